@@ -1,0 +1,273 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration: one frozen dataclass <-> command-line flags <-> JSON.
+
+Every command is a plain function of one flat dataclass::
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class GreetConfig(config.Options):
+        name: str = config.option(help="Whom to greet.")
+        times: int = config.option(1, help="How often.", minimum=1)
+
+    def main(options: GreetConfig) -> None:
+        print(f"Hello {options.name}\\n" * options.times)
+
+    if __name__ == "__main__":
+        config.run(main, GreetConfig)
+
+The definition gives type, default, help text, flag and JSON at once, and scripts
+and tests call ``main(GreetConfig(name="you"))``. This module also holds
+`BertConfig`, the architecture of a model. It imports no TensorFlow, so `--help`
+and wrong flags answer at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from absl import app, flags, logging
+
+# --- The architecture of a model -------------------------------------------------
+
+# Layers, hidden size, attention heads. The feed-forward layer is four times the
+# hidden size. base and large: arXiv 1810.04805, section 3; the small ones:
+# arXiv 1908.08962, "Well-Read Students Learn Better".
+SIZES: Mapping[str, tuple[int, int, int]] = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+
+# The names that other projects' `hidden_act` uses, by the form that is meant.
+# google-research/bert computes the tanh form and calls it "gelu"; transformers
+# calls the exact form "gelu".
+ACTIVATIONS = ("gelu_tanh", "gelu_erf", "relu")
+_GOOGLE_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BertConfig:
+    """The architecture of a BERT encoder (arXiv 1810.04805, section 3).
+
+    Raises:
+        ValueError: A size is not positive, `hidden_dim` is not a multiple of
+            `num_heads`, `dropout` is outside [0, 1), or the activation is unknown.
+    """
+
+    vocabulary_size: int
+    num_layers: int
+    num_heads: int
+    hidden_dim: int
+    intermediate_dim: int
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    max_sequence_length: int = 512
+    num_segments: int = 2
+    activation: str = "gelu_tanh"
+    layer_norm_epsilon: float = 1e-12
+    initializer_range: float = 0.02
+
+    def __post_init__(self):
+        for name, value in dataclasses.asdict(self).items():
+            if isinstance(value, int) and value < 1:
+                raise ValueError(
+                    f"`{name}` must be a positive integer. Received: {name}={value}"
+                )
+        if self.hidden_dim % self.num_heads:
+            raise ValueError(
+                "`hidden_dim` must be a multiple of `num_heads`. Received: "
+                f"hidden_dim={self.hidden_dim}, num_heads={self.num_heads}"
+            )
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(
+                    f"`{name}` must be at least 0 and below 1. "
+                    f"Received: {name}={getattr(self, name)}"
+                )
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                f"`activation` must be one of {', '.join(ACTIVATIONS)}. "
+                f"Received: activation={self.activation!r}"
+            )
+
+    @classmethod
+    def from_size(cls, size: str, vocabulary_size: int, **overrides: Any) -> BertConfig:
+        """Returns the architecture called `size` in `SIZES`.
+
+        Raises:
+            ValueError: `size` is not in the table.
+        """
+        if size not in SIZES:
+            raise ValueError(
+                f"`size` must be one of {', '.join(SIZES)}. Received: size={size!r}"
+            )
+        num_layers, hidden_dim, num_heads = SIZES[size]
+        architecture = {
+            "num_layers": num_layers,
+            "num_heads": num_heads,
+            "hidden_dim": hidden_dim,
+            "intermediate_dim": 4 * hidden_dim,
+        }
+        return cls(vocabulary_size=vocabulary_size, **(architecture | overrides))
+
+    @classmethod
+    def from_google(cls, path: str | pathlib.Path) -> BertConfig:
+        """Reads the `bert_config.json` of google-research/bert.
+
+        Raises:
+            ValueError: The file is not such a config; the message names the file
+                and the key.
+        """
+        try:
+            google = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+            activation = google["hidden_act"]
+            return cls(
+                vocabulary_size=google["vocab_size"],
+                num_layers=google["num_hidden_layers"],
+                num_heads=google["num_attention_heads"],
+                hidden_dim=google["hidden_size"],
+                intermediate_dim=google["intermediate_size"],
+                dropout=google["hidden_dropout_prob"],
+                attention_dropout=google["attention_probs_dropout_prob"],
+                max_sequence_length=google["max_position_embeddings"],
+                num_segments=google["type_vocab_size"],
+                activation=_GOOGLE_ACTIVATIONS.get(activation, activation),
+                initializer_range=google["initializer_range"],
+            )
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}: not a JSON file: {error}") from error
+        except KeyError as error:
+            raise ValueError(
+                f"{path}: a bert_config.json needs the key {error}."
+            ) from error
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    @classmethod
+    def resolve(cls, size: str, vocabulary_size: int) -> BertConfig:
+        """Returns the architecture that a command's `--size` names.
+
+        Args:
+            size: A name of `SIZES`, or the path of a `bert_config.json`.
+            vocabulary_size: Number of tokens in the vocabulary at hand; it wins
+                over the one that a `bert_config.json` states.
+        """
+        if size.endswith(".json"):
+            return dataclasses.replace(
+                cls.from_google(size), vocabulary_size=vocabulary_size
+            )
+        return cls.from_size(size, vocabulary_size)
+
+
+# --- Options of a command --------------------------------------------------------
+
+
+def option(
+    default: Any = dataclasses.MISSING,
+    *,
+    help: str,  # noqa: A002 (absl's own word)
+    choices: Sequence[str] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+) -> Any:
+    """A dataclass field that is also a flag. Without a default it is required."""
+    metadata = {"help": help, "choices": choices, "min": minimum, "max": maximum}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Base of a command's configuration; checks choices and ranges.
+
+    Raises:
+        ValueError: A value breaks the rule of its `option`; the message names it.
+    """
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value, rules = getattr(self, field.name), field.metadata
+            if rules.get("choices") and value not in rules["choices"]:
+                rule = f"must be one of {', '.join(rules['choices'])}"
+            elif rules.get("min") is not None and value < rules["min"]:
+                rule = f"must be at least {rules['min']}"
+            elif rules.get("max") is not None and value > rules["max"]:
+                rule = f"must be at most {rules['max']}"
+            else:
+                continue
+            raise ValueError(
+                f"--{field.name} {rule}. Received: {field.name}={value!r}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+_DEFINE = {
+    str: flags.DEFINE_string,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    bool: flags.DEFINE_bool,
+}
+
+
+def define_flags(options_class: type[Options]) -> None:
+    """Defines one absl flag per field of `options_class`."""
+    types = typing.get_type_hints(options_class)
+    for field in dataclasses.fields(options_class):
+        default, text = field.default, field.metadata["help"]
+        if field.metadata["choices"]:
+            text += f" One of: {', '.join(field.metadata['choices'])}."
+        if default is dataclasses.MISSING:
+            default, text = None, f"{text} Required."
+        _DEFINE[types[field.name]](field.name, default, text)
+
+
+def options_from_flags(options_class: type[Options]) -> Options:
+    """Builds `options_class` from the parsed flags.
+
+    Raises:
+        ValueError: A required flag was not given, or a value breaks its rule.
+    """
+    values = {}
+    for field in dataclasses.fields(options_class):
+        values[field.name] = flags.FLAGS[field.name].value
+        if field.default is dataclasses.MISSING and values[field.name] is None:
+            raise ValueError(
+                f"--{field.name} is required: {field.metadata['help']} "
+                "See --help for all flags."
+            )
+    return options_class(**values)
+
+
+def run(main: Callable[[Any], None], options_class: type[Options]) -> None:
+    """Runs `main` as a command: flags in, one-line errors out.
+
+    `ValueError` and `OSError` are what a user can mend: they end the command with
+    one message and status 1 (`--verbosity=1` shows the traceback too).
+    """
+    flags.disclaim_key_flags()
+    define_flags(options_class)
+    for field in dataclasses.fields(options_class):
+        flags.declare_key_flag(field.name)
+
+    def command(argv: Sequence[str]) -> None:
+        if len(argv) > 1:
+            raise app.UsageError(
+                f"Every argument is a --flag=value. Received: {' '.join(argv[1:])}"
+            )
+        try:
+            main(options_from_flags(options_class))
+        except (ValueError, OSError) as error:
+            logging.debug("The error came from here:", exc_info=True)
+            sys.exit(f"error: {error}")
+
+    app.run(command)

@@ -1,0 +1,419 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""BERT in paper order: embeddings, encoder layer, encoder, pre-training heads.
+
+In: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32 (1 = real token).
+Out: `sequence_output` [B, S, H], `pooled_output` [B, H]; with the pre-training
+heads `mlm` [B, P, V] and `nsp` [B, 2] logits.
+
+Letters: B batch, S sequence, P masked positions, H hidden, N heads, D = H / N,
+I intermediate, V vocabulary. Only `keras` and `keras.ops` are used, so the model
+runs on every Keras backend. All weights have a counterpart of the same shape in
+KerasHub's `BertBackbone`, up to reshapes of the attention projections.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.config import BertConfig
+
+_ACTIVATIONS = {
+    "gelu_tanh": functools.partial(keras.activations.gelu, approximate=True),
+    "gelu_erf": functools.partial(keras.activations.gelu, approximate=False),
+    "relu": keras.activations.relu,
+}
+
+# Added to the attention scores of padding. Finite, so that a row of nothing but
+# padding gives a uniform distribution and no NaN, also in bfloat16.
+_MASKED_SCORE = -1e9
+
+
+class _ConfiguredLayer(keras.layers.Layer):
+    """A layer whose hyperparameters are a `BertConfig` (or its dictionary)."""
+
+    def __init__(self, config: BertConfig | Mapping[str, Any], **kwargs):
+        super().__init__(**kwargs)
+        self.config = BertConfig(**config) if isinstance(config, Mapping) else config
+
+    def get_config(self):
+        return super().get_config() | {"config": dataclasses.asdict(self.config)}
+
+    def _dense(self, units: int, name: str) -> keras.layers.Dense:
+        return keras.layers.Dense(
+            units,
+            kernel_initializer=_initializer(self.config),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _layer_norm(self, name: str) -> keras.layers.LayerNormalization:
+        return keras.layers.LayerNormalization(
+            epsilon=self.config.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+        )
+
+    def _dropout(self, rate: float, name: str) -> keras.layers.Dropout:
+        return keras.layers.Dropout(rate, dtype=self.dtype_policy, name=name)
+
+
+def _initializer(config: BertConfig) -> keras.initializers.Initializer:
+    return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+
+
+# --- Embeddings ------------------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Embeddings(_ConfiguredLayer):
+    """Sum of token, position and segment embeddings (paper, figure 2).
+
+    In: token_ids, segment_ids [B, S] int32. Out: [B, S, H].
+
+    Raises:
+        ValueError: S is known and longer than `max_sequence_length`.
+    """
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            self.config.vocabulary_size,
+            self.config.hidden_dim,
+            embeddings_initializer=_initializer(self.config),
+            dtype=self.dtype_policy,
+            name="token_embedding",
+        )
+        self.position_embedding = self._embedding(
+            self.config.max_sequence_length, "position_embedding"
+        )
+        self.segment_embedding = self._embedding(
+            self.config.num_segments, "segment_embedding"
+        )
+        self.layer_norm = self._layer_norm("layer_norm")
+        self.dropout = self._dropout(self.config.dropout, "dropout")
+
+    def _embedding(self, rows: int, name: str) -> keras.layers.Embedding:
+        return keras.layers.Embedding(
+            rows,
+            self.config.hidden_dim,
+            embeddings_initializer=_initializer(self.config),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def build(self, token_ids_shape, segment_ids_shape):
+        self.token_embedding.build(token_ids_shape)
+        self.position_embedding.build((None,))
+        self.segment_embedding.build(segment_ids_shape)
+        self.layer_norm.build((*token_ids_shape, self.config.hidden_dim))
+
+    def call(self, token_ids, segment_ids, training=None):
+        length, limit = token_ids.shape[1], self.config.max_sequence_length
+        if length is not None and length > limit:
+            raise ValueError(
+                "A sequence may have at most `max_sequence_length` tokens. Received: "
+                f"token_ids with {length} of {limit}; trim the input or build the "
+                "model with more positions."
+            )
+        positions = ops.arange(ops.shape(token_ids)[1], dtype="int32")  # [S]
+        x = self.token_embedding(token_ids)  # [B, S, H]
+        x = x + self.segment_embedding(segment_ids)
+        x = x + self.position_embedding(positions)  # [S, H] to every row
+        return self.dropout(self.layer_norm(x), training=training)
+
+    def compute_output_shape(self, token_ids_shape, segment_ids_shape):
+        return (*token_ids_shape, self.config.hidden_dim)
+
+
+# --- Encoder layer ---------------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class EncoderLayer(_ConfiguredLayer):
+    """Self-attention and feed-forward, each with residual and post-LayerNorm.
+
+    In: x [B, S, H]; attention_mask [B, S] (1 = may be attended to) or [B, S, S]
+    (row attends to column), any dtype. Out: [B, S, H].
+    """
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        config = self.config
+        self.query = self._dense(config.hidden_dim, "query")
+        self.key = self._dense(config.hidden_dim, "key")
+        self.value = self._dense(config.hidden_dim, "value")
+        self.attention_dropout = self._dropout(
+            config.attention_dropout, "attention_dropout"
+        )
+        self.attention_output = self._dense(config.hidden_dim, "attention_output")
+        self.attention_layer_norm = self._layer_norm("attention_layer_norm")
+        self.intermediate = self._dense(config.intermediate_dim, "intermediate")
+        self.output_dense = self._dense(config.hidden_dim, "output")
+        self.output_layer_norm = self._layer_norm("output_layer_norm")
+        self.dropout = self._dropout(config.dropout, "dropout")
+        self.activation = _ACTIVATIONS[config.activation]
+
+    def build(self, x_shape, attention_mask_shape=None):
+        tokens_shape = (None, self.config.hidden_dim)
+        for layer in (self.query, self.key, self.value, self.attention_output):
+            layer.build(tokens_shape)
+        self.intermediate.build(tokens_shape)
+        self.output_dense.build((None, self.config.intermediate_dim))
+        self.attention_layer_norm.build(tokens_shape)
+        self.output_layer_norm.build(tokens_shape)
+
+    def call(self, x, attention_mask, training=None):
+        shape = ops.shape(x)
+        # All but attention works token by token: one matrix [B*S, H] for every
+        # dense layer is the form that is fastest on all devices.
+        x = ops.reshape(x, (-1, self.config.hidden_dim))
+        y = self._attention(x, attention_mask, shape[0], shape[1], training)
+        y = self.dropout(self.attention_output(y), training=training)
+        x = self.attention_layer_norm(x + y)
+        y = self.output_dense(self.activation(self.intermediate(x)))  # through [., I]
+        y = self.dropout(y, training=training)
+        x = self.output_layer_norm(x + y)
+        return ops.reshape(x, shape)
+
+    def _attention(self, x, attention_mask, batch, length, training):
+        """[B*S, H] -> [B*S, H], before the output projection."""
+        heads = self.config.num_heads
+
+        def split_heads(tokens):  # [B*S, H] -> [B, N, S, D]
+            tokens = ops.reshape(tokens, (batch, length, heads, -1))
+            return ops.transpose(tokens, (0, 2, 1, 3))
+
+        # Scaling the query and not the scores saves a pass over [B, N, S, S].
+        scale = (self.config.hidden_dim // heads) ** -0.5
+        query = split_heads(self.query(x) * scale)
+        key = split_heads(self.key(x))
+        scores = ops.einsum("bnqd,bnkd->bnqk", query, key)  # [B, N, S, S]
+        # Softmax in float32: bfloat16 would round small probabilities away.
+        scores = ops.cast(scores, "float32")
+        weights = ops.softmax(scores + _attention_bias(attention_mask))
+        weights = ops.cast(weights, self.compute_dtype)
+        weights = self.attention_dropout(weights, training=training)
+        y = ops.matmul(weights, split_heads(self.value(x)))  # [B, N, S, D]
+        return ops.reshape(
+            ops.transpose(y, (0, 2, 1, 3)), (-1, self.config.hidden_dim)
+        )
+
+    def compute_output_shape(self, x_shape, attention_mask_shape=None):
+        return x_shape
+
+
+def _attention_bias(mask):
+    """[B, S] or [B, S, S] with 1 = attend -> float32 [B, 1, 1 or S, S] to add."""
+    if len(mask.shape) == 2:
+        mask = ops.expand_dims(mask, 1)
+    return (1.0 - ops.cast(ops.expand_dims(mask, 1), "float32")) * _MASKED_SCORE
+
+
+# --- The encoder -----------------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertBackbone(keras.Model):
+    """The encoder of BERT (paper, section 3) as a Keras functional model.
+
+    Args:
+        config: The architecture, a `BertConfig` or its dictionary.
+        dtype: Keras dtype policy of all layers, e.g. `"mixed_bfloat16"`; the global
+            policy when None.
+
+    Inputs: `{"token_ids", "segment_ids", "padding_mask"}`, each [B, S] int32.
+    Outputs: `{"sequence_output": [B, S, H], "pooled_output": [B, H]}`; the pooled
+    output is dense + tanh over the final hidden state of [CLS], the first token.
+
+    Example:
+
+    ```python
+    config = BertConfig.from_size("tiny", vocabulary_size=1000)
+    backbone = BertBackbone(config)
+    ids = np.array([[2, 17, 29, 3, 0]])
+    outputs = backbone(
+        {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": ids != 0}
+    )
+    outputs["pooled_output"].shape  # (1, 128)
+    ```
+    """
+
+    def __init__(
+        self, config: BertConfig | Mapping[str, Any], *, dtype=None, **kwargs
+    ):
+        config = BertConfig(**config) if isinstance(config, Mapping) else config
+
+        # === Layers ===
+        embeddings = Embeddings(config, dtype=dtype, name="embeddings")
+        encoder_layers = [
+            EncoderLayer(config, dtype=dtype, name=f"encoder_layer_{i}")
+            for i in range(config.num_layers)
+        ]
+        pooler = keras.layers.Dense(
+            config.hidden_dim,
+            activation="tanh",
+            kernel_initializer=_initializer(config),
+            dtype=dtype,
+            name="pooler",
+        )
+
+        # === Functional model ===
+        inputs = {
+            name: keras.Input((None,), dtype="int32", name=name)
+            for name in ("token_ids", "segment_ids", "padding_mask")
+        }
+        x = embeddings(inputs["token_ids"], inputs["segment_ids"])
+        hidden_states = [x]
+        for layer in encoder_layers:
+            x = layer(x, attention_mask=inputs["padding_mask"])
+            hidden_states.append(x)
+        pooled = pooler(x[:, 0, :])
+        super().__init__(
+            inputs=inputs,
+            outputs={"sequence_output": x, "pooled_output": pooled},
+            **kwargs,
+        )
+
+        # === Attributes ===
+        self.config = config
+        self.embeddings = embeddings
+        self.encoder_layers = encoder_layers
+        self.pooler = pooler
+        # Symbolic outputs of the embeddings and of each layer, for models of one's
+        # own: keras.Model(backbone.inputs, backbone.hidden_states[-2]).
+        self.hidden_states = hidden_states
+
+    def get_config(self):
+        return {
+            "config": dataclasses.asdict(self.config),
+            "dtype": keras.saving.serialize_keras_object(self.pooler.dtype_policy),
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**config)
+
+
+# --- Pre-training heads ----------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class MaskedLMHead(_ConfiguredLayer):
+    """Predicts the masked tokens (paper, section 3.1, task 1).
+
+    In: sequence_output [B, S, H], mask_positions [B, P] int32. Out: logits
+    [B, P, V] float32: dense, activation, LayerNorm, then the transposed token
+    embedding plus a bias, as in google-research/bert.
+    """
+
+    def __init__(self, config, token_embedding, **kwargs):
+        super().__init__(config, **kwargs)
+        self.dense = self._dense(self.config.hidden_dim, "dense")
+        self.layer_norm = self._layer_norm("layer_norm")
+        self.activation = _ACTIVATIONS[self.config.activation]
+        self.token_embedding = token_embedding
+
+    def build(self, sequence_output_shape, mask_positions_shape):
+        tokens_shape = (None, self.config.hidden_dim)
+        self.dense.build(tokens_shape)
+        self.layer_norm.build(tokens_shape)
+        self.bias = self.add_weight(
+            name="bias", shape=(self.config.vocabulary_size,), initializer="zeros"
+        )
+
+    def call(self, sequence_output, mask_positions):
+        batch, length = ops.shape(sequence_output)[:2]
+        row_starts = ops.expand_dims(ops.arange(batch, dtype="int32") * length, 1)
+        tokens = ops.reshape(sequence_output, (-1, self.config.hidden_dim))
+        x = ops.take(tokens, ops.reshape(mask_positions + row_starts, (-1,)), axis=0)
+        x = self.layer_norm(self.activation(self.dense(x)))  # [B*P, H]
+        logits = self.token_embedding(x, reverse=True) + self.bias  # [B*P, V]
+        logits = ops.cast(logits, "float32")
+        shape = (batch, ops.shape(mask_positions)[1], self.config.vocabulary_size)
+        return ops.reshape(logits, shape)
+
+    def compute_output_shape(self, sequence_output_shape, mask_positions_shape):
+        return (*mask_positions_shape, self.config.vocabulary_size)
+
+    def compute_output_spec(self, sequence_output, mask_positions):
+        shape = self.compute_output_shape(sequence_output.shape, mask_positions.shape)
+        return keras.KerasTensor(shape, dtype="float32")
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertPretrainer(keras.Model):
+    """`BertBackbone` with masked-LM and next-sentence heads (paper, section 3.1).
+
+    Inputs: those of the backbone and `mask_positions` [B, P] int32.
+    Outputs: `{"mlm": [B, P, V], "nsp": [B, 2]}`, float32 logits. Class 1 of `nsp`
+    means that the second segment is a random one.
+
+    Example:
+
+    ```python
+    model = BertPretrainer(BertBackbone(config))
+    model.compile(AdamW(learning_rate=1e-4))
+    model.fit(pretrain_dataset("records/train-*", tokenizer.vocabulary))
+    ```
+    """
+
+    def __init__(self, backbone: BertBackbone, **kwargs):
+        # === Layers ===
+        config, dtype = backbone.config, backbone.pooler.dtype_policy
+        mlm_head = MaskedLMHead(
+            config, backbone.embeddings.token_embedding, dtype=dtype, name="mlm"
+        )
+        nsp_head = keras.layers.Dense(
+            2,
+            kernel_initializer=_initializer(config),
+            dtype=keras.DTypePolicy("float32"),
+            name="nsp",
+        )
+
+        # === Functional model ===
+        mask_positions = keras.Input((None,), dtype="int32", name="mask_positions")
+        encoded = backbone(backbone.input)
+        super().__init__(
+            inputs=backbone.input | {"mask_positions": mask_positions},
+            outputs={
+                "mlm": mlm_head(encoded["sequence_output"], mask_positions),
+                "nsp": nsp_head(encoded["pooled_output"]),
+            },
+            **kwargs,
+        )
+
+        # === Attributes ===
+        self.backbone = backbone
+        self.mlm_head = mlm_head
+        self.nsp_head = nsp_head
+
+    def compile(self, optimizer, **kwargs):
+        """`keras.Model.compile` with BERT's losses and metrics as defaults.
+
+        The loss is the *sum* of weighted cross entropies: `pretrain_dataset` makes
+        the weights of each global batch sum to one, so it is the mean over all
+        masked tokens plus the mean over all pairs, on any number of replicas.
+        """
+        loss = keras.losses.SparseCategoricalCrossentropy
+        accuracy = keras.metrics.SparseCategoricalAccuracy
+        heads = ("mlm", "nsp")
+        defaults = {
+            "loss": {h: loss(from_logits=True, reduction="sum") for h in heads},
+            "weighted_metrics": {h: [accuracy(name="accuracy")] for h in heads},
+        }
+        super().compile(optimizer, **(defaults | kwargs))
+
+    def get_config(self):
+        backbone = keras.saving.serialize_keras_object(self.backbone)
+        return {"backbone": backbone, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
+        return cls(backbone, **config)
