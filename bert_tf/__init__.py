@@ -9,12 +9,14 @@ The public names for Keras scripts. Each is imported when it is first used, so t
 import importlib
 
 _HOME = {
+    "AdamW": "optimization",
     "BertBackbone": "model",
     "BertConfig": "config",
     "BertPretrainer": "model",
+    "ModelDirectory": "checkpoint",
     "Tokenizer": "text",
     "Vocabulary": "vocab",
-    "compile_pretrainer": "model",
+    "WarmupLinearDecay": "optimization",
     "pretrain_dataset": "input_pipeline",
 }
 

@@ -199,9 +199,7 @@ class EncoderLayer(_ConfiguredLayer):
         weights = ops.cast(weights, self.compute_dtype)
         weights = self.attention_dropout(weights, training=training)
         y = ops.matmul(weights, split_heads(self.value(x)))  # [B, N, S, D]
-        return ops.reshape(
-            ops.transpose(y, (0, 2, 1, 3)), (-1, self.config.hidden_dim)
-        )
+        return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, self.config.hidden_dim))
 
     def compute_output_shape(self, x_shape, attention_mask_shape=None):
         return x_shape
@@ -243,9 +241,7 @@ class BertBackbone(keras.Model):
     ```
     """
 
-    def __init__(
-        self, config: BertConfig | Mapping[str, Any], *, dtype=None, **kwargs
-    ):
+    def __init__(self, config: BertConfig | Mapping[str, Any], *, dtype=None, **kwargs):
         config = BertConfig(**config) if isinstance(config, Mapping) else config
 
         # === Layers ===

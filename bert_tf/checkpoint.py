@@ -1,0 +1,223 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The model directory: the unit that every command reads and writes.
+
+    config.json        architecture, tokenizer, head, and the options of the command
+    vocab.txt          the WordPiece vocabulary, one token a line
+    model.weights.h5   Keras weights of the whole model, heads included
+    metrics.json       what was measured, written by the command that trained it
+
+`ModelDirectory` is that folder as an object. Every file is written beside its place
+and renamed, so a reader never sees half of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import h5py
+import keras
+
+from bert_tf.config import BertConfig
+from bert_tf.model import BertBackbone, BertPretrainer
+from bert_tf.vocab import Vocabulary
+
+_CONFIG, _VOCABULARY = "config.json", "vocab.txt"
+_WEIGHTS, _METRICS = "model.weights.h5", "metrics.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelDirectory:
+    """A model directory on disk.
+
+    Attributes:
+        path: The folder.
+        architecture: The encoder's architecture.
+        vocabulary: The WordPiece vocabulary.
+        lowercase: Whether the tokenizer lower-cases and strips accents.
+        head: What stands on the encoder: `{"kind": "pretrainer"}`, or the kind of
+            a task and what it needs to be built again, e.g. its labels.
+        options: The options of the command that made it.
+    """
+
+    path: pathlib.Path
+    architecture: BertConfig
+    vocabulary: Vocabulary
+    lowercase: bool
+    head: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, path: str | os.PathLike) -> ModelDirectory:
+        """Reads `config.json` and `vocab.txt`.
+
+        Raises:
+            ValueError: The folder is not a model directory; the message says what
+                is missing or wrong.
+        """
+        path = pathlib.Path(path)
+        if not (path / _CONFIG).is_file():
+            raise ValueError(
+                f"{path} is not a model directory: it has no {_CONFIG}. Train one "
+                "with `python -m bert_tf.pretrain --output=...`."
+            )
+        try:
+            config = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
+            architecture = BertConfig(**config["architecture"])
+            lowercase, head = config["tokenizer"]["lowercase"], config["head"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(
+                f"{path / _CONFIG}: not the config of a model directory: {error!r}"
+            ) from error
+        vocabulary = Vocabulary.from_file(path / _VOCABULARY)
+        if vocabulary.size != architecture.vocabulary_size:
+            raise ValueError(
+                f"{path}: {_CONFIG} says {architecture.vocabulary_size} tokens, "
+                f"{_VOCABULARY} has {vocabulary.size}."
+            )
+        options = config.get("options", {})
+        return cls(path, architecture, vocabulary, lowercase, head, options)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike,
+        *,
+        architecture: BertConfig,
+        vocabulary: Vocabulary,
+        lowercase: bool,
+        head: Mapping[str, Any],
+        options: Mapping[str, Any],
+        may_change: Collection[str] = (),
+    ) -> ModelDirectory:
+        """Makes the folder, or takes up one that the same command made before.
+
+        Args:
+            may_change: Names of `options` that may differ from the earlier run's.
+
+        Raises:
+            ValueError: The folder holds a model of another configuration; the
+                message lists each difference with both values.
+        """
+        path = pathlib.Path(path)
+        new = cls(path, architecture, vocabulary, lowercase, head, options)
+        if (path / _CONFIG).exists():
+            new._refuse_if_different(cls.open(path), may_change)
+        path.mkdir(parents=True, exist_ok=True)
+        config = {
+            "architecture": dataclasses.asdict(architecture),
+            "tokenizer": {"lowercase": lowercase},
+            "head": dict(head),
+            "options": dict(options),
+        }
+        vocabulary.write(path / _VOCABULARY)
+        _write_json(path / _CONFIG, config)  # Last: it makes the folder a model.
+        return new
+
+    def _refuse_if_different(self, old: ModelDirectory, may_change) -> None:
+        def flat(directory):
+            facts = {"vocabulary": directory.vocabulary.fingerprint}
+            facts |= dataclasses.asdict(directory.architecture)
+            facts |= {"lowercase": directory.lowercase} | dict(directory.options)
+            return {k: v for k, v in facts.items() if k not in may_change}
+
+        before, now = flat(old), flat(self)
+        differences = [
+            f"  {name}: {before.get(name)!r} before, {now.get(name)!r} now"
+            for name in sorted(before.keys() | now.keys())
+            if before.get(name) != now.get(name)
+        ]
+        if differences:
+            raise ValueError(
+                f"{self.path} holds a model that was begun with other options:\n"
+                + "\n".join(differences)
+                + "\nContinue with the same ones, or choose another --output."
+            )
+
+    # --- Weights ---------------------------------------------------------------
+
+    @property
+    def has_weights(self) -> bool:
+        return (self.path / _WEIGHTS).is_file()
+
+    def save_weights(self, model: keras.Model) -> None:
+        """Writes `model.weights.h5`, replacing the one that is there."""
+        with _beside(self.path / _WEIGHTS) as unfinished:
+            model.save_weights(unfinished)
+
+    def load_weights(self, model: keras.Model) -> None:
+        """Fills `model`, built as `head` says, from `model.weights.h5`.
+
+        Raises:
+            ValueError: The file is missing, truncated, or of another model.
+        """
+        weights = self.path / _WEIGHTS
+        if not weights.is_file():
+            raise ValueError(
+                f"{self.path} has no {_WEIGHTS}: its training has not come to the "
+                "first checkpoint. Run the same command again to continue it."
+            )
+        try:
+            model.load_weights(weights)
+        except OSError as error:
+            raise ValueError(f"{weights}: not a readable HDF5 file: {error}") from error
+
+    def load_backbone(self, dtype: Any = None) -> BertBackbone:
+        """Returns the encoder with its weights, whatever head the model has."""
+        backbone = BertBackbone(self.architecture, dtype=dtype)
+        if self.head["kind"] == "pretrainer":
+            self.load_weights(BertPretrainer(backbone))
+            return backbone
+        # Keras stores a nested model as the group that holds what the model's own
+        # file would hold at its root.
+        with tempfile.TemporaryDirectory() as folder:
+            alone = pathlib.Path(folder) / _WEIGHTS
+            with h5py.File(self.path / _WEIGHTS) as whole, h5py.File(alone, "w") as f:
+                for name, group in whole["layers/bert_backbone"].items():
+                    whole.copy(group, f, name)
+            backbone.load_weights(alone)
+        return backbone
+
+    def load_pretrainer(self, dtype: Any = None) -> BertPretrainer:
+        """Returns encoder and pre-training heads with their weights.
+
+        Raises:
+            ValueError: The directory is that of a fine-tuned model.
+        """
+        if self.head["kind"] != "pretrainer":
+            raise ValueError(
+                f"{self.path} holds a model for {self.head['kind']}; the pre-training "
+                "heads are in the directory that bert_tf.pretrain wrote."
+            )
+        model = BertPretrainer(BertBackbone(self.architecture, dtype=dtype))
+        self.load_weights(model)
+        return model
+
+    # --- Metrics ---------------------------------------------------------------
+
+    def write_metrics(self, metrics: Mapping[str, Any]) -> None:
+        _write_json(self.path / _METRICS, metrics)
+
+
+@contextlib.contextmanager
+def _beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields a sibling to write to; it takes the place of `path` when all went well."""
+    # Keras asks for the ending, so the mark stands in front.
+    unfinished = path.with_name(f".unfinished-{os.getpid()}-{path.name}")
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
+    with _beside(path) as unfinished:
+        unfinished.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
