@@ -24,6 +24,7 @@ from typing import Any
 
 import h5py
 import keras
+import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.model import BertBackbone, BertPretrainer
@@ -31,6 +32,8 @@ from bert_tf.vocab import Vocabulary
 
 _CONFIG, _VOCABULARY = "config.json", "vocab.txt"
 _WEIGHTS, _METRICS = "model.weights.h5", "metrics.json"
+_TRAINING_STATES = "training_state"
+_STATES_KEPT = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,6 +207,52 @@ class ModelDirectory:
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         _write_json(self.path / _METRICS, metrics)
+
+
+class TrainingState:
+    """Everything that a training needs to go on as if it had not stopped.
+
+    Weights, optimizer moments and step, and the states of the dropout generators,
+    which no stock Keras callback saves (keras issue 19796), go to `training_state/`
+    in the model directory; the weights alone to `model.weights.h5` as well. The
+    position in the data follows from the step.
+
+    Args:
+        directory: The model directory.
+        model: The compiled model; `model.optimizer` is saved with it.
+        seed_generators: The random states of its dropout layers.
+    """
+
+    def __init__(self, directory: ModelDirectory, model: keras.Model, seed_generators):
+        self.directory = directory
+        self._model = model
+        model.optimizer.build(model.trainable_variables)
+        self._manager = tf.train.CheckpointManager(
+            tf.train.Checkpoint(
+                model=model,
+                optimizer=model.optimizer,
+                seeds=[generator.state.value for generator in seed_generators],
+            ),
+            str(directory.path / _TRAINING_STATES),
+            max_to_keep=_STATES_KEPT,
+        )
+
+    @property
+    def step(self) -> int:
+        """Steps done so far."""
+        return int(self._model.optimizer.iterations)
+
+    def save(self) -> None:
+        """Saves the state under its step and the weights for everybody's use."""
+        self._manager.save(checkpoint_number=self.step)
+        self.directory.save_weights(self._model)
+
+    def restore(self) -> int:
+        """Takes up the newest state, if there is one, and returns its step."""
+        if self._manager.latest_checkpoint:
+            status = self._manager.checkpoint.restore(self._manager.latest_checkpoint)
+            status.assert_existing_objects_matched()
+        return self.step
 
 
 @contextlib.contextmanager

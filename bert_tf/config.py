@@ -174,7 +174,7 @@ class BertConfig:
 def option(
     default: Any = dataclasses.MISSING,
     *,
-    help: str,  # noqa: A002 (absl's own word)
+    help: str,
     choices: Sequence[str] = (),
     minimum: float | None = None,
     maximum: float | None = None,
@@ -203,9 +203,7 @@ class Options:
                 rule = f"must be at most {rules['max']}"
             else:
                 continue
-            raise ValueError(
-                f"--{field.name} {rule}. Received: {field.name}={value!r}"
-            )
+            raise ValueError(f"--{field.name} {rule}. Received: {field.name}={value!r}")
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

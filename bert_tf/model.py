@@ -329,8 +329,8 @@ class MaskedLMHead(_ConfiguredLayer):
         tokens = ops.reshape(sequence_output, (-1, self.config.hidden_dim))
         x = ops.take(tokens, ops.reshape(mask_positions + row_starts, (-1,)), axis=0)
         x = self.layer_norm(self.activation(self.dense(x)))  # [B*P, H]
-        logits = self.token_embedding(x, reverse=True) + self.bias  # [B*P, V]
-        logits = ops.cast(logits, "float32")
+        logits = ops.cast(self.token_embedding(x, reverse=True), "float32")  # [B*P, V]
+        logits = logits + ops.cast(self.bias, "float32")
         shape = (batch, ops.shape(mask_positions)[1], self.config.vocabulary_size)
         return ops.reshape(logits, shape)
 

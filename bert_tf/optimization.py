@@ -16,6 +16,8 @@ wrong on TensorFlow:
 
 from __future__ import annotations
 
+import math
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -114,20 +116,22 @@ class AdamW(keras.optimizers.AdamW):
         """Adam's update of one variable; the base class has decayed it already."""
         index = self._get_variable_index(variable)
         dtype = variable.dtype
-        # A power of zero makes the kernel's correction 1.
-        beta_1_power = beta_2_power = tf.zeros((), dtype)
+        learning_rate = tf.cast(learning_rate, dtype)
         if self.bias_correction:
             step = tf.cast(self.iterations + 1, dtype)
-            beta_1_power = tf.pow(tf.cast(self.beta_1, dtype), step)
-            beta_2_power = tf.pow(tf.cast(self.beta_2, dtype), step)
-        # One pass over the memory where elementwise ops would take ten.
+            # 1 - beta**step by expm1: 1 - 0.999 has but four digits in float32.
+            correction_1 = -tf.math.expm1(step * math.log(self.beta_1))
+            correction_2 = -tf.math.expm1(step * math.log(self.beta_2))
+            learning_rate *= tf.sqrt(correction_2) / correction_1
+        # One pass over the memory where elementwise ops would take ten. The kernel's
+        # own correction is off: powers of zero.
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,
             v=self._velocities[index].value.handle,
-            beta1_power=beta_1_power,
-            beta2_power=beta_2_power,
-            lr=tf.cast(learning_rate, dtype),
+            beta1_power=tf.zeros((), dtype),
+            beta2_power=tf.zeros((), dtype),
+            lr=learning_rate,
             beta1=tf.cast(self.beta_1, dtype),
             beta2=tf.cast(self.beta_2, dtype),
             epsilon=tf.cast(self.epsilon, dtype),

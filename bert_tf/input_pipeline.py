@@ -1,0 +1,288 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Records -> masked batches: the input of pre-training as a `tf.data.Dataset`.
+
+In: the folder that `python -m bert_tf.corpus` wrote. Out, for `model.fit`, tuples
+`(x, y, sample_weight)` of
+
+    x   token_ids, segment_ids, padding_mask [B, S], mask_positions [B, P]   int32
+    y   mlm [B, P], nsp [B]                                                  int32
+    sample_weight   mlm [B, P], nsp [B]; each sums to one                    float32
+
+Every batch draws its masks anew from (seed, number of the batch): no epoch repeats
+another's, and a run that continues at step n sees what it would have seen. All
+shapes are static and nothing here needs tensorflow-text.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import math
+import os
+import pathlib
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.vocab import Vocabulary
+
+# Purposes of the random draws of a batch; each has a stream of its own.
+_SELECT, _REPLACE, _RANDOM_TOKEN = range(3)
+
+
+def pretrain_dataset(
+    records: str | os.PathLike,
+    *,
+    batch_size: int,
+    split: str = "train",
+    mask_selection_rate: float = 0.15,
+    mask_selection_length: int | None = None,
+    mask_token_rate: float = 0.8,
+    random_token_rate: float = 0.1,
+    whole_word_masking: bool = False,
+    shuffle_buffer: int = 100_000,
+    first_step: int = 0,
+    seed: int = 0,
+) -> tf.data.Dataset:
+    """Reads prepared records as batches for `BertPretrainer.fit`.
+
+    Args:
+        records: Folder written by `bert_tf.corpus`.
+        batch_size: Pairs in a (global) batch, B.
+        split: `"train"`: shuffled, repeated for ever. `"validation"`: in order, once,
+            with the same masks each time; a last partial batch is dropped.
+        mask_selection_rate: Share of the tokens to predict (paper, section 3.1).
+        mask_selection_length: Most predictions per pair, P; the share of the maximum
+            length, rounded up, when None.
+        mask_token_rate: Share of the selected tokens that become [MASK].
+        random_token_rate: Share that becomes a random token; the rest stays.
+        whole_word_masking: Select all pieces of a word together.
+        shuffle_buffer: Pairs held for shuffling.
+        first_step: Batches to leave out, those an interrupted run has seen.
+        seed: Of shuffling and masking.
+
+    Raises:
+        ValueError: No complete set of records is in the folder, its vocabulary is not
+            the one it was made with, or a rate is out of range.
+    """
+    manifest, vocabulary = read_manifest(records)
+    length = manifest["max_sequence_length"]
+    if not 0 < mask_selection_rate <= 1:
+        raise ValueError(
+            "`mask_selection_rate` must be above 0 and at most 1. Received: "
+            f"mask_selection_rate={mask_selection_rate}"
+        )
+    if min(mask_token_rate, random_token_rate) < 0 or (
+        mask_token_rate + random_token_rate > 1
+    ):
+        raise ValueError(
+            "`mask_token_rate` and `random_token_rate` must not be negative nor sum to "
+            f"more than 1. Received: mask_token_rate={mask_token_rate}, "
+            f"random_token_rate={random_token_rate}"
+        )
+    if mask_selection_length is None:
+        mask_selection_length = math.ceil(length * mask_selection_rate)
+    masker = Masker(
+        vocabulary,
+        selection_rate=mask_selection_rate,
+        selection_length=mask_selection_length,
+        mask_token_rate=mask_token_rate,
+        random_token_rate=random_token_rate,
+        whole_words=whole_word_masking,
+    )
+
+    files = sorted(str(f) for f in pathlib.Path(records).glob(f"{split}-*.tfrecord"))
+    if not files:
+        raise ValueError(f"{records} has no {split}-*.tfrecord.")
+    dataset = tf.data.TFRecordDataset(files, num_parallel_reads=None)
+    if split == "train":
+        dataset = dataset.shuffle(shuffle_buffer, seed=seed).repeat()
+    dataset = dataset.batch(batch_size, drop_remainder=True).skip(first_step)
+
+    def to_batch(step, serialized):
+        return masker(_parse(serialized, batch_size, length), (seed, step))
+
+    return (
+        dataset.enumerate(start=first_step)
+        .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabulary]:
+    """Returns the manifest of a record folder and the vocabulary beside it.
+
+    Raises:
+        ValueError: The folder has no manifest (which is written last, so that the
+            records are incomplete), or the vocabulary is not that of the records.
+    """
+    folder = pathlib.Path(records)
+    path = folder / "manifest.json"
+    if not path.is_file():
+        raise ValueError(
+            f"{records} has no manifest.json, so no complete set of records. Make one "
+            "with `python -m bert_tf.corpus --output=...`."
+        )
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    vocabulary = Vocabulary.from_file(folder / "vocab.txt")
+    if vocabulary.fingerprint != manifest["vocabulary_fingerprint"]:
+        raise ValueError(
+            f"{folder / 'vocab.txt'} is not the vocabulary that the records were made "
+            f"with. Received: fingerprint {vocabulary.fingerprint[:12]} instead of "
+            f"{manifest['vocabulary_fingerprint'][:12]}; make the records again."
+        )
+    return manifest, vocabulary
+
+
+def unigram_accuracy(dataset: tf.data.Dataset) -> float:
+    """Accuracy of always predicting the most frequent of the masked tokens."""
+    counts: collections.Counter[int] = collections.Counter()
+    for _, labels, weights in dataset:
+        counts.update(labels["mlm"].numpy()[weights["mlm"].numpy() > 0].tolist())
+    return counts.most_common(1)[0][1] / counts.total()
+
+
+def _parse(serialized: tf.Tensor, batch_size: int, length: int) -> dict[str, tf.Tensor]:
+    """Serialized records [B] -> token_ids, segment_ids, padding_mask [B, S], nsp [B]."""
+    features = {
+        "token_ids": tf.io.RaggedFeature(tf.int64),
+        "first_segment_length": tf.io.FixedLenFeature((), tf.int64),
+        "is_random_next": tf.io.FixedLenFeature((), tf.int64),
+    }
+    records = tf.io.parse_example(serialized, features)
+    tokens = tf.cast(records["token_ids"], tf.int32)
+    position = tf.range(length)[tf.newaxis]  # [1, S]
+    lengths = tf.cast(tokens.row_lengths(), tf.int32)[:, tf.newaxis]  # [B, 1]
+    first = tf.cast(records["first_segment_length"], tf.int32)[:, tf.newaxis]
+    in_second = (position >= first) & (position < lengths)
+    return {
+        "token_ids": tokens.to_tensor(shape=(batch_size, length)),
+        "segment_ids": tf.cast(in_second, tf.int32),
+        "padding_mask": tf.cast(position < lengths, tf.int32),
+        "is_random_next": tf.cast(records["is_random_next"], tf.int32),
+    }
+
+
+class Masker:
+    """Selects and replaces tokens for the masked LM (paper, section 3.1, task 1).
+
+    As in google-research/bert a row of n tokens gets round(n * rate) predictions, at
+    least one and at most `selection_length`. A special token is neither selected nor
+    drawn as a random one.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        selection_rate: float,
+        selection_length: int,
+        mask_token_rate: float,
+        random_token_rate: float,
+        whole_words: bool,
+    ):
+        special = set(vocabulary.special_ids)
+        self._mask_id = vocabulary.mask_id
+        self._selectable = tf.constant(
+            [i not in special for i in range(vocabulary.size)]
+        )
+        self._random_ids = tf.constant(
+            [i for i in range(vocabulary.size) if i not in special], tf.int32
+        )
+        self._continues_word = tf.constant(vocabulary.is_continuation)
+        self._rate = selection_rate
+        self._length = selection_length
+        self._mask_token_rate = mask_token_rate
+        self._random_token_rate = random_token_rate
+        self._whole_words = whole_words
+
+    def __call__(self, batch: dict[str, tf.Tensor], seed: tuple[int, tf.Tensor]):
+        """One batch of pairs -> `(x, y, sample_weight)`; see the top of the file."""
+        token_ids = batch["token_ids"]
+        positions, selected = self._select(batch, _stream(seed, _SELECT))
+        labels = tf.gather(token_ids, positions, batch_dims=1)  # [B, P]
+        shown = tf.where(selected, self._replace(labels, seed), labels)
+        rows = tf.broadcast_to(
+            tf.range(tf.shape(token_ids)[0])[:, tf.newaxis], tf.shape(positions)
+        )
+        x = {
+            "token_ids": tf.tensor_scatter_nd_update(
+                token_ids, tf.stack([rows, positions], -1), shown
+            ),
+            "segment_ids": batch["segment_ids"],
+            "padding_mask": batch["padding_mask"],
+            "mask_positions": positions,
+        }
+        # The mean over the whole batch, wherever its rows are computed.
+        mask_weights = tf.cast(selected, tf.float32)
+        pair_weights = tf.ones_like(batch["is_random_next"], tf.float32)
+        weights = {
+            "mlm": tf.math.divide_no_nan(mask_weights, tf.reduce_sum(mask_weights)),
+            "nsp": pair_weights / tf.reduce_sum(pair_weights),
+        }
+        return x, {"mlm": labels, "nsp": batch["is_random_next"]}, weights
+
+    def _select(self, batch, seed):
+        """Returns positions [B, P] int32 and whether each holds a prediction [B, P].
+
+        Words are put in random order, and their pieces are taken until the number of
+        predictions is reached; a word that would exceed it ends the selection. Without
+        whole words every piece is a word.
+        """
+        token_ids, padding_mask = batch["token_ids"], batch["padding_mask"]
+        batch_size, length = token_ids.shape
+        selectable = tf.gather(self._selectable, token_ids) & (padding_mask == 1)
+        draws = tf.random.stateless_uniform((batch_size, length), seed)
+        if self._whole_words:
+            starts = ~tf.gather(self._continues_word, token_ids)
+            word = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
+            draws = tf.gather(draws, word % length, batch_dims=1)
+        else:
+            word = tf.broadcast_to(tf.range(length)[tf.newaxis], token_ids.shape)
+        # Ties, the pieces of a word, keep their order: top_k prefers the lower index.
+        draws = tf.where(selectable, draws, 2.0)
+        ranked = min(self._length + 1, length)
+        order = tf.math.top_k(-draws, ranked).indices  # [B, ranked]
+
+        # In double precision, as Python would: 30 * 0.15 must round as 4.5 does.
+        wanted = tf.reduce_sum(tf.cast(padding_mask, tf.float64), 1) * self._rate
+        wanted = tf.clip_by_value(tf.cast(tf.round(wanted), tf.int32), 1, self._length)
+        available = tf.reduce_sum(tf.cast(selectable, tf.int32), 1)
+        wanted = tf.minimum(wanted, available)[:, tf.newaxis]
+        # Taking n pieces is allowed where piece n + 1 begins another word.
+        ordered_word = tf.gather(word, order, batch_dims=1)
+        last_of_word = ordered_word[:, :-1] != ordered_word[:, 1:]
+        last_of_word = tf.pad(last_of_word, [[0, 0], [0, 1]], constant_values=True)
+        taken = tf.range(1, ranked + 1)[tf.newaxis]
+        allowed = last_of_word & (taken <= wanted)
+        count = tf.reduce_max(tf.where(allowed, taken, 0), 1, keepdims=True)
+
+        order = tf.pad(order, [[0, 0], [0, max(0, self._length - ranked)]])
+        selected = tf.range(self._length)[tf.newaxis] < count
+        # In reading order; empty slots stand last and point at [CLS].
+        positions = tf.sort(tf.where(selected, order[:, : self._length], length), 1)
+        return tf.where(selected, positions, 0), selected
+
+    def _replace(self, labels, seed):
+        """What the encoder sees in place of `labels` [B, P]: 80/10/10."""
+        shape = tf.shape(labels)
+        draw = tf.random.stateless_uniform(shape, _stream(seed, _REPLACE))
+        choice = tf.random.stateless_uniform(
+            shape,
+            _stream(seed, _RANDOM_TOKEN),
+            maxval=tf.size(self._random_ids),
+            dtype=tf.int32,
+        )
+        random_ids = tf.gather(self._random_ids, choice)
+        replaced = tf.where(
+            draw < self._mask_token_rate + self._random_token_rate, random_ids, labels
+        )
+        return tf.where(draw < self._mask_token_rate, self._mask_id, replaced)
+
+
+def _stream(seed: tuple[int, tf.Tensor], purpose: int) -> tf.Tensor:
+    """A stateless seed [2] for one purpose within one batch."""
+    base, step = seed
+    pair = tf.stack([tf.constant(base, tf.int64), tf.cast(step, tf.int64)])
+    return tf.random.fold_in(pair, purpose) if purpose else pair

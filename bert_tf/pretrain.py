@@ -1,0 +1,210 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Pre-trains BERT with masked LM and next sentence prediction (paper, section 3.1).
+
+    python -m bert_tf.pretrain --records=records --output=models/mini --size=mini
+
+`--records` is a folder that `python -m bert_tf.corpus` wrote. `--output` becomes a
+model directory (config.json, vocab.txt, model.weights.h5, metrics.json) with
+history.csv, curve.png, TensorBoard logs and the training state. The same command
+run again continues an interrupted training where its last checkpoint stands. The
+defaults are the recipe of the paper (appendix A.2).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf import config
+
+# What a continued run may change: none of it changes what is learned.
+_MAY_CHANGE = ("output", "records", "strategy", "validate_every")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainConfig(config.Options):
+    """Options of `python -m bert_tf.pretrain`."""
+
+    records: str = config.option(help="Folder that bert_tf.corpus wrote.")
+    output: str = config.option(help="Model directory to write or to continue.")
+    size: str = config.option(
+        "base",
+        help="Architecture: tiny, mini, small, medium, base, large, or the path of a "
+        "bert_config.json.",
+    )
+    init_from: str = config.option(
+        "", help="Model directory whose weights to start from; the steps begin at 0."
+    )
+    strategy: str = config.option(
+        "default",
+        help="Where to train: default (first GPU or CPU), mirrored (all GPUs), tpu.",
+        choices=("default", "mirrored", "tpu"),
+    )
+    precision: str = config.option(
+        "float32",
+        help="Arithmetic of the layers; weights stay float32.",
+        choices=("float32", "mixed_bfloat16"),
+    )
+    xla: bool = config.option(False, help="Compile the training step with XLA.")
+    batch_size: int = config.option(
+        256, help="Pairs in a step, all replicas together.", minimum=1
+    )
+    steps: int = config.option(1_000_000, help="Steps to train.", minimum=1)
+    warmup_steps: int = config.option(
+        10_000, help="Steps in which the learning rate rises.", minimum=0
+    )
+    learning_rate: float = config.option(
+        1e-4, help="Peak of the learning rate; it falls linearly to 0.", minimum=0
+    )
+    bias_correction: bool = config.option(
+        True, help="Correct Adam's moments; google-research/bert does not."
+    )
+    mask_selection_rate: float = config.option(
+        0.15, help="Share of the tokens to predict.", minimum=0, maximum=1
+    )
+    mask_token_rate: float = config.option(
+        0.8, help="Share of those shown as [MASK].", minimum=0, maximum=1
+    )
+    random_token_rate: float = config.option(
+        0.1, help="Share of those shown as a random token.", minimum=0, maximum=1
+    )
+    whole_word_masking: bool = config.option(
+        False, help="Mask all pieces of a word together."
+    )
+    validate_every: int = config.option(
+        1000,
+        help="Steps from one evaluation on the held-out documents, and checkpoint, to "
+        "the next.",
+        minimum=1,
+    )
+    seed: int = config.option(
+        0, help="Of weights, dropout, shuffling and masks.", minimum=0
+    )
+
+
+def main(options: PretrainConfig) -> dict[str, float]:
+    """Trains as `options` say and returns the last held-out metrics."""
+    import keras
+
+    from bert_tf import checkpoint, distribution, input_pipeline, model, monitoring
+    from bert_tf.optimization import AdamW, WarmupLinearDecay
+
+    # === Check everything before anything is written ===
+    manifest, vocabulary = input_pipeline.read_manifest(options.records)
+    architecture = config.BertConfig.resolve(options.size, vocabulary.size)
+    if manifest["max_sequence_length"] > architecture.max_sequence_length:
+        raise ValueError(
+            f"{options.records} has sequences of {manifest['max_sequence_length']} "
+            f"tokens, --size={options.size} takes {architecture.max_sequence_length}."
+        )
+    schedule = WarmupLinearDecay(
+        options.learning_rate, options.warmup_steps, options.steps
+    )
+    strategy = distribution.strategy(options.strategy)
+    replicas = strategy.num_replicas_in_sync
+    distribution.check_batch_size(options.batch_size, replicas)
+    source = None
+    if options.init_from:
+        source = checkpoint.ModelDirectory.open(options.init_from)
+    directory = checkpoint.ModelDirectory.create(
+        options.output,
+        architecture=architecture,
+        vocabulary=vocabulary,
+        lowercase=manifest["lowercase"],
+        head={"kind": "pretrainer"},
+        options=options.to_dict(),
+        may_change=_MAY_CHANGE,
+    )
+
+    # === Model ===
+    keras.utils.set_random_seed(options.seed)
+    with strategy.scope():
+        backbone = model.BertBackbone(architecture, dtype=options.precision)
+        pretrainer = model.BertPretrainer(backbone)
+        if source:
+            source.load_weights(pretrainer)
+        optimizer = AdamW(schedule, bias_correction=options.bias_correction)
+        pretrainer.compile(optimizer, jit_compile=options.xla)
+        distribution.draw_dropout_per_replica(pretrainer)
+        seed_generators = distribution.seed_generators(pretrainer)
+        state = checkpoint.TrainingState(directory, pretrainer, seed_generators)
+        first_step = state.restore()
+    print(
+        f"{options.size}: {pretrainer.count_params():,} weights, {replicas} "
+        f"replica{'s' * (replicas > 1)}, {manifest['train_pairs']:,} pairs; "
+        + (f"continues at step {first_step:,}" if first_step else "starts at step 0")
+        + f" of {options.steps:,}."
+    )
+
+    # === Data ===
+    masking = {
+        "mask_selection_rate": options.mask_selection_rate,
+        "mask_token_rate": options.mask_token_rate,
+        "random_token_rate": options.random_token_rate,
+        "whole_word_masking": options.whole_word_masking,
+        "seed": options.seed,
+    }
+    train = input_pipeline.pretrain_dataset(
+        options.records,
+        batch_size=options.batch_size,
+        first_step=first_step,
+        **masking,
+    )
+    validation = input_pipeline.pretrain_dataset(
+        options.records,
+        split="validation",
+        batch_size=_validation_batch_size(options, manifest, replicas),
+        **masking,
+    )
+    unigram_accuracy = input_pipeline.unigram_accuracy(validation)
+
+    # === Training ===
+    if first_step < options.steps:
+        shown = 1 - manifest["padding_share"]
+        batch_tokens = options.batch_size * manifest["max_sequence_length"] * shown
+        pretrainer.fit(
+            train,
+            validation_data=validation,
+            steps_per_epoch=options.validate_every,
+            initial_epoch=first_step // options.validate_every,
+            epochs=-(-options.steps // options.validate_every),
+            verbose=0,
+            callbacks=[
+                monitoring.TrainingMonitor(state, options.steps, batch_tokens),
+                keras.callbacks.TensorBoard(
+                    directory.path / "logs", update_freq="epoch", write_graph=False
+                ),
+            ],
+        )
+
+    # === Report ===
+    history = monitoring.read_history(directory.path)
+    metrics = history[-1] | {"unigram_accuracy": unigram_accuracy}
+    directory.write_metrics(metrics)
+    curve = monitoring.plot_history(directory.path, unigram_accuracy)
+    print(
+        f"Pre-trained {options.size} for {options.steps:,} steps: held-out MLM accuracy "
+        f"{metrics['val_mlm_accuracy']:.2%} (always the most frequent token: "
+        f"{unigram_accuracy:.2%}), NSP accuracy {metrics['val_nsp_accuracy']:.2%}. "
+        f"Model in {directory.path}, curve in {curve}."
+    )
+    return metrics
+
+
+def _validation_batch_size(
+    options: PretrainConfig, manifest: Mapping[str, Any], replicas: int
+) -> int:
+    """The training's batch size, or less where so few pairs are held out."""
+    pairs = manifest["validation_pairs"]
+    if pairs < replicas:
+        raise ValueError(
+            f"{options.records} holds {pairs} pairs for validation, {replicas} at least "
+            "are needed. Make the records with a larger --held_out_share."
+        )
+    return min(options.batch_size, pairs // replicas * replicas)
+
+
+if __name__ == "__main__":
+    config.run(main, PretrainConfig)
