@@ -128,7 +128,8 @@ class ModelDirectory:
         def flat(directory):
             facts = {"vocabulary": directory.vocabulary.fingerprint}
             facts |= dataclasses.asdict(directory.architecture)
-            facts |= {"lowercase": directory.lowercase} | dict(directory.options)
+            facts |= {"lowercase": directory.lowercase, **directory.head}
+            facts |= dict(directory.options)
             return {k: v for k, v in facts.items() if k not in may_change}
 
         before, now = flat(old), flat(self)
@@ -152,7 +153,7 @@ class ModelDirectory:
 
     def save_weights(self, model: keras.Model) -> None:
         """Writes `model.weights.h5`, replacing the one that is there."""
-        with _beside(self.path / _WEIGHTS) as unfinished:
+        with beside(self.path / _WEIGHTS) as unfinished:
             model.save_weights(unfinished)
 
     def load_weights(self, model: keras.Model) -> None:
@@ -208,6 +209,11 @@ class ModelDirectory:
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         _write_json(self.path / _METRICS, metrics)
 
+    def read_metrics(self) -> dict[str, Any]:
+        """Returns what was measured; nothing before the training is finished."""
+        path = self.path / _METRICS
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
 
 class TrainingState:
     """Everything that a training needs to go on as if it had not stopped.
@@ -240,7 +246,7 @@ class TrainingState:
     @property
     def step(self) -> int:
         """Steps done so far."""
-        return int(self._model.optimizer.iterations)
+        return int(keras.ops.convert_to_numpy(self._model.optimizer.iterations))
 
     def save(self) -> None:
         """Saves the state under its step and the weights for everybody's use."""
@@ -256,7 +262,7 @@ class TrainingState:
 
 
 @contextlib.contextmanager
-def _beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
+def beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields a sibling to write to; it takes the place of `path` when all went well."""
     # Keras asks for the ending, so the mark stands in front.
     unfinished = path.with_name(f".unfinished-{os.getpid()}-{path.name}")
@@ -268,5 +274,5 @@ def _beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
-    with _beside(path) as unfinished:
+    with beside(path) as unfinished:
         unfinished.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

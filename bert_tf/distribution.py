@@ -32,7 +32,8 @@ def strategy(name: str) -> tf.distribute.Strategy:
     if name == "tpu":
         return _tpu()
     raise ValueError(
-        f"--strategy must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}"
+        f"--strategy must be one of {', '.join(STRATEGIES)}. "
+        f"Received: strategy={name!r}"
     )
 
 
@@ -60,8 +61,8 @@ def _tpu() -> tf.distribute.Strategy:
     except (ValueError, tf.errors.OpError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
-            "--strategy=tpu finds no TPU: run on a TPU VM with tensorflow-tpu installed "
-            f"or set TPU_NAME. TensorFlow says: {reason}"
+            "--strategy=tpu finds no TPU: run on a TPU VM with tensorflow-tpu "
+            f"installed, or set TPU_NAME. TensorFlow says: {reason}"
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 

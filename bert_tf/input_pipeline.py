@@ -95,7 +95,11 @@ def pretrain_dataset(
     files = sorted(str(f) for f in pathlib.Path(records).glob(f"{split}-*.tfrecord"))
     if not files:
         raise ValueError(f"{records} has no {split}-*.tfrecord.")
-    dataset = tf.data.TFRecordDataset(files, num_parallel_reads=None)
+    dataset = tf.data.TFRecordDataset(files)
+    # Keras wants to know when an evaluation is over.
+    dataset = dataset.apply(
+        tf.data.experimental.assert_cardinality(manifest[f"{split}_pairs"])
+    )
     if split == "train":
         dataset = dataset.shuffle(shuffle_buffer, seed=seed).repeat()
     dataset = dataset.batch(batch_size, drop_remainder=True).skip(first_step)
@@ -144,7 +148,7 @@ def unigram_accuracy(dataset: tf.data.Dataset) -> float:
 
 
 def _parse(serialized: tf.Tensor, batch_size: int, length: int) -> dict[str, tf.Tensor]:
-    """Serialized records [B] -> token_ids, segment_ids, padding_mask [B, S], nsp [B]."""
+    """Serialized records [B] -> the three inputs [B, S] and is_random_next [B]."""
     features = {
         "token_ids": tf.io.RaggedFeature(tf.int64),
         "first_segment_length": tf.io.FixedLenFeature((), tf.int64),

@@ -70,7 +70,8 @@ class TrainingMonitor(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         seconds = time.perf_counter() - self._epoch_start[0]
         logs["step"] = self._step
-        logs["learning_rate"] = float(self.model.optimizer.learning_rate)
+        rate = self.model.optimizer.learning_rate
+        logs["learning_rate"] = float(keras.ops.convert_to_numpy(rate))
         logs["tokens_per_second"] = round(
             (self._step - self._epoch_start[1]) * self._batch_tokens / seconds
         )

@@ -170,6 +170,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
             steps_per_epoch=options.validate_every,
             initial_epoch=first_step // options.validate_every,
             epochs=-(-options.steps // options.validate_every),
+            shuffle=False,  # The pipeline shuffles.
             verbose=0,
             callbacks=[
                 monitoring.TrainingMonitor(state, options.steps, batch_tokens),
@@ -185,8 +186,8 @@ def main(options: PretrainConfig) -> dict[str, float]:
     directory.write_metrics(metrics)
     curve = monitoring.plot_history(directory.path, unigram_accuracy)
     print(
-        f"Pre-trained {options.size} for {options.steps:,} steps: held-out MLM accuracy "
-        f"{metrics['val_mlm_accuracy']:.2%} (always the most frequent token: "
+        f"Pre-trained {options.size} for {options.steps:,} steps: held-out MLM "
+        f"accuracy {metrics['val_mlm_accuracy']:.2%} (always the most frequent token: "
         f"{unigram_accuracy:.2%}), NSP accuracy {metrics['val_nsp_accuracy']:.2%}. "
         f"Model in {directory.path}, curve in {curve}."
     )
@@ -200,8 +201,8 @@ def _validation_batch_size(
     pairs = manifest["validation_pairs"]
     if pairs < replicas:
         raise ValueError(
-            f"{options.records} holds {pairs} pairs for validation, {replicas} at least "
-            "are needed. Make the records with a larger --held_out_share."
+            f"{options.records} holds {pairs} pairs for validation and at least "
+            f"{replicas} are needed: make the records with a larger --held_out_share."
         )
     return min(options.batch_size, pairs // replicas * replicas)
 

@@ -63,12 +63,16 @@ def write_records(folder, vocabulary, rows, split="train", length=LENGTH):
                 example.features.feature[name].int64_list.value.extend(values)
             file.write(example.SerializeToString())
     vocabulary.write(folder / "vocab.txt")
-    manifest = {
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text()) if path.exists() else {}
+    manifest |= {
         "max_sequence_length": length,
         "vocabulary_fingerprint": vocabulary.fingerprint,
         "lowercase": True,
+        "padding_share": 0.25,
+        f"{split}_pairs": len(rows),
     }
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    path.write_text(json.dumps(manifest))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,204 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from bert_tf import monitoring, pretrain
+from bert_tf.checkpoint import ModelDirectory
+from bert_tf.pretrain import PretrainConfig
+from tests.input_pipeline_test import write_records
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory, vocabulary):
+    """Pairs that can be learned: each position has its letter, a random next others."""
+    folder = tmp_path_factory.mktemp("pretrain") / "records"
+    first, follows, random = range(5, 11), range(11, 17), range(17, 23)
+    rows = [([2, *first, 3, *follows, 3], 8, 0), ([2, *first, 3, *random, 3], 8, 1)]
+    write_records(folder, vocabulary, rows * 128)
+    write_records(folder, vocabulary, rows * 16, split="validation")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert_config_file(tmp_path_factory, tiny_config):
+    """The architecture as a bert_config.json, with dropout."""
+    path = tmp_path_factory.mktemp("config") / "bert_config.json"
+    google = {
+        "attention_probs_dropout_prob": 0.1,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "hidden_size": tiny_config.hidden_dim,
+        "initializer_range": 0.02,
+        "intermediate_size": tiny_config.intermediate_dim,
+        "max_position_embeddings": tiny_config.max_sequence_length,
+        "num_attention_heads": tiny_config.num_heads,
+        "num_hidden_layers": 1,
+        "type_vocab_size": 2,
+        "vocab_size": 30_522,
+    }
+    path.write_text(json.dumps(google))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def options(records, bert_config_file, tmp_path_factory):
+    return PretrainConfig(
+        records=str(records),
+        output=str(tmp_path_factory.mktemp("models") / "whole"),
+        size=bert_config_file,
+        batch_size=16,
+        steps=60,
+        warmup_steps=10,
+        learning_rate=1e-2,
+        validate_every=25,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(options):
+    """The model directory of a whole training and its metrics."""
+    metrics = pretrain.main(options)
+    return ModelDirectory.open(options.output), metrics
+
+
+def test_learns_and_reports(trained):
+    directory, metrics = trained
+    history = monitoring.read_history(directory.path)
+    assert [row["step"] for row in history] == [25, 50, 60]
+    assert history[-1]["loss"] < 0.7 * history[0]["loss"]
+    assert metrics["val_mlm_accuracy"] > 3 * metrics["unigram_accuracy"]
+    assert json.loads((directory.path / "metrics.json").read_text()) == metrics
+    assert (directory.path / "curve.png").stat().st_size > 10_000
+    assert list((directory.path / "logs").rglob("events.*"))
+
+
+def test_model_directory_gives_the_trained_model(trained):
+    directory, metrics = trained
+    model = directory.load_pretrainer()
+    backbone = directory.load_backbone()
+    ids = np.array([[2, 5, 6, 7, 8, 9, 4, 3, 11, 12, 13, 14, 15, 16, 3]])
+    inputs = {
+        "token_ids": ids,
+        "segment_ids": (np.arange(15) > 7)[None].astype(int),
+        "padding_mask": np.ones_like(ids),
+    }
+    outputs = model({**inputs, "mask_positions": np.array([[6]])})
+    assert np.argmax(outputs["mlm"][0, 0]) == 10
+    assert np.argmax(outputs["nsp"][0]) == 0
+    np.testing.assert_array_equal(
+        backbone(inputs)["sequence_output"], model.backbone(inputs)["sequence_output"]
+    )
+
+
+class _Killed(Exception):
+    pass
+
+
+def test_interrupted_run_ends_with_the_same_weights(trained, options, tmp_path):
+    options = dataclasses.replace(options, output=str(tmp_path / "interrupted"))
+
+    class Kill(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if int(self.model.optimizer.iterations) == 38:
+                raise _Killed
+
+    original = keras.callbacks.TensorBoard
+    keras.callbacks.TensorBoard = lambda *_, **__: Kill()
+    try:
+        with pytest.raises(_Killed):
+            pretrain.main(options)
+    finally:
+        keras.callbacks.TensorBoard = original
+    assert ModelDirectory.open(options.output).has_weights
+
+    pretrain.main(options)
+    whole = trained[0].load_pretrainer().get_weights()
+    continued = ModelDirectory.open(options.output).load_pretrainer().get_weights()
+    for a, b in zip(whole, continued, strict=True):
+        np.testing.assert_array_equal(a, b)
+    history = monitoring.read_history(options.output)
+    assert [row["step"] for row in history] == [25, 50, 60]
+
+
+def test_finished_run_trains_no_further(trained, options):
+    before = trained[0].load_pretrainer().get_weights()
+    assert pretrain.main(options) == trained[1]
+    for a, b in zip(before, trained[0].load_pretrainer().get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_continuing_with_other_options_is_refused_with_both_values(trained, options):
+    changed = dataclasses.replace(options, learning_rate=1e-3)
+    with pytest.raises(ValueError, match=r"learning_rate: 0\.01 before, 0\.001 now"):
+        pretrain.main(changed)
+
+
+def test_starts_from_the_weights_of_another_model(trained, options, tmp_path):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "second"),
+        init_from=str(trained[0].path),
+        steps=2,
+        warmup_steps=1,
+        learning_rate=0.0,
+    )
+    metrics = pretrain.main(options)
+    assert metrics["val_mlm_accuracy"] == trained[1]["val_mlm_accuracy"]
+
+
+def test_loss_that_is_not_finite_ends_the_run_and_keeps_the_weights(options, tmp_path):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "diverged"),
+        learning_rate=1e30,
+        warmup_steps=0,
+        validate_every=1,
+    )
+    with pytest.raises(ValueError, match="not finite"):
+        pretrain.main(options)
+    directory = ModelDirectory.open(options.output)
+    if directory.has_weights:
+        for weight in directory.load_pretrainer().get_weights():
+            assert np.isfinite(weight).all()
+
+
+def test_mirrored_run_uses_both_devices(options, tmp_path):
+    options = dataclasses.replace(
+        options, output=str(tmp_path / "m"), strategy="mirrored", steps=3, warmup_steps=1
+    )
+    assert np.isfinite(pretrain.main(options)["val_loss"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"records": "nowhere"}, r"nowhere has no manifest\.json"),
+        ({"batch_size": 3, "strategy": "mirrored"}, "use --batch_size=4"),
+        ({"warmup_steps": 60}, "`warmup_steps` must be at least 0 and below"),
+        ({"init_from": "nowhere"}, "nowhere is not a model directory"),
+        ({"strategy": "tpu"}, "finds no TPU"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    options, tmp_path, change, message
+):
+    changed = dataclasses.replace(options, output=str(tmp_path / "new"), **change)
+    with pytest.raises(ValueError, match=message):
+        pretrain.main(changed)
+    assert not (tmp_path / "new").exists()
+
+
+def test_records_longer_than_the_model_are_refused(options, tmp_path, records):
+    manifest = json.loads((records / "manifest.json").read_text())
+    for file in records.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    long = json.dumps(manifest | {"max_sequence_length": 64})
+    (tmp_path / "manifest.json").write_text(long)
+    with pytest.raises(ValueError, match="sequences of 64 tokens"):
+        pretrain.main(dataclasses.replace(options, records=str(tmp_path)))
