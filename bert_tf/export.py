@@ -1,0 +1,68 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Exports a pre-trained model for TensorFlow Serving: strings in, answers out.
+
+In: a model directory of `bert_tf.pretrain`. Out: `<output>/<name>/<version>/`, a
+SavedModel that TensorFlow Serving 2.13 to 2.20 loads as it is::
+
+    python -m bert_tf.export --model_dir=models/mini --output=saved_models --name=mini
+
+`bert_tf.signatures` says what can be asked of it (fill-mask, embeddings, ids), and
+`bert_tf.saved_model` what is in the folder. A fine-tuned model is exported by the
+command that trained it, with `--export`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+from bert_tf import config
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportConfig(config.Options):
+    """Options of `python -m bert_tf.export`."""
+
+    model_dir: str = config.option(help="Model directory of bert_tf.pretrain.")
+    output: str = config.option(
+        "saved_models", help="Folder that holds one folder per served model."
+    )
+    name: str = config.option(help="Name of the served model.")
+    version: int = config.option(
+        0, help="Version number; 0 is the one after the newest.", minimum=0
+    )
+    precision: str = config.option(
+        "float32",
+        help="Arithmetic of the layers.",
+        choices=("float32", "mixed_bfloat16"),
+    )
+
+
+def main(options: ExportConfig) -> pathlib.Path:
+    """Exports as `options` say and returns the folder of the new version."""
+    from bert_tf import saved_model, signatures  # Here, so that --help is fast.
+    from bert_tf.checkpoint import ModelDirectory
+    from bert_tf.text import Tokenizer
+
+    directory = ModelDirectory.open(options.model_dir)
+    if directory.head["kind"] != "pretrainer":
+        raise ValueError(
+            f"--model_dir: {directory.path} holds a model for "
+            f"{directory.head['kind']}, which the command that trained it exports: run "
+            "it again with --export."
+        )
+    pretrainer = directory.load_pretrainer(dtype=options.precision)
+    tokenizer = Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
+    path = saved_model.save(
+        signatures.pretrained(pretrainer, tokenizer),
+        pathlib.Path(options.output) / options.name,
+        directory=directory,
+        version=options.version or None,
+    )
+    print(f"Exported to {path}.")
+    return path
+
+
+if __name__ == "__main__":
+    config.run(main, ExportConfig)
