@@ -185,7 +185,7 @@ def recognise(path: str, separator: str = "auto") -> Layout:
 
 
 def _is_wrapped(lines: list[str]) -> bool:
-    """Whether lines are broken at a fixed width, at most that of a book.
+    """Whether lines are broken at a fixed width, between 40 and 120 characters.
 
     Then most line breaks stand inside sentences (68 to 94 % of those inside blocks in
     hard-wrapped novels, below 20 % where a line is a sentence or a paragraph), and most
@@ -200,7 +200,7 @@ def _is_wrapped(lines: list[str]) -> bool:
     lengths = sorted(map(len, filter(None, lines)))
     width = lengths[int(0.95 * len(lengths))]
     typical = statistics.median(len(line) for line, _ in breaks)
-    return inside > len(breaks) / 2 and 0.75 * width <= typical and width <= 120
+    return inside > len(breaks) / 2 and 0.75 * width <= typical and 40 <= width <= 120
 
 
 def sections(path: str, size: int, separator: str = "auto") -> list[tuple[int, int]]:

@@ -70,6 +70,25 @@ def test_a_damaged_gzip_file_is_named(tmp_path):
         list(documents.read_documents(path))
 
 
+def test_remote_files_are_read_alike(tmp_path):
+    """`ram://` stands for what tf.io.gfile knows, such as gs:// and s3://."""
+    import tensorflow as tf
+
+    text = "One.\nTwo.\n\nThree.\nFour.\n" * 9
+    local = write(tmp_path / "a.txt", text)
+    for name, data in (("a", text.encode()), ("b", gzip.compress(text.encode()))):
+        with tf.io.gfile.GFile(f"ram://documents_test/{name}", "wb") as file:
+            file.write(data)
+    plain, packed = documents.expand("ram://documents_test/*")
+    assert documents.stat(plain)[0] == len(text)
+    whole = list(documents.read_documents(local))
+    assert list(documents.read_documents(packed)) == whole
+    sections = documents.sections(plain, 50)
+    assert len(sections) == 5
+    found = [d for s in sections for d in documents.read_documents(plain, "auto", *s)]
+    assert found == whole
+
+
 # --- Documents -------------------------------------------------------------------
 
 TAGGED = """<doc id="1" url="http://x/1" title="Rock "n" Roll">
@@ -178,7 +197,7 @@ def test_sections_give_every_document_once(tmp_path, tagged, line_end):
     whole = list(documents.read_documents(path))
     assert len(whole) == 40
     assert [len(d) for d in whole].count(1) == 0
-    for size in [1, 2, 7, 50, 333, 10_000]:
+    for size in [5, 50, 333, 10_000]:
         pieces = documents.sections(path, size)
         assert len(pieces) == -(-os.path.getsize(path) // size)
         found = []

@@ -1,0 +1,163 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Corpus preparation: speed per core and peak memory, as a Markdown table.
+
+    python -m benchmarks.corpus_speed --text='wikipedia/*' --vocabulary=vocab.txt \
+        --google_bert=bert
+
+Compares `bert_tf.corpus`, on one core, with `create_pretraining_data.py` of
+google-research/bert (a clone of it at --google_bert; left out without one) on the same
+text: one sentence per line, blank lines between documents, which is what the latter
+reads. It makes each pair once (dupe_factor=1). Time is processor time of the whole
+process, so that other work on the machine hardly matters. "Without start-up" is what
+each further megabyte takes beyond a run on a few documents.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+
+from bert_tf import config, documents
+
+_START_BYTES = 200_000  # So little work that nearly all is the start of the process.
+
+# The script was written for TensorFlow 1.
+_GOOGLE_SCRIPT = """
+import runpy, sys
+import tensorflow.compat.v1 as tf
+sys.modules["tensorflow"] = tf
+folder = sys.argv.pop(1)
+sys.path.insert(0, folder)
+runpy.run_path(folder + "/create_pretraining_data.py", run_name="__main__")
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BenchmarkConfig(config.Options):
+    """Options of `python -m benchmarks.corpus_speed`."""
+
+    text: str = config.option(help="Text files: comma-separated globs.")
+    vocabulary: str = config.option(help="WordPiece vocabulary, one token per line.")
+    google_bert: str = config.option("", help="Clone of google-research/bert.")
+    sizes: str = config.option(
+        "8,66", help="Sizes in MB; the text is repeated up to them."
+    )
+    max_sequence_length: int = config.option(128, help="Tokens in a record.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What a process took: processor time in seconds, peak resident memory in MB."""
+
+    seconds: float
+    memory: float
+
+
+def main(options: BenchmarkConfig) -> None:
+    """Prints the table.
+
+    Raises:
+        ValueError: A path is wrong, or one of the programs failed.
+    """
+    sizes = [int(float(size) * 1e6) for size in options.sizes.split(",")]
+    programs = {"bert_tf.corpus": _ours}
+    script = pathlib.Path(options.google_bert, "create_pretraining_data.py")
+    if options.google_bert and script.exists():
+        programs["google-research/bert"] = _google
+    else:
+        print(f"google-research/bert is left out: no {script} (see --google_bert).\n")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        texts = {}
+        for size in (_START_BYTES, *sizes):
+            texts[size] = folder / f"{size}.txt"
+            _write_text(texts[size], size, options.text)
+        print(
+            "| program | text | processor time | MB/s per core | without start-up "
+            "| peak memory |\n|---|---|---|---|---|---|"
+        )
+        for program, command in programs.items():
+            start = _run(command, options, texts[_START_BYTES], folder / "out")
+            few = texts[_START_BYTES].stat().st_size / 1e6
+            for size in sizes:
+                cost = _run(command, options, texts[size], folder / "out")
+                megabytes = texts[size].stat().st_size / 1e6
+                further = (megabytes - few) / (cost.seconds - start.seconds)
+                print(
+                    f"| {program} | {megabytes:.0f} MB | {cost.seconds:.1f} s "
+                    f"| {megabytes / cost.seconds:.2f} | {further:.2f} "
+                    f"| {cost.memory:,.0f} MB |",
+                    flush=True,
+                )
+
+
+def _write_text(path: pathlib.Path, size: int, patterns: str) -> None:
+    """Writes documents of the text, from the beginning, until `size` is reached."""
+    written = 0
+    with path.open("w", encoding="utf-8") as file:
+        for source in itertools.cycle(documents.expand(patterns)):
+            for document in documents.read_documents(source):
+                text = "\n".join(document) + "\n\n"
+                file.write(text)
+                written += len(text.encode())
+                if written >= size:
+                    return
+
+
+def _ours(options: BenchmarkConfig, text: pathlib.Path, out: str) -> list[str]:
+    return [
+        *("-m", "bert_tf.corpus"),
+        f"--input={text}",
+        f"--vocabulary={options.vocabulary}",
+        f"--output={out}",
+        f"--max_sequence_length={options.max_sequence_length}",
+        "--document_separator=blank_line",
+        "--num_workers=1",
+    ]
+
+
+def _google(options: BenchmarkConfig, text: pathlib.Path, out: str) -> list[str]:
+    return [
+        *("-c", _GOOGLE_SCRIPT, options.google_bert),
+        f"--input_file={text}",
+        f"--vocab_file={options.vocabulary}",
+        f"--output_file={out}",
+        f"--max_seq_length={options.max_sequence_length}",
+        f"--max_predictions_per_seq={round(options.max_sequence_length * 0.15)}",
+        "--dupe_factor=1",
+    ]
+
+
+def _run(
+    command: Callable[[BenchmarkConfig, pathlib.Path, str], Sequence[str]],
+    options: BenchmarkConfig,
+    text: pathlib.Path,
+    out: pathlib.Path,
+) -> Cost:
+    place = f"{out}-{command.__name__}-{text.stem}"
+    arguments = [sys.executable, *command(options, text, place)]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    with tempfile.TemporaryFile() as messages:
+        process = subprocess.Popen(
+            arguments, env=environment, stdout=messages, stderr=messages
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            messages.seek(0)
+            tail = messages.read().decode(errors="replace")[-2000:]
+            raise ValueError(f"{' '.join(arguments)} failed:\n{tail}")
+    # Kilobytes on Linux, bytes on macOS.
+    memory = usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+    return Cost(usage.ru_utime + usage.ru_stime, memory)
+
+
+if __name__ == "__main__":
+    config.run(main, BenchmarkConfig)

@@ -1,0 +1,399 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Documents in, sentence pairs for next sentence prediction out.
+
+    python -m bert_tf.corpus --input='text/*' --vocabulary=vocab.txt --output=records
+
+What `--input` may hold: see `bert_tf.documents`. The text is tokenised into a
+`TokenStore` first. From that, `pairs.draw_pairs` makes the pairs of each document, and
+the pairs of all documents, in random order, become `train-*.tfrecord` and, from
+documents held out of training, `validation-*.tfrecord`. A record is a
+`tf.train.Example` of one pair, neither masked nor padded:
+
+* `token_ids` int64 [length]: [CLS] first segment [SEP] second segment [SEP]
+* `first_segment_length` int64: tokens in [CLS] first segment [SEP]
+* `is_random_next` int64: 1 if the second segment is from another document, 0 if it
+  continues the first
+
+Beside them are a copy of the vocabulary, `vocab.txt`, and, written last,
+`manifest.json`, which says what the records hold. They depend on the text, the
+vocabulary and the options only, not on the number of workers. Memory is constant but
+for 16 bytes per document and process. After an interruption the same command goes on
+where it stopped. Records of another length come from the same text without tokenising
+it again: give both commands the same `--token_store`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+import random
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_tf import config, documents, jobs, token_store
+from bert_tf.pairs import Pair, draw_pairs
+from bert_tf.token_store import TokenStore
+from bert_tf.vocab import Vocabulary
+
+_TOKENS_PER_SHARD = 4_000_000
+_MAX_SHARDS = 256
+_SHUFFLE_PAIRS = 16_384  # Records that wait in memory while a shard is written.
+_FEW_DOCUMENTS = 20  # With fewer, none is held out unless `held_out_share` says so.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusConfig(config.Options):
+    """Options of `python -m bert_tf.corpus`."""
+
+    input: str = config.option(
+        help="Text files: comma-separated globs. UTF-8, gzip allowed."
+    )
+    vocabulary: str = config.option(help="WordPiece vocabulary, one token per line.")
+    output: str = config.option(help="Directory for the records and manifest.json.")
+    lowercase: bool = config.option(
+        True, help="Lower-case and strip accents, as an uncased vocabulary needs."
+    )
+    document_separator: str = config.option(
+        "auto",
+        help="What separates documents; auto recognises it file by file.",
+        choices=documents.SEPARATORS,
+    )
+    max_sequence_length: int = config.option(
+        128, help="Most tokens in a record, special ones included.", minimum=8
+    )
+    short_sequence_probability: float = config.option(
+        0.1, help="Share of pairs that aim at a shorter length.", minimum=0, maximum=1
+    )
+    held_out_share: float = config.option(
+        0.01, help="Share of documents kept for validation.", minimum=0, maximum=0.5
+    )
+    seed: int = config.option(0, help="Seed of every random choice.", minimum=0)
+    num_shards: int = config.option(
+        0, help="Number of training files; 0 takes one per 4M tokens.", minimum=0
+    )
+    num_workers: int = config.option(
+        0, help="Number of processes; 0 takes one per core.", minimum=0
+    )
+    token_store: str = config.option(
+        "", help="Directory of the tokenised text. Default: tokens/ in --output."
+    )
+
+
+# --- Shards of records -----------------------------------------------------------
+
+
+class Split:
+    """The documents for training, or those held out; draws pairs from them.
+
+    Args:
+        store: All documents.
+        name: "train" or "validation".
+        held_out: Number of documents held out.
+        seed: Seed of the order of the documents, from which the first are held out.
+    """
+
+    def __init__(self, store: TokenStore, name: str, held_out: int, seed: int):
+        order = np.random.default_rng(seed).permutation(store.num_documents)
+        self.name = name
+        self.documents = order[:held_out] if name == "validation" else order[held_out:]
+        self._store = store
+        sizes = np.diff(store.first_sentences)[self.documents]
+        self._sentence_ends = np.cumsum(sizes)
+
+    def pairs(self, position: int, options: CorpusConfig) -> Iterator[Pair]:
+        """Yields the pairs of the document at a position in `documents`."""
+        document = self.documents[position]
+        first, last = self._store.first_sentences[document : document + 2].tolist()
+        starts = self._store.sentence_starts(first, last)
+        return draw_pairs(
+            self._store.tokens(int(starts[0]), int(starts[-1])),
+            (starts - starts[0]).tolist(),
+            functools.partial(self._random_segment, position),
+            f"{options.seed} {document}",
+            max_sequence_length=options.max_sequence_length,
+            short_sequence_probability=options.short_sequence_probability,
+        )
+
+    def _random_segment(self, position: int, where: float, length: int) -> np.ndarray:
+        """Returns sentences of another document, from a random one on.
+
+        All sentences of the split but those of the document at `position` have the
+        same chance: "a random sentence from the corpus" (1810.04805, section 3.1).
+
+        Args:
+            position: The document to avoid.
+            where: Chooses the sentence; in [0, 1).
+            length: Number of tokens to reach, where the document has so many.
+        """
+        ends = self._sentence_ends
+        own_end = int(ends[position])
+        own_start = int(ends[position - 1]) if position else 0
+        sentence = int(where * (int(ends[-1]) - (own_end - own_start)))
+        if sentence >= own_start:
+            sentence += own_end - own_start
+        other = int(ends.searchsorted(sentence, side="right"))
+        last = int(self._store.first_sentences[self.documents[other] + 1])
+        start = last - (int(ends[other]) - sentence)
+        # A sentence has a token at least, so `length` of them are enough.
+        starts = self._store.sentence_starts(start, min(last, start + length))
+        end = min(int(starts.searchsorted(starts[0] + length)), len(starts) - 1)
+        return self._store.tokens(int(starts[0]), int(starts[end]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """A job: every `num_shards`th document of a split to one file of records."""
+
+    path: str
+    split: str
+    index: int
+    num_shards: int
+    held_out: int
+    store: str
+    cls_id: int
+    sep_id: int
+    options: CorpusConfig
+
+
+def write_shard(shard: Shard) -> dict[str, int]:
+    """Writes one file of records, in random order; returns what it counted."""
+    import tensorflow as tf
+
+    split = Split(
+        TokenStore(shard.store), shard.split, shard.held_out, shard.options.seed
+    )
+    counts = {"documents": 0, "pairs": 0, "random_next": 0, "tokens": 0}
+
+    # One message for all records: three times faster than a new one for each.
+    example = tf.train.Example()
+    features = example.features.feature
+    token_ids = features["token_ids"].int64_list.value
+    first_segment_length = features["first_segment_length"].int64_list.value
+    is_random_next = features["is_random_next"].int64_list.value
+
+    def records() -> Iterator[bytes]:
+        for i in range(shard.index, len(split.documents), shard.num_shards):
+            counts["documents"] += 1
+            for pair in split.pairs(i, shard.options):
+                first, second = pair.first.tolist(), pair.second.tolist()
+                token_ids[:] = [
+                    shard.cls_id, *first, shard.sep_id, *second, shard.sep_id
+                ]  # fmt: skip
+                first_segment_length[:] = [len(first) + 2]
+                is_random_next[:] = [int(pair.is_random_next)]
+                counts["pairs"] += 1
+                counts["random_next"] += pair.is_random_next
+                counts["tokens"] += len(token_ids)
+                yield example.SerializeToString(deterministic=True)
+
+    partial = pathlib.Path(shard.path + ".partial")
+    rng = random.Random(f"{shard.options.seed} {shard.split} {shard.index}")
+    try:
+        with tf.io.TFRecordWriter(str(partial)) as writer:
+            for record in _shuffled(records(), rng):
+                writer.write(record)
+    except tf.errors.OpError as error:
+        raise OSError(f"{partial}: {error.message}") from error
+    partial.replace(shard.path)
+    return counts
+
+
+def _shuffled(records: Iterable[bytes], rng: random.Random) -> Iterator[bytes]:
+    """Yields all records, each a random one of the `_SHUFFLE_PAIRS` in memory."""
+    waiting: list[bytes] = []
+    for record in records:
+        if len(waiting) < _SHUFFLE_PAIRS:
+            waiting.append(record)
+        else:
+            i = int(rng.random() * _SHUFFLE_PAIRS)
+            yield waiting[i]
+            waiting[i] = record
+    rng.shuffle(waiting)
+    yield from waiting
+
+
+# --- The command -----------------------------------------------------------------
+
+
+def main(options: CorpusConfig) -> None:
+    """Makes records and their manifest.
+
+    Raises:
+        ValueError: The corpus is missing, empty, not UTF-8 or a single document; the
+            vocabulary is not usable; or a directory holds other work.
+        OSError: A file can't be read or written, or a process was killed.
+    """
+    started = time.monotonic()
+    files = documents.expand(options.input)
+    vocabulary = Vocabulary.from_file(options.vocabulary)
+    output = pathlib.Path(options.output)
+    store_directory = options.token_store or str(output / "tokens")
+    settings = _settings(options, files, vocabulary)
+    jobs.claim(output, "output", settings, results=["*.tfrecord"])
+    if (output / "manifest.json").exists():
+        print(f"{output} is complete already: there is nothing to do.")
+        return
+    with jobs.Workers(options.num_workers) as workers:
+        store = token_store.build(
+            store_directory,
+            files,
+            separator=options.document_separator,
+            vocabulary=vocabulary,
+            lowercase=options.lowercase,
+            workers=workers,
+        )
+        split_sizes = _split_sizes(store, options)
+        shards = [
+            Shard(
+                path=str(output / f"{split}-{i:05d}-of-{num_shards:05d}.tfrecord"),
+                split=split,
+                index=i,
+                num_shards=num_shards,
+                held_out=split_sizes["validation"],
+                store=store_directory,
+                cls_id=vocabulary.cls_id,
+                sep_id=vocabulary.sep_id,
+                options=options,
+            )
+            for split, size in split_sizes.items()
+            for num_shards in [_num_shards(split, size, store, options)]
+            for i in range(num_shards)
+        ]
+        counts = workers.run(
+            write_shard,
+            shards,
+            [split_sizes[shard.split] / shard.num_shards for shard in shards],
+            description="Drawing pairs",
+            unit=" documents",
+        )
+    _warn_of_empty_sources(store)
+    manifest = _manifest(options, vocabulary, store, shards, counts)
+    manifest["seconds"] = round(time.monotonic() - started, 1)
+    vocabulary.write(output / "vocab.txt")
+    jobs.write_json(output / "manifest.json", manifest)
+    for shard in shards:
+        pathlib.Path(shard.path + ".json").unlink()
+    print(_last_line(manifest, output, num_files=len(shards)))
+
+
+def _settings(
+    options: CorpusConfig, files: Sequence[str], vocabulary: Vocabulary
+) -> dict[str, object]:
+    """Returns what the records depend on."""
+    settings = options.to_dict()
+    for name in ("output", "token_store", "num_workers"):
+        del settings[name]
+    settings["input"] = token_store.describe(files)
+    settings["vocabulary"] = vocabulary.fingerprint
+    return settings
+
+
+def _split_sizes(store: TokenStore, options: CorpusConfig) -> dict[str, int]:
+    """Returns the number of documents for training and for validation.
+
+    A second segment comes from another document, so a split has two, or none.
+
+    Raises:
+        ValueError: The corpus has too few documents.
+    """
+    total = store.num_documents
+    if total < 2:
+        hint = "If blank lines separate documents: --document_separator=blank_line."
+        raise ValueError(
+            f"Next sentence prediction needs at least two documents. Received: {total} "
+            f"in {len(store.summary['sources'])} files (input={options.input!r}). "
+            + hint
+            * (options.document_separator == "auto")
+        )
+    held_out = round(options.held_out_share * total)
+    if held_out < 2 and options.held_out_share:
+        held_out = 2 if total >= _FEW_DOCUMENTS else 0
+        if not held_out:
+            logging.warning(
+                "All %d documents are for training: too few to hold any out.", total
+            )
+    if total - held_out < 2:
+        raise ValueError(
+            "At least two documents must be left for training. Received: "
+            f"held_out_share={options.held_out_share} of {total} documents"
+        )
+    return {"train": total - held_out, "validation": held_out}
+
+
+def _num_shards(split: str, size: int, store: TokenStore, options: CorpusConfig) -> int:
+    tokens = store.summary["tokens"] * size // store.num_documents
+    by_size = min(1 + tokens // _TOKENS_PER_SHARD, _MAX_SHARDS)
+    wanted = options.num_shards if split == "train" else 0
+    return min(wanted or by_size, size)
+
+
+def _warn_of_empty_sources(store: TokenStore) -> None:
+    sources = store.summary["sources"]
+    empty = [path for path, counts in sources.items() if not counts["documents"]]
+    if empty:
+        logging.warning(
+            "%d of %d files gave no document: %s",
+            len(empty),
+            len(sources),
+            ", ".join(empty),
+        )
+
+
+def _manifest(
+    options: CorpusConfig,
+    vocabulary: Vocabulary,
+    store: TokenStore,
+    shards: Sequence[Shard],
+    counts: Sequence[dict[str, int]],
+) -> dict[str, Any]:
+    """Returns what the records hold, and where it comes from."""
+
+    def total(name: str, *splits: str) -> int:
+        return sum(
+            count[name]
+            for shard, count in zip(shards, counts, strict=True)
+            if shard.split in splits
+        )
+
+    both = ("train", "validation")
+    pairs = total("pairs", *both)
+    slots = pairs * options.max_sequence_length
+    summary = store.summary
+    return {
+        "documents": summary["documents"],
+        "sentences": summary["sentences"],
+        "tokens": summary["tokens"],
+        "unknown_share": summary["unknown"] / summary["tokens"],
+        "train_documents": total("documents", "train"),
+        "train_pairs": total("pairs", "train"),
+        "validation_documents": total("documents", "validation"),
+        "validation_pairs": total("pairs", "validation"),
+        "random_next_share": total("random_next", *both) / pairs,
+        "padding_share": 1 - total("tokens", *both) / slots,
+        "max_sequence_length": options.max_sequence_length,
+        "short_sequence_probability": options.short_sequence_probability,
+        "seed": options.seed,
+        "lowercase": options.lowercase,
+        "vocabulary_size": vocabulary.size,
+        "vocabulary_fingerprint": vocabulary.fingerprint,
+        "sources": summary["sources"],
+    }
+
+
+def _last_line(manifest: dict[str, Any], output: pathlib.Path, num_files: int) -> str:
+    return (
+        "{output}: {train_pairs:,} pairs for training and {validation_pairs:,} for "
+        "validation in {num_files} files, from {documents:,} documents with {tokens:,} "
+        "tokens ({unknown_share:.2%} [UNK]); {random_next_share:.1%} random next, "
+        "{padding_share:.1%} padding at length {max_sequence_length}; {seconds:.0f} s."
+    ).format(output=output, num_files=num_files, **manifest)
+
+
+if __name__ == "__main__":
+    config.run(main, CorpusConfig)

@@ -1,0 +1,385 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of bert_tf.corpus: text files to records and manifest.
+
+Token k of document i is the word "d<i>t<k>", so that every token of a record tells
+where it comes from.
+"""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import random
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+import tensorflow as tf
+
+from bert_tf import corpus, token_store
+from bert_tf.corpus import CorpusConfig
+from bert_tf.vocab import Vocabulary
+
+NUM_DOCUMENTS = 40
+LONGEST_DOCUMENT = 150
+VOCABULARY = Vocabulary(
+    (
+        *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+        *(f"d{i}t{k}" for i in range(NUM_DOCUMENTS) for k in range(LONGEST_DOCUMENT)),
+    )
+)
+
+
+@pytest.fixture
+def options(tmp_path) -> CorpusConfig:
+    """Forty documents in three files; records of 32 tokens from one process."""
+    rng = random.Random(0)
+    documents = []
+    for i in range(NUM_DOCUMENTS):
+        words = [f"d{i}t{k}" for k in range(rng.randint(30, LONGEST_DOCUMENT))]
+        lines = []
+        while words:
+            length = rng.randint(1, 12)
+            lines.append(" ".join(words[:length]))
+            words = words[length:]
+        documents.append("\n".join(lines) + "\n")
+    (tmp_path / "text").mkdir()
+    for name, chosen in (("a", documents[:5]), ("b", documents[5:6])):
+        (tmp_path / "text" / name).write_text("\n".join(chosen))
+    (tmp_path / "text" / "c").write_text("\r\n".join(documents[6:]))
+    VOCABULARY.write(tmp_path / "vocabulary")
+    return CorpusConfig(
+        input=f"{tmp_path}/text/*",
+        vocabulary=str(tmp_path / "vocabulary"),
+        output=str(tmp_path / "records"),
+        max_sequence_length=32,
+        held_out_share=0.1,
+        num_workers=1,
+    )
+
+
+class Record(NamedTuple):
+    first: list[tuple[int, int]]  # (document, position in it) of each token.
+    second: list[tuple[int, int]]
+    is_random_next: int
+    length: int
+
+
+def where(token_ids) -> list[tuple[int, int]]:
+    words = [VOCABULARY.tokens[i].removeprefix("d").split("t") for i in token_ids]
+    return [(int(document), int(position)) for document, position in words]
+
+
+def read(options: CorpusConfig, split: str = "train") -> list[Record]:
+    files = sorted(pathlib.Path(options.output).glob(f"{split}-*.tfrecord"))
+    records = []
+    for serialized in tf.data.TFRecordDataset([str(f) for f in files]):
+        example = tf.train.Example.FromString(serialized.numpy())
+        features = {
+            name: list(feature.int64_list.value)
+            for name, feature in example.features.feature.items()
+        }
+        assert set(features) == {"token_ids", "first_segment_length", "is_random_next"}
+        ids = features["token_ids"]
+        ((cut,), (label,)) = (
+            features["first_segment_length"],
+            features["is_random_next"],
+        )
+        special = (ids[0], ids[cut - 1], ids[-1])
+        assert special == (VOCABULARY.cls_id, VOCABULARY.sep_id, VOCABULARY.sep_id)
+        first, second = where(ids[1 : cut - 1]), where(ids[cut:-1])
+        records.append(Record(first, second, label, len(ids)))
+    return records
+
+
+def manifest(options: CorpusConfig) -> dict:
+    return json.loads((pathlib.Path(options.output) / "manifest.json").read_text())
+
+
+# --- What the records hold -------------------------------------------------------
+
+
+def test_records_are_pairs_with_the_label_that_their_name_says(options):
+    corpus.main(options)
+    records = read(options) + read(options, "validation")
+    assert len(records) > 100
+    for first, second, is_random_next, length in records:
+        assert 5 <= length <= 32
+        for segment in (first, second):
+            (document, start), *_ = segment
+            run = [(document, start + i) for i in range(len(segment))]
+            assert segment == run, "one run of one document's tokens"
+        if is_random_next:
+            assert first[0][0] != second[0][0], "never the same document"
+        else:
+            assert first[0][0] == second[0][0]
+            assert first[-1][1] < second[0][1]
+    assert {record.is_random_next for record in records} == {0, 1}
+
+
+def test_held_out_documents_are_in_no_training_record(options):
+    corpus.main(options)
+
+    def documents(split):
+        return {
+            segment[0][0]
+            for record in read(options, split)
+            for segment in (record.first, record.second)
+        }
+
+    train, validation = documents("train"), documents("validation")
+    assert (len(train), len(validation)) == (36, 4)
+    assert not train & validation
+    assert train | validation == set(range(NUM_DOCUMENTS))
+
+
+def test_second_segments_come_from_everywhere(options):
+    """A random second segment may begin with each sentence of the split."""
+    begins = {True: set(), False: set()}
+    for seed in range(12):
+        chosen = dataclasses.replace(
+            options, seed=seed, output=f"{options.output}{seed}", held_out_share=0.0
+        )
+        corpus.main(chosen)
+        for record in read(chosen):
+            begins[bool(record.is_random_next)].add(record.second[0])
+    assert {document for document, _ in begins[True]} == set(range(NUM_DOCUMENTS))
+    assert {0} < {position for _, position in begins[True]}
+
+
+def test_records_are_in_random_order(options):
+    corpus.main(options)
+    documents = [record.first[0][0] for record in read(options)]
+    assert documents != sorted(documents)
+    neighbours = sum(a == b for a, b in itertools.pairwise(documents))
+    assert neighbours < len(documents) / 5
+
+
+def test_a_small_shuffle_window_loses_nothing(options, monkeypatch):
+    corpus.main(options)
+    monkeypatch.setattr(corpus, "_SHUFFLE_PAIRS", 7)
+    small = dataclasses.replace(options, output=options.output + "2")
+    corpus.main(small)
+    assert sorted(read(small)) == sorted(read(options))
+
+
+def test_manifest_tells_the_truth(options):
+    corpus.main(options)
+    train, validation = read(options), read(options, "validation")
+    both = train + validation
+    told = manifest(options)
+    texts = [pathlib.Path(path).read_text() for path in told["sources"]]
+    assert told["documents"] == NUM_DOCUMENTS
+    assert told["tokens"] == sum(len(text.split()) for text in texts)
+    assert told["sentences"] == sum(
+        sum(1 for line in text.split("\n") if line) for text in texts
+    )
+    assert told["unknown_share"] == 0
+    assert (told["train_documents"], told["validation_documents"]) == (36, 4)
+    assert (told["train_pairs"], told["validation_pairs"]) == (
+        len(train),
+        len(validation),
+    )
+    random_next = sum(record.is_random_next for record in both)
+    assert told["random_next_share"] == random_next / len(both)
+    filled = sum(record.length for record in both) / (32 * len(both))
+    assert told["padding_share"] == pytest.approx(1 - filled)
+    assert told["max_sequence_length"] == 32
+    assert told["lowercase"] is True
+    assert told["vocabulary_fingerprint"] == VOCABULARY.fingerprint
+    assert [source["documents"] for source in told["sources"].values()] == [5, 1, 34]
+    copied = Vocabulary.from_file(pathlib.Path(options.output) / "vocab.txt")
+    assert copied == VOCABULARY
+
+
+# --- The same records, however they are made -------------------------------------
+
+
+def contents(options: CorpusConfig) -> dict[str, bytes]:
+    files = pathlib.Path(options.output).glob("*.tfrecord")
+    return {file.name: file.read_bytes() for file in files}
+
+
+def test_records_do_not_depend_on_workers_and_parts(options, monkeypatch):
+    options = dataclasses.replace(options, num_shards=3)
+    corpus.main(options)
+    assert sorted(contents(options)) == [
+        "train-00000-of-00003.tfrecord",
+        "train-00001-of-00003.tfrecord",
+        "train-00002-of-00003.tfrecord",
+        "validation-00000-of-00001.tfrecord",
+    ]
+    monkeypatch.setattr(token_store, "_PART_BYTES", 5000)
+    other = dataclasses.replace(options, output=options.output + "2", num_workers=2)
+    corpus.main(other)
+    assert contents(other) == contents(options)
+
+
+def test_the_seed_determines_the_records(options):
+    corpus.main(options)
+    for name, seed in (("same", options.seed), ("other", 1)):
+        again = dataclasses.replace(options, output=options.output + name, seed=seed)
+        corpus.main(again)
+        assert (contents(again) == contents(options)) == (name == "same")
+
+
+def test_records_of_two_lengths_come_from_one_store(options, tmp_path, monkeypatch):
+    options = dataclasses.replace(options, token_store=str(tmp_path / "store"))
+    corpus.main(options)
+    monkeypatch.setattr(token_store, "tokenise", None)  # Is not called again.
+    long = dataclasses.replace(
+        options, output=options.output + "64", max_sequence_length=64
+    )
+    corpus.main(long)
+    assert 32 < max(record.length for record in read(long)) <= 64
+    # The same documents are held out.
+    assert {record.first[0][0] for record in read(long, "validation")} == {
+        record.first[0][0] for record in read(options, "validation")
+    }
+
+
+def test_an_interrupted_run_goes_on(options, monkeypatch):
+    options = dataclasses.replace(options, num_shards=4)
+    whole = dataclasses.replace(options, output=options.output + "whole")
+    corpus.main(whole)
+    written = []
+    write_shard = corpus.write_shard
+
+    def interrupted(shard):
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(shard.path)
+        return write_shard(shard)
+
+    monkeypatch.setattr(corpus, "write_shard", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        corpus.main(options)
+    assert not (pathlib.Path(options.output) / "manifest.json").exists()
+    monkeypatch.setattr(
+        corpus,
+        "write_shard",
+        lambda shard: written.append(shard.path) or write_shard(shard),
+    )
+    corpus.main(options)
+    assert len(written) == len(set(written)) == 5
+    assert contents(options) == contents(whole)
+    assert {**manifest(options), "seconds": 0} == {**manifest(whole), "seconds": 0}
+
+
+def test_a_complete_run_is_not_repeated(options, capsys):
+    corpus.main(options)
+    assert "pairs for training and" in capsys.readouterr().out
+    before = contents(options)
+    corpus.main(options)
+    assert "complete already" in capsys.readouterr().out
+    assert contents(options) == before
+
+
+# --- Errors and warnings ---------------------------------------------------------
+
+
+def test_other_settings_need_another_output(options):
+    corpus.main(options)
+    with pytest.raises(
+        ValueError,
+        match=r"max_sequence_length was 32, and is 64 now\. Give another --output",
+    ):
+        corpus.main(dataclasses.replace(options, max_sequence_length=64))
+    # How many processes work does not matter.
+    corpus.main(dataclasses.replace(options, num_workers=2))
+
+
+def test_records_of_unknown_origin_are_not_mixed_with_new_ones(options):
+    output = pathlib.Path(options.output)
+    output.mkdir()
+    (output / "train-00000-of-00009.tfrecord").touch()
+    with pytest.raises(ValueError, match="holds a train-00000-of-00009"):
+        corpus.main(options)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "needs at least two documents. Received: 0 in 1 files"),
+        ("\n\n", "needs at least two documents. Received: 0"),
+        ("d0t0\n\nd0t1\n\nd0t2\n", r"Received: 1 in 1 files .*_separator=blank_line"),
+        ("d0t0\nd0t1\n\nd1t0\nd1t1\n\nd2t0\nd2t1\n", None),
+    ],
+)
+def test_a_corpus_needs_two_documents(options, tmp_path, text, message):
+    (tmp_path / "few").write_text(text)
+    options = dataclasses.replace(options, input=str(tmp_path / "few"))
+    if message:
+        with pytest.raises(ValueError, match=message):
+            corpus.main(options)
+        assert not (pathlib.Path(options.output) / "manifest.json").exists()
+    else:
+        corpus.main(options)
+        assert {record.first[0][0] for record in read(options)} == {0, 1, 2}
+
+
+def test_few_documents_are_all_for_training(options, tmp_path, caplog):
+    (tmp_path / "few").write_text("d0t0\nd0t1\n\nd1t0\nd1t1\n\n" * 9)
+    few = dataclasses.replace(options, input=str(tmp_path / "few"), held_out_share=0.01)
+    corpus.main(few)
+    assert "All 18 documents are for training" in caplog.text
+    assert manifest(few)["validation_documents"] == 0
+    assert not read(few, "validation")
+
+
+def test_two_documents_of_many_are_held_out_at_least(options):
+    corpus.main(dataclasses.replace(options, held_out_share=0.01))
+    assert manifest(options)["validation_documents"] == 2
+    assert read(options, "validation")
+
+
+def test_training_keeps_two_documents(options, tmp_path):
+    (tmp_path / "few").write_text("d0t0\nd0t1\n\nd1t0\nd1t1\n\nd2t0\nd2t1\n")
+    few = dataclasses.replace(options, input=str(tmp_path / "few"), held_out_share=0.5)
+    with pytest.raises(ValueError, match=r"held_out_share=0\.5 of 3 documents"):
+        corpus.main(few)
+
+
+def test_files_without_documents_are_named(options, tmp_path, caplog):
+    (tmp_path / "text" / "empty.txt").write_text("\n\n")
+    corpus.main(options)
+    assert "1 of 4 files gave no document: " in caplog.text
+    assert "empty.txt" in caplog.text
+
+
+def test_what_is_wrong_with_the_input_is_named(options, tmp_path):
+    with pytest.raises(ValueError, match="No file matches the pattern"):
+        corpus.main(dataclasses.replace(options, input=f"{tmp_path}/none*"))
+    with pytest.raises(ValueError, match="none: no such vocabulary"):
+        corpus.main(dataclasses.replace(options, vocabulary=f"{tmp_path}/none"))
+    (tmp_path / "text" / "latin").write_bytes(b"One.\nTw\xf6.\n")
+    with pytest.raises(ValueError, match="latin, line 2: not UTF-8"):
+        corpus.main(options)
+    (tmp_path / "text" / "latin").unlink()
+    corpus.main(options)
+    (tmp_path / "vocabulary").write_text("[PAD]\n[UNK]\n[CLS]\n[MASK]\n")
+    with pytest.raises(ValueError, match=r"vocabulary.*\[SEP\]"):
+        corpus.main(options)
+
+
+def test_output_that_cannot_be_written(options, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        corpus.main(dataclasses.replace(options, output=str(tmp_path / "file" / "x")))
+
+
+def test_help_does_not_wait_for_tensorflow():
+    script = (
+        "import sys, runpy\n"
+        "sys.argv = ['corpus', '--help']\n"
+        "try: runpy.run_module('bert_tf.corpus', run_name='__main__')\n"
+        "except SystemExit: print('tensorflow' in sys.modules)\n"
+    )
+    root = pathlib.Path(__file__).parent.parent
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True
+    )
+    assert "--short_sequence_probability" in run.stdout
+    assert run.stdout.endswith("False\n")
