@@ -7,8 +7,8 @@ In: UTF-8 strings [B]. Out: `token_ids`, `segment_ids`, `padding_mask` [B, S] in
 token stands for.
 
 The rules are those of `tokenization.py` in google-research/bert. Two differences are
-left. A word is limited to 800 bytes instead of 200 characters, so that 200 characters of
-any script fit (Thai has no spaces); an ASCII word of 201 to 800 letters is thus split
+left. A word is limited to 800 bytes instead of 200 characters, so that 200 characters
+of any script fit (Thai has no spaces); an ASCII word of 201 to 800 letters is thus split
 into pieces and is not [UNK]. And bytes that are not UTF-8 are passed over.
 """
 
@@ -202,7 +202,8 @@ class Tokenizer:
         sizes = [tf.cast(s.ids.row_lengths(), tf.int32) for s in segments]
         sizes = [size[:, tf.newaxis] for size in trim_sizes(sizes, max_pieces)]
         row_sizes = 1 + sum(size + 1 for size in sizes)  # [B, 1]
-        length = padded_length or tf.reduce_max(row_sizes)
+        # At least one, also for an empty batch.
+        length = padded_length or tf.maximum(tf.reduce_max(row_sizes), 1)
         position = tf.range(length)[tf.newaxis]  # [1, S]
 
         # Where each token of [B, S] stands in a list of all pieces, preceded by the
