@@ -9,8 +9,8 @@ Compares `bert_tf.corpus`, on one core, with `create_pretraining_data.py` of
 google-research/bert (a clone of it at --google_bert; left out without one) on the same
 text: one sentence per line, blank lines between documents, which is what the latter
 reads. It makes each pair once (dupe_factor=1). Time is processor time of the whole
-process, so that other work on the machine hardly matters. "Without start-up" is what
-each further megabyte takes beyond a run on a few documents.
+process, so that other work on the machine matters less. "Without start-up" is the speed
+at which the text beyond that of the row above is done.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 
 from bert_tf import config, documents
-
-_START_BYTES = 200_000  # So little work that nearly all is the start of the process.
 
 # The script was written for TensorFlow 1.
 _GOOGLE_SCRIPT = """
@@ -47,15 +45,16 @@ class BenchmarkConfig(config.Options):
     vocabulary: str = config.option(help="WordPiece vocabulary, one token per line.")
     google_bert: str = config.option("", help="Clone of google-research/bert.")
     sizes: str = config.option(
-        "8,66", help="Sizes in MB; the text is repeated up to them."
+        "8,66", help="Sizes in MB, ascending; the text is repeated up to them."
     )
     max_sequence_length: int = config.option(128, help="Tokens in a record.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What a process took: processor time in seconds, peak resident memory in MB."""
+    """What a process took: text in MB, processor time, peak resident memory in MB."""
 
+    text: float
     seconds: float
     memory: float
 
@@ -75,27 +74,31 @@ def main(options: BenchmarkConfig) -> None:
         print(f"google-research/bert is left out: no {script} (see --google_bert).\n")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        texts = {}
-        for size in (_START_BYTES, *sizes):
-            texts[size] = folder / f"{size}.txt"
-            _write_text(texts[size], size, options.text)
+        texts = [folder / f"{size}.txt" for size in sizes]
+        for text, size in zip(texts, sizes, strict=True):
+            _write_text(text, size, options.text)
         print(
             "| program | text | processor time | MB/s per core | without start-up "
             "| peak memory |\n|---|---|---|---|---|---|"
         )
         for program, command in programs.items():
-            start = _run(command, options, texts[_START_BYTES], folder / "out")
-            few = texts[_START_BYTES].stat().st_size / 1e6
-            for size in sizes:
-                cost = _run(command, options, texts[size], folder / "out")
-                megabytes = texts[size].stat().st_size / 1e6
-                further = (megabytes - few) / (cost.seconds - start.seconds)
-                print(
-                    f"| {program} | {megabytes:.0f} MB | {cost.seconds:.1f} s "
-                    f"| {megabytes / cost.seconds:.2f} | {further:.2f} "
-                    f"| {cost.memory:,.0f} MB |",
-                    flush=True,
-                )
+            before = None
+            for text in texts:
+                cost = _run(command, options, text, folder / "out")
+                print(f"| {program} {_row(cost, before)}", flush=True)
+                before = cost
+
+
+def _row(cost: Cost, before: Cost | None) -> str:
+    further = (
+        ""
+        if before is None
+        else (f"{(cost.text - before.text) / (cost.seconds - before.seconds):.2f}")
+    )
+    return (
+        f"| {cost.text:.0f} MB | {cost.seconds:.1f} s | {cost.text / cost.seconds:.2f} "
+        f"| {further} | {cost.memory:,.0f} MB |"
+    )
 
 
 def _write_text(path: pathlib.Path, size: int, patterns: str) -> None:
@@ -156,7 +159,7 @@ def _run(
             raise ValueError(f"{' '.join(arguments)} failed:\n{tail}")
     # Kilobytes on Linux, bytes on macOS.
     memory = usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-    return Cost(usage.ru_utime + usage.ru_stime, memory)
+    return Cost(text.stat().st_size / 1e6, usage.ru_utime + usage.ru_stime, memory)
 
 
 if __name__ == "__main__":

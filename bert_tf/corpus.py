@@ -17,10 +17,11 @@ documents held out of training, `validation-*.tfrecord`. A record is a
 
 Beside them are a copy of the vocabulary, `vocab.txt`, and, written last,
 `manifest.json`, which says what the records hold. They depend on the text, the
-vocabulary and the options only, not on the number of workers. Memory is constant but
-for 16 bytes per document and process. After an interruption the same command goes on
-where it stopped. Records of another length come from the same text without tokenising
-it again: give both commands the same `--token_store`.
+vocabulary and the options only, not on the number of workers. Memory does not grow with
+the text, but for some 40 bytes per document, and the longest document is held whole.
+After an interruption the same command goes on where it stopped. Records of another
+length come from the same text without tokenising it again: give both commands the same
+`--token_store`. Where none is given it is `tokens/` in the output, and may be removed.
 """
 
 from __future__ import annotations
@@ -100,7 +101,6 @@ class Split:
 
     def __init__(self, store: TokenStore, name: str, held_out: int, seed: int):
         order = np.random.default_rng(seed).permutation(store.num_documents)
-        self.name = name
         self.documents = order[:held_out] if name == "validation" else order[held_out:]
         self._store = store
         sizes = np.diff(store.first_sentences)[self.documents]
@@ -165,9 +165,6 @@ def write_shard(shard: Shard) -> dict[str, int]:
     """Writes one file of records, in random order; returns what it counted."""
     import tensorflow as tf
 
-    split = Split(
-        TokenStore(shard.store), shard.split, shard.held_out, shard.options.seed
-    )
     counts = {"documents": 0, "pairs": 0, "random_next": 0, "tokens": 0}
 
     # One message for all records: three times faster than a new one for each.
@@ -177,7 +174,7 @@ def write_shard(shard: Shard) -> dict[str, int]:
     first_segment_length = features["first_segment_length"].int64_list.value
     is_random_next = features["is_random_next"].int64_list.value
 
-    def records() -> Iterator[bytes]:
+    def records(split: Split) -> Iterator[bytes]:
         for i in range(shard.index, len(split.documents), shard.num_shards):
             counts["documents"] += 1
             for pair in split.pairs(i, shard.options):
@@ -195,8 +192,12 @@ def write_shard(shard: Shard) -> dict[str, int]:
     partial = pathlib.Path(shard.path + ".partial")
     rng = random.Random(f"{shard.options.seed} {shard.split} {shard.index}")
     try:
-        with tf.io.TFRecordWriter(str(partial)) as writer:
-            for record in _shuffled(records(), rng):
+        with (
+            TokenStore(shard.store) as store,
+            tf.io.TFRecordWriter(str(partial)) as writer,
+        ):
+            split = Split(store, shard.split, shard.held_out, shard.options.seed)
+            for record in _shuffled(records(split), rng):
                 writer.write(record)
     except tf.errors.OpError as error:
         raise OSError(f"{partial}: {error.message}") from error
@@ -240,7 +241,7 @@ def main(options: CorpusConfig) -> None:
         print(f"{output} is complete already: there is nothing to do.")
         return
     with jobs.Workers(options.num_workers) as workers:
-        store = token_store.build(
+        summary = token_store.build(
             store_directory,
             files,
             separator=options.document_separator,
@@ -248,7 +249,7 @@ def main(options: CorpusConfig) -> None:
             lowercase=options.lowercase,
             workers=workers,
         )
-        split_sizes = _split_sizes(store, options)
+        split_sizes = _split_sizes(summary, options)
         shards = [
             Shard(
                 path=str(output / f"{split}-{i:05d}-of-{num_shards:05d}.tfrecord"),
@@ -262,7 +263,7 @@ def main(options: CorpusConfig) -> None:
                 options=options,
             )
             for split, size in split_sizes.items()
-            for num_shards in [_num_shards(split, size, store, options)]
+            for num_shards in [_num_shards(split, size, summary, options)]
             for i in range(num_shards)
         ]
         counts = workers.run(
@@ -272,8 +273,8 @@ def main(options: CorpusConfig) -> None:
             description="Drawing pairs",
             unit=" documents",
         )
-    _warn_of_empty_sources(store)
-    manifest = _manifest(options, vocabulary, store, shards, counts)
+    _warn_of_empty_sources(summary)
+    manifest = _manifest(options, vocabulary, summary, shards, counts)
     manifest["seconds"] = round(time.monotonic() - started, 1)
     vocabulary.write(output / "vocab.txt")
     jobs.write_json(output / "manifest.json", manifest)
@@ -294,7 +295,7 @@ def _settings(
     return settings
 
 
-def _split_sizes(store: TokenStore, options: CorpusConfig) -> dict[str, int]:
+def _split_sizes(summary: dict[str, Any], options: CorpusConfig) -> dict[str, int]:
     """Returns the number of documents for training and for validation.
 
     A second segment comes from another document, so a split has two, or none.
@@ -302,15 +303,15 @@ def _split_sizes(store: TokenStore, options: CorpusConfig) -> dict[str, int]:
     Raises:
         ValueError: The corpus has too few documents.
     """
-    total = store.num_documents
+    total = summary["documents"]
     if total < 2:
-        hint = "If blank lines separate documents: --document_separator=blank_line."
-        raise ValueError(
+        message = (
             f"Next sentence prediction needs at least two documents. Received: {total} "
-            f"in {len(store.summary['sources'])} files (input={options.input!r}). "
-            + hint
-            * (options.document_separator == "auto")
+            f"in {len(summary['sources'])} files (input={options.input!r})."
         )
+        if options.document_separator == "auto":
+            message += " Do blank lines separate them? --document_separator=blank_line"
+        raise ValueError(message)
     held_out = round(options.held_out_share * total)
     if held_out < 2 and options.held_out_share:
         held_out = 2 if total >= _FEW_DOCUMENTS else 0
@@ -326,15 +327,17 @@ def _split_sizes(store: TokenStore, options: CorpusConfig) -> dict[str, int]:
     return {"train": total - held_out, "validation": held_out}
 
 
-def _num_shards(split: str, size: int, store: TokenStore, options: CorpusConfig) -> int:
-    tokens = store.summary["tokens"] * size // store.num_documents
+def _num_shards(
+    split: str, size: int, summary: dict[str, Any], options: CorpusConfig
+) -> int:
+    tokens = summary["tokens"] * size // summary["documents"]
     by_size = min(1 + tokens // _TOKENS_PER_SHARD, _MAX_SHARDS)
     wanted = options.num_shards if split == "train" else 0
     return min(wanted or by_size, size)
 
 
-def _warn_of_empty_sources(store: TokenStore) -> None:
-    sources = store.summary["sources"]
+def _warn_of_empty_sources(summary: dict[str, Any]) -> None:
+    sources = summary["sources"]
     empty = [path for path, counts in sources.items() if not counts["documents"]]
     if empty:
         logging.warning(
@@ -348,7 +351,7 @@ def _warn_of_empty_sources(store: TokenStore) -> None:
 def _manifest(
     options: CorpusConfig,
     vocabulary: Vocabulary,
-    store: TokenStore,
+    summary: dict[str, Any],
     shards: Sequence[Shard],
     counts: Sequence[dict[str, int]],
 ) -> dict[str, Any]:
@@ -364,7 +367,6 @@ def _manifest(
     both = ("train", "validation")
     pairs = total("pairs", *both)
     slots = pairs * options.max_sequence_length
-    summary = store.summary
     return {
         "documents": summary["documents"],
         "sentences": summary["sentences"],

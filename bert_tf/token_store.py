@@ -10,6 +10,7 @@ vocabulary and the options only. Memory does not grow with the text.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -32,7 +33,7 @@ _BATCH_CHARACTERS = 1 << 20  # Of text, per call of the tokenizer.
 COUNTS = ("documents", "sentences", "tokens", "unknown")
 
 
-class TokenStore:
+class TokenStore(contextlib.AbstractContextManager):
     """Tokenised documents in three flat files of one directory, read by position.
 
     * `tokens.bin`, uint16 or uint32 [tokens]
@@ -55,6 +56,10 @@ class TokenStore:
         self._dtype = np.dtype(self.summary["dtype"])
         self._tokens = (directory / "tokens.bin").open("rb")
         self._sentences = (directory / "sentences.bin").open("rb")
+
+    def __exit__(self, *_: object) -> None:
+        self._tokens.close()
+        self._sentences.close()
 
     @property
     def num_documents(self) -> int:
@@ -88,8 +93,8 @@ def build(
     vocabulary: Vocabulary,
     lowercase: bool,
     workers: jobs.Workers,
-) -> TokenStore:
-    """Tokenises text files into a store, or opens the store if that was done before.
+) -> dict[str, Any]:
+    """Tokenises text files into a store, unless that was done before.
 
     Args:
         directory: Where the store is, or is to be.
@@ -98,6 +103,9 @@ def build(
         vocabulary: The vocabulary.
         lowercase: Whether it is an uncased one.
         workers: Who does it.
+
+    Returns:
+        The `summary` of the `TokenStore`.
 
     Raises:
         ValueError: The directory holds a store of other text or with other settings,
@@ -124,7 +132,7 @@ def build(
         counts = workers.run(tokenise, parts, sizes, description="Tokenising", unit="B")
         _join(directory, parts, counts, _token_dtype(vocabulary))
         shutil.rmtree(parts_directory)
-    return TokenStore(directory)
+    return json.loads((directory / "store.json").read_text("utf-8"))
 
 
 def describe(files: Sequence[str]) -> str:

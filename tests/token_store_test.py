@@ -25,7 +25,7 @@ a b c
 
 def build(directory, files, vocabulary, separator="blank_line", lowercase=True):
     with jobs.Workers(1) as workers:
-        return token_store.build(
+        summary = token_store.build(
             directory,
             [str(file) for file in files],
             separator=separator,
@@ -33,6 +33,9 @@ def build(directory, files, vocabulary, separator="blank_line", lowercase=True):
             lowercase=lowercase,
             workers=workers,
         )
+    store = token_store.TokenStore(directory)
+    assert store.summary == summary
+    return store
 
 
 def read(store: token_store.TokenStore) -> list[list[list[int]]]:
