@@ -225,6 +225,23 @@ def test_the_seed_determines_the_records(options):
         assert (contents(again) == contents(options)) == (name == "same")
 
 
+def test_every_document_and_every_seed_has_its_own_random_stream(options, tmp_path):
+    alike = ["".join(f"d{i}t{k}\n" for k in range(60)) for i in range(20)]
+    (tmp_path / "alike").write_text("\n".join(alike))
+    cuts = []
+    for seed in (0, 1):
+        chosen = dataclasses.replace(
+            options, seed=seed, output=f"{options.output}{seed}",
+            input=str(tmp_path / "alike"), held_out_share=0.0,
+        )  # fmt: skip
+        corpus.main(chosen)
+        of_document = {i: set() for i in range(20)}
+        for record in read(chosen):
+            of_document[record.first[0][0]].add(record.first[-1][1])
+        cuts += map(frozenset, of_document.values())
+    assert len(set(cuts)) == 40
+
+
 def test_records_of_two_lengths_come_from_one_store(options, tmp_path, monkeypatch):
     options = dataclasses.replace(options, token_store=str(tmp_path / "store"))
     corpus.main(options)
