@@ -1,0 +1,268 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Fine-tunes an encoder on a task (paper, section 4 and appendix A.3).
+
+    if __name__ == "__main__":
+        finetune.run(MyTask)
+
+makes a module of `tasks/` a command. In: a model directory to start from and the
+task's files. Out: a model directory with config.json, vocab.txt, the weights of the
+best epoch, metrics.json, TensorBoard logs, and predictions for each evaluated split.
+Run again on a directory that is finished, the same command evaluates, predicts and
+exports without training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import flags
+
+from bert_tf import batching, config, distribution
+from bert_tf.checkpoint import ModelDirectory
+from bert_tf.config import BertConfig
+from bert_tf.model import BertBackbone
+from bert_tf.optimization import AdamW, WarmupLinearDecay
+from bert_tf.task import FinetuneConfig, Split, Task
+from bert_tf.text import Tokenizer
+from bert_tf.vocab import Vocabulary
+
+_WARMUP_SHARE = 0.1  # Of all steps, as in google-research/bert.
+
+
+def run(task_class: type[Task]) -> None:
+    """Runs a task as a command: its options and those of every task are flags."""
+    flags.disclaim_key_flags()  # They are those of the task's module.
+    config.run(functools.partial(main, task_class), task_class.Config)
+
+
+def main(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
+    """Fine-tunes, evaluates and exports as `options` say; returns the metrics.
+
+    Raises:
+        ValueError: An option or the data are wrong, or the loss is not finite.
+    """
+    # === Check everything before anything is written ===
+    encoder = _Encoder.open(options)
+    strategy = distribution.strategy(options.strategy)
+    distribution.check_batch_size(options.batch_size, strategy.num_replicas_in_sync)
+    tokenizer = Tokenizer(encoder.vocabulary, lowercase=encoder.lowercase)
+    task = task_class(options, tokenizer)
+    directory = ModelDirectory.create(
+        options.output,
+        architecture=encoder.architecture,
+        vocabulary=encoder.vocabulary,
+        lowercase=encoder.lowercase,
+        head={"kind": task.kind, **task.head},
+        options=options.to_dict(),
+        may_change=options.may_change,
+    )
+
+    # === Training ===
+    keras.utils.set_random_seed(options.seed)
+    with strategy.scope():
+        model = task.model(encoder.backbone(options.precision))
+    metrics = directory.read_metrics()
+    if metrics:
+        model.jit_compile = False
+        print(f"{directory.path} is finished and not trained again.")
+    else:
+        metrics = {"training": train(task, model, directory, strategy)}
+
+    # === Evaluation of the best epoch ===
+    directory.load_weights(model)
+    for name in task.evaluation_splits:
+        split = task.dataset(name)
+        outputs = _predict(model, split, options)
+        if split.targets is not None:
+            metrics[name] = task.evaluate(split, outputs)
+        task.write_predictions(split, outputs, directory.path)
+    directory.write_metrics(metrics)
+    _report(task, directory, metrics)
+    if options.export:
+        print(f"Exported to {_export(task, directory)}.")
+    return metrics
+
+
+def train(
+    task: Task,
+    model: keras.Model,
+    directory: ModelDirectory,
+    strategy: tf.distribute.Strategy,
+) -> dict[str, Any]:
+    """Fits the model; `directory` keeps the weights of the epoch that is best on dev.
+
+    Returns:
+        `best_epoch` (from 1), `epochs`: the losses and scores of each, and `seconds`.
+    """
+    options = task.options
+    split = task.dataset("train")
+    steps_per_epoch = math.ceil(len(split) / options.batch_size)
+    steps = steps_per_epoch * options.epochs
+    schedule = WarmupLinearDecay(
+        options.learning_rate, int(_WARMUP_SHARE * steps), steps
+    )
+    with strategy.scope():
+        # Without XLA, which would compile for every sequence length.
+        model.compile(AdamW(schedule), jit_compile=False)
+        # A step that creates variables would be traced twice.
+        model.optimizer.build(model.trainable_variables)
+        distribution.draw_dropout_per_replica(model)
+    print(
+        f"{len(split):,} training examples of {split.lengths.mean():.0f} tokens on "
+        f"average; {options.epochs} epochs of {steps_per_epoch:,} steps; "
+        f"{model.count_params():,} weights."
+    )
+    best = _KeepBest(task, directory)
+    start = time.perf_counter()
+    model.fit(
+        batching.batches(
+            split,
+            options.batch_size,
+            max_length=options.max_sequence_length,
+            epochs=options.epochs,
+            seed=options.seed,
+            static_shape=_static_shape(options),
+        ),
+        epochs=options.epochs,
+        steps_per_epoch=steps_per_epoch,
+        shuffle=False,  # The batches are shuffled already.
+        # A bar that moves is for terminals, a line per epoch for files.
+        verbose=1 if sys.stdout.isatty() else 2,
+        callbacks=[
+            best,
+            keras.callbacks.TensorBoard(directory.path / "logs", write_graph=False),
+        ],
+    )
+    return {
+        "best_epoch": best.epoch,
+        "epochs": best.history,
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+class _KeepBest(keras.callbacks.Callback):
+    """Evaluates on dev after each epoch and keeps the weights of the best one.
+
+    Raises:
+        ValueError: From within `fit`, when the loss is not finite. The weights of the
+            best epoch before stay.
+    """
+
+    def __init__(self, task: Task, directory: ModelDirectory):
+        super().__init__()
+        self._task = task
+        self._directory = directory
+        self._split = task.dataset(task.evaluation_splits[0])
+        self._best_score = -math.inf
+        self.epoch = 0
+        self.history: list[dict[str, float]] = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        if not math.isfinite(logs["loss"]):
+            raise ValueError(
+                f"The loss of epoch {len(self.history) + 1}, step {batch + 1} is not "
+                f"finite ({logs['loss']}). A lower --learning_rate may help."
+            )
+
+    def on_epoch_end(self, epoch, logs=None):
+        outputs = _predict(self.model, self._split, self._task.options)
+        scores = self._task.evaluate(self._split, outputs)
+        # Callbacks that come later, the progress bar's too, see the scores in `logs`.
+        logs.update({f"{self._split.name}_{k}": v for k, v in scores.items()})
+        self.history.append({name: float(value) for name, value in logs.items()})
+        if scores[self._task.metric] > self._best_score:
+            self._best_score = scores[self._task.metric]
+            self.epoch = epoch + 1
+            self._directory.save_weights(self.model)
+
+
+def _predict(model: keras.Model, split: Split, options: FinetuneConfig) -> list[Any]:
+    return batching.predict(
+        model,
+        split,
+        options.batch_size,
+        max_length=options.max_sequence_length,
+        static_shape=_static_shape(options),
+    )
+
+
+def _static_shape(options: FinetuneConfig) -> bool:
+    return options.strategy == "tpu"
+
+
+def _export(task: Task, directory: ModelDirectory) -> pathlib.Path:
+    from bert_tf import saved_model  # Here, as it needs tensorflow-serving-api.
+
+    # A model of its own: in float32, which every server takes, and on one device.
+    model = task.model(BertBackbone(directory.architecture, dtype="float32"))
+    directory.load_weights(model)
+    return saved_model.save(task.serve(model), task.options.export, directory=directory)
+
+
+def _report(task: Task, directory: ModelDirectory, metrics: dict[str, Any]) -> None:
+    for name in task.evaluation_splits:
+        if name in metrics:
+            scores = ", ".join(f"{k} {v:.4f}" for k, v in metrics[name].items())
+            print(f"{name}: {scores}")
+    training = metrics["training"]
+    print(
+        f"Epoch {training['best_epoch']} of {len(training['epochs'])} was the best by "
+        f"{task.metric}. Model, metrics and predictions in {directory.path}."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Encoder:
+    """What fine-tuning starts from: a model directory, or random weights."""
+
+    architecture: BertConfig
+    vocabulary: Vocabulary
+    lowercase: bool
+    backbone: Callable[[str], BertBackbone]
+    """From the dtype policy to the encoder with its weights."""
+
+    @classmethod
+    def open(cls, options: FinetuneConfig) -> _Encoder:
+        random = bool(options.size and options.vocabulary)
+        if random == bool(options.init_from) or (
+            options.init_from and (options.size or options.vocabulary)
+        ):
+            raise ValueError(
+                "Give either --init_from, or both --size and --vocabulary to start "
+                f"from random weights. Received: init_from={options.init_from!r}, "
+                f"size={options.size!r}, vocabulary={options.vocabulary!r}"
+            )
+        if random:
+            vocabulary = Vocabulary.from_file(options.vocabulary)
+            architecture = BertConfig.resolve(options.size, vocabulary.size)
+            backbone = functools.partial(_random_backbone, architecture)
+            encoder = cls(architecture, vocabulary, options.lowercase, backbone)
+        else:
+            source = ModelDirectory.open(options.init_from)
+            encoder = cls(
+                source.architecture,
+                source.vocabulary,
+                source.lowercase,
+                source.load_backbone,
+            )
+        limit = encoder.architecture.max_sequence_length
+        if options.max_sequence_length > limit:
+            raise ValueError(
+                f"The encoder has {limit} positions. Received: --max_sequence_length="
+                f"{options.max_sequence_length}"
+            )
+        return encoder
+
+
+def _random_backbone(architecture: BertConfig, dtype: str) -> BertBackbone:
+    return BertBackbone(architecture, dtype=dtype)

@@ -1,0 +1,216 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a downstream task must say to be fine-tuned, scored and served.
+
+A module of `tasks/` subclasses `Task`; `bert_tf.finetune` does the rest. In: the
+task's own files. Out: `Split`s, tokenised examples in memory, and answers.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import config
+from bert_tf.model import BertBackbone
+from bert_tf.signatures import Signature
+from bert_tf.text import Tokenizer
+
+# Texts tokenised at once: enough to amortise the call, little enough memory.
+_TEXTS_AT_ONCE = 4096
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneConfig(config.Options):
+    """Options that all tasks share (recipe: paper, appendix A.3)."""
+
+    # What may change when a finished model is taken up again: none of it changes
+    # what was learned.
+    may_change: ClassVar[tuple[str, ...]] = ("output", "strategy", "export")
+
+    init_from: str = config.option(
+        "", help="Model directory of a pre-trained (or fine-tuned) encoder."
+    )
+    size: str = config.option(
+        "",
+        help="Instead of --init_from: random weights of this size, for comparison; "
+        "tiny, mini, small, medium, base, large, or the path of a bert_config.json.",
+    )
+    vocabulary: str = config.option("", help="Vocabulary file of --size.")
+    lowercase: bool = config.option(
+        True, help="Whether --vocabulary is lower-cased; --init_from knows it."
+    )
+    output: str = config.option(help="Model directory to write.")
+    export: str = config.option(
+        "", help="Folder for a SavedModel of the result, e.g. saved_models/sst2."
+    )
+    batch_size: int = config.option(
+        32, help="Examples in a step, all replicas together.", minimum=1
+    )
+    epochs: int = config.option(3, help="Passes over the training data.", minimum=1)
+    learning_rate: float = config.option(
+        5e-5,
+        help="Peak of the learning rate: reached after a tenth of the steps, then "
+        "falling linearly to 0.",
+        minimum=0,
+    )
+    max_sequence_length: int = config.option(
+        128, help="Tokens of an example, [CLS] and [SEP] included.", minimum=3
+    )
+    strategy: str = config.option(
+        "default",
+        help="Where to train: default (first GPU or CPU), mirrored (all GPUs), tpu.",
+        choices=("default", "mirrored", "tpu"),
+    )
+    precision: str = config.option(
+        "float32",
+        help="Arithmetic of the layers; weights stay float32.",
+        choices=("float32", "mixed_bfloat16"),
+    )
+    seed: int = config.option(
+        0, help="Of the head's weights, dropout and shuffling.", minimum=0
+    )
+
+
+class Task(abc.ABC):
+    """One downstream task: its data, its head, its score, its answers.
+
+    `finetune.main` calls, in this order: the constructor, which reads the task's
+    files, so that all that is wrong with them is said before anything is built;
+    `head`; `model`; `dataset` for training; `dataset`, `evaluate` and
+    `write_predictions` for each split that is evaluated; `serve`.
+
+    Args:
+        options: An instance of the task's `Config`.
+        tokenizer: The tokenizer of the encoder.
+    """
+
+    Config: ClassVar[type[FinetuneConfig]]
+    """Options of the task, added to those of every task. Each is a flag."""
+
+    kind: ClassVar[str]
+    """The task's name in `config.json`."""
+
+    metric: str
+    """The key of `evaluate`'s result, larger is better, that chooses the epoch."""
+
+    def __init__(self, options: FinetuneConfig, tokenizer: Tokenizer):
+        self.options = options
+        self.tokenizer = tokenizer
+
+    @property
+    @abc.abstractmethod
+    def head(self) -> Mapping[str, Any]:
+        """What it takes to build and understand the head again, e.g. its labels."""
+
+    @property
+    @abc.abstractmethod
+    def evaluation_splits(self) -> Sequence[str]:
+        """Names of the splits to evaluate; the first chooses the best epoch."""
+
+    @abc.abstractmethod
+    def model(self, backbone: BertBackbone) -> keras.Model:
+        """Returns a functional model that ends in logits.
+
+        Its `compile` needs no argument but the optimizer: it knows its losses, with
+        `reduction="sum"`, as the weights of a batch sum to one.
+        """
+
+    @abc.abstractmethod
+    def dataset(self, name: str) -> Split:
+        """Returns the split called `name`, `"train"` or an evaluation split."""
+
+    @abc.abstractmethod
+    def evaluate(self, split: Split, outputs: Sequence[Any]) -> dict[str, float]:
+        """Scores the outputs of the model, one for each example of the split."""
+
+    @abc.abstractmethod
+    def write_predictions(
+        self, split: Split, outputs: Sequence[Any], folder: pathlib.Path
+    ) -> pathlib.Path:
+        """Writes what the outputs mean to a file in `folder`; returns its path."""
+
+    @abc.abstractmethod
+    def serve(self, model: keras.Model) -> Mapping[str, Signature]:
+        """Returns the signatures to export, by name.
+
+        `serving_default` takes strings and returns answers; its names of inputs and
+        outputs are those that clients use.
+        """
+
+
+# --- Data ------------------------------------------------------------------------
+
+# One value for each of N examples: [N, ...], ragged where their lengths differ.
+Column = tf.Tensor | tf.RaggedTensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """One split of a data set, tokenised, in memory; N examples.
+
+    An example is what the model sees as one: several may come from one question
+    whose passage is long.
+
+    Attributes:
+        name: `"train"`, `"dev"`, ...
+        source: What the task needs beyond the inputs for scores and predictions.
+        inputs: The model's inputs; `token_ids` [N, (S)], or [N, (C), (S)] where an
+            example has C sequences, is one of them.
+        targets: What the loss compares the outputs with, a column or one for each
+            output; None where there are no labels.
+        weights: How much each target counts, float32; 1 each when None.
+    """
+
+    name: str
+    source: Any
+    inputs: Mapping[str, Column]
+    targets: Column | Mapping[str, Column] | None = None
+    weights: Column | None = None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each example, of its longest sequence [N]."""
+        token_ids = self.inputs["token_ids"]
+        lengths = token_ids.row_lengths(axis=token_ids.ragged_rank)
+        if isinstance(lengths, tf.RaggedTensor):
+            lengths = tf.reduce_max(lengths, axis=1)
+        return lengths.numpy()
+
+
+def encode(
+    tokenizer: Tokenizer,
+    text_a: Sequence[str],
+    text_b: Sequence[str] | None = None,
+    *,
+    max_sequence_length: int,
+) -> dict[str, tf.RaggedTensor]:
+    """Tokenises N texts or pairs without padding.
+
+    Returns:
+        `token_ids`, `segment_ids` and `padding_mask`, each [N, (S)] int32.
+    """
+    parts = []
+    for start in range(0, len(text_a), _TEXTS_AT_ONCE):
+        texts = [
+            tf.constant(texts[start : start + _TEXTS_AT_ONCE], tf.string)
+            for texts in (text_a, text_b)
+            if texts is not None
+        ]
+        padded = tokenizer.encode(*texts, max_sequence_length=max_sequence_length)
+        lengths = tf.reduce_sum(padded["padding_mask"], axis=1)
+        parts.append(
+            {k: tf.RaggedTensor.from_tensor(v, lengths) for k, v in padded.items()}
+        )
+    return {name: tf.concat([part[name] for part in parts], 0) for name in parts[0]}

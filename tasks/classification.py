@@ -1,0 +1,538 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Classes or scores for single sentences and pairs (paper, section 4.1).
+
+A data set of GLUE in its own files, or a TSV, CSV or JSONL file with named columns::
+
+    sentence                                               label
+    it 's a charming and often affecting journey .         1
+
+    python -m tasks.classification --task=sst2 --data_dir=glue/SST-2 \\
+        --init_from=models/base --output=models/sst2
+
+    python -m tasks.classification --train_file=train.csv --dev_file=dev.csv \\
+        --text_a=question --text_b=answer --label=verdict \\
+        --init_from=models/base --output=models/verdict
+
+Out: the fine-tuned model directory, its scores on dev in metrics.json, and
+predictions_dev.tsv with the index, the prediction, and the probability of each class.
+With a test set (test.tsv in --data_dir, or --test_file) there is predictions_test.tsv
+as well; it needs no labels. BERT base reaches 92.7 % on SST-2's dev set (table 6).
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import keras
+import numpy as np
+import scipy.special
+import scipy.stats
+import sklearn.metrics
+import tensorflow as tf
+
+from bert_tf import checkpoint, config, finetune, signatures
+from bert_tf.model import BertBackbone
+from bert_tf.tables import Table
+from bert_tf.task import FinetuneConfig, Split, Task, encode
+from bert_tf.text import Tokenizer
+
+# --- The head --------------------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SequenceClassifier(keras.Model):
+    """`BertBackbone` with dropout and a dense layer over the pooled output.
+
+    Args:
+        backbone: The encoder.
+        num_classes: C; 1 makes a regression, whose logit is the score.
+
+    Inputs: those of the backbone. Outputs: logits [B, C] float32.
+
+    Example:
+
+    ```python
+    model = SequenceClassifier(BertBackbone(config), num_classes=2)
+    model.compile(AdamW(learning_rate=5e-5))
+    ```
+    """
+
+    def __init__(self, backbone: BertBackbone, num_classes: int, **kwargs):
+        # === Layers ===
+        dropout = keras.layers.Dropout(
+            backbone.config.dropout, dtype=backbone.pooler.dtype_policy, name="dropout"
+        )
+        logits = keras.layers.Dense(
+            num_classes,
+            kernel_initializer=keras.initializers.TruncatedNormal(
+                stddev=backbone.config.initializer_range
+            ),
+            dtype="float32",
+            name="logits",
+        )
+
+        # === Functional model ===
+        pooled = backbone(backbone.input)["pooled_output"]  # [B, H]
+        super().__init__(
+            inputs=backbone.input, outputs=logits(dropout(pooled)), **kwargs
+        )
+
+        # === Attributes ===
+        self.backbone = backbone
+        self.num_classes = num_classes
+
+    def compile(self, optimizer, **kwargs):
+        """`keras.Model.compile` with the loss and metric of the problem as defaults.
+
+        The loss is a weighted *sum*; weights that sum to one make it a mean, on any
+        number of replicas.
+        """
+        if self.num_classes == 1:
+            loss = keras.losses.MeanSquaredError(reduction="sum")
+            metrics = []
+        else:
+            loss = keras.losses.SparseCategoricalCrossentropy(
+                from_logits=True, reduction="sum"
+            )
+            metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+        defaults = {"loss": loss, "weighted_metrics": metrics}
+        super().compile(optimizer, **(defaults | kwargs))
+
+    def get_config(self):
+        backbone = keras.saving.serialize_keras_object(self.backbone)
+        return {
+            "backbone": backbone,
+            "num_classes": self.num_classes,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
+        return cls(backbone, **config)
+
+
+# --- Metrics ---------------------------------------------------------------------
+
+# Each takes (gold, predicted): class numbers, or scores. A model that always says
+# the same has no correlation; scipy calls it NaN, here it is 0.
+METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "accuracy": sklearn.metrics.accuracy_score,
+    "f1": lambda gold, predicted: sklearn.metrics.f1_score(
+        gold, predicted, zero_division=0
+    ),
+    "macro_f1": lambda gold, predicted: sklearn.metrics.f1_score(
+        gold, predicted, average="macro", zero_division=0
+    ),
+    "matthews_correlation": sklearn.metrics.matthews_corrcoef,
+    "pearson": lambda gold, predicted: np.nan_to_num(
+        scipy.stats.pearsonr(gold, predicted).statistic
+    ),
+    "spearman": lambda gold, predicted: np.nan_to_num(
+        scipy.stats.spearmanr(gold, predicted).statistic
+    ),
+}
+
+
+# --- GLUE ------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSet:
+    """Files and columns of a data set.
+
+    Attributes:
+        text_a, text_b, label: Names of the columns; no `text_b` for single sentences.
+        metrics: Names in `METRICS`; the first chooses the epoch.
+        problem: `"classification"` or `"regression"`.
+        files: For each split the alternatives, each one or several files.
+        columns: Names of the columns where train and dev have no header.
+        skip_bad_rows: Whether the training file is known to have malformed rows.
+    """
+
+    text_a: str
+    text_b: str = ""
+    label: str = "label"
+    metrics: Sequence[str] = ("accuracy",)
+    problem: str = "classification"
+    files: Mapping[str, Sequence[Sequence[str]]] = dataclasses.field(
+        default_factory=lambda: {
+            "train": [["train.tsv"]],
+            "dev": [["dev.tsv"]],
+            "test": [["test.tsv"]],
+        }
+    )
+    columns: Sequence[str] = ()
+    skip_bad_rows: bool = False
+
+
+# Metrics: arXiv 1804.07461, table 1; the first is the one in table 1 of the paper.
+GLUE: Mapping[str, DataSet] = {
+    "cola": DataSet(
+        text_a="sentence",
+        metrics=("matthews_correlation", "accuracy"),
+        files={
+            "train": [["train.tsv"], ["in_domain_train.tsv"]],
+            "dev": [["dev.tsv"], ["in_domain_dev.tsv", "out_of_domain_dev.tsv"]],
+            "test": [["test.tsv"]],
+        },
+        columns=("source", "label", "mark", "sentence"),
+    ),
+    "sst2": DataSet(text_a="sentence"),
+    "mrpc": DataSet(
+        text_a="#1 String",
+        text_b="#2 String",
+        label="Quality",
+        metrics=("f1", "accuracy"),
+        files={
+            "train": [["train.tsv"], ["msr_paraphrase_train.txt"]],
+            "dev": [["dev.tsv"], ["msr_paraphrase_test.txt"]],
+            "test": [["test.tsv"]],
+        },
+    ),
+    "stsb": DataSet(
+        text_a="sentence1",
+        text_b="sentence2",
+        label="score",
+        metrics=("spearman", "pearson"),
+        problem="regression",
+    ),
+    "qqp": DataSet(
+        text_a="question1",
+        text_b="question2",
+        label="is_duplicate",
+        metrics=("f1", "accuracy"),
+        # Line breaks within questions cut some rows in two.
+        skip_bad_rows=True,
+    ),
+    "mnli": DataSet(
+        text_a="sentence1",
+        text_b="sentence2",
+        label="gold_label",
+        files={
+            "train": [["train.tsv"]],
+            "dev": [["dev_matched.tsv"]],
+            "dev_mismatched": [["dev_mismatched.tsv"]],
+            "test": [["test_matched.tsv"]],
+            "test_mismatched": [["test_mismatched.tsv"]],
+        },
+    ),
+    "qnli": DataSet(text_a="question", text_b="sentence"),
+    "rte": DataSet(text_a="sentence1", text_b="sentence2"),
+    "wnli": DataSet(text_a="sentence1", text_b="sentence2"),
+}
+
+
+# --- The task --------------------------------------------------------------------
+
+
+class Example(NamedTuple):
+    """A row of a file; `label` is None where the file has none."""
+
+    path: pathlib.Path
+    line: int
+    text_a: str
+    text_b: str
+    label: str | None
+
+
+class Classification(Task):
+    """See the module docstring."""
+
+    kind = "classification"
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(FinetuneConfig):
+        """Options of `python -m tasks.classification`."""
+
+        may_change: ClassVar[tuple[str, ...]] = (
+            *FinetuneConfig.may_change,
+            "data_dir",
+            "test_file",
+        )
+
+        task: str = config.option(
+            "", help=f"Data set of GLUE, one of {', '.join(GLUE)}."
+        )
+        data_dir: str = config.option("", help="Folder of the files of --task.")
+        train_file: str = config.option(
+            "",
+            help="Instead of --task: training data of one's own, a TSV, .csv or .jsonl "
+            "file with a header.",
+        )
+        dev_file: str = config.option(
+            "", help="Data like --train_file's, to choose the best epoch by."
+        )
+        test_file: str = config.option(
+            "", help="Data to predict, with or without labels; also with --task."
+        )
+        text_a: str = config.option("", help="Column of the (first) sentence.")
+        text_b: str = config.option("", help="Column of the second sentence, if any.")
+        label: str = config.option("", help="Column of the class or score.")
+        problem: str = config.option(
+            "auto",
+            help="Whether labels are names or numbers; auto: what --task is, else "
+            "classification.",
+            choices=("auto", "classification", "regression"),
+        )
+
+    def __init__(self, options: Config, tokenizer: Tokenizer):
+        super().__init__(options, tokenizer)
+        self.data_set = _glue(options) if options.task else _own_data(options)
+        self.metrics = self.data_set.metrics
+        self.metric = self.metrics[0]
+        self.examples = {
+            split: self._read(split, paths)
+            for split in self.data_set.files
+            if (paths := self._find(split))
+        }
+        train = self.examples["train"]
+        if self.data_set.problem == "regression":
+            # The model learns standardised scores, so that their unit is no matter.
+            self.labels = ()
+            self.mean, self.deviation = _mean_and_deviation(train)
+        else:
+            self.labels = _label_names(train)
+        self.gold = {name: self._gold(e) for name, e in self.examples.items()}
+
+    @property
+    def head(self) -> Mapping[str, Any]:
+        facts = {"problem": self.data_set.problem, "pairs": bool(self.data_set.text_b)}
+        if self.labels:
+            return facts | {"labels": list(self.labels)}
+        return facts | {"mean": self.mean, "deviation": self.deviation}
+
+    @property
+    def evaluation_splits(self) -> Sequence[str]:
+        return [name for name in self.examples if name != "train"]
+
+    def model(self, backbone: BertBackbone) -> SequenceClassifier:
+        return SequenceClassifier(backbone, num_classes=len(self.labels) or 1)
+
+    def dataset(self, name: str) -> Split:
+        examples, targets = self.examples[name], self.gold[name]
+        if targets is not None and not self.labels:
+            targets = (targets[:, np.newaxis] - self.mean) / self.deviation
+        inputs = encode(
+            self.tokenizer,
+            [example.text_a for example in examples],
+            [e.text_b for e in examples] if self.data_set.text_b else None,
+            max_sequence_length=self.options.max_sequence_length,
+        )
+        if targets is not None:
+            targets = tf.constant(targets)
+        return Split(name, self.gold[name], inputs, targets)
+
+    def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
+        logits = np.stack(outputs)  # [N, C]
+        predicted = logits.argmax(axis=1) if self.labels else logits[:, 0]
+        return {m: float(METRICS[m](split.source, predicted)) for m in self.metrics}
+
+    def write_predictions(
+        self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
+    ) -> pathlib.Path:
+        logits = np.stack(outputs)  # [N, C]
+        if self.labels:
+            answers = [self.labels[number] for number in logits.argmax(axis=1)]
+            probabilities = scipy.special.softmax(logits, axis=1)
+        else:
+            answers = [f"{x:.6f}" for x in logits[:, 0] * self.deviation + self.mean]
+            probabilities = np.zeros([len(logits), 0])
+        rows = [["index", "prediction", *(f"P({label})" for label in self.labels)]]
+        for index, answer in enumerate(answers):
+            rows.append([index, answer, *(f"{p:.6f}" for p in probabilities[index])])
+        path = folder / f"predictions_{split.name}.tsv"
+        with (
+            checkpoint.beside(path) as unfinished,
+            unfinished.open("w", newline="", encoding="utf-8") as file,
+        ):
+            csv.writer(file, "excel-tab", lineterminator="\n").writerows(rows)
+        return path
+
+    def serve(self, model: keras.Model) -> dict[str, signatures.Signature]:
+        """The signatures of the exported model, for N texts or pairs.
+
+        serving_default  text [N], or text_a, text_b [N] -> label [N] string and
+                         probabilities [N, C] float32 in the order of the labels; or
+                         score [N] float32
+        ids              token_ids, segment_ids, padding_mask [N, S] -> logits [N, C]
+        classify         or regress: the same answers for tf.Examples
+        """
+
+        def answer(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
+            limit = self.options.max_sequence_length
+            inputs = self.tokenizer.encode(*texts, max_sequence_length=limit)
+            logits = model(inputs, training=False)  # [N, C]
+            if not self.labels:
+                return {"score": logits[:, 0] * self.deviation + self.mean}
+            return {
+                "label": tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=1)),
+                "probabilities": tf.nn.softmax(logits),
+            }
+
+        strings = signatures.strings
+        if self.data_set.text_b:
+
+            @tf.function(input_signature=[strings("text_a"), strings("text_b")])
+            def serving_default(text_a, text_b):
+                return answer(text_a, text_b)
+        else:
+
+            @tf.function(input_signature=[strings("text")])
+            def serving_default(text):
+                return answer(text)
+
+        if self.labels:
+            examples = {"classify": signatures.classify(serving_default, self.labels)}
+        else:
+            examples = {"regress": signatures.regress(serving_default)}
+        ids = signatures.ids(model)
+        return {"serving_default": serving_default, "ids": ids, **examples}
+
+    # --- Reading -----------------------------------------------------------------
+
+    def _find(self, split: str) -> Sequence[pathlib.Path]:
+        """Returns the files of a split; none for a test set that is not there."""
+        folder = pathlib.Path(self.options.data_dir)
+        alternatives = self.data_set.files[split]
+        for names in alternatives:
+            paths = [folder / name for name in names]
+            if all(path.is_file() for path in paths):
+                return paths
+        if self.options.task and split not in ("train", "dev"):
+            return []
+        wanted = " or ".join(" and ".join(names) for names in alternatives)
+        raise ValueError(
+            f"The {split} set is missing: there is no {wanted} in {folder.absolute()}."
+        )
+
+    def _read(self, split: str, paths: Sequence[pathlib.Path]) -> list[Example]:
+        data, examples = self.data_set, []
+        is_test = split.startswith("test")
+        for path in paths:
+            # All test sets of GLUE have a header.
+            table = Table(path, () if is_test else data.columns)
+            columns = [data.text_a, data.text_b] if data.text_b else [data.text_a]
+            if not is_test or data.label in table.columns:
+                columns.append(data.label)
+            table.require(columns, "--text_a, --text_b and --label, or by --task")
+            skip = data.skip_bad_rows and split == "train"
+            for line, values in table.rows(columns, skip_bad_rows=skip):
+                row = dict(zip(columns, values, strict=True))
+                texts = row[data.text_a], row.get(data.text_b, "")
+                examples.append(Example(path, line, *texts, row.get(data.label)))
+        if not examples:
+            raise ValueError(f"{paths[0]} has a header but no rows.")
+        return examples
+
+    def _gold(self, examples: Sequence[Example]) -> np.ndarray | None:
+        """Class numbers or scores [N]; None where there are no labels."""
+        if examples[0].label is None:
+            return None
+        if not self.labels:
+            return np.array([_score(example) for example in examples], np.float32)
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        for example in examples:
+            if example.label not in numbers:
+                raise ValueError(
+                    f"{example.path}, line {example.line}: the label "
+                    f"{example.label!r} does not occur in the training data, which "
+                    f"have: {', '.join(self.labels)}."
+                )
+        return np.array([numbers[example.label] for example in examples], np.int32)
+
+
+def _glue(options: Classification.Config) -> DataSet:
+    if options.task not in GLUE:
+        raise ValueError(
+            f"--task must be one of {', '.join(GLUE)}. Received: task={options.task!r}"
+        )
+    given = [
+        f"--{name}"
+        for name in ("train_file", "dev_file", "text_a", "text_b", "label")
+        if getattr(options, name)
+    ]
+    if given or options.problem != "auto":
+        raise ValueError(
+            f"--task={options.task} says its files and columns itself; leave out "
+            f"{', '.join(given) or '--problem'}."
+        )
+    data_set = GLUE[options.task]
+    if options.test_file:
+        test_file = str(pathlib.Path(options.test_file).absolute())
+        files = {**data_set.files, "test": [[test_file]]}
+        data_set = dataclasses.replace(data_set, files=files)
+    return data_set
+
+
+def _own_data(options: Classification.Config) -> DataSet:
+    for name in ("train_file", "dev_file", "text_a", "label"):
+        if not getattr(options, name):
+            raise ValueError(
+                f"--{name} is missing. Data of one's own need --train_file, "
+                "--dev_file, --text_a and --label; GLUE's --task and --data_dir."
+            )
+    if options.data_dir:
+        raise ValueError("--data_dir goes with --task; leave it out.")
+    regression = options.problem == "regression"
+    splits = {
+        "train": options.train_file,
+        "dev": options.dev_file,
+        "test": options.test_file,
+    }
+    return DataSet(
+        text_a=options.text_a,
+        text_b=options.text_b,
+        label=options.label,
+        metrics=("spearman", "pearson") if regression else ("accuracy", "macro_f1"),
+        problem="regression" if regression else "classification",
+        files={split: [[file]] for split, file in splits.items() if file},
+    )
+
+
+def _label_names(examples: Sequence[Example]) -> tuple[str, ...]:
+    for example in examples:
+        if not example.label:
+            raise ValueError(
+                f"{example.path}, line {example.line}: the label is empty."
+            )
+    names = {example.label for example in examples}
+    if len(names) == 1:
+        raise ValueError(
+            f"{examples[0].path}: every label is {examples[0].label!r}; a classifier "
+            "needs two."
+        )
+    are_numbers = all(name.isdecimal() for name in names)
+    return tuple(sorted(names, key=int if are_numbers else None))
+
+
+def _mean_and_deviation(examples: Sequence[Example]) -> tuple[float, float]:
+    scores = [_score(example) for example in examples]
+    if min(scores) == max(scores):
+        raise ValueError(
+            f"{examples[0].path}: every score is {scores[0]}; nothing can be learned."
+        )
+    return float(np.mean(scores)), float(np.std(scores))
+
+
+def _score(example: Example) -> float:
+    try:
+        score = float(example.label)
+        if math.isfinite(score):
+            return score
+    except ValueError:
+        pass
+    raise ValueError(
+        f"{example.path}, line {example.line}: a score must be a finite number. "
+        f"Received: {example.label!r}"
+    )
+
+
+if __name__ == "__main__":
+    finetune.run(Classification)
