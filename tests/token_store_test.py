@@ -19,6 +19,8 @@ On the mats, the cats sat!
 The sat on cat.
 ?
 
+\u0301
+
 a b c
 """
 
@@ -65,7 +67,7 @@ def test_the_store_holds_the_tokens_of_every_sentence(tmp_path, vocabulary):
             tokens(vocabulary, "the cat sat ."),
             tokens(vocabulary, "on the mat ##s , the cat ##s sat [UNK]"),
         ],
-        # The accent alone has no tokens, and is no sentence.
+        # The accent alone has no tokens: it is no sentence, nor is the next document.
         [tokens(vocabulary, "the sat on cat ."), tokens(vocabulary, "[UNK]")],
         [tokens(vocabulary, "a b c")],
     ]
