@@ -36,7 +36,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 from bert_tf.checkpoint import ModelDirectory
-from bert_tf.signatures import Signature
+from bert_tf.signatures import Signature, signature
 
 # Longer and larger requests need no warm-up of their own: what is slow in the first
 # request is what does not depend on its size.
@@ -76,7 +76,9 @@ def save(
         )
     functions = {**signatures, "metadata": _metadata(directory)}
     with _beside(final) as unfinished:
-        traced = {name: f.get_concrete_function() for name, f in functions.items()}
+        traced = {
+            name: _checked(f).get_concrete_function() for name, f in functions.items()
+        }
         module = tf.Module()
         # The variables that the functions use and no others, such as an optimizer's.
         variables = {id(v): v for f in traced.values() for v in f.variables}
@@ -91,6 +93,21 @@ def save(
     return final
 
 
+def _checked(function: Signature) -> Signature:
+    """`function`, but inputs of another rank are an error of the request's.
+
+    TensorFlow Serving looks at names and dtypes only, and tf_text's ops read beyond
+    the end of a scalar.
+    """
+
+    @signature(*function.input_signature)
+    def checked(*inputs):
+        specs = function.input_signature
+        return function(*map(tf.ensure_shape, inputs, [spec.shape for spec in specs]))
+
+    return checked
+
+
 def _metadata(directory: ModelDirectory) -> Signature:
     metadata = {
         "architecture": dataclasses.asdict(directory.architecture),
@@ -99,7 +116,7 @@ def _metadata(directory: ModelDirectory) -> Signature:
         "vocabulary_sha256": directory.vocabulary.fingerprint,
     }
 
-    @tf.function(input_signature=[])
+    @signature()
     def metadata_function():
         return {"json": tf.constant([json.dumps(metadata)])}
 

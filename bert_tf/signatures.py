@@ -25,7 +25,7 @@ to the longest text of the request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -43,6 +43,22 @@ _TOP_K = 5
 def strings(name: str) -> tf.TensorSpec:
     """The input of one string per row, called `name`."""
     return tf.TensorSpec([None], tf.string, name)
+
+
+def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
+    """Makes a function of these inputs, which returns a dictionary, a signature.
+
+    Example:
+
+    ```python
+    @signature(strings("text"))
+    def serving_default(text):
+        return {"length": tf.strings.length(text)}
+    ```
+    """
+    # Converting the control flow of Python, of which there is none, would take most
+    # of the time that an export takes.
+    return tf.function(input_signature=inputs, autograph=False)
 
 
 # --- Pre-trained models ----------------------------------------------------------
@@ -63,7 +79,7 @@ def _fill_mask(pretrainer: BertPretrainer, tokenizer: Tokenizer) -> Signature:
     backbone, mlm_head = pretrainer.backbone, pretrainer.mlm_head
     vocabulary = tokenizer.vocabulary
 
-    @tf.function(input_signature=[strings("text")])
+    @signature(strings("text"))
     def fill_mask(text):
         inputs = tokenizer.encode(
             text,
@@ -97,7 +113,7 @@ def _fill_mask(pretrainer: BertPretrainer, tokenizer: Tokenizer) -> Signature:
 
 
 def _embeddings(backbone: keras.Model, tokenizer: Tokenizer) -> Signature:
-    @tf.function(input_signature=[strings("text")])
+    @signature(strings("text"))
     def embeddings(text):
         inputs = tokenizer.encode(
             text, max_sequence_length=backbone.config.max_sequence_length
@@ -127,7 +143,7 @@ def ids(model: keras.Model) -> Signature:
     """
     specs = [tf.TensorSpec(x.shape, x.dtype, name) for name, x in model.input.items()]
 
-    @tf.function(input_signature=specs)
+    @signature(*specs)
     def ids(*tensors):
         inputs = dict(zip(model.input, tensors, strict=True))
         outputs = model(inputs, training=False)
@@ -156,7 +172,7 @@ def classify(serving_default: Signature, labels: Sequence[str]) -> Signature:
         `serving_default` -> classes [N, C] string, scores [N, C] float32.
     """
 
-    @tf.function(input_signature=[strings("inputs")])
+    @signature(strings("inputs"))
     def classify(inputs):
         scores = serving_default(**_parse(inputs, serving_default))["probabilities"]
         classes = tf.broadcast_to(tf.constant(labels), tf.shape(scores))
@@ -176,7 +192,7 @@ def regress(serving_default: Signature) -> Signature:
         `serving_default` -> outputs [N] float32.
     """
 
-    @tf.function(input_signature=[strings("inputs")])
+    @signature(strings("inputs"))
     def regress(inputs):
         answers = serving_default(**_parse(inputs, serving_default))
         return {"outputs": answers["score"]}

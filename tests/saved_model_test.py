@@ -30,7 +30,7 @@ def directory(vocabulary, tiny_config) -> ModelDirectory:
     )
 
 
-@tf.function(input_signature=[TEXT])
+@signatures.signature(TEXT)
 def length(text):
     return {"length": tf.strings.length(text)}
 
@@ -80,14 +80,14 @@ def test_a_folder_that_cannot_be_written(tmp_path, directory):
 # --- The check of ops ------------------------------------------------------------
 
 
-@tf.function(input_signature=[TEXT])
+@signatures.signature(TEXT)
 def new_text_op(text):
     words = tf.strings.split(text)
     trimmed = tf_text.RoundRobinTrimmer(4).trim([words, words])
     return {"words": trimmed[0].to_tensor()}
 
 
-@tf.function(input_signature=[NUMBERS])
+@signatures.signature(NUMBERS)
 def new_op_in_a_branch(token_ids):
     def body():
         return tf.raw_ops.SegmentMaxV2(
@@ -97,7 +97,7 @@ def new_op_in_a_branch(token_ids):
     return {"y": tf.cond(tf.size(token_ids) > 3, body, lambda: token_ids)}
 
 
-@tf.function(input_signature=[NUMBERS])
+@signatures.signature(NUMBERS)
 def new_attribute(token_ids):
     gathered = tf.raw_ops.GatherNd(
         params=token_ids, indices=[[7, 7]], bad_indices_policy="IGNORE"
@@ -110,7 +110,7 @@ def compiled(token_ids):
     return {"y": token_ids + 1}
 
 
-@tf.function(input_signature=[NUMBERS])
+@signatures.signature(NUMBERS)
 def calls_compiled(token_ids):
     return {"y": compiled(token_ids)["y"] * 2}
 
@@ -126,14 +126,14 @@ def calls_compiled(token_ids):
     ],
 )
 def test_what_old_servers_cannot_run_is_named(tmp_path, directory, function, named):
-    with pytest.raises(ValueError, match="TensorFlow Serving 2.13 to 2.20") as caught:
+    with pytest.raises(ValueError, match="TensorFlow Serving") as caught:
         saved_model.save({"f": function}, tmp_path / "model", directory=directory)
     assert named in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_python_callbacks_are_no_ops_of_a_server(tmp_path, directory):
-    @tf.function(input_signature=[TEXT])
+    @signatures.signature(TEXT)
     def callback(text):
         upper = tf.numpy_function(lambda t: t, [text], tf.string, stateful=False)
         return {"upper": upper}
@@ -143,7 +143,7 @@ def test_python_callbacks_are_no_ops_of_a_server(tmp_path, directory):
 
 
 def test_default_attributes_that_are_newer_do_no_harm(tmp_path, directory):
-    @tf.function(input_signature=[NUMBERS])
+    @signatures.signature(NUMBERS)
     def top(token_ids):  # TensorFlow 2.12 knows no index_type of TopKV2.
         return {"values": tf.math.top_k(token_ids).values}
 
@@ -180,12 +180,12 @@ def test_metadata_and_vocabulary(tmp_path, directory, vocabulary):
 
 
 def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
-    @tf.function(input_signature=[TEXT, signatures.strings("text_b")])
+    @signatures.signature(TEXT, signatures.strings("text_b"))
     def pair(text, text_b):
         words = tf.strings.split(text).row_lengths()
         return {"probabilities": tf.cast(words, tf.float32)[:, None], "b": text_b}
 
-    @tf.function(input_signature=[NUMBERS])
+    @signatures.signature(NUMBERS)
     def ids(token_ids):
         return {"sum": tf.reduce_sum(token_ids, 1)}
 
@@ -225,7 +225,7 @@ def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
 
 
 def test_a_model_that_fails_on_its_warmup_is_not_exported(tmp_path, directory):
-    @tf.function(input_signature=[TEXT])
+    @signatures.signature(TEXT)
     def only_one(text):
         return {"text": tf.ensure_shape(text, [1])}
 

@@ -120,6 +120,19 @@ def test_ids_are_the_model_itself(pretrained, pretrainer, vocabulary):
         np.testing.assert_allclose(value, expected[name], atol=1e-6)
 
 
+def test_bfloat16_answers_in_float32_and_much_the_same(
+    pretrained, pretrainer, tokenizer, tiny_config
+):
+    half = BertPretrainer(BertBackbone(tiny_config, dtype="mixed_bfloat16"))
+    half.set_weights(pretrainer.get_weights())
+    answers = signatures.pretrained(half, tokenizer)["embeddings"](tf.constant(TEXTS))
+    expected = pretrained["embeddings"](tf.constant(TEXTS))
+    for name, value in answers.items():
+        assert value.dtype == tf.float32
+        np.testing.assert_allclose(value, expected[name], atol=0.1)
+        assert np.abs(value - expected[name]).max() > 1e-5
+
+
 def test_ids_of_a_model_with_one_output(pretrainer):
     backbone = pretrainer.backbone
     dense = tf.keras.layers.Dense(3, dtype="bfloat16")
@@ -145,9 +158,7 @@ def examples(**features) -> tf.Tensor:
     return tf.constant(serialized)
 
 
-@tf.function(
-    input_signature=[signatures.strings("text_a"), signatures.strings("text_b")]
-)
+@signatures.signature(signatures.strings("text_a"), signatures.strings("text_b"))
 def lengths(text_a, text_b):
     """Scores that say which text went in where."""
     a, b = (tf.cast(tf.strings.length(t), tf.float32) for t in (text_a, text_b))

@@ -1,0 +1,328 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Exports as servers see them: loaded into a session, here and in TensorFlow 2.12."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2
+
+from bert_tf import export, saved_model, servable, signatures
+from bert_tf.checkpoint import ModelDirectory
+from bert_tf.config import BertConfig
+from bert_tf.model import BertBackbone, BertPretrainer
+from bert_tf.text import Tokenizer
+from bert_tf.vocab import Vocabulary
+
+IDS = ("token_ids", "segment_ids", "padding_mask")
+TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "", "The cats, sitting on a mat."]
+
+
+def write_model(path: pathlib.Path, config: BertConfig, vocabulary: Vocabulary):
+    """Writes the model directory of a pre-trained model with random weights."""
+    tf.keras.utils.set_random_seed(7)
+    pretrainer = BertPretrainer(BertBackbone(config))
+    for weight in pretrainer.weights:  # Biases too: none may be forgotten.
+        weight.assign(weight + tf.random.normal(weight.shape, stddev=0.05))
+    directory = ModelDirectory.create(
+        path,
+        architecture=config,
+        vocabulary=vocabulary,
+        lowercase=True,
+        head={"kind": "pretrainer"},
+        options={},
+    )
+    directory.save_weights(pretrainer)
+    return directory, pretrainer
+
+
+def export_to(
+    output: pathlib.Path, directory: ModelDirectory, **options
+) -> pathlib.Path:
+    model_dir = str(directory.path)
+    return export.main(
+        export.ExportConfig(
+            model_dir=model_dir, output=str(output), name="toy", **options
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory, tiny_config, vocabulary):
+    """(model directory, pretrainer, path of its export)"""
+    path = tmp_path_factory.mktemp("toy")
+    directory, pretrainer = write_model(path / "model", tiny_config, vocabulary)
+    exported = export_to(path / "served", directory)
+    assert exported == path / "served" / "toy" / "1"
+    return directory, pretrainer, exported
+
+
+@pytest.fixture(scope="module")
+def server(toy) -> servable.Servable:
+    """The export, loaded and warmed up as by a server."""
+    return servable.Servable("toy", 1, toy[2])
+
+
+def ask(server: servable.Servable, signature: str, **inputs) -> dict[str, np.ndarray]:
+    request = predict_pb2.PredictRequest()
+    request.model_spec.signature_name = signature
+    for name, value in inputs.items():
+        dtype = tf.string if name.startswith("text") else tf.int32
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(value, dtype))
+    outputs = server.predict(request).outputs
+    return {name: tf.make_ndarray(tensor) for name, tensor in outputs.items()}
+
+
+def test_names_and_dtypes_of_the_signatures(server):
+    def described(tensors):
+        return {
+            name: (tf.as_dtype(info.dtype).name, len(info.tensor_shape.dim))
+            for name, info in tensors.items()
+        }
+
+    text, vector = {"text": ("string", 1)}, ("float32", 2)
+    assert {
+        name: (described(signature.inputs), described(signature.outputs))
+        for name, signature in server.signatures.items()
+        if not name.startswith("__")
+    } == {
+        "serving_default": (text, {"tokens": ("string", 3), "scores": ("float32", 3)}),
+        "embeddings": (text, dict.fromkeys(("cls", "mean", "pooled_output"), vector)),
+        "ids": (
+            dict.fromkeys(IDS, ("int32", 2)),
+            {"sequence_output": ("float32", 3), "pooled_output": vector},
+        ),
+        "metadata": ({}, {"json": ("string", 1)}),
+    }
+
+
+def test_answers_are_those_of_the_model_in_this_process(toy, server):
+    _, pretrainer, _ = toy
+    tokenizer = Tokenizer(toy[0].vocabulary, lowercase=True)
+    here = signatures.pretrained(pretrainer, tokenizer)
+    for name in ("serving_default", "embeddings"):
+        expected = here[name](tf.constant(TEXTS))
+        for key, value in ask(server, name, text=TEXTS).items():
+            if value.dtype == object:
+                assert value.tolist() == expected[key].numpy().tolist()
+            else:
+                np.testing.assert_allclose(value, expected[key], atol=1e-6)
+
+
+def test_any_string_gets_an_answer(server):
+    """Also what no tokenizer likes; and the others in the batch do not notice."""
+    strange = ["\0", "\ud7ff\U0010ffff", "  \t\n", "x" * 100_000, "the " * 50_000]
+    strange = [text.encode() for text in strange] + [b"\xff\xfe[MASK]\xc3", b"\xe2\x82"]
+    alone = ask(server, "embeddings", text=TEXTS)
+    among = ask(server, "embeddings", text=TEXTS + strange)
+    for name, value in among.items():
+        assert value.shape == (11, 16)
+        assert np.isfinite(value).all()
+        np.testing.assert_allclose(value[:4], alone[name], atol=1e-5)
+    scores = ask(server, "serving_default", text=strange)["scores"]
+    assert np.isfinite(scores).all()
+
+
+@pytest.mark.parametrize("signature", ["serving_default", "embeddings"])
+def test_an_empty_batch_gets_an_empty_answer(server, signature):
+    for value in ask(server, signature, text=[]).values():
+        assert value.shape[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("signature", "inputs"),
+    [
+        ("serving_default", {"text": "not in a list"}),
+        ("serving_default", {"text": [["two"], ["dimensions"]]}),
+        ("embeddings", {"text": "not in a list"}),
+        ("embeddings", {"text": [["two"], ["dimensions"]]}),
+        ("ids", {"token_ids": [[99]], "segment_ids": [[0]], "padding_mask": [[1]]}),
+        ("ids", {key: [[0] * 33] for key in IDS}),
+    ],
+)
+def test_bad_requests_are_the_clients_fault(server, signature, inputs):
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        ask(server, signature, **inputs)
+    assert len(ask(server, "embeddings", text=TEXTS)["cls"]) == 4
+
+
+def test_fine_tuned_models_are_sent_to_their_own_command(toy, tmp_path):
+    directory = ModelDirectory.create(
+        tmp_path / "model",
+        architecture=toy[0].architecture,
+        vocabulary=toy[0].vocabulary,
+        lowercase=True,
+        head={"kind": "classification"},
+        options={},
+    )
+    options = export.ExportConfig(model_dir=str(directory.path), name="toy")
+    with pytest.raises(ValueError, match="classification"):
+        export.main(options)
+
+
+# --- TensorFlow 2.12 -------------------------------------------------------------
+# The oldest runtime that is promised: TensorFlow Serving 2.13 links the same ops.
+
+_ANSWER = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+sessions, answers = {}, []
+for path, key, inputs in json.load(sys.stdin):
+    if path not in sessions:
+        session = tf.compat.v1.Session(graph=tf.Graph())
+        with session.graph.as_default():
+            load = tf.compat.v1.saved_model.loader.load
+            sessions[path] = session, load(session, ["serve"], path).signature_def
+    session, signatures = sessions[path]
+    infos = [signatures[key].inputs[name] for name in inputs]
+    dtypes = [tf.as_dtype(info.dtype).as_numpy_dtype for info in infos]
+    arrays = [np.array(value, dtype) for value, dtype in zip(inputs.values(), dtypes)]
+    fetches = {name: info.name for name, info in signatures[key].outputs.items()}
+    # Unlike `run`, it leaves it to the graph to check shapes, as a server does.
+    answer = session.make_callable(fetches, [info.name for info in infos])
+    try:
+        answers.append(answer(*arrays))
+    except tf.errors.InvalidArgumentError:
+        answers.append({"error": "INVALID_ARGUMENT"})
+
+def jsonable(value):
+    return value.decode() if isinstance(value, bytes) else value.tolist()
+
+print(json.dumps([tf.__version__, answers], default=jsonable))
+"""
+
+_LIST_OPS = """
+import tensorflow as tf
+import tensorflow_text
+from tensorflow.core.framework import op_def_pb2
+from tensorflow.python.client import pywrap_tf_session
+from tensorflow.python.framework import kernels
+
+buffer = pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList())
+ops = op_def_pb2.OpList.FromString(buffer).op
+devices = ("CPU", "DEFAULT")
+listed = kernels.get_all_registered_kernels().kernel
+on_cpu = {kernel.op for kernel in listed if kernel.device_type in devices}
+for op in sorted(ops, key=lambda op: op.name):
+    if op.name in on_cpu and not op.name.startswith("_") and "PyFunc" not in op.name:
+        print(op.name, *sorted(attribute.name for attribute in op.attr))
+"""
+
+
+def run(python: str, script: str, stdin: str = "") -> str:
+    done = subprocess.run(
+        [python, "-c", script],
+        input=stdin,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"},
+    )
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def old_python() -> str:
+    python = os.environ.get("BERT_TF_COMPAT_PYTHON")
+    if not python:
+        pytest.skip(
+            "BERT_TF_COMPAT_PYTHON names no Python with tensorflow-cpu 2.12.1, "
+            "tensorflow-text 2.12.1 and numpy below 2"
+        )
+    return python
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """(texts, model directory) of a model with BERT's own vocabulary."""
+    data = os.environ.get("BERT_TF_DATA")
+    if not data:
+        pytest.skip("BERT_TF_DATA names no folder with vocabularies and texts")
+    data, path = pathlib.Path(data), tmp_path_factory.mktemp("real")
+    (vocabulary_file,) = data.glob("vocab/*uncased*.txt")
+    vocabulary = Vocabulary.from_file(vocabulary_file)
+    config = BertConfig.from_size("tiny", vocabulary.size)
+    directory, _ = write_model(path / "model", config, vocabulary)
+    lines = (data / "sst2" / "dev.tsv").read_text(encoding="utf-8").splitlines()
+    texts = [line.split("\t")[0] for line in lines[1:33]]
+    texts += ["naïve Ünïcode, ½ of 北京 ﬁn…", "An [MASK] a [MASK].", "", "word " * 600]
+    return texts, directory
+
+
+def classifier_of_pairs(folder: pathlib.Path, directory, pretrainer) -> pathlib.Path:
+    """Writes an export with the signatures of a task."""
+    tokenizer = Tokenizer(directory.vocabulary, lowercase=True)
+
+    @signatures.signature(signatures.strings("text_a"), signatures.strings("text_b"))
+    def serving_default(text_a, text_b):
+        inputs = tokenizer.encode(text_a, text_b, max_sequence_length=32)
+        pooled = pretrainer.backbone(inputs, training=False)["pooled_output"]
+        probabilities = tf.nn.softmax(pooled[:, :2])
+        label = tf.gather(["no", "yes"], tf.argmax(probabilities, 1))
+        return {"label": label, "probabilities": probabilities}
+
+    functions = {
+        "serving_default": serving_default,
+        "classify": signatures.classify(serving_default, ["no", "yes"]),
+    }
+    return saved_model.save(functions, folder, directory=directory)
+
+
+@pytest.mark.slow
+def test_tensorflow_2_12_gives_the_same_answers(old_python, toy, real, tmp_path):
+    texts, directory = real
+    float32 = str(export_to(tmp_path / "float32", directory))
+    bfloat16 = str(
+        export_to(tmp_path / "bfloat16", directory, precision="mixed_bfloat16")
+    )
+    pairs = str(classifier_of_pairs(tmp_path / "pairs", *toy[:2]))
+    ids = dict(zip(IDS, ([[2, 7, 9, 3]], [[0, 0, 1, 1]], [[1, 1, 1, 0]])))
+    requests = [
+        (float32, "serving_default", {"text": texts}),
+        (float32, "embeddings", {"text": texts}),
+        (float32, "embeddings", {"text": []}),
+        (float32, "embeddings", {"text": "not in a list"}),
+        (float32, "ids", ids),
+        (float32, "ids", ids | {"segment_ids": 2 * [[0, 0, 1, 1]]}),
+        (float32, "metadata", {}),
+        (pairs, "serving_default", {"text_a": texts, "text_b": texts[::-1]}),
+        (pairs, "serving_default", {"text_a": texts, "text_b": texts[:1]}),
+        (bfloat16, "embeddings", {"text": texts}),
+    ]
+    version, old = json.loads(run(old_python, _ANSWER, json.dumps(requests)))
+    assert version.startswith("2.12.")
+    _, new = json.loads(run(sys.executable, _ANSWER, json.dumps(requests)))
+    refused = {"error": "INVALID_ARGUMENT"}
+    assert [i for i, answer in enumerate(new) if answer == refused] == [3, 5, 8]
+    for (path, *_), old_outputs, new_outputs in zip(requests, old, new):
+        assert old_outputs.keys() == new_outputs.keys()
+        for name, value in old_outputs.items():
+            if np.array(value).dtype.kind == "f":
+                tolerance = 0.1 if path == bfloat16 else 1e-5
+                np.testing.assert_allclose(value, new_outputs[name], atol=tolerance)
+            else:
+                assert value == new_outputs[name]
+
+
+@pytest.mark.slow
+def test_the_list_of_ops_is_that_of_tensorflow_2_12(old_python):
+    still_there = {
+        line.split()[0] for line in run(sys.executable, _LIST_OPS).splitlines()
+    }
+    expected = [
+        line
+        for line in run(old_python, _LIST_OPS).splitlines()
+        if line.split()[0] in still_there
+    ]
+    file = pathlib.Path(saved_model.__file__).with_name("tf_serving_ops.txt")
+    listed = file.read_text(encoding="ascii").splitlines()
+    assert [line for line in listed if not line.startswith("#")] == expected
