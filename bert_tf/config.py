@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pathlib
 import sys
 import typing
@@ -252,6 +253,7 @@ def run(main: Callable[[Any], None], options_class: type[Options]) -> None:
     `ValueError` and `OSError` are what a user can mend: they end the command with
     one message and status 1 (`--verbosity=1` shows the traceback too).
     """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Before TensorFlow starts.
     flags.disclaim_key_flags()
     define_flags(options_class)
     for field in dataclasses.fields(options_class):
@@ -262,6 +264,8 @@ def run(main: Callable[[Any], None], options_class: type[Options]) -> None:
             raise app.UsageError(
                 f"Every argument is a --flag=value. Received: {' '.join(argv[1:])}"
             )
+        if not flags.FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.WARNING)  # app.run has set it to INFO.
         try:
             main(options_from_flags(options_class))
         except (ValueError, OSError) as error:

@@ -81,12 +81,8 @@ class Embeddings(_ConfiguredLayer):
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
-        self.token_embedding = keras.layers.ReversibleEmbedding(
-            self.config.vocabulary_size,
-            self.config.hidden_dim,
-            embeddings_initializer=_initializer(self.config),
-            dtype=self.dtype_policy,
-            name="token_embedding",
+        self.token_embedding = self._embedding(
+            self.config.vocabulary_size, "token_embedding"
         )
         self.position_embedding = self._embedding(
             self.config.max_sequence_length, "position_embedding"
@@ -329,8 +325,8 @@ class MaskedLMHead(_ConfiguredLayer):
         tokens = ops.reshape(sequence_output, (-1, self.config.hidden_dim))
         x = ops.take(tokens, ops.reshape(mask_positions + row_starts, (-1,)), axis=0)
         x = self.layer_norm(self.activation(self.dense(x)))  # [B*P, H]
-        logits = ops.cast(self.token_embedding(x, reverse=True), "float32")  # [B*P, V]
-        logits = logits + ops.cast(self.bias, "float32")
+        logits = ops.matmul(x, ops.transpose(self.token_embedding.embeddings))
+        logits = ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
         shape = (batch, ops.shape(mask_positions)[1], self.config.vocabulary_size)
         return ops.reshape(logits, shape)
 

@@ -170,7 +170,11 @@ def test_loss_that_is_not_finite_ends_the_run_and_keeps_the_weights(options, tmp
 
 def test_mirrored_run_uses_both_devices(options, tmp_path):
     options = dataclasses.replace(
-        options, output=str(tmp_path / "m"), strategy="mirrored", steps=3, warmup_steps=1
+        options,
+        output=str(tmp_path / "m"),
+        strategy="mirrored",
+        steps=3,
+        warmup_steps=1,
     )
     assert np.isfinite(pretrain.main(options)["val_loss"])
 

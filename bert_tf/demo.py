@@ -1,0 +1,193 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The whole way in five minutes, on text that every machine has.
+
+    python -m bert_tf.demo
+
+Collects the English documentation that ships with Python and the packages that this
+project needs (each topic and each docstring is a document), learns a vocabulary from
+it, makes records, pre-trains a small BERT, fills in blanks, exports a SavedModel and
+asks it over gRPC. Nothing is downloaded. Each step prints the command it stands for.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.util
+import inspect
+import pathlib
+import pydoc_data.topics
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterator
+
+import tqdm
+
+from bert_tf import config
+
+# Their docstrings are prose in large part. All come with requirements.txt.
+_PACKAGES = ("keras", "numpy", "scipy", "sklearn")
+
+# Sentences about what the documentation talks about, in words that it does not use
+# in this order.
+_BLANKS = (
+    "The function returns a new [MASK] with the same shape.",
+    "If the argument is not given, the default value is [MASK].",
+    "This method raises a ValueError if the [MASK] is negative.",
+    "The number of [MASK] in the list must be a positive integer.",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemoConfig(config.Options):
+    """Options of `python -m bert_tf.demo`."""
+
+    output: str = config.option("demo", help="Folder for everything that is made.")
+    size: str = config.option("tiny", help="Architecture: tiny, mini, small, ...")
+    vocabulary_size: int = config.option(8000, help="Tokens to learn.", minimum=200)
+    steps: int = config.option(1500, help="Steps of pre-training.", minimum=10)
+
+
+def main(options: DemoConfig) -> None:
+    """Goes the whole way; see the top of the file."""
+    folder = pathlib.Path(options.output)
+    text, vocabulary = folder / "text.txt", folder / "vocab.txt"
+    records, model, served = folder / "records", folder / "model", folder / "serving"
+
+    _title("Collecting the documentation of Python and its packages")
+    folder.mkdir(parents=True, exist_ok=True)
+    documents = list(_documents())
+    text.write_text("\n\n".join(documents), encoding="utf-8")
+    print(
+        f"{len(documents):,} documents, {text.stat().st_size / 1e6:.1f} MB in {text}."
+    )
+
+    from bert_tf import corpus, export, pretrain, vocab
+
+    _run(
+        vocab,
+        vocab.VocabularyConfig(
+            input=str(text),
+            output=str(vocabulary),
+            vocabulary_size=options.vocabulary_size,
+        ),
+    )
+    if not (records / "manifest.json").exists():
+        _run(
+            corpus,
+            corpus.CorpusConfig(
+                input=str(text),
+                vocabulary=str(vocabulary),
+                output=str(records),
+                max_sequence_length=64,
+                held_out_share=0.05,
+            ),
+        )
+    _run(
+        pretrain,
+        pretrain.PretrainConfig(
+            records=str(records),
+            output=str(model),
+            size=options.size,
+            batch_size=32,
+            steps=options.steps,
+            warmup_steps=options.steps // 10,
+            learning_rate=1e-3,
+            validate_every=max(1, options.steps // 10),
+        ),
+    )
+    _run(
+        export,
+        export.ExportConfig(model_dir=str(model), output=str(served), name="demo"),
+    )
+    _title("Asking the SavedModel over gRPC")
+    _ask(served / "demo")
+    print(
+        f"Done: model in {model}, loss curve in {model / 'curve.png'}, SavedModel in "
+        f"{served / 'demo'}. Serve it with\n"
+        f"  python -m bert_tf.serve --model_name=demo --model_base_path={served / 'demo'}"
+    )
+
+
+def _title(text: str) -> None:
+    print(f"\n=== {text} ===", flush=True)
+
+
+def _run(module, options: config.Options) -> None:
+    """Runs a command of the project and shows how to type it."""
+    changed = [
+        f"--{field.name}={getattr(options, field.name)}"
+        for field in dataclasses.fields(options)
+        if getattr(options, field.name) != field.default
+    ]
+    _title(f"python -m {module.__name__} {' '.join(changed)}")
+    module.main(options)
+
+
+def _ask(base_path: pathlib.Path) -> None:
+    """Serves the model for a moment and sends it sentences with a blank."""
+    from bert_tf import client, serve
+
+    with serve.running(model_name="demo", model_base_path=base_path) as address:
+        answers = client.predict({"text": list(_BLANKS)}, model="demo", address=address)
+    for sentence, tokens, scores in zip(
+        _BLANKS, answers["tokens"], answers["scores"], strict=True
+    ):
+        guesses = ", ".join(
+            f"{token.decode()} {score:.0%}"
+            for token, score in zip(tokens[0], scores[0])
+        )
+        print(f"  {sentence}\n    {guesses}")
+
+
+# --- Text that is there already --------------------------------------------------
+
+
+def _documents() -> Iterator[str]:
+    """Yields documents of one paragraph a line; no paragraph comes twice."""
+    seen: set[str] = set()
+    for source in _raw_documents():
+        paragraphs = [p for p in _prose(source) if p not in seen]
+        seen.update(paragraphs)
+        if sum(map(len, paragraphs)) > 200:  # Enough for two segments.
+            yield "\n".join(paragraphs)
+
+
+def _raw_documents() -> Iterator[str]:
+    yield from pydoc_data.topics.topics.values()
+    files = sorted(pathlib.Path(sysconfig.get_path("stdlib")).rglob("*.py"))
+    files = [file for file in files if "site-packages" not in file.parts]
+    for package in _PACKAGES:
+        folder = pathlib.Path(importlib.util.find_spec(package).origin).parent
+        files += sorted(folder.rglob("*.py"))
+    for file in tqdm.tqdm(files, unit="file", dynamic_ncols=True):
+        if not any(part.startswith("test") for part in file.parts):
+            yield from _docstrings(file)
+
+
+def _docstrings(file: pathlib.Path) -> Iterator[str]:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # Templates and samples of bad code.
+        return
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and (text := ast.get_docstring(node)):
+            yield text
+
+
+def _prose(text: str) -> Iterator[str]:
+    """Yields the paragraphs that are sentences, not code, tables or signatures."""
+    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text)):
+        line = " ".join(paragraph.split())
+        if re.fullmatch(r"[A-Z\"'`*].*[.!?:]", line) and ">>>" not in line:
+            words = re.findall(r"[A-Za-z]{2,}", line)
+            if len(words) >= 5 and sum(map(len, words)) > 0.6 * len(line):
+                yield line
+
+
+if __name__ == "__main__":
+    config.run(main, DemoConfig)

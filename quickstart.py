@@ -1,0 +1,57 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The two commands of a fresh machine; only Python 3.10 to 3.13 is needed.
+
+    python3 quickstart.py          pre-trains a small BERT and asks it over gRPC
+    python3 quickstart.py test     runs the tests; further words go to pytest
+
+Each makes a virtual environment (.venv, .venv-test) beside this file the first time and
+installs what it needs there. Words behind `demo` go to `python -m bert_tf.demo`.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import venv
+
+HERE = pathlib.Path(__file__).resolve().parent
+USES = {
+    "demo": (".venv", "requirements.txt", ["bert_tf.demo"]),
+    "test": (".venv-test", "requirements-dev.txt", ["pytest"]),
+}
+
+
+def main(arguments: list[str]) -> int:
+    use, *rest = arguments or ["demo"]
+    if use not in USES:
+        sys.exit(__doc__)
+    if not (3, 10) <= sys.version_info[:2] <= (3, 13):
+        version = ".".join(map(str, sys.version_info[:2]))
+        sys.exit(
+            f"error: TensorFlow 2.21 needs Python 3.10 to 3.13; this is {version}."
+        )
+    folder, requirements, module = USES[use]
+    python = environment(HERE / folder, HERE / requirements)
+    return subprocess.call([python, "-m", *module, *rest], cwd=HERE)
+
+
+def environment(folder: pathlib.Path, requirements: pathlib.Path) -> str:
+    """Returns the Python of a virtual environment in which all is installed."""
+    python = str(folder / "bin" / "python")
+    wanted = "".join(
+        file.read_text(encoding="utf-8") for file in sorted(HERE.glob("requirements*"))
+    )
+    installed = folder / "installed.txt"
+    if not installed.exists() or installed.read_text(encoding="utf-8") != wanted:
+        print(f"Installing {requirements.name} into {folder} ...", flush=True)
+        venv.create(folder, with_pip=True, clear=True)
+        install = [python, "-m", "pip", "install", "--quiet"]
+        install += ["--disable-pip-version-check", "-r", str(requirements)]
+        subprocess.run(install, check=True, env={**os.environ, "PIP_NO_INPUT": "1"})
+        installed.write_text(wanted, encoding="utf-8")
+    return python
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

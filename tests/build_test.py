@@ -1,0 +1,160 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The structure of the project: what `BUILD` says is what the modules import."""
+
+import ast
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+# From the bottom up: a module imports only what stands in lines above its own.
+LAYERS = """
+    config client documents jobs normalization pairs
+    vocab model optimization distribution tables
+    text checkpoint input_pipeline
+    signatures monitoring token_store
+    corpus saved_model task servable rest_json
+    batching export pretrain rest
+    finetune model_server
+    serve
+    demo
+"""
+
+# The distribution that an import comes from, where the names differ.
+DISTRIBUTIONS = {
+    "absl": "absl_py",
+    "google": "protobuf",
+    "grpc": "grpcio",
+    "keras_hub": "keras_nlp",
+    "sklearn": "scikit_learn",
+    "tensorflow_serving": "tensorflow_serving_api",
+}
+
+
+def sources() -> list[pathlib.Path]:
+    folders = ("bert_tf", "tasks", "tests", "benchmarks")
+    return sorted(file for f in folders for file in (ROOT / f).glob("*.py"))
+
+
+def imports(source: pathlib.Path) -> set[str]:
+    """Dotted names of everything that a file imports when it runs, wherever in it."""
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    for_types_only = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for inner in ast.walk(node)
+    }
+    names = set()
+    for node in set(ast.walk(tree)) - for_types_only:
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                is_module = (ROOT / f"{inner.replace('.', '/')}.py").is_file()
+                names.add(inner if is_module else node.module)
+    return names
+
+
+def label(module: str) -> str | None:
+    """The Bazel label that provides a module; None for the standard library."""
+    top, _, rest = module.partition(".")
+    if (ROOT / top).is_dir():
+        own = {"bert_tf": "", "tasks": "tasks_", "tests": "", "benchmarks": ""}[top]
+        return f":{own}{rest.split('.')[0]}" if rest else f":{top}"
+    if top in sys.stdlib_module_names:
+        return None
+    return f"@pypi//{DISTRIBUTIONS.get(top, top)}"
+
+
+def targets() -> dict[str, dict]:
+    """Every target of BUILD: its rule, sources and deps."""
+    found: dict[str, dict] = {}
+
+    def rule(kind):
+        def add(name, **attributes):
+            assert name not in found, f"two targets are called {name}"
+            found[name] = {"kind": kind, **attributes}
+
+        return add
+
+    scope = {kind: rule(kind) for kind in ("py_library", "py_binary", "py_test")}
+    scope |= {"load": lambda *_: None, "package": lambda **_: None}
+    exec(compile((ROOT / "BUILD").read_text(), "BUILD", "exec"), scope)
+    return found
+
+
+TARGETS = targets()
+
+
+def test_every_source_has_a_target():
+    covered = {src for target in TARGETS.values() for src in target["srcs"]}
+    assert covered == {str(source.relative_to(ROOT)) for source in sources()}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_deps_are_the_imports(name):
+    target = TARGETS[name]
+    expected = set()
+    for source in target["srcs"]:
+        expected |= {label(module) for module in imports(ROOT / source)}
+        if not source.endswith("__init__.py") and source.startswith("bert_tf/"):
+            expected.add(":bert_tf")  # Python runs the package's __init__.py first.
+    expected -= {None, f":{name}"}
+    assert set(target.get("deps", [])) == expected
+
+
+def test_commands_are_binaries_and_tests_are_tests():
+    for source in sources():
+        path = str(source.relative_to(ROOT))
+        is_command = 'if __name__ == "__main__":' in source.read_text(encoding="utf-8")
+        kinds = {t["kind"] for t in TARGETS.values() if path in t["srcs"]}
+        if path.endswith("_test.py"):
+            assert kinds == {"py_test"}, path
+        elif is_command and not path.startswith("benchmarks/"):
+            assert "py_binary" in kinds, path
+
+
+def test_imports_go_down():
+    level = {
+        module: number
+        for number, line in enumerate(LAYERS.strip().splitlines())
+        for module in line.split()
+    }
+    modules = [source for source in sources() if source.parent.name == "bert_tf"]
+    assert level.keys() == {m.stem for m in modules} - {"__init__"}
+    for source in modules:
+        for name in imports(source):
+            package, _, module = name.partition(".")
+            assert package not in ("tasks", "tests", "benchmarks"), source
+            if package == "bert_tf" and module and source.stem != "__init__":
+                assert level[module] < level[source.stem], f"{source.stem} -> {module}"
+
+
+def test_tasks_do_not_import_each_other():
+    for source in (ROOT / "tasks").glob("*.py"):
+        assert not any(name.startswith("tasks") for name in imports(source)), source
+
+
+def test_model_knows_keras_only():
+    third_party = {label(n) for n in imports(ROOT / "bert_tf/model.py")}
+    assert third_party <= {None, ":config", "@pypi//keras"}
+
+
+def test_pre_training_needs_neither_text_nor_serving_packages():
+    """So that it runs beside tensorflow-tpu, which excludes both."""
+    seen, waiting = set(), ["pretrain"]
+    while waiting:
+        module = waiting.pop()
+        for name in imports(ROOT / "bert_tf" / f"{module}.py"):
+            assert not name.startswith(("tensorflow_text", "tensorflow_serving")), (
+                module
+            )
+            package, _, inner = name.partition(".")
+            if package == "bert_tf" and inner and inner not in seen:
+                seen.add(inner)
+                waiting.append(inner)
