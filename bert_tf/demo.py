@@ -107,7 +107,8 @@ def main(options: DemoConfig) -> None:
     print(
         f"Done: model in {model}, loss curve in {model / 'curve.png'}, SavedModel in "
         f"{served / 'demo'}. Serve it with\n"
-        f"  python -m bert_tf.serve --model_name=demo --model_base_path={served / 'demo'}"
+        "  python -m bert_tf.serve --model_name=demo "
+        f"--model_base_path={served / 'demo'}"
     )
 
 

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from bert_tf.vocab import Vocabulary
 
 from bert_tf import input_pipeline
+from bert_tf.vocab import Vocabulary
 
 LENGTH = 16
 

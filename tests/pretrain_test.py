@@ -79,7 +79,7 @@ def test_learns_and_reports(trained):
 
 
 def test_model_directory_gives_the_trained_model(trained):
-    directory, metrics = trained
+    directory, _ = trained
     model = directory.load_pretrainer()
     backbone = directory.load_backbone()
     ids = np.array([[2, 5, 6, 7, 8, 9, 4, 3, 11, 12, 13, 14, 15, 16, 3]])
