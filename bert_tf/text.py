@@ -36,13 +36,14 @@ _MAX_BYTES_PER_WORD = 800
 
 # Python lower-cases a sigma at the end of a word to ς, and normalisation character by
 # character cannot know the end of a word (Unicode standard, section 3.13): a cased
-# letter stands before it, none behind, with or without what case ignores between.
+# letter stands before it, none behind, with or without what case ignores between. What
+# is deleted, like control characters, is ignored too.
 _CASED = r"\p{Lu}\p{Ll}\p{Lt}"
-_CASE_IGNORABLE = r"\p{Mn}\p{Me}\p{Cf}\p{Lm}\p{Sk}'.:·՟״‘’․‧︓﹒﹕＇．："
-_FINAL_SIGMA = (
-    f"([{_CASED}][{_CASE_IGNORABLE}]*)Σ"
-    f"([{_CASE_IGNORABLE}]*(?:[^{_CASED}{_CASE_IGNORABLE}]|$))"
+_IGNORED = (
+    r"\p{Mn}\p{Me}\p{Cf}\p{Lm}\p{Sk}'.:·՟״‘’․‧︓﹒﹕＇．："
+    r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\x{fffd}"
 )
+_FINAL_SIGMA = f"([{_CASED}][{_IGNORED}]*)Σ([{_IGNORED}]*(?:[^{_CASED}{_IGNORED}]|$))"
 
 # Stands for a typed [MASK] inside the graph: a code point among the Chinese ones that
 # Unicode never assigned, hence a word of its own. With the control characters, which
