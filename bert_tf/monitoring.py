@@ -135,7 +135,7 @@ def plot_history(directory: pathlib.Path, unigram_accuracy: float) -> pathlib.Pa
         ("val_loss", "held out", "-"),
     ):
         loss_axes.plot(steps, [r[name] for r in rows], style, label=label)
-    loss_axes.set(xlabel="step", ylabel="loss (MLM + NSP)", ylim=(0, None))
+    loss_axes.set(xlabel="step", ylabel="loss (MLM + NSP)")
     for head in ("mlm", "nsp"):
         accuracies = [r[f"val_{head}_accuracy"] for r in rows]
         accuracy_axes.plot(steps, accuracies, label=f"{head.upper()}, held out")
