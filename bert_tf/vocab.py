@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The WordPiece vocabulary: read, check, write, and learn from text.
 
-    python -m bert_tf.vocab --input='text/*' --output=vocab.txt \
-        --vocabulary_size=30522 --lowercase
+    python -m bert_tf.vocab --input='text/*' --output=vocab.txt
 
 In: text files, as `bert_tf.documents` reads them. Out: `vocab.txt`, one token a line,
 a token's id is its place: first [PAD] [UNK] [CLS] [SEP] [MASK], then single characters,
@@ -292,8 +291,9 @@ def main(options: VocabularyConfig) -> None:
     start = time.monotonic()
     vocabulary = learn_vocabulary(paths, options.vocabulary_size, options.lowercase)
     vocabulary.write(output)
+    megabytes = sum(documents.stat(path)[0] for path in paths) / 1e6
     summary = (
-        f"{output}: {vocabulary.size:,} tokens from {len(paths):,} files in "
+        f"{output}: {vocabulary.size:,} tokens from {megabytes:.1f} MB of text in "
         f"{time.monotonic() - start:.0f} s."
     )
     if vocabulary.size < options.vocabulary_size:
