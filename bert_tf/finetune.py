@@ -71,14 +71,15 @@ def main(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():
         model = task.model(encoder.backbone(options.precision))
-    metrics = directory.read_metrics()
-    if metrics:
+    training = directory.read_metrics().get("training")
+    if training:
         model.jit_compile = False
         print(f"{directory.path} is finished and not trained again.")
     else:
-        metrics = {"training": train(task, model, directory, strategy)}
+        training = train(task, model, directory, strategy)
 
     # === Evaluation of the best epoch ===
+    metrics = {"training": training}
     directory.load_weights(model)
     for name in task.evaluation_splits:
         split = task.dataset(name)
