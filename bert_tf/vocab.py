@@ -180,7 +180,11 @@ def learn_vocabulary(
     import tokenizers
 
     table = normalization.word_table(lowercase)
-    characters = _frequent_characters(paths, table, max_tokens=size // 2)
+    characters = _frequent_characters(
+        _sentences(paths, lowercase, "Counting characters"), table, size // 2
+    )
+    if not characters:
+        raise ValueError(f"There is no text in {', '.join(paths)}.")
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=size,
         min_frequency=_MIN_FREQUENCY,
@@ -195,9 +199,7 @@ def learn_vocabulary(
     )
     learner = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=UNK))
     learner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    sentences = _sentences(paths, "Counting words")
-    if lowercase:  # Of a whole sentence: a final sigma depends on its neighbours.
-        sentences = map(str.lower, sentences)
+    sentences = _sentences(paths, lowercase, "Counting words")
     words = (sentence.translate(table) for sentence in sentences)
     learner.train_from_iterator(words, trainer)
     ids = learner.get_vocab()
@@ -205,18 +207,16 @@ def learn_vocabulary(
 
 
 def _frequent_characters(
-    paths: Sequence[str], table: Mapping[int, str], max_tokens: int
+    sentences: Iterable[str], table: Mapping[int, str], max_tokens: int
 ) -> list[str]:
     """Returns the characters to begin with, in the order of their code points."""
     raw_counts: collections.Counter[str] = collections.Counter()
-    for sentence in _sentences(paths, "Counting characters"):
+    for sentence in sentences:
         raw_counts.update(sentence)
     counts: collections.Counter[str] = collections.Counter()
     for raw, count in raw_counts.items():
         for char in raw.translate(table).replace(" ", ""):
             counts[char] += count
-    if not counts:
-        raise ValueError(f"There is no text in {', '.join(paths)}.")
 
     characters: list[str] = []
     uncovered = counts.total()
@@ -239,7 +239,9 @@ def _character_tokens(characters: Sequence[str]) -> list[str]:
     ]
 
 
-def _sentences(paths: Sequence[str], description: str) -> Iterator[str]:
+def _sentences(
+    paths: Sequence[str], lowercase: bool, description: str
+) -> Iterator[str]:
     """Yields all sentences, with a progress bar over the bytes of the files."""
     sizes = [documents.stat(path)[0] for path in paths]
     with tqdm.tqdm(
@@ -247,7 +249,8 @@ def _sentences(paths: Sequence[str], description: str) -> Iterator[str]:
     ) as bar:
         for path, done in zip(paths, itertools.accumulate(sizes)):
             for document in documents.read_documents(path):
-                yield from document
+                # Whole sentences: whether a sigma is final depends on its neighbours.
+                yield from map(str.lower, document) if lowercase else document
                 # About a byte for every character; put right at the end of the file.
                 bar.update(min(sum(map(len, document)), done - bar.n))
             bar.update(done - bar.n)
