@@ -27,6 +27,7 @@ import json
 import os
 import pathlib
 import shutil
+import uuid
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -137,7 +138,7 @@ def _beside(final: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields a folder to fill, which becomes `final` when all went well."""
     is_first = not final.parent.exists()
     # TensorFlow Serving looks only at names that are numbers.
-    unfinished = final.with_name(f".unfinished-{os.getpid()}-{final.name}")
+    unfinished = final.with_name(f".unfinished-{uuid.uuid4().hex}-{final.name}")
     unfinished.mkdir(parents=True)
     try:
         yield unfinished
