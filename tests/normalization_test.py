@@ -5,6 +5,7 @@
 import random
 
 import pytest
+import tensorflow_text as tf_text
 
 from bert_tf import normalization
 
@@ -36,8 +37,11 @@ def test_a_double_array_finds_its_keys_and_no_others():
     units = normalization.double_array_trie(values)
     assert len(units) % 256 == 0
     assert {key: look_up(units, key) for key in values} == values
-    others = {random_key() for _ in range(5000)} - values.keys()
-    assert not [key for key in others if look_up(units, key) is not None]
+    prefixes = {key[:length] for key in values for length in range(len(key))}
+    prefixes = rng.sample(sorted(prefixes), 500)
+    others = {prefix + bytes([label]) for prefix in prefixes for label in range(1, 256)}
+    found = [key for key in others - values.keys() if look_up(units, key) is not None]
+    assert not found
 
 
 def test_equal_branches_are_stored_once():
@@ -82,3 +86,11 @@ def test_models_are_small_and_built_once():
     assert len(cased) < 30_000
     assert len(normalization.normalizer_model(True)) < 260_000
     assert normalization.normalizer_model(False) is cased
+
+
+def test_models_set_punctuation_apart_for_servers_that_do_not_know_it():
+    model = normalization.normalizer_model(True)
+    normalizer = tf_text.FastBertNormalizer(model_buffer=model)
+    texts = normalizer.normalize(["É—a?", "“\u2329"]).numpy()
+    # U+2329 decomposes to U+3008.
+    assert [text.decode() for text in texts] == ["e — a?", " “  \u3008 "]

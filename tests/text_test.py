@@ -414,6 +414,7 @@ def spans_of(tokenizer: Tokenizer, text: str | bytes) -> list[tuple[str, bytes]]
         ("각a", ["각", "각", "각", "a"]),  # Three letters from one character.
         ("中a文", ["中", "a", "文"]),
         ("≠½", ["≠", "½"]),
+        ("a𐄀b", ["a", "𐄀", "b"]),  # Punctuation of four bytes.
         ("ΑΣ ΣΑ", ["Α", "Σ", "Σ", "Α"]),
         ("«𝕏»…", ["«", "𝕏", "»", "…"]),
     ],
