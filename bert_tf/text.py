@@ -219,23 +219,38 @@ class Tokenizer:
             pieces = self.tokenize_with_offsets(text, allow_mask=allow_mask)
         else:
             pieces = Pieces(self.tokenize(text, allow_mask=allow_mask), None, None)
-        return self._pack(
-            pieces, len(texts), max_sequence_length - num_special, padded_length
+        starts = tf.cast(pieces.ids.row_starts(), tf.int32)
+        sizes = tf.cast(pieces.ids.row_lengths(), tf.int32)
+        max_pieces = max_sequence_length - num_special
+        return self.pack(
+            pieces,
+            tf.split(starts, len(texts)),
+            trim_sizes(tf.split(sizes, len(texts)), max_pieces),
+            padded_length,
         )
 
-    def _pack(
+    def pack(
         self,
         pieces: Pieces,
-        num_segments: int,
-        max_pieces: int,
-        padded_length: int | None,
+        starts: Sequence[tf.Tensor],
+        sizes: Sequence[tf.Tensor],
+        padded_length: int | None = None,
     ) -> dict[str, tf.Tensor]:
-        """Makes rows of S tokens of all first segments and then all second ones."""
-        row_starts = tf.cast(pieces.ids.row_starts(), tf.int32)[:, tf.newaxis]
-        sizes = tf.cast(pieces.ids.row_lengths(), tf.int32)[:, tf.newaxis]
-        row_starts = tf.split(row_starts, num_segments)  # [B, 1] each
-        sizes = trim_sizes(tf.split(sizes, num_segments), max_pieces)
-        row_sizes = 1 + sum(size + 1 for size in sizes)
+        """Makes rows of [CLS] a [SEP], or [CLS] a [SEP] b [SEP], out of pieces.
+
+        Args:
+            pieces: Those of any texts; their `starts` and `ends` may be None.
+            starts: For each segment, [B] int32: the first of its pieces, counted
+                through all texts. Rows may share pieces.
+            sizes: For each segment, [B] int32: how many pieces it has.
+            padded_length: S. The longest row when None.
+
+        Returns:
+            As `encode`, with offsets if the pieces have them.
+        """
+        starts = [start[:, tf.newaxis] for start in starts]
+        sizes = [size[:, tf.newaxis] for size in sizes]
+        row_sizes = 1 + sum(size + 1 for size in sizes)  # [B, 1]
         # At least one, also for an empty batch.
         length = padded_length or tf.maximum(tf.reduce_max(row_sizes), 1)
         position = tf.range(length)[tf.newaxis]  # [1, S]
@@ -248,10 +263,10 @@ class Tokenizer:
         index = tf.where(in_row, sep, pad)
         index = tf.where(position == 0, cls, index)
         segment_start = 1
-        for row_start, size in zip(row_starts, sizes):
+        for start, size in zip(starts, sizes):
             place = position - segment_start
             inside = (place >= 0) & (place < size)
-            index = tf.where(inside, len(specials) + row_start + place, index)
+            index = tf.where(inside, len(specials) + start + place, index)
             segment_start += size + 1
 
         def look_up(special_values: Sequence[int], values: tf.RaggedTensor):
