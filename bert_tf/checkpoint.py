@@ -8,23 +8,27 @@
     metrics.json       what was measured, written by the command that trained it
 
 `ModelDirectory` is that folder as an object. Every file is written beside its place
-and renamed, so a reader never sees half of one.
+and renamed, so a reader never sees half of one. `Checkpoint` is what it has in common
+with the folders of others, which `bert_tf.convert` opens.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import json
 import os
 import pathlib
-import tempfile
+import shutil
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import h5py
 import keras
+import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.config import BertConfig
 from bert_tf.model import BertBackbone, BertPretrainer
@@ -37,17 +41,18 @@ _STATES_KEPT = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelDirectory:
-    """A model directory on disk.
+class Checkpoint(abc.ABC):
+    """A trained BERT in a folder, of this project or another one.
 
     Attributes:
         path: The folder.
         architecture: The encoder's architecture.
         vocabulary: The WordPiece vocabulary.
         lowercase: Whether the tokenizer lower-cases and strips accents.
-        head: What stands on the encoder: `{"kind": "pretrainer"}`, or the kind of
-            a task and what it needs to be built again, e.g. its labels.
-        options: The options of the command that made it.
+        head: What stands on the encoder: `{"kind": "encoder"}` for nothing,
+            `{"kind": "pretrainer"}`, or the kind of a task and what it needs to be
+            built again, e.g. its labels. Layers that were never trained stand in
+            `"fresh"`.
     """
 
     path: pathlib.Path
@@ -55,6 +60,81 @@ class ModelDirectory:
     vocabulary: Vocabulary
     lowercase: bool
     head: Mapping[str, Any]
+
+    @abc.abstractmethod
+    def read_weights(self) -> dict[str, np.ndarray]:
+        """Reads all trained weights, float32, by their `variable.path` in Keras.
+
+        Those of a task's head are `logits/kernel` [H, C] and `logits/bias` [C].
+
+        Raises:
+            ValueError: A file is missing, damaged or of another model.
+        """
+
+    def fill(self, model: keras.Model, *, head: bool = True) -> list[str]:
+        """Gives the weights of `model` their values from here, each by its name.
+
+        Args:
+            model: A `BertBackbone` or a model that holds one.
+            head: Whether to fill the head of a task too, the layer `logits`.
+
+        Returns:
+            The names of the weights that are not here and stay as they are.
+
+        Raises:
+            ValueError: A weight has another shape here; or as in `read_weights`.
+        """
+        weights = self.read_weights()
+        fresh = []
+        for variable in model.weights:
+            name, shape = variable.path, tuple(variable.shape)
+            if name not in weights or (name.startswith("logits/") and not head):
+                fresh.append(name)
+            elif weights[name].shape != shape:
+                raise ValueError(
+                    f"{self.path}: {name} has shape {list(weights[name].shape)}, and "
+                    f"in the model to fill it is {list(shape)}."
+                )
+            else:
+                variable.assign(weights[name])
+        return fresh
+
+    def load_backbone(self, dtype: Any = None) -> BertBackbone:
+        """Returns the encoder with its weights, whatever head the model has."""
+        backbone = BertBackbone(self.architecture, dtype=dtype)
+        self._name_fresh(self.fill(backbone))
+        return backbone
+
+    def load_pretrainer(self, dtype: Any = None) -> BertPretrainer:
+        """Returns encoder and pre-training heads with their weights.
+
+        Raises:
+            ValueError: It is a fine-tuned model.
+        """
+        if self.head["kind"] not in ("pretrainer", "encoder"):
+            raise ValueError(
+                f"{self.path} holds a model for {self.head['kind']}; the pre-training "
+                "heads are in the directory that bert_tf.pretrain wrote."
+            )
+        model = BertPretrainer(BertBackbone(self.architecture, dtype=dtype))
+        self._name_fresh(self.fill(model))
+        return model
+
+    def _name_fresh(self, fresh: list[str]) -> None:
+        if fresh:
+            logging.warning(
+                "%s has no %s: random values stand there.", self.path, ", ".join(fresh)
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelDirectory(Checkpoint):
+    """A model directory on disk, a `Checkpoint` of this project.
+
+    Attributes:
+        options: The options of the command that made it.
+    """
+
     options: Mapping[str, Any]
 
     @classmethod
@@ -173,36 +253,19 @@ class ModelDirectory:
         except OSError as error:
             raise ValueError(f"{weights}: not a readable HDF5 file: {error}") from error
 
-    def load_backbone(self, dtype: Any = None) -> BertBackbone:
-        """Returns the encoder with its weights, whatever head the model has."""
-        backbone = BertBackbone(self.architecture, dtype=dtype)
-        if self.head["kind"] == "pretrainer":
-            self.load_weights(BertPretrainer(backbone))
-            return backbone
-        # Keras stores a nested model as the group that holds what the model's own
-        # file would hold at its root.
-        with tempfile.TemporaryDirectory() as folder:
-            alone = pathlib.Path(folder) / _WEIGHTS
-            with h5py.File(self.path / _WEIGHTS) as whole, h5py.File(alone, "w") as f:
-                for name, group in whole["layers/bert_backbone"].items():
-                    whole.copy(group, f, name)
-            backbone.load_weights(alone)
-        return backbone
-
-    def load_pretrainer(self, dtype: Any = None) -> BertPretrainer:
-        """Returns encoder and pre-training heads with their weights.
-
-        Raises:
-            ValueError: The directory is that of a fine-tuned model.
-        """
-        if self.head["kind"] != "pretrainer":
-            raise ValueError(
-                f"{self.path} holds a model for {self.head['kind']}; the pre-training "
-                "heads are in the directory that bert_tf.pretrain wrote."
-            )
-        model = BertPretrainer(BertBackbone(self.architecture, dtype=dtype))
+    def read_weights(self) -> dict[str, np.ndarray]:
+        units = None
+        if self.has_weights and self.head["kind"] not in ("pretrainer", "encoder"):
+            with h5py.File(self.path / _WEIGHTS) as file:
+                units = file["layers/dense/vars/1"].shape[0]
+        model = stand_in(self.architecture, self.head["kind"], units)
         self.load_weights(model)
-        return model
+        fresh = self.head.get("fresh", ())
+        return {
+            variable.path: keras.ops.convert_to_numpy(variable)
+            for variable in model.weights
+            if variable.path.split("/")[0] not in fresh
+        }
 
     # --- Metrics ---------------------------------------------------------------
 
@@ -261,15 +324,38 @@ class TrainingState:
         return self.step
 
 
+def stand_in(architecture: BertConfig, kind: str, units: int | None) -> keras.Model:
+    """Returns a model whose weights file is that of models with such a head.
+
+    Args:
+        architecture: Of the encoder.
+        kind: `"encoder"`, `"pretrainer"`, or that of a task.
+        units: Outputs of the task's layer `logits`.
+    """
+    backbone = BertBackbone(architecture, dtype="float32")
+    if kind == "encoder":
+        return backbone
+    if kind == "pretrainer":
+        return BertPretrainer(backbone)
+    logits = keras.layers.Dense(units, dtype="float32", name="logits")
+    pooled = backbone(backbone.input)["pooled_output"]
+    return keras.Model(backbone.input, logits(pooled))
+
+
 @contextlib.contextmanager
 def beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a sibling to write to; it takes the place of `path` when all went well."""
+    """Yields a sibling to write to; it takes the place of `path` when all went well.
+
+    It may become a file or a folder; a folder takes the place of none or an empty one.
+    """
     # Keras asks for the ending, so the mark stands in front.
     unfinished = path.with_name(f".unfinished-{os.getpid()}-{path.name}")
     try:
         yield unfinished
         os.replace(unfinished, path)
     finally:
+        if unfinished.is_dir():
+            shutil.rmtree(unfinished)
         unfinished.unlink(missing_ok=True)
 
 

@@ -54,6 +54,21 @@ SIZES: Mapping[str, tuple[int, int, int]] = {
 ACTIVATIONS = ("gelu_tanh", "gelu_erf", "relu")
 _GOOGLE_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
 
+# What a `bert_config.json` calls the fields of `BertConfig`.
+GOOGLE_KEYS = {
+    "vocabulary_size": "vocab_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "hidden_dim": "hidden_size",
+    "intermediate_dim": "intermediate_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+    "activation": "hidden_act",
+    "initializer_range": "initializer_range",
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BertConfig:
@@ -130,20 +145,10 @@ class BertConfig:
         """
         try:
             google = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-            activation = google["hidden_act"]
-            return cls(
-                vocabulary_size=google["vocab_size"],
-                num_layers=google["num_hidden_layers"],
-                num_heads=google["num_attention_heads"],
-                hidden_dim=google["hidden_size"],
-                intermediate_dim=google["intermediate_size"],
-                dropout=google["hidden_dropout_prob"],
-                attention_dropout=google["attention_probs_dropout_prob"],
-                max_sequence_length=google["max_position_embeddings"],
-                num_segments=google["type_vocab_size"],
-                activation=_GOOGLE_ACTIVATIONS.get(activation, activation),
-                initializer_range=google["initializer_range"],
-            )
+            fields = {ours: google[key] for ours, key in GOOGLE_KEYS.items()}
+            activation = fields["activation"]
+            fields["activation"] = _GOOGLE_ACTIVATIONS.get(activation, activation)
+            return cls(**fields)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}: not a JSON file: {error}") from error
         except KeyError as error:
@@ -185,6 +190,11 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def flag_name(field: dataclasses.Field) -> str:
+    """The flag of a field: its name, without the underscore of a `from_`."""
+    return field.name.removesuffix("_")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """Base of a command's configuration; checks choices and ranges.
@@ -204,7 +214,8 @@ class Options:
                 rule = f"must be at most {rules['max']}"
             else:
                 continue
-            raise ValueError(f"--{field.name} {rule}. Received: {field.name}={value!r}")
+            name = flag_name(field)
+            raise ValueError(f"--{name} {rule}. Received: {name}={value!r}")
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -227,7 +238,7 @@ def define_flags(options_class: type[Options]) -> None:
             text += f" One of: {', '.join(field.metadata['choices'])}."
         if default is dataclasses.MISSING:
             default, text = None, f"{text} Required."
-        _DEFINE[types[field.name]](field.name, default, text)
+        _DEFINE[types[field.name]](flag_name(field), default, text)
 
 
 def options_from_flags(options_class: type[Options]) -> Options:
@@ -238,10 +249,10 @@ def options_from_flags(options_class: type[Options]) -> Options:
     """
     values = {}
     for field in dataclasses.fields(options_class):
-        values[field.name] = flags.FLAGS[field.name].value
+        values[field.name] = flags.FLAGS[flag_name(field)].value
         if field.default is dataclasses.MISSING and values[field.name] is None:
             raise ValueError(
-                f"--{field.name} is required: {field.metadata['help']} "
+                f"--{flag_name(field)} is required: {field.metadata['help']} "
                 "See --help for all flags."
             )
     return options_class(**values)
@@ -257,7 +268,7 @@ def run(main: Callable[[Any], None], options_class: type[Options]) -> None:
     flags.disclaim_key_flags()
     define_flags(options_class)
     for field in dataclasses.fields(options_class):
-        flags.declare_key_flag(field.name)
+        flags.declare_key_flag(flag_name(field))
 
     def command(argv: Sequence[str]) -> None:
         if len(argv) > 1:

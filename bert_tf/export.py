@@ -24,7 +24,9 @@ from bert_tf import config
 class ExportConfig(config.Options):
     """Options of `python -m bert_tf.export`."""
 
-    model_dir: str = config.option(help="Model directory of bert_tf.pretrain.")
+    model_dir: str = config.option(
+        help="Model directory of bert_tf.pretrain, or a checkpoint of others."
+    )
     output: str = config.option(
         "saved_models", help="Folder that holds one folder per served model."
     )
@@ -41,12 +43,12 @@ class ExportConfig(config.Options):
 
 def main(options: ExportConfig) -> pathlib.Path:
     """Exports as `options` say and returns the folder of the new version."""
-    from bert_tf import saved_model, signatures  # Here, so that --help is fast.
-    from bert_tf.checkpoint import ModelDirectory
+    # Here, so that --help is fast.
+    from bert_tf import convert, saved_model, signatures
     from bert_tf.text import Tokenizer
 
-    directory = ModelDirectory.open(options.model_dir)
-    if directory.head["kind"] != "pretrainer":
+    directory = convert.open_checkpoint(options.model_dir)
+    if directory.head["kind"] not in ("pretrainer", "encoder"):
         raise ValueError(
             f"--model_dir: {directory.path} holds a model for "
             f"{directory.head['kind']}, which the command that trained it exports: run "

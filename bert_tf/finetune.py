@@ -5,11 +5,11 @@
     if __name__ == "__main__":
         finetune.run(MyTask)
 
-makes a module of `tasks/` a command. In: a model directory to start from and the
-task's files. Out: a model directory with config.json, vocab.txt, the weights of the
-best epoch, metrics.json, TensorBoard logs, and predictions for each evaluated split.
-Run again on a directory that is finished, the same command evaluates, predicts and
-exports without training.
+makes a module of `tasks/` a command. In: a checkpoint to start from, of this project
+or another one, and the task's files. Out: a model directory with config.json,
+vocab.txt, the weights of the best epoch, metrics.json, TensorBoard logs, and
+predictions for each evaluated split. Run again on a directory that is finished, the
+same command evaluates, predicts and exports without training.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import math
 import pathlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 from absl import flags
 
-from bert_tf import batching, config, distribution
-from bert_tf.checkpoint import ModelDirectory
+from bert_tf import batching, config, convert, distribution
+from bert_tf.checkpoint import Checkpoint, ModelDirectory
 from bert_tf.config import BertConfig
 from bert_tf.model import BertBackbone
 from bert_tf.optimization import AdamW, WarmupLinearDecay
@@ -70,7 +70,9 @@ def main(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
     # === Training ===
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():
-        model = task.model(encoder.backbone(options.precision))
+        model = task.model(BertBackbone(encoder.architecture, dtype=options.precision))
+        if encoder.source:
+            _fill(model, encoder.source, directory.head)
     training = directory.read_metrics().get("training")
     if training:
         model.jit_compile = False
@@ -151,6 +153,13 @@ def train(
     }
 
 
+def _fill(model: keras.Model, source: Checkpoint, head: Mapping[str, Any]) -> None:
+    """Takes the encoder's weights, and the head's where it is one for the same task."""
+    same_task = all(source.head.get(k) == head.get(k) for k in ("kind", "labels"))
+    fresh = ", ".join(source.fill(model, head=same_task)) or "none"
+    print(f"Starts from {source.path}; with random values: {fresh}.")
+
+
 class _KeepBest(keras.callbacks.Callback):
     """Evaluates on dev after each epoch and keeps the weights of the best one.
 
@@ -224,13 +233,12 @@ def _report(task: Task, directory: ModelDirectory, metrics: dict[str, Any]) -> N
 
 @dataclasses.dataclass(frozen=True)
 class _Encoder:
-    """What fine-tuning starts from: a model directory, or random weights."""
+    """What fine-tuning starts from: a checkpoint, or random weights."""
 
     architecture: BertConfig
     vocabulary: Vocabulary
     lowercase: bool
-    backbone: Callable[[str], BertBackbone]
-    """From the dtype policy to the encoder with its weights."""
+    source: Checkpoint | None = None
 
     @classmethod
     def open(cls, options: FinetuneConfig) -> _Encoder:
@@ -246,15 +254,11 @@ class _Encoder:
         if random:
             vocabulary = Vocabulary.from_file(options.vocabulary)
             architecture = BertConfig.resolve(options.size, vocabulary.size)
-            backbone = functools.partial(_random_backbone, architecture)
-            encoder = cls(architecture, vocabulary, options.lowercase, backbone)
+            encoder = cls(architecture, vocabulary, options.lowercase)
         else:
-            source = ModelDirectory.open(options.init_from)
+            source = convert.open_checkpoint(options.init_from)
             encoder = cls(
-                source.architecture,
-                source.vocabulary,
-                source.lowercase,
-                source.load_backbone,
+                source.architecture, source.vocabulary, source.lowercase, source
             )
         limit = encoder.architecture.max_sequence_length
         if options.max_sequence_length > limit:
@@ -263,7 +267,3 @@ class _Encoder:
                 f"{options.max_sequence_length}"
             )
         return encoder
-
-
-def _random_backbone(architecture: BertConfig, dtype: str) -> BertBackbone:
-    return BertBackbone(architecture, dtype=dtype)

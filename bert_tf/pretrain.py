@@ -15,9 +15,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_tf import config
+
+if TYPE_CHECKING:
+    from bert_tf.checkpoint import Checkpoint
+    from bert_tf.vocab import Vocabulary
 
 # What a continued run may change: none of it changes what is learned.
 _MAY_CHANGE = ("output", "records", "strategy", "validate_every")
@@ -30,12 +34,14 @@ class PretrainConfig(config.Options):
     records: str = config.option(help="Folder that bert_tf.corpus wrote.")
     output: str = config.option(help="Model directory to write or to continue.")
     size: str = config.option(
-        "base",
+        "",
         help="Architecture: tiny, mini, small, medium, base, large, or the path of a "
-        "bert_config.json.",
+        "bert_config.json. Without it that of --init_from, else base.",
     )
     init_from: str = config.option(
-        "", help="Model directory whose weights to start from; the steps begin at 0."
+        "",
+        help="Model directory, or a checkpoint of Google, Hugging Face or KerasHub, "
+        "whose weights to start from; the steps begin at 0.",
     )
     strategy: str = config.option(
         "default",
@@ -88,16 +94,31 @@ def main(options: PretrainConfig) -> dict[str, float]:
     """Trains as `options` say and returns the last held-out metrics."""
     import keras
 
-    from bert_tf import checkpoint, distribution, input_pipeline, model, monitoring
+    from bert_tf import (
+        checkpoint,
+        convert,
+        distribution,
+        input_pipeline,
+        model,
+        monitoring,
+    )
     from bert_tf.optimization import AdamW, WarmupLinearDecay
 
     # === Check everything before anything is written ===
     manifest, vocabulary = input_pipeline.read_manifest(options.records)
-    architecture = config.BertConfig.resolve(options.size, vocabulary.size)
+    source = None
+    if options.init_from:
+        source = convert.open_checkpoint(options.init_from)
+        architecture = source.architecture
+        _check_source(source, options, vocabulary)
+    else:
+        architecture = config.BertConfig.resolve(
+            options.size or "base", vocabulary.size
+        )
     if manifest["max_sequence_length"] > architecture.max_sequence_length:
         raise ValueError(
             f"{options.records} has sequences of {manifest['max_sequence_length']} "
-            f"tokens, --size={options.size} takes {architecture.max_sequence_length}."
+            f"tokens, the model takes {architecture.max_sequence_length}."
         )
     schedule = WarmupLinearDecay(
         options.learning_rate, options.warmup_steps, options.steps
@@ -105,9 +126,6 @@ def main(options: PretrainConfig) -> dict[str, float]:
     strategy = distribution.strategy(options.strategy)
     replicas = strategy.num_replicas_in_sync
     distribution.check_batch_size(options.batch_size, replicas)
-    source = None
-    if options.init_from:
-        source = checkpoint.ModelDirectory.open(options.init_from)
     directory = checkpoint.ModelDirectory.create(
         options.output,
         architecture=architecture,
@@ -124,7 +142,8 @@ def main(options: PretrainConfig) -> dict[str, float]:
         backbone = model.BertBackbone(architecture, dtype=options.precision)
         pretrainer = model.BertPretrainer(backbone)
         if source:
-            source.load_weights(pretrainer)
+            fresh = ", ".join(source.fill(pretrainer)) or "none"
+            print(f"Starts from {source.path}; with random values: {fresh}.")
         optimizer = AdamW(schedule, bias_correction=options.bias_correction)
         pretrainer.compile(optimizer, jit_compile=options.xla)
         distribution.draw_dropout_per_replica(pretrainer)
@@ -132,7 +151,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
         state = checkpoint.TrainingState(directory, pretrainer, seed_generators)
         first_step = state.restore()
     print(
-        f"{options.size}: {pretrainer.count_params():,} weights, {replicas} "
+        f"{pretrainer.count_params():,} weights, {replicas} "
         f"replica{'s' * (replicas > 1)}, {manifest['train_pairs']:,} pairs; "
         + (f"continues at step {first_step:,}" if first_step else "starts at step 0")
         + f" of {options.steps:,}."
@@ -186,12 +205,31 @@ def main(options: PretrainConfig) -> dict[str, float]:
     directory.write_metrics(metrics)
     curve = monitoring.plot_history(directory.path, unigram_accuracy)
     print(
-        f"Pre-trained {options.size} for {options.steps:,} steps: held-out MLM "
+        f"Pre-trained for {options.steps:,} steps: held-out MLM "
         f"accuracy {metrics['val_mlm_accuracy']:.2%} (always the most frequent token: "
         f"{unigram_accuracy:.2%}), NSP accuracy {metrics['val_nsp_accuracy']:.2%}. "
         f"Model in {directory.path}, curve in {curve}."
     )
     return metrics
+
+
+def _check_source(
+    source: Checkpoint, options: PretrainConfig, vocabulary: Vocabulary
+) -> None:
+    """Raises ValueError where --init_from is not for these records or this --size."""
+    if source.vocabulary != vocabulary:
+        raise ValueError(
+            f"--init_from: {source.path} has another vocabulary than {options.records}"
+            ". Make the records with its vocabulary."
+        )
+    if options.size:
+        asked = config.BertConfig.resolve(options.size, vocabulary.size)
+        for name, value in dataclasses.asdict(source.architecture).items():
+            if value != getattr(asked, name):
+                raise ValueError(
+                    f"--size={options.size} means {name}={getattr(asked, name)!r}, and "
+                    f"{source.path} has {value!r}. Leave --size out."
+                )
 
 
 def _validation_batch_size(

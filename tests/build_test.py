@@ -13,10 +13,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 # From the bottom up: a module imports only what stands in lines above its own.
 LAYERS = """
     config client documents jobs normalization pairs
-    vocab model optimization distribution tables
+    formats.names vocab model optimization distribution tables
     text checkpoint input_pipeline
-    signatures monitoring token_store
-    corpus saved_model task servable rest_json
+    formats.foreign signatures monitoring token_store
+    formats.hugging_face
+    convert corpus saved_model task servable rest_json
     batching export pretrain rest
     finetune model_server
     serve
@@ -36,7 +37,7 @@ DISTRIBUTIONS = {
 
 def sources() -> list[pathlib.Path]:
     folders = ("bert_tf", "tasks", "tests", "benchmarks")
-    return sorted(file for f in folders for file in (ROOT / f).glob("*.py"))
+    return sorted(file for f in folders for file in (ROOT / f).rglob("*.py"))
 
 
 def imports(source: pathlib.Path) -> set[str]:
@@ -55,7 +56,8 @@ def imports(source: pathlib.Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                is_module = (ROOT / f"{inner.replace('.', '/')}.py").is_file()
+                path = ROOT / inner.replace(".", "/")
+                is_module = path.is_dir() or path.with_suffix(".py").is_file()
                 names.add(inner if is_module else node.module)
     return names
 
@@ -65,7 +67,7 @@ def label(module: str) -> str | None:
     top, _, rest = module.partition(".")
     if (ROOT / top).is_dir():
         own = {"bert_tf": "", "tasks": "tasks_", "tests": "", "benchmarks": ""}[top]
-        return f":{own}{rest.split('.')[0]}" if rest else f":{top}"
+        return f":{own}{rest.replace('.', '_')}" if rest else f":{top}"
     if top in sys.stdlib_module_names:
         return None
     return f"@pypi//{DISTRIBUTIONS.get(top, top)}"
@@ -102,8 +104,10 @@ def test_deps_are_the_imports(name):
     expected = set()
     for source in target["srcs"]:
         expected |= {label(module) for module in imports(ROOT / source)}
-        if not source.endswith("__init__.py") and source.startswith("bert_tf/"):
-            expected.add(":bert_tf")  # Python runs the package's __init__.py first.
+        if source.startswith("bert_tf/"):
+            # Python runs the __init__.py of all its packages first.
+            packages = pathlib.PurePath(source).parents[:-1]
+            expected |= {label(".".join(package.parts)) for package in packages}
     expected -= {None, f":{name}"}
     assert set(target.get("deps", [])) == expected
 
@@ -125,14 +129,18 @@ def test_imports_go_down():
         for number, line in enumerate(LAYERS.strip().splitlines())
         for module in line.split()
     }
-    modules = [source for source in sources() if source.parent.name == "bert_tf"]
-    assert level.keys() == {m.stem for m in modules} - {"__init__"}
-    for source in modules:
+    modules = {
+        ".".join(source.relative_to(ROOT / "bert_tf").with_suffix("").parts): source
+        for source in sources()
+        if source.is_relative_to(ROOT / "bert_tf") and source.stem != "__init__"
+    }
+    assert level.keys() == modules.keys()
+    for importer, source in modules.items():
         for name in imports(source):
             package, _, module = name.partition(".")
             assert package not in ("tasks", "tests", "benchmarks"), source
-            if package == "bert_tf" and module and source.stem != "__init__":
-                assert level[module] < level[source.stem], f"{source.stem} -> {module}"
+            if package == "bert_tf" and module:
+                assert level[module] < level[importer], f"{importer} -> {module}"
 
 
 def test_tasks_do_not_import_each_other():
@@ -150,7 +158,8 @@ def test_pre_training_needs_neither_text_nor_serving_packages():
     seen, waiting = set(), ["pretrain"]
     while waiting:
         module = waiting.pop()
-        for name in imports(ROOT / "bert_tf" / f"{module}.py"):
+        path = ROOT / "bert_tf" / module.replace(".", "/")
+        for name in imports(path.with_suffix(".py")):
             assert not name.startswith(("tensorflow_text", "tensorflow_serving")), (
                 module
             )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import batching, finetune
+from bert_tf import batching, convert, finetune
 from bert_tf.checkpoint import ModelDirectory
 from bert_tf.model import BertBackbone, BertPretrainer
 from bert_tf.task import FinetuneConfig, Split, Task, encode
@@ -25,7 +25,7 @@ class Tagger(keras.Model):
 
     def __init__(self, backbone):
         hidden = backbone(backbone.input)["sequence_output"]
-        logits = keras.layers.Dense(2, dtype="float32")(hidden)
+        logits = keras.layers.Dense(2, dtype="float32", name="logits")(hidden)
         super().__init__(backbone.input, logits)
 
     def compile(self, optimizer, **kwargs):
@@ -250,22 +250,34 @@ def test_a_loss_that_is_not_finite_ends_the_training(options, tmp_path):
         finetune.main(FindCats, other(options, tmp_path, learning_rate=1e38))
 
 
-def test_starts_from_the_weights_of_the_encoder(encoder, finished):
-    options, _ = finished
-    expected = encoder.load_backbone().get_weights()
-    for path in (encoder.path, options.output):
-        start = finetune._Encoder.open(
-            dataclasses.replace(options, init_from=str(path))
-        )
-        backbone = start.backbone("float32")
-        difference = max(
-            np.abs(a - b).max()
-            for a, b in zip(backbone.get_weights(), expected, strict=True)
-        )
-        assert (difference == 0) == (path == encoder.path)
-    # What was fine-tuned is an encoder to start from as well.
-    tuned = {weight.tobytes() for weight in weights(options)}
-    assert {w.tobytes() for w in backbone.get_weights()} <= tuned
+@pytest.mark.parametrize("head_is_for", ["the encoder", "the same task", "another"])
+def test_starts_from_the_weights_of_a_checkpoint(
+    options, encoder, finished, head_is_for, tmp_path, monkeypatch, capsys
+):
+    source = encoder
+    if head_is_for != "the encoder":
+        # What was fine-tuned is something to start from as well.
+        source = ModelDirectory.open(finished[0].output)
+        if head_is_for == "another":
+            source = dataclasses.replace(source, head={"kind": "find_dogs"})
+    monkeypatch.setattr(convert, "open_checkpoint", lambda _: source)
+    started = {}
+
+    def keep(task, model, *_):
+        started.update({weight.path: weight.numpy() for weight in model.weights})
+        raise InterruptedError
+
+    monkeypatch.setattr(finetune, "train", keep)
+    with pytest.raises(InterruptedError):
+        finetune.main(FindCats, other(options, tmp_path))
+    expected = source.read_weights()
+    same = {
+        name for name, x in started.items() if np.array_equal(x, expected.get(name))
+    }
+    head = {"logits/kernel", "logits/bias"}
+    assert started.keys() - same == (set() if head_is_for == "the same task" else head)
+    random = "none" if head_is_for == "the same task" else "logits/kernel, logits/bias"
+    assert f"with random values: {random}.\n" in capsys.readouterr().out
 
 
 def test_random_weights_are_asked_for(options, vocabulary, tmp_path):
@@ -276,7 +288,7 @@ def test_random_weights_are_asked_for(options, vocabulary, tmp_path):
     encoder = finetune._Encoder.open(random)
     assert encoder.architecture.hidden_dim == 128
     assert encoder.vocabulary == vocabulary
-    assert encoder.backbone("mixed_bfloat16").pooler.compute_dtype == "bfloat16"
+    assert encoder.source is None
 
 
 @pytest.mark.parametrize(
