@@ -16,9 +16,11 @@ import sys
 import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
+# A process per core, each with whole files of tests, whose toy models are built once.
+IN_PARALLEL = ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
 USES = {
     "demo": (".venv", "requirements.txt", ["bert_tf.demo"]),
-    "test": (".venv-test", "requirements-dev.txt", ["pytest"]),
+    "test": (".venv-test", "requirements-dev.txt", ["pytest", *IN_PARALLEL]),
 }
 
 
