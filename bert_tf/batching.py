@@ -21,7 +21,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.task import Column, Split
+from bert_tf.task import Column, MappedColumn, Split
 
 _EMPTY = -1  # A row of a batch without an example.
 
@@ -146,6 +146,10 @@ def _assemble(
         weights = tf.ones([len(split)])
 
     def take(column: Column, rows: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+        if isinstance(column, MappedColumn):
+            column = column.take(rows, length)
+            shape = [batch_size, static_length, *column.shape[2:]]
+            return tf.ensure_shape(column, shape)
         column = tf.gather(column, rows)
         if isinstance(column, tf.RaggedTensor):
             outer = column.ragged_rank  # Dimensions before that of the tokens.

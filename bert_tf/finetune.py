@@ -85,7 +85,7 @@ def main(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
     directory.load_weights(model)
     for name in task.evaluation_splits:
         split = task.dataset(name)
-        outputs = _predict(model, split, options)
+        outputs = _predict(task.trained_part(model), split, options)
         if split.targets is not None:
             metrics[name] = task.evaluate(split, outputs)
         task.write_predictions(split, outputs, directory.path)
@@ -114,20 +114,21 @@ def train(
     schedule = WarmupLinearDecay(
         options.learning_rate, int(_WARMUP_SHARE * steps), steps
     )
+    part = task.trained_part(model)
     with strategy.scope():
         # Without XLA, which would compile for every sequence length.
-        model.compile(AdamW(schedule), jit_compile=False)
+        part.compile(AdamW(schedule), jit_compile=False)
         # A step that creates variables would be traced twice.
-        model.optimizer.build(model.trainable_variables)
-        distribution.draw_dropout_per_replica(model)
+        part.optimizer.build(part.trainable_variables)
+        distribution.draw_dropout_per_replica(part)
     print(
         f"{len(split):,} training examples of {split.lengths.mean():.0f} tokens on "
         f"average; {options.epochs} epochs of {steps_per_epoch:,} steps; "
-        f"{model.count_params():,} weights."
+        f"{part.count_params():,} weights."
     )
-    best = _KeepBest(task, directory)
+    best = _KeepBest(task, model, directory)
     start = time.perf_counter()
-    model.fit(
+    part.fit(
         batching.batches(
             split,
             options.batch_size,
@@ -155,9 +156,11 @@ def train(
 
 def _fill(model: keras.Model, source: Checkpoint, head: Mapping[str, Any]) -> None:
     """Takes the encoder's weights, and the head's where it is one for the same task."""
-    same_task = all(source.head.get(k) == head.get(k) for k in ("kind", "labels"))
-    fresh = ", ".join(source.fill(model, head=same_task)) or "none"
-    print(f"Starts from {source.path}; with random values: {fresh}.")
+    same_task = all(source.head.get(key) == head.get(key) for key in ("kind", "labels"))
+    fresh = source.fill(model, head=same_task)
+    print(
+        f"Starts from {source.path}; with random values: {', '.join(fresh) or 'none'}."
+    )
 
 
 class _KeepBest(keras.callbacks.Callback):
@@ -168,9 +171,10 @@ class _KeepBest(keras.callbacks.Callback):
             best epoch before stay.
     """
 
-    def __init__(self, task: Task, directory: ModelDirectory):
+    def __init__(self, task: Task, model: keras.Model, directory: ModelDirectory):
         super().__init__()
         self._task = task
+        self._whole_model = model
         self._directory = directory
         self._split = task.dataset(task.evaluation_splits[0])
         self._best_score = -math.inf
@@ -193,7 +197,7 @@ class _KeepBest(keras.callbacks.Callback):
         if scores[self._task.metric] > self._best_score:
             self._best_score = scores[self._task.metric]
             self.epoch = epoch + 1
-            self._directory.save_weights(self.model)
+            self._directory.save_weights(self._whole_model)
 
 
 def _predict(model: keras.Model, split: Split, options: FinetuneConfig) -> list[Any]:

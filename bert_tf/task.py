@@ -37,7 +37,9 @@ class FinetuneConfig(config.Options):
     may_change: ClassVar[tuple[str, ...]] = ("output", "strategy", "export")
 
     init_from: str = config.option(
-        "", help="Model directory of a pre-trained (or fine-tuned) encoder."
+        "",
+        help="Pre-trained (or fine-tuned) encoder: a model directory, or a checkpoint "
+        "of Google, Hugging Face or KerasHub.",
     )
     size: str = config.option(
         "",
@@ -124,6 +126,13 @@ class Task(abc.ABC):
         `reduction="sum"`, as the weights of a batch sum to one.
         """
 
+    def trained_part(self, model: keras.Model) -> keras.Model:
+        """Returns the part of `model` whose inputs the splits hold: all of it.
+
+        Unless a part of the model is frozen and `dataset` has computed its outputs.
+        """
+        return model
+
     @abc.abstractmethod
     def dataset(self, name: str) -> Split:
         """Returns the split called `name`, `"train"` or an evaluation split."""
@@ -149,8 +158,37 @@ class Task(abc.ABC):
 
 # --- Data ------------------------------------------------------------------------
 
+
+class MappedColumn:
+    """Arrays of N examples, of different lengths, in a file too large for the memory.
+
+    Args:
+        values: Those of all examples, one after the other [tokens, ...], usually mapped
+            from a file.
+        row_splits: Where each example begins, and where the last one ends [N + 1].
+    """
+
+    def __init__(self, values: np.ndarray, row_splits: np.ndarray):
+        self._values = values
+        self._row_splits = row_splits
+
+    def take(self, rows: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+        """Returns examples, padded with zeros [B, length, ...]; a graph function."""
+        inner, dtype = self._values.shape[1:], self._values.dtype
+
+        def read(rows: np.ndarray, length: np.ndarray) -> np.ndarray:
+            batch = np.zeros([len(rows), length, *inner], dtype)
+            for place, row in enumerate(rows):
+                values = self._values[self._row_splits[row] : self._row_splits[row + 1]]
+                batch[place, : len(values)] = values
+            return batch
+
+        taken = tf.numpy_function(read, [rows, length], dtype, stateful=False)
+        return tf.ensure_shape(taken, [None, None, *inner])
+
+
 # One value for each of N examples: [N, ...], ragged where their lengths differ.
-Column = tf.Tensor | tf.RaggedTensor
+Column = tf.Tensor | tf.RaggedTensor | MappedColumn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +201,7 @@ class Split:
     Attributes:
         name: `"train"`, `"dev"`, ...
         source: What the task needs beyond the inputs for scores and predictions.
-        inputs: The model's inputs; `token_ids` [N, (S)], or [N, (C), (S)] where an
+        inputs: The model's inputs; `padding_mask` [N, (S)], or [N, (C), (S)] where an
             example has C sequences, is one of them.
         targets: What the loss compares the outputs with, a column or one for each
             output; None where there are no labels.
@@ -182,8 +220,8 @@ class Split:
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """Tokens of each example, of its longest sequence [N]."""
-        token_ids = self.inputs["token_ids"]
-        lengths = token_ids.row_lengths(axis=token_ids.ragged_rank)
+        mask = self.inputs["padding_mask"]
+        lengths = mask.row_lengths(axis=mask.ragged_rank)
         if isinstance(lengths, tf.RaggedTensor):
             lengths = tf.reduce_max(lengths, axis=1)
         return lengths.numpy()

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import batching
-from bert_tf.task import Split
+from bert_tf.task import MappedColumn, Split
 
 LENGTHS = np.random.default_rng(0).integers(1, 33, 103)
 
@@ -92,7 +92,8 @@ def test_targets_and_weights_may_be_per_token():
 
 def test_an_example_may_have_several_sequences():
     token_ids = tf.ragged.constant([[[2, 3], [2]], [[2, 4, 4, 3]]] * 4)  # [8, (C), (S)]
-    choices = split(inputs={"token_ids": token_ids}, targets=tf.range(8))
+    inputs = {"token_ids": token_ids, "padding_mask": tf.ones_like(token_ids)}
+    choices = split(inputs=inputs, targets=tf.range(8))
     np.testing.assert_array_equal(choices.lengths, [2, 4] * 4)
     dataset = batching.batches(choices, 4, max_length=32)
     assert dataset.element_spec[0]["token_ids"].shape.as_list() == [4, None, None]
@@ -100,6 +101,21 @@ def test_an_example_may_have_several_sequences():
         assert inputs["token_ids"].shape[::2] == (4, 8)
         row = inputs["token_ids"][targets % 2 == 0][0]
         np.testing.assert_array_equal(row[:2, :3], [[2, 3, 0], [2, 0, 0]])
+
+
+@pytest.mark.parametrize("static_shape", [False, True])
+def test_a_column_may_stay_in_its_file(tmp_path, static_shape):
+    np.save(tmp_path / "file.npy", np.repeat(LENGTHS, LENGTHS)[:, np.newaxis] * [1, 2])
+    mapped = MappedColumn(
+        np.load(tmp_path / "file.npy", mmap_mode="r"), np.cumsum([0, *LENGTHS])
+    )
+    both = split()
+    both = split(inputs={**both.inputs, "mapped": mapped})
+    dataset = batching.batches(both, 16, max_length=32, static_shape=static_shape)
+    assert dataset.element_spec[0]["mapped"].shape[0] == 16
+    for inputs, _, _ in run(dataset):
+        expected = inputs["token_ids"][..., np.newaxis] * [1, 2]
+        np.testing.assert_array_equal(inputs["mapped"], expected)
 
 
 def test_the_batches_follow_from_the_seed():
