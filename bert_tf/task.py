@@ -173,13 +173,14 @@ class MappedColumn:
         self._row_splits = row_splits
 
     def take(self, rows: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-        """Returns examples, padded with zeros [B, length, ...]; a graph function."""
+        """Returns examples, padded or cut, [B, length, ...]; a graph function."""
         inner, dtype = self._values.shape[1:], self._values.dtype
 
         def read(rows: np.ndarray, length: np.ndarray) -> np.ndarray:
             batch = np.zeros([len(rows), length, *inner], dtype)
             for place, row in enumerate(rows):
-                values = self._values[self._row_splits[row] : self._row_splits[row + 1]]
+                start, end = self._row_splits[row : row + 2]
+                values = self._values[start : min(end, start + length)]
                 batch[place, : len(values)] = values
             return batch
 
