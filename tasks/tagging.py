@@ -1,0 +1,538 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A tag for each word: named entities (paper, section 5.3).
+
+In: CoNLL column files, the word first and its tag last (IOB1 or IOB2)::
+
+    EU NNP B-NP B-ORG
+    rejects VBZ B-VP O
+
+    python -m tasks.tagging --train_file=eng.train --dev_file=eng.testa \\
+        --test_file=eng.testb --context=document --max_sequence_length=512 \\
+        --init_from=models/base --output=models/conll
+
+Out: the fine-tuned model directory, its scores in metrics.json, and for each evaluated
+split predictions_<split>.conll, the original columns and the predicted tag, as
+conlleval reads them. BERT base reaches an F1 of 96.4 on CoNLL-2003's dev set and 92.4
+on its test set (table 7; cased).
+
+A word's tag is read off its first piece, and only this piece is trained. What is longer
+than --max_sequence_length is cut into windows that overlap; no word is left out. With
+--context=document, as in the paper, sentences of one document share a window.
+
+The feature-based way (table 7, below) trains two layers of LSTMs on activations of the
+encoder that are computed once; it wants a larger learning rate:
+
+    python -m tasks.tagging ... --features=concat_last_four --learning_rate=1e-3
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+import seqeval.metrics
+import tensorflow as tf
+
+from bert_tf import config, features, finetune, signatures, spans
+from bert_tf.conll import ColumnFile, iob2
+from bert_tf.model import BertBackbone
+from bert_tf.task import FinetuneConfig, Split, Task
+from bert_tf.text import Pieces, Tokenizer
+from bert_tf.windows import windows
+
+# Windows of long texts that the exported model takes at once.
+_WINDOWS_AT_ONCE = 64
+
+# --- The heads -------------------------------------------------------------------
+
+
+class _Tagger(keras.Model):
+    """A functional model that ends in logits [B, S, C], with its loss and metric."""
+
+    def compile(self, optimizer, **kwargs):
+        """`keras.Model.compile` with cross entropy and accuracy as defaults.
+
+        The loss is a weighted *sum*; weights that sum to one make it a mean, on any
+        number of replicas.
+        """
+        defaults = {
+            "loss": keras.losses.SparseCategoricalCrossentropy(
+                from_logits=True, reduction="sum"
+            ),
+            "weighted_metrics": [
+                keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+            ],
+        }
+        super().compile(optimizer, **(defaults | kwargs))
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class TokenClassifier(_Tagger):
+    """`BertBackbone` with dropout and a dense layer over every token.
+
+    Args:
+        backbone: The encoder; its pooler, which is not used, becomes not trainable.
+        num_tags: C.
+
+    Inputs: those of the backbone. Outputs: logits [B, S, C] float32.
+    """
+
+    def __init__(self, backbone: BertBackbone, num_tags: int, **kwargs):
+        # === Layers ===
+        dropout = keras.layers.Dropout(
+            backbone.config.dropout, dtype=backbone.pooler.dtype_policy, name="dropout"
+        )
+        logits = keras.layers.Dense(
+            num_tags,
+            kernel_initializer=keras.initializers.TruncatedNormal(
+                stddev=backbone.config.initializer_range
+            ),
+            dtype="float32",
+            name="logits",
+        )
+
+        # === Functional model ===
+        hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
+        super().__init__(
+            inputs=backbone.input, outputs=logits(dropout(hidden)), **kwargs
+        )
+
+        # === Attributes ===
+        self.backbone = backbone
+        self.num_tags = num_tags
+        backbone.pooler.trainable = False
+
+    def get_config(self):
+        backbone = keras.saving.serialize_keras_object(self.backbone)
+        return {"backbone": backbone, "num_tags": self.num_tags, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
+        return cls(backbone, **config)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BiLstmTagger(_Tagger):
+    """Two bidirectional LSTM layers and a dense one over features of tokens.
+
+    Args:
+        shape: (K, H), layers and their size.
+        num_tags: C.
+        feature_set: One of `features.FEATURES`; says how the layers are combined.
+        units: Size of each direction of each LSTM layer.
+        dropout: Rate, before each LSTM layer and the dense one.
+
+    Inputs: `features` [B, S, K, H] float32, `padding_mask` [B, S] int32.
+    Outputs: logits [B, S, C] float32.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        num_tags: int,
+        feature_set: str,
+        units: int,
+        dropout: float,
+        **kwargs,
+    ):
+        inputs = {
+            "features": keras.Input((None, *shape), name="features"),
+            "padding_mask": keras.Input((None,), dtype="int32", name="padding_mask"),
+        }
+        mask = keras.ops.cast(inputs["padding_mask"], "bool")
+        x = features.CombineLayers(feature_set, dtype="float32")(inputs["features"])
+        for _ in range(2):
+            lstm = keras.layers.LSTM(units, return_sequences=True, dtype="float32")
+            x = keras.layers.Dropout(dropout, dtype="float32")(x)
+            x = keras.layers.Bidirectional(lstm, dtype="float32")(x, mask=mask)
+        x = keras.layers.Dropout(dropout, dtype="float32")(x)
+        logits = keras.layers.Dense(num_tags, dtype="float32", name="tag_logits")(x)
+        super().__init__(inputs=inputs, outputs=logits, **kwargs)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class FeatureTagger(keras.Model):
+    """A frozen encoder and a `BiLstmTagger` on its activations (paper, section 5.3).
+
+    Args:
+        backbone: The encoder.
+        num_tags: C.
+        feature_set: One of `features.FEATURES`, the rows of table 7.
+        units: Size of each direction of each LSTM layer.
+
+    Inputs: those of the backbone. Outputs: logits [B, S, C] float32. To train it, fit
+    `tagger` on what `encoder` has computed.
+    """
+
+    def __init__(
+        self, backbone: BertBackbone, num_tags: int, feature_set: str, units: int = 768
+    ):
+        # === Layers ===
+        encoder = features.FrozenEncoder(backbone, feature_set, name="encoder")
+        shape = encoder.output["features"].shape[2:]
+        rate = backbone.config.dropout
+        tagger = BiLstmTagger(shape, num_tags, feature_set, units, rate, name="tagger")
+
+        # === Functional model ===
+        encoded = encoder(backbone.input)["features"]
+        logits = tagger(
+            {"features": encoded, "padding_mask": backbone.input["padding_mask"]}
+        )
+        super().__init__(inputs=backbone.input, outputs=logits)
+
+        # === Attributes ===
+        self.backbone = backbone
+        self.encoder = encoder
+        self.tagger = tagger
+
+
+# --- The task --------------------------------------------------------------------
+
+
+class Tagging(Task):
+    """See the module docstring."""
+
+    kind = "tagging"
+    metric = "f1"
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(FinetuneConfig):
+        """Options of `python -m tasks.tagging`."""
+
+        may_change: ClassVar[tuple[str, ...]] = (
+            *FinetuneConfig.may_change,
+            "test_file",
+        )
+
+        train_file: str = config.option(help="Training data, a CoNLL column file.")
+        dev_file: str = config.option(
+            help="Data like --train_file's, to choose the best epoch by."
+        )
+        test_file: str = config.option(
+            "", help="Data to predict; without tags where it has fewer columns."
+        )
+        context: str = config.option(
+            "sentence",
+            help="What shares a window: the words of a sentence, or as many sentences "
+            "of a document (-DOCSTART-) as fit in.",
+            choices=("sentence", "document"),
+        )
+        features: str = config.option(
+            "",
+            help="Instead of fine-tuning: which activations of the encoder a BiLSTM is "
+            "trained on.",
+            choices=("", *features.FEATURES),
+        )
+        lstm_units: int = config.option(
+            768, help="Size of each direction of the two LSTM layers.", minimum=1
+        )
+
+    def __init__(self, options: Config, tokenizer: Tokenizer):
+        super().__init__(options, tokenizer)
+        paths = {
+            "train": options.train_file,
+            "dev": options.dev_file,
+            "test": options.test_file,
+        }
+        self.files = {name: ColumnFile.read(p) for name, p in paths.items() if p}
+        self.gold = {name: self._read_tags(name) for name in self.files}
+        types = _types(tag for tags in self.gold["train"] for tag in tags)
+        if not types:
+            raise ValueError(f"{options.train_file}: every tag is O.")
+        self.labels = ("O", *(f"{b}-{type_}" for type_ in types for b in "BI"))
+        for name in self.evaluation_splits:
+            self._check_types(name, types)
+
+    @property
+    def head(self) -> Mapping[str, Any]:
+        return {"labels": list(self.labels)}
+
+    @property
+    def evaluation_splits(self) -> Sequence[str]:
+        return [name for name in self.files if name != "train"]
+
+    def model(self, backbone: BertBackbone) -> TokenClassifier | FeatureTagger:
+        num_tags = len(self.labels)
+        if not self.options.features:
+            return TokenClassifier(backbone, num_tags)
+        self._encoder_and_tagger = FeatureTagger(
+            backbone, num_tags, self.options.features, self.options.lstm_units
+        )
+        return self._encoder_and_tagger
+
+    def trained_part(self, model: keras.Model) -> keras.Model:
+        return model.tagger if self.options.features else model
+
+    def dataset(self, name: str) -> Split:
+        words, texts = self._tokenize(self.files[name])
+        options = self.options
+        cut = windows(texts, self.tokenizer.vocabulary, options.max_sequence_length)
+        # For each token its piece; the last of all, which is none, where it has no say.
+        piece = cut.piece.values.numpy()
+        begins_word = np.zeros(len(words.values) + 1, bool)
+        begins_word[words.row_starts()] = True
+        answers = cut.piece.with_values(tf.constant(begins_word[piece]))
+        inputs = {
+            "token_ids": cut.token_ids,
+            "segment_ids": tf.zeros_like(cut.token_ids),
+            "padding_mask": tf.ones_like(cut.token_ids),
+        }
+        if options.features:
+            inputs = self._features(inputs)
+        gold = self.gold[name]
+        if gold is None:
+            return Split(name, answers, inputs)
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        tags = np.array([numbers[tag] for sentence in gold for tag in sentence])
+        of_pieces = np.append(tags[words.value_rowids()], 0).astype(np.int32)
+        targets = answers.with_values(tf.constant(of_pieces[piece]))
+        return Split(name, answers, inputs, targets, tf.cast(answers, tf.float32))
+
+    def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
+        gold = self.gold[split.name]
+        predicted = self._predicted_tags(split, outputs)
+        scores = {
+            "f1": seqeval.metrics.f1_score,
+            "precision": seqeval.metrics.precision_score,
+            "recall": seqeval.metrics.recall_score,
+        }
+        return {
+            name: float(score(gold, predicted, zero_division=0))
+            for name, score in scores.items()
+        }
+
+    def write_predictions(
+        self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
+    ) -> pathlib.Path:
+        path = folder / f"predictions_{split.name}.conll"
+        self.files[split.name].write(path, self._predicted_tags(split, outputs))
+        return path
+
+    def serve(self, model: keras.Model) -> dict[str, signatures.Signature]:
+        """The signatures of the exported model, for N texts.
+
+        serving_default  text [N] -> for its W words: words, tags [N, W] string, scores
+                         [N, W] float32, the probabilities of the tags; for its E
+                         entities: entities, entity_types [N, E] string, and where they
+                         stand, in characters and in bytes of the text:
+                         entity_starts, entity_ends, entity_start_bytes,
+                         entity_end_bytes [N, E] int32, ends exclusive; "" and 0 where a
+                         text has fewer than another
+        ids              token_ids, segment_ids, padding_mask [N, S] -> logits [N, S, C]
+        """
+
+        @signatures.signature(signatures.strings("text"))
+        def serving_default(text):
+            return self._answer(model, text)
+
+        return {"serving_default": serving_default, "ids": signatures.ids(model)}
+
+    # --- Reading -----------------------------------------------------------------
+
+    def _read_tags(self, name: str) -> list[list[str]] | None:
+        """The tags of a split; None for a test set without any."""
+        file, train = self.files[name], self.files["train"]
+        if name == "test" and file.num_columns < train.num_columns:
+            return None
+        if file.num_columns != train.num_columns:
+            raise ValueError(
+                f"{file.path} has {file.num_columns} columns, {train.path} has "
+                f"{train.num_columns}."
+            )
+        return file.tags()
+
+    def _check_types(self, name: str, types: Sequence[str]) -> None:
+        known, file = {"", *types}, self.files[name]
+        for sentence, tags in zip(file.sentences, self.gold[name] or (), strict=False):
+            for line, tag in enumerate(tags, start=sentence.line):
+                if tag[2:] not in known:
+                    raise ValueError(
+                        f"{file.path}, line {line}: entities of type {tag[2:]!r} do "
+                        "not occur in the training data, which have: "
+                        f"{', '.join(types)}."
+                    )
+
+    def _tokenize(self, file: ColumnFile) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Returns the pieces of each word, and those of all that shares a window.
+
+        Both have the same values, [words, (pieces)] and [texts, (pieces)] int32.
+        """
+        words = [word for sentence in file.sentences for word in sentence.words]
+        pieces = self.tokenizer.tokenize(tf.constant(words))
+        # Nothing is left of a word of control characters, but it has a tag.
+        is_empty = (pieces.row_lengths() == 0)[:, tf.newaxis]
+        unknown = tf.RaggedTensor.from_tensor(
+            tf.fill([len(words), 1], self.tokenizer.vocabulary.unk_id)
+        )
+        pieces = tf.concat([pieces, tf.ragged.boolean_mask(unknown, is_empty)], axis=1)
+        splits = np.cumsum([0, *(len(s.rows) for s in file.sentences)])  # In words.
+        if self.options.context == "document":
+            sizes = np.diff(pieces.row_splits.numpy()[splits])
+            limit = self.options.max_sequence_length - 2
+            splits = splits[_pack(file.documents, sizes, limit)]
+        texts = tf.RaggedTensor.from_row_splits(pieces, splits)
+        return pieces, texts.merge_dims(1, 2)
+
+    def _features(self, inputs: Mapping[str, tf.RaggedTensor]) -> dict[str, Any]:
+        options = self.options
+        column = features.cached(
+            self._encoder_and_tagger.encoder,
+            inputs,
+            # Beside the model, so that several models of the same data share it.
+            pathlib.Path(options.output).parent / "features",
+            max_length=options.max_sequence_length,
+            static_shape=options.strategy == "tpu",
+        )
+        return {"features": column, "padding_mask": inputs["padding_mask"]}
+
+    # --- Answers -----------------------------------------------------------------
+
+    def _predicted_tags(
+        self, split: Split, outputs: Sequence[np.ndarray]
+    ) -> list[list[str]]:
+        """Returns the tags of each sentence, IOB2."""
+        answers = split.source
+        best = [
+            logits[: len(answer)][answer].argmax(axis=-1)
+            for logits, answer in zip(outputs, answers.numpy(), strict=True)
+        ]
+        tags = np.array(self.labels)[np.concatenate(best)].tolist()
+        ends = np.cumsum([len(s.rows) for s in self.files[split.name].sentences])
+        return [iob2(tags[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
+
+    def _answer(self, model: keras.Model, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The graph of `serving_default`; T words in all texts, E entities."""
+        pieces = self.tokenizer.tokenize_with_offsets(text)
+        logits = self._logits_of_pieces(model, pieces.ids)
+        is_first = self._begins_word(pieces)
+        row, start, end = _words(pieces, is_first)  # [T] each
+        probabilities = tf.nn.softmax(tf.boolean_mask(logits, is_first))  # [T, C]
+        tag = tf.argmax(probabilities, axis=1, output_type=tf.int32)
+
+        # The rules of conlleval: an I that continues nothing begins an entity.
+        kind = (tag + 1) // 2  # O is 0, B and I of a type are one number.
+        is_entity = kind > 0
+        same = tf.roll(kind, 1, 0) == kind
+        same &= tf.roll(row, 1, 0) == row
+        same &= tf.range(tf.size(kind)) > 0
+        continues = is_entity & same & (tag % 2 == 0)
+        ends = is_entity & ~tf.concat([continues[1:], [False]], 0)[: tf.size(kind)]
+        tag = tf.where(is_entity & ~continues, 2 * kind - 1, tag)
+        first = tf.where(is_entity & ~continues)[:, 0]  # [E]
+        last = tf.where(ends)[:, 0]
+        entity_row = tf.gather(row, first)
+        entity_start, entity_end = tf.gather(start, first), tf.gather(end, last)
+        types = tf.constant(["", *(label[2:] for label in self.labels[1::2])])
+
+        def by_text(values: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
+            return tf.RaggedTensor.from_value_rowids(
+                values, row, nrows=tf.size(text), validate=False
+            ).to_tensor()
+
+        of_words = {
+            "words": spans.substrings(text, row, start, end),
+            "tags": tf.gather(tf.constant(self.labels), tag),
+            "scores": tf.reduce_max(probabilities, axis=1),
+        }
+        of_entities = {
+            "entities": spans.substrings(text, entity_row, entity_start, entity_end),
+            "entity_types": tf.gather(types, tf.gather(kind, first)),
+            "entity_starts": spans.characters(text, entity_row, entity_start),
+            "entity_ends": spans.characters(text, entity_row, entity_end),
+            "entity_start_bytes": entity_start,
+            "entity_end_bytes": entity_end,
+        }
+        return {
+            **{name: by_text(x, row) for name, x in of_words.items()},
+            **{name: by_text(x, entity_row) for name, x in of_entities.items()},
+        }
+
+    def _logits_of_pieces(
+        self, model: keras.Model, pieces: tf.RaggedTensor
+    ) -> tf.Tensor:
+        """[N, (pieces)] -> [pieces, C], those of all texts."""
+        cut = windows(
+            pieces, self.tokenizer.vocabulary, self.options.max_sequence_length
+        )
+        rows = {
+            "token_ids": cut.token_ids.to_tensor(),
+            "segment_ids": tf.zeros_like(cut.token_ids).to_tensor(),
+            "padding_mask": tf.ones_like(cut.token_ids).to_tensor(),
+        }
+        answers = (cut.piece + 1).to_tensor() > 0
+        count = tf.shape(answers)[0]
+        results = tf.TensorArray(
+            tf.float32,
+            size=-(-count // _WINDOWS_AT_ONCE),
+            infer_shape=False,
+            element_shape=[None, len(self.labels)],
+        )
+
+        def add(step, results):
+            chunk = slice(step * _WINDOWS_AT_ONCE, (step + 1) * _WINDOWS_AT_ONCE)
+            inputs = {name: values[chunk] for name, values in rows.items()}
+            logits = model(inputs, training=False)  # [., S, C]
+            results = results.write(step, tf.boolean_mask(logits, answers[chunk]))
+            return step + 1, results
+
+        _, results = tf.while_loop(
+            lambda step, _: step * _WINDOWS_AT_ONCE < count,
+            add,
+            (0, results),
+            parallel_iterations=1,
+        )
+        return results.concat()
+
+    def _begins_word(self, pieces: Pieces) -> tf.Tensor:
+        """Which pieces begin a word of the text [pieces] bool; see `serve`."""
+        continues = tf.constant(self.tokenizer.vocabulary.is_continuation)
+        return ~tf.gather(continues, pieces.ids.values)
+
+
+def _words(pieces: Pieces, is_first: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Rows, first and last bytes (exclusive) of the words [T] int32 each."""
+    row = tf.cast(pieces.ids.value_rowids(), tf.int32)
+    is_last = tf.concat([is_first[1:], [True]], 0)[: tf.size(is_first)]
+    return (
+        tf.boolean_mask(row, is_first),
+        tf.boolean_mask(pieces.starts.values, is_first),
+        tf.boolean_mask(pieces.ends.values, is_last),
+    )
+
+
+def _types(tags: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({tag[2:] for tag in tags} - {""}))
+
+
+def _pack(
+    documents: Iterable[Sequence[int]], sizes: Sequence[int], limit: int
+) -> list[int]:
+    """Puts sentences of a document together as long as they have `limit` pieces.
+
+    Args:
+        documents: The numbers of the sentences of each document.
+        sizes: Pieces of each sentence.
+        limit: Most pieces; a sentence that has more is alone.
+
+    Returns:
+        The first sentence of each group, and the number of all.
+    """
+    firsts = []
+    for document in documents:
+        total = limit
+        for number in document:
+            total += sizes[number]
+            if total > limit:
+                firsts.append(number)
+                total = sizes[number]
+    return [*firsts, len(sizes)]
+
+
+if __name__ == "__main__":
+    finetune.run(Tagging)
