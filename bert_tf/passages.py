@@ -81,7 +81,7 @@ class Spans(NamedTuple):
         start_logits: [R, K] float32; with `end_logits`, at most `NO_SCORE` where there
             are fewer than K spans.
         end_logits: [R, K] float32.
-        null_start_logits: Those of "no answer", which is the span of [CLS], [R] float32.
+        null_start_logits: Those of "no answer", the span of [CLS] alone, [R] float32.
         null_end_logits: [R] float32.
     """
 

@@ -1,0 +1,485 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Answers to questions, cut out of passages (paper, sections 4.2 and 4.3).
+
+SQuAD 1.1 or 2.0, or data of one's own in their layout, where `answer_start` counts
+characters (code points)::
+
+    {"version": "v2.0", "data": [{"title": "...", "paragraphs": [{
+      "context": "The Normans gave their name to Normandy, a region in France.",
+      "qas": [{"id": "1", "question": "Where is Normandy?", "is_impossible": false,
+               "answers": [{"text": "France", "answer_start": 53}]}]}]}]}
+
+    python -m tasks.question_answering --train_file=train-v2.0.json \\
+        --dev_file=dev-v2.0.json --init_from=models/base --output=models/squad
+
+Out: the fine-tuned model directory, exact match and F1 on dev in metrics.json, and
+predictions_dev.json, nbest_dev.json and, if there are questions without an answer,
+null_odds_dev.json, as SQuAD's own scripts read them. --test_file may be without
+answers, or a table of `question` and `context`. Several runs make an ensemble::
+
+    python -m tasks.question_answering --ensemble=models/squad0,models/squad1 \\
+        --dev_file=dev-v2.0.json --output=models/squad_ensemble
+
+Passages of any length are cut into windows; what is served does so too. BERT base
+reaches an F1 of 88.5 % on the dev set of SQuAD 1.1 (table 2).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import flags
+from keras import ops
+
+from bert_tf import config, finetune, passages, signatures, squad
+from bert_tf.checkpoint import beside
+from bert_tf.model import BertBackbone
+from bert_tf.squad import Predictions, Question
+from bert_tf.task import FinetuneConfig, Split, Task
+from bert_tf.text import Pieces, Tokenizer
+
+# Texts tokenised at once: at most so many questions and bytes, unless one passage alone
+# is longer.
+_QUESTIONS_AT_ONCE = 1024
+_BYTES_AT_ONCE = 2_000_000
+
+# Candidates that are served.
+_SERVED = 5
+
+# --- The head --------------------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SpanPredictor(keras.Model):
+    """`BertBackbone` with a start vector and an end vector (paper, section 4.2).
+
+    Args:
+        backbone: The encoder.
+
+    Inputs: those of the backbone. Outputs: `start_logits` and `end_logits` [B, S]
+    float32, the scores of each token as the first and the last one of the answer;
+    -1e9 for padding.
+
+    Example:
+
+    ```python
+    model = SpanPredictor(BertBackbone(config))
+    model.compile(AdamW(learning_rate=5e-5))
+    ```
+    """
+
+    def __init__(self, backbone: BertBackbone, **kwargs):
+        # === Layers ===
+        logits = keras.layers.Dense(
+            2,
+            kernel_initializer=keras.initializers.TruncatedNormal(
+                stddev=backbone.config.initializer_range
+            ),
+            dtype="float32",
+            name="logits",
+        )
+
+        # === Functional model ===
+        hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
+        is_token = ops.expand_dims(backbone.input["padding_mask"], -1) != 0
+        scores = ops.where(is_token, logits(hidden), passages.NO_SCORE)  # [B, S, 2]
+        super().__init__(
+            inputs=backbone.input,
+            outputs={"start_logits": scores[:, :, 0], "end_logits": scores[:, :, 1]},
+            **kwargs,
+        )
+
+        # === Attributes ===
+        self.backbone = backbone
+        backbone.pooler.trainable = False  # It is not used.
+
+    def compile(self, optimizer, **kwargs):
+        """`keras.Model.compile` with the mean of both cross-entropies as the loss.
+
+        The loss is a weighted *sum*; weights that sum to one make it a mean, on any
+        number of replicas.
+        """
+
+        def loss() -> keras.losses.Loss:
+            return keras.losses.SparseCategoricalCrossentropy(
+                from_logits=True, reduction="sum"
+            )
+
+        defaults = {
+            "loss": {"start_logits": loss(), "end_logits": loss()},
+            "loss_weights": {"start_logits": 0.5, "end_logits": 0.5},
+        }
+        super().compile(optimizer, **(defaults | kwargs))
+
+    def get_config(self):
+        backbone = keras.saving.serialize_keras_object(self.backbone)
+        return {"backbone": backbone, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
+        return cls(backbone, **config)
+
+
+# --- The task --------------------------------------------------------------------
+
+
+class Chunk(NamedTuple):
+    """Some questions of a split, tokenised.
+
+    Attributes:
+        context: Their passages [N] string.
+        pieces: Of their texts, from `passages.cut`.
+        windows: From there as well; the W examples that the model sees.
+    """
+
+    context: tf.Tensor
+    pieces: Pieces
+    windows: passages.Windows
+
+
+class QuestionAnswering(Task):
+    """See the module docstring."""
+
+    kind = "question_answering"
+    metric = "f1"
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(FinetuneConfig):
+        """Options of `python -m tasks.question_answering`."""
+
+        may_change: ClassVar[tuple[str, ...]] = (
+            *FinetuneConfig.may_change,
+            "test_file",
+        )
+
+        train_file: str = config.option("", help="JSON in the layout of SQuAD.")
+        dev_file: str = config.option(
+            "",
+            help="Data like --train_file's, to choose the best epoch by and, where "
+            "questions may be without an answer, the threshold.",
+        )
+        test_file: str = config.option(
+            "",
+            help="Questions to answer: JSON like --dev_file's, with or without answers "
+            "in it, or a .csv, .jsonl or TSV file with columns question and context.",
+        )
+        max_sequence_length: int = config.option(
+            384,
+            help="Tokens of a window: question, part of the passage, [CLS], two [SEP].",
+            minimum=5,
+        )
+        max_question_length: int = config.option(
+            64, help="Tokens of a question; the rest is left out.", minimum=1
+        )
+        stride: int = config.option(
+            128, help="Tokens from one window of a passage to the next.", minimum=1
+        )
+        max_answer_length: int = config.option(
+            30, help="Tokens of an answer.", minimum=1
+        )
+        n_best: int = config.option(
+            20, help="Answers listed for each question in nbest_dev.json.", minimum=1
+        )
+        ensemble: str = config.option(
+            "",
+            help="Instead of training: model directories of earlier runs, separated by "
+            "commas, whose n-best lists for --dev_file are averaged into --output.",
+        )
+
+    def __init__(self, options: Config, tokenizer: Tokenizer):
+        super().__init__(options, tokenizer)
+        if options.max_sequence_length < options.max_question_length + 4:
+            raise ValueError(
+                "A window must have room for [CLS], the question, [SEP], a token of "
+                "the passage and [SEP]. Received: --max_sequence_length="
+                f"{options.max_sequence_length}, --max_question_length="
+                f"{options.max_question_length}"
+            )
+        self.questions: dict[str, list[Question]] = {}
+        for split in ("train", "dev", "test"):
+            path = getattr(options, f"{split}_file")
+            if path:
+                self.questions[split] = squad.read(path)
+            elif split != "test":
+                raise ValueError(f"--{split}_file is missing.")
+        for split in ("train", "dev"):
+            for question in self.questions[split]:
+                if question.answers is None:
+                    raise ValueError(
+                        f"{question.path}, question {question.id!r}: needs answers[], "
+                        "which only --test_file may be without."
+                    )
+                squad.answer_bytes(question)  # Raises if it is not where it should be.
+        self.no_answer = not all(q.answers for q in self.questions["train"])
+        # Until dev has been evaluated.
+        self.threshold = 0.0 if self.no_answer else None
+
+    @property
+    def head(self) -> Mapping[str, Any]:
+        return {"no_answer": self.no_answer}
+
+    @property
+    def evaluation_splits(self) -> Sequence[str]:
+        return [name for name in self.questions if name != "train"]
+
+    def model(self, backbone: BertBackbone) -> SpanPredictor:
+        return SpanPredictor(backbone)
+
+    def dataset(self, name: str) -> Split:
+        questions = self.questions[name]
+        is_labelled = all(question.answers is not None for question in questions)
+        chunks, inputs, targets = [], [], []
+        for some in _in_chunks(questions):
+            chunk = self._cut(some)
+            padded = passages.inputs(self.tokenizer, chunk.pieces, chunk.windows)
+            lengths = tf.reduce_sum(padded["padding_mask"], axis=1)
+            inputs.append(
+                {k: tf.RaggedTensor.from_tensor(x, lengths) for k, x in padded.items()}
+            )
+            if is_labelled:
+                targets.append(_targets(some, chunk))
+            if name != "train":
+                chunks.append(chunk)
+
+        def concat(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+            return {key: tf.concat([p[key] for p in parts], 0) for key in parts[0]}
+
+        return Split(
+            name, chunks, concat(inputs), concat(targets) if is_labelled else None
+        )
+
+    def evaluate(self, split: Split, outputs: Sequence[Any]) -> dict[str, float]:
+        questions = self.questions[split.name]
+        predictions = self._predictions(split, outputs)
+        if not self.no_answer:
+            return squad.scores(questions, predictions.best())
+        if split.name == "dev":
+            self.threshold = squad.best_threshold(
+                questions, predictions.best(), predictions.null_odds
+            )
+        scores = squad.scores(questions, predictions.best(self.threshold))
+        return scores | {"threshold": self.threshold}
+
+    def write_predictions(
+        self, split: Split, outputs: Sequence[Any], folder: pathlib.Path
+    ) -> pathlib.Path:
+        predictions = self._predictions(split, outputs)
+        return predictions.write(folder, split.name, self.threshold)
+
+    def serve(self, model: keras.Model) -> dict[str, signatures.Signature]:
+        """The signatures of the exported model, for N questions.
+
+        serving_default  question, context [N] ->
+                         answer [N] string: a substring of the context; "" for none
+                         start, end [N] int32: its first character and the one behind
+                         start_byte, end_byte [N] int32: the same in bytes of UTF-8
+                         score [N] float32: its probability among the candidates
+                         answers [N, 5] and so on, starts, ends, start_bytes, end_bytes,
+                         scores: the five best candidates, the most probable first, ""
+                         with probability 0 where there are fewer
+                         no_answer_score [N] float32, if the model has learned that
+                         there may be none: above 0 where `answer` is ""
+        ids              token_ids, segment_ids, padding_mask [N, S] ->
+                         start_logits, end_logits [N, S] float32
+        """
+        options, threshold = self.options, self.threshold
+
+        @signatures.signature(
+            signatures.strings("question"), signatures.strings("context")
+        )
+        def serving_default(question, context):
+            pieces, windows = self._windows(question, context)
+            spans = passages.spans_of(
+                model,
+                self.tokenizer,
+                pieces,
+                windows,
+                max_answer_length=options.max_answer_length,
+                n_best=options.n_best,
+            )
+            best = passages.merge(windows, spans, tf.size(question))
+            found = passages.answers(context, pieces, best, no_answer=self.no_answer)
+            answer = passages.chosen(found, threshold)
+            outputs = {
+                "answer": answer.texts,
+                "start": answer.starts,
+                "end": answer.ends,
+                "start_byte": answer.start_bytes,
+                "end_byte": answer.end_bytes,
+                "score": answer.probabilities,
+                "answers": found.texts[:, :_SERVED],
+                "starts": found.starts[:, :_SERVED],
+                "ends": found.ends[:, :_SERVED],
+                "start_bytes": found.start_bytes[:, :_SERVED],
+                "end_bytes": found.end_bytes[:, :_SERVED],
+                "scores": found.probabilities[:, :_SERVED],
+            }
+            if threshold is not None:
+                outputs["no_answer_score"] = found.null_odds - threshold
+            return outputs
+
+        return {"serving_default": serving_default, "ids": signatures.ids(model)}
+
+    # --- Windows and answers -----------------------------------------------------
+
+    def _windows(self, question: tf.Tensor, context: tf.Tensor):
+        return passages.cut(
+            self.tokenizer,
+            question,
+            context,
+            max_sequence_length=self.options.max_sequence_length,
+            max_question_length=self.options.max_question_length,
+            stride=self.options.stride,
+        )
+
+    def _cut(self, questions: Sequence[Question]) -> Chunk:
+        context = tf.constant([question.context for question in questions])
+        question = tf.constant([question.question for question in questions])
+        return Chunk(context, *self._windows(question, context))
+
+    def _predictions(self, split: Split, outputs: Sequence[Any]) -> Predictions:
+        n_best, null_odds = {}, {}
+        questions, begin = iter(self.questions[split.name]), 0
+        for chunk in split.source:
+            end = begin + len(chunk.windows.row)
+            found = self._answers(chunk, outputs[begin:end])
+            begin = end
+            for row, odds in enumerate(found.null_odds):
+                name = next(questions).id
+                n_best[name] = [
+                    {
+                        "text": text.decode(errors="replace"),
+                        "probability": float(probability),
+                        "start_logit": float(start),
+                        "end_logit": float(end),
+                    }
+                    for text, probability, start, end in zip(
+                        found.texts[row],
+                        found.probabilities[row],
+                        found.start_logits[row],
+                        found.end_logits[row],
+                    )
+                    if probability > 0
+                ]
+                if self.no_answer:
+                    null_odds[name] = float(odds)
+        return Predictions(n_best, null_odds)
+
+    def _answers(self, chunk: Chunk, outputs: Sequence[Any]) -> passages.Answers:
+        """The candidates for the questions of a chunk, as numpy arrays."""
+        options, parts = self.options, []
+        for begin in range(0, len(outputs), _QUESTIONS_AT_ONCE):
+            some = slice(begin, begin + _QUESTIONS_AT_ONCE)
+            logits = {
+                name: keras.utils.pad_sequences(
+                    [output[name] for output in outputs[some]], None, "float32", "post"
+                )
+                for name in ("start_logits", "end_logits")
+            }
+            parts.append(
+                passages.spans(
+                    passages.Windows(*(x[some] for x in chunk.windows)),
+                    **logits,
+                    max_answer_length=options.max_answer_length,
+                    n_best=options.n_best,
+                )
+            )
+        spans = passages.Spans(*(tf.concat(p, axis=0) for p in zip(*parts)))
+        best = passages.merge(chunk.windows, spans, len(chunk.context))
+        found = passages.answers(
+            chunk.context, chunk.pieces, best, no_answer=self.no_answer
+        )
+        return passages.Answers(*(values.numpy() for values in found))
+
+
+def _in_chunks(questions: Sequence[Question]) -> Iterator[list[Question]]:
+    chunk, size = [], 0
+    for question in questions:
+        if chunk and (
+            size + len(question.context) > _BYTES_AT_ONCE
+            or len(chunk) == _QUESTIONS_AT_ONCE
+        ):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(question)
+        size += len(question.context)
+    yield chunk
+
+
+def _targets(questions: Sequence[Question], chunk: Chunk) -> dict[str, np.ndarray]:
+    """First and last token of the answer in each window [W] int32.
+
+    Both are 0, [CLS], where the answer is not wholly in the window or there is none.
+    """
+    starts, ends = chunk.pieces.starts, chunk.pieces.ends
+    row_splits = starts.row_splits.numpy()[len(questions) :]  # Those of the passages.
+    starts, ends = starts.values.numpy(), ends.values.numpy()
+    answers = np.full([len(questions), 2], -1)
+    for row, question in enumerate(questions):
+        span = squad.answer_bytes(question)
+        if span:
+            of_passage = slice(*row_splits[row : row + 2])
+            first = np.searchsorted(ends[of_passage], span[0], side="right")
+            last = np.searchsorted(starts[of_passage], span[1], side="left") - 1
+            if first > last:
+                raise ValueError(
+                    f"{question.path}, question {question.id!r}: the answer "
+                    f"{question.answers[0][0]!r} has nothing that is a token."
+                )
+            answers[row] = first, last
+    windows = passages.Windows(*(values.numpy() for values in chunk.windows))
+    first, last = answers[windows.row].T
+    is_inside = (first >= windows.first) & (last < windows.first + windows.size)
+    offset = windows.passage_start - windows.first
+    return {
+        "start_logits": np.where(is_inside, first + offset, 0).astype(np.int32),
+        "end_logits": np.where(is_inside, last + offset, 0).astype(np.int32),
+    }
+
+
+# --- Ensembles -------------------------------------------------------------------
+
+
+def ensemble(options: QuestionAnswering.Config) -> dict[str, float]:
+    """Writes and scores the mean of several runs, see the module docstring."""
+    if not options.dev_file:
+        raise ValueError("--dev_file is missing: the file that the runs answered.")
+    questions = squad.read(options.dev_file)
+    predictions = squad.average(options.ensemble.split(","), "dev")
+    if predictions.n_best.keys() != {question.id for question in questions}:
+        raise ValueError(f"The runs are not about the questions of {options.dev_file}.")
+    folder = pathlib.Path(options.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    threshold = None
+    if predictions.null_odds:
+        threshold = squad.best_threshold(
+            questions, predictions.best(), predictions.null_odds
+        )
+    scores = squad.scores(questions, predictions.best(threshold))
+    predictions.write(folder, "dev", threshold)
+    with beside(folder / "metrics.json") as unfinished:
+        unfinished.write_text(json.dumps({"dev": scores}, indent=2) + "\n")
+    print("dev: " + ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
+    return scores
+
+
+def main(options: QuestionAnswering.Config) -> None:
+    """Fine-tunes, or averages runs if `options.ensemble` names some."""
+    if options.ensemble:
+        ensemble(options)
+    else:
+        finetune.main(QuestionAnswering, options)
+
+
+if __name__ == "__main__":
+    flags.disclaim_key_flags()
+    config.run(main, QuestionAnswering.Config)
