@@ -256,6 +256,7 @@ def spans(
     scores = start[:, :, tf.newaxis] + tf.gather(end, band, axis=1)  # [W, S, L]
     scores = tf.reshape(scores, [tf.shape(start)[0], length * max_answer_length])
     best = _top_k(scores, n_best)  # [W, K]
+    # Where there are too few, the last token, which is not in the passage.
     first = tf.minimum(best // max_answer_length, length - 1)
     last = first + best % max_answer_length
     to_piece = windows.first[:, tf.newaxis] - passage_start
