@@ -342,8 +342,8 @@ class Tagging(Task):
             return None
         if file.num_columns != train.num_columns:
             raise ValueError(
-                f"{file.path} has {file.num_columns} columns, {train.path} has "
-                f"{train.num_columns}."
+                f"{file.path} and {train.path} must have the same number of columns. "
+                f"Received: {file.num_columns} and {train.num_columns}"
             )
         return file.tags()
 

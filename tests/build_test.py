@@ -12,14 +12,14 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 # From the bottom up: a module imports only what stands in lines above its own.
 LAYERS = """
-    config client documents jobs normalization pairs
+    config client documents jobs normalization pairs spans
     formats.names vocab model optimization distribution tables
-    text checkpoint input_pipeline
-    formats.foreign signatures monitoring token_store
+    text checkpoint input_pipeline windows
+    formats.foreign signatures monitoring token_store conll
     formats.hugging_face
     convert corpus saved_model task servable rest_json
     batching export pretrain rest
-    finetune model_server
+    finetune model_server features
     serve
     demo
 """

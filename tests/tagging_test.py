@@ -1,0 +1,402 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import dataclasses
+import json
+import pathlib
+import random
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import batching, features, finetune
+from bert_tf.conll import ColumnFile
+from bert_tf.model import BertBackbone
+from bert_tf.text import Tokenizer
+from tasks import tagging
+from tasks.tagging import FeatureTagger, Tagging, TokenClassifier
+
+GOOD = "the O\ncats B-P\n\nmats I-L\nsat I-P\n"
+
+DOCUMENTS = """\
+-DOCSTART- -X- O
+
+the X O
+cat X B-P
+
+a X O
+mats X B-L
+
+-DOCSTART- -X- O
+
+b X O
+"""
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary):
+    return Tokenizer(vocabulary)
+
+
+@pytest.fixture
+def read(tmp_path, tokenizer):
+    """Makes the task of files with the given contents."""
+
+    def read(train=GOOD, dev=GOOD, test=None, **options):
+        for name, content in (("train", train), ("dev", dev), ("test", test)):
+            if content is not None:
+                path = tmp_path / f"{name}.conll"
+                path.write_text(content)
+                options[f"{name}_file"] = str(path)
+        options = {"max_sequence_length": 32, **options}
+        output = str(tmp_path / "output")
+        return Tagging(Tagging.Config(output=output, **options), tokenizer)
+
+    return read
+
+
+def pieces(task, split):
+    """The token ids as text."""
+    tokens = np.array(task.tokenizer.vocabulary.tokens)
+    return [" ".join(tokens[row]) for row in split.inputs["token_ids"].to_list()]
+
+
+def as_outputs(split, num_tags):
+    """Logits of a model that knows the targets of the tokens that count."""
+    rng = np.random.default_rng(0)
+    for targets, weights in zip(
+        split.targets.to_list(), split.weights.to_list(), strict=True
+    ):
+        guess = rng.integers(0, num_tags, len(targets) + 3)  # With some padding.
+        guess[: len(targets)] = np.where(weights, targets, guess[: len(targets)])
+        yield np.eye(num_tags)[guess]
+
+
+# --- Data ------------------------------------------------------------------------
+
+
+def test_only_first_pieces_count(read):
+    task = read()
+    assert task.labels == ("O", "B-L", "I-L", "B-P", "I-P")
+    assert task.head == {"labels": ["O", "B-L", "I-L", "B-P", "I-P"]}
+    split = task.dataset("train")
+    assert pieces(task, split) == ["[CLS] the cat ##s [SEP]", "[CLS] mat ##s sat [SEP]"]
+    assert split.weights.to_list() == [[0, 1, 1, 0, 0], [0, 1, 0, 1, 0]]
+    b_l, b_p = 1, 3
+    targets = [
+        [t for t, w in zip(*row, strict=True) if w]
+        for row in zip(split.targets.to_list(), split.weights.to_list(), strict=True)
+    ]
+    assert targets == [[0, b_p], [b_l, b_p]]  # I-L, I-P were IOB1.
+
+
+def test_a_word_without_pieces_is_unknown(read):
+    task = read("the O\n\u200b\ufe0f B-P\n\nmat O\n", dev="the B-P\n")
+    split = task.dataset("train")
+    assert pieces(task, split)[0] == "[CLS] the [UNK] [SEP]"
+    assert split.weights.to_list()[0] == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        (32, ["[CLS] the cat a mat ##s [SEP]", "[CLS] b [SEP]"]),
+        (7, ["[CLS] the cat a mat ##s [SEP]", "[CLS] b [SEP]"]),
+        (6, ["[CLS] the cat [SEP]", "[CLS] a mat ##s [SEP]", "[CLS] b [SEP]"]),
+    ],
+)
+def test_sentences_of_a_document_share_a_window(read, length, expected):
+    task = read(DOCUMENTS, DOCUMENTS, context="document", max_sequence_length=length)
+    assert pieces(task, task.dataset("train")) == expected
+    alone = read(DOCUMENTS, DOCUMENTS, max_sequence_length=length)
+    assert pieces(alone, alone.dataset("train"))[0] == "[CLS] the cat [SEP]"
+
+
+@pytest.mark.parametrize("context", ["sentence", "document"])
+@pytest.mark.parametrize("length", [3, 5, 8, 17, 32])
+def test_every_word_has_one_prediction(read, tmp_path, context, length):
+    rng = random.Random(length)
+    lines = []
+    for _ in range(20):
+        lines += rng.choice([["-DOCSTART- O", ""], []])
+        for _ in range(rng.choice([1, 5, 40])):
+            word = rng.choice(["the", "cats", "satsing", "\u200b", "mat"])
+            lines.append(f"{word} {rng.choice(['O', 'B-P', 'B-L', 'I-P'])}")
+        lines.append("")
+    content = "\n".join(lines)
+    task = read(content, content, context=context, max_sequence_length=length)
+    split = task.dataset("dev")
+    assert split.lengths.max() <= length
+    outputs = list(as_outputs(split, len(task.labels)))
+    assert task.evaluate(split, outputs) == {"f1": 1, "precision": 1, "recall": 1}
+    path = task.write_predictions(split, outputs, tmp_path)
+    assert path == tmp_path / "predictions_dev.conll"
+    written = ColumnFile.read(path)
+    assert written.tags() == task.gold["dev"]
+    for sentence, original in zip(
+        written.sentences, task.files["dev"].sentences, strict=True
+    ):
+        assert [row[:-1] for row in sentence.rows] == list(original.rows)
+
+
+def test_a_test_set_without_tags(read, tmp_path):
+    task = read(test="the\nmats\n")
+    assert task.evaluation_splits == ["dev", "test"]
+    split = task.dataset("test")
+    assert split.targets is None
+    logits = np.zeros([5, 5])
+    logits[1, 4] = logits[2, 4] = 1  # I-P twice.
+    path = task.write_predictions(split, [logits], tmp_path)
+    assert path.read_text() == "the B-P\nmats I-P\n\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"dev": "the X O\n"}, "train.conll must have the same number of columns. "
+         "Received: 3 and 2"),
+        ({"dev": "the\n"}, "Received: 1 and 2"),
+        ({"test": "the X O\n"}, "Received: 3 and 2"),
+        ({"dev": "the O\ncat B-X\n"}, "dev.conll, line 2: entities of type 'X' do not "
+         "occur in the training data, which have: L, P."),
+        ({"test": "the O\n\n\ncat I-X\n"}, "test.conll, line 4: entities of type 'X'"),
+        ({"train": "the O\n"}, "train.conll: every tag is O"),
+        ({"train": "the O\ncat\n"}, "train.conll, line 2: 1 column where"),
+        ({"train": "the NN\n"}, "train.conll, line 1: the last column must be a tag"),
+    ],
+)  # fmt: skip
+def test_bad_input(read, files, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(**files)
+
+
+# --- Scores ----------------------------------------------------------------------
+
+GOLD = [
+    ["B-A", "I-A", "O", "B-B", "O"],
+    ["B-A", "I-A", "O", "B-B", "I-B"],
+    ["B-A", "B-A"],
+]
+PREDICTED = [
+    ["B-A", "I-A", "O", "B-A", "O"],
+    ["I-A", "I-A", "I-B", "I-B", "O"],
+    ["B-A", "I-A"],
+]
+
+
+def test_scores_are_those_of_conlleval(read):
+    content = "\n\n".join("\n".join(f"a {tag}" for tag in tags) for tags in GOLD)
+    task = read(content, content)
+    split = task.dataset("dev")
+    outputs = [
+        np.eye(len(task.labels))[[0, *map(task.labels.index, tags), 0]]
+        for tags in PREDICTED
+    ]
+    # conlleval.pl of CoNLL-2000 says: 6 phrases, 5 found, 2 correct, FB1 36.36.
+    scores = task.evaluate(split, outputs)
+    assert scores == pytest.approx({"f1": 4 / 11, "precision": 2 / 5, "recall": 2 / 6})
+
+
+# --- Heads -----------------------------------------------------------------------
+
+
+def test_the_head_is_a_dense_layer_on_every_token(tiny_config):
+    backbone = BertBackbone(tiny_config)
+    model = TokenClassifier(backbone, num_tags=3)
+    inputs = {name: np.ones((2, 5), "int32") for name in backbone.input}
+    inputs["token_ids"] *= np.array([[7], [9]], "int32")
+    dense = model.get_layer("logits")
+    hidden = backbone(inputs)["sequence_output"]
+    np.testing.assert_allclose(model(inputs), dense(hidden), atol=1e-6)
+    assert dense.kernel.shape == (tiny_config.hidden_dim, 3)
+    # The pooler would get no gradient.
+    assert not {id(w) for w in model.trainable_weights} & {
+        id(w) for w in backbone.pooler.weights
+    }
+    again = TokenClassifier.from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    np.testing.assert_allclose(again(inputs), model(inputs), atol=1e-6)
+
+
+def test_padding_does_not_change_what_lstms_say(tiny_config):
+    keras.utils.set_random_seed(1)
+    model = FeatureTagger(BertBackbone(tiny_config), 3, "weighted_sum_all", units=4)
+    assert model(model_inputs([7, 8, 9])).shape == (1, 3, 3)
+    short = model(model_inputs([7, 8, 9]))
+    padded = model(model_inputs([7, 8, 9, 0, 0, 0]))
+    np.testing.assert_allclose(padded[:, :3], short, atol=1e-5)
+    # Both directions matter.
+    np.testing.assert_array_less(
+        1e-7, np.abs(model(model_inputs([7, 8, 10])) - short).max(axis=-1)
+    )
+
+
+def model_inputs(ids):
+    ids = np.array([ids], np.int32)
+    return {
+        "token_ids": ids,
+        "segment_ids": 0 * ids,
+        "padding_mask": np.int32(ids != 0),
+    }
+
+
+# --- The whole -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory, tiny_config, vocabulary):
+    """Sentences in which words alone decide: cat the, B-P I-P; mats, B-L."""
+    folder = tmp_path_factory.mktemp("toy")
+    architecture = {
+        "attention_probs_dropout_prob": 0.0,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.0,
+        "hidden_size": tiny_config.hidden_dim,
+        "initializer_range": 0.1,
+        "intermediate_size": tiny_config.intermediate_dim,
+        "max_position_embeddings": 32,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 1,
+        "type_vocab_size": 2,
+        "vocab_size": 1,
+    }
+    (folder / "bert_config.json").write_text(json.dumps(architecture))
+    vocabulary.write(folder / "vocab.txt")
+    rng = random.Random(0)
+    entities = {"cat": "B-P", "the": "I-P", "mats": "B-L"}
+    for split, count in (("train", 300), ("dev", 30)):
+        lines = []
+        for _ in range(count):
+            words = rng.choices([*"abcdef", "cat the", "mats"], k=rng.randint(1, 20))
+            words = " ".join(words).split()
+            lines += [f"{word} {entities.get(word, 'O')}" for word in words] + [""]
+        (folder / f"{split}.conll").write_text("\n".join(lines))
+    return {
+        "size": str(folder / "bert_config.json"),
+        "vocabulary": str(folder / "vocab.txt"),
+        "train_file": str(folder / "train.conll"),
+        "dev_file": str(folder / "dev.conll"),
+        "max_sequence_length": 12,
+        "batch_size": 16,
+        "learning_rate": 2e-2,
+    }
+
+
+def served(path):
+    return tf.saved_model.load(str(path / "1")).signatures["serving_default"]
+
+
+def by_text(answer, *names):
+    """For each text the values of some outputs together, without the filling."""
+    columns = [answer[name].numpy().tolist() for name in names]
+    return [
+        [row for row in zip(*rows, strict=True) if row[0]]
+        for rows in zip(*columns, strict=True)
+    ]
+
+
+def test_learns_and_serves(toy, tmp_path, tokenizer):
+    output = tmp_path / "model"
+    options = Tagging.Config(**toy, output=str(output), export=str(tmp_path / "served"))
+    metrics = finetune.main(Tagging, options)
+    assert metrics["dev"]["f1"] > 0.95
+
+    # The exported model says the same of the words, in windows as in training.
+    found = ColumnFile.read(output / "predictions_dev.conll")
+    texts = [" ".join(sentence.words) for sentence in found.sentences]
+    answer = served(tmp_path / "served")(text=tf.constant(texts))
+    assert by_text(answer, "words", "tags") == [
+        [(word.encode(), tag.encode()) for word, _, tag in sentence.rows]
+        for sentence in found.sentences
+    ]
+    scores = np.concatenate([row[row > 0] for row in answer["scores"].numpy()])
+    assert (scores > 1 / 5).all() and (scores <= 1).all()
+
+    text = "a é cat thé b mats\u00a0cat"
+    answer = served(tmp_path / "served")(text=tf.constant(["", text, "a"]))
+    names = ("entities", "entity_types", "entity_starts", "entity_ends")
+    assert by_text(answer, *names) == [
+        [],
+        [
+            ("cat thé".encode(), b"P", 4, 11),
+            (b"mats", b"L", 14, 18),
+            (b"cat", b"P", 19, 22),
+        ],
+        [],
+    ]
+    utf8 = text.encode()
+    names = ("entities", "entity_start_bytes", "entity_end_bytes")
+    for entity, start, end in by_text(answer, *names)[1]:
+        assert utf8[start:end] == entity
+    shapes = {
+        name: values.shape.as_list()
+        for name, values in served(tmp_path / "served")(
+            text=tf.constant([], tf.string)
+        ).items()
+    }
+    assert set(map(tuple, shapes.values())) == {(0, 0)}
+
+
+def test_trains_lstms_on_features_that_are_computed_once(
+    toy, tmp_path, monkeypatch, tokenizer
+):
+    encoded = []
+    compute = features._compute
+
+    def counting(encoder, split, *args):
+        encoded.append(len(split))
+        return compute(encoder, split, *args)
+
+    monkeypatch.setattr(features, "_compute", counting)
+    options = Tagging.Config(
+        **toy,
+        features="embeddings",
+        lstm_units=8,
+        epochs=4,
+        output=str(tmp_path / "model"),
+        export=str(tmp_path / "served"),
+    )
+    metrics = finetune.main(Tagging, options)
+    assert metrics["dev"]["f1"] > 0.95
+    # Once for training and once for dev; not in every epoch, nor by another seed.
+    assert len(encoded) == 2
+    again = dataclasses.replace(
+        options, export="", output=str(tmp_path / "again"), epochs=1
+    )
+    finetune.main(Tagging, again)
+    assert len(encoded) == 2
+
+    found = ColumnFile.read(tmp_path / "model" / "predictions_dev.conll")
+    texts = [" ".join(sentence.words) for sentence in found.sentences]
+    answer = served(tmp_path / "served")(text=tf.constant(texts))
+    assert by_text(answer, "words", "tags") == [
+        [(word.encode(), tag.encode()) for word, _, tag in sentence.rows]
+        for sentence in found.sentences
+    ]
+
+
+def test_long_texts_take_several_steps(read, tiny_config, monkeypatch):
+    task = read(max_sequence_length=10)
+    model = task.model(BertBackbone(tiny_config))
+    texts = ["a b c d e f g h i j k l m n o p q r s t u", "", "the cats sat"]
+    at_once = task.serve(model)["serving_default"](tf.constant(texts))
+    monkeypatch.setattr(tagging, "_WINDOWS_AT_ONCE", 2)
+    in_steps = task.serve(model)["serving_default"](tf.constant(texts))
+    assert len(by_text(in_steps, "words")[0]) == 21
+    np.testing.assert_array_equal(in_steps["tags"], at_once["tags"])
+    np.testing.assert_allclose(in_steps["scores"], at_once["scores"], atol=1e-6)
+
+
+def test_ids_answer_with_logits(read, tiny_config):
+    task = read()
+    model = task.model(BertBackbone(tiny_config))
+    split = task.dataset("dev")
+    expected = batching.predict(model, split, 2, max_length=32)
+    inputs = {name: column.to_tensor() for name, column in split.inputs.items()}
+    logits = task.serve(model)["ids"](*inputs.values())["logits"]
+    for row, (found, output) in enumerate(zip(logits, expected, strict=True)):
+        length = split.lengths[row]
+        np.testing.assert_allclose(found[:length], output[:length], atol=1e-5)
