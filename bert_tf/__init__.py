@@ -17,6 +17,7 @@ _HOME = {
     "Tokenizer": "text",
     "Vocabulary": "vocab",
     "WarmupLinearDecay": "optimization",
+    "open_checkpoint": "convert",
     "pretrain_dataset": "input_pipeline",
 }
 

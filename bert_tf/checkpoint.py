@@ -37,6 +37,9 @@ from bert_tf.vocab import Vocabulary
 _CONFIG, _VOCABULARY = "config.json", "vocab.txt"
 _WEIGHTS, _METRICS = "model.weights.h5", "metrics.json"
 _TRAINING_STATES = "training_state"
+
+# Where Keras files the bias of the only dense layer that a model has itself.
+_BIAS = "layers/dense/vars/1"
 _STATES_KEPT = 2
 
 
@@ -248,17 +251,11 @@ class ModelDirectory(Checkpoint):
                 f"{self.path} has no {_WEIGHTS}: its training has not come to the "
                 "first checkpoint. Run the same command again to continue it."
             )
-        try:
+        with _readable(weights):
             model.load_weights(weights)
-        except OSError as error:
-            raise ValueError(f"{weights}: not a readable HDF5 file: {error}") from error
 
     def read_weights(self) -> dict[str, np.ndarray]:
-        units = None
-        if self.has_weights and self.head["kind"] not in ("pretrainer", "encoder"):
-            with h5py.File(self.path / _WEIGHTS) as file:
-                units = file["layers/dense/vars/1"].shape[0]
-        model = stand_in(self.architecture, self.head["kind"], units)
+        model = stand_in(self.architecture, self.head["kind"], self._units())
         self.load_weights(model)
         fresh = self.head.get("fresh", ())
         return {
@@ -266,6 +263,18 @@ class ModelDirectory(Checkpoint):
             for variable in model.weights
             if variable.path.split("/")[0] not in fresh
         }
+
+    def _units(self) -> int | None:
+        """Outputs of the task's head, from its weights; None for other models."""
+        if self.head["kind"] in ("encoder", "pretrainer") or not self.has_weights:
+            return None
+        with _readable(self.path / _WEIGHTS), h5py.File(self.path / _WEIGHTS) as file:
+            if _BIAS not in file:
+                raise ValueError(
+                    f"{self.path}: its head is not one dense layer on the encoder, so "
+                    "that it is nothing to start from. Take what it was started from."
+                )
+            return file[_BIAS].shape[0]
 
     # --- Metrics ---------------------------------------------------------------
 
@@ -343,6 +352,14 @@ def stand_in(architecture: BertConfig, kind: str, units: int | None) -> keras.Mo
 
 
 @contextlib.contextmanager
+def _readable(weights: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{weights}: not a readable HDF5 file: {error}") from error
+
+
+@contextlib.contextmanager
 def beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields a sibling to write to; it takes the place of `path` when all went well.
 
@@ -356,7 +373,8 @@ def beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
     finally:
         if unfinished.is_dir():
             shutil.rmtree(unfinished)
-        unfinished.unlink(missing_ok=True)
+        else:
+            unfinished.unlink(missing_ok=True)
 
 
 def _write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:

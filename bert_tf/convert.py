@@ -3,26 +3,270 @@
 """Opens the checkpoints of others, and converts them to one's own and back.
 
     python -m bert_tf.convert --from=all-MiniLM-L6-v2 --to=models/minilm
+    python -m bert_tf.convert --from=models/minilm --to=minilm --format=hugging_face
 
-In: a model directory of this project or the folder of another one; what it is follows
-from its files. Out: a folder of the format that `--format` names.
+In: a model directory of this project, or a folder of another one: Google's (TensorFlow
+1), Model Garden's (TensorFlow 2), Hugging Face's (safetensors) or a preset of
+KerasHub's; its files tell which. Handles such as hf://google-bert/bert-base-uncased are
+fetched. Out: a folder of the format that `--format` names. What was used, what was
+left out and what has random values is printed, and how far outputs differ.
+
+All commands take what this one takes wherever they take a model directory.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import os
 import pathlib
+from typing import TYPE_CHECKING, Any
 
-from bert_tf.checkpoint import Checkpoint, ModelDirectory
-from bert_tf.formats import hugging_face
+from bert_tf import config
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from bert_tf.checkpoint import Checkpoint
+
+_FORMATS = ("bert_tf", "hugging_face", "google", "keras_hub")
+
+# What a repository of the Hub may have that is of use here.
+_HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.weights.h5")
 
 
-def open_checkpoint(path: str | pathlib.Path) -> Checkpoint:
-    """Opens any folder that holds a BERT.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConvertConfig(config.Options):
+    """Options of `python -m bert_tf.convert`."""
+
+    from_: str = config.option(
+        help="Folder of a checkpoint, of any format; or a handle, hf://..."
+    )
+    to: str = config.option(help="Folder to write.")
+    format: str = config.option(
+        "bert_tf",
+        help="Format to write; bert_tf is a model directory.",
+        choices=_FORMATS,
+    )
+
+
+# --- Opening ---------------------------------------------------------------------
+
+
+def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
+    """Opens any folder that holds a BERT, or a handle of the Hub's or KerasHub's.
 
     Raises:
         ValueError: It holds none, or one that is damaged or of another architecture.
     """
+    from bert_tf.checkpoint import ModelDirectory
+    from bert_tf.formats import google, hugging_face, keras_hub, model_garden
+
+    handle = os.fspath(path)
+    if handle.startswith("hf://"):
+        path = _fetch(handle.removeprefix("hf://"))
+    elif "://" in handle:
+        return keras_hub.open_preset(handle)
     path = pathlib.Path(path)
-    if hugging_face.recognises(path):
+    keys = _keys_of_config(path / "config.json")
+    if "architecture" in keys:
+        return ModelDirectory.open(path)
+    if "registered_name" in keys:
+        return keras_hub.open_preset(path)
+    if "model_type" in keys or "architectures" in keys:
         return hugging_face.open_folder(path)
-    return ModelDirectory.open(path)
+    prefix = google.find_prefix(path)
+    if prefix is None:
+        return ModelDirectory.open(path)  # Which says what is missing.
+    if model_garden.recognises(google.load(prefix)):
+        return model_garden.open_folder(path)
+    return google.open_folder(path)
+
+
+def _keys_of_config(path: pathlib.Path) -> set[str]:
+    if not path.is_file():
+        return set()
+    try:
+        return set(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise ValueError(f"{path}: not a JSON file: {error}") from error
+
+
+def _fetch(repository: str) -> str:
+    """Fetches a repository of the Hub; returns the folder it lies in."""
+    import huggingface_hub
+
+    return huggingface_hub.snapshot_download(repository, allow_patterns=_HUB_FILES)
+
+
+# --- Writing ---------------------------------------------------------------------
+
+
+def write_checkpoint(
+    checkpoint: Checkpoint, path: str | os.PathLike, format: str = "bert_tf"
+) -> list[str]:
+    """Writes a checkpoint as a folder of another format, or a model directory.
+
+    Args:
+        checkpoint: As `open_checkpoint` returns it.
+        path: The folder, which must not exist or be empty.
+        format: One of bert_tf, hugging_face, google, keras_hub.
+
+    Returns:
+        The names of the weights that the format has no place for.
+
+    Raises:
+        ValueError: There is something at `path`.
+    """
+    from bert_tf import checkpoint as checkpoints
+    from bert_tf.formats import google, hugging_face, keras_hub
+
+    write = {
+        "bert_tf": _write_model_directory,
+        "hugging_face": hugging_face.write_folder,
+        "google": google.write_folder,
+        "keras_hub": keras_hub.write_folder,
+    }[format]
+    path = pathlib.Path(path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(f"{path} exists, and nothing is replaced. Choose another.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with checkpoints.beside(path) as unfinished:
+        unfinished.mkdir()
+        return write(unfinished, checkpoint)
+
+
+def _write_model_directory(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
+    from bert_tf.checkpoint import ModelDirectory, stand_in
+
+    weights = checkpoint.read_weights()
+    units = len(weights.get("logits/bias", ()))
+    model = stand_in(checkpoint.architecture, checkpoint.head["kind"], units)
+    checkpoint.fill(model)
+    directory = ModelDirectory.create(
+        path,
+        architecture=checkpoint.architecture,
+        vocabulary=checkpoint.vocabulary,
+        lowercase=checkpoint.lowercase,
+        head=checkpoint.head,
+        options={"from": str(checkpoint.path)},
+    )
+    directory.save_weights(model)
+    return sorted(weights.keys() - {weight.path for weight in model.weights})
+
+
+# --- The command -----------------------------------------------------------------
+
+
+def main(options: ConvertConfig) -> None:
+    """Converts as `options` say."""
+    source = open_checkpoint(options.from_)
+    for line in _describe(source):
+        print(line)
+    left_out = write_checkpoint(source, options.to, options.format)
+    target = open_checkpoint(options.to)
+    print(f"Written: {options.to}, {options.format}.")
+    if left_out:
+        print(f"  Without a place there, left out: {', '.join(left_out)}")
+    for name, value in _assumed(options.format, source.architecture).items():
+        print(
+            f"  Code that reads this format computes with {name}={value!r}; the "
+            f"checkpoint has {getattr(source.architecture, name)!r}."
+        )
+    inputs = _probe(source.architecture)
+    ours = _run(source, inputs)
+    print("Largest difference of hidden states on a batch of random tokens:")
+    _report_difference(
+        "this project, target against source", ours, _run(target, inputs)
+    )
+    for checkpoint in (source, target):
+        _compare_with_its_own_code(checkpoint, inputs, ours)
+
+
+def _describe(source: Checkpoint) -> list[str]:
+    from bert_tf.formats.foreign import ForeignCheckpoint
+
+    a = source.architecture
+    kind = "model directory"
+    lines = [
+        f"  {a.num_layers} layers, hidden {a.hidden_dim}, {a.num_heads} heads, "
+        f"{a.max_sequence_length} positions, {a.activation}; "
+        f"{source.vocabulary.size:,} tokens, {'un' * source.lowercase}cased."
+    ]
+    if isinstance(source, ForeignCheckpoint):
+        kind = source.format
+        lines.append(f"  {len(source.match.rows)} weights found.")
+        lines += [f"  {note}" for note in source.notes]
+        if source.match.unused:
+            lines.append(f"  Unused: {', '.join(source.match.unused)}")
+    if source.head.get("fresh"):
+        lines.append(f"  Not in it: {', '.join(source.head['fresh'])}")
+    return [f"Read: {source.path}, {kind}.", *lines]
+
+
+def _assumed(format: str, architecture: config.BertConfig) -> dict[str, Any]:
+    """What the format's own code computes with, where that is something else."""
+    from bert_tf.formats import google, keras_hub
+
+    modules = {"google": google, "keras_hub": keras_hub}
+    if format not in modules:
+        return {}
+    assumed = modules[format].assumed(architecture)
+    return {k: v for k, v in assumed.items() if getattr(architecture, k) != v}
+
+
+# --- Comparing -------------------------------------------------------------------
+
+
+def _probe(architecture: config.BertConfig) -> dict[str, np.ndarray]:
+    """Two sequences of random tokens, two segments each, the second one padded."""
+    import numpy as np
+
+    length = min(32, architecture.max_sequence_length)
+    rng = np.random.default_rng(0)
+    ids = rng.integers(architecture.vocabulary_size, size=(2, length), dtype=np.int32)
+    mask = np.ones_like(ids)
+    mask[1, length // 2 :] = 0
+    segments = np.zeros_like(ids)
+    segments[:, length // 3 :] = min(1, architecture.num_segments - 1)
+    return {"token_ids": ids, "segment_ids": segments, "padding_mask": mask}
+
+
+def _run(checkpoint: Checkpoint, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    import keras
+
+    from bert_tf.model import BertBackbone
+
+    backbone = BertBackbone(checkpoint.architecture, dtype="float32")
+    checkpoint.fill(backbone)
+    return keras.ops.convert_to_numpy(backbone(inputs)["sequence_output"])
+
+
+def _compare_with_its_own_code(checkpoint, inputs, ours: np.ndarray) -> None:
+    from bert_tf.formats import hugging_face, keras_hub
+    from bert_tf.formats.foreign import ForeignCheckpoint
+
+    if not isinstance(checkpoint, ForeignCheckpoint):
+        return
+    if checkpoint.format.startswith(hugging_face.FORMAT):
+        theirs = hugging_face.run(checkpoint.path, inputs)
+        name = "transformers"
+    elif checkpoint.format.startswith(keras_hub.FORMAT):
+        theirs, name = keras_hub.run(checkpoint.path, inputs), "KerasHub"
+    else:
+        return
+    if theirs is not None:
+        _report_difference(f"{name} on {checkpoint.path}", ours, theirs, inputs)
+
+
+def _report_difference(what: str, ours, theirs, inputs=None) -> None:
+    import numpy as np
+
+    difference = np.abs(ours - theirs)
+    if inputs is not None:  # What stands behind the last token is no one's concern.
+        difference = difference * inputs["padding_mask"][:, :, np.newaxis]
+    print(f"  {what}: {difference.max():.1e}")
+
+
+if __name__ == "__main__":
+    config.run(main, ConvertConfig)

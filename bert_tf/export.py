@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports a pre-trained model for TensorFlow Serving: strings in, answers out.
 
-In: a model directory of `bert_tf.pretrain`. Out: `<output>/<name>/<version>/`, a
-SavedModel that TensorFlow Serving 2.13 to 2.20 loads as it is::
+In: a model directory of `bert_tf.pretrain`, or a checkpoint of others. Out:
+`<output>/<name>/<version>/`, a SavedModel that TensorFlow Serving 2.13 to 2.20 loads
+as it is::
 
     python -m bert_tf.export --model_dir=models/mini --output=saved_models --name=mini
 
@@ -54,10 +55,16 @@ def main(options: ExportConfig) -> pathlib.Path:
             f"{directory.head['kind']}, which the command that trained it exports: run "
             "it again with --export."
         )
-    pretrainer = directory.load_pretrainer(dtype=options.precision)
     tokenizer = Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
+    head = directory.head
+    if head["kind"] == "encoder" or "mlm" in head.get("fresh", ()):
+        backbone = directory.load_backbone(dtype=options.precision)
+        functions = signatures.encoder(backbone, tokenizer)
+    else:
+        pretrainer = directory.load_pretrainer(dtype=options.precision)
+        functions = signatures.pretrained(pretrainer, tokenizer)
     path = saved_model.save(
-        signatures.pretrained(pretrainer, tokenizer),
+        functions,
         pathlib.Path(options.output) / options.name,
         directory=directory,
         version=options.version or None,

@@ -22,6 +22,7 @@ from typing import Any
 import keras
 from keras import ops
 
+import bert_tf
 from bert_tf.config import BertConfig
 
 _ACTIVATIONS = {
@@ -280,6 +281,21 @@ class BertBackbone(keras.Model):
         # own: keras.Model(backbone.inputs, backbone.hidden_states[-2]).
         self.hidden_states = hidden_states
 
+    @classmethod
+    def from_checkpoint(cls, path: str, *, dtype=None) -> BertBackbone:
+        """Returns the encoder of a checkpoint of any format.
+
+        Args:
+            path: A model directory, a folder of Google's, Hugging Face's or KerasHub's
+                (`bert_tf.convert`), or a handle such as `"hf://..."`.
+            dtype: As for the constructor.
+
+        Raises:
+            ValueError: It holds no BERT, or one that is damaged.
+        """
+        # Formats stand above the model; the package finds them when they are asked for.
+        return bert_tf.open_checkpoint(path).load_backbone(dtype)
+
     def get_config(self):
         return {
             "config": dataclasses.asdict(self.config),
@@ -400,6 +416,14 @@ class BertPretrainer(keras.Model):
             "weighted_metrics": {h: [accuracy(name="accuracy")] for h in heads},
         }
         super().compile(optimizer, **(defaults | kwargs))
+
+    @classmethod
+    def from_checkpoint(cls, path: str, *, dtype=None) -> BertPretrainer:
+        """Returns encoder and heads of a checkpoint, as `BertBackbone` does.
+
+        A head that it lacks has random values, and a warning says so.
+        """
+        return bert_tf.open_checkpoint(path).load_pretrainer(dtype)
 
     def get_config(self):
         backbone = keras.saving.serialize_keras_object(self.backbone)

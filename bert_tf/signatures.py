@@ -16,6 +16,8 @@ A pre-trained model, for N texts, at most M masks in one of them:
     ids              token_ids, segment_ids, padding_mask [N, S] int32 ->
                      sequence_output [N, S, H], pooled_output [N, H] float32
 
+Without a masked-LM head `serving_default` is what `embeddings` is.
+
 A task defines its own `serving_default` and may add `ids` of its model and, for
 TensorFlow Serving's Classify and Regress calls, `classify` or `regress`.
 
@@ -31,7 +33,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.model import BertPretrainer
+from bert_tf.model import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 
 Signature = tf.types.experimental.PolymorphicFunction
@@ -62,6 +64,16 @@ def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
 
 
 # --- Pre-trained models ----------------------------------------------------------
+
+
+def encoder(backbone: BertBackbone, tokenizer: Tokenizer) -> dict[str, Signature]:
+    """Returns the signatures of an encoder without the masked-LM head."""
+    embeddings = _embeddings(backbone, tokenizer)
+    return {
+        "serving_default": embeddings,
+        "embeddings": embeddings,
+        "ids": ids(backbone),
+    }
 
 
 def pretrained(

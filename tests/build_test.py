@@ -15,8 +15,9 @@ LAYERS = """
     config client documents jobs normalization pairs spans
     formats.names vocab model optimization distribution tables
     text checkpoint input_pipeline windows
-    formats.foreign signatures monitoring token_store conll
-    formats.hugging_face
+    formats.foreign signatures monitoring token_store conll passages squad
+    formats.google formats.hugging_face formats.keras_hub
+    formats.model_garden
     convert corpus saved_model task servable rest_json
     batching export pretrain rest
     finetune model_server features
@@ -150,7 +151,7 @@ def test_tasks_do_not_import_each_other():
 
 def test_model_knows_keras_only():
     third_party = {label(n) for n in imports(ROOT / "bert_tf/model.py")}
-    assert third_party <= {None, ":config", "@pypi//keras"}
+    assert third_party <= {None, ":bert_tf", ":config", "@pypi//keras"}
 
 
 def test_pre_training_needs_neither_text_nor_serving_packages():

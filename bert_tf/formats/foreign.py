@@ -113,10 +113,15 @@ def open_tensors(
 _LAYERS_OF = {"encoder": ("pooler",), "pretrainer": ("pooler", "mlm", "nsp")}
 
 
-def looks_lowercase(vocabulary: Vocabulary) -> bool:
-    """Whether a vocabulary is an uncased one: without letters that have a lower case.
+def guess_lowercase(vocabulary: Vocabulary) -> tuple[bool, str]:
+    """Whether a vocabulary is an uncased one, for folders that do not say it.
 
-    For folders that do not say it.
+    Returns:
+        Whether no token has a capital letter, and a note that says so.
     """
     words = set(vocabulary.tokens) - set(SPECIAL_TOKENS)
-    return all(word == word.lower() or word.startswith(("[", "<")) for word in words)
+    marks = ("[", "<")  # Of [unused0] and the like; <S> is in the Chinese vocabulary.
+    lowercase = all(w == w.lower() or w.startswith(marks) for w in words)
+    if lowercase:
+        return True, "Taken as uncased: its vocabulary has no capital letters."
+    return False, "Taken as cased: its vocabulary has capital letters."

@@ -10,6 +10,7 @@ tokenizer_config.json   cased or uncased
 
 from __future__ import annotations
 
+import importlib
 import json
 import pathlib
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ import safetensors.numpy
 from bert_tf.checkpoint import Checkpoint
 from bert_tf.config import GOOGLE_KEYS, BertConfig
 from bert_tf.formats import names
-from bert_tf.formats.foreign import ForeignCheckpoint, looks_lowercase, open_tensors
+from bert_tf.formats.foreign import ForeignCheckpoint, guess_lowercase, open_tensors
 from bert_tf.formats.names import Row
 from bert_tf.vocab import SPECIAL_TOKENS, Vocabulary
 
@@ -203,14 +204,6 @@ def _head(class_name: str, config: Mapping[str, Any]) -> dict[str, Any]:
 # --- Reading ---------------------------------------------------------------------
 
 
-def recognises(path: pathlib.Path) -> bool:
-    """Whether a folder is a checkpoint of Hugging Face, readable or not."""
-    if not (path / _CONFIG).is_file():
-        return False
-    config = _read_json(path / _CONFIG)
-    return "model_type" in config or "architectures" in config
-
-
 def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
     """Opens a folder as `BertModel.from_pretrained` and its sister classes do.
 
@@ -296,11 +289,8 @@ def _open_tokenizer(path: pathlib.Path) -> tuple[Vocabulary, bool, list[str]]:
     lowercase = config.get("do_lower_case", rules.get("lowercase"))
     notes = []
     if lowercase is None:
-        lowercase = looks_lowercase(vocabulary)
-        notes.append(
-            f"Taken as {'un' * lowercase}cased, as its vocabulary has "
-            f"{'no' if lowercase else 'some'} capital letters."
-        )
+        lowercase, note = guess_lowercase(vocabulary)
+        notes.append(note)
     strip_accents = config.get("strip_accents", rules.get("strip_accents"))
     split_chinese = config.get(
         "tokenize_chinese_chars", rules.get("handle_chinese_chars", True)
@@ -405,3 +395,28 @@ def _tokenizer_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+# --- Running ---------------------------------------------------------------------
+
+
+def run(path: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Runs a folder's encoder by transformers, where that and torch are installed.
+
+    Returns:
+        sequence_output [B, S, H], or None.
+    """
+    try:
+        torch = importlib.import_module("torch")
+        transformers = importlib.import_module("transformers")
+    except ImportError:
+        return None
+    model = transformers.BertModel.from_pretrained(path, dtype=torch.float32).eval()
+    tensors = {name: torch.from_numpy(ids).long() for name, ids in inputs.items()}
+    with torch.no_grad():
+        outputs = model(
+            input_ids=tensors["token_ids"],
+            token_type_ids=tensors["segment_ids"],
+            attention_mask=tensors["padding_mask"],
+        )
+    return outputs.last_hidden_state.numpy()

