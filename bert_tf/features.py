@@ -6,7 +6,7 @@ In: an encoder, and the token ids of N examples. Out: the activations of chosen 
 for each token, in a file that is mapped into memory; what is trained on them runs the
 encoder once and not in every epoch.
 
-    encoder = FrozenEncoder(backbone, "concat_last_four")
+    encoder = taggers.FrozenEncoder(backbone, "concat_last_four")
     inputs = task.encode(tokenizer, texts, max_sequence_length=128)
     column = cached(encoder, inputs, "features", max_length=128)  # A task.MappedColumn.
 """
@@ -18,99 +18,17 @@ import os
 import pathlib
 from collections.abc import Mapping
 
-import keras
 import numpy as np
 import tensorflow as tf
-from keras import ops
 from tqdm import tqdm
 
 from bert_tf import batching, checkpoint
-from bert_tf.model import BertBackbone
+from bert_tf.taggers import FrozenEncoder
 from bert_tf.task import MappedColumn, Split
-
-# The rows of table 7: which of the embeddings (0) and the L layers (1 to L).
-FEATURES: Mapping[str, slice] = {
-    "embeddings": slice(0, 1),
-    "second_to_last": slice(-2, -1),
-    "last": slice(-1, None),
-    "weighted_sum_last_four": slice(-4, None),
-    "concat_last_four": slice(-4, None),
-    "weighted_sum_all": slice(1, None),
-}
 
 _BATCH_SIZE = 32
 # Examples that are computed before they are written; what is held in memory.
 _CHUNK = 8 * _BATCH_SIZE
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class FrozenEncoder(keras.Model):
-    """The activations of chosen layers of an encoder that is not trained.
-
-    Args:
-        backbone: The encoder; it becomes not trainable.
-        features: One of `FEATURES`.
-
-    Inputs: those of the backbone. Outputs: `features` [B, S, K, H] float32, K layers,
-    and `pooled_output`, so that all weights of the encoder belong to the model.
-
-    Raises:
-        ValueError: `features` is unknown, or needs more layers than there are.
-    """
-
-    def __init__(self, backbone: BertBackbone, features: str, **kwargs):
-        if features not in FEATURES:
-            raise ValueError(
-                f"`features` must be one of {', '.join(FEATURES)}. "
-                f"Received: features={features!r}"
-            )
-        num_layers = backbone.config.num_layers
-        if features.endswith("last_four") and num_layers < 4:
-            raise ValueError(
-                f"`features` {features!r} needs an encoder of four layers. Received: "
-                f"num_layers={num_layers}"
-            )
-        # === Functional model ===
-        chosen = backbone.hidden_states[FEATURES[features]]
-        outputs = {
-            "features": ops.cast(ops.stack(chosen, axis=2), "float32"),
-            "pooled_output": backbone.output["pooled_output"],
-        }
-        super().__init__(inputs=backbone.input, outputs=outputs, **kwargs)
-
-        # === Attributes ===
-        self.features = features
-        backbone.trainable = False
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class CombineLayers(keras.layers.Layer):
-    """Makes one vector of the K layers' for each token: [B, S, K, H] -> [B, S, F].
-
-    Args:
-        features: One of `FEATURES`: `concat...` puts the layers side by side, F is
-            K * H; `weighted_sum...` adds them with learned weights, F is H.
-    """
-
-    def __init__(self, features: str, **kwargs):
-        super().__init__(**kwargs)
-        self.features = features
-        self._is_sum = features.startswith("weighted_sum")
-
-    def build(self, input_shape):
-        if self._is_sum:
-            self.layer_logits = self.add_weight(
-                name="layer_logits", shape=(input_shape[2],), initializer="zeros"
-            )
-
-    def call(self, layers):
-        if self._is_sum:
-            return ops.einsum("bskh,k->bsh", layers, ops.softmax(self.layer_logits))
-        batch, length = ops.shape(layers)[:2]
-        return ops.reshape(layers, (batch, length, layers.shape[2] * layers.shape[3]))
-
-    def get_config(self):
-        return super().get_config() | {"features": self.features}
 
 
 def cached(
@@ -174,7 +92,7 @@ def _compute(
 
 
 def _fingerprint(encoder: FrozenEncoder, inputs: Mapping[str, tf.RaggedTensor]) -> str:
-    digest = hashlib.sha256(encoder.features.encode())
+    digest = hashlib.sha256(encoder.feature_set.encode())
     digest.update(encoder.layers[-1].compute_dtype.encode())
     arrays = [weight.numpy() for weight in encoder.weights]
     for name in sorted(inputs):

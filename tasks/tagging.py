@@ -41,156 +41,13 @@ import tensorflow as tf
 from bert_tf import config, features, finetune, signatures, spans
 from bert_tf.conll import ColumnFile, iob2
 from bert_tf.model import BertBackbone
+from bert_tf.taggers import FEATURES, FeatureTagger, TokenClassifier
 from bert_tf.task import FinetuneConfig, Split, Task
 from bert_tf.text import Pieces, Tokenizer
 from bert_tf.windows import windows
 
 # Windows of long texts that the exported model takes at once.
 _WINDOWS_AT_ONCE = 64
-
-# --- The heads -------------------------------------------------------------------
-
-
-class _Tagger(keras.Model):
-    """A functional model that ends in logits [B, S, C], with its loss and metric."""
-
-    def compile(self, optimizer, **kwargs):
-        """`keras.Model.compile` with cross entropy and accuracy as defaults.
-
-        The loss is a weighted *sum*; weights that sum to one make it a mean, on any
-        number of replicas.
-        """
-        defaults = {
-            "loss": keras.losses.SparseCategoricalCrossentropy(
-                from_logits=True, reduction="sum"
-            ),
-            "weighted_metrics": [
-                keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-            ],
-        }
-        super().compile(optimizer, **(defaults | kwargs))
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class TokenClassifier(_Tagger):
-    """`BertBackbone` with dropout and a dense layer over every token.
-
-    Args:
-        backbone: The encoder; its pooler, which is not used, becomes not trainable.
-        num_tags: C.
-
-    Inputs: those of the backbone. Outputs: logits [B, S, C] float32.
-    """
-
-    def __init__(self, backbone: BertBackbone, num_tags: int, **kwargs):
-        # === Layers ===
-        dropout = keras.layers.Dropout(
-            backbone.config.dropout, dtype=backbone.pooler.dtype_policy, name="dropout"
-        )
-        logits = keras.layers.Dense(
-            num_tags,
-            kernel_initializer=keras.initializers.TruncatedNormal(
-                stddev=backbone.config.initializer_range
-            ),
-            dtype="float32",
-            name="logits",
-        )
-
-        # === Functional model ===
-        hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
-        super().__init__(
-            inputs=backbone.input, outputs=logits(dropout(hidden)), **kwargs
-        )
-
-        # === Attributes ===
-        self.backbone = backbone
-        self.num_tags = num_tags
-        backbone.pooler.trainable = False
-
-    def get_config(self):
-        backbone = keras.saving.serialize_keras_object(self.backbone)
-        return {"backbone": backbone, "num_tags": self.num_tags, "name": self.name}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
-        return cls(backbone, **config)
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class BiLstmTagger(_Tagger):
-    """Two bidirectional LSTM layers and a dense one over features of tokens.
-
-    Args:
-        shape: (K, H), layers and their size.
-        num_tags: C.
-        feature_set: One of `features.FEATURES`; says how the layers are combined.
-        units: Size of each direction of each LSTM layer.
-        dropout: Rate, before each LSTM layer and the dense one.
-
-    Inputs: `features` [B, S, K, H] float32, `padding_mask` [B, S] int32.
-    Outputs: logits [B, S, C] float32.
-    """
-
-    def __init__(
-        self,
-        shape: tuple[int, int],
-        num_tags: int,
-        feature_set: str,
-        units: int,
-        dropout: float,
-        **kwargs,
-    ):
-        inputs = {
-            "features": keras.Input((None, *shape), name="features"),
-            "padding_mask": keras.Input((None,), dtype="int32", name="padding_mask"),
-        }
-        mask = keras.ops.cast(inputs["padding_mask"], "bool")
-        x = features.CombineLayers(feature_set, dtype="float32")(inputs["features"])
-        for _ in range(2):
-            lstm = keras.layers.LSTM(units, return_sequences=True, dtype="float32")
-            x = keras.layers.Dropout(dropout, dtype="float32")(x)
-            x = keras.layers.Bidirectional(lstm, dtype="float32")(x, mask=mask)
-        x = keras.layers.Dropout(dropout, dtype="float32")(x)
-        logits = keras.layers.Dense(num_tags, dtype="float32", name="tag_logits")(x)
-        super().__init__(inputs=inputs, outputs=logits, **kwargs)
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class FeatureTagger(keras.Model):
-    """A frozen encoder and a `BiLstmTagger` on its activations (paper, section 5.3).
-
-    Args:
-        backbone: The encoder.
-        num_tags: C.
-        feature_set: One of `features.FEATURES`, the rows of table 7.
-        units: Size of each direction of each LSTM layer.
-
-    Inputs: those of the backbone. Outputs: logits [B, S, C] float32. To train it, fit
-    `tagger` on what `encoder` has computed.
-    """
-
-    def __init__(
-        self, backbone: BertBackbone, num_tags: int, feature_set: str, units: int = 768
-    ):
-        # === Layers ===
-        encoder = features.FrozenEncoder(backbone, feature_set, name="encoder")
-        shape = encoder.output["features"].shape[2:]
-        rate = backbone.config.dropout
-        tagger = BiLstmTagger(shape, num_tags, feature_set, units, rate, name="tagger")
-
-        # === Functional model ===
-        encoded = encoder(backbone.input)["features"]
-        logits = tagger(
-            {"features": encoded, "padding_mask": backbone.input["padding_mask"]}
-        )
-        super().__init__(inputs=backbone.input, outputs=logits)
-
-        # === Attributes ===
-        self.backbone = backbone
-        self.encoder = encoder
-        self.tagger = tagger
-
 
 # --- The task --------------------------------------------------------------------
 
@@ -227,7 +84,7 @@ class Tagging(Task):
             "",
             help="Instead of fine-tuning: which activations of the encoder a BiLSTM is "
             "trained on.",
-            choices=("", *features.FEATURES),
+            choices=("", *FEATURES),
         )
         lstm_units: int = config.option(
             768, help="Size of each direction of the two LSTM layers.", minimum=1
@@ -273,7 +130,7 @@ class Tagging(Task):
         words, texts = self._tokenize(self.files[name])
         options = self.options
         cut = windows(texts, self.tokenizer.vocabulary, options.max_sequence_length)
-        # For each token its piece; the last of all, which is none, where it has no say.
+        # The piece of each token; -1, where it has no say: the place behind the last.
         piece = cut.piece.values.numpy()
         begins_word = np.zeros(len(words.values) + 1, bool)
         begins_word[words.row_starts()] = True

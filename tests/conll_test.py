@@ -117,8 +117,8 @@ def test_bad_files(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a O\nb S-PER\n", "line 2: the last column must be a tag: O, B-type or I-type. "
-         "Received: 'S-PER'"),
+        ("a O\nb S-PER\n", "line 2: the last column must be a tag: O, B-type or "
+         "I-type. Received: 'S-PER'"),
         ("a O\n\nb B-\n", "line 3: the last column"),
         ("O\nO\n", "line 1: the last column"),
     ],

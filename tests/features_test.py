@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import batching, features
-from bert_tf.features import FEATURES, CombineLayers, FrozenEncoder
 from bert_tf.model import BertBackbone
+from bert_tf.taggers import FrozenEncoder
 
 LENGTHS = [3, 9, 4, 20, 9]
 
@@ -112,36 +112,3 @@ def test_an_interrupted_computation_leaves_nothing(
             FrozenEncoder(backbone, "last"), inputs, tmp_path, max_length=32
         )
     assert not list(tmp_path.iterdir())
-
-
-def test_the_encoder_is_frozen(backbone):
-    encoder = FrozenEncoder(backbone, "last")
-    assert not encoder.trainable_weights
-    assert {id(w) for w in encoder.weights} == {id(w) for w in backbone.weights}
-
-
-def test_combine_layers():
-    layers = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype("float32")
-    concatenated = CombineLayers("concat_last_four")(layers)
-    np.testing.assert_array_equal(concatenated, layers.reshape(2, 3, 20))
-    weighted = CombineLayers("weighted_sum_last_four")
-    np.testing.assert_allclose(weighted(layers), layers.mean(axis=2), atol=1e-6)
-    weighted.layer_logits.assign(np.log([1, 2, 3, 4]))
-    expected = np.einsum("bskh,k->bsh", layers, [0.1, 0.2, 0.3, 0.4])
-    np.testing.assert_allclose(weighted(layers), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("first", "must be one of embeddings, .* Received: features='first'"),
-        ("concat_last_four", "needs an encoder of four layers. .*num_layers=2"),
-    ],
-)
-def test_wrong_features(tiny_config, name, message):
-    with pytest.raises(ValueError, match=message):
-        FrozenEncoder(BertBackbone(tiny_config), name)
-
-
-def test_all_features_are_tested():
-    assert len(FEATURES) == 6

@@ -1,0 +1,241 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Models that say something of every token: tags, by fine-tuning or by features.
+
+In: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32. Out: logits [B, S, C].
+
+Letters: B batch, S sequence, H hidden, C tags; K layers that make the features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import keras
+from keras import ops
+
+from bert_tf.model import BertBackbone
+
+# --- Fine-tuning -----------------------------------------------------------------
+
+
+class _Tagger(keras.Model):
+    """A functional model that ends in logits [B, S, C], with its loss and metric."""
+
+    def compile(self, optimizer, **kwargs):
+        """`keras.Model.compile` with cross entropy and accuracy as defaults.
+
+        The loss is a weighted *sum*; weights that sum to one make it a mean, on any
+        number of replicas.
+        """
+        defaults = {
+            "loss": keras.losses.SparseCategoricalCrossentropy(
+                from_logits=True, reduction="sum"
+            ),
+            "weighted_metrics": [
+                keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+            ],
+        }
+        super().compile(optimizer, **(defaults | kwargs))
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class TokenClassifier(_Tagger):
+    """`BertBackbone` with dropout and a dense layer over every token.
+
+    Args:
+        backbone: The encoder; its pooler, which is not used, becomes not trainable.
+        num_tags: C.
+
+    Inputs: those of the backbone. Outputs: logits [B, S, C] float32.
+    """
+
+    def __init__(self, backbone: BertBackbone, num_tags: int, **kwargs):
+        # === Layers ===
+        dropout = keras.layers.Dropout(
+            backbone.config.dropout, dtype=backbone.pooler.dtype_policy, name="dropout"
+        )
+        logits = keras.layers.Dense(
+            num_tags,
+            kernel_initializer=keras.initializers.TruncatedNormal(
+                stddev=backbone.config.initializer_range
+            ),
+            dtype="float32",
+            name="logits",
+        )
+
+        # === Functional model ===
+        hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
+        super().__init__(
+            inputs=backbone.input, outputs=logits(dropout(hidden)), **kwargs
+        )
+
+        # === Attributes ===
+        self.backbone = backbone
+        self.num_tags = num_tags
+        backbone.pooler.trainable = False
+
+    def get_config(self):
+        backbone = keras.saving.serialize_keras_object(self.backbone)
+        return {"backbone": backbone, "num_tags": self.num_tags, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
+        return cls(backbone, **config)
+
+
+# --- Features --------------------------------------------------------------------
+
+# The rows of table 7: which of the embeddings (0) and the L layers (1 to L).
+FEATURES: Mapping[str, slice] = {
+    "embeddings": slice(0, 1),
+    "second_to_last": slice(-2, -1),
+    "last": slice(-1, None),
+    "weighted_sum_last_four": slice(-4, None),
+    "concat_last_four": slice(-4, None),
+    "weighted_sum_all": slice(1, None),
+}
+
+
+class FrozenEncoder(keras.Model):
+    """The activations of chosen layers of an encoder that is not trained.
+
+    Args:
+        backbone: The encoder; it becomes not trainable.
+        feature_set: One of `FEATURES`.
+
+    Inputs: those of the backbone. Outputs: `features` [B, S, K, H] float32, K layers,
+    and `pooled_output`, so that all weights of the encoder belong to the model.
+
+    Raises:
+        ValueError: `feature_set` is unknown, or needs more layers than there are.
+    """
+
+    def __init__(self, backbone: BertBackbone, feature_set: str, **kwargs):
+        if feature_set not in FEATURES:
+            raise ValueError(
+                f"`feature_set` must be one of {', '.join(FEATURES)}. "
+                f"Received: feature_set={feature_set!r}"
+            )
+        num_layers = backbone.config.num_layers
+        if feature_set.endswith("last_four") and num_layers < 4:
+            raise ValueError(
+                f"The features {feature_set} need an encoder of four layers. "
+                f"Received: num_layers={num_layers}"
+            )
+
+        # === Functional model ===
+        chosen = backbone.hidden_states[FEATURES[feature_set]]
+        outputs = {
+            "features": ops.cast(ops.stack(chosen, axis=2), "float32"),
+            "pooled_output": backbone.output["pooled_output"],
+        }
+        super().__init__(inputs=backbone.input, outputs=outputs, **kwargs)
+
+        # === Attributes ===
+        self.feature_set = feature_set
+        backbone.trainable = False
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class CombineLayers(keras.layers.Layer):
+    """Makes one vector of the K layers' for each token: [B, S, K, H] -> [B, S, F].
+
+    Args:
+        feature_set: One of `FEATURES`: `concat...` puts the layers side by side, F is
+            K * H; `weighted_sum...` adds them with learned weights, F is H.
+    """
+
+    def __init__(self, feature_set: str, **kwargs):
+        super().__init__(**kwargs)
+        self.feature_set = feature_set
+        self._is_sum = feature_set.startswith("weighted_sum")
+
+    def build(self, input_shape):
+        if self._is_sum:
+            self.layer_logits = self.add_weight(
+                name="layer_logits", shape=(input_shape[2],), initializer="zeros"
+            )
+
+    def call(self, layers):
+        if self._is_sum:
+            return ops.einsum("bskh,k->bsh", layers, ops.softmax(self.layer_logits))
+        batch, length = ops.shape(layers)[:2]
+        return ops.reshape(layers, (batch, length, layers.shape[2] * layers.shape[3]))
+
+    def get_config(self):
+        return super().get_config() | {"feature_set": self.feature_set}
+
+
+class BiLstmTagger(_Tagger):
+    """Two bidirectional LSTM layers and a dense one over features of tokens.
+
+    Args:
+        shape: (K, H), layers and their size.
+        num_tags: C.
+        feature_set: One of `FEATURES`; says how the layers are combined.
+        units: Size of each direction of each LSTM layer.
+        dropout: Rate, before each LSTM layer and the dense one.
+
+    Inputs: `features` [B, S, K, H] float32, `padding_mask` [B, S] int32.
+    Outputs: logits [B, S, C] float32.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        num_tags: int,
+        feature_set: str,
+        units: int,
+        dropout: float,
+        **kwargs,
+    ):
+        inputs = {
+            "features": keras.Input((None, *shape), name="features"),
+            "padding_mask": keras.Input((None,), dtype="int32", name="padding_mask"),
+        }
+        mask = ops.cast(inputs["padding_mask"], "bool")
+        x = CombineLayers(feature_set, dtype="float32")(inputs["features"])
+        for _ in range(2):
+            lstm = keras.layers.LSTM(units, return_sequences=True, dtype="float32")
+            x = keras.layers.Dropout(dropout, dtype="float32")(x)
+            x = keras.layers.Bidirectional(lstm, dtype="float32")(x, mask=mask)
+        x = keras.layers.Dropout(dropout, dtype="float32")(x)
+        logits = keras.layers.Dense(num_tags, dtype="float32", name="tag_logits")(x)
+        super().__init__(inputs=inputs, outputs=logits, **kwargs)
+
+
+class FeatureTagger(keras.Model):
+    """A frozen encoder and a `BiLstmTagger` on its activations (paper, section 5.3).
+
+    Args:
+        backbone: The encoder.
+        num_tags: C.
+        feature_set: One of `FEATURES`, the rows of table 7.
+        units: Size of each direction of each LSTM layer.
+
+    Inputs: those of the backbone. Outputs: logits [B, S, C] float32. To train it, fit
+    `tagger` on what `encoder` has computed.
+    """
+
+    def __init__(
+        self, backbone: BertBackbone, num_tags: int, feature_set: str, units: int = 768
+    ):
+        # === Layers ===
+        encoder = FrozenEncoder(backbone, feature_set, name="encoder")
+        shape = encoder.output["features"].shape[2:]
+        rate = backbone.config.dropout
+        tagger = BiLstmTagger(shape, num_tags, feature_set, units, rate, name="tagger")
+
+        # === Functional model ===
+        encoded = encoder(backbone.input)["features"]
+        logits = tagger(
+            {"features": encoded, "padding_mask": backbone.input["padding_mask"]}
+        )
+        super().__init__(inputs=backbone.input, outputs=logits)
+
+        # === Attributes ===
+        self.backbone = backbone
+        self.encoder = encoder
+        self.tagger = tagger
