@@ -214,12 +214,15 @@ def best_threshold(
     predictions: Mapping[str, str],
     null_odds: Mapping[str, float],
 ) -> float:
-    """Returns the odds above which "no answer" gives the highest F1.
+    """Finds the odds above which "no answer" gives the highest F1.
 
     Args:
         questions: With reference answers.
         predictions: The best answer to each, never empty where there is one.
         null_odds: Of "no answer" against that answer.
+
+    Returns:
+        A number between the odds of two questions.
     """
     has_answer = np.array([bool(question.answers) for question in questions])
     odds = np.array([null_odds[question.id] for question in questions])
@@ -230,7 +233,10 @@ def best_threshold(
     # Equal odds are on the same side of any threshold.
     gains[:-1][odds[:-1] == odds[1:]] = -math.inf
     best = gains.argmax()
-    return float(odds[best] if gains[best] > 0 else odds[0] - 1)
+    if gains[best] <= 0:
+        return float(odds[0] - 1)
+    # In the middle, so that rounding elsewhere does not change what was tuned.
+    return float(odds[best : best + 2].mean())
 
 
 def _each(questions: Sequence[Question], predictions: Mapping[str, str]):
