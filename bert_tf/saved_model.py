@@ -244,7 +244,10 @@ def _write_warmup(
 def _inputs(
     name: str, signatures: Mapping[str, Signature], batch: int, length: int
 ) -> dict[str, np.ndarray]:
-    """Returns a request for the signature `name`, of `length` tokens in each row."""
+    """Returns a request for the signature `name`, of `length` tokens in each row.
+
+    What has more dimensions than the rows and their tokens, has two of everything.
+    """
     # A letter is one token in any vocabulary, and so is [MASK] where it is asked for.
     text = " ".join(["[MASK]", *["a"] * (length - 3)])  # [CLS] and [SEP] are added.
     inputs = {}
@@ -256,11 +259,12 @@ def _inputs(
                 value.append(text.encode())
             inputs[spec.name] = np.full(batch, example.SerializeToString(), object)
         elif spec.dtype == tf.string:
-            inputs[spec.name] = np.full(batch, text, object)
+            inputs[spec.name] = np.full(
+                [batch] + [2] * (spec.shape.rank - 1), text, object
+            )
         else:
             # Token 0 of segment 0, which every model has, and no padding.
             value = int(spec.name == "padding_mask")
-            inputs[spec.name] = np.full(
-                (batch, length), value, spec.dtype.as_numpy_dtype
-            )
+            shape = [batch] + [2] * (spec.shape.rank - 2) + [length]
+            inputs[spec.name] = np.full(shape, value, spec.dtype.as_numpy_dtype)
     return inputs
