@@ -234,8 +234,9 @@ def encode(
     text_b: Sequence[str] | None = None,
     *,
     max_sequence_length: int,
+    keep: str = "head",
 ) -> dict[str, tf.RaggedTensor]:
-    """Tokenises N texts or pairs without padding.
+    """Tokenises N texts or pairs without padding; see `Tokenizer.encode`.
 
     Returns:
         `token_ids`, `segment_ids` and `padding_mask`, each [N, (S)] int32.
@@ -247,7 +248,9 @@ def encode(
             for texts in (text_a, text_b)
             if texts is not None
         ]
-        padded = tokenizer.encode(*texts, max_sequence_length=max_sequence_length)
+        padded = tokenizer.encode(
+            *texts, max_sequence_length=max_sequence_length, keep=keep
+        )
         lengths = tf.reduce_sum(padded["padding_mask"], axis=1)
         parts.append(
             {k: tf.RaggedTensor.from_tensor(v, lengths) for k, v in padded.items()}

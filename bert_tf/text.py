@@ -173,6 +173,7 @@ class Tokenizer:
         *,
         max_sequence_length: int,
         padded_length: int | None = None,
+        keep: str = "head",
         allow_mask: bool = False,
         return_offsets: bool = False,
     ) -> dict[str, tf.Tensor]:
@@ -182,7 +183,10 @@ class Tokenizer:
             text_a: Strings [B].
             text_b: Strings [B] of second segments.
             max_sequence_length: Most tokens of a row, special ones included. Longer
-                pairs lose tokens at the end of whichever segment is longer.
+                pairs lose tokens of whichever segment is longer.
+            keep: What is left of a segment that loses tokens: "head", its beginning, or
+                "head_tail", the first quarter and the rest from its end (as in arXiv
+                1905.05583, section 5.3.1).
             padded_length: S. The longest row of the batch when None.
             allow_mask: See `tokenize`.
             return_offsets: Whether to add `start_offsets`, `end_offsets` [B, S]: the
@@ -219,15 +223,13 @@ class Tokenizer:
             pieces = self.tokenize_with_offsets(text, allow_mask=allow_mask)
         else:
             pieces = Pieces(self.tokenize(text, allow_mask=allow_mask), None, None)
-        starts = tf.cast(pieces.ids.row_starts(), tf.int32)
         sizes = tf.cast(pieces.ids.row_lengths(), tf.int32)
         max_pieces = max_sequence_length - num_special
-        return self.pack(
-            pieces,
-            tf.split(starts, len(texts)),
-            trim_sizes(tf.split(sizes, len(texts)), max_pieces),
-            padded_length,
-        )
+        sizes = trim_sizes(tf.split(sizes, len(texts)), max_pieces)
+        if keep == "head_tail":
+            pieces = _head_and_tail(pieces, tf.concat(sizes, axis=0))
+        starts = tf.cast(pieces.ids.row_starts(), tf.int32)
+        return self.pack(pieces, tf.split(starts, len(texts)), sizes, padded_length)
 
     def pack(
         self,
@@ -294,6 +296,25 @@ def trim_sizes(sizes: Sequence[tf.Tensor], max_pieces: int) -> list[tf.Tensor]:
     a, b = sizes
     b = tf.minimum(b, tf.maximum(max_pieces // 2, max_pieces - a))
     return [tf.minimum(a, max_pieces - b), b]
+
+
+def _head_and_tail(pieces: Pieces, sizes: tf.Tensor) -> Pieces:
+    """Leaves `sizes` [B] of each text's pieces, a quarter of them at its beginning."""
+    left_out = tf.cast(pieces.ids.row_lengths(), tf.int32) - sizes
+    place = tf.ragged.range(sizes)
+    row = place.value_rowids()
+    is_tail = place.values >= tf.gather(sizes // 4, row)
+    skipped = tf.where(is_tail, tf.gather(left_out, row), 0)
+    index = place.values + skipped
+    index += tf.cast(tf.gather(pieces.ids.row_starts(), row), tf.int32)
+    return Pieces(
+        *(
+            None
+            if column is None
+            else place.with_values(tf.gather(column.values, index))
+            for column in pieces
+        )
+    )
 
 
 def _wordpiece(tokens: Sequence[str]) -> tf_text.FastWordpieceTokenizer:

@@ -522,6 +522,25 @@ def test_encode_trims():
     ]
 
 
+def test_encode_keeps_head_and_tail():
+    tokenizer = Tokenizer(LETTERS)
+    text = tf.constant(["a b c d e f g h i j", "a b c", ""])
+    encoded = tokenizer.encode(
+        text, max_sequence_length=10, keep="head_tail", return_offsets=True
+    )
+    assert names(encoded) == [
+        "[CLS] a b e f g h i j [SEP]",
+        "[CLS] a b c [SEP]",
+        "[CLS] [SEP]",
+    ]
+    starts = encoded["start_offsets"][0].numpy().tolist()
+    assert starts == [0, 0, 2, 8, 10, 12, 14, 16, 18, 0]
+    pair = (["a b c d e f g h"], ["x y z x y z"])
+    assert names(tokenizer.encode(*pair, max_sequence_length=11, keep="head_tail")) == [
+        "[CLS] a f g h [SEP] x x y z [SEP]"
+    ]
+
+
 def test_trim_sizes_as_if_one_by_one():
     a, b = (size.ravel() for size in np.mgrid[:12, :12])
     for max_pieces in range(24):
