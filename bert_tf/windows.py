@@ -10,6 +10,7 @@ order of the text.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -20,6 +21,9 @@ from bert_tf.vocab import Vocabulary
 # least context that a piece has on either side within a long text.
 _OVERLAP = 0.25
 
+# Windows that `run` gives a model at once.
+_AT_ONCE = 64
+
 
 class Windows(NamedTuple):
     """W windows over the pieces of N texts, in the order of the texts.
@@ -28,13 +32,24 @@ class Windows(NamedTuple):
         token_ids: Rows [CLS] pieces [SEP], ragged [W, (S)] int32.
         piece: Where each token stands among all pieces of all texts, ragged [W, (S)]
             int32; -1 for special tokens and for pieces that belong to another window.
+        text: The number of the text of each window [W] int32.
     """
 
     token_ids: tf.RaggedTensor
     piece: tf.RaggedTensor
+    text: tf.Tensor
+
+    @property
+    def inputs(self) -> dict[str, tf.RaggedTensor]:
+        """What the encoder takes, each ragged [W, (S)] int32."""
+        return {
+            "token_ids": self.token_ids,
+            "segment_ids": tf.zeros_like(self.token_ids),
+            "padding_mask": tf.ones_like(self.token_ids),
+        }
 
 
-def windows(
+def cut(
     pieces: tf.RaggedTensor, vocabulary: Vocabulary, max_sequence_length: int
 ) -> Windows:
     """Cuts texts into windows; a text that fits, or is empty, is one.
@@ -76,5 +91,47 @@ def windows(
         return tf.concat([first * column, rows, last * column], axis=1)
 
     return Windows(
-        between(vocabulary.cls_id, token_ids, vocabulary.sep_id), between(-1, piece, -1)
+        between(vocabulary.cls_id, token_ids, vocabulary.sep_id),
+        between(-1, piece, -1),
+        text,
     )
+
+
+def run(
+    function: Callable[[dict[str, tf.Tensor], tf.Tensor], tf.Tensor],
+    windows: Windows,
+    width: int,
+) -> tf.Tensor:
+    """Applies a function to a few windows at a time; that bounds the memory it takes.
+
+    Args:
+        function: From `inputs` and `piece` of w windows, padded (with 0 and -1), [w, S]
+            each, to any number of rows [., width] float32.
+        windows: W windows.
+        width: Of the rows.
+
+    Returns:
+        The rows of all windows, one after the other [., width].
+    """
+    inputs = {name: column.to_tensor() for name, column in windows.inputs.items()}
+    piece = windows.piece.to_tensor(-1)
+    count = tf.shape(piece)[0]
+    rows = tf.TensorArray(
+        tf.float32,
+        size=-(-count // _AT_ONCE),
+        infer_shape=False,
+        element_shape=[None, width],
+    )
+
+    def step(number: tf.Tensor, rows: tf.TensorArray):
+        few = slice(number * _AT_ONCE, (number + 1) * _AT_ONCE)
+        result = function({name: x[few] for name, x in inputs.items()}, piece[few])
+        return number + 1, rows.write(number, result)
+
+    _, rows = tf.while_loop(
+        lambda number, _: number * _AT_ONCE < count,
+        step,
+        (0, rows),
+        parallel_iterations=1,
+    )
+    return rows.concat()

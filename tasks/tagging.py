@@ -38,16 +38,12 @@ import numpy as np
 import seqeval.metrics
 import tensorflow as tf
 
-from bert_tf import config, features, finetune, signatures, spans
+from bert_tf import config, features, finetune, signatures, spans, windows
 from bert_tf.conll import ColumnFile, iob2
 from bert_tf.model import BertBackbone
 from bert_tf.taggers import FEATURES, FeatureTagger, TokenClassifier
 from bert_tf.task import FinetuneConfig, Split, Task
 from bert_tf.text import Pieces, Tokenizer
-from bert_tf.windows import windows
-
-# Windows of long texts that the exported model takes at once.
-_WINDOWS_AT_ONCE = 64
 
 # --- The task --------------------------------------------------------------------
 
@@ -129,19 +125,14 @@ class Tagging(Task):
     def dataset(self, name: str) -> Split:
         words, texts = self._tokenize(self.files[name])
         options = self.options
-        cut = windows(texts, self.tokenizer.vocabulary, options.max_sequence_length)
+        vocabulary = self.tokenizer.vocabulary
+        cut = windows.cut(texts, vocabulary, options.max_sequence_length)
         # The piece of each token; -1, where it has no say: the place behind the last.
         piece = cut.piece.values.numpy()
         begins_word = np.zeros(len(words.values) + 1, bool)
         begins_word[words.row_starts()] = True
         answers = cut.piece.with_values(tf.constant(begins_word[piece]))
-        inputs = {
-            "token_ids": cut.token_ids,
-            "segment_ids": tf.zeros_like(cut.token_ids),
-            "padding_mask": tf.ones_like(cut.token_ids),
-        }
-        if options.features:
-            inputs = self._features(inputs)
+        inputs = self._features(cut.inputs) if options.features else cut.inputs
         gold = self.gold[name]
         if gold is None:
             return Split(name, answers, inputs)
@@ -266,26 +257,22 @@ class Tagging(Task):
     def _answer(self, model: keras.Model, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """The graph of `serving_default`; T words in all texts, E entities."""
         pieces = self.tokenizer.tokenize_with_offsets(text)
-        logits = self._logits_of_pieces(model, pieces.ids)
+        limit = self.options.max_sequence_length
+        logits = windows.run(  # Of each piece, all texts one after the other.
+            lambda inputs, piece: tf.boolean_mask(
+                model(inputs, training=False), piece >= 0
+            ),
+            windows.cut(pieces.ids, self.tokenizer.vocabulary, limit),
+            width=len(self.labels),
+        )
         is_first = self._begins_word(pieces)
         row, start, end = _words(pieces, is_first)  # [T] each
         probabilities = tf.nn.softmax(tf.boolean_mask(logits, is_first))  # [T, C]
         tag = tf.argmax(probabilities, axis=1, output_type=tf.int32)
-
-        # The rules of conlleval: an I that continues nothing begins an entity.
-        kind = (tag + 1) // 2  # O is 0, B and I of a type are one number.
-        is_entity = kind > 0
-        same = tf.roll(kind, 1, 0) == kind
-        same &= tf.roll(row, 1, 0) == row
-        same &= tf.range(tf.size(kind)) > 0
-        continues = is_entity & same & (tag % 2 == 0)
-        ends = is_entity & ~tf.concat([continues[1:], [False]], 0)[: tf.size(kind)]
-        tag = tf.where(is_entity & ~continues, 2 * kind - 1, tag)
-        first = tf.where(is_entity & ~continues)[:, 0]  # [E]
-        last = tf.where(ends)[:, 0]
-        entity_row = tf.gather(row, first)
+        tag, first, last = _entities(tag, row)
+        entity_row = tf.gather(row, first)  # [E]
         entity_start, entity_end = tf.gather(start, first), tf.gather(end, last)
-        types = tf.constant(["", *(label[2:] for label in self.labels[1::2])])
+        types = tf.constant([label[2:] for label in self.labels])
 
         def by_text(values: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
             return tf.RaggedTensor.from_value_rowids(
@@ -299,7 +286,7 @@ class Tagging(Task):
         }
         of_entities = {
             "entities": spans.substrings(text, entity_row, entity_start, entity_end),
-            "entity_types": tf.gather(types, tf.gather(kind, first)),
+            "entity_types": tf.gather(types, tf.gather(tag, first)),
             "entity_starts": spans.characters(text, entity_row, entity_start),
             "entity_ends": spans.characters(text, entity_row, entity_end),
             "entity_start_bytes": entity_start,
@@ -309,42 +296,6 @@ class Tagging(Task):
             **{name: by_text(x, row) for name, x in of_words.items()},
             **{name: by_text(x, entity_row) for name, x in of_entities.items()},
         }
-
-    def _logits_of_pieces(
-        self, model: keras.Model, pieces: tf.RaggedTensor
-    ) -> tf.Tensor:
-        """[N, (pieces)] -> [pieces, C], those of all texts."""
-        cut = windows(
-            pieces, self.tokenizer.vocabulary, self.options.max_sequence_length
-        )
-        rows = {
-            "token_ids": cut.token_ids.to_tensor(),
-            "segment_ids": tf.zeros_like(cut.token_ids).to_tensor(),
-            "padding_mask": tf.ones_like(cut.token_ids).to_tensor(),
-        }
-        answers = (cut.piece + 1).to_tensor() > 0
-        count = tf.shape(answers)[0]
-        results = tf.TensorArray(
-            tf.float32,
-            size=-(-count // _WINDOWS_AT_ONCE),
-            infer_shape=False,
-            element_shape=[None, len(self.labels)],
-        )
-
-        def add(step, results):
-            chunk = slice(step * _WINDOWS_AT_ONCE, (step + 1) * _WINDOWS_AT_ONCE)
-            inputs = {name: values[chunk] for name, values in rows.items()}
-            logits = model(inputs, training=False)  # [., S, C]
-            results = results.write(step, tf.boolean_mask(logits, answers[chunk]))
-            return step + 1, results
-
-        _, results = tf.while_loop(
-            lambda step, _: step * _WINDOWS_AT_ONCE < count,
-            add,
-            (0, results),
-            parallel_iterations=1,
-        )
-        return results.concat()
 
     def _begins_word(self, pieces: Pieces) -> tf.Tensor:
         """Which pieces begin a word of the text [pieces] bool; see `serve`."""
@@ -361,6 +312,26 @@ def _words(pieces: Pieces, is_first: tf.Tensor) -> tuple[tf.Tensor, ...]:
         tf.boolean_mask(pieces.starts.values, is_first),
         tf.boolean_mask(pieces.ends.values, is_last),
     )
+
+
+def _entities(tag: tf.Tensor, row: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Finds the entities as conlleval does: an I that continues nothing begins one.
+
+    Args:
+        tag: Numbers of labels: O is 0, B of a type is odd and I follows it [T] int32.
+        row: The text of each word [T] int32.
+
+    Returns:
+        The tags as IOB2 [T] int32; the first and last word of each entity [E] int64.
+    """
+    kind = (tag + 1) // 2  # O is 0, B and I of a type are one number.
+    is_same = (tf.roll(kind, 1, 0) == kind) & (tf.roll(row, 1, 0) == row)
+    is_same &= tf.range(tf.size(kind)) > 0
+    continues = (kind > 0) & (tag % 2 == 0) & is_same
+    begins = (kind > 0) & ~continues
+    ends = (kind > 0) & ~tf.concat([continues[1:], [False]], 0)[: tf.size(kind)]
+    tag = tf.where(begins, 2 * kind - 1, tag)
+    return tag, tf.where(begins)[:, 0], tf.where(ends)[:, 0]
 
 
 def _types(tags: Iterable[str]) -> tuple[str, ...]:

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import batching, features, finetune
+from bert_tf import batching, features, finetune, windows
 from bert_tf.conll import ColumnFile
 from bert_tf.model import BertBackbone
 from bert_tf.text import Tokenizer
-from tasks import tagging
 from tasks.tagging import Tagging
 
 GOOD = "the O\ncats B-P\n\nmats I-L\nsat I-P\n"
@@ -339,7 +338,7 @@ def test_long_texts_take_several_steps(read, tiny_config, monkeypatch):
     model = task.model(BertBackbone(tiny_config))
     texts = ["a b c d e f g h i j k l m n o p q r s t u", "", "the cats sat"]
     at_once = task.serve(model)["serving_default"](tf.constant(texts))
-    monkeypatch.setattr(tagging, "_WINDOWS_AT_ONCE", 2)
+    monkeypatch.setattr(windows, "_AT_ONCE", 2)
     in_steps = task.serve(model)["serving_default"](tf.constant(texts))
     assert len(by_text(in_steps, "words")[0]) == 21
     np.testing.assert_array_equal(in_steps["tags"], at_once["tags"])

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.windows import windows
+from bert_tf import windows
 
 SIZES = [0, 3, 20, 8, 9, 0, 57]
 
 
 def cut(vocabulary, sizes, max_sequence_length):
     pieces = tf.RaggedTensor.from_row_lengths(100 + tf.range(sum(sizes)), sizes)
-    rows = windows(pieces, vocabulary, max_sequence_length)
+    rows = windows.cut(pieces, vocabulary, max_sequence_length)
     return rows.token_ids.to_list(), rows.piece.to_list()
 
 
@@ -61,9 +61,28 @@ def test_a_piece_has_most_context_where_it_belongs(vocabulary):
             assert context(piece, row) >= 3  # An eighth of a window, rounded down.
 
 
+@pytest.mark.parametrize("at_once", [1, 3, 64])
+def test_run(vocabulary, monkeypatch, at_once):
+    monkeypatch.setattr(windows, "_AT_ONCE", at_once)
+    pieces = tf.RaggedTensor.from_row_lengths(100 + tf.range(sum(SIZES)), SIZES)
+    cut = windows.cut(pieces, vocabulary, 10)
+    calls = []
+
+    def two_of_each_piece(inputs, piece):
+        calls.append(len(piece))
+        mine = tf.boolean_mask(inputs["token_ids"], piece >= 0)
+        return tf.cast(tf.stack([mine, 2 * mine], axis=1), tf.float32)
+
+    rows = windows.run(two_of_each_piece, cut, width=2)
+    expected = 100 + np.arange(sum(SIZES))
+    np.testing.assert_array_equal(rows, np.stack([expected, 2 * expected], axis=1))
+    assert max(calls) <= at_once
+    np.testing.assert_array_equal(np.bincount(cut.text), [1, 1, 3, 1, 2, 1, 10])
+
+
 def test_in_a_graph_without_texts(vocabulary):
     function = tf.function(
-        lambda pieces: windows(pieces, vocabulary, 8).token_ids,
+        lambda pieces: windows.cut(pieces, vocabulary, 8).token_ids,
         input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)],
     )
     nothing = tf.RaggedTensor.from_row_lengths(
