@@ -530,8 +530,8 @@ def test_encode_keeps_head_and_tail():
     )
     assert names(encoded) == [
         "[CLS] a b e f g h i j [SEP]",
-        "[CLS] a b c [SEP]",
-        "[CLS] [SEP]",
+        "[CLS] a b c [SEP]" + 5 * " [PAD]",
+        "[CLS] [SEP]" + 8 * " [PAD]",
     ]
     starts = encoded["start_offsets"][0].numpy().tolist()
     assert starts == [0, 0, 2, 8, 10, 12, 14, 16, 18, 0]
