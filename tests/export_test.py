@@ -19,6 +19,7 @@ from bert_tf.config import BertConfig
 from bert_tf.model import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from bert_tf.vocab import Vocabulary
+from tests import toy_checkpoints
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
 TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "", "The cats, sitting on a mat."]
@@ -164,6 +165,23 @@ def test_fine_tuned_models_are_sent_to_their_own_command(toy, tmp_path):
     options = export.ExportConfig(model_dir=str(directory.path), name="toy")
     with pytest.raises(ValueError, match="classification"):
         export.main(options)
+
+
+def test_an_encoder_of_others_answers_with_embeddings(tmp_path, vocabulary):
+    folder = toy_checkpoints.write_hugging_face(tmp_path / "theirs", vocabulary)
+    options = export.ExportConfig(
+        model_dir=str(folder), output=str(tmp_path / "served"), name="theirs"
+    )
+    served = tf.saved_model.load(str(export.main(options))).signatures
+    assert set(served) == {"serving_default", "embeddings", "ids", "metadata"}
+    inputs = {k: tf.constant(x) for k, x in toy_checkpoints.INPUTS.items()}
+    np.testing.assert_allclose(  # Golden values: BertModel of transformers 5.23.
+        served["ids"](**inputs)["sequence_output"][0, :3, 0],
+        [-1.6172783, -1.0420755, 0.7785229],
+        atol=2e-6,
+    )
+    answer = served["serving_default"](text=tf.constant(["the cat"]))
+    assert set(answer) == {"cls", "mean", "pooled_output"}
 
 
 # --- TensorFlow 2.12 -------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from bert_tf import monitoring, pretrain
 from bert_tf.checkpoint import ModelDirectory
 from bert_tf.pretrain import PretrainConfig
+from bert_tf.vocab import Vocabulary
 from tests.input_pipeline_test import write_records
 
 
@@ -150,6 +151,25 @@ def test_starts_from_the_weights_of_another_model(trained, options, tmp_path):
     )
     metrics = pretrain.main(options)
     assert metrics["val_mlm_accuracy"] == trained[1]["val_mlm_accuracy"]
+
+
+def test_checkpoint_for_other_records_or_sizes_is_refused(trained, options, tmp_path):
+    options = dataclasses.replace(options, init_from=str(trained[0].path))
+    with pytest.raises(ValueError, match=r"--size=mini means num_layers=4, and .* has"):
+        pretrain.main(dataclasses.replace(options, size="mini"))
+    source = trained[0]
+    other = Vocabulary((*source.vocabulary.tokens[:-1], "dog"))
+    directory = ModelDirectory.create(
+        tmp_path / "other",
+        architecture=source.architecture,
+        vocabulary=other,
+        lowercase=True,
+        head={"kind": "pretrainer"},
+        options={},
+    )
+    options = dataclasses.replace(options, init_from=str(directory.path))
+    with pytest.raises(ValueError, match="has another vocabulary than"):
+        pretrain.main(options)
 
 
 def test_loss_that_is_not_finite_ends_the_run_and_keeps_the_weights(options, tmp_path):

@@ -1,0 +1,245 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Toy checkpoints in the formats of others, as their own code names the tensors.
+
+The weights follow from the names, so that other people's code can compute with the
+same ones: the golden outputs in the tests are theirs.
+"""
+
+import json
+import pathlib
+import zlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import safetensors.numpy
+import tensorflow as tf
+
+from bert_tf.vocab import Vocabulary
+
+# Two layers, two heads.
+V, S, T, H, I = 40, 16, 2, 8, 16  # noqa: E741, as in the code.
+
+CONFIG = {
+    "vocab_size": V,
+    "hidden_size": H,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": I,
+    "max_position_embeddings": S,
+    "type_vocab_size": T,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "initializer_range": 0.02,
+}
+
+_IDS = np.array([[2, 10, 20, 30, 3, 39, 3], [2, 11, 4, 3, 0, 0, 0]], np.int32)
+INPUTS = {
+    "token_ids": _IDS,
+    "segment_ids": np.array([[0, 0, 0, 0, 0, 1, 1], [0] * 7], np.int32),
+    "padding_mask": (_IDS != 0).astype(np.int32),
+}
+MASK_POSITIONS = np.array([[1, 2], [2, 0]], np.int32)
+
+
+def value(name: str, shape: Sequence[int]) -> np.ndarray:
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    x = rng.normal(0, 0.3, shape).astype(np.float32)
+    return x + 1 if name.endswith(("gamma", "LayerNorm.weight")) else x
+
+
+def values(shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
+    return {name: value(name, shape) for name, shape in shapes.items()}
+
+
+# --- Hugging Face ----------------------------------------------------------------
+
+
+def _torch_dense(name, inputs, outputs):
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
+def _torch_layer_norm(name):
+    return {f"{name}.weight": (H,), f"{name}.bias": (H,)}
+
+
+def hugging_face_shapes(class_name: str, classes: int = 3) -> dict[str, Sequence[int]]:
+    """Names and shapes as in a file that transformers 5.23 wrote."""
+    shapes = {
+        "embeddings.word_embeddings.weight": (V, H),
+        "embeddings.position_embeddings.weight": (S, H),
+        "embeddings.token_type_embeddings.weight": (T, H),
+        **_torch_layer_norm("embeddings.LayerNorm"),
+    }
+    for i in range(2):
+        layer = f"encoder.layer.{i}"
+        for part in ("query", "key", "value"):
+            shapes |= _torch_dense(f"{layer}.attention.self.{part}", H, H)
+        shapes |= _torch_dense(f"{layer}.attention.output.dense", H, H)
+        shapes |= _torch_layer_norm(f"{layer}.attention.output.LayerNorm")
+        shapes |= _torch_dense(f"{layer}.intermediate.dense", H, I)
+        shapes |= _torch_dense(f"{layer}.output.dense", I, H)
+        shapes |= _torch_layer_norm(f"{layer}.output.LayerNorm")
+    without_pooler = ("MaskedLM", "QuestionAnswering", "TokenClassification")
+    if not class_name.endswith(without_pooler):
+        shapes |= _torch_dense("pooler.dense", H, H)
+    if class_name == "BertModel":
+        return shapes
+    shapes = {f"bert.{name}": shape for name, shape in shapes.items()}
+    if class_name in ("BertForPreTraining", "BertForMaskedLM"):
+        shapes |= _torch_dense("cls.predictions.transform.dense", H, H)
+        shapes |= _torch_layer_norm("cls.predictions.transform.LayerNorm")
+        shapes |= {"cls.predictions.bias": (V,)}
+    if class_name in ("BertForPreTraining", "BertForNextSentencePrediction"):
+        shapes |= _torch_dense("cls.seq_relationship", H, 2)
+    if class_name in ("BertForSequenceClassification", "BertForTokenClassification"):
+        shapes |= _torch_dense("classifier", H, classes)
+    if class_name == "BertForMultipleChoice":
+        shapes |= _torch_dense("classifier", H, 1)
+    if class_name == "BertForQuestionAnswering":
+        shapes |= _torch_dense("qa_outputs", H, 2)
+    return shapes
+
+
+HUGGING_FACE_CLASSES = (
+    "BertModel",
+    "BertForPreTraining",
+    "BertForMaskedLM",
+    "BertForNextSentencePrediction",
+    "BertForSequenceClassification",
+    "BertForQuestionAnswering",
+    "BertForTokenClassification",
+    "BertForMultipleChoice",
+)
+
+
+def write_hugging_face(
+    folder: pathlib.Path,
+    vocabulary: Vocabulary,
+    class_name: str = "BertModel",
+    *,
+    tensors: Mapping[str, np.ndarray] | None = None,
+    tokenizer: Mapping | None = None,
+    **config,
+) -> pathlib.Path:
+    """Writes `config.json`, `model.safetensors`, `vocab.txt`, `tokenizer_config`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if tensors is None:
+        tensors = values(hugging_face_shapes(class_name))
+    safetensors.numpy.save_file(dict(tensors), folder / "model.safetensors")
+    labels = {"0": "no", "1": "maybe", "2": "yes"}
+    whole = CONFIG | {"architectures": [class_name], "model_type": "bert"}
+    whole |= {"layer_norm_eps": 1e-12, "id2label": labels} | config
+    (folder / "config.json").write_text(json.dumps(whole))
+    tokenizer = {"do_lower_case": True} if tokenizer is None else tokenizer
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    vocabulary.write(folder / "vocab.txt")
+    return folder
+
+
+# --- Google ----------------------------------------------------------------------
+
+
+def _dense(name, inputs, outputs):
+    return {f"{name}/kernel": (inputs, outputs), f"{name}/bias": (outputs,)}
+
+
+def _layer_norm(name):
+    return {f"{name}/gamma": (H,), f"{name}/beta": (H,)}
+
+
+def google_shapes() -> dict[str, Sequence[int]]:
+    """The variables of run_pretraining.py in google-research/bert."""
+    shapes = {
+        "bert/embeddings/word_embeddings": (V, H),
+        "bert/embeddings/token_type_embeddings": (T, H),
+        "bert/embeddings/position_embeddings": (S, H),
+        **_layer_norm("bert/embeddings/LayerNorm"),
+    }
+    for i in range(2):
+        layer = f"bert/encoder/layer_{i}"
+        for part in ("query", "key", "value"):
+            shapes |= _dense(f"{layer}/attention/self/{part}", H, H)
+        shapes |= _dense(f"{layer}/attention/output/dense", H, H)
+        shapes |= _layer_norm(f"{layer}/attention/output/LayerNorm")
+        shapes |= _dense(f"{layer}/intermediate/dense", H, I)
+        shapes |= _dense(f"{layer}/output/dense", I, H)
+        shapes |= _layer_norm(f"{layer}/output/LayerNorm")
+    shapes |= _dense("bert/pooler/dense", H, H)
+    shapes |= _dense("cls/predictions/transform/dense", H, H)
+    shapes |= _layer_norm("cls/predictions/transform/LayerNorm")
+    return shapes | {
+        "cls/predictions/output_bias": (V,),
+        "cls/seq_relationship/output_weights": (2, H),
+        "cls/seq_relationship/output_bias": (2,),
+    }
+
+
+def write_google(
+    folder: pathlib.Path,
+    vocabulary: Vocabulary,
+    tensors: Mapping[str, np.ndarray] | None = None,
+    **config,
+) -> pathlib.Path:
+    """Writes the checkpoint as TensorFlow 1 does, with `bert_config.json`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = values(google_shapes()) if tensors is None else tensors
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = [
+            tf.compat.v1.get_variable(name, initializer=x, use_resource=False)
+            for name, x in tensors.items()
+        ]
+        session.run([variable.initializer for variable in variables])
+        saver = tf.compat.v1.train.Saver(variables)
+        saver.save(session, str(folder / "bert_model.ckpt"))
+    (folder / "checkpoint").unlink()
+    (folder / "bert_config.json").write_text(json.dumps(CONFIG | config))
+    vocabulary.write(folder / "vocab.txt")
+    return folder
+
+
+# --- Model Garden ----------------------------------------------------------------
+
+
+def model_garden_shapes() -> dict[str, Sequence[int]]:
+    """The variables of Model Garden's encoders (tf-models-official 2.20)."""
+    shapes = {
+        "word_embeddings/embeddings": (V, H),
+        "position_embedding/embeddings": (S, H),
+        "type_embeddings/embeddings": (T, H),
+        **_layer_norm("embeddings/layer_norm"),
+        **_dense("pooler_transform", H, H),
+    }
+    for i in range(2):
+        layer = f"transformer/layer_{i}"
+        shapes |= _layer_norm(f"{layer}/self_attention_layer_norm")
+        shapes |= _dense(f"{layer}/intermediate", H, I)
+        shapes |= _dense(f"{layer}/output", I, H)
+        shapes |= _layer_norm(f"{layer}/output_layer_norm")
+        for part in ("query", "key", "value"):
+            shapes[f"{layer}/self_attention/{part}/kernel"] = (H, 2, H // 2)
+            shapes[f"{layer}/self_attention/{part}/bias"] = (2, H // 2)
+        shapes[f"{layer}/self_attention/attention_output/kernel"] = (2, H // 2, H)
+        shapes[f"{layer}/self_attention/attention_output/bias"] = (H,)
+    return shapes
+
+
+def write_model_garden(
+    folder: pathlib.Path, vocabulary: Vocabulary, prefix: str = ""
+) -> pathlib.Path:
+    """Writes an object checkpoint whose variables' names begin with `prefix`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    encoder = tf.Module()
+    encoder.layers = [
+        tf.Variable(x, name=prefix + name)
+        for name, x in values(model_garden_shapes()).items()
+    ]
+    step = tf.Variable(7, dtype=tf.int64, name="iteration")
+    optimizer = tf.Module()
+    optimizer.step = step
+    checkpoint = tf.train.Checkpoint(model=encoder, optimizer=optimizer)
+    checkpoint.save(str(folder / "bert_model.ckpt"))
+    (folder / "bert_config.json").write_text(json.dumps(CONFIG))
+    vocabulary.write(folder / "vocab.txt")
+    return folder
