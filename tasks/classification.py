@@ -15,15 +15,23 @@ A data set of GLUE in its own files, or a TSV, CSV or JSONL file with named colu
         --init_from=models/base --output=models/verdict
 
 Out: the fine-tuned model directory, its scores on dev in metrics.json, and
-predictions_dev.tsv with the index, the prediction, and the probability of each class.
-With a test set (test.tsv in --data_dir, or --test_file) there is predictions_test.tsv
-as well; it needs no labels. BERT base reaches 92.7 % on SST-2's dev set (table 6).
+predictions_dev.tsv with the index, the prediction, and the probability of each class
+(.csv or .jsonl if the data are that). With a test set (test.tsv in --data_dir, or
+--test_file) there is predictions_test.tsv as well; it needs no labels. For the test
+sets of GLUE, the file to submit is written too, e.g. SST-2.tsv. BERT base reaches
+92.7 % on SST-2's dev set (table 6).
+
+A text with more than --max_sequence_length tokens is cut (--long_text=truncate, or
+head_tail: the first quarter and the end are kept), or read in windows that overlap:
+each is trained to give the label of the text, and what the text gets is the mean
+(window_mean) or, class by class, the maximum (window_max) of their logits.
 """
 
 from __future__ import annotations
 
 import csv
 import dataclasses
+import json
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +44,8 @@ import scipy.stats
 import sklearn.metrics
 import tensorflow as tf
 
-from bert_tf import checkpoint, config, finetune, signatures
+from bert_tf import checkpoint, config, finetune, glue, signatures, windows
+from bert_tf.glue import GLUE, DataSet
 from bert_tf.model import BertBackbone
 from bert_tf.tables import Table
 from bert_tf.task import FinetuneConfig, Split, Task, encode
@@ -140,95 +149,6 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
 }
 
 
-# --- GLUE ------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class DataSet:
-    """Files and columns of a data set.
-
-    Attributes:
-        text_a, text_b, label: Names of the columns; no `text_b` for single sentences.
-        metrics: Names in `METRICS`; the first chooses the epoch.
-        problem: `"classification"` or `"regression"`.
-        files: For each split the alternatives, each one or several files.
-        columns: Names of the columns where train and dev have no header.
-        skip_bad_rows: Whether the training file is known to have malformed rows.
-    """
-
-    text_a: str
-    text_b: str = ""
-    label: str = "label"
-    metrics: Sequence[str] = ("accuracy",)
-    problem: str = "classification"
-    files: Mapping[str, Sequence[Sequence[str]]] = dataclasses.field(
-        default_factory=lambda: {
-            "train": [["train.tsv"]],
-            "dev": [["dev.tsv"]],
-            "test": [["test.tsv"]],
-        }
-    )
-    columns: Sequence[str] = ()
-    skip_bad_rows: bool = False
-
-
-# Metrics: arXiv 1804.07461, table 1; the first is the one in table 1 of the paper.
-GLUE: Mapping[str, DataSet] = {
-    "cola": DataSet(
-        text_a="sentence",
-        metrics=("matthews_correlation", "accuracy"),
-        files={
-            "train": [["train.tsv"], ["in_domain_train.tsv"]],
-            "dev": [["dev.tsv"], ["in_domain_dev.tsv", "out_of_domain_dev.tsv"]],
-            "test": [["test.tsv"]],
-        },
-        columns=("source", "label", "mark", "sentence"),
-    ),
-    "sst2": DataSet(text_a="sentence"),
-    "mrpc": DataSet(
-        text_a="#1 String",
-        text_b="#2 String",
-        label="Quality",
-        metrics=("f1", "accuracy"),
-        files={
-            "train": [["train.tsv"], ["msr_paraphrase_train.txt"]],
-            "dev": [["dev.tsv"], ["msr_paraphrase_test.txt"]],
-            "test": [["test.tsv"]],
-        },
-    ),
-    "stsb": DataSet(
-        text_a="sentence1",
-        text_b="sentence2",
-        label="score",
-        metrics=("spearman", "pearson"),
-        problem="regression",
-    ),
-    "qqp": DataSet(
-        text_a="question1",
-        text_b="question2",
-        label="is_duplicate",
-        metrics=("f1", "accuracy"),
-        # Line breaks within questions cut some rows in two.
-        skip_bad_rows=True,
-    ),
-    "mnli": DataSet(
-        text_a="sentence1",
-        text_b="sentence2",
-        label="gold_label",
-        files={
-            "train": [["train.tsv"]],
-            "dev": [["dev_matched.tsv"]],
-            "dev_mismatched": [["dev_mismatched.tsv"]],
-            "test": [["test_matched.tsv"]],
-            "test_mismatched": [["test_mismatched.tsv"]],
-        },
-    ),
-    "qnli": DataSet(text_a="question", text_b="sentence"),
-    "rte": DataSet(text_a="sentence1", text_b="sentence2"),
-    "wnli": DataSet(text_a="sentence1", text_b="sentence2"),
-}
-
-
 # --- The task --------------------------------------------------------------------
 
 
@@ -281,10 +201,23 @@ class Classification(Task):
             "classification.",
             choices=("auto", "classification", "regression"),
         )
+        long_text: str = config.option(
+            "truncate",
+            help="What becomes of a text that is longer than --max_sequence_length: "
+            "it loses its end or its middle, or is read in windows whose logits are "
+            "averaged or of which the largest count.",
+            choices=("truncate", "head_tail", "window_mean", "window_max"),
+        )
 
     def __init__(self, options: Config, tokenizer: Tokenizer):
         super().__init__(options, tokenizer)
         self.data_set = _glue(options) if options.task else _own_data(options)
+        self.in_windows = options.long_text.startswith("window")
+        if self.in_windows and self.data_set.text_b:
+            raise ValueError(
+                f"--long_text={options.long_text} is for single texts; pairs take "
+                "truncate or head_tail."
+            )
         self.metrics = self.data_set.metrics
         self.metric = self.metrics[0]
         self.examples = {
@@ -319,40 +252,89 @@ class Classification(Task):
         examples, targets = self.examples[name], self.gold[name]
         if targets is not None and not self.labels:
             targets = (targets[:, np.newaxis] - self.mean) / self.deviation
+        text_a = [example.text_a for example in examples]
+        if self.in_windows:
+            return self._windows(name, text_a, targets)
         inputs = encode(
             self.tokenizer,
-            [example.text_a for example in examples],
+            text_a,
             [e.text_b for e in examples] if self.data_set.text_b else None,
             max_sequence_length=self.options.max_sequence_length,
+            keep=self._keep,
         )
         if targets is not None:
             targets = tf.constant(targets)
-        return Split(name, self.gold[name], inputs, targets)
+        return Split(name, np.arange(len(examples)), inputs, targets)
+
+    def _windows(
+        self, name: str, texts: Sequence[str], targets: np.ndarray | None
+    ) -> Split:
+        """A split whose examples are windows; those of a text weigh as much as one."""
+        cut = windows.cut(
+            self.tokenizer.tokenize(tf.constant(texts)),
+            self.tokenizer.vocabulary,
+            self.options.max_sequence_length,
+        )
+        text = cut.text.numpy()
+        if targets is None:
+            return Split(name, text, cut.inputs)
+        weights = tf.constant(1 / np.bincount(text)[text], tf.float32)
+        return Split(name, text, cut.inputs, tf.constant(targets[text]), weights)
+
+    @property
+    def _keep(self) -> str:
+        return "head_tail" if self.options.long_text == "head_tail" else "head"
+
+    def _logits(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """Logits of the texts [N, C], from those of their windows."""
+        logits, first = np.stack(outputs), np.unique(split.source, return_index=True)[1]
+        if self.options.long_text == "window_max":
+            return np.maximum.reduceat(logits, first)
+        return np.add.reduceat(logits, first) / np.bincount(split.source)[:, np.newaxis]
+
+    def _scores(self, logits: np.ndarray) -> list[float]:
+        """Scores in the unit of the data, from logits [N, 1]."""
+        return (logits[:, 0] * self.deviation + self.mean).tolist()
 
     def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
-        logits = np.stack(outputs)  # [N, C]
+        logits, gold = self._logits(split, outputs), self.gold[split.name]
         predicted = logits.argmax(axis=1) if self.labels else logits[:, 0]
-        return {m: float(METRICS[m](split.source, predicted)) for m in self.metrics}
+        return {m: float(METRICS[m](gold, predicted)) for m in self.metrics}
+
+    def chance(self, split: Split) -> float:
+        gold, metric = self.gold[split.name], METRICS[self.metric]
+        constants = (np.full_like(gold, number) for number in range(len(self.labels)))
+        return max((float(metric(gold, answer)) for answer in constants), default=0.0)
+
+    def compare(
+        self, split: Split, outputs: Sequence[np.ndarray]
+    ) -> tuple[Sequence, Sequence]:
+        logits, gold = self._logits(split, outputs), self.gold[split.name]
+        if not self.labels:
+            return gold.tolist(), self._scores(logits)
+        names = np.array(self.labels)
+        return names[gold].tolist(), names[logits.argmax(axis=1)].tolist()
 
     def write_predictions(
         self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
     ) -> pathlib.Path:
-        logits = np.stack(outputs)  # [N, C]
+        logits = self._logits(split, outputs)
         if self.labels:
             answers = [self.labels[number] for number in logits.argmax(axis=1)]
-            probabilities = scipy.special.softmax(logits, axis=1)
         else:
-            answers = [f"{x:.6f}" for x in logits[:, 0] * self.deviation + self.mean]
-            probabilities = np.zeros([len(logits), 0])
-        rows = [["index", "prediction", *(f"P({label})" for label in self.labels)]]
-        for index, answer in enumerate(answers):
-            rows.append([index, answer, *(f"{p:.6f}" for p in probabilities[index])])
-        path = folder / f"predictions_{split.name}.tsv"
-        with (
-            checkpoint.beside(path) as unfinished,
-            unfinished.open("w", newline="", encoding="utf-8") as file,
-        ):
-            csv.writer(file, "excel-tab", lineterminator="\n").writerows(rows)
+            answers = [round(score, 6) for score in self._scores(logits)]
+        if name := self.data_set.submissions.get(split.name):
+            _write(folder / name, _submission(answers))
+        rows = [{"index": i, "prediction": answer} for i, answer in enumerate(answers)]
+        if self.labels:
+            names = [f"P({label})" for label in self.labels]
+            probabilities = np.round(scipy.special.softmax(logits, axis=1), 6)
+            for row, values in zip(rows, probabilities.tolist(), strict=True):
+                row |= zip(names, values, strict=True)
+        suffix = self.examples[split.name][0].path.suffix
+        suffix = suffix if suffix in (".csv", ".jsonl") else ".tsv"
+        path = folder / f"predictions_{split.name}{suffix}"
+        _write(path, rows)
         return path
 
     def serve(self, model: keras.Model) -> dict[str, signatures.Signature]:
@@ -366,9 +348,7 @@ class Classification(Task):
         """
 
         def answer(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
-            limit = self.options.max_sequence_length
-            inputs = self.tokenizer.encode(*texts, max_sequence_length=limit)
-            logits = model(inputs, training=False)  # [N, C]
+            logits = self._logits_of(model, *texts)  # [N, C]
             if not self.labels:
                 return {"score": logits[:, 0] * self.deviation + self.mean}
             return {
@@ -394,6 +374,25 @@ class Classification(Task):
             examples = {"regress": signatures.regress(serving_default)}
         ids = signatures.ids(model)
         return {"serving_default": serving_default, "ids": ids, **examples}
+
+    def _logits_of(self, model: keras.Model, *texts: tf.Tensor) -> tf.Tensor:
+        """The graph from N texts or pairs to logits [N, C]."""
+        limit = self.options.max_sequence_length
+        if not self.in_windows:
+            inputs = self.tokenizer.encode(
+                *texts, max_sequence_length=limit, keep=self._keep
+            )
+            return model(inputs, training=False)
+        pieces = self.tokenizer.tokenize(*texts)
+        cut = windows.cut(pieces, self.tokenizer.vocabulary, limit)
+        logits = windows.run(
+            lambda inputs, _: model(inputs, training=False),
+            cut,
+            width=len(self.labels) or 1,
+        )
+        if self.options.long_text == "window_max":
+            return tf.math.segment_max(logits, cut.text)
+        return tf.math.segment_mean(logits, cut.text)
 
     # --- Reading -----------------------------------------------------------------
 
@@ -448,6 +447,28 @@ class Classification(Task):
         return np.array([numbers[example.label] for example in examples], np.int32)
 
 
+def _write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes a TSV, .csv or .jsonl file of rows with the same keys."""
+    with (
+        checkpoint.beside(path) as unfinished,
+        unfinished.open("w", newline="", encoding="utf-8") as file,
+    ):
+        if path.suffix == ".jsonl":
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        else:
+            dialect = "excel" if path.suffix == ".csv" else "excel-tab"
+            writer = csv.DictWriter(file, rows[0], dialect=dialect, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def _submission(answers: Sequence[str | float]) -> list[dict[str, Any]]:
+    """What the server of GLUE takes: an index, and a class or a score in its range."""
+    if isinstance(answers[0], float):
+        answers = np.clip(answers, *glue.SCORES).tolist()
+    return [{"index": i, "prediction": answer} for i, answer in enumerate(answers)]
+
+
 def _glue(options: Classification.Config) -> DataSet:
     if options.task not in GLUE:
         raise ValueError(
@@ -467,7 +488,7 @@ def _glue(options: Classification.Config) -> DataSet:
     if options.test_file:
         test_file = str(pathlib.Path(options.test_file).absolute())
         files = {**data_set.files, "test": [[test_file]]}
-        data_set = dataclasses.replace(data_set, files=files)
+        data_set = dataclasses.replace(data_set, files=files, submissions={})
     return data_set
 
 

@@ -155,6 +155,15 @@ class Tagging(Task):
             for name, score in scores.items()
         }
 
+    def compare(
+        self, split: Split, outputs: Sequence[np.ndarray]
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        """The entity types of all words, O for none."""
+        tags = self.gold[split.name], self._predicted_tags(split, outputs)
+        return tuple(
+            [tag[2:] or tag for s in sentences for tag in s] for sentences in tags
+        )
+
     def write_predictions(
         self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
     ) -> pathlib.Path:

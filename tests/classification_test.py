@@ -15,9 +15,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import batching, finetune
+from bert_tf.glue import GLUE
 from bert_tf.model import BertBackbone
 from bert_tf.text import Tokenizer
-from tasks.classification import GLUE, METRICS, Classification, SequenceClassifier
+from tasks.classification import METRICS, Classification, SequenceClassifier
 
 # --- Files -----------------------------------------------------------------------
 
@@ -149,7 +150,7 @@ def test_stsb(tmp_path, read):
     }
     np.testing.assert_array_equal(task.dataset("train").targets, [[1], [-1]])
     np.testing.assert_array_equal(task.dataset("dev").targets, [[-0.25]])
-    np.testing.assert_array_equal(task.dataset("dev").source, [2.5])
+    np.testing.assert_array_equal(task.gold["dev"], [2.5])
 
 
 def test_qqp_has_rows_that_a_line_break_cut(tmp_path, read):
@@ -359,9 +360,7 @@ def test_predictions_of_classes(tmp_path, read):
     path = task.write_predictions(dev, logits, tmp_path)
     assert path == tmp_path / "predictions_dev.tsv"
     assert path.read_text() == (
-        "index\tprediction\tP(no)\tP(yes)\n"
-        "0\tyes\t0.200000\t0.800000\n"
-        "1\tyes\t0.400000\t0.600000\n"
+        "index\tprediction\tP(no)\tP(yes)\n0\tyes\t0.2\t0.8\n1\tyes\t0.4\t0.6\n"
     )
 
 
@@ -372,7 +371,190 @@ def test_predictions_of_scores(tmp_path, read):
     outputs = [np.array([-1.0]), np.array([0.5])]
     assert task.evaluate(dev, outputs) == pytest.approx({"spearman": 1, "pearson": 1})
     path = task.write_predictions(dev, outputs, tmp_path)
-    assert path.read_text() == "index\tprediction\n0\t10.000000\n1\t25.000000\n"
+    assert path.read_text() == "index\tprediction\n0\t10.0\n1\t25.0\n"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "expected"),
+    [
+        (".txt", "index\tprediction\tP(no)\tP(yes)\n0\tyes\t0.2\t0.8\n"),
+        (".csv", "index,prediction,P(no),P(yes)\n0,yes,0.2,0.8\n"),
+        (
+            ".jsonl",
+            '{"index": 0, "prediction": "yes", "P(no)": 0.2, "P(yes)": 0.8}\n',
+        ),
+    ],
+)
+def test_predictions_are_as_the_data(tmp_path, read, suffix, expected):
+    write(tmp_path, train__tsv=GOOD, dev__tsv=GOOD)
+    content = '{"text": "a"}' if suffix == ".jsonl" else "text\na\n"
+    (tmp_path / f"new{suffix}").write_text(content)
+    files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
+    task = read(**OWN, **files, test_file=f"new{suffix}")
+    split = task.dataset("test")
+    path = task.write_predictions(split, [np.log([0.2, 0.8])], tmp_path)
+    assert path.name == f"predictions_test{suffix.replace('txt', 'tsv')}"
+    assert path.read_text() == expected
+
+
+# --- Submissions -----------------------------------------------------------------
+
+
+def submitted(task, folder, split, logits):
+    before = set(folder.iterdir())
+    task.write_predictions(task.dataset(split), logits, folder)
+    new = {path.name: path for path in set(folder.iterdir()) - before}
+    new.pop(f"predictions_{split}.tsv", None)
+    return {name: path.read_text() for name, path in new.items()}
+
+
+def test_every_data_set_has_a_file_to_submit():
+    assert {file for data in GLUE.values() for file in data.submissions.values()} == {
+        "AX.tsv",
+        "CoLA.tsv",
+        "MNLI-m.tsv",
+        "MNLI-mm.tsv",
+        "MRPC.tsv",
+        "QNLI.tsv",
+        "QQP.tsv",
+        "RTE.tsv",
+        "SST-2.tsv",
+        "STS-B.tsv",
+        "WNLI.tsv",
+    }
+    for data in GLUE.values():
+        tests = {split for split in data.files if split.startswith("test")}
+        assert data.submissions.keys() == tests
+
+
+def test_submits_classes(tmp_path, read):
+    data = "index\tsentence1\tsentence2\tlabel\n0\tA\tB\tentailment\n"
+    data += "1\tC\tD\tnot_entailment\n"
+    test = "index\tsentence1\tsentence2\n0\tE\tF\n1\tG\tH\n"
+    write(tmp_path, train__tsv=data, dev__tsv=data, test__tsv=test)
+    task = read(task="rte", data_dir=str(tmp_path))
+    assert submitted(task, tmp_path, "test", [[0, 1], [1, 0]]) == {
+        "RTE.tsv": "index\tprediction\n0\tnot_entailment\n1\tentailment\n"
+    }
+    assert not submitted(task, tmp_path, "dev", [[0, 1], [1, 0]])
+    (tmp_path / "own.tsv").write_text(test)
+    other = read(task="rte", data_dir=str(tmp_path), test_file="own.tsv")
+    assert not submitted(other, tmp_path, "test", [[0, 1], [1, 0]])
+
+
+def test_submits_scores_from_0_to_5(tmp_path, read):
+    header = "index\tsentence1\tsentence2"
+    data = f"{header}\tscore\n0\tA\tB\t1\n1\tC\tD\t3\n"  # Mean 2, deviation 1.
+    test = f"{header}\n0\tE\tF\n1\tG\tH\n2\tI\tJ\n"
+    write(tmp_path, train__tsv=data, dev__tsv=data, test__tsv=test)
+    task = read(task="stsb", data_dir=str(tmp_path))
+    logits = np.float32([[-2.5], [1.5], [9]])
+    assert submitted(task, tmp_path, "test", logits) == {
+        "STS-B.tsv": "index\tprediction\n0\t0.0\n1\t3.5\n2\t5.0\n"
+    }
+
+
+@pytest.mark.parametrize("place", ["MNLI", "diagnostic"])
+def test_submits_the_diagnostic_set(tmp_path, read, place):
+    folder = tmp_path / "MNLI"
+    folder.mkdir()
+    pairs = "index\tsentence1\tsentence2"
+    data = f"{pairs}\tgold_label\n0\tA\tB\tneutral\n1\tC\tD\tcontradiction\n"
+    write(folder, train__tsv=data, dev_matched__tsv=data, dev_mismatched__tsv=data)
+    write(folder, test_matched__tsv=f"{pairs}\n0\tE\tF\n")
+    (tmp_path / place).mkdir(exist_ok=True)
+    write(tmp_path / place, diagnostic__tsv=f"{pairs}\n0\tG\tH\n")
+    task = read(task="mnli", data_dir=str(folder))
+    splits = ["dev", "dev_mismatched", "test", "test_diagnostic"]
+    assert task.evaluation_splits == splits
+    assert submitted(task, tmp_path, "test_diagnostic", [[0, 1]]) == {
+        "AX.tsv": "index\tprediction\n0\tneutral\n"
+    }
+
+
+# --- Long texts ------------------------------------------------------------------
+
+
+LONG = "text\tlabel\na b c d e f g h i j k l\tyes\nb\tno\n\tno\n"
+
+
+@pytest.mark.parametrize(
+    ("long_text", "rows"),
+    [
+        ("truncate", ["abcdef", "b", ""]),
+        ("head_tail", ["ahijkl", "b", ""]),
+        ("window_mean", ["abcdef", "fghijk", "ghijkl", "b", ""]),
+        ("window_max", ["abcdef", "fghijk", "ghijkl", "b", ""]),
+    ],
+)
+def test_long_texts(tmp_path, read, long_text, rows):
+    write(tmp_path, train__tsv=LONG, dev__tsv=LONG)
+    files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
+    task = read(**OWN, **files, long_text=long_text, max_sequence_length=8)
+    split = task.dataset("train")
+    tokens = task.tokenizer.vocabulary.tokens
+    found = [
+        "".join(tokens[i] for i in row[1:-1])
+        for row in split.inputs["token_ids"].to_list()
+    ]
+    assert found == rows
+    windows = len(rows) - 2
+    np.testing.assert_array_equal(split.targets, [1] * windows + [0, 0])
+    if windows > 1:  # A text counts as much as any other.
+        np.testing.assert_allclose(split.weights, [1 / windows] * windows + [1, 1])
+
+
+@pytest.mark.parametrize("problem", ["classification", "regression"])
+@pytest.mark.parametrize(
+    "long_text", ["truncate", "head_tail", "window_mean", "window_max"]
+)
+def test_long_texts_are_served_as_they_are_scored(
+    tmp_path, read, tiny_config, long_text, problem
+):
+    data = LONG.replace("yes", "30").replace("no", "10")
+    write(tmp_path, train__tsv=data, dev__tsv=data)
+    files = {"train_file": "train.tsv", "dev_file": "dev.tsv", "problem": problem}
+    task = read(**OWN, **files, long_text=long_text, max_sequence_length=8)
+    model = task.model(BertBackbone(tiny_config))
+    # So that windows differ.
+    model.get_layer("logits").kernel.assign_add(
+        np.random.default_rng(0).normal(size=model.get_layer("logits").kernel.shape)
+    )
+    split = task.dataset("dev")
+    outputs = batching.predict(model, split, 4, max_length=8)
+    task.write_predictions(split, outputs, tmp_path)
+    found = predictions(tmp_path, "dev")
+    assert len(found) == 3
+    texts = tf.constant([example.text_a for example in task.examples["dev"]])
+    answer = task.serve(model)["serving_default"](texts)
+    if problem == "regression":
+        expected = [float(row["prediction"]) for row in found]
+        np.testing.assert_allclose(answer["score"], expected, atol=1e-4)
+    else:
+        expected = [[float(row["P(10)"]), float(row["P(30)"])] for row in found]
+        np.testing.assert_allclose(answer["probabilities"], expected, atol=2e-6)
+
+
+def test_what_windows_say_together(tmp_path, read):
+    write(tmp_path, train__tsv=LONG, dev__tsv=LONG)
+    files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
+    outputs = np.float32([[0, 3], [6, 0], [3, 3], [1, 2], [2, 1]])  # Three of a text.
+    for long_text, expected in (
+        ("window_mean", [[3, 2], [1, 2], [2, 1]]),
+        ("window_max", [[6, 3], [1, 2], [2, 1]]),
+    ):
+        task = read(**OWN, **files, long_text=long_text, max_sequence_length=8)
+        logits = task._logits(task.dataset("dev"), outputs)
+        np.testing.assert_allclose(logits, expected)
+
+
+def test_windows_are_for_single_texts(tmp_path, read):
+    data = "a\tb\tlabel\nx\ty\t1\nx\tz\t0\n"
+    write(tmp_path, train__tsv=data, dev__tsv=data)
+    files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
+    columns = {"text_a": "a", "text_b": "b", "label": "label"}
+    with pytest.raises(ValueError, match="--long_text=window_max is for single texts"):
+        read(**columns, **files, long_text="window_max")
 
 
 # --- The whole -------------------------------------------------------------------
@@ -456,8 +638,10 @@ def toy(tmp_path_factory, tiny_config, vocabulary):
 
 
 def predictions(folder, split):
-    with open(pathlib.Path(folder) / f"predictions_{split}.tsv", newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t"))
+    (path,) = pathlib.Path(folder).glob(f"predictions_{split}.*")
+    delimiter = {".tsv": "\t", ".csv": ","}[path.suffix]
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file, delimiter=delimiter))
 
 
 def test_learns_and_serves_a_classification(toy, tmp_path, tokenizer):
