@@ -68,16 +68,26 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     elif "://" in handle:
         return keras_hub.open_preset(handle)
     path = pathlib.Path(path)
+    if not path.is_dir():
+        raise ValueError(
+            f"{path} is not a model directory or a checkpoint of others: there is no "
+            "such folder."
+        )
     keys = _keys_of_config(path / "config.json")
     if "architecture" in keys:
         return ModelDirectory.open(path)
     if "registered_name" in keys:
         return keras_hub.open_preset(path)
-    if "model_type" in keys or "architectures" in keys:
+    if keys & hugging_face.CONFIG_KEYS:
         return hugging_face.open_folder(path)
     prefix = google.find_prefix(path)
-    if prefix is None:
+    if keys and prefix is None:
         return ModelDirectory.open(path)  # Which says what is missing.
+    if prefix is None:
+        raise ValueError(
+            f"{path} is not a model directory or a checkpoint of others: it has no "
+            "config.json and no *.index of TensorFlow."
+        )
     if model_garden.recognises(google.load(prefix)):
         return model_garden.open_folder(path)
     return google.open_folder(path)

@@ -99,14 +99,13 @@ class ChoiceScorer(keras.Model):
         dropout = keras.layers.Dropout(
             backbone.config.dropout, dtype=backbone.pooler.dtype_policy, name="dropout"
         )
-        score = keras.layers.Dense(
-            1,
-            use_bias=False,  # It would change all logits alike.
+        logits = keras.layers.Dense(
+            1,  # Its bias changes all choices alike; other people's heads have one.
             kernel_initializer=keras.initializers.TruncatedNormal(
                 stddev=backbone.config.initializer_range
             ),
             dtype="float32",
-            name="score",
+            name="logits",
         )
 
         # === Functional model ===
@@ -117,10 +116,9 @@ class ChoiceScorer(keras.Model):
         flatten = FlattenChoices(name="flatten")
         sequences = {name: flatten(x) for name, x in inputs.items()}  # [B * C, S]
         pooled = backbone(sequences)["pooled_output"]  # [B * C, H]
-        logits = UnflattenChoices(dtype="float32", name="logits")(
-            score(dropout(pooled)), inputs["padding_mask"]
-        )
-        super().__init__(inputs=inputs, outputs=logits, **kwargs)
+        unflatten = UnflattenChoices(dtype="float32", name="unflatten")
+        outputs = unflatten(logits(dropout(pooled)), inputs["padding_mask"])
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
         # === Attributes ===
         self.backbone = backbone

@@ -145,9 +145,15 @@ def test_flags_of_the_command(tmp_path):
     assert "--format must be one of bert_tf, hugging_face" in outcome.stderr
 
 
-def test_an_empty_folder_is_no_checkpoint(tmp_path):
-    with pytest.raises(ValueError, match="is not a model directory"):
-        convert.open_checkpoint(tmp_path)
+def test_what_is_no_checkpoint_is_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"safetensors is not .* no such folder"):
+        convert.open_checkpoint(folder / "model.safetensors")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty is not .* it has no config\.json"):
+        convert.open_checkpoint(tmp_path / "empty")
+    (tmp_path / "empty" / "config.json").write_text('{"size": 3}')
+    with pytest.raises(ValueError, match="not the config of a model directory"):
+        convert.open_checkpoint(tmp_path / "empty")
 
 
 def test_activations_are_told_apart():

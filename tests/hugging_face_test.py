@@ -244,6 +244,7 @@ def test_vocabulary_in_tokenizer_json(folder, vocabulary):
     ("config", "message"),
     [
         ({"model_type": "roberta"}, "another architecture, 'roberta'"),
+        ({"model_type": "gpt2", "architectures": None}, "another architecture, 'gpt2'"),
         ({"is_decoder": True}, "has is_decoder=False. Received: is_decoder=True"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type="),
         ({"hidden_act": "silu"}, r"config\.json: `activation` must be one of"),

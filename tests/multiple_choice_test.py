@@ -194,7 +194,7 @@ def test_the_head_scores_every_choice_with_one_vector(tiny_config):
     inputs["token_ids"] = rng.integers(5, 40, (2, 3, 5))
     inputs["padding_mask"][1, 2] = 0
     logits = model(inputs).numpy()
-    vector = model.get_layer("score").kernel.numpy()[:, 0]
+    vector = model.get_layer("logits").kernel.numpy()[:, 0]
     for row, choice in np.ndindex(2, 3):
         alone = {name: x[row, choice][np.newaxis] for name, x in inputs.items()}
         expected = backbone(alone)["pooled_output"].numpy()[0] @ vector

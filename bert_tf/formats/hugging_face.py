@@ -123,6 +123,9 @@ def _rows(class_name: str, *, prefix: str) -> list[Row]:
 
 # --- The config ------------------------------------------------------------------
 
+# One of these tells a config.json of transformers from those of others.
+CONFIG_KEYS = {"model_type", "architectures", "num_hidden_layers"}
+
 _KEYS = GOOGLE_KEYS | {"layer_norm_epsilon": "layer_norm_eps"}
 
 # What a config.json means that leaves them out.
@@ -162,11 +165,13 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _architecture(path: pathlib.Path, config: Mapping[str, Any]) -> BertConfig:
-    if config.get("model_type") != "bert":
+    class_name = _classes(config)[0]
+    # Early files have no model_type.
+    kind = config.get("model_type", "bert" if class_name.startswith("Bert") else None)
+    if kind != "bert":
         raise ValueError(
-            f"{path}: holds a model of another architecture, "
-            f"{config.get('model_type')!r} ({', '.join(_classes(config))}), and only "
-            "'bert' is read."
+            f"{path}: holds a model of another architecture, {kind!r} ({class_name}), "
+            "and only 'bert' is read."
         )
     for key, value in _REQUIRED.items():
         if config.get(key, value) != value:
@@ -186,7 +191,8 @@ def _architecture(path: pathlib.Path, config: Mapping[str, Any]) -> BertConfig:
 
 
 def _classes(config: Mapping[str, Any]) -> list[str]:
-    return config.get("architectures") or ["a class it does not name"]
+    """Names of the model's class, BertModel where the config has none."""
+    return config.get("architectures") or ["BertModel"]
 
 
 def _head(class_name: str, config: Mapping[str, Any]) -> dict[str, Any]:
