@@ -10,7 +10,12 @@ import safetensors.numpy
 from bert_tf import convert
 from bert_tf.checkpoint import ModelDirectory
 from bert_tf.formats import hugging_face
+from bert_tf.model import BertBackbone
 from bert_tf.vocab import Vocabulary
+from tasks.classification import SequenceClassifier
+from tasks.multiple_choice import ChoiceScorer
+from tasks.question_answering import SpanPredictor
+from tasks.tagging import TokenClassifier
 from tests import toy_checkpoints as toy
 
 
@@ -49,41 +54,51 @@ def test_hidden_states_and_heads_are_those_of_transformers(folder, vocabulary):
 
 
 @pytest.mark.parametrize(
-    ("class_name", "head", "logits"),
+    ("class_name", "task_model", "head", "logits"),
     [
         (
             "BertForSequenceClassification",
+            lambda backbone: SequenceClassifier(backbone, 3),
             {"kind": "classification", "labels": ["no", "maybe", "yes"]},
             [[0.0368136, 0.5890711, -0.3413473], [0.0020045, 0.5775173, -0.3604699]],
         ),
         (
             "BertForMultipleChoice",
+            ChoiceScorer,
             {"kind": "multiple_choice"},
-            [[0.0368136], [0.0020045]],
+            [[0.0368136, 0.0020045]],
         ),
         (
             "BertForTokenClassification",  # Of the second token.
+            lambda backbone: TokenClassifier(backbone, 3),
             {"kind": "tagging", "labels": ["no", "maybe", "yes"], "fresh": ["pooler"]},
             [[-0.9045554, 0.1503655, -1.2974957], [-0.6512064, -0.2223427, -1.3983200]],
         ),
         (
             "BertForQuestionAnswering",  # Of the second token: start, end.
+            SpanPredictor,
             {"kind": "question_answering", "fresh": ["pooler"]},
             [[-1.2579899, 0.1529703], [-1.2994328, -0.1069622]],
         ),
     ],
 )
 def test_heads_of_tasks_are_those_of_transformers(
-    folder, vocabulary, class_name, head, logits
+    folder, vocabulary, class_name, task_model, head, logits
 ):
     toy.write_hugging_face(folder, vocabulary, class_name)
     checkpoint = hugging_face.open_folder(folder)
     assert checkpoint.head == head
-    outputs = checkpoint.load_backbone()(toy.INPUTS)
-    pooled = outputs["pooled_output"]
-    encoded = outputs["sequence_output"][:, 1] if "fresh" in head else pooled
-    weights = checkpoint.read_weights()
-    ours = encoded @ weights["logits/kernel"] + weights["logits/bias"]
+    model = task_model(BertBackbone(checkpoint.architecture))
+    fresh = checkpoint.fill(model)
+    assert {name.split("/")[0] for name in fresh} == set(head.get("fresh", ()))
+    inputs = toy.INPUTS
+    if task_model is ChoiceScorer:  # Two choices of one example.
+        inputs = {name: x[np.newaxis] for name, x in inputs.items()}
+    ours = model(inputs)
+    if task_model is SpanPredictor:
+        ours = np.stack([ours["start_logits"], ours["end_logits"]], axis=-1)
+    if "fresh" in head:
+        ours = ours[:, 1]
     np.testing.assert_allclose(ours, logits, atol=2e-6)
 
 
