@@ -34,8 +34,8 @@ from bert_tf.config import BertConfig
 from bert_tf.model import BertBackbone, BertPretrainer
 from bert_tf.vocab import Vocabulary
 
-_CONFIG, _VOCABULARY = "config.json", "vocab.txt"
-_WEIGHTS, _METRICS = "model.weights.h5", "metrics.json"
+CONFIG, VOCABULARY = "config.json", "vocab.txt"
+WEIGHTS, METRICS = "model.weights.h5", "metrics.json"
 _TRAINING_STATES = "training_state"
 
 # Where Keras files the bias of the only dense layer that a model has itself.
@@ -149,24 +149,24 @@ class ModelDirectory(Checkpoint):
                 is missing or wrong.
         """
         path = pathlib.Path(path)
-        if not (path / _CONFIG).is_file():
+        if not (path / CONFIG).is_file():
             raise ValueError(
-                f"{path} is not a model directory: it has no {_CONFIG}. Train one "
+                f"{path} is not a model directory: it has no {CONFIG}. Train one "
                 "with `python -m bert_tf.pretrain --output=...`."
             )
         try:
-            config = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
+            config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
             architecture = BertConfig(**config["architecture"])
             lowercase, head = config["tokenizer"]["lowercase"], config["head"]
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(
-                f"{path / _CONFIG}: not the config of a model directory: {error!r}"
+                f"{path / CONFIG}: not the config of a model directory: {error!r}"
             ) from error
-        vocabulary = Vocabulary.from_file(path / _VOCABULARY)
+        vocabulary = Vocabulary.from_file(path / VOCABULARY)
         if vocabulary.size != architecture.vocabulary_size:
             raise ValueError(
-                f"{path}: {_CONFIG} says {architecture.vocabulary_size} tokens, "
-                f"{_VOCABULARY} has {vocabulary.size}."
+                f"{path}: {CONFIG} says {architecture.vocabulary_size} tokens, "
+                f"{VOCABULARY} has {vocabulary.size}."
             )
         options = config.get("options", {})
         return cls(path, architecture, vocabulary, lowercase, head, options)
@@ -194,7 +194,7 @@ class ModelDirectory(Checkpoint):
         """
         path = pathlib.Path(path)
         new = cls(path, architecture, vocabulary, lowercase, head, options)
-        if (path / _CONFIG).exists():
+        if (path / CONFIG).exists():
             new._refuse_if_different(cls.open(path), may_change)
         path.mkdir(parents=True, exist_ok=True)
         config = {
@@ -203,8 +203,8 @@ class ModelDirectory(Checkpoint):
             "head": dict(head),
             "options": dict(options),
         }
-        vocabulary.write(path / _VOCABULARY)
-        _write_json(path / _CONFIG, config)  # Last: it makes the folder a model.
+        vocabulary.write(path / VOCABULARY)
+        _write_json(path / CONFIG, config)  # Last: it makes the folder a model.
         return new
 
     def _refuse_if_different(self, old: ModelDirectory, may_change) -> None:
@@ -232,11 +232,11 @@ class ModelDirectory(Checkpoint):
 
     @property
     def has_weights(self) -> bool:
-        return (self.path / _WEIGHTS).is_file()
+        return (self.path / WEIGHTS).is_file()
 
     def save_weights(self, model: keras.Model) -> None:
         """Writes `model.weights.h5`, replacing the one that is there."""
-        with beside(self.path / _WEIGHTS) as unfinished:
+        with beside(self.path / WEIGHTS) as unfinished:
             model.save_weights(unfinished)
 
     def load_weights(self, model: keras.Model) -> None:
@@ -245,10 +245,10 @@ class ModelDirectory(Checkpoint):
         Raises:
             ValueError: The file is missing, truncated, or of another model.
         """
-        weights = self.path / _WEIGHTS
+        weights = self.path / WEIGHTS
         if not weights.is_file():
             raise ValueError(
-                f"{self.path} has no {_WEIGHTS}: its training has not come to the "
+                f"{self.path} has no {WEIGHTS}: its training has not come to the "
                 "first checkpoint. Run the same command again to continue it."
             )
         with _readable(weights):
@@ -268,7 +268,7 @@ class ModelDirectory(Checkpoint):
         """Outputs of the task's head, from its weights; None for other models."""
         if self.head["kind"] in ("encoder", "pretrainer") or not self.has_weights:
             return None
-        with _readable(self.path / _WEIGHTS), h5py.File(self.path / _WEIGHTS) as file:
+        with _readable(self.path / WEIGHTS), h5py.File(self.path / WEIGHTS) as file:
             if _BIAS not in file:
                 raise ValueError(
                     f"{self.path}: its head is not one dense layer on the encoder, so "
@@ -279,11 +279,11 @@ class ModelDirectory(Checkpoint):
     # --- Metrics ---------------------------------------------------------------
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
-        _write_json(self.path / _METRICS, metrics)
+        _write_json(self.path / METRICS, metrics)
 
     def read_metrics(self) -> dict[str, Any]:
         """Returns what was measured; nothing before the training is finished."""
-        path = self.path / _METRICS
+        path = self.path / METRICS
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 

@@ -24,6 +24,7 @@ and wrong flags answer at once.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -184,10 +185,15 @@ def option(
     choices: Sequence[str] = (),
     minimum: float | None = None,
     maximum: float | None = None,
+    grid: bool = False,
 ) -> Any:
-    """A dataclass field that is also a flag. Without a default it is required."""
+    """A dataclass field that is also a flag. Without a default it is required.
+
+    Args:
+        grid: Whether the flag takes several numbers, each of which is to be tried.
+    """
     metadata = {"help": help, "choices": choices, "min": minimum, "max": maximum}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata | {"grid": grid})
 
 
 def flag_name(field: dataclasses.Field) -> str:
@@ -238,29 +244,58 @@ def define_flags(options_class: type[Options]) -> None:
             text += f" One of: {', '.join(field.metadata['choices'])}."
         if default is dataclasses.MISSING:
             default, text = None, f"{text} Required."
-        _DEFINE[types[field.name]](flag_name(field), default, text)
+        if field.metadata["grid"]:
+            text += " Several, separated by commas, are all tried."
+            flags.DEFINE_list(flag_name(field), str(default), text)
+        else:
+            _DEFINE[types[field.name]](flag_name(field), default, text)
 
 
-def options_from_flags(options_class: type[Options]) -> Options:
+def options_from_flags(options_class: type[Options]) -> list[Options]:
     """Builds `options_class` from the parsed flags.
+
+    Returns:
+        One object; where a flag of the grid has several values, one for each
+        combination, the last such flag changing fastest.
 
     Raises:
         ValueError: A required flag was not given, or a value breaks its rule.
     """
+    types = typing.get_type_hints(options_class)
     values = {}
     for field in dataclasses.fields(options_class):
-        values[field.name] = flags.FLAGS[flag_name(field)].value
-        if field.default is dataclasses.MISSING and values[field.name] is None:
+        value = flags.FLAGS[flag_name(field)].value
+        if field.default is dataclasses.MISSING and value is None:
             raise ValueError(
                 f"--{flag_name(field)} is required: {field.metadata['help']} "
                 "See --help for all flags."
             )
-    return options_class(**values)
+        if field.metadata["grid"]:
+            values[field.name] = _numbers(field, types[field.name], value)
+        else:
+            values[field.name] = [value]
+    return [
+        options_class(**dict(zip(values, combination)))
+        for combination in itertools.product(*values.values())
+    ]
 
 
-def run(main: Callable[[Any], None], options_class: type[Options]) -> None:
+def _numbers(field: dataclasses.Field, number: type, texts: list[str]) -> list[float]:
+    try:
+        if texts:
+            return [number(text) for text in texts]
+    except ValueError:
+        pass  # The same message as for none at all.
+    raise ValueError(
+        f"--{flag_name(field)} takes numbers of type {number.__name__}, separated by "
+        f"commas. Received: {','.join(texts)!r}"
+    )
+
+
+def run(main: Callable[..., Any], options_class: type[Options]) -> None:
     """Runs `main` as a command: flags in, one-line errors out.
 
+    `main` gets the options, one argument for each combination of the grid.
     `ValueError` and `OSError` are what a user can mend: they end the command with
     one message and status 1 (`--verbosity=1` shows the traceback too).
     """
@@ -278,7 +313,7 @@ def run(main: Callable[[Any], None], options_class: type[Options]) -> None:
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # app.run has set it to INFO.
         try:
-            main(options_from_flags(options_class))
+            main(*options_from_flags(options_class))
         except (ValueError, OSError) as error:
             logging.debug("The error came from here:", exc_info=True)
             sys.exit(f"error: {error}")

@@ -94,7 +94,8 @@ def main(options: DemoConfig) -> None:
             batch_size=32,
             steps=options.steps,
             warmup_steps=options.steps // 10,
-            learning_rate=1e-3,
+            learning_rate=2e-3,
+            dropout=0.0,
             validate_every=max(1, options.steps // 10),
         ),
     )

@@ -27,7 +27,7 @@ import keras
 import tensorflow as tf
 from absl import flags
 
-from bert_tf import batching, config, convert, distribution
+from bert_tf import batching, comparison, config, convert, distribution, sweep
 from bert_tf.checkpoint import Checkpoint, ModelDirectory
 from bert_tf.config import BertConfig
 from bert_tf.model import BertBackbone
@@ -45,11 +45,26 @@ def run(task_class: type[Task]) -> None:
     config.run(functools.partial(main, task_class), task_class.Config)
 
 
-def main(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
-    """Fine-tunes, evaluates and exports as `options` say; returns the metrics.
+def main(task_class: type[Task], *grid: FinetuneConfig) -> dict[str, Any]:
+    """Fine-tunes once for each of the options and each of their seeds.
+
+    Returns:
+        The metrics of the run that is best on dev, whose model is kept.
 
     Raises:
         ValueError: An option or the data are wrong, or the loss is not finite.
+    """
+    runs = sweep.expand(grid)
+    if len(runs) > 1:
+        runs = [sweep.best(runs, functools.partial(fine_tune, task_class))]
+    return fine_tune(task_class, *runs)
+
+
+def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
+    """Fine-tunes once, evaluates, predicts and exports; returns the metrics.
+
+    Where a finished training left its weights, they are not trained again; where it
+    left none, its metrics are all that is returned.
     """
     # === Check everything before anything is written ===
     encoder = _Encoder.open(options)
@@ -68,12 +83,14 @@ def main(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
     )
 
     # === Training ===
+    training = directory.read_metrics().get("training")
+    if training and not directory.has_weights:
+        return directory.read_metrics()
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():
         model = task.model(BertBackbone(encoder.architecture, dtype=options.precision))
         if encoder.source:
             _fill(model, encoder.source, directory.head)
-    training = directory.read_metrics().get("training")
     if training:
         model.jit_compile = False
         print(f"{directory.path} is finished and not trained again.")
@@ -88,6 +105,14 @@ def main(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
         outputs = _predict(task.trained_part(model), split, options)
         if split.targets is not None:
             metrics[name] = task.evaluate(split, outputs)
+            gold, predicted = task.compare(split, outputs)
+            print(f"\n{name}:\n{comparison.table(gold, predicted)}")
+            comparison.plot(
+                gold,
+                predicted,
+                title=f"{task.kind}, {name}",
+                path=directory.path / f"comparison_{name}.png",
+            )
         task.write_predictions(split, outputs, directory.path)
     directory.write_metrics(metrics)
     _report(task, directory, metrics)
@@ -105,7 +130,9 @@ def train(
     """Fits the model; `directory` keeps the weights of the epoch that is best on dev.
 
     Returns:
-        `best_epoch` (from 1), `epochs`: the losses and scores of each, and `seconds`.
+        `metric`, the name of the `score` on dev of the `best_epoch` (from 1); `chance`,
+        the score of one answer for everything; `epochs`, the losses and scores of each;
+        and `seconds`.
     """
     options = task.options
     split = task.dataset("train")
@@ -148,6 +175,9 @@ def train(
         ],
     )
     return {
+        "metric": f"{best.split.name} {task.metric}",
+        "score": best.score,
+        "chance": task.chance(best.split),
         "best_epoch": best.epoch,
         "epochs": best.history,
         "seconds": round(time.perf_counter() - start, 1),
@@ -167,8 +197,8 @@ class _KeepBest(keras.callbacks.Callback):
     """Evaluates on dev after each epoch and keeps the weights of the best one.
 
     Raises:
-        ValueError: From within `fit`, when the loss is not finite. The weights of the
-            best epoch before stay.
+        sweep.Diverged: From within `fit`, when the loss is not finite. The weights of
+            the best epoch before stay.
     """
 
     def __init__(self, task: Task, model: keras.Model, directory: ModelDirectory):
@@ -176,26 +206,26 @@ class _KeepBest(keras.callbacks.Callback):
         self._task = task
         self._whole_model = model
         self._directory = directory
-        self._split = task.dataset(task.evaluation_splits[0])
-        self._best_score = -math.inf
+        self.split = task.dataset(task.evaluation_splits[0])
+        self.score = -math.inf
         self.epoch = 0
         self.history: list[dict[str, float]] = []
 
     def on_train_batch_end(self, batch, logs=None):
         if not math.isfinite(logs["loss"]):
-            raise ValueError(
+            raise sweep.Diverged(
                 f"The loss of epoch {len(self.history) + 1}, step {batch + 1} is not "
                 f"finite ({logs['loss']}). A lower --learning_rate may help."
             )
 
     def on_epoch_end(self, epoch, logs=None):
-        outputs = _predict(self.model, self._split, self._task.options)
-        scores = self._task.evaluate(self._split, outputs)
+        outputs = _predict(self.model, self.split, self._task.options)
+        scores = self._task.evaluate(self.split, outputs)
         # Callbacks that come later, the progress bar's too, see the scores in `logs`.
-        logs.update({f"{self._split.name}_{k}": v for k, v in scores.items()})
+        logs.update({f"{self.split.name}_{k}": v for k, v in scores.items()})
         self.history.append({name: float(value) for name, value in logs.items()})
-        if scores[self._task.metric] > self._best_score:
-            self._best_score = scores[self._task.metric]
+        if scores[self._task.metric] > self.score:
+            self.score = scores[self._task.metric]
             self.epoch = epoch + 1
             self._directory.save_weights(self._whole_model)
 

@@ -38,6 +38,12 @@ class PretrainConfig(config.Options):
         help="Architecture: tiny, mini, small, medium, base, large, or the path of a "
         "bert_config.json. Without it that of --init_from, else base.",
     )
+    dropout: float = config.option(
+        -1.0,
+        help="Dropout everywhere in the encoder; below 0: what --size has, 0.1. Little "
+        "training is better off with 0.",
+        maximum=0.9,
+    )
     init_from: str = config.option(
         "",
         help="Model directory, or a checkpoint of Google, Hugging Face or KerasHub, "
@@ -114,6 +120,10 @@ def main(options: PretrainConfig) -> dict[str, float]:
     else:
         architecture = config.BertConfig.resolve(
             options.size or "base", vocabulary.size
+        )
+    if options.dropout >= 0:
+        architecture = dataclasses.replace(
+            architecture, dropout=options.dropout, attention_dropout=options.dropout
         )
     if manifest["max_sequence_length"] > architecture.max_sequence_length:
         raise ValueError(

@@ -98,6 +98,10 @@ def _serialized_examples(request_input: input_pb2.Input) -> np.ndarray:
 # --- One loaded version ----------------------------------------------------------
 
 
+# TensorFlow discourages sessions in Python, and runs nothing else in its servers.
+tf.get_logger().addFilter(lambda record: "loader_impl" not in record.getMessage())
+
+
 class Servable:
     """One version of a model, loaded and warmed up.
 

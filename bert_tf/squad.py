@@ -196,7 +196,7 @@ def scores(
         `exact` and `f1`; where questions may be without answer, also those of the
         questions with (`HasAns_exact`, `HasAns_f1`) and without (`NoAns_...`) one.
     """
-    single = _each(questions, predictions)
+    single = scores_of_each(questions, predictions)
     groups = {"": np.ones(len(questions), bool)}
     if _is_version_2(questions):
         has_answer = np.array([bool(question.answers) for question in questions])
@@ -227,7 +227,7 @@ def best_threshold(
     has_answer = np.array([bool(question.answers) for question in questions])
     odds = np.array([null_odds[question.id] for question in questions])
     # What answering one instead of refusing to changes.
-    gains = _each(questions, predictions)["f1"] - ~has_answer
+    gains = scores_of_each(questions, predictions)["f1"] - ~has_answer
     order = np.argsort(odds, kind="stable")
     odds, gains = odds[order], np.cumsum(gains[order])
     # Equal odds are on the same side of any threshold.
@@ -239,8 +239,10 @@ def best_threshold(
     return float(odds[best : best + 2].mean())
 
 
-def _each(questions: Sequence[Question], predictions: Mapping[str, str]):
-    """`exact` and `f1`, each [N], of the reference that is most like the prediction."""
+def scores_of_each(
+    questions: Sequence[Question], predictions: Mapping[str, str]
+) -> dict[str, np.ndarray]:
+    """Returns `exact` and `f1` [N], 0 to 1, against the most similar reference."""
     version_2 = _is_version_2(questions)
     values = np.zeros([len(questions), 2])
     for row, question in enumerate(questions):

@@ -55,14 +55,20 @@ class FinetuneConfig(config.Options):
         "", help="Folder for a SavedModel of the result, e.g. saved_models/sst2."
     )
     batch_size: int = config.option(
-        32, help="Examples in a step, all replicas together.", minimum=1
+        32,
+        help="Examples in a step, all replicas together.",
+        minimum=1,
+        grid=True,
     )
-    epochs: int = config.option(3, help="Passes over the training data.", minimum=1)
+    epochs: int = config.option(
+        3, help="Passes over the training data.", minimum=1, grid=True
+    )
     learning_rate: float = config.option(
         5e-5,
         help="Peak of the learning rate: reached after a tenth of the steps, then "
         "falling linearly to 0.",
         minimum=0,
+        grid=True,
     )
     max_sequence_length: int = config.option(
         128, help="Tokens of an example, [CLS] and [SEP] included.", minimum=3
@@ -80,6 +86,9 @@ class FinetuneConfig(config.Options):
     seed: int = config.option(
         0, help="Of the head's weights, dropout and shuffling.", minimum=0
     )
+    seeds: int = config.option(
+        1, help="Restarts, with the seeds --seed, --seed + 1 and so on.", minimum=1
+    )
 
 
 class Task(abc.ABC):
@@ -87,7 +96,7 @@ class Task(abc.ABC):
 
     `finetune.main` calls, in this order: the constructor, which reads the task's
     files, so that all that is wrong with them is said before anything is built;
-    `head`; `model`; `dataset` for training; `dataset`, `evaluate` and
+    `head`; `model`; `dataset` for training; `dataset`, `evaluate`, `compare` and
     `write_predictions` for each split that is evaluated; `serve`.
 
     Args:
@@ -140,6 +149,19 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def evaluate(self, split: Split, outputs: Sequence[Any]) -> dict[str, float]:
         """Scores the outputs of the model, one for each example of the split."""
+
+    def chance(self, split: Split) -> float:
+        """Returns the best score of one answer for every example of the split.
+
+        A training that does no better has collapsed.
+        """
+        return 0.0
+
+    @abc.abstractmethod
+    def compare(
+        self, split: Split, outputs: Sequence[Any]
+    ) -> tuple[Sequence, Sequence]:
+        """Returns gold and predicted answers, as many: names, or floating numbers."""
 
     @abc.abstractmethod
     def write_predictions(

@@ -290,6 +290,16 @@ class MultipleChoice(Task):
         best = np.argmax(outputs, axis=1)
         return {"accuracy": float(np.mean(best == split.source))}
 
+    def chance(self, split: Split) -> float:
+        return float(np.bincount(split.source).max() / len(split.source))
+
+    def compare(
+        self, split: Split, outputs: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the choices, from 0, as names."""
+        best = np.argmax(outputs, axis=1)
+        return np.asarray(split.source).astype(str), best.astype(str)
+
     def write_predictions(
         self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
     ) -> pathlib.Path:

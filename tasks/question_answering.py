@@ -269,6 +269,26 @@ class QuestionAnswering(Task):
         scores = squad.scores(questions, predictions.best(self.threshold))
         return scores | {"threshold": self.threshold}
 
+    def chance(self, split: Split) -> float:
+        questions = self.questions[split.name]
+        return squad.scores(questions, dict.fromkeys((q.id for q in questions), ""))[
+            self.metric
+        ]
+
+    def compare(
+        self, split: Split, outputs: Sequence[Any]
+    ) -> tuple[list[str], list[str]]:
+        """Whether there is an answer, and whether one with a word of it was given."""
+        questions = self.questions[split.name]
+        answers = self._predictions(split, outputs).best(self.threshold)
+        f1 = squad.scores_of_each(questions, answers)["f1"]
+        gold = ["answer" if question.answers else "no answer" for question in questions]
+        predicted = [
+            "no answer" if not answers[question.id] else "answer" if score else "wrong"
+            for question, score in zip(questions, f1, strict=True)
+        ]
+        return gold, predicted
+
     def write_predictions(
         self, split: Split, outputs: Sequence[Any], folder: pathlib.Path
     ) -> pathlib.Path:

@@ -17,9 +17,9 @@ LAYERS = """
     text checkpoint input_pipeline windows taggers
     formats.foreign signatures monitoring token_store conll passages squad
     formats.google formats.hugging_face formats.keras_hub
-    formats.model_garden
+    formats.model_garden comparison
     convert corpus saved_model task servable rest_json
-    batching export pretrain rest
+    batching export pretrain rest sweep
     finetune model_server features
     serve
     demo

@@ -71,6 +71,13 @@ class FindCats(Task):
             total += len(cats)
         return {"recall": found / total}
 
+    def compare(self, split, outputs):
+        gold = np.concatenate([np.where(t, "cat", "else") for t in split.source])
+        found = np.concatenate(
+            [o[: len(t)].argmax(axis=-1) for t, o in zip(split.source, outputs)]
+        )
+        return gold, np.where(found, "cat", "else")
+
     def write_predictions(self, split, outputs, folder):
         path = folder / f"{split.name}.json"
         path.write_text(json.dumps([o.argmax(axis=-1).tolist() for o in outputs]))
@@ -322,3 +329,22 @@ def test_encode_keeps_every_text_and_no_padding(vocabulary: Vocabulary):
     )
     for name, values in with_padding.items():
         np.testing.assert_array_equal(inputs[name][-3:].to_tensor(), values)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_of_several_runs_the_best_is_kept(options, tmp_path, capsys):
+    several = other(options, tmp_path, epochs=1, examples=32, seeds=2)
+    metrics = finetune.main(FindCats, several)
+    folders = sorted((tmp_path / "other" / "runs").iterdir())
+    assert [folder.name for folder in folders] == ["seed=0", "seed=1"]
+    scores = [
+        json.loads((folder / "metrics.json").read_text())["training"]["score"]
+        for folder in folders
+    ]
+    assert metrics["training"]["score"] == max(scores) == metrics["dev"]["recall"]
+    before = weights(several)
+    capsys.readouterr()
+    assert finetune.main(FindCats, several)["dev"] == metrics["dev"]
+    for first, second in zip(before, weights(several), strict=True):
+        np.testing.assert_array_equal(first, second)
+    assert (tmp_path / "other" / "comparison_dev.png").is_file()

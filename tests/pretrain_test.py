@@ -53,6 +53,7 @@ def options(records, bert_config_file, tmp_path_factory):
         records=str(records),
         output=str(tmp_path_factory.mktemp("models") / "whole"),
         size=bert_config_file,
+        dropout=0.05,
         batch_size=16,
         steps=60,
         warmup_steps=10,
@@ -77,6 +78,8 @@ def test_learns_and_reports(trained):
     assert json.loads((directory.path / "metrics.json").read_text()) == metrics
     assert (directory.path / "curve.png").stat().st_size > 10_000
     assert list((directory.path / "logs").rglob("events.*"))
+    architecture = directory.architecture
+    assert (architecture.dropout, architecture.attention_dropout) == (0.05, 0.05)
 
 
 def test_model_directory_gives_the_trained_model(trained):
