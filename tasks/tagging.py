@@ -20,7 +20,11 @@ A word's tag is read off its first piece, and only this piece is trained. What i
 than --max_sequence_length is cut into windows that overlap; no word is left out. With
 --context=document, as in the paper, sentences of one document share a window.
 
-The feature-based way (table 7, below) trains two layers of LSTMs on activations of the
+The exported model takes raw text and finds its words itself: what white space
+separates, without the punctuation at both ends, which is a word each, as in the corpora
+that it is trained on (`bert_tf.words`).
+
+The feature-based way (table 7) trains two layers of LSTMs on activations of the
 encoder that are computed once; it wants a larger learning rate:
 
     python -m tasks.tagging ... --features=concat_last_four --learning_rate=1e-3
@@ -38,12 +42,12 @@ import numpy as np
 import seqeval.metrics
 import tensorflow as tf
 
-from bert_tf import config, features, finetune, signatures, spans, windows
+from bert_tf import config, features, finetune, signatures, spans, windows, words
 from bert_tf.conll import ColumnFile, iob2
 from bert_tf.model import BertBackbone
 from bert_tf.taggers import FEATURES, FeatureTagger, TokenClassifier
 from bert_tf.task import FinetuneConfig, Split, Task
-from bert_tf.text import Pieces, Tokenizer
+from bert_tf.text import Tokenizer
 
 # --- The task --------------------------------------------------------------------
 
@@ -123,14 +127,14 @@ class Tagging(Task):
         return model.tagger if self.options.features else model
 
     def dataset(self, name: str) -> Split:
-        words, texts = self._tokenize(self.files[name])
+        of_words, of_texts = self._tokenize(self.files[name])
         options = self.options
         vocabulary = self.tokenizer.vocabulary
-        cut = windows.cut(texts, vocabulary, options.max_sequence_length)
+        cut = windows.cut(of_texts, vocabulary, options.max_sequence_length)
         # The piece of each token; -1, where it has no say: the place behind the last.
         piece = cut.piece.values.numpy()
-        begins_word = np.zeros(len(words.values) + 1, bool)
-        begins_word[words.row_starts()] = True
+        begins_word = np.zeros(len(of_words.values) + 1, bool)
+        begins_word[of_words.row_starts()] = True
         answers = cut.piece.with_values(tf.constant(begins_word[piece]))
         inputs = self._features(cut.inputs) if options.features else cut.inputs
         gold = self.gold[name]
@@ -138,7 +142,7 @@ class Tagging(Task):
             return Split(name, answers, inputs)
         numbers = {label: number for number, label in enumerate(self.labels)}
         tags = np.array([numbers[tag] for sentence in gold for tag in sentence])
-        of_pieces = np.append(tags[words.value_rowids()], 0).astype(np.int32)
+        of_pieces = np.append(tags[of_words.value_rowids()], 0).astype(np.int32)
         targets = answers.with_values(tf.constant(of_pieces[piece]))
         return Split(name, answers, inputs, targets, tf.cast(answers, tf.float32))
 
@@ -220,12 +224,12 @@ class Tagging(Task):
 
         Both have the same values, [words, (pieces)] and [texts, (pieces)] int32.
         """
-        words = [word for sentence in file.sentences for word in sentence.words]
-        pieces = self.tokenizer.tokenize(tf.constant(words))
+        strings = [word for sentence in file.sentences for word in sentence.words]
+        pieces = self.tokenizer.tokenize(tf.constant(strings))
         # Nothing is left of a word of control characters, but it has a tag.
         is_empty = (pieces.row_lengths() == 0)[:, tf.newaxis]
         unknown = tf.RaggedTensor.from_tensor(
-            tf.fill([len(words), 1], self.tokenizer.vocabulary.unk_id)
+            tf.fill([len(strings), 1], self.tokenizer.vocabulary.unk_id)
         )
         pieces = tf.concat([pieces, tf.ragged.boolean_mask(unknown, is_empty)], axis=1)
         splits = np.cumsum([0, *(len(s.rows) for s in file.sentences)])  # In words.
@@ -274,9 +278,8 @@ class Tagging(Task):
             windows.cut(pieces.ids, self.tokenizer.vocabulary, limit),
             width=len(self.labels),
         )
-        is_first = self._begins_word(pieces)
-        row, start, end = _words(pieces, is_first)  # [T] each
-        probabilities = tf.nn.softmax(tf.boolean_mask(logits, is_first))  # [T, C]
+        row, start, end, begins = words.words(pieces, self.tokenizer.vocabulary)
+        probabilities = tf.nn.softmax(tf.boolean_mask(logits, begins))  # [T, C]
         tag = tf.argmax(probabilities, axis=1, output_type=tf.int32)
         tag, first, last = _entities(tag, row)
         entity_row = tf.gather(row, first)  # [E]
@@ -305,22 +308,6 @@ class Tagging(Task):
             **{name: by_text(x, row) for name, x in of_words.items()},
             **{name: by_text(x, entity_row) for name, x in of_entities.items()},
         }
-
-    def _begins_word(self, pieces: Pieces) -> tf.Tensor:
-        """Which pieces begin a word of the text [pieces] bool; see `serve`."""
-        continues = tf.constant(self.tokenizer.vocabulary.is_continuation)
-        return ~tf.gather(continues, pieces.ids.values)
-
-
-def _words(pieces: Pieces, is_first: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Rows, first and last bytes (exclusive) of the words [T] int32 each."""
-    row = tf.cast(pieces.ids.value_rowids(), tf.int32)
-    is_last = tf.concat([is_first[1:], [True]], 0)[: tf.size(is_first)]
-    return (
-        tf.boolean_mask(row, is_first),
-        tf.boolean_mask(pieces.starts.values, is_first),
-        tf.boolean_mask(pieces.ends.values, is_last),
-    )
 
 
 def _entities(tag: tf.Tensor, row: tf.Tensor) -> tuple[tf.Tensor, ...]:

@@ -15,7 +15,7 @@ LAYERS = """
     config client documents jobs normalization pairs spans glue
     formats.names vocab model optimization distribution tables
     text checkpoint input_pipeline windows taggers
-    formats.foreign signatures monitoring token_store conll passages squad
+    formats.foreign signatures monitoring token_store conll passages squad words
     formats.google formats.hugging_face formats.keras_hub
     formats.model_garden comparison
     convert corpus saved_model task servable rest_json
