@@ -8,12 +8,15 @@ What `--input` may hold: see `bert_tf.documents`. The text is tokenised into a
 `TokenStore` first. From that, `pairs.draw_pairs` makes the pairs of each document, and
 the pairs of all documents, in random order, become `train-*.tfrecord` and, from
 documents held out of training, `validation-*.tfrecord`. A record is a
-`tf.train.Example` of one pair, neither masked nor padded:
+`tf.train.Example` of one row, neither masked nor padded: a pair, or as many as fit
+into `--max_sequence_length`, as `--pack` says. It has, int64, one value for each pair,
 
-* `token_ids` int64 [length]: [CLS] first segment [SEP] second segment [SEP]
-* `first_segment_length` int64: tokens in [CLS] first segment [SEP]
-* `is_random_next` int64: 1 if the second segment is from another document, 0 if it
+* `pair_length`: tokens in [CLS] first segment [SEP] second segment [SEP]
+* `first_segment_length`: tokens in [CLS] first segment [SEP]
+* `is_random_next`: 1 if the second segment is from another document, 0 if it
   continues the first
+
+and `token_ids` of the pairs, one after the other.
 
 Beside them are a copy of the vocabulary, `vocab.txt`, and, written last,
 `manifest.json`, which says what the records hold. They depend on the text, the
@@ -37,7 +40,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert_tf import config, documents, jobs, token_store
+from bert_tf import config, documents, jobs, packing, token_store
 from bert_tf.pairs import Pair, draw_pairs
 from bert_tf.token_store import TokenStore
 from bert_tf.vocab import Vocabulary
@@ -45,6 +48,7 @@ from bert_tf.vocab import Vocabulary
 _TOKENS_PER_SHARD = 4_000_000
 _MAX_SHARDS = 256
 _SHUFFLE_PAIRS = 16_384  # Records that wait in memory while a shard is written.
+_PAIRS_PER_ROW = 8  # At most, with --pack: shapes are static.
 _FEW_DOCUMENTS = 20  # With fewer, none is held out unless `held_out_share` says so.
 
 
@@ -70,6 +74,9 @@ class CorpusConfig(config.Options):
     )
     short_sequence_probability: float = config.option(
         0.1, help="Share of pairs that aim at a shorter length.", minimum=0, maximum=1
+    )
+    pack: bool = config.option(
+        True, help="Put short pairs together in a record; training keeps them apart."
     )
     held_out_share: float = config.option(
         0.01, help="Share of documents kept for validation.", minimum=0, maximum=0.5
@@ -165,29 +172,44 @@ def write_shard(shard: Shard) -> dict[str, int]:
     """Writes one file of records, in random order; returns what it counted."""
     import tensorflow as tf
 
-    counts = {"documents": 0, "pairs": 0, "random_next": 0, "tokens": 0}
+    counts = dict.fromkeys(("documents", "pairs", "random_next", "tokens", "rows"), 0)
+    counts["pairs_per_row"] = 0
+
+    def pairs(split: Split) -> Iterator[tuple[int, Pair]]:
+        """Yields each pair behind its length."""
+        for i in range(shard.index, len(split.documents), shard.num_shards):
+            counts["documents"] += 1
+            for pair in split.pairs(i, shard.options):
+                counts["pairs"] += 1
+                counts["random_next"] += pair.is_random_next
+                yield pair.length, pair
 
     # One message for all records: three times faster than a new one for each.
     example = tf.train.Example()
     features = example.features.feature
     token_ids = features["token_ids"].int64_list.value
+    pair_length = features["pair_length"].int64_list.value
     first_segment_length = features["first_segment_length"].int64_list.value
     is_random_next = features["is_random_next"].int64_list.value
 
     def records(split: Split) -> Iterator[bytes]:
-        for i in range(shard.index, len(split.documents), shard.num_shards):
-            counts["documents"] += 1
-            for pair in split.pairs(i, shard.options):
-                first, second = pair.first.tolist(), pair.second.tolist()
-                token_ids[:] = [
-                    shard.cls_id, *first, shard.sep_id, *second, shard.sep_id
-                ]  # fmt: skip
-                first_segment_length[:] = [len(first) + 2]
-                is_random_next[:] = [int(pair.is_random_next)]
-                counts["pairs"] += 1
-                counts["random_next"] += pair.is_random_next
-                counts["tokens"] += len(token_ids)
-                yield example.SerializeToString(deterministic=True)
+        limit = shard.options.max_sequence_length
+        rows = packing.pack(
+            pairs(split), limit, _PAIRS_PER_ROW if shard.options.pack else 1
+        )
+        for row in rows:
+            tokens = []
+            for pair in row:
+                tokens += [shard.cls_id, *pair.first.tolist(), shard.sep_id]
+                tokens += [*pair.second.tolist(), shard.sep_id]
+            token_ids[:] = tokens
+            pair_length[:] = [pair.length for pair in row]
+            first_segment_length[:] = [len(pair.first) + 2 for pair in row]
+            is_random_next[:] = [int(pair.is_random_next) for pair in row]
+            counts["rows"] += 1
+            counts["tokens"] += len(tokens)
+            counts["pairs_per_row"] = max(counts["pairs_per_row"], len(row))
+            yield example.SerializeToString(deterministic=True)
 
     partial = pathlib.Path(shard.path + ".partial")
     rng = random.Random(f"{shard.options.seed} {shard.split} {shard.index}")
@@ -365,8 +387,8 @@ def _manifest(
         )
 
     both = ("train", "validation")
-    pairs = total("pairs", *both)
-    slots = pairs * options.max_sequence_length
+    pairs, tokens = total("pairs", *both), total("tokens", *both)
+    length = options.max_sequence_length
     return {
         "documents": summary["documents"],
         "sentences": summary["sentences"],
@@ -374,10 +396,14 @@ def _manifest(
         "unknown_share": summary["unknown"] / summary["tokens"],
         "train_documents": total("documents", "train"),
         "train_pairs": total("pairs", "train"),
+        "train_rows": total("rows", "train"),
         "validation_documents": total("documents", "validation"),
         "validation_pairs": total("pairs", "validation"),
+        "validation_rows": total("rows", "validation"),
+        "pairs_per_row": max(count["pairs_per_row"] for count in counts),
         "random_next_share": total("random_next", *both) / pairs,
-        "padding_share": 1 - total("tokens", *both) / slots,
+        "padding_share": 1 - tokens / (total("rows", *both) * length),
+        "padding_share_unpacked": 1 - tokens / (pairs * length),
         "max_sequence_length": options.max_sequence_length,
         "short_sequence_probability": options.short_sequence_probability,
         "seed": options.seed,
@@ -392,8 +418,10 @@ def _last_line(manifest: dict[str, Any], output: pathlib.Path, num_files: int) -
     return (
         "{output}: {train_pairs:,} pairs for training and {validation_pairs:,} for "
         "validation in {num_files} files, from {documents:,} documents with {tokens:,} "
-        "tokens ({unknown_share:.2%} [UNK]); {random_next_share:.1%} random next, "
-        "{padding_share:.1%} padding at length {max_sequence_length}; {seconds:.0f} s."
+        "tokens ({unknown_share:.2%} [UNK]); {random_next_share:.1%} random next; "
+        "packed into {train_rows:,} and {validation_rows:,} rows of "
+        "{max_sequence_length} with {padding_share:.1%} padding instead of "
+        "{padding_share_unpacked:.1%}; {seconds:.0f} s."
     ).format(output=output, num_files=num_files, **manifest)
 
 

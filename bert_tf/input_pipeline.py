@@ -9,6 +9,10 @@ In: the folder that `python -m bert_tf.corpus` wrote. Out, for `model.fit`, tupl
     y   mlm [B, P], nsp [B]                                                  int32
     sample_weight   mlm [B, P], nsp [B]; each sums to one                    float32
 
+Records with up to Q > 1 pairs in a row give what `BertBackbone(packed=True)` takes:
+`padding_mask` numbers the pairs of the row from 1, `first_positions` [B, Q] in x says
+where each begins, and `nsp` is [B, Q].
+
 Every batch draws its masks anew from (seed, number of the batch): no epoch repeats
 another's, and a run that continues at step n sees what it would have seen. All
 shapes are static and nothing here needs tensorflow-text.
@@ -49,16 +53,16 @@ def pretrain_dataset(
 
     Args:
         records: Folder written by `bert_tf.corpus`.
-        batch_size: Pairs in a (global) batch, B.
+        batch_size: Rows in a (global) batch, B.
         split: `"train"`: shuffled, repeated for ever. `"validation"`: in order, once,
             with the same masks each time; a last partial batch is dropped.
         mask_selection_rate: Share of the tokens to predict (paper, section 3.1).
-        mask_selection_length: Most predictions per pair, P; the share of the maximum
+        mask_selection_length: Most predictions per row, P; the share of the maximum
             length, rounded up, when None.
         mask_token_rate: Share of the selected tokens that become [MASK].
         random_token_rate: Share that becomes a random token; the rest stays.
         whole_word_masking: Select all pieces of a word together.
-        shuffle_buffer: Pairs held for shuffling.
+        shuffle_buffer: Rows held for shuffling.
         first_step: Batches to leave out, those an interrupted run has seen.
         seed: Of shuffling and masking.
 
@@ -98,14 +102,15 @@ def pretrain_dataset(
     dataset = tf.data.TFRecordDataset(files)
     # Keras wants to know when an evaluation is over.
     dataset = dataset.apply(
-        tf.data.experimental.assert_cardinality(manifest[f"{split}_pairs"])
+        tf.data.experimental.assert_cardinality(manifest[f"{split}_rows"])
     )
     if split == "train":
         dataset = dataset.shuffle(shuffle_buffer, seed=seed).repeat()
     dataset = dataset.batch(batch_size, drop_remainder=True).skip(first_step)
 
     def to_batch(step, serialized):
-        return masker(_parse(serialized, batch_size, length), (seed, step))
+        shape = (batch_size, length, manifest["pairs_per_row"])
+        return masker(_parse(serialized, *shape), (seed, step))
 
     return (
         dataset.enumerate(start=first_step)
@@ -129,6 +134,8 @@ def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabular
             "with `python -m bert_tf.corpus --output=...`."
         )
     manifest = json.loads(path.read_text(encoding="utf-8"))
+    if "pairs_per_row" not in manifest:
+        raise ValueError(f"{records} is of an older version: make the records again.")
     vocabulary = Vocabulary.from_file(folder / "vocab.txt")
     if vocabulary.fingerprint != manifest["vocabulary_fingerprint"]:
         raise ValueError(
@@ -147,25 +154,38 @@ def unigram_accuracy(dataset: tf.data.Dataset) -> float:
     return counts.most_common(1)[0][1] / counts.total()
 
 
-def _parse(serialized: tf.Tensor, batch_size: int, length: int) -> dict[str, tf.Tensor]:
-    """Serialized records [B] -> the three inputs [B, S] and is_random_next [B]."""
-    features = {
-        "token_ids": tf.io.RaggedFeature(tf.int64),
-        "first_segment_length": tf.io.FixedLenFeature((), tf.int64),
-        "is_random_next": tf.io.FixedLenFeature((), tf.int64),
+def _parse(
+    serialized: tf.Tensor, batch_size: int, length: int, pairs: int
+) -> dict[str, tf.Tensor]:
+    """Serialized rows [B] -> the inputs of the encoder, and is_random_next.
+
+    The latter is [B], or [B, Q] with -1 where a row has fewer than Q pairs.
+    """
+    names = ("token_ids", "pair_length", "first_segment_length", "is_random_next")
+    features = {name: tf.io.RaggedFeature(tf.int64) for name in names}
+    row = {
+        name: tf.cast(values, tf.int32)
+        for name, values in tf.io.parse_example(serialized, features).items()
     }
-    records = tf.io.parse_example(serialized, features)
-    tokens = tf.cast(records["token_ids"], tf.int32)
-    position = tf.range(length)[tf.newaxis]  # [1, S]
-    lengths = tf.cast(tokens.row_lengths(), tf.int32)[:, tf.newaxis]  # [B, 1]
-    first = tf.cast(records["first_segment_length"], tf.int32)[:, tf.newaxis]
-    in_second = (position >= first) & (position < lengths)
-    return {
-        "token_ids": tokens.to_tensor(shape=(batch_size, length)),
+    lengths = row["pair_length"].to_tensor(shape=(batch_size, pairs))
+    ends = tf.cumsum(lengths, axis=1)  # [B, Q]
+    starts = ends - lengths
+    first_ends = starts + row["first_segment_length"].to_tensor(shape=starts.shape)
+    position = tf.tile(tf.range(length)[tf.newaxis], [batch_size, 1])  # [B, S]
+    number = tf.searchsorted(ends, position, side="right")  # Of the pair, from 0.
+    is_real = position < ends[:, -1:]
+    number = tf.where(is_real, number, 0)
+    in_second = is_real & (position >= tf.gather(first_ends, number, batch_dims=1))
+    inputs = {
+        "token_ids": row["token_ids"].to_tensor(shape=(batch_size, length)),
         "segment_ids": tf.cast(in_second, tf.int32),
-        "padding_mask": tf.cast(position < lengths, tf.int32),
-        "is_random_next": tf.cast(records["is_random_next"], tf.int32),
+        "padding_mask": tf.where(is_real, number + 1, 0),
     }
+    random_next = row["is_random_next"].to_tensor(-1, shape=starts.shape)
+    if pairs == 1:
+        return inputs | {"is_random_next": random_next[:, 0]}
+    first_positions = tf.where(lengths > 0, starts, 0)
+    return inputs | {"first_positions": first_positions, "is_random_next": random_next}
 
 
 class Masker:
@@ -202,7 +222,7 @@ class Masker:
         self._whole_words = whole_words
 
     def __call__(self, batch: dict[str, tf.Tensor], seed: tuple[int, tf.Tensor]):
-        """One batch of pairs -> `(x, y, sample_weight)`; see the top of the file."""
+        """One batch of rows -> `(x, y, sample_weight)`; see the top of the file."""
         token_ids = batch["token_ids"]
         positions, selected = self._select(batch, _stream(seed, _SELECT))
         labels = tf.gather(token_ids, positions, batch_dims=1)  # [B, P]
@@ -210,22 +230,21 @@ class Masker:
         rows = tf.broadcast_to(
             tf.range(tf.shape(token_ids)[0])[:, tf.newaxis], tf.shape(positions)
         )
-        x = {
+        x = batch | {
             "token_ids": tf.tensor_scatter_nd_update(
                 token_ids, tf.stack([rows, positions], -1), shown
             ),
-            "segment_ids": batch["segment_ids"],
-            "padding_mask": batch["padding_mask"],
             "mask_positions": positions,
         }
+        is_random_next = x.pop("is_random_next")
         # The mean over the whole batch, wherever its rows are computed.
         mask_weights = tf.cast(selected, tf.float32)
-        pair_weights = tf.ones_like(batch["is_random_next"], tf.float32)
+        pair_weights = tf.cast(is_random_next >= 0, tf.float32)
         weights = {
             "mlm": tf.math.divide_no_nan(mask_weights, tf.reduce_sum(mask_weights)),
             "nsp": pair_weights / tf.reduce_sum(pair_weights),
         }
-        return x, {"mlm": labels, "nsp": batch["is_random_next"]}, weights
+        return x, {"mlm": labels, "nsp": tf.maximum(is_random_next, 0)}, weights
 
     def _select(self, batch, seed):
         """Returns positions [B, P] int32 and whether each holds a prediction [B, P].
@@ -236,7 +255,7 @@ class Masker:
         """
         token_ids, padding_mask = batch["token_ids"], batch["padding_mask"]
         batch_size, length = token_ids.shape
-        selectable = tf.gather(self._selectable, token_ids) & (padding_mask == 1)
+        selectable = tf.gather(self._selectable, token_ids) & (padding_mask > 0)
         draws = tf.random.stateless_uniform((batch_size, length), seed)
         if self._whole_words:
             starts = ~tf.gather(self._continues_word, token_ids)
@@ -250,7 +269,8 @@ class Masker:
         order = tf.math.top_k(-draws, ranked).indices  # [B, ranked]
 
         # In double precision, as Python would: 30 * 0.15 must round as 4.5 does.
-        wanted = tf.reduce_sum(tf.cast(padding_mask, tf.float64), 1) * self._rate
+        tokens = tf.reduce_sum(tf.cast(padding_mask > 0, tf.float64), 1)
+        wanted = tokens * self._rate
         wanted = tf.clip_by_value(tf.cast(tf.round(wanted), tf.int32), 1, self._length)
         available = tf.reduce_sum(tf.cast(selectable, tf.int32), 1)
         wanted = tf.minimum(wanted, available)[:, tf.newaxis]

@@ -6,10 +6,11 @@ In: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32 (1 = real token).
 Out: `sequence_output` [B, S, H], `pooled_output` [B, H]; with the pre-training
 heads `mlm` [B, P, V] and `nsp` [B, 2] logits.
 
-Letters: B batch, S sequence, P masked positions, H hidden, N heads, D = H / N,
-I intermediate, V vocabulary. Only `keras` and `keras.ops` are used, so the model
-runs on every Keras backend. All weights have a counterpart of the same shape in
-KerasHub's `BertBackbone`, up to reshapes of the attention projections.
+Letters: B batch, S sequence, P masked positions, Q sequences packed into a row,
+H hidden, N heads, D = H / N, I intermediate, V vocabulary. Only `keras` and
+`keras.ops` are used, so the model runs on every Keras backend. All weights have a
+counterpart of the same shape in KerasHub's `BertBackbone`, up to reshapes of the
+attention projections.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def _initializer(config: BertConfig) -> keras.initializers.Initializer:
 class Embeddings(_ConfiguredLayer):
     """Sum of token, position and segment embeddings (paper, figure 2).
 
-    In: token_ids, segment_ids [B, S] int32. Out: [B, S, H].
+    In: token_ids, segment_ids [B, S] int32; for packed rows also padding_mask [B, S]
+    and first_positions [B, Q] as in `BertBackbone`. Out: [B, S, H].
 
     Raises:
         ValueError: S is known and longer than `max_sequence_length`.
@@ -103,13 +105,26 @@ class Embeddings(_ConfiguredLayer):
             name=name,
         )
 
-    def build(self, token_ids_shape, segment_ids_shape):
+    def build(
+        self,
+        token_ids_shape,
+        segment_ids_shape,
+        padding_mask_shape=None,
+        first_positions_shape=None,
+    ):
         self.token_embedding.build(token_ids_shape)
         self.position_embedding.build((None,))
         self.segment_embedding.build(segment_ids_shape)
         self.layer_norm.build((*token_ids_shape, self.config.hidden_dim))
 
-    def call(self, token_ids, segment_ids, training=None):
+    def call(
+        self,
+        token_ids,
+        segment_ids,
+        padding_mask=None,
+        first_positions=None,
+        training=None,
+    ):
         length, limit = token_ids.shape[1], self.config.max_sequence_length
         if length is not None and length > limit:
             raise ValueError(
@@ -118,12 +133,16 @@ class Embeddings(_ConfiguredLayer):
                 "model with more positions."
             )
         positions = ops.arange(ops.shape(token_ids)[1], dtype="int32")  # [S]
+        if first_positions is not None:
+            number = ops.maximum(padding_mask - 1, 0)  # Of the sequence, from 0.
+            firsts = ops.take_along_axis(first_positions, number, axis=1)
+            positions = positions - firsts  # [B, S], from 0 in each sequence.
         x = self.token_embedding(token_ids)  # [B, S, H]
         x = x + self.segment_embedding(segment_ids)
-        x = x + self.position_embedding(positions)  # [S, H] to every row
+        x = x + self.position_embedding(positions)  # Each row, or [S, H] to all.
         return self.dropout(self.layer_norm(x), training=training)
 
-    def compute_output_shape(self, token_ids_shape, segment_ids_shape):
+    def compute_output_shape(self, token_ids_shape, *_, **__):
         return (*token_ids_shape, self.config.hidden_dim)
 
 
@@ -213,17 +232,39 @@ def _attention_bias(mask):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
+class TakePositions(keras.layers.Layer):
+    """The vectors at some positions: x [B, S, H], positions [B, P] -> [B, P, H]."""
+
+    def call(self, x, positions):
+        batch, length, hidden_dim = ops.shape(x)
+        row_starts = ops.expand_dims(ops.arange(batch, dtype="int32") * length, 1)
+        flat = ops.reshape(positions + row_starts, (-1,))
+        taken = ops.take(ops.reshape(x, (-1, hidden_dim)), flat, axis=0)
+        return ops.reshape(taken, (batch, ops.shape(positions)[1], hidden_dim))
+
+    def compute_output_shape(self, x_shape, positions_shape):
+        return (*positions_shape, x_shape[-1])
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
 class BertBackbone(keras.Model):
     """The encoder of BERT (paper, section 3) as a Keras functional model.
 
     Args:
         config: The architecture, a `BertConfig` or its dictionary.
+        packed: Whether a row of the batch may hold several sequences, so that little
+            of it is padding. The weights are the same.
         dtype: Keras dtype policy of all layers, e.g. `"mixed_bfloat16"`; the global
             policy when None.
 
     Inputs: `{"token_ids", "segment_ids", "padding_mask"}`, each [B, S] int32.
     Outputs: `{"sequence_output": [B, S, H], "pooled_output": [B, H]}`; the pooled
     output is dense + tanh over the final hidden state of [CLS], the first token.
+
+    Where rows are packed, `padding_mask` numbers the sequences of a row from 1 (0 is
+    padding) and `first_positions` [B, Q] int32 says where each begins: tokens attend to
+    their own sequence only, positions count from its beginning, and `pooled_output` is
+    [B, Q, H]. What stands there for sequences that a row lacks means nothing.
 
     Example:
 
@@ -238,7 +279,14 @@ class BertBackbone(keras.Model):
     ```
     """
 
-    def __init__(self, config: BertConfig | Mapping[str, Any], *, dtype=None, **kwargs):
+    def __init__(
+        self,
+        config: BertConfig | Mapping[str, Any],
+        *,
+        packed: bool = False,
+        dtype=None,
+        **kwargs,
+    ):
         config = BertConfig(**config) if isinstance(config, Mapping) else config
 
         # === Layers ===
@@ -260,12 +308,23 @@ class BertBackbone(keras.Model):
             name: keras.Input((None,), dtype="int32", name=name)
             for name in ("token_ids", "segment_ids", "padding_mask")
         }
-        x = embeddings(inputs["token_ids"], inputs["segment_ids"])
+        mask = inputs["padding_mask"]
+        if packed:
+            firsts = keras.Input((None,), dtype="int32", name="first_positions")
+            inputs["first_positions"] = firsts
+            x = embeddings(inputs["token_ids"], inputs["segment_ids"], mask, firsts)
+            # [B, S, S]: to tokens of the same number.
+            mask = ops.equal(ops.expand_dims(mask, 2), ops.expand_dims(mask, 1))
+        else:
+            x = embeddings(inputs["token_ids"], inputs["segment_ids"])
         hidden_states = [x]
         for layer in encoder_layers:
-            x = layer(x, attention_mask=inputs["padding_mask"])
+            x = layer(x, attention_mask=mask)
             hidden_states.append(x)
-        pooled = pooler(x[:, 0, :])
+        if packed:
+            pooled = pooler(TakePositions(name="first_tokens")(x, firsts))
+        else:
+            pooled = pooler(x[:, 0, :])
         super().__init__(
             inputs=inputs,
             outputs={"sequence_output": x, "pooled_output": pooled},
@@ -274,6 +333,7 @@ class BertBackbone(keras.Model):
 
         # === Attributes ===
         self.config = config
+        self.packed = packed
         self.embeddings = embeddings
         self.encoder_layers = encoder_layers
         self.pooler = pooler
@@ -299,6 +359,7 @@ class BertBackbone(keras.Model):
     def get_config(self):
         return {
             "config": dataclasses.asdict(self.config),
+            "packed": self.packed,
             "dtype": keras.saving.serialize_keras_object(self.pooler.dtype_policy),
             "name": self.name,
         }
@@ -326,6 +387,7 @@ class MaskedLMHead(_ConfiguredLayer):
         self.layer_norm = self._layer_norm("layer_norm")
         self.activation = _ACTIVATIONS[self.config.activation]
         self.token_embedding = token_embedding
+        self.masked = TakePositions(dtype=self.dtype_policy, name="masked")
 
     def build(self, sequence_output_shape, mask_positions_shape):
         tokens_shape = (None, self.config.hidden_dim)
@@ -336,15 +398,13 @@ class MaskedLMHead(_ConfiguredLayer):
         )
 
     def call(self, sequence_output, mask_positions):
-        batch, length = ops.shape(sequence_output)[:2]
-        row_starts = ops.expand_dims(ops.arange(batch, dtype="int32") * length, 1)
-        tokens = ops.reshape(sequence_output, (-1, self.config.hidden_dim))
-        x = ops.take(tokens, ops.reshape(mask_positions + row_starts, (-1,)), axis=0)
+        x = self.masked(sequence_output, mask_positions)
+        batch, positions, hidden_dim = ops.shape(x)
+        x = ops.reshape(x, (-1, hidden_dim))  # One matrix, as in `EncoderLayer`.
         x = self.layer_norm(self.activation(self.dense(x)))  # [B*P, H]
         logits = ops.matmul(x, ops.transpose(self.token_embedding.embeddings))
         logits = ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
-        shape = (batch, ops.shape(mask_positions)[1], self.config.vocabulary_size)
-        return ops.reshape(logits, shape)
+        return ops.reshape(logits, (batch, positions, self.config.vocabulary_size))
 
     def compute_output_shape(self, sequence_output_shape, mask_positions_shape):
         return (*mask_positions_shape, self.config.vocabulary_size)
@@ -359,8 +419,8 @@ class BertPretrainer(keras.Model):
     """`BertBackbone` with masked-LM and next-sentence heads (paper, section 3.1).
 
     Inputs: those of the backbone and `mask_positions` [B, P] int32.
-    Outputs: `{"mlm": [B, P, V], "nsp": [B, 2]}`, float32 logits. Class 1 of `nsp`
-    means that the second segment is a random one.
+    Outputs: `{"mlm": [B, P, V], "nsp": [B, 2]}`, float32 logits; `nsp` is [B, Q, 2] for
+    packed rows. Its class 1 means that the second segment is a random one.
 
     Example:
 

@@ -26,6 +26,11 @@ class Pair(NamedTuple):
     second: np.ndarray
     is_random_next: bool
 
+    @property
+    def length(self) -> int:
+        """Number of tokens with the special ones."""
+        return len(self.first) + len(self.second) + _NUM_SPECIAL_TOKENS
+
 
 def draw_pairs(
     tokens: np.ndarray,

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bert_tf import config
+from bert_tf.config import BertConfig
 
 if TYPE_CHECKING:
     from bert_tf.checkpoint import Checkpoint
@@ -61,7 +62,7 @@ class PretrainConfig(config.Options):
     )
     xla: bool = config.option(False, help="Compile the training step with XLA.")
     batch_size: int = config.option(
-        256, help="Pairs in a step, all replicas together.", minimum=1
+        256, help="Rows in a step, all replicas together.", minimum=1
     )
     steps: int = config.option(1_000_000, help="Steps to train.", minimum=1)
     warmup_steps: int = config.option(
@@ -118,13 +119,8 @@ def main(options: PretrainConfig) -> dict[str, float]:
         architecture = source.architecture
         _check_source(source, options, vocabulary)
     else:
-        architecture = config.BertConfig.resolve(
-            options.size or "base", vocabulary.size
-        )
-    if options.dropout >= 0:
-        architecture = dataclasses.replace(
-            architecture, dropout=options.dropout, attention_dropout=options.dropout
-        )
+        architecture = BertConfig.resolve(options.size or "base", vocabulary.size)
+    architecture = _with_dropout(architecture, options.dropout)
     if manifest["max_sequence_length"] > architecture.max_sequence_length:
         raise ValueError(
             f"{options.records} has sequences of {manifest['max_sequence_length']} "
@@ -149,7 +145,11 @@ def main(options: PretrainConfig) -> dict[str, float]:
     # === Model ===
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():
-        backbone = model.BertBackbone(architecture, dtype=options.precision)
+        backbone = model.BertBackbone(
+            architecture,
+            packed=manifest["pairs_per_row"] > 1,
+            dtype=options.precision,
+        )
         pretrainer = model.BertPretrainer(backbone)
         if source:
             fresh = ", ".join(source.fill(pretrainer)) or "none"
@@ -233,8 +233,10 @@ def _check_source(
             ". Make the records with its vocabulary."
         )
     if options.size:
-        asked = config.BertConfig.resolve(options.size, vocabulary.size)
-        for name, value in dataclasses.asdict(source.architecture).items():
+        asked = BertConfig.resolve(options.size, vocabulary.size)
+        asked = _with_dropout(asked, options.dropout)
+        wanted = _with_dropout(source.architecture, options.dropout)
+        for name, value in dataclasses.asdict(wanted).items():
             if value != getattr(asked, name):
                 raise ValueError(
                     f"--size={options.size} means {name}={getattr(asked, name)!r}, and "
@@ -242,17 +244,23 @@ def _check_source(
                 )
 
 
+def _with_dropout(architecture: BertConfig, dropout: float) -> BertConfig:
+    if dropout < 0:
+        return architecture
+    return dataclasses.replace(architecture, dropout=dropout, attention_dropout=dropout)
+
+
 def _validation_batch_size(
     options: PretrainConfig, manifest: Mapping[str, Any], replicas: int
 ) -> int:
-    """The training's batch size, or less where so few pairs are held out."""
-    pairs = manifest["validation_pairs"]
-    if pairs < replicas:
+    """The training's batch size, or less where so few rows are held out."""
+    rows = manifest["validation_rows"]
+    if rows < replicas:
         raise ValueError(
-            f"{options.records} holds {pairs} pairs for validation and at least "
+            f"{options.records} holds {rows} rows for validation and at least "
             f"{replicas} are needed: make the records with a larger --held_out_share."
         )
-    return min(options.batch_size, pairs // replicas * replicas)
+    return min(options.batch_size, rows // replicas * replicas)
 
 
 if __name__ == "__main__":

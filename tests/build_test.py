@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 # From the bottom up: a module imports only what stands in lines above its own.
 LAYERS = """
-    config client documents jobs normalization pairs spans glue
+    config client documents jobs normalization packing pairs spans glue
     formats.names vocab model optimization distribution tables
     text checkpoint input_pipeline windows taggers
     formats.foreign signatures monitoring token_store conll passages squad words

@@ -55,6 +55,7 @@ def options(tmp_path) -> CorpusConfig:
         vocabulary=str(tmp_path / "vocabulary"),
         output=str(tmp_path / "records"),
         max_sequence_length=32,
+        short_sequence_probability=0.4,
         held_out_share=0.1,
         num_workers=1,
     )
@@ -72,26 +73,36 @@ def where(token_ids) -> list[tuple[int, int]]:
     return [(int(document), int(position)) for document, position in words]
 
 
-def read(options: CorpusConfig, split: str = "train") -> list[Record]:
+def read_rows(options: CorpusConfig, split: str = "train") -> list[list[Record]]:
     files = sorted(pathlib.Path(options.output).glob(f"{split}-*.tfrecord"))
-    records = []
+    rows = []
     for serialized in tf.data.TFRecordDataset([str(f) for f in files]):
         example = tf.train.Example.FromString(serialized.numpy())
         features = {
             name: list(feature.int64_list.value)
             for name, feature in example.features.feature.items()
         }
-        assert set(features) == {"token_ids", "first_segment_length", "is_random_next"}
-        ids = features["token_ids"]
-        ((cut,), (label,)) = (
-            features["first_segment_length"],
-            features["is_random_next"],
-        )
-        special = (ids[0], ids[cut - 1], ids[-1])
-        assert special == (VOCABULARY.cls_id, VOCABULARY.sep_id, VOCABULARY.sep_id)
-        first, second = where(ids[1 : cut - 1]), where(ids[cut:-1])
-        records.append(Record(first, second, label, len(ids)))
-    return records
+        token_ids = features.pop("token_ids")
+        row = []
+        for cut, label, length in zip(
+            features.pop("first_segment_length"),
+            features.pop("is_random_next"),
+            features.pop("pair_length"),
+            strict=True,
+        ):
+            ids, token_ids = token_ids[:length], token_ids[length:]
+            special = (ids[0], ids[cut - 1], ids[-1])
+            assert special == (VOCABULARY.cls_id, VOCABULARY.sep_id, VOCABULARY.sep_id)
+            first, second = where(ids[1 : cut - 1]), where(ids[cut:-1])
+            row.append(Record(first, second, label, length))
+        assert not token_ids
+        assert not features
+        rows.append(row)
+    return rows
+
+
+def read(options: CorpusConfig, split: str = "train") -> list[Record]:
+    return [record for row in read_rows(options, split) for record in row]
 
 
 def manifest(options: CorpusConfig) -> dict:
@@ -184,14 +195,31 @@ def test_manifest_tells_the_truth(options):
     )
     random_next = sum(record.is_random_next for record in both)
     assert told["random_next_share"] == random_next / len(both)
-    filled = sum(record.length for record in both) / (32 * len(both))
-    assert told["padding_share"] == pytest.approx(1 - filled)
+    tokens = sum(record.length for record in both)
+    rows = {split: read_rows(options, split) for split in ("train", "validation")}
+    counts = {split: len(rows[split]) for split in rows}
+    assert counts == {split: told[f"{split}_rows"] for split in rows}
+    slots = 32 * sum(counts.values())
+    assert told["padding_share"] == pytest.approx(1 - tokens / slots)
+    assert told["padding_share_unpacked"] == pytest.approx(1 - tokens / 32 / len(both))
+    largest = max(len(row) for split in rows for row in rows[split])
+    assert told["pairs_per_row"] == largest > 1
     assert told["max_sequence_length"] == 32
     assert told["lowercase"] is True
     assert told["vocabulary_fingerprint"] == VOCABULARY.fingerprint
     assert [source["documents"] for source in told["sources"].values()] == [5, 1, 34]
     copied = Vocabulary.from_file(pathlib.Path(options.output) / "vocab.txt")
     assert copied == VOCABULARY
+
+
+def test_packing_changes_the_rows_and_not_the_pairs(options, tmp_path):
+    corpus.main(options)
+    alone = dataclasses.replace(options, output=str(tmp_path / "alone"), pack=False)
+    corpus.main(alone)
+    assert {len(row) for row in read_rows(alone)} == {1}
+    assert manifest(alone)["pairs_per_row"] == 1
+    assert sorted(read(alone)) == sorted(read(options))
+    assert manifest(options)["padding_share"] < manifest(alone)["padding_share"]
 
 
 # --- The same records, however they are made -------------------------------------

@@ -1,7 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import functools
 import json
+import operator
 
 import numpy as np
 import pytest
@@ -48,15 +50,20 @@ def random_pairs(vocabulary, batch_size, seed, length=LENGTH):
     return {name: tf.constant(value, tf.int32) for name, value in pairs.items()}
 
 
-def write_records(folder, vocabulary, rows, split="train", length=LENGTH):
-    """Writes `rows` of (token_ids, first_segment_length, is_random_next)."""
+def write_records(
+    folder, vocabulary, pairs, split="train", length=LENGTH, pairs_per_row=1
+):
+    """Writes `pairs` of (token_ids, first_segment_length, is_random_next)."""
     folder.mkdir(exist_ok=True)
+    rows = [pairs[i : i + pairs_per_row] for i in range(0, len(pairs), pairs_per_row)]
     with tf.io.TFRecordWriter(str(folder / f"{split}-00000-of-00001.tfrecord")) as file:
-        for token_ids, first, is_random in rows:
+        for row in rows:
+            token_ids, first, is_random = zip(*row)
             feature = {
-                "token_ids": token_ids,
-                "first_segment_length": [first],
-                "is_random_next": [is_random],
+                "token_ids": functools.reduce(operator.iadd, token_ids, []),
+                "pair_length": [len(ids) for ids in token_ids],
+                "first_segment_length": first,
+                "is_random_next": is_random,
             }
             example = tf.train.Example()
             for name, values in feature.items():
@@ -70,7 +77,9 @@ def write_records(folder, vocabulary, rows, split="train", length=LENGTH):
         "vocabulary_fingerprint": vocabulary.fingerprint,
         "lowercase": True,
         "padding_share": 0.25,
-        f"{split}_pairs": len(rows),
+        f"{split}_pairs": len(pairs),
+        f"{split}_rows": len(rows),
+        "pairs_per_row": pairs_per_row,
     }
     path.write_text(json.dumps(manifest))
 
@@ -256,6 +265,35 @@ def test_shapes_are_static(records):
     assert y["nsp"].shape == weights["nsp"].shape == (4,)
 
 
+def test_packed_rows_hold_their_pairs(records, vocabulary, tmp_path):
+    _, pairs = records
+    arguments = {"length": 3 * LENGTH, "pairs_per_row": 3, "split": "validation"}
+    write_records(tmp_path / "packed", vocabulary, pairs[:11], **arguments)
+    dataset = input_pipeline.pretrain_dataset(
+        tmp_path / "packed", batch_size=2, split="validation"
+    )
+    x_spec, y_spec, weights_spec = dataset.element_spec
+    assert x_spec["first_positions"].shape == (2, 3)
+    assert y_spec["nsp"].shape == weights_spec["nsp"].shape == (2, 3)
+    seen = []
+    for x, y, weights in dataset:
+        np.testing.assert_allclose(weights["nsp"].numpy().sum(), 1, rtol=1e-6)
+        tokens = unmask(x, y, weights)
+        for row, number in np.ndindex(2, 3):
+            inside = x["padding_mask"][row].numpy() == number + 1
+            if weights["nsp"][row, number] == 0:
+                assert not inside.any()
+                continue
+            assert np.argmax(inside) == x["first_positions"][row, number]
+            segments = x["segment_ids"][row].numpy()[inside]
+            first = len(segments) - segments.sum()
+            assert (segments[first:] == 1).all()
+            label = int(y["nsp"][row, number])
+            seen.append((tokens[row][inside].tolist(), first, label))
+        assert not tokens[x["padding_mask"].numpy() == 0].any()
+    assert seen == [tuple(pair) for pair in pairs[:11]]
+
+
 def test_an_epoch_shows_every_pair_once_with_new_masks(records):
     folder, rows = records
     dataset = input_pipeline.pretrain_dataset(folder, batch_size=8)
@@ -303,6 +341,16 @@ def test_records_of_another_vocabulary_are_refused(records, tmp_path, vocabulary
     other = Vocabulary((*vocabulary.tokens[:-1], "dog"))
     other.write(tmp_path / "r" / "vocab.txt")
     with pytest.raises(ValueError, match="not the vocabulary that the records"):
+        input_pipeline.pretrain_dataset(tmp_path / "r", batch_size=2)
+
+
+def test_records_of_an_older_version_are_refused(records, tmp_path, vocabulary):
+    write_records(tmp_path / "r", vocabulary, records[1])
+    path = tmp_path / "r" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["pairs_per_row"]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="older version: make the records again"):
         input_pipeline.pretrain_dataset(tmp_path / "r", batch_size=2)
 
 

@@ -143,6 +143,37 @@ def test_attention_mask_per_pair_keeps_two_sequences_apart(pretrainer, tiny_conf
     )
 
 
+def test_packed_rows_give_the_same_loss(pretrainer, tiny_config):
+    """Two pairs in one row, a third alone, against one pair a row."""
+    inputs = make_inputs(tiny_config, seed=3)
+    config = pretrainer.backbone.config
+    packed = BertPretrainer(BertBackbone(config, packed=True))
+    for mine, theirs in zip(packed.weights, pretrainer.weights, strict=True):
+        mine.assign(theirs)
+    lengths = inputs["padding_mask"].sum(1)  # 12, 7, 3
+    numbers = np.array([[1] * 12 + [0] * 3, [1] * 7 + [2] * 3 + [0] * 5])
+    rows = {"padding_mask": numbers.astype("int32")}
+    for name in ("token_ids", "segment_ids"):
+        first, second, third = (v[:n] for v, n in zip(inputs[name], lengths))
+        rows[name] = np.zeros((2, 15), "int32")
+        rows[name][0, :12] = first
+        rows[name][1, :10] = np.concatenate([second, third])
+    rows["first_positions"] = np.array([[0, 0], [0, 7]], "int32")
+    positions = inputs["mask_positions"]
+    rows["mask_positions"] = np.zeros((2, 2 * PREDICTIONS), "int32")
+    rows["mask_positions"][0, :PREDICTIONS] = positions[0]
+    rows["mask_positions"][1] = np.concatenate([positions[1], positions[2] + 7])
+    alone, together = pretrainer(inputs), packed(rows)
+    assert together["nsp"].shape == (2, 2, 2)
+    for head, size in (("mlm", PREDICTIONS), ("nsp", 1)):
+        expected = np.reshape(alone[head], (BATCH, size, -1))
+        found = np.array(together[head])
+        found = [found[0, :size], found[1, :size], found[1, size:]]
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+    clone = BertBackbone.from_config(packed.backbone.get_config())
+    assert clone.packed is True
+
+
 def test_mlm_head_predicts_at_the_given_positions(pretrainer, tiny_config):
     inputs = make_inputs(tiny_config)
     all_positions = np.tile(np.arange(LENGTH, dtype="int32"), (BATCH, 1))
