@@ -9,11 +9,13 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf import batching, features, finetune, windows
-from bert_tf.conll import ColumnFile
+from bert_tf.conll import ColumnFile, iob2
 from bert_tf.model import BertBackbone
 from bert_tf.text import Tokenizer
+from tasks import tagging
 from tasks.tagging import Tagging
 
 GOOD = "the O\ncats B-P\n\nmats I-L\nsat I-P\n"
@@ -195,6 +197,40 @@ def test_scores_are_those_of_conlleval(read):
     # conlleval.pl of CoNLL-2000 says: 6 phrases, 5 found, 2 correct, FB1 36.36.
     scores = task.evaluate(split, outputs)
     assert scores == pytest.approx({"f1": 4 / 11, "precision": 2 / 5, "recall": 2 / 6})
+
+
+def test_compares_types(read):
+    task = read("a O\nb B-P\nc I-P\nd B-L\n", "a O\nb B-P\nc I-P\nd B-L\n")
+    outputs = [np.eye(5)[[0, 3, 3, 2, 1, 0]]]  # B-P B-P I-L B-L
+    assert task.compare(task.dataset("dev"), outputs) == (
+        ["O", "P", "P", "L"],
+        ["P", "P", "L", "L"],
+    )
+
+
+# --- Entities in the graph -------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [0, 1, 200])
+def test_entities_are_those_of_seqeval(words):
+    labels = ["O", "B-A", "I-A", "B-B", "I-B"]
+    rng = np.random.default_rng(words)
+    tags = rng.choice(5, words, p=[0.3, 0.1, 0.3, 0.1, 0.2])
+    rows = np.sort(rng.integers(0, 40, words))  # Some texts are empty.
+    tag, first, last = tagging._entities(
+        tf.constant(tags, tf.int32), tf.constant(rows, tf.int32)
+    )
+    expected, normalised = [], []
+    for row in range(40):
+        of_row = [labels[tag] for tag in tags[rows == row]]
+        place = int((rows < row).sum())
+        for kind, start, end in get_entities(of_row):
+            expected.append((kind, place + start, place + end))
+        normalised += iob2(of_row)
+    assert [labels[t] for t in tag] == normalised
+    kinds = [labels[t][2:] for t in tf.gather(tag, first)]
+    found = list(zip(kinds, first.numpy(), last.numpy(), strict=True))
+    assert found == expected
 
 
 # --- The whole -------------------------------------------------------------------
