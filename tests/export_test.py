@@ -19,6 +19,8 @@ from bert_tf.config import BertConfig
 from bert_tf.model import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from bert_tf.vocab import Vocabulary
+from tasks.multiple_choice import MultipleChoice
+from tasks.question_answering import QuestionAnswering
 from tests import toy_checkpoints
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
@@ -320,19 +322,83 @@ def test_tensorflow_2_12_gives_the_same_answers(old_python, toy, real, tmp_path)
         (pairs, "serving_default", {"text_a": texts, "text_b": texts[:1]}),
         (bfloat16, "embeddings", {"text": texts}),
     ]
-    version, old = json.loads(run(old_python, _ANSWER, json.dumps(requests)))
-    assert version.startswith("2.12.")
-    _, new = json.loads(run(sys.executable, _ANSWER, json.dumps(requests)))
+    old, new = answers_of_both(old_python, requests)
     refused = {"error": "INVALID_ARGUMENT"}
     assert [i for i, answer in enumerate(new) if answer == refused] == [3, 7]
     for (path, *_), old_outputs, new_outputs in zip(requests, old, new):
-        assert old_outputs.keys() == new_outputs.keys()
-        for name, value in old_outputs.items():
-            if np.array(value).dtype.kind == "f":
-                tolerance = 0.1 if path == bfloat16 else 1e-5
-                np.testing.assert_allclose(value, new_outputs[name], atol=tolerance)
-            else:
-                assert value == new_outputs[name]
+        assert_same(old_outputs, new_outputs, 0.1 if path == bfloat16 else 1e-5)
+
+
+def answers_of_both(old_python: str, requests: list[tuple]) -> tuple[list, list]:
+    """The answers of TensorFlow 2.12 and those of the one that runs the tests."""
+    version, old = json.loads(run(old_python, _ANSWER, json.dumps(requests)))
+    assert version.startswith("2.12.")
+    _, new = json.loads(run(sys.executable, _ANSWER, json.dumps(requests)))
+    return old, new
+
+
+def assert_same(old: dict, new: dict, tolerance: float) -> None:
+    assert old.keys() == new.keys()
+    for name, value in old.items():
+        if np.array(value).dtype.kind == "f":
+            np.testing.assert_allclose(value, new[name], atol=tolerance)
+        else:
+            assert value == new[name]
+
+
+@pytest.mark.slow
+def test_tensorflow_2_12_answers_questions_and_chooses(old_python, toy, tmp_path):
+    directory, pretrainer, _ = toy
+    tokenizer = Tokenizer(directory.vocabulary)
+    files = {"train_file": str(tmp_path / "data.json")}
+    files["dev_file"] = files["train_file"]
+    question = {"id": "1", "question": "a", "answers": [], "is_impossible": True}
+    paragraph = {"context": "b", "qas": [question]}
+    (tmp_path / "data.json").write_text(
+        json.dumps({"data": [{"paragraphs": [paragraph]}]})
+    )
+    asker = QuestionAnswering(
+        QuestionAnswering.Config(
+            output="unused", **files, max_sequence_length=32, max_question_length=8
+        ),
+        tokenizer,
+    )
+    (tmp_path / "data.tsv").write_text("p\tx\ty\tz\na\tb\tc\t0\n")
+    files = dict.fromkeys(("train_file", "dev_file"), str(tmp_path / "data.tsv"))
+    chooser = MultipleChoice(
+        MultipleChoice.Config(
+            output="unused",
+            **files,
+            prompt="p",
+            choices="x,y",
+            label="z",
+            max_sequence_length=32,
+        ),
+        tokenizer,
+    )
+    asked, chosen = (
+        str(
+            saved_model.save(
+                task.serve(task.model(pretrainer.backbone)),
+                tmp_path / task.kind,
+                directory=directory,
+            )
+        )
+        for task in (asker, chooser)
+    )
+    texts = [*TEXTS, "ünï çat 漢字🙂 " * 40, "\0"]
+    choices = [[text, "", "the cat"] for text in texts]
+    requests = [
+        (asked, "serving_default", {"question": texts[::-1], "context": texts}),
+        (asked, "serving_default", {"question": [], "context": []}),
+        (asked, "serving_default", {"question": texts, "context": texts[:1]}),
+        (chosen, "serving_default", {"prompt": texts, "choices": choices}),
+        (chosen, "serving_default", {"prompt": texts, "choices": choices[:1]}),
+    ]
+    old, new = answers_of_both(old_python, requests)
+    assert [i for i, answer in enumerate(new) if "error" in answer] == [2, 4]
+    for old_outputs, new_outputs in zip(old, new):
+        assert_same(old_outputs, new_outputs, 1e-5)
 
 
 @pytest.mark.slow
