@@ -182,11 +182,13 @@ class ModelDirectory(Checkpoint):
         head: Mapping[str, Any],
         options: Mapping[str, Any],
         may_change: Collection[str] = (),
+        write: bool = True,
     ) -> ModelDirectory:
         """Makes the folder, or takes up one that the same command made before.
 
         Args:
             may_change: Names of `options` that may differ from the earlier run's.
+            write: Whether to make it; of several workers one does, and all check.
 
         Raises:
             ValueError: The folder holds a model of another configuration; the
@@ -196,6 +198,8 @@ class ModelDirectory(Checkpoint):
         new = cls(path, architecture, vocabulary, lowercase, head, options)
         if (path / CONFIG).exists():
             new._refuse_if_different(cls.open(path), may_change)
+        if not write:
+            return new
         path.mkdir(parents=True, exist_ok=True)
         config = {
             "architecture": dataclasses.asdict(architecture),

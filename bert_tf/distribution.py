@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Where a model trains: one device, the GPUs of a machine, or TPUs.
+"""Where a model trains: one device, the GPUs of a machine or of several, or TPUs.
 
 `strategy("mirrored")` returns the `tf.distribute.Strategy` under whose scope model
 and optimizer are built, after checks that say in one line what is missing.
@@ -8,10 +8,13 @@ and optimizer are built, after checks that say in one line what is missing.
 
 from __future__ import annotations
 
+import json
+import os
+
 import keras
 import tensorflow as tf
 
-STRATEGIES = ("default", "mirrored", "tpu")
+STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")
 
 
 def strategy(name: str) -> tf.distribute.Strategy:
@@ -19,7 +22,9 @@ def strategy(name: str) -> tf.distribute.Strategy:
 
     Args:
         name: `"default"`: the first GPU, else the CPU. `"mirrored"`: all GPUs of this
-            machine, or all logical CPU devices where there are several. `"tpu"`: the
+            machine, or all logical CPU devices where there are several.
+            `"multi_worker"`: the devices of all machines that `TF_CONFIG` names, on
+            each of which the same command runs; nothing may run before. `"tpu"`: the
             TPU that is attached to this machine or named by `TPU_NAME`.
 
     Raises:
@@ -29,6 +34,8 @@ def strategy(name: str) -> tf.distribute.Strategy:
         return tf.distribute.get_strategy()
     if name == "mirrored":
         return _mirrored()
+    if name == "multi_worker":
+        return _multi_worker()
     if name == "tpu":
         return _tpu()
     raise ValueError(
@@ -53,6 +60,32 @@ def _mirrored() -> tf.distribute.Strategy:
         [device.name for device in devices],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
     )
+
+
+def _multi_worker() -> tf.distribute.Strategy:
+    example = (
+        '{"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
+        '"task": {"type": "worker", "index": 0}}'
+    )
+    try:
+        config = json.loads(os.environ.get("TF_CONFIG", ""))
+        workers, index = config["cluster"]["worker"], config["task"]["index"]
+        complete = config["task"]["type"] == "worker" and 0 <= index < len(workers)
+    except (ValueError, KeyError, TypeError):
+        complete = False
+    if not complete:
+        raise ValueError(
+            "--strategy=multi_worker needs the environment variable TF_CONFIG, with "
+            f"the same workers and another index on each host: {example}. "
+            f"Received: TF_CONFIG={os.environ.get('TF_CONFIG', '')!r}"
+        )
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process is the one that writes files: the first of all workers."""
+    resolver = strategy.cluster_resolver
+    return resolver is None or resolver.task_id in (None, 0)
 
 
 def _tpu() -> tf.distribute.Strategy:
@@ -91,12 +124,20 @@ def seed_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
     ]
 
 
-def draw_dropout_per_replica(model: keras.Model) -> None:
-    """Gives each replica dropout masks of its own.
+def prepare(model: keras.Model) -> None:
+    """Makes a compiled model train in `fit` as on one device; call it in the scope.
 
-    Keras 3.15 mirrors the state of a seed generator, so that all replicas drop the
-    same units (keras issue 20611); here the replica's number goes into each draw.
+    Mends what Keras 3.15 gets wrong under strategies: dropout that is the same on all
+    replicas (keras issue 20611), and `fit` with several workers (issues 20585, 20329).
     """
+    _draw_dropout_per_replica(model)
+    strategy = tf.distribute.get_strategy()
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        _fit_with_workers(model)
+
+
+def _draw_dropout_per_replica(model: keras.Model) -> None:
+    """Puts the replica's number into each draw; Keras mirrors the random state."""
     for generator in seed_generators(model):
 
         def draw(ordered=True, generator=generator):
@@ -107,3 +148,19 @@ def draw_dropout_per_replica(model: keras.Model) -> None:
             return seed + tf.cast(tf.stack([replica * 1_000_003, 0]), seed.dtype)
 
         generator.next = draw
+
+
+def _fit_with_workers(model: keras.Model) -> None:
+    """Lets `fit` average the logs of all workers along an axis, as it wants to."""
+
+    def with_axis(step):
+        def stepped(data):
+            logs = step(data)
+            return {name: tf.reshape(value, [1]) for name, value in logs.items()}
+
+        return stepped
+
+    model.train_step = with_axis(model.train_step)
+    model.test_step = with_axis(model.test_step)
+    # It would look at a batch that is spread over the workers; the model is built.
+    model._maybe_symbolic_build = lambda *args, **kwargs: None

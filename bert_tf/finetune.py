@@ -147,7 +147,7 @@ def train(
         part.compile(AdamW(schedule), jit_compile=False)
         # A step that creates variables would be traced twice.
         part.optimizer.build(part.trainable_variables)
-        distribution.draw_dropout_per_replica(part)
+        distribution.prepare(part)
     print(
         f"{len(split):,} training examples of {split.lengths.mean():.0f} tokens on "
         f"average; {options.epochs} epochs of {steps_per_epoch:,} steps; "

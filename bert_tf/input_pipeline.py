@@ -112,10 +112,15 @@ def pretrain_dataset(
         shape = (batch_size, length, manifest["pairs_per_row"])
         return masker(_parse(serialized, *shape), (seed, step))
 
+    # Several workers draw the same batch, and each takes its part of it.
+    options = tf.data.Options()
+    sharding = tf.data.experimental.AutoShardPolicy.DATA
+    options.experimental_distribute.auto_shard_policy = sharding
     return (
         dataset.enumerate(start=first_step)
         .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .prefetch(tf.data.AUTOTUNE)
+        .with_options(options)
     )
 
 

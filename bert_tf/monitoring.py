@@ -27,23 +27,36 @@ class TrainingMonitor(keras.callbacks.Callback):
         state: Where the training stands and is saved.
         steps: Steps of the whole training.
         batch_tokens: Tokens in a batch that are not padding, for the rate shown.
+        chief: Whether this process shows and writes anything; of several workers one.
 
     Raises:
         ValueError: From within `fit`, when the loss of a step is not finite. What was
             saved before stays.
     """
 
-    def __init__(self, state: TrainingState, steps: int, batch_tokens: float):
+    def __init__(
+        self,
+        state: TrainingState,
+        steps: int,
+        batch_tokens: float,
+        *,
+        chief: bool = True,
+    ):
         super().__init__()
         self._state = state
         self._steps = steps
         self._batch_tokens = batch_tokens
+        self._chief = chief
         self._step = self._saved_step = 0
 
     def on_train_begin(self, logs=None):
         self._step = self._saved_step = self._state.step
         self._bar = tqdm.tqdm(
-            total=self._steps, initial=self._step, unit="step", dynamic_ncols=True
+            total=self._steps,
+            initial=self._step,
+            unit="step",
+            dynamic_ncols=True,
+            disable=not self._chief,
         )
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -75,7 +88,8 @@ class TrainingMonitor(keras.callbacks.Callback):
         logs["tokens_per_second"] = round(
             (self._step - self._epoch_start[1]) * self._batch_tokens / seconds
         )
-        _append_history(self._state.directory.path / _HISTORY, logs)
+        if self._chief:
+            _append_history(self._state.directory.path / _HISTORY, logs)
         if not weights_are_finite(self.model):
             self._bar.close()
             raise ValueError(
@@ -83,8 +97,10 @@ class TrainingMonitor(keras.callbacks.Callback):
                 f"{self._saved_step:,} are kept in {self._state.directory.path}. A "
                 "lower --learning_rate or more --warmup_steps may help."
             )
-        self._state.save()
         self._saved_step = self._step
+        if not self._chief:
+            return
+        self._state.save()
         self._bar.write(
             f"step {self._step:,}: loss {logs['loss']:.3f}; held-out loss "
             f"{logs['val_loss']:.3f}, MLM accuracy {logs['val_mlm_accuracy']:.2%}, "

@@ -52,8 +52,9 @@ class PretrainConfig(config.Options):
     )
     strategy: str = config.option(
         "default",
-        help="Where to train: default (first GPU or CPU), mirrored (all GPUs), tpu.",
-        choices=("default", "mirrored", "tpu"),
+        help="Where to train: default (first GPU or CPU), mirrored (all GPUs), "
+        "multi_worker (those of all hosts in TF_CONFIG), tpu.",
+        choices=("default", "mirrored", "multi_worker", "tpu"),
     )
     precision: str = config.option(
         "float32",
@@ -98,7 +99,11 @@ class PretrainConfig(config.Options):
 
 
 def main(options: PretrainConfig) -> dict[str, float]:
-    """Trains as `options` say and returns the last held-out metrics."""
+    """Trains as `options` say.
+
+    Returns:
+        The last held-out metrics; of several workers, in the first one only.
+    """
     import keras
 
     from bert_tf import (
@@ -112,6 +117,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
     from bert_tf.optimization import AdamW, WarmupLinearDecay
 
     # === Check everything before anything is written ===
+    strategy = distribution.strategy(options.strategy)  # Workers meet first of all.
     manifest, vocabulary = input_pipeline.read_manifest(options.records)
     source = None
     if options.init_from:
@@ -129,9 +135,9 @@ def main(options: PretrainConfig) -> dict[str, float]:
     schedule = WarmupLinearDecay(
         options.learning_rate, options.warmup_steps, options.steps
     )
-    strategy = distribution.strategy(options.strategy)
     replicas = strategy.num_replicas_in_sync
     distribution.check_batch_size(options.batch_size, replicas)
+    chief = distribution.is_chief(strategy)
     directory = checkpoint.ModelDirectory.create(
         options.output,
         architecture=architecture,
@@ -140,6 +146,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
         head={"kind": "pretrainer"},
         options=options.to_dict(),
         may_change=_MAY_CHANGE,
+        write=chief,
     )
 
     # === Model ===
@@ -156,7 +163,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
             print(f"Starts from {source.path}; with random values: {fresh}.")
         optimizer = AdamW(schedule, bias_correction=options.bias_correction)
         pretrainer.compile(optimizer, jit_compile=options.xla)
-        distribution.draw_dropout_per_replica(pretrainer)
+        distribution.prepare(pretrainer)
         seed_generators = distribution.seed_generators(pretrainer)
         state = checkpoint.TrainingState(directory, pretrainer, seed_generators)
         first_step = state.restore()
@@ -193,6 +200,12 @@ def main(options: PretrainConfig) -> dict[str, float]:
     if first_step < options.steps:
         shown = 1 - manifest["padding_share"]
         batch_tokens = options.batch_size * manifest["max_sequence_length"] * shown
+        callbacks = [
+            monitoring.TrainingMonitor(state, options.steps, batch_tokens, chief=chief)
+        ]
+        if chief:
+            logs = directory.path / "logs"
+            callbacks.append(keras.callbacks.TensorBoard(logs, write_graph=False))
         pretrainer.fit(
             train,
             validation_data=validation,
@@ -201,13 +214,10 @@ def main(options: PretrainConfig) -> dict[str, float]:
             epochs=-(-options.steps // options.validate_every),
             shuffle=False,  # The pipeline shuffles.
             verbose=0,
-            callbacks=[
-                monitoring.TrainingMonitor(state, options.steps, batch_tokens),
-                keras.callbacks.TensorBoard(
-                    directory.path / "logs", update_freq="epoch", write_graph=False
-                ),
-            ],
+            callbacks=callbacks,
         )
+    if not chief:
+        return {}
 
     # === Report ===
     history = monitoring.read_history(directory.path)

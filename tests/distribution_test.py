@@ -1,15 +1,23 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import json
+import os
+import socket
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf import distribution
+from bert_tf.checkpoint import ModelDirectory
+from bert_tf.config import GOOGLE_KEYS
 from bert_tf.model import BertBackbone, BertPretrainer
 from bert_tf.optimization import AdamW
-from tests.input_pipeline_test import make_batch
+from tests.input_pipeline_test import make_batch, write_records
 
 
 def test_default_is_one_replica():
@@ -21,7 +29,7 @@ def test_mirrored_takes_all_cpus_where_there_is_no_gpu():
 
 
 def test_unknown_strategy_is_refused():
-    with pytest.raises(ValueError, match="one of default, mirrored, tpu"):
+    with pytest.raises(ValueError, match="one of default, mirrored, multi_worker, tpu"):
         distribution.strategy("horovod")
 
 
@@ -39,6 +47,15 @@ def test_missing_gpu_is_said_in_one_line(monkeypatch):
     )
     with pytest.raises(ValueError, match="--strategy=mirrored needs GPUs"):
         distribution.strategy("mirrored")
+
+
+@pytest.mark.parametrize(
+    "value", ["", "{", '{"cluster": {"worker": ["a:1"]}}', '{"cluster": 1, "task": 2}']
+)
+def test_workers_without_a_cluster_are_told_how_to_say_it(monkeypatch, value):
+    monkeypatch.setenv("TF_CONFIG", value)
+    with pytest.raises(ValueError, match="needs the environment variable TF_CONFIG"):
+        distribution.strategy("multi_worker")
 
 
 def test_batch_that_does_not_divide_names_one_that_does():
@@ -74,7 +91,7 @@ def test_replicas_draw_dropout_masks_of_their_own():
     strategy = distribution.strategy("mirrored")
     with strategy.scope():
         model = keras.Sequential([keras.Input((64,)), keras.layers.Dropout(0.5)])
-        distribution.draw_dropout_per_replica(model)
+        distribution.prepare(model)
 
     @tf.function
     def masks():
@@ -86,3 +103,49 @@ def test_replicas_draw_dropout_masks_of_their_own():
     for i, a in enumerate(draws):
         for b in draws[:i]:
             assert (a != b).any()
+
+
+@pytest.mark.slow
+def test_two_workers_train_to_the_same_weights_as_one(
+    tiny_config, vocabulary, tmp_path
+):
+    rng = np.random.default_rng(0)
+    pairs = []
+    for i in range(64):
+        a, b = (rng.integers(5, 40, n).tolist() for n in rng.integers(2, 7, 2))
+        pairs.append(([2, *a, 3, *b, 3], len(a) + 2, i % 2))
+    for split in ("train", "validation"):
+        write_records(
+            tmp_path / "records", vocabulary, pairs, split, length=40, pairs_per_row=2
+        )
+    google = {key: getattr(tiny_config, ours) for ours, key in GOOGLE_KEYS.items()}
+    google |= {"hidden_act": "gelu", "max_position_embeddings": 40}
+    (tmp_path / "bert_config.json").write_text(json.dumps(google))
+    ports = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            ports.append(free.getsockname()[1])
+    cluster = {"worker": [f"localhost:{port}" for port in ports]}
+
+    def start(output, strategy, worker=0):
+        task = {"type": "worker", "index": worker}
+        command = [sys.executable, "-m", "bert_tf.pretrain", "--dropout=0"]
+        command += [f"--records={tmp_path / 'records'}"]
+        command += [f"--size={tmp_path / 'bert_config.json'}", "--learning_rate=1e-2"]
+        command += ["--batch_size=8", "--steps=6", "--warmup_steps=1"]
+        command += ["--validate_every=3", f"--strategy={strategy}"]
+        command += [f"--output={tmp_path / output}"]
+        config = json.dumps({"cluster": cluster, "task": task})
+        return subprocess.Popen(command, env={**os.environ, "TF_CONFIG": config})
+
+    workers = [start("two", "multi_worker", worker) for worker in range(2)]
+    assert [worker.wait(300) for worker in workers] == [0, 0]
+    assert start("one", "default").wait(300) == 0
+    one, two = (ModelDirectory.open(tmp_path / name) for name in ("one", "two"))
+    expected, found = one.read_weights(), two.read_weights()
+    for name, weight in expected.items():
+        np.testing.assert_allclose(found[name], weight, atol=2e-5, err_msg=name)
+    for name, value in one.read_metrics().items():
+        if name != "tokens_per_second":
+            assert two.read_metrics()[name] == pytest.approx(value, rel=1e-4), name
