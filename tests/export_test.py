@@ -21,6 +21,7 @@ from bert_tf.text import Tokenizer
 from bert_tf.vocab import Vocabulary
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
+from tasks.tagging import Tagging
 from tests import toy_checkpoints
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
@@ -399,6 +400,31 @@ def test_tensorflow_2_12_answers_questions_and_chooses(old_python, toy, tmp_path
     assert [i for i, answer in enumerate(new) if "error" in answer] == [2, 4]
     for old_outputs, new_outputs in zip(old, new):
         assert_same(old_outputs, new_outputs, 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("features", ["", "weighted_sum_all"])
+def test_tensorflow_2_12_tags(old_python, toy, tmp_path, features):
+    directory, pretrainer, _ = toy
+    (tmp_path / "data.conll").write_text("the O\ncat B-P\nsat B-L\n")
+    files = dict.fromkeys(("train_file", "dev_file"), str(tmp_path / "data.conll"))
+    options = Tagging.Config(
+        output="unused",
+        **files,
+        features=features,
+        lstm_units=8,
+        max_sequence_length=32,
+    )
+    task = Tagging(options, Tokenizer(directory.vocabulary))
+    functions = task.serve(task.model(pretrainer.backbone))
+    path = str(saved_model.save(functions, tmp_path / "tags", directory=directory))
+    texts = [*TEXTS, "ünï çat 漢字🙂, " * 40, "\0", "the cat sat. " * 200]
+    requests = [
+        (path, "serving_default", {"text": text})
+        for text in (texts, texts[:1], texts[-1:] * 9, [])
+    ]
+    for old, new in zip(*answers_of_both(old_python, requests)):
+        assert_same(old, new, 1e-5)
 
 
 @pytest.mark.slow
