@@ -47,7 +47,7 @@ class DemoConfig(config.Options):
     output: str = config.option("demo", help="Folder for everything that is made.")
     size: str = config.option("tiny", help="Architecture: tiny, mini, small, ...")
     vocabulary_size: int = config.option(8000, help="Tokens to learn.", minimum=200)
-    steps: int = config.option(1500, help="Steps of pre-training.", minimum=10)
+    steps: int = config.option(1200, help="Steps of pre-training.", minimum=10)
 
 
 def main(options: DemoConfig) -> None:
@@ -82,7 +82,7 @@ def main(options: DemoConfig) -> None:
                 vocabulary=str(vocabulary),
                 output=str(records),
                 max_sequence_length=64,
-                held_out_share=0.05,
+                held_out_share=0.02,
             ),
         )
     _run(
