@@ -1,0 +1,236 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Times fine-tuning on the lengths of a real data set, against others' usual padding.
+
+    python -m benchmarks.finetune_speed --task=sst2 --data_dir=glue/SST-2 \\
+        --vocabulary=vocab.txt
+
+Needs torch and transformers beside requirements.txt. The same examples, drawn from the
+training set, in batches of the same size, through encoders of the same size:
+
+    bert_tf        batches of examples of like length, as `bert_tf.batching` makes them
+    KerasHub       its `BertBackbone`, every example padded to 128 tokens
+    transformers   `BertForSequenceClassification` in torch, each batch padded to its
+                   longest example, as its data collator does
+
+Each variant runs in a process of its own, and the rounds go through all in turn. What
+is printed: real tokens, those that are not padding, for each second of processor time
+and of the clock, medians of the rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from bert_tf import config
+
+_PADDED_LENGTH = 128
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BenchmarkConfig(config.Options):
+    """Options of `python -m benchmarks.finetune_speed`."""
+
+    task: str = config.option("sst2", help="Data set of GLUE.")
+    data_dir: str = config.option(help="Folder of its files.")
+    vocabulary: str = config.option(help="WordPiece vocabulary, lower-cased.")
+    size: str = config.option("mini", help="Architecture, or a bert_config.json.")
+    batch_size: int = config.option(32, help="Examples in a step.", minimum=1)
+    batches: int = config.option(16, help="Timed steps of a round.", minimum=1)
+    rounds: int = config.option(3, help="Rounds through all variants.", minimum=1)
+    variant: str = config.option(
+        "", help="Time this variant only and print JSON; the benchmark uses it."
+    )
+
+
+def main(options: BenchmarkConfig) -> None:
+    if options.variant:
+        print(json.dumps(_time(options, VARIANTS[options.variant])))
+        return
+    results: dict[str, list[dict]] = {name: [] for name in VARIANTS}
+    flags = [f"--{k}={v}" for k, v in options.to_dict().items() if k != "variant"]
+    for _ in range(options.rounds):
+        for name, found in results.items():
+            command = [sys.executable, "-m", "benchmarks.finetune_speed", *flags]
+            output = subprocess.run(
+                [*command, f"--variant={name}"], capture_output=True, check=True
+            ).stdout
+            found.append(json.loads(output.splitlines()[-1]))
+    first = results["bert_tf"][0]
+    print(
+        f"{options.task}, {options.size}, batches of {options.batch_size}, "
+        f"{first['tokens'] / first['examples']:.0f} real tokens in an example; medians "
+        f"of {options.rounds} rounds\n\n"
+        "| | tokens per second of processor time | of the clock | bert_tf is faster by "
+        "(processor time) |\n|---|---|---|---|"
+    )
+    for name, found in results.items():
+        rates = [
+            statistics.median(r["tokens"] / r[clock] for r in found)
+            for clock in ("cpu_seconds", "seconds")
+        ]
+        ratio = statistics.median(
+            ours["tokens"] / ours["cpu_seconds"] * r["cpu_seconds"] / r["tokens"]
+            for ours, r in zip(results["bert_tf"], found, strict=True)
+        )
+        print(f"| {name} | {rates[0]:,.0f} | {rates[1]:,.0f} | {ratio:.2f} |")
+
+
+def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
+    """Runs `options.batches` steps; `variant` returns them, and how to run one."""
+    from bert_tf.text import Tokenizer
+    from tasks.classification import Classification
+
+    tokenizer = Tokenizer(options.vocabulary)
+    task = Classification(
+        Classification.Config(
+            task=options.task,
+            data_dir=options.data_dir,
+            max_sequence_length=_PADDED_LENGTH,
+            output="",
+        ),
+        tokenizer,
+    )
+    split = task.dataset("train")
+    count = options.batch_size * options.batches
+    chosen = np.random.default_rng(0).choice(len(split), count, replace=False)
+    architecture = config.BertConfig.resolve(options.size, tokenizer.vocabulary.size)
+    batches, step = variant(options, task, split, chosen, architecture)
+    for batch in batches[:3]:  # Traced, allocated, warm.
+        step(batch)
+    start, cpu_start = time.perf_counter(), time.process_time()
+    for batch in batches:
+        step(batch)
+    return {
+        "seconds": time.perf_counter() - start,
+        "cpu_seconds": time.process_time() - cpu_start,
+        "tokens": int(split.lengths[chosen].sum()),
+        "examples": count,
+    }
+
+
+def _bert_tf(options, task, split, chosen, architecture):
+    import tensorflow as tf
+
+    from bert_tf import batching
+    from bert_tf.model import BertBackbone
+
+    inputs = {name: tf.gather(column, chosen) for name, column in split.inputs.items()}
+    part = dataclasses.replace(
+        split, inputs=inputs, targets=tf.gather(split.targets, chosen)
+    )
+    model = task.model(BertBackbone(architecture))
+    dataset = batching.batches(part, options.batch_size, max_length=_PADDED_LENGTH)
+    return list(dataset), _keras_step(model)
+
+
+def _keras_hub(options, task, split, chosen, architecture):
+    import keras
+    import keras_hub
+
+    backbone = keras_hub.models.BertBackbone(
+        vocabulary_size=architecture.vocabulary_size,
+        num_layers=architecture.num_layers,
+        num_heads=architecture.num_heads,
+        hidden_dim=architecture.hidden_dim,
+        intermediate_dim=architecture.intermediate_dim,
+    )
+    dropout = keras.layers.Dropout(0.1)(backbone.output["pooled_output"])
+    logits = keras.layers.Dense(len(task.labels))(dropout)
+    model = keras.Model(backbone.input, logits)
+    batches = []
+    for rows in _rows(options, chosen):
+        padded = {
+            name: _pad(split.inputs[name], rows, _PADDED_LENGTH)
+            for name in ("token_ids", "segment_ids", "padding_mask")
+        }
+        labels = np.asarray(split.targets)[rows]
+        weights = np.full(len(rows), 1 / len(rows), "float32")
+        batches.append((padded, labels, weights))
+    return batches, _keras_step(model)
+
+
+def _keras_step(model) -> Callable:
+    import keras
+    import tensorflow as tf
+
+    from bert_tf.optimization import AdamW
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    model.compile(AdamW(1e-5), loss=loss, jit_compile=False)
+    model.optimizer.build(model.trainable_variables)
+    model.make_train_function()
+
+    def step(batch):
+        model.train_function(iter(tf.data.Dataset.from_tensors(batch)))
+
+    return step
+
+
+def _transformers(options, task, split, chosen, architecture):
+    import torch
+    import transformers
+
+    encoder = transformers.BertForSequenceClassification(
+        transformers.BertConfig(
+            vocab_size=architecture.vocabulary_size,
+            num_hidden_layers=architecture.num_layers,
+            num_attention_heads=architecture.num_heads,
+            hidden_size=architecture.hidden_dim,
+            intermediate_size=architecture.intermediate_dim,
+            hidden_act="gelu_new",
+            num_labels=len(task.labels),
+        )
+    ).train()
+    optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-5)
+    batches = []
+    for rows in _rows(options, chosen):
+        length = int(split.lengths[rows].max())
+        names = {
+            "input_ids": "token_ids",
+            "token_type_ids": "segment_ids",
+            "attention_mask": "padding_mask",
+        }
+        batch = {
+            theirs: torch.tensor(_pad(split.inputs[ours], rows, length)).long()
+            for theirs, ours in names.items()
+        }
+        batch["labels"] = torch.tensor(np.asarray(split.targets)[rows]).long()
+        batches.append(batch)
+
+    def step(batch):
+        encoder(**batch).loss.backward()
+        torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return batches, step
+
+
+def _rows(options: BenchmarkConfig, chosen: np.ndarray) -> Sequence[np.ndarray]:
+    return np.split(chosen, options.batches)
+
+
+def _pad(column, rows: np.ndarray, length: int) -> np.ndarray:
+    import tensorflow as tf
+
+    return tf.gather(column, rows).to_tensor(shape=(len(rows), length)).numpy()
+
+
+VARIANTS = {
+    "bert_tf": _bert_tf,
+    "KerasHub": _keras_hub,
+    "transformers": _transformers,
+}
+
+
+if __name__ == "__main__":
+    config.run(main, BenchmarkConfig)
