@@ -27,7 +27,15 @@ import keras
 import tensorflow as tf
 from absl import flags
 
-from bert_tf import batching, comparison, config, convert, distribution, sweep
+from bert_tf import (
+    batching,
+    comparison,
+    config,
+    convert,
+    distribution,
+    inference,
+    sweep,
+)
 from bert_tf.checkpoint import Checkpoint, ModelDirectory
 from bert_tf.config import BertConfig
 from bert_tf.model import BertBackbone
@@ -247,10 +255,12 @@ def _static_shape(options: FinetuneConfig) -> bool:
 def _export(task: Task, directory: ModelDirectory) -> pathlib.Path:
     from bert_tf import saved_model  # Here, as it needs tensorflow-serving-api.
 
-    # A model of its own: in float32, which every server takes, and on one device.
-    model = task.model(BertBackbone(directory.architecture, dtype="float32"))
+    # A model of its own, of one device and without what only training needs.
+    precision = task.options.export_precision
+    model = task.model(BertBackbone(directory.architecture, dtype=precision))
     directory.load_weights(model)
-    return saved_model.save(task.serve(model), task.options.export, directory=directory)
+    functions = task.serve(inference.optimize(model))
+    return saved_model.save(functions, task.options.export, directory=directory)
 
 
 def _report(task: Task, directory: ModelDirectory, metrics: dict[str, Any]) -> None:

@@ -14,7 +14,8 @@ A pre-trained model, for N texts, at most M masks in one of them:
                      state of [CLS], mean over all tokens' ([CLS] and [SEP] included),
                      and the pooler's output
     ids              token_ids, segment_ids, padding_mask [N, S] int32 ->
-                     sequence_output [N, S, H], pooled_output [N, H] float32
+                     sequence_output [N, S, H], 0 at padding, and pooled_output [N, H]
+                     float32
 
 Without a masked-LM head `serving_default` is what `embeddings` is.
 
@@ -33,6 +34,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf import inference
 from bert_tf.model import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 
@@ -68,11 +70,12 @@ def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
 
 def encoder(backbone: BertBackbone, tokenizer: Tokenizer) -> dict[str, Signature]:
     """Returns the signatures of an encoder without the masked-LM head."""
-    embeddings = _embeddings(backbone, tokenizer)
+    fast = inference.optimize(backbone)
+    embeddings = _embeddings(fast, tokenizer, backbone.config.max_sequence_length)
     return {
         "serving_default": embeddings,
         "embeddings": embeddings,
-        "ids": ids(backbone),
+        "ids": ids(fast),
     }
 
 
@@ -80,25 +83,29 @@ def pretrained(
     pretrainer: BertPretrainer, tokenizer: Tokenizer
 ) -> dict[str, Signature]:
     """Returns the signatures of a pre-trained model."""
+    fast = inference.optimize(pretrainer.backbone)
+    max_length = pretrainer.backbone.config.max_sequence_length
     return {
-        "serving_default": _fill_mask(pretrainer, tokenizer),
-        "embeddings": _embeddings(pretrainer.backbone, tokenizer),
-        "ids": ids(pretrainer.backbone),
+        "serving_default": _fill_mask(fast, pretrainer, tokenizer),
+        "embeddings": _embeddings(fast, tokenizer, max_length),
+        "ids": ids(fast),
     }
 
 
-def _fill_mask(pretrainer: BertPretrainer, tokenizer: Tokenizer) -> Signature:
-    backbone, mlm_head = pretrainer.backbone, pretrainer.mlm_head
+def _fill_mask(
+    encoder: keras.Model, pretrainer: BertPretrainer, tokenizer: Tokenizer
+) -> Signature:
+    config, mlm_head = pretrainer.backbone.config, pretrainer.mlm_head
     vocabulary = tokenizer.vocabulary
 
     @signature(strings("text"))
     def fill_mask(text):
         inputs = tokenizer.encode(
             text,
-            max_sequence_length=backbone.config.max_sequence_length,
+            max_sequence_length=config.max_sequence_length,
             allow_mask=True,
         )
-        hidden = backbone(inputs, training=False)["sequence_output"]  # [N, S, H]
+        hidden = encoder(inputs, training=False)["sequence_output"]  # [N, S, H]
         # The head works on the masks of all rows at once, K of them, without padding.
         masks = tf.where(
             inputs["token_ids"] == vocabulary.mask_id
@@ -106,7 +113,7 @@ def _fill_mask(pretrainer: BertPretrainer, tokenizer: Tokenizer) -> Signature:
         rows, places = tf.unstack(tf.cast(masks, tf.int32), axis=1)
         num_rows, length = tf.unstack(tf.shape(inputs["token_ids"]))
         logits = mlm_head(
-            tf.reshape(hidden, [1, num_rows * length, backbone.config.hidden_dim]),
+            tf.reshape(hidden, [1, num_rows * length, config.hidden_dim]),
             (rows * length + places)[tf.newaxis],
         )[0]  # [K, V]
         scores, token_ids = tf.math.top_k(
@@ -124,19 +131,18 @@ def _fill_mask(pretrainer: BertPretrainer, tokenizer: Tokenizer) -> Signature:
     return fill_mask
 
 
-def _embeddings(backbone: keras.Model, tokenizer: Tokenizer) -> Signature:
+def _embeddings(
+    encoder: keras.Model, tokenizer: Tokenizer, max_sequence_length: int
+) -> Signature:
     @signature(strings("text"))
     def embeddings(text):
-        inputs = tokenizer.encode(
-            text, max_sequence_length=backbone.config.max_sequence_length
-        )
-        encoded = _float32(backbone(inputs, training=False))
-        hidden = encoded["sequence_output"]
-        weights = tf.cast(inputs["padding_mask"], tf.float32)[:, :, tf.newaxis]
-        total = tf.reduce_sum(hidden * weights, axis=1)
+        inputs = tokenizer.encode(text, max_sequence_length=max_sequence_length)
+        encoded = _float32(encoder(inputs, training=False))
+        hidden = encoded["sequence_output"]  # 0 at padding.
+        count = tf.reduce_sum(inputs["padding_mask"], axis=1, keepdims=True)
         return {
             "cls": hidden[:, 0],
-            "mean": total / tf.reduce_sum(weights, axis=1),
+            "mean": tf.reduce_sum(hidden, axis=1) / tf.cast(count, tf.float32),
             "pooled_output": encoded["pooled_output"],
         }
 

@@ -34,7 +34,12 @@ class FinetuneConfig(config.Options):
 
     # What may change when a finished model is taken up again: none of it changes
     # what was learned.
-    may_change: ClassVar[tuple[str, ...]] = ("output", "strategy", "export")
+    may_change: ClassVar[tuple[str, ...]] = (
+        "output",
+        "strategy",
+        "export",
+        "export_precision",
+    )
 
     init_from: str = config.option(
         "",
@@ -53,6 +58,12 @@ class FinetuneConfig(config.Options):
     output: str = config.option(help="Model directory to write.")
     export: str = config.option(
         "", help="Folder for a SavedModel of the result, e.g. saved_models/sst2."
+    )
+    export_precision: str = config.option(
+        "float32",
+        help="Arithmetic of the exported encoder; mixed_bfloat16 pays on processors "
+        "that have it.",
+        choices=("float32", "mixed_bfloat16"),
     )
     batch_size: int = config.option(
         32,

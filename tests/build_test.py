@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LAYERS = """
     config client documents jobs normalization packing pairs spans glue
     formats.names vocab model optimization distribution tables
-    text checkpoint input_pipeline windows taggers
+    text checkpoint input_pipeline windows taggers inference
     formats.foreign signatures monitoring token_store conll passages squad words
     formats.google formats.hugging_face formats.keras_hub
     formats.model_garden comparison

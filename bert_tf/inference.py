@@ -1,0 +1,280 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The encoder as servers run it: the same answers from a graph without padding.
+
+In: a model with a `BertBackbone` in it. Out: a model of the same inputs, outputs and
+weights for inference alone, several times as fast where texts differ in length:
+
+- The rows of a batch are sorted by length and run a few hundred tokens at a time. That
+  bounds the memory for any batch, and rows of like length meet in attention, whose cost
+  grows with the square of the longest.
+- Dense layers and LayerNorm see real tokens only. Padding exists for attention alone.
+- Query, key and value are one matrix product, with the scale of the scores in it.
+- What is computed in bfloat16 is stored in it.
+
+Letters: B batch, S sequence, T real tokens, R rows of a chunk, H hidden, N heads,
+D = H / N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.model import BertBackbone, EncoderLayer
+
+# Tokens that go through the encoder at a time, up to the end of a row: enough for a
+# matrix product to run at its full speed, few enough for the caches.
+_TOKENS_AT_ONCE = 512
+
+# Added to the attention scores of padding.
+_MASKED_SCORE = -1e9
+
+
+def optimize(model: keras.Model) -> keras.Model:
+    """Returns `model` with every `BertBackbone` in it, or itself, made for inference.
+
+    The other layers are shared. The weights of the encoder are copied as they are now.
+    What is at padding in `sequence_output` is 0.
+
+    Args:
+        model: A functional model, not of packed rows.
+    """
+    if isinstance(model, BertBackbone):
+        outputs = _Encoder(model, name=model.name)(model.input)
+        return keras.Model(model.input, outputs, name=model.name)
+
+    def replace(layer: keras.layers.Layer) -> keras.layers.Layer:
+        if isinstance(layer, BertBackbone):
+            return _Encoder(layer, name=layer.name)
+        return layer
+
+    return keras.models.clone_model(model, clone_function=replace)
+
+
+class _Dense:
+    """One or several `Dense` layers of the same input, side by side."""
+
+    def __init__(
+        self, layers: Sequence[keras.layers.Dense], scales: Sequence[float] = (1.0,)
+    ):
+        def joined(name: str) -> tf.Variable:
+            parts = [
+                keras.ops.convert_to_numpy(getattr(layer, name)) * np.float32(scale)
+                for layer, scale in zip(layers, scales, strict=True)
+            ]
+            return tf.Variable(
+                tf.cast(np.concatenate(parts, axis=-1), layers[0].compute_dtype),
+                trainable=False,
+            )
+
+        self._kernel = joined("kernel")
+        self._bias = joined("bias")
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.nn.bias_add(tf.matmul(x, self._kernel), self._bias)
+
+
+class _LayerNorm:
+    """LayerNorm in float32, in the form of fewest passes over memory."""
+
+    def __init__(self, layer: keras.layers.LayerNormalization):
+        self._gamma = _float32_variable(layer.gamma)
+        self._beta = _float32_variable(layer.beta)
+        self._epsilon = layer.epsilon
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        y = tf.cast(x, tf.float32)
+        y -= tf.reduce_mean(y, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(y), axis=-1, keepdims=True)
+        y *= tf.math.rsqrt(variance + self._epsilon)
+        return tf.cast(y * self._gamma + self._beta, x.dtype)
+
+
+def _float32_variable(value: keras.Variable) -> tf.Variable:
+    return tf.Variable(keras.ops.convert_to_numpy(value), trainable=False)
+
+
+class _Padding(NamedTuple):
+    """Between the T tokens of R rows, one after the other, and [R, S]."""
+
+    shape: tf.Tensor  # R, S
+    to_padded: tf.Tensor  # [R*S] int32: the token; any, where there is none.
+    to_tokens: tf.Tensor  # [T] int32: the place in [R*S].
+    attention_bias: tf.Tensor  # [R, 1, 1, S] float32
+
+    @classmethod
+    def of(cls, lengths: tf.Tensor) -> _Padding:
+        """From the numbers of tokens in the rows [R] int32."""
+        is_token = tf.sequence_mask(lengths)  # [R, S]
+        flat = tf.reshape(is_token, [-1])
+        token = tf.cumsum(tf.cast(flat, tf.int32)) - 1
+        bias = tf.where(is_token, 0.0, _MASKED_SCORE)
+        return cls(
+            tf.shape(is_token),
+            tf.maximum(token, 0),
+            tf.cast(tf.where(flat)[:, 0], tf.int32),
+            bias[:, tf.newaxis, tf.newaxis],
+        )
+
+
+class _Layer:
+    """`EncoderLayer` over the tokens of R rows, [T, H] -> [T, H]."""
+
+    def __init__(self, layer: EncoderLayer):
+        self._heads = layer.config.num_heads
+        self._size = layer.config.hidden_dim // self._heads
+        self._query_key_value = _Dense(
+            [layer.query, layer.key, layer.value], [self._size**-0.5, 1.0, 1.0]
+        )
+        self._attention_output = _Dense([layer.attention_output])
+        self._attention_layer_norm = _LayerNorm(layer.attention_layer_norm)
+        self._intermediate = _Dense([layer.intermediate])
+        self._output = _Dense([layer.output_dense])
+        self._output_layer_norm = _LayerNorm(layer.output_layer_norm)
+        self._activation = layer.activation
+
+    def __call__(self, x: tf.Tensor, padding: _Padding) -> tf.Tensor:
+        y = self._attention_output(self._attention(x, padding))
+        x = self._attention_layer_norm(x + y)
+        y = self._output(self._activation(self._intermediate(x)))
+        return self._output_layer_norm(x + y)
+
+    def _attention(self, x: tf.Tensor, padding: _Padding) -> tf.Tensor:
+        rows, length = tf.unstack(padding.shape)
+        x = tf.gather(self._query_key_value(x), padding.to_padded)  # [R*S, 3H]
+        x = tf.reshape(x, [rows, length, 3, self._heads, self._size])
+        query, key, value = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))  # [R,N,S,D]
+        scores = tf.matmul(query, key, transpose_b=True)  # [R, N, S, S]
+        scores = tf.cast(scores, tf.float32) + padding.attention_bias
+        weights = tf.cast(tf.nn.softmax(scores), x.dtype)
+        y = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])  # [R, S, N, D]
+        y = tf.reshape(y, [rows * length, self._heads * self._size])
+        return tf.gather(y, padding.to_tokens)
+
+
+class _Encoder(keras.layers.Layer):
+    """`BertBackbone`, without training."""
+
+    def __init__(self, backbone: BertBackbone, **kwargs):
+        super().__init__(dtype=backbone.pooler.dtype_policy, **kwargs)
+        self.config = backbone.config
+        embeddings = backbone.embeddings
+        self._tables = [
+            tf.Variable(
+                tf.cast(
+                    keras.ops.convert_to_numpy(layer.embeddings), self.compute_dtype
+                ),
+                trainable=False,
+            )
+            for layer in (
+                embeddings.token_embedding,
+                embeddings.segment_embedding,
+                embeddings.position_embedding,
+            )
+        ]
+        self._layer_norm = _LayerNorm(embeddings.layer_norm)
+        self._layers_of_tokens = [_Layer(layer) for layer in backbone.encoder_layers]
+        self._pooler = _Dense([backbone.pooler])
+        self._output_spec = backbone.output
+        # One function in the exported graph, whatever the number of signatures.
+        self._encode = tf.function(
+            self._encode,
+            input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3,
+            autograph=False,
+        )
+        self.built = True
+
+    def compute_output_spec(self, inputs, training=None, mask=None):
+        return {
+            name: keras.KerasTensor(x.shape, x.dtype)
+            for name, x in self._output_spec.items()
+        }
+
+    def call(
+        self, inputs: Mapping[str, tf.Tensor], training: bool | None = None, mask=None
+    ) -> dict[str, tf.Tensor]:
+        """`training` and `mask` are what Keras gives to any model, and without use."""
+        names = ("token_ids", "segment_ids", "padding_mask")
+        return self._encode(*(tf.cast(inputs[name], tf.int32) for name in names))
+
+    def _encode(
+        self, token_ids: tf.Tensor, segment_ids: tf.Tensor, padding_mask: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        is_token = tf.not_equal(padding_mask, 0)  # [B, S]
+        num_rows, length = tf.unstack(tf.shape(is_token))
+        sizes = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32)  # [B]
+        order = tf.argsort(sizes)
+        # Places in [B*S] of all tokens, in the order in which they are run [T].
+        places = tf.reshape(tf.range(num_rows * length), [num_rows, length])
+        place = tf.boolean_mask(tf.gather(places, order), tf.gather(is_token, order))
+        vectors = self._run(
+            tf.gather(tf.reshape(token_ids, [-1]), place),
+            tf.gather(tf.reshape(segment_ids, [-1]), place),
+            # All positions are looked up, so that a row of too many is an error.
+            tf.gather(tf.gather(self._tables[2], tf.range(length)), place % length),
+            tf.gather(sizes, order),
+        )
+        # [B*S]: the number of each token from 1; 0, a row of zeros, for padding.
+        number = tf.scatter_nd(
+            place[:, tf.newaxis], tf.range(tf.size(place)) + 1, [num_rows * length]
+        )
+        zeros = tf.zeros([1, self.config.hidden_dim], vectors.dtype)
+        hidden = tf.reshape(
+            tf.gather(tf.concat([zeros, vectors], axis=0), number),
+            [num_rows, length, self.config.hidden_dim],
+        )
+        return {
+            "sequence_output": hidden,
+            "pooled_output": tf.tanh(self._pooler(hidden[:, 0])),
+        }
+
+    def _run(
+        self,
+        token_ids: tf.Tensor,
+        segment_ids: tf.Tensor,
+        positions: tf.Tensor,
+        sizes: tf.Tensor,
+    ) -> tf.Tensor:
+        """The final hidden states [T, H] of rows that are sorted by their sizes.
+
+        Args:
+            token_ids: [T] int32, as `segment_ids`.
+            segment_ids: [T] int32.
+            positions: Position embeddings [T, H].
+            sizes: Tokens of the rows [B] int32.
+        """
+        ends = tf.cumsum(sizes)
+        chunk = (
+            tf.maximum(ends - 1, 0) // _TOKENS_AT_ONCE
+        )  # Of each row; some are none.
+        chunk = tf.concat([[-1], chunk], axis=0)
+        first_rows = tf.where(tf.not_equal(chunk[1:], chunk[:-1]))[:, 0]
+        bounds = tf.concat([tf.cast(first_rows, tf.int32), [tf.size(sizes)]], axis=0)
+        token_bounds = tf.gather(tf.concat([[0], ends], axis=0), bounds)
+        count = tf.size(first_rows, out_type=tf.int32)
+        chunks = tf.TensorArray(
+            positions.dtype,
+            size=count,
+            infer_shape=False,
+            element_shape=[None, self.config.hidden_dim],
+        )
+
+        def step(i: tf.Tensor, chunks: tf.TensorArray):
+            tokens = slice(token_bounds[i], token_bounds[i + 1])
+            padding = _Padding.of(sizes[bounds[i] : bounds[i + 1]])
+            x = tf.gather(self._tables[0], token_ids[tokens])
+            x += tf.gather(self._tables[1], segment_ids[tokens])
+            x = self._layer_norm(x + positions[tokens])
+            for layer in self._layers_of_tokens:
+                x = layer(x, padding)
+            return i + 1, chunks.write(i, x)
+
+        _, chunks = tf.while_loop(
+            lambda i, _: i < count, step, (0, chunks), parallel_iterations=1
+        )
+        return chunks.concat()
