@@ -38,7 +38,7 @@ _MASKED_SCORE = -1e9
 def optimize(model: keras.Model) -> keras.Model:
     """Returns `model` with every `BertBackbone` in it, or itself, made for inference.
 
-    The other layers are shared. The weights of the encoder are copied as they are now.
+    The other layers are shared. The encoder has the weights of the time of this call.
     What is at padding in `sequence_output` is 0.
 
     Args:
@@ -165,12 +165,7 @@ class _Encoder(keras.layers.Layer):
         self.config = backbone.config
         embeddings = backbone.embeddings
         self._tables = [
-            tf.Variable(
-                tf.cast(
-                    keras.ops.convert_to_numpy(layer.embeddings), self.compute_dtype
-                ),
-                trainable=False,
-            )
+            self._table(layer.embeddings)
             for layer in (
                 embeddings.token_embedding,
                 embeddings.segment_embedding,
@@ -188,6 +183,12 @@ class _Encoder(keras.layers.Layer):
             autograph=False,
         )
         self.built = True
+
+    def _table(self, embeddings: keras.Variable) -> tf.Variable:
+        if self.compute_dtype == embeddings.dtype:
+            return embeddings.value  # A masked-LM head may need it too.
+        table = keras.ops.convert_to_numpy(embeddings)
+        return tf.Variable(tf.cast(table, self.compute_dtype), trainable=False)
 
     def compute_output_spec(self, inputs, training=None, mask=None):
         return {
