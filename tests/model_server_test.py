@@ -418,6 +418,7 @@ def test_versions_come_and_go_without_a_failed_request(tmp_path):
                 shutil.rmtree(tmp_path / "12")
                 shutil.rmtree(tmp_path / "10")  # Back to the one before.
                 wait_until(lambda: stubs.label("x") == "nine:x")
+                wait_until(lambda: len(labels) >= 1000)
             finally:
                 done.set()
             for asker in askers:

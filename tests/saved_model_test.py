@@ -4,6 +4,9 @@
 
 import json
 import pathlib
+import signal
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
@@ -69,6 +72,33 @@ def test_an_interrupted_export_leaves_nothing(tmp_path, directory, monkeypatch, 
     with pytest.raises(error):
         saved_model.save({"f": length}, tmp_path / "model", directory=directory)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_killed_export_leaves_no_version(tmp_path):
+    # A process of its own; it is killed when all is done but the warm-up.
+    script = """
+import os, pathlib, signal, sys
+from bert_tf import checkpoint, config, saved_model, vocab
+from tests.saved_model_test import length
+
+saved_model._write_warmup = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+tokens = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+directory = checkpoint.ModelDirectory(
+    path=pathlib.Path("never-read"),
+    architecture=config.BertConfig.from_size("tiny", len(tokens)),
+    vocabulary=vocab.Vocabulary(tokens),
+    lowercase=True,
+    head={"kind": "classification"},
+    options={},
+)
+saved_model.save({"f": length}, sys.argv[1], directory=directory)
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".unfinished-")
+    assert (left / "saved_model.pb").exists()
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, directory):

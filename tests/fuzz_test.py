@@ -1,0 +1,123 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Any strings, to what answers with places in them: no crash, nothing outside."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import inference, signatures
+from bert_tf.model import BertBackbone, BertPretrainer
+from bert_tf.text import Tokenizer
+from tasks.question_answering import QuestionAnswering
+from tasks.tagging import Tagging
+
+hypothesis = pytest.importorskip("hypothesis")
+st = hypothesis.strategies
+
+# Bytes that are no UTF-8, control characters, and what the vocabulary knows.
+BYTES = st.one_of(
+    st.binary(max_size=60),
+    st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")),
+    st.lists(
+        st.sampled_from(
+            ["the", " cat", "[MASK]", "[SEP]", "\0", "é", "́", "🙂", "漢", " " * 9]
+        ),
+        max_size=60,
+    ).map(lambda parts: "".join(parts).encode()),
+)
+TEXTS = st.lists(BYTES, min_size=1, max_size=4)
+
+fuzzed = hypothesis.settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+    derandomize=True,
+)
+
+
+@pytest.fixture(scope="module")
+def pretrainer(tiny_config) -> BertPretrainer:
+    tf.keras.utils.set_random_seed(7)
+    pretrainer = BertPretrainer(BertBackbone(tiny_config))
+    for weight in pretrainer.weights:
+        weight.assign(weight + tf.random.normal(weight.shape, stddev=0.3))
+    return pretrainer
+
+
+@pytest.fixture(scope="module")
+def pretrained(pretrainer, vocabulary) -> dict[str, signatures.Signature]:
+    return signatures.pretrained(pretrainer, Tokenizer(vocabulary))
+
+
+def answer(task, pretrainer) -> signatures.Signature:
+    model = inference.optimize(task.model(pretrainer.backbone))
+    return task.serve(model)["serving_default"]
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory, pretrainer, vocabulary):
+    file = tmp_path_factory.mktemp("squad") / "data.json"
+    question = {"id": "1", "question": "a", "answers": [], "is_impossible": True}
+    paragraph = {"context": "b", "qas": [question]}
+    file.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    options = QuestionAnswering.Config(
+        output="unused",
+        train_file=str(file),
+        dev_file=str(file),
+        max_sequence_length=32,
+        max_question_length=8,
+    )
+    return answer(QuestionAnswering(options, Tokenizer(vocabulary)), pretrainer)
+
+
+@pytest.fixture(scope="module")
+def tag(tmp_path_factory, pretrainer, vocabulary):
+    file = tmp_path_factory.mktemp("conll") / "data.conll"
+    file.write_text("the O\ncat B-P\nsat B-L\n")
+    options = Tagging.Config(
+        output="unused",
+        train_file=str(file),
+        dev_file=str(file),
+        max_sequence_length=32,
+    )
+    return answer(Tagging(options, Tokenizer(vocabulary)), pretrainer)
+
+
+def finite(outputs) -> dict[str, np.ndarray]:
+    arrays = {name: value.numpy() for name, value in outputs.items()}
+    for value in arrays.values():
+        assert value.dtype.kind != "f" or np.isfinite(value).all()
+    return arrays
+
+
+@fuzzed
+@hypothesis.given(texts=TEXTS)
+def test_embeddings_and_masks(texts, pretrained):
+    for name in ("serving_default", "embeddings"):
+        for value in finite(pretrained[name](tf.constant(texts))).values():
+            assert len(value) == len(texts)
+
+
+@fuzzed
+@hypothesis.given(question=BYTES, context=BYTES)
+def test_answers_are_in_their_context(question, context, ask):
+    outputs = finite(ask(tf.constant([question]), tf.constant([context])))
+    found = [outputs[name][0] for name in ("answer", "start_byte", "end_byte")]
+    places = zip(*(outputs[n][0] for n in ("answers", "start_bytes", "end_bytes")))
+    for text, start, end in (found, *places):
+        assert 0 <= start <= end <= len(context)
+        assert context[start:end] == text
+
+
+@fuzzed
+@hypothesis.given(texts=TEXTS)
+def test_entities_are_in_their_text(texts, tag):
+    outputs = finite(tag(tf.constant(texts)))
+    columns = ("entities", "entity_start_bytes", "entity_end_bytes")
+    for text, *row in zip(texts, *(outputs[name] for name in columns), strict=True):
+        for entity, start, end in zip(*row, strict=True):
+            assert 0 <= start <= end <= len(text)
+            assert text[start:end] == entity
