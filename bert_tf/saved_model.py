@@ -9,6 +9,8 @@ In: `tf.function`s by signature name (`bert_tf.signatures`). Out:
     <folder>/<version>/assets.extra/tf_serving_warmup_requests
         What a server asks the model before clients may, of several lengths and batch
         sizes for each signature. It has been answered once when the folder appears.
+    <folder>/<version>/assets.extra/example_request.json, example_response.json
+        A request for `serving_default` over REST, and what the model answers to it.
     <folder>/<version>/assets.extra/vocab.txt
         For people.
 
@@ -29,6 +31,7 @@ import pathlib
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -91,6 +94,8 @@ def save(
         directory.vocabulary.write(extra / "vocab.txt")
         max_length = directory.architecture.max_sequence_length
         _write_warmup(extra / "tf_serving_warmup_requests", functions, max_length)
+        if "serving_default" in functions:
+            _write_example(extra, functions["serving_default"])
     return final
 
 
@@ -268,3 +273,34 @@ def _inputs(
             shape = [batch] + [2] * (spec.shape.rank - 2) + [length]
             inputs[spec.name] = np.full(shape, value, spec.dtype.as_numpy_dtype)
     return inputs
+
+
+# --- An example ------------------------------------------------------------------
+
+
+def _write_example(folder: pathlib.Path, function: Signature) -> None:
+    """Writes a request over REST and its response, as TensorFlow Serving's JSON."""
+    inputs = {}
+    for spec in function.input_signature:
+        value = "An example, with a [MASK] in it."
+        for _ in range(spec.shape.rank):
+            value = [value]
+        inputs[spec.name] = value
+    outputs = function(*(tf.constant(value) for value in inputs.values()))
+    outputs = {
+        name: _jsonable(value.numpy().tolist()) for name, value in outputs.items()
+    }
+    if len(outputs) == 1:  # The only one comes without its name.
+        (outputs,) = outputs.values()
+    for name, content in (
+        ("example_request.json", {"inputs": inputs}),
+        ("example_response.json", {"outputs": outputs}),
+    ):
+        text = json.dumps(content, indent=2, ensure_ascii=False)
+        (folder / name).write_text(text + "\n", encoding="utf-8")
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_jsonable(item) for item in value]
+    return value.decode() if isinstance(value, bytes) else value

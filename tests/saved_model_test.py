@@ -209,6 +209,29 @@ def test_metadata_and_vocabulary(tmp_path, directory, vocabulary):
     assert tuple(tokens.split()) == vocabulary.tokens
 
 
+def test_the_example_has_its_true_response(tmp_path, directory):
+    @signatures.signature(TEXT, tf.TensorSpec([None, None], tf.string, "choices"))
+    def default(text, choices):
+        joined = text[:, None] + choices
+        return {"joined": joined, "length": tf.strings.length(text)}
+
+    for name, function in (("several", default), ("one", length)):
+        path = saved_model.save(
+            {"serving_default": function}, tmp_path / name, directory=directory
+        )
+        request, response = (
+            json.loads((path / "assets.extra" / f"example_{what}.json").read_text())
+            for what in ("request", "response")
+        )
+        expected = function(*map(tf.constant, request["inputs"].values()))
+        outputs = response["outputs"]
+        if name == "one":
+            assert outputs == expected["length"].numpy().tolist()
+        else:
+            assert outputs["length"] == expected["length"].numpy().tolist()
+            assert outputs["joined"] == [[2 * request["inputs"]["text"][0]]]
+
+
 def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
     @signatures.signature(TEXT, signatures.strings("text_b"))
     def pair(text, text_b):
