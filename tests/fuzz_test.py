@@ -4,6 +4,8 @@
 
 import json
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,9 +15,6 @@ from bert_tf.model import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
-
-hypothesis = pytest.importorskip("hypothesis")
-st = hypothesis.strategies
 
 # Bytes that are no UTF-8, control characters, and what the vocabulary knows.
 BYTES = st.one_of(
