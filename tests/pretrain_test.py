@@ -191,6 +191,7 @@ def test_loss_that_is_not_finite_ends_the_run_and_keeps_the_weights(options, tmp
             assert np.isfinite(weight).all()
 
 
+@pytest.mark.slow
 def test_mirrored_run_uses_both_devices(options, tmp_path):
     options = dataclasses.replace(
         options,

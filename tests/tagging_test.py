@@ -331,6 +331,7 @@ def test_learns_and_serves(toy, tmp_path, tokenizer):
     assert set(map(tuple, shapes.values())) == {(0, 0)}
 
 
+@pytest.mark.slow
 def test_trains_lstms_on_features_that_are_computed_once(
     toy, tmp_path, monkeypatch, tokenizer
 ):
