@@ -47,7 +47,7 @@ class DemoConfig(config.Options):
     output: str = config.option("demo", help="Folder for everything that is made.")
     size: str = config.option("tiny", help="Architecture: tiny, mini, small, ...")
     vocabulary_size: int = config.option(8000, help="Tokens to learn.", minimum=200)
-    steps: int = config.option(1200, help="Steps of pre-training.", minimum=10)
+    steps: int = config.option(1000, help="Steps of pre-training.", minimum=10)
 
 
 def main(options: DemoConfig) -> None:
