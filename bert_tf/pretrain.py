@@ -194,7 +194,6 @@ def main(options: PretrainConfig) -> dict[str, float]:
         batch_size=_validation_batch_size(options, manifest, replicas),
         **masking,
     )
-    unigram_accuracy = input_pipeline.unigram_accuracy(validation)
 
     # === Training ===
     if first_step < options.steps:
@@ -220,6 +219,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
         return {}
 
     # === Report ===
+    unigram_accuracy = input_pipeline.unigram_accuracy(validation)
     history = monitoring.read_history(directory.path)
     metrics = history[-1] | {"unigram_accuracy": unigram_accuracy}
     directory.write_metrics(metrics)

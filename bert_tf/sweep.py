@@ -15,7 +15,6 @@ marked as collapsed; one whose loss is not finite as diverged.
 from __future__ import annotations
 
 import collections
-import csv
 import dataclasses
 import math
 import os
@@ -25,7 +24,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bert_tf import checkpoint
+from bert_tf import checkpoint, tables
 from bert_tf.task import FinetuneConfig
 
 _RUNS, _TABLE = "runs", "runs.tsv"
@@ -56,6 +55,12 @@ class Run:
         if math.isnan(self.score):
             return "diverged"
         return "collapsed" if self.score <= self.chance else ""
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """What `runs.tsv` says of it."""
+        result = {"score": self.score, "state": self.state, "seconds": self.seconds}
+        return {**self.settings, **result}
 
 
 def expand(grid: Sequence[FinetuneConfig]) -> list[FinetuneConfig]:
@@ -108,7 +113,7 @@ def best(
                 _promote(folder, output)
         # Weights of a model that is not the best are nothing to keep by the dozen.
         (folder / checkpoint.WEIGHTS).unlink(missing_ok=True)
-        _write_table(done, output / _TABLE)
+        tables.write(output / _TABLE, [run.row for run in done])
     if winner is None:
         raise ValueError(
             f"Each of the {len(runs)} runs diverged. A lower --learning_rate may help."
@@ -162,13 +167,3 @@ def summary(runs: Sequence[Run], metric: str) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
         for row in rows
     )
-
-
-def _write_table(runs: Sequence[Run], path: pathlib.Path) -> None:
-    rows = [[*runs[0].settings, "score", "state", "seconds"]]
-    rows += [[*r.settings.values(), r.score, r.state, r.seconds] for r in runs]
-    with (
-        checkpoint.beside(path) as unfinished,
-        unfinished.open("w", newline="", encoding="utf-8") as file,
-    ):
-        csv.writer(file, "excel-tab", lineterminator="\n").writerows(rows)

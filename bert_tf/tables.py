@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""TSV, CSV and JSONL files in, rows out, each with the number of its line.
+"""TSV, CSV and JSONL files in, rows out, each with the number of its line; and back.
 
 The ending of the name decides: `.csv` is comma-separated with double quotes (RFC
 4180; a quoted field may span lines), `.jsonl` has one object per line, and all else
@@ -13,11 +13,12 @@ import csv
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
+from bert_tf.checkpoint import beside
 from bert_tf.documents import read_lines
 
 # Python's reader stops at 128 KiB per field; a text may be a whole book.
@@ -96,6 +97,24 @@ class Table:
                 f"{len(self.columns)} ({', '.join(self.columns)})."
             )
         return [record[self.columns.index(column)] for column in columns]
+
+
+def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes a TSV, .csv or .jsonl file of at least one row, all with the same keys.
+
+    What the file held before stays until the new one is complete.
+    """
+    with (
+        beside(path) as unfinished,
+        unfinished.open("w", newline="", encoding="utf-8") as file,
+    ):
+        if path.suffix == ".jsonl":
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        else:
+            dialect = "excel" if path.suffix == ".csv" else "excel-tab"
+            writer = csv.DictWriter(file, rows[0], dialect=dialect, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 def _read_tsv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:

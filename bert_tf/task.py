@@ -102,6 +102,30 @@ class FinetuneConfig(config.Options):
     )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TablesConfig(FinetuneConfig):
+    """Options of a task whose data are tables: those of a data set, or one's own."""
+
+    may_change: ClassVar[tuple[str, ...]] = (
+        *FinetuneConfig.may_change,
+        "data_dir",
+        "test_file",
+    )
+
+    data_dir: str = config.option("", help="Folder of the files of --task.")
+    train_file: str = config.option(
+        "",
+        help="Instead of --task: training data of one's own, a TSV, .csv or .jsonl "
+        "file with a header.",
+    )
+    dev_file: str = config.option(
+        "", help="Data like --train_file's, to choose the best epoch by."
+    )
+    test_file: str = config.option(
+        "", help="Data to predict, with or without labels; also with --task."
+    )
+
+
 class Task(abc.ABC):
     """One downstream task: its data, its head, its score, its answers.
 

@@ -29,13 +29,11 @@ each is trained to give the label of the text, and what the text gets is the mea
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import json
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -44,11 +42,11 @@ import scipy.stats
 import sklearn.metrics
 import tensorflow as tf
 
-from bert_tf import checkpoint, config, finetune, glue, signatures, windows
+from bert_tf import config, finetune, glue, signatures, tables, windows
 from bert_tf.glue import GLUE, DataSet
 from bert_tf.model import BertBackbone
 from bert_tf.tables import Table
-from bert_tf.task import FinetuneConfig, Split, Task, encode
+from bert_tf.task import Split, TablesConfig, Task, encode
 from bert_tf.text import Tokenizer
 
 # --- The head --------------------------------------------------------------------
@@ -168,29 +166,11 @@ class Classification(Task):
     kind = "classification"
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(FinetuneConfig):
+    class Config(TablesConfig):
         """Options of `python -m tasks.classification`."""
-
-        may_change: ClassVar[tuple[str, ...]] = (
-            *FinetuneConfig.may_change,
-            "data_dir",
-            "test_file",
-        )
 
         task: str = config.option(
             "", help=f"Data set of GLUE, one of {', '.join(GLUE)}."
-        )
-        data_dir: str = config.option("", help="Folder of the files of --task.")
-        train_file: str = config.option(
-            "",
-            help="Instead of --task: training data of one's own, a TSV, .csv or .jsonl "
-            "file with a header.",
-        )
-        dev_file: str = config.option(
-            "", help="Data like --train_file's, to choose the best epoch by."
-        )
-        test_file: str = config.option(
-            "", help="Data to predict, with or without labels; also with --task."
         )
         text_a: str = config.option("", help="Column of the (first) sentence.")
         text_b: str = config.option("", help="Column of the second sentence, if any.")
@@ -324,7 +304,7 @@ class Classification(Task):
         else:
             answers = [round(score, 6) for score in self._scores(logits)]
         if name := self.data_set.submissions.get(split.name):
-            _write(folder / name, _submission(answers))
+            tables.write(folder / name, _submission(answers))
         rows = [{"index": i, "prediction": answer} for i, answer in enumerate(answers)]
         if self.labels:
             names = [f"P({label})" for label in self.labels]
@@ -334,7 +314,7 @@ class Classification(Task):
         suffix = self.examples[split.name][0].path.suffix
         suffix = suffix if suffix in (".csv", ".jsonl") else ".tsv"
         path = folder / f"predictions_{split.name}{suffix}"
-        _write(path, rows)
+        tables.write(path, rows)
         return path
 
     def serve(self, model: keras.Model) -> dict[str, signatures.Signature]:
@@ -445,21 +425,6 @@ class Classification(Task):
                     f"have: {', '.join(self.labels)}."
                 )
         return np.array([numbers[example.label] for example in examples], np.int32)
-
-
-def _write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes a TSV, .csv or .jsonl file of rows with the same keys."""
-    with (
-        checkpoint.beside(path) as unfinished,
-        unfinished.open("w", newline="", encoding="utf-8") as file,
-    ):
-        if path.suffix == ".jsonl":
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        else:
-            dialect = "excel" if path.suffix == ".csv" else "excel-tab"
-            writer = csv.DictWriter(file, rows[0], dialect=dialect, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
 
 
 def _submission(answers: Sequence[str | float]) -> list[dict[str, Any]]:

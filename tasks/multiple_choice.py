@@ -26,11 +26,10 @@ set (table 4).
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -38,10 +37,10 @@ import scipy.special
 import tensorflow as tf
 from keras import ops
 
-from bert_tf import checkpoint, config, finetune, signatures
+from bert_tf import config, finetune, signatures, tables
 from bert_tf.model import BertBackbone
 from bert_tf.tables import Table
-from bert_tf.task import FinetuneConfig, Split, Task, encode
+from bert_tf.task import Split, TablesConfig, Task, encode
 from bert_tf.text import Tokenizer
 
 # The logit of a choice that there is not. Finite, so that nothing becomes NaN.
@@ -217,29 +216,11 @@ class MultipleChoice(Task):
     metric = "accuracy"
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(FinetuneConfig):
+    class Config(TablesConfig):
         """Options of `python -m tasks.multiple_choice`."""
-
-        may_change: ClassVar[tuple[str, ...]] = (
-            *FinetuneConfig.may_change,
-            "data_dir",
-            "test_file",
-        )
 
         task: str = config.option(
             "", help=f"Data set in its own files, one of {', '.join(DATA_SETS)}."
-        )
-        data_dir: str = config.option("", help="Folder of the files of --task.")
-        train_file: str = config.option(
-            "",
-            help="Instead of --task: training data of one's own, a TSV, .csv or .jsonl "
-            "file with a header.",
-        )
-        dev_file: str = config.option(
-            "", help="Data like --train_file's, to choose the best epoch by."
-        )
-        test_file: str = config.option(
-            "", help="Data to predict, with or without labels; also with --task."
         )
         prompt: str = config.option("", help="Column of the prompt.")
         choices: str = config.option(
@@ -304,16 +285,13 @@ class MultipleChoice(Task):
         self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
     ) -> pathlib.Path:
         probabilities = scipy.special.softmax(np.stack(outputs), axis=1)  # [N, C]
-        count = probabilities.shape[1]
-        rows = [["index", "prediction", *(f"P({number})" for number in range(count))]]
-        for index, row in enumerate(probabilities):
-            rows.append([index, row.argmax(), *(f"{p:.6f}" for p in row)])
+        rows = [
+            {"index": index, "prediction": row.argmax()}
+            | {f"P({number})": f"{p:.6f}" for number, p in enumerate(row)}
+            for index, row in enumerate(probabilities)
+        ]
         path = folder / f"predictions_{split.name}.tsv"
-        with (
-            checkpoint.beside(path) as unfinished,
-            unfinished.open("w", newline="", encoding="utf-8") as file,
-        ):
-            csv.writer(file, "excel-tab", lineterminator="\n").writerows(rows)
+        tables.write(path, rows)
         return path
 
     def serve(self, model: keras.Model) -> dict[str, signatures.Signature]:

@@ -13,11 +13,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 # From the bottom up: a module imports only what stands in lines above its own.
 LAYERS = """
     config client documents jobs normalization packing pairs spans glue
-    formats.names vocab model optimization distribution tables
+    formats.names vocab model optimization distribution
     text checkpoint input_pipeline windows taggers inference
-    formats.foreign signatures monitoring token_store conll passages squad words
+    formats.foreign signatures monitoring token_store conll passages tables words
     formats.google formats.hugging_face formats.keras_hub
-    formats.model_garden comparison
+    formats.model_garden comparison squad
     convert corpus saved_model task servable rest_json
     batching export pretrain rest sweep
     finetune model_server features

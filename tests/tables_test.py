@@ -1,10 +1,12 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import json
 import re
 
 import pytest
 
+from bert_tf import tables
 from bert_tf.tables import Table
 
 
@@ -86,3 +88,18 @@ def test_a_missing_column_is_named_with_those_present(tmp_path):
     message = "has no column 'text'. It has: sentence, label. .* by --text_a"
     with pytest.raises(ValueError, match=message):
         table.require(["label", "text"], "--text_a")
+
+
+@pytest.mark.parametrize("name", ["table.tsv", "table.csv", "table.jsonl"])
+def test_what_is_written_can_be_read(tmp_path, name):
+    rows = [{"text": "a cat", "score": "0.5"}, {"text": "é, 漢", "score": "1"}]
+    tables.write(tmp_path / name, rows)
+    read = [values for _, values in Table(tmp_path / name).rows(["score", "text"])]
+    assert read == [["0.5", "a cat"], ["1", "é, 漢"]]
+    assert list(tmp_path.iterdir()) == [tmp_path / name]
+
+
+def test_numbers_stay_numbers_in_json(tmp_path):
+    tables.write(tmp_path / "table.jsonl", [{"index": 0, "prediction": 0.5}])
+    line = (tmp_path / "table.jsonl").read_text()
+    assert json.loads(line) == {"index": 0, "prediction": 0.5}
