@@ -16,7 +16,7 @@ _HOME = {
     "ModelDirectory": "checkpoint",
     "Tokenizer": "text",
     "Vocabulary": "vocab",
-    "WarmupLinearDecay": "optimization",
+    "WarmupDecay": "optimization",
     "open_checkpoint": "convert",
     "pretrain_dataset": "input_pipeline",
 }

@@ -39,7 +39,7 @@ from bert_tf import (
 from bert_tf.checkpoint import Checkpoint, ModelDirectory
 from bert_tf.config import BertConfig
 from bert_tf.model import BertBackbone
-from bert_tf.optimization import AdamW, WarmupLinearDecay
+from bert_tf.optimization import AdamW, WarmupDecay
 from bert_tf.task import FinetuneConfig, Split, Task
 from bert_tf.text import Tokenizer
 from bert_tf.vocab import Vocabulary
@@ -146,7 +146,7 @@ def train(
     split = task.dataset("train")
     steps_per_epoch = math.ceil(len(split) / options.batch_size)
     steps = steps_per_epoch * options.epochs
-    schedule = WarmupLinearDecay(
+    schedule = WarmupDecay(
         options.learning_rate, int(_WARMUP_SHARE * steps), steps
     )
     part = task.trained_part(model)

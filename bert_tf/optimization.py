@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer and learning-rate schedules of BERT (paper, appendix A.2).
+"""The optimizers and learning-rate schedules of BERT (paper, appendix A.2).
 
 `AdamW` is `keras.optimizers.AdamW` with what BERT needs and stock Keras 3.15 gets
 wrong on TensorFlow:
@@ -12,50 +12,122 @@ wrong on TensorFlow:
 - Keras clips each replica's gradients before they are summed over the replicas
   (base_optimizer.py `_backend_apply_gradients`). Here they are summed first: N
   replicas take the same step as one with the whole batch.
+- Keras' LossScaleOptimizer looks at each replica's gradients too, and a step that it
+  skips is not counted, so that steps and batches drift apart. Here it is counted.
+
+`Lamb` is LAMB (arXiv 1904.00962) with the same mends, for very large batches.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 from keras import ops
 
+# What is left of the peak, by the share of the falling part that lies ahead.
+DECAYS = {
+    "linear": lambda ahead: ahead,
+    "cosine": lambda ahead: (1 - ops.cos(math.pi * ahead)) / 2,
+    "polynomial": ops.sqrt,  # The power of LAMB's recipe for BERT.
+    "constant": ops.ones_like,
+}
+
+# Of a loss in float16: its first factor, and the steps without overflow that double it.
+_FIRST_LOSS_SCALE = 2.0**15
+_GOOD_STEPS = 2000
+
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """From 0 up to `peak` in `warmup_steps`, then linearly to 0 at `total_steps`.
+class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """From 0 up to `peak` in `warmup_steps`, then down until `total_steps`.
+
+    Args:
+        peak: The highest rate.
+        warmup_steps: Steps of the rise, which is linear.
+        total_steps: Steps of the whole training.
+        decay: Form of the fall: `"linear"` as in the paper, `"cosine"`,
+            `"polynomial"` (the square root of the share of the steps that lies
+            ahead), or `"constant"` for none. The others end at 0.
 
     Raises:
-        ValueError: `warmup_steps` is negative or not below `total_steps`.
+        ValueError: `warmup_steps` is negative or not below `total_steps`, or `decay`
+            is none of these.
     """
 
-    def __init__(self, peak: float, warmup_steps: int, total_steps: int):
+    def __init__(
+        self, peak: float, warmup_steps: int, total_steps: int, decay: str = "linear"
+    ):
         if not 0 <= warmup_steps < total_steps:
             raise ValueError(
                 "`warmup_steps` must be at least 0 and below `total_steps`. Received: "
                 f"warmup_steps={warmup_steps}, total_steps={total_steps}"
             )
+        if decay not in DECAYS:
+            raise ValueError(
+                f"`decay` must be one of {', '.join(DECAYS)}. Received: decay={decay!r}"
+            )
         self.peak = peak
         self.warmup_steps = warmup_steps
         self.total_steps = total_steps
+        self.decay = decay
 
     def __call__(self, step):
         # The first update is step 0; counting from 1 keeps it from being wasted.
         step = ops.cast(step, "float32") + 1.0
         rising = step / max(self.warmup_steps, 1)
-        falling = (self.total_steps + 1 - step) / (
+        ahead = (self.total_steps + 1 - step) / (
             self.total_steps + 1 - self.warmup_steps
         )
-        return self.peak * ops.clip(ops.minimum(rising, falling), 0.0, 1.0)
+        falling = DECAYS[self.decay](ops.clip(ahead, 0.0, 1.0))
+        return self.peak * ops.minimum(rising, falling)
 
     def get_config(self):
         return {
             "peak": self.peak,
             "warmup_steps": self.warmup_steps,
             "total_steps": self.total_steps,
+            "decay": self.decay,
         }
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class InTurn(keras.optimizers.schedules.LearningRateSchedule):
+    """Several schedules, one after the other.
+
+    Args:
+        schedules: Each begins with its step 0 where the one before it ends.
+        steps: Length of each.
+    """
+
+    def __init__(
+        self,
+        schedules: Sequence[keras.optimizers.schedules.LearningRateSchedule],
+        steps: Sequence[int],
+    ):
+        self.schedules = list(schedules)
+        self.steps = list(steps)
+
+    def __call__(self, step):
+        rate, start = self.schedules[0](step), 0
+        for schedule, length in zip(self.schedules[1:], self.steps):
+            start += length
+            # A schedule asked for a time before its own may say anything finite.
+            own = ops.maximum(step - start, 0)
+            rate = ops.where(step < start, rate, schedule(own))
+        return rate
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        schedules = [serialize(schedule) for schedule in self.schedules]
+        return {"schedules": schedules, "steps": self.steps}
+
+    @classmethod
+    def from_config(cls, config):
+        deserialize = keras.saving.deserialize_keras_object
+        return cls([deserialize(s) for s in config["schedules"]], config["steps"])
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -63,15 +135,18 @@ class AdamW(keras.optimizers.AdamW):
     """Adam with decoupled weight decay as BERT uses it (paper, appendix A.2).
 
     Weight decay spares LayerNorm parameters and biases; gradients are clipped by
-    their global norm.
+    their global norm. A step whose gradients are not finite changes no weight and no
+    moment. After a step `gradient_norm` is the norm of its gradients before clipping.
 
     Args:
-        learning_rate: A float or a schedule such as `WarmupLinearDecay`.
+        learning_rate: A float or a schedule such as `WarmupDecay`.
         weight_decay: Factor; the decay of a step is learning rate * factor * weight.
         bias_correction: Whether the moments are corrected for their start at zero.
             google-research/bert does not; without it fine-tuning on small data is
             unstable (arXiv 2006.04884).
         global_clipnorm: Limit of the global norm of the gradients; None for no limit.
+        dynamic_loss_scale: Whether to multiply the loss by a factor that keeps
+            gradients within float16 (arXiv 1710.03740), for `"mixed_float16"`.
     """
 
     def __init__(
@@ -83,6 +158,7 @@ class AdamW(keras.optimizers.AdamW):
         epsilon=1e-6,
         bias_correction=True,
         global_clipnorm=1.0,
+        dynamic_loss_scale=False,
         name="adamw",
         **kwargs,
     ):
@@ -97,6 +173,24 @@ class AdamW(keras.optimizers.AdamW):
             **kwargs,
         )
         self.bias_correction = bias_correction
+        self.dynamic_loss_scale = dynamic_loss_scale
+
+    def build(self, variables):
+        if not self.built:
+            self.gradient_norm = self._scalar("gradient_norm", 0.0)
+            if self.dynamic_loss_scale:
+                self.loss_scale = self._scalar("loss_scale", _FIRST_LOSS_SCALE)
+                self.good_steps = self._scalar("good_steps", 0.0)
+        super().build(variables)
+
+    def _scalar(self, name, value):
+        initializer = keras.initializers.Constant(value)
+        return self.add_variable(
+            (), initializer, "float32", "only_first_replica", name=name
+        )
+
+    def scale_loss(self, loss):
+        return loss * self.loss_scale if self.dynamic_loss_scale else loss
 
     def _use_weight_decay(self, variable):
         # LayerNorm's gamma and beta and every bias are vectors; all else are matrices.
@@ -112,17 +206,59 @@ class AdamW(keras.optimizers.AdamW):
     def _all_reduce_sum_gradients(self, grads_and_vars):
         return grads_and_vars  # Done in _backend_apply_gradients, before the clipping.
 
+    def _clip_gradients(self, grads):
+        norm, factor = tf.linalg.global_norm(grads), 1.0
+        if self.dynamic_loss_scale:
+            factor /= tf.convert_to_tensor(self.loss_scale)
+            norm *= factor
+            self._adapt_loss_scale(tf.math.is_finite(norm))
+        self.gradient_norm.assign(norm)
+        if self.global_clipnorm:
+            factor *= tf.minimum(1.0, self.global_clipnorm / norm)
+        # No product with 0 is NaN, not even that with infinity.
+        factor = tf.where(tf.math.is_finite(norm), factor, 0.0)
+        return [
+            tf.math.multiply_no_nan(gradient, tf.cast(factor, gradient.dtype))
+            for gradient in grads
+        ]
+
+    def _adapt_loss_scale(self, finite):
+        good_steps = tf.where(finite, self.good_steps + 1, 0.0)
+        enough = good_steps >= _GOOD_STEPS
+        change = tf.where(finite, tf.where(enough, 2.0, 1.0), 0.5)
+        self.loss_scale.assign(self.loss_scale * change)
+        self.good_steps.assign(tf.where(enough, 0.0, good_steps))
+
+    def _apply_weight_decay(self, variables):
+        pass  # Part of `update_step`, which knows whether there is a step.
+
+    def _step_rates(self, learning_rate, dtype):
+        """Returns learning rate and betas of a step; without one nothing changes."""
+        finite = tf.math.is_finite(tf.convert_to_tensor(self.gradient_norm))
+        rates = ((learning_rate, 0.0), (self.beta_1, 1.0), (self.beta_2, 1.0))
+        return [
+            tf.where(finite, tf.cast(rate, dtype), tf.cast(idle, dtype))
+            for rate, idle in rates
+        ]
+
+    def _bias_corrections(self, dtype):
+        """Returns what the moments are to be divided by."""
+        if not self.bias_correction:
+            return tf.ones((), dtype), tf.ones((), dtype)
+        step = tf.cast(self.iterations + 1, dtype)
+        # 1 - beta**step by expm1: 1 - 0.999 has but four digits in float32.
+        return tuple(
+            -tf.math.expm1(step * math.log(beta)) for beta in (self.beta_1, self.beta_2)
+        )
+
     def update_step(self, gradient, variable, learning_rate):
-        """Adam's update of one variable; the base class has decayed it already."""
+        """Weight decay and Adam's update of one variable."""
         index = self._get_variable_index(variable)
         dtype = variable.dtype
-        learning_rate = tf.cast(learning_rate, dtype)
-        if self.bias_correction:
-            step = tf.cast(self.iterations + 1, dtype)
-            # 1 - beta**step by expm1: 1 - 0.999 has but four digits in float32.
-            correction_1 = -tf.math.expm1(step * math.log(self.beta_1))
-            correction_2 = -tf.math.expm1(step * math.log(self.beta_2))
-            learning_rate *= tf.sqrt(correction_2) / correction_1
+        learning_rate, beta_1, beta_2 = self._step_rates(learning_rate, dtype)
+        if self._use_weight_decay(variable):
+            variable.assign_sub(variable * (learning_rate * self.weight_decay))
+        correction_1, correction_2 = self._bias_corrections(dtype)
         # One pass over the memory where elementwise ops would take ten. The kernel's
         # own correction is off: powers of zero.
         tf.raw_ops.ResourceApplyAdam(
@@ -131,13 +267,46 @@ class AdamW(keras.optimizers.AdamW):
             v=self._velocities[index].value.handle,
             beta1_power=tf.zeros((), dtype),
             beta2_power=tf.zeros((), dtype),
-            lr=learning_rate,
-            beta1=tf.cast(self.beta_1, dtype),
-            beta2=tf.cast(self.beta_2, dtype),
+            lr=learning_rate * tf.sqrt(correction_2) / correction_1,
+            beta1=beta_1,
+            beta2=beta_2,
             epsilon=tf.cast(self.epsilon, dtype),
             grad=tf.cast(gradient, dtype),
         )
 
     def get_config(self):
-        config = super().get_config()
-        return config | {"bias_correction": self.bias_correction}
+        own = ("bias_correction", "dynamic_loss_scale")
+        return super().get_config() | {name: getattr(self, name) for name in own}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Lamb(AdamW):
+    """LAMB (arXiv 1904.00962, algorithm 2), for batches of many thousand sequences.
+
+    The step of each weight matrix is scaled by the norm of the matrix over that of the
+    step; LayerNorm parameters and biases take the step as it is, without decay.
+    Arguments as for `AdamW`.
+    """
+
+    def __init__(self, learning_rate=1e-3, name="lamb", **kwargs):
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+
+    def update_step(self, gradient, variable, learning_rate):
+        index = self._get_variable_index(variable)
+        dtype = variable.dtype
+        learning_rate, beta_1, beta_2 = self._step_rates(learning_rate, dtype)
+        gradient = tf.cast(gradient, dtype)
+        momentum = self._momentums[index].value
+        velocity = self._velocities[index].value
+        momentum.assign(momentum * beta_1 + gradient * (1 - beta_1))
+        velocity.assign(velocity * beta_2 + tf.square(gradient) * (1 - beta_2))
+        correction_1, correction_2 = self._bias_corrections(dtype)
+        step = (momentum / correction_1) / (
+            tf.sqrt(velocity / correction_2) + self.epsilon
+        )
+        if self._use_weight_decay(variable):
+            step += self.weight_decay * variable
+            ratio = tf.math.divide_no_nan(tf.norm(variable), tf.norm(step))
+            # Weights that are all zero have no norm to go by.
+            learning_rate *= tf.where(ratio > 0, ratio, 1.0)
+        variable.assign_sub(learning_rate * step)

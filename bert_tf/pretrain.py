@@ -114,7 +114,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
         model,
         monitoring,
     )
-    from bert_tf.optimization import AdamW, WarmupLinearDecay
+    from bert_tf.optimization import AdamW, WarmupDecay
 
     # === Check everything before anything is written ===
     strategy = distribution.strategy(options.strategy)  # Workers meet first of all.
@@ -132,7 +132,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
             f"{options.records} has sequences of {manifest['max_sequence_length']} "
             f"tokens, the model takes {architecture.max_sequence_length}."
         )
-    schedule = WarmupLinearDecay(
+    schedule = WarmupDecay(
         options.learning_rate, options.warmup_steps, options.steps
     )
     replicas = strategy.num_replicas_in_sync

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.optimization import AdamW, WarmupLinearDecay
+from bert_tf.optimization import AdamW, InTurn, Lamb, WarmupDecay
 
 
 def reference_updates(weights, gradients_per_step, rates, bias_correction, clip=1.0):
@@ -44,7 +44,7 @@ def test_equals_the_numpy_transcription(bias_correction, jit_compile):
         [(rng.normal(size=w.shape) * size).astype("float32") for w in start]
         for size in (3.0, 0.5, 0.01, 0.001)
     ]
-    schedule = WarmupLinearDecay(0.1, warmup_steps=2, total_steps=5)
+    schedule = WarmupDecay(0.1, warmup_steps=2, total_steps=5)
     variables = [keras.Variable(w) for w in start]
     optimizer = AdamW(schedule, bias_correction=bias_correction)
     optimizer.build(variables)
@@ -59,6 +59,76 @@ def test_equals_the_numpy_transcription(bias_correction, jit_compile):
         # TensorFlow's kernel takes 1 - 0.999 in float32, so that an update is good to
         # 7e-6 of its size; the weights moved by about one.
         np.testing.assert_allclose(variable.numpy(), value, rtol=0, atol=1e-5)
+
+
+def reference_lamb(weights, gradients_per_step, rates):
+    """Algorithm 2 of arXiv 1904.00962 in numpy, float64, phi the identity."""
+    weights = [w.astype("float64") for w in weights]
+    m = [np.zeros_like(w) for w in weights]
+    v = [np.zeros_like(w) for w in weights]
+    for t, (gradients, rate) in enumerate(zip(gradients_per_step, rates), start=1):
+        for i, gradient in enumerate(gradients):
+            m[i] = 0.9 * m[i] + 0.1 * gradient
+            v[i] = 0.999 * v[i] + 0.001 * gradient.astype("float64") ** 2
+            r = (m[i] / (1 - 0.9**t)) / (np.sqrt(v[i] / (1 - 0.999**t)) + 1e-6)
+            if weights[i].ndim > 1:
+                r = r + 0.01 * weights[i]
+                r = r * np.linalg.norm(weights[i]) / np.linalg.norm(r)
+            weights[i] = weights[i] - rate * r
+    return weights
+
+
+def test_lamb_equals_the_numpy_transcription():
+    rng = np.random.default_rng(0)
+    start = [rng.normal(size=s).astype("float32") for s in [(5, 3), (3,), (3, 2)]]
+    gradients = [
+        [rng.normal(size=w.shape).astype("float32") for w in start] for _ in "abc"
+    ]
+    variables = [keras.Variable(w) for w in start]
+    optimizer = Lamb(0.1, global_clipnorm=None)
+    optimizer.build(variables)
+    for step_gradients in gradients:
+        optimizer.apply([tf.constant(g) for g in step_gradients])
+    expected = reference_lamb(start, gradients, [0.1] * 3)
+    for variable, value in zip(variables, expected):
+        np.testing.assert_allclose(variable.numpy(), value, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
+def test_step_with_infinite_gradients_changes_nothing_but_is_counted(optimizer_class):
+    variables = [keras.Variable(np.ones((2, 3), "float32")), keras.Variable([1.0])]
+    optimizer = optimizer_class(0.1)
+    optimizer.build(variables)
+    gradients = [tf.fill((2, 3), 0.3), tf.constant([0.4])]
+    optimizer.apply(gradients)
+    np.testing.assert_allclose(
+        float(optimizer.gradient_norm.numpy()), np.sqrt(6 * 0.09 + 0.16), rtol=1e-6
+    )
+    state = [*variables, *optimizer._momentums, *optimizer._velocities]
+    before = [variable.numpy() for variable in state]
+    optimizer.apply([tf.fill((2, 3), 0.3), tf.constant([np.inf])])
+    assert int(optimizer.iterations.numpy()) == 2
+    assert np.isinf(optimizer.gradient_norm.numpy())
+    for variable, value in zip(state, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def test_loss_scale_halves_on_overflow_and_does_not_change_the_step(monkeypatch):
+    monkeypatch.setattr("bert_tf.optimization._GOOD_STEPS", 2)
+    plain, scaled = (keras.Variable(np.ones((2, 3), "float32")) for _ in "ab")
+    one, other = AdamW(0.1), AdamW(0.1, dynamic_loss_scale=True)
+    one.build([plain])
+    other.build([scaled])
+    scales = []
+    for gradient in (0.3, np.inf, 0.7, 0.1):
+        scale = float(other.scale_loss(1.0))
+        one.apply([tf.fill((2, 3), gradient)])
+        other.apply([tf.fill((2, 3), gradient * scale)])
+        scales.append(scale)
+        np.testing.assert_allclose(scaled.numpy(), plain.numpy(), rtol=1e-6)
+        np.testing.assert_allclose(other.gradient_norm, one.gradient_norm, rtol=1e-6)
+    assert scales == [2.0**15, 2.0**15, 2.0**14, 2.0**14]
+    assert float(other.scale_loss(1.0)) == 2.0**15  # Two good steps.
 
 
 def test_repeated_ids_of_an_embedding_count_as_one_gradient():
@@ -104,24 +174,55 @@ def test_two_replicas_equal_one():
 
 
 def test_schedule_rises_then_falls_to_zero():
-    schedule = WarmupLinearDecay(1.0, warmup_steps=4, total_steps=10)
+    schedule = WarmupDecay(1.0, warmup_steps=4, total_steps=10)
     rates = [float(schedule(step)) for step in range(12)]
     np.testing.assert_allclose(rates[:4], [0.25, 0.5, 0.75, 1.0])
     np.testing.assert_allclose(np.diff(rates[4:10]), -1 / 7, rtol=1e-5)
     np.testing.assert_allclose(rates[9:], [1 / 7, 0, 0], atol=1e-6)
-    without_warmup = WarmupLinearDecay(1.0, warmup_steps=0, total_steps=2)
+    without_warmup = WarmupDecay(1.0, warmup_steps=0, total_steps=2)
     np.testing.assert_allclose(
         [float(without_warmup(s)) for s in range(2)], [2 / 3, 1 / 3]
     )
 
 
+@pytest.mark.parametrize(
+    ("decay", "expected"),
+    [
+        ("cosine", (1 + np.cos(np.pi * np.arange(1, 5) / 5)) / 2),
+        ("polynomial", np.sqrt(1 - np.arange(1, 5) / 5)),
+        ("constant", np.ones(4)),
+    ],
+)
+def test_forms_of_the_fall(decay, expected):
+    schedule = WarmupDecay(2.0, warmup_steps=2, total_steps=6, decay=decay)
+    rates = [float(schedule(step)) for step in range(6)]
+    np.testing.assert_allclose(rates[:2], [1.0, 2.0])
+    np.testing.assert_allclose(rates[2:], 2 * expected, rtol=1e-6)
+
+
+def test_schedules_in_turn():
+    first, second = WarmupDecay(1.0, 1, 3), WarmupDecay(0.5, 2, 4, "constant")
+    schedule = InTurn([first, second], [3, 4])
+    rates = [float(schedule(step)) for step in range(7)]
+    expected = [*(float(first(i)) for i in range(3)), 0.25, 0.5, 0.5, 0.5]
+    np.testing.assert_allclose(rates, expected)
+
+
+def test_unknown_decay_is_refused():
+    with pytest.raises(ValueError, match=r"linear, cosine.* decay='log'"):
+        WarmupDecay(1.0, 1, 3, "log")
+
+
 def test_schedule_refuses_a_warmup_as_long_as_the_training():
     with pytest.raises(ValueError, match="warmup_steps=10, total_steps=10"):
-        WarmupLinearDecay(1.0, warmup_steps=10, total_steps=10)
+        WarmupDecay(1.0, warmup_steps=10, total_steps=10)
 
 
-def test_optimizer_and_schedule_survive_serialisation():
-    optimizer = AdamW(WarmupLinearDecay(1e-4, 10, 100), bias_correction=False)
+@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
+def test_optimizer_and_schedule_survive_serialisation(optimizer_class):
+    first = WarmupDecay(1e-4, 10, 100, "cosine")
+    schedule = InTurn([first, WarmupDecay(1e-4, 0, 10)], [100, 10])
+    optimizer = optimizer_class(schedule, bias_correction=False)
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert isinstance(copy, AdamW)
+    assert type(copy) is optimizer_class
     assert copy.get_config() == optimizer.get_config()
