@@ -28,6 +28,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -75,6 +76,11 @@ GOOGLE_KEYS = {
 class BertConfig:
     """The architecture of a BERT encoder (arXiv 1810.04805, section 3).
 
+    Attributes:
+        left_to_right: Whether a token sees only itself and what is left of it, as in
+            the ablation of section 5.1.
+        bilstm: Whether a bidirectional LSTM stands on the last layer (section 5.1).
+
     Raises:
         ValueError: A size is not positive, `hidden_dim` is not a multiple of
             `num_heads`, `dropout` is outside [0, 1), or the activation is unknown.
@@ -92,10 +98,12 @@ class BertConfig:
     activation: str = "gelu_tanh"
     layer_norm_epsilon: float = 1e-12
     initializer_range: float = 0.02
+    left_to_right: bool = False
+    bilstm: bool = False
 
     def __post_init__(self):
         for name, value in dataclasses.asdict(self).items():
-            if isinstance(value, int) and value < 1:
+            if type(value) is int and value < 1:  # A bool is an int, too.
                 raise ValueError(
                     f"`{name}` must be a positive integer. Received: {name}={value}"
                 )
@@ -136,6 +144,12 @@ class BertConfig:
         }
         return cls(vocabulary_size=vocabulary_size, **(architecture | overrides))
 
+    @property
+    def variant(self) -> str:
+        """Names what makes the encoder another one than BERT's; empty for BERT."""
+        names = {"left_to_right": self.left_to_right, "bilstm": self.bilstm}
+        return " and ".join(name for name, is_so in names.items() if is_so)
+
     @classmethod
     def from_google(cls, path: str | pathlib.Path) -> BertConfig:
         """Reads the `bert_config.json` of google-research/bert.
@@ -164,13 +178,23 @@ class BertConfig:
         """Returns the architecture that a command's `--size` names.
 
         Args:
-            size: A name of `SIZES`, or the path of a `bert_config.json`.
+            size: A name of `SIZES`, the path of a `bert_config.json`, or layers, hidden
+                size and attention heads as in table 6 of the paper, e.g. `"3/768/12"`.
             vocabulary_size: Number of tokens in the vocabulary at hand; it wins
                 over the one that a `bert_config.json` states.
         """
         if size.endswith(".json"):
             return dataclasses.replace(
                 cls.from_google(size), vocabulary_size=vocabulary_size
+            )
+        if re.fullmatch(r"\d+/\d+/\d+", size):
+            num_layers, hidden_dim, num_heads = map(int, size.split("/"))
+            return cls(
+                vocabulary_size=vocabulary_size,
+                num_layers=num_layers,
+                num_heads=num_heads,
+                hidden_dim=hidden_dim,
+                intermediate_dim=4 * hidden_dim,
             )
         return cls.from_size(size, vocabulary_size)
 

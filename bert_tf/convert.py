@@ -126,7 +126,8 @@ def write_checkpoint(
         The names of the weights that the format has no place for.
 
     Raises:
-        ValueError: There is something at `path`.
+        ValueError: There is something at `path`, or the format has no place for such an
+            encoder.
     """
     from bert_tf import checkpoint as checkpoints
     from bert_tf.formats import google, hugging_face, keras_hub
@@ -137,6 +138,12 @@ def write_checkpoint(
         "google": google.write_folder,
         "keras_hub": keras_hub.write_folder,
     }[format]
+    variant = checkpoint.architecture.variant
+    if variant and format != "bert_tf":
+        raise ValueError(
+            f"{checkpoint.path}: an encoder that is {variant} is not a BERT for code "
+            f"that reads {format}. --format=bert_tf keeps it."
+        )
     path = pathlib.Path(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} exists, and nothing is replaced. Choose another.")

@@ -39,17 +39,18 @@ def optimize(model: keras.Model) -> keras.Model:
     """Returns `model` with every `BertBackbone` in it, or itself, made for inference.
 
     The other layers are shared. The encoder has the weights of the time of this call.
-    What is at padding in `sequence_output` is 0.
+    What is at padding in `sequence_output` is 0. An encoder with a BiLSTM stays as it
+    is.
 
     Args:
         model: A functional model, not of packed rows.
     """
-    if isinstance(model, BertBackbone):
+    if isinstance(model, BertBackbone) and not model.config.bilstm:
         outputs = _Encoder(model, name=model.name)(model.input)
         return keras.Model(model.input, outputs, name=model.name)
 
     def replace(layer: keras.layers.Layer) -> keras.layers.Layer:
-        if isinstance(layer, BertBackbone):
+        if isinstance(layer, BertBackbone) and not layer.config.bilstm:
             return _Encoder(layer, name=layer.name)
         return layer
 
@@ -105,20 +106,23 @@ class _Padding(NamedTuple):
     shape: tf.Tensor  # R, S
     to_padded: tf.Tensor  # [R*S] int32: the token; any, where there is none.
     to_tokens: tf.Tensor  # [T] int32: the place in [R*S].
-    attention_bias: tf.Tensor  # [R, 1, 1, S] float32
+    attention_bias: tf.Tensor  # [R, 1, 1 or S, S] float32
 
     @classmethod
-    def of(cls, lengths: tf.Tensor) -> _Padding:
+    def of(cls, lengths: tf.Tensor, left_to_right: bool) -> _Padding:
         """From the numbers of tokens in the rows [R] int32."""
         is_token = tf.sequence_mask(lengths)  # [R, S]
         flat = tf.reshape(is_token, [-1])
         token = tf.cumsum(tf.cast(flat, tf.int32)) - 1
-        bias = tf.where(is_token, 0.0, _MASKED_SCORE)
+        is_seen = is_token[:, tf.newaxis]  # [R, 1 or S, S]: by row, column
+        if left_to_right:
+            is_seen &= tf.sequence_mask(tf.range(1, tf.shape(is_token)[1] + 1))
+        bias = tf.where(is_seen, 0.0, _MASKED_SCORE)
         return cls(
             tf.shape(is_token),
             tf.maximum(token, 0),
             tf.cast(tf.where(flat)[:, 0], tf.int32),
-            bias[:, tf.newaxis, tf.newaxis],
+            bias[:, tf.newaxis],
         )
 
 
@@ -229,9 +233,12 @@ class _Encoder(keras.layers.Layer):
             tf.gather(tf.concat([zeros, vectors], axis=0), number),
             [num_rows, length, self.config.hidden_dim],
         )
+        pooled = hidden[:, 0]
+        if self.config.left_to_right:
+            pooled = tf.gather(hidden, tf.maximum(sizes - 1, 0), batch_dims=1)
         return {
             "sequence_output": hidden,
-            "pooled_output": tf.tanh(self._pooler(hidden[:, 0])),
+            "pooled_output": tf.tanh(self._pooler(pooled)),
         }
 
     def _run(
@@ -267,7 +274,9 @@ class _Encoder(keras.layers.Layer):
 
         def step(i: tf.Tensor, chunks: tf.TensorArray):
             tokens = slice(token_bounds[i], token_bounds[i + 1])
-            padding = _Padding.of(sizes[bounds[i] : bounds[i + 1]])
+            padding = _Padding.of(
+                sizes[bounds[i] : bounds[i + 1]], self.config.left_to_right
+            )
             x = tf.gather(self._tables[0], token_ids[tokens])
             x += tf.gather(self._tables[1], segment_ids[tokens])
             x = self._layer_norm(x + positions[tokens])

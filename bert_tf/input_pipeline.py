@@ -45,6 +45,7 @@ def pretrain_dataset(
     mask_token_rate: float = 0.8,
     random_token_rate: float = 0.1,
     whole_word_masking: bool = False,
+    left_to_right: bool = False,
     shuffle_buffer: int = 100_000,
     first_step: int = 0,
     seed: int = 0,
@@ -62,6 +63,8 @@ def pretrain_dataset(
         mask_token_rate: Share of the selected tokens that become [MASK].
         random_token_rate: Share that becomes a random token; the rest stays.
         whole_word_masking: Select all pieces of a word together.
+        left_to_right: Show all tokens as they are, and ask for the selected ones at the
+            position before them, for a `BertConfig` that is `left_to_right`.
         shuffle_buffer: Rows held for shuffling.
         first_step: Batches to leave out, those an interrupted run has seen.
         seed: Of shuffling and masking.
@@ -94,6 +97,7 @@ def pretrain_dataset(
         mask_token_rate=mask_token_rate,
         random_token_rate=random_token_rate,
         whole_words=whole_word_masking,
+        left_to_right=left_to_right,
     )
 
     files = sorted(str(f) for f in pathlib.Path(records).glob(f"{split}-*.tfrecord"))
@@ -198,7 +202,8 @@ class Masker:
 
     As in google-research/bert a row of n tokens gets round(n * rate) predictions, at
     least one and at most `selection_length`. A special token is neither selected nor
-    drawn as a random one.
+    drawn as a random one. What is selected for a left-to-right LM is not replaced, and
+    its position is that of the token before it.
     """
 
     def __init__(
@@ -210,6 +215,7 @@ class Masker:
         mask_token_rate: float,
         random_token_rate: float,
         whole_words: bool,
+        left_to_right: bool = False,
     ):
         special = set(vocabulary.special_ids)
         self._mask_id = vocabulary.mask_id
@@ -225,22 +231,25 @@ class Masker:
         self._mask_token_rate = mask_token_rate
         self._random_token_rate = random_token_rate
         self._whole_words = whole_words
+        self._left_to_right = left_to_right
 
     def __call__(self, batch: dict[str, tf.Tensor], seed: tuple[int, tf.Tensor]):
         """One batch of rows -> `(x, y, sample_weight)`; see the top of the file."""
         token_ids = batch["token_ids"]
         positions, selected = self._select(batch, _stream(seed, _SELECT))
         labels = tf.gather(token_ids, positions, batch_dims=1)  # [B, P]
-        shown = tf.where(selected, self._replace(labels, seed), labels)
-        rows = tf.broadcast_to(
-            tf.range(tf.shape(token_ids)[0])[:, tf.newaxis], tf.shape(positions)
-        )
-        x = batch | {
-            "token_ids": tf.tensor_scatter_nd_update(
+        if self._left_to_right:
+            # [CLS], which begins each sequence, is never selected.
+            x = batch | {"mask_positions": tf.maximum(positions - 1, 0)}
+        else:
+            shown = tf.where(selected, self._replace(labels, seed), labels)
+            rows = tf.broadcast_to(
+                tf.range(tf.shape(token_ids)[0])[:, tf.newaxis], tf.shape(positions)
+            )
+            token_ids = tf.tensor_scatter_nd_update(
                 token_ids, tf.stack([rows, positions], -1), shown
-            ),
-            "mask_positions": positions,
-        }
+            )
+            x = batch | {"token_ids": token_ids, "mask_positions": positions}
         is_random_next = x.pop("is_random_next")
         # The mean over the whole batch, wherever its rows are computed.
         mask_weights = tf.cast(selected, tf.float32)

@@ -259,7 +259,9 @@ class BertBackbone(keras.Model):
 
     Inputs: `{"token_ids", "segment_ids", "padding_mask"}`, each [B, S] int32.
     Outputs: `{"sequence_output": [B, S, H], "pooled_output": [B, H]}`; the pooled
-    output is dense + tanh over the final hidden state of [CLS], the first token.
+    output is dense + tanh over the final hidden state of [CLS], the first token. If
+    `config.left_to_right`, where [CLS] sees nothing but itself, it is over that of the
+    last token, [SEP], which sees all.
 
     Where rows are packed, `padding_mask` numbers the sequences of a row from 1 (0 is
     padding) and `first_positions` [B, Q] int32 says where each begins: tokens attend to
@@ -302,6 +304,14 @@ class BertBackbone(keras.Model):
             dtype=dtype,
             name="pooler",
         )
+        if config.bilstm:
+            if packed:
+                raise ValueError("A BiLSTM cannot tell the sequences of a packed row.")
+            # Half of the size for each direction.
+            lstm = keras.layers.LSTM(
+                config.hidden_dim // 2, return_sequences=True, dtype=dtype, name="lstm"
+            )
+            bilstm = keras.layers.Bidirectional(lstm, dtype=dtype, name="bilstm")
 
         # === Functional model ===
         inputs = {
@@ -317,12 +327,23 @@ class BertBackbone(keras.Model):
             mask = ops.equal(ops.expand_dims(mask, 2), ops.expand_dims(mask, 1))
         else:
             x = embeddings(inputs["token_ids"], inputs["segment_ids"])
+        if config.left_to_right:
+            mask = _left_of(mask)
         hidden_states = [x]
         for layer in encoder_layers:
             x = layer(x, attention_mask=mask)
             hidden_states.append(x)
-        if packed:
-            pooled = pooler(TakePositions(name="first_tokens")(x, firsts))
+        if config.bilstm:
+            is_token = ops.not_equal(inputs["padding_mask"], 0)
+            x = bilstm(x, mask=is_token)
+            # The product also drops the mask that Keras would hand to the loss.
+            x = x * ops.cast(ops.expand_dims(is_token, 2), x.dtype)
+        if packed or config.left_to_right:
+            positions = firsts if packed else ops.zeros_like(inputs["token_ids"][:, :1])
+            if config.left_to_right:
+                positions = _last_positions(inputs["padding_mask"], positions)
+            pooled = pooler(TakePositions(name="pooled_tokens")(x, positions))
+            pooled = pooled if packed else pooled[:, 0, :]
         else:
             pooled = pooler(x[:, 0, :])
         super().__init__(
@@ -367,6 +388,24 @@ class BertBackbone(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**config)
+
+
+def _left_of(mask):
+    """[B, S] or [B, S, S] with 1 = attend -> [B, S, S] without what is to the right."""
+    row = mask if len(mask.shape) == 2 else mask[:, 0]
+    position = ops.cumsum(ops.ones_like(row, dtype="int32"), axis=1)  # [B, S] from 1
+    is_left = ops.less_equal(ops.expand_dims(position, 1), ops.expand_dims(position, 2))
+    if len(mask.shape) == 2:
+        mask = ops.expand_dims(mask, 1)
+    return ops.logical_and(mask, is_left)
+
+
+def _last_positions(padding_mask, first_positions):
+    """[B, S] and [B, Q], see `BertBackbone`, -> the last of each sequence [B, Q]."""
+    number = ops.cumsum(ops.ones_like(first_positions), axis=1)  # [B, Q] from 1
+    is_token = ops.equal(ops.expand_dims(number, 2), ops.expand_dims(padding_mask, 1))
+    lengths = ops.sum(ops.cast(is_token, "int32"), axis=2)
+    return ops.maximum(first_positions + lengths - 1, 0)  # There may be no token.
 
 
 # --- Pre-training heads ----------------------------------------------------------

@@ -111,6 +111,8 @@ def _fill_mask(
             inputs["token_ids"] == vocabulary.mask_id
         )  # [K, 2]: row, place
         rows, places = tf.unstack(tf.cast(masks, tf.int32), axis=1)
+        if config.left_to_right:
+            places -= 1  # Where such a model predicts the token.
         num_rows, length = tf.unstack(tf.shape(inputs["token_ids"]))
         logits = mlm_head(
             tf.reshape(hidden, [1, num_rows * length, config.hidden_dim]),

@@ -93,6 +93,13 @@ def test_reads_googles_bert_config(tmp_path):
     assert resolved == dataclasses.replace(expected, vocabulary_size=100)
 
 
+def test_size_may_be_layers_hidden_size_and_heads():
+    expected = BertConfig.from_size("base", 100, num_layers=3)
+    assert BertConfig.resolve("3/768/12", vocabulary_size=100) == expected
+    with pytest.raises(ValueError, match="multiple of `num_heads`"):
+        BertConfig.resolve("3/768/11", vocabulary_size=100)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -111,6 +111,16 @@ def test_nothing_is_replaced_and_nothing_half_written(folder, tmp_path):
 # --- The command -----------------------------------------------------------------
 
 
+def test_an_encoder_that_others_cannot_compute_is_not_written(folder, tmp_path):
+    checkpoint = convert.open_checkpoint(folder)
+    config = dataclasses.replace(checkpoint.architecture, left_to_right=True)
+    checkpoint = dataclasses.replace(checkpoint, architecture=config)
+    with pytest.raises(ValueError, match="is left_to_right is not a BERT"):
+        convert.write_checkpoint(checkpoint, tmp_path / "google", "google")
+    convert.write_checkpoint(checkpoint, tmp_path / "ours")
+    assert ModelDirectory.open(tmp_path / "ours").architecture.left_to_right
+
+
 def test_the_command_accounts_for_everything(tmp_path, vocabulary, capsys):
     tensors = toy.values(toy.hugging_face_shapes("BertForMaskedLM"))
     tensors["bert.extra"] = np.zeros(3, np.float32)

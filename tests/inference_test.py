@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The graph without padding, against the Keras model with the same weights."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -85,6 +87,13 @@ def test_activations(activation):
         activation=activation,
     )
     assert_same(with_random_weights(BertBackbone(config)), batch(3, 8))
+
+
+@pytest.mark.parametrize("bilstm", [False, True])
+def test_left_to_right(tiny_config, bilstm):
+    config = dataclasses.replace(tiny_config, left_to_right=True, bilstm=bilstm)
+    backbone = with_random_weights(BertBackbone(config))
+    assert_same(backbone, batch(5, 32, 1, 9, 0, 17))
 
 
 @pytest.mark.parametrize("wrong", ["token_ids", "segment_ids", "longer"])

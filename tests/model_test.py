@@ -143,8 +143,10 @@ def test_attention_mask_per_pair_keeps_two_sequences_apart(pretrainer, tiny_conf
     )
 
 
-def test_packed_rows_give_the_same_loss(pretrainer, tiny_config):
+@pytest.mark.parametrize("name", ["pretrainer", "left_to_right"])
+def test_packed_rows_give_the_same_loss(name, request, tiny_config):
     """Two pairs in one row, a third alone, against one pair a row."""
+    pretrainer = request.getfixturevalue(name)
     inputs = make_inputs(tiny_config, seed=3)
     config = pretrainer.backbone.config
     packed = BertPretrainer(BertBackbone(config, packed=True))
@@ -172,6 +174,69 @@ def test_packed_rows_give_the_same_loss(pretrainer, tiny_config):
         np.testing.assert_allclose(found, expected, atol=2e-6)
     clone = BertBackbone.from_config(packed.backbone.get_config())
     assert clone.packed is True
+
+
+@pytest.fixture(scope="module")
+def left_to_right(pretrainer, tiny_config):
+    """The weights of `pretrainer`, seeing the left only."""
+    config = dataclasses.replace(tiny_config, left_to_right=True)
+    model = BertPretrainer(BertBackbone(config))
+    model.set_weights(pretrainer.get_weights())
+    return model
+
+
+def test_left_to_right_sees_nothing_to_the_right(left_to_right, tiny_config):
+    inputs = make_inputs(tiny_config)
+    del inputs["mask_positions"]
+    before = left_to_right.backbone(inputs)["sequence_output"].numpy()
+    place = 4
+    changed = {**inputs, "token_ids": inputs["token_ids"].copy()}
+    changed["token_ids"][0, place] = 5 + (inputs["token_ids"][0, place] - 4) % 30
+    after = left_to_right.backbone(changed)["sequence_output"].numpy()
+    np.testing.assert_array_equal(after[0, :place], before[0, :place])
+    assert (np.abs(after[0, place:] - before[0, place:]).max(axis=-1) > 1e-4).all()
+    # A beginning alone is what it is in front of the rest.
+    begin = {name: value[:, :place] for name, value in inputs.items()}
+    alone = left_to_right.backbone(begin)["sequence_output"]
+    np.testing.assert_allclose(alone[:2], before[:2, :place], atol=1e-6)
+
+
+def test_left_to_right_pools_the_last_token(left_to_right, tiny_config):
+    inputs = make_inputs(tiny_config)
+    del inputs["mask_positions"]
+    outputs = left_to_right.backbone(inputs)
+    last = inputs["padding_mask"].sum(1) - 1  # 11, 6, 2
+    hidden = outputs["sequence_output"].numpy()[np.arange(BATCH), last]
+    expected = np.tanh(
+        hidden @ left_to_right.backbone.pooler.kernel.numpy()
+        + left_to_right.backbone.pooler.bias.numpy()
+    )
+    np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-6)
+
+
+def test_bilstm_sees_both_sides_but_no_padding(tiny_config, left_to_right):
+    config = dataclasses.replace(tiny_config, left_to_right=True, bilstm=True)
+    backbone = BertBackbone(config)
+    encoder = {weight.path: weight for weight in left_to_right.backbone.weights}
+    fresh = [w.path for w in backbone.weights if w.path not in encoder]
+    assert len(fresh) == 6
+    assert all(path.startswith("bilstm/") for path in fresh)
+    inputs = make_inputs(tiny_config)
+    del inputs["mask_positions"]
+    outputs = backbone(inputs)
+    assert outputs["sequence_output"].shape == (BATCH, LENGTH, tiny_config.hidden_dim)
+    changed = {**inputs, "token_ids": inputs["token_ids"].copy()}
+    changed["token_ids"][0, -1] = 5 + (inputs["token_ids"][0, -1] - 4) % 30
+    changed["token_ids"][1, -1] = 9  # Padding.
+    after = backbone(changed)
+    assert np.abs(after["sequence_output"] - outputs["sequence_output"])[0, 0].max() > 0
+    np.testing.assert_array_equal(
+        after["pooled_output"][1], outputs["pooled_output"][1]
+    )
+    clone = BertBackbone.from_config(backbone.get_config())
+    assert [w.path for w in clone.weights] == [w.path for w in backbone.weights]
+    with pytest.raises(ValueError, match="packed row"):
+        BertBackbone(config, packed=True)
 
 
 def test_mlm_head_predicts_at_the_given_positions(pretrainer, tiny_config):

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The signatures as functions, against the model they ask."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -59,6 +61,19 @@ def test_fill_mask_gives_the_models_best_tokens(pretrained, pretrainer, vocabula
     np.testing.assert_allclose(
         scores[1], np.take_along_axis(probabilities, best, -1), rtol=1e-5
     )
+
+
+def test_fill_mask_of_a_left_to_right_model_asks_in_front_of_the_mask(
+    tiny_config, pretrainer, tokenizer, vocabulary
+):
+    config = dataclasses.replace(tiny_config, left_to_right=True)
+    model = BertPretrainer(BertBackbone(config))
+    model.set_weights(pretrainer.get_weights())
+    answer = signatures.pretrained(model, tokenizer)["serving_default"](["a c [MASK]"])
+    left = ids_of(vocabulary, "[CLS]", "a", "c")
+    logits = model(left | {"mask_positions": np.array([[2]])})["mlm"][0, 0]
+    best = vocabulary.tokens[np.argmax(logits)]
+    assert answer["tokens"][0, 0, 0].numpy().decode() == best
 
 
 def test_fill_mask_pads_rows_with_fewer_masks(pretrained):
