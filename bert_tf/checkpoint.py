@@ -280,6 +280,15 @@ class ModelDirectory(Checkpoint):
                 )
             return file[_BIAS].shape[0]
 
+    def copy(self, path: pathlib.Path) -> None:
+        """Makes `path` a model directory of these weights, whatever is there."""
+        shutil.rmtree(path, ignore_errors=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside(path) as unfinished:
+            unfinished.mkdir()
+            for name in (CONFIG, VOCABULARY, WEIGHTS):
+                shutil.copyfile(self.path / name, unfinished / name)
+
     # --- Metrics ---------------------------------------------------------------
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
@@ -303,11 +312,21 @@ class TrainingState:
         directory: The model directory.
         model: The compiled model; `model.optimizer` is saved with it.
         seed_generators: The random states of its dropout layers.
+        keep_all: Whether to keep the model of each step that is saved, as the model
+            directory `steps/<step>` in `directory`.
     """
 
-    def __init__(self, directory: ModelDirectory, model: keras.Model, seed_generators):
+    def __init__(
+        self,
+        directory: ModelDirectory,
+        model: keras.Model,
+        seed_generators,
+        *,
+        keep_all: bool = False,
+    ):
         self.directory = directory
         self._model = model
+        self._keep_all = keep_all
         model.optimizer.build(model.trainable_variables)
         self._manager = tf.train.CheckpointManager(
             tf.train.Checkpoint(
@@ -326,8 +345,10 @@ class TrainingState:
 
     def save(self) -> None:
         """Saves the state under its step and the weights for everybody's use."""
-        self._manager.save(checkpoint_number=self.step)
         self.directory.save_weights(self._model)
+        if self._keep_all:
+            self.directory.copy(self.directory.path / "steps" / str(self.step))
+        self._manager.save(checkpoint_number=self.step)
 
     def restore(self) -> int:
         """Takes up the newest state, if there is one, and returns its step."""

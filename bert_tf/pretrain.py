@@ -36,8 +36,9 @@ class PretrainConfig(config.Options):
     output: str = config.option(help="Model directory to write or to continue.")
     size: str = config.option(
         "",
-        help="Architecture: tiny, mini, small, medium, base, large, or the path of a "
-        "bert_config.json. Without it that of --init_from, else base.",
+        help="Architecture: tiny, mini, small, medium, base, large, layers/hidden size/"
+        "heads (3/768/12), or the path of a bert_config.json. Without it that of "
+        "--init_from, else base.",
     )
     dropout: float = config.option(
         -1.0,
@@ -87,11 +88,24 @@ class PretrainConfig(config.Options):
     whole_word_masking: bool = config.option(
         False, help="Mask all pieces of a word together."
     )
+    left_to_right: bool = config.option(
+        False,
+        help="Instead of the masked LM: each token sees what is left of it, and the "
+        "next one is predicted; all are with --mask_selection_rate=1.",
+    )
+    next_sentence: bool = config.option(
+        True, help="Train next sentence prediction, too."
+    )
     validate_every: int = config.option(
         1000,
         help="Steps from one evaluation on the held-out documents, and checkpoint, to "
         "the next.",
         minimum=1,
+    )
+    keep_all: bool = config.option(
+        False,
+        help="Keep the model of each evaluation, a model directory in steps/ of "
+        "--output.",
     )
     seed: int = config.option(
         0, help="Of weights, dropout, shuffling and masks.", minimum=0
@@ -127,14 +141,14 @@ def main(options: PretrainConfig) -> dict[str, float]:
     else:
         architecture = BertConfig.resolve(options.size or "base", vocabulary.size)
     architecture = _with_dropout(architecture, options.dropout)
+    if options.left_to_right:
+        architecture = dataclasses.replace(architecture, left_to_right=True)
     if manifest["max_sequence_length"] > architecture.max_sequence_length:
         raise ValueError(
             f"{options.records} has sequences of {manifest['max_sequence_length']} "
             f"tokens, the model takes {architecture.max_sequence_length}."
         )
-    schedule = WarmupDecay(
-        options.learning_rate, options.warmup_steps, options.steps
-    )
+    schedule = WarmupDecay(options.learning_rate, options.warmup_steps, options.steps)
     replicas = strategy.num_replicas_in_sync
     distribution.check_batch_size(options.batch_size, replicas)
     chief = distribution.is_chief(strategy)
@@ -143,7 +157,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
         architecture=architecture,
         vocabulary=vocabulary,
         lowercase=manifest["lowercase"],
-        head={"kind": "pretrainer"},
+        head=_head(options),
         options=options.to_dict(),
         may_change=_MAY_CHANGE,
         write=chief,
@@ -162,10 +176,16 @@ def main(options: PretrainConfig) -> dict[str, float]:
             fresh = ", ".join(source.fill(pretrainer)) or "none"
             print(f"Starts from {source.path}; with random values: {fresh}.")
         optimizer = AdamW(schedule, bias_correction=options.bias_correction)
-        pretrainer.compile(optimizer, jit_compile=options.xla)
+        pretrainer.compile(
+            optimizer,
+            loss_weights={"mlm": 1.0, "nsp": float(options.next_sentence)},
+            jit_compile=options.xla,
+        )
         distribution.prepare(pretrainer)
         seed_generators = distribution.seed_generators(pretrainer)
-        state = checkpoint.TrainingState(directory, pretrainer, seed_generators)
+        state = checkpoint.TrainingState(
+            directory, pretrainer, seed_generators, keep_all=options.keep_all
+        )
         first_step = state.restore()
     print(
         f"{pretrainer.count_params():,} weights, {replicas} "
@@ -180,6 +200,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
         "mask_token_rate": options.mask_token_rate,
         "random_token_rate": options.random_token_rate,
         "whole_word_masking": options.whole_word_masking,
+        "left_to_right": architecture.left_to_right,
         "seed": options.seed,
     }
     train = input_pipeline.pretrain_dataset(
@@ -231,6 +252,12 @@ def main(options: PretrainConfig) -> dict[str, float]:
         f"Model in {directory.path}, curve in {curve}."
     )
     return metrics
+
+
+def _head(options: PretrainConfig) -> dict[str, Any]:
+    if options.next_sentence:
+        return {"kind": "pretrainer"}
+    return {"kind": "pretrainer", "fresh": ["pooler", "nsp"]}
 
 
 def _check_source(

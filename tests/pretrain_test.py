@@ -143,6 +143,32 @@ def test_continuing_with_other_options_is_refused_with_both_values(trained, opti
         pretrain.main(changed)
 
 
+def test_left_to_right_without_next_sentences_learns_what_follows(options, tmp_path):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "left"),
+        left_to_right=True,
+        next_sentence=False,
+        mask_selection_rate=1.0,
+        keep_all=True,
+    )
+    metrics = pretrain.main(options)
+    # The letters follow each other; only the first of a second segment is chance.
+    assert metrics["val_mlm_accuracy"] > 0.85
+    assert metrics["val_loss"] == pytest.approx(metrics["val_mlm_loss"], abs=1e-6)
+    directory = ModelDirectory.open(options.output)
+    assert directory.architecture.left_to_right
+    assert directory.head == {"kind": "pretrainer", "fresh": ["pooler", "nsp"]}
+    kept = {
+        step: ModelDirectory.open(tmp_path / "left/steps" / step)
+        for step in ("25", "50", "60")
+    }
+    last, early = (kept[step].read_weights() for step in ("60", "25"))
+    for name, values in directory.read_weights().items():
+        np.testing.assert_array_equal(values, last[name])
+    assert (early["mlm/dense/kernel"] != last["mlm/dense/kernel"]).any()
+
+
 def test_starts_from_the_weights_of_another_model(trained, options, tmp_path):
     options = dataclasses.replace(
         options,
