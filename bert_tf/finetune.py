@@ -146,9 +146,7 @@ def train(
     split = task.dataset("train")
     steps_per_epoch = math.ceil(len(split) / options.batch_size)
     steps = steps_per_epoch * options.epochs
-    schedule = WarmupDecay(
-        options.learning_rate, int(_WARMUP_SHARE * steps), steps
-    )
+    schedule = WarmupDecay(options.learning_rate, int(_WARMUP_SHARE * steps), steps)
     part = task.trained_part(model)
     with strategy.scope():
         # Without XLA, which would compile for every sequence length.
@@ -304,6 +302,9 @@ class _Encoder:
             encoder = cls(
                 source.architecture, source.vocabulary, source.lowercase, source
             )
+        if options.bilstm:
+            architecture = dataclasses.replace(encoder.architecture, bilstm=True)
+            encoder = dataclasses.replace(encoder, architecture=architecture)
         limit = encoder.architecture.max_sequence_length
         if options.max_sequence_length > limit:
             raise ValueError(

@@ -55,6 +55,9 @@ class FinetuneConfig(config.Options):
     lowercase: bool = config.option(
         True, help="Whether --vocabulary is lower-cased; --init_from knows it."
     )
+    bilstm: bool = config.option(
+        False, help="Put a bidirectional LSTM on the encoder (paper, section 5.1)."
+    )
     output: str = config.option(help="Model directory to write.")
     export: str = config.option(
         "", help="Folder for a SavedModel of the result, e.g. saved_models/sst2."
