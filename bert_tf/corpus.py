@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert_tf import config, documents, jobs, packing, token_store
+from bert_tf import config, documents, jobs, lint, packing, token_store
 from bert_tf.pairs import Pair, draw_pairs
 from bert_tf.token_store import TokenStore
 from bert_tf.vocab import Vocabulary
@@ -272,6 +272,11 @@ def main(options: CorpusConfig) -> None:
             workers=workers,
         )
         split_sizes = _split_sizes(summary, options)
+        report = lint.report(store_directory, vocabulary, workers)
+        found = lint.warnings(report)
+        print(lint.table(report))
+        for warning in found:
+            print(f"warning: {warning}")
         shards = [
             Shard(
                 path=str(output / f"{split}-{i:05d}-of-{num_shards:05d}.tfrecord"),
@@ -295,8 +300,10 @@ def main(options: CorpusConfig) -> None:
             description="Drawing pairs",
             unit=" documents",
         )
-    _warn_of_empty_sources(summary)
     manifest = _manifest(options, vocabulary, summary, shards, counts)
+    manifest["warnings"] = found
+    manifest["most_repeated"] = report["most_repeated"]
+    manifest["sources"] = report["sources"]
     manifest["seconds"] = round(time.monotonic() - started, 1)
     vocabulary.write(output / "vocab.txt")
     jobs.write_json(output / "manifest.json", manifest)
@@ -358,18 +365,6 @@ def _num_shards(
     return min(wanted or by_size, size)
 
 
-def _warn_of_empty_sources(summary: dict[str, Any]) -> None:
-    sources = summary["sources"]
-    empty = [path for path, counts in sources.items() if not counts["documents"]]
-    if empty:
-        logging.warning(
-            "%d of %d files gave no document: %s",
-            len(empty),
-            len(sources),
-            ", ".join(empty),
-        )
-
-
 def _manifest(
     options: CorpusConfig,
     vocabulary: Vocabulary,
@@ -410,7 +405,6 @@ def _manifest(
         "lowercase": options.lowercase,
         "vocabulary_size": vocabulary.size,
         "vocabulary_fingerprint": vocabulary.fingerprint,
-        "sources": summary["sources"],
     }
 
 

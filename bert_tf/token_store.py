@@ -14,9 +14,11 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
@@ -29,16 +31,28 @@ from bert_tf.vocab import Vocabulary
 _PART_BYTES = 1 << 23  # Of text, per job.
 _BATCH_CHARACTERS = 1 << 20  # Of text, per call of the tokenizer.
 
-# What is counted for each file.
-COUNTS = ("documents", "sentences", "tokens", "unknown")
+_FORMAT = 2
+
+# What is counted for each file: "continuations" are tokens inside words, "garbled" are
+# sentences with characters that only a wrong decoding makes.
+COUNTS = (
+    *("documents", "sentences", "tokens", "unknown", "continuations", "garbled"),
+    "one_sentence_documents",
+)
+
+# What has no place in text (control characters, the replacement character), and UTF-8
+# that was read as Latin-1 or Windows-1252 before: Ã© for é, â€™ for ’.
+_GARBLED = re.compile("[\x80-\x84\x86-\x9f\ufffd]|[\xc2\xc3][\xa0-\xbf]|\xe2\u20ac")
 
 
 class TokenStore(contextlib.AbstractContextManager):
-    """Tokenised documents in three flat files of one directory, read by position.
+    """Tokenised documents in flat files of one directory, read by position.
 
     * `tokens.bin`, uint16 or uint32 [tokens]
     * `sentences.bin`, int64 [sentences + 1]: first token of each sentence
     * `documents.bin`, int64 [documents + 1]: first sentence of each document
+    * `sentence_hashes.bin`, `document_hashes.bin`, uint64 [sentences], [documents]:
+      equal for equal tokens
 
     and `store.json`, which is written last. Only the document index is held in memory;
     the rest is read where it is needed, and not mapped, because touched pages of a map
@@ -50,7 +64,7 @@ class TokenStore(contextlib.AbstractContextManager):
     """
 
     def __init__(self, directory: str | os.PathLike):
-        directory = pathlib.Path(directory)
+        directory = self._directory = pathlib.Path(directory)
         self.summary = json.loads((directory / "store.json").read_text("utf-8"))
         self.first_sentences = np.fromfile(directory / "documents.bin", np.int64)
         self._dtype = np.dtype(self.summary["dtype"])
@@ -75,6 +89,15 @@ class TokenStore(contextlib.AbstractContextManager):
     def tokens(self, start: int, stop: int) -> np.ndarray:
         """Returns the token ids start..stop, uint16 or uint32 [stop - start]."""
         return _read(self._tokens, self._dtype, start, stop)
+
+    def sentence_hashes(self, start: int, stop: int) -> np.ndarray:
+        """Returns the hashes of sentences start..stop, uint64 [stop - start]."""
+        path = self._directory / "sentence_hashes.bin"
+        return np.fromfile(path, "<u8", stop - start, offset=8 * start)
+
+    def document_hashes(self) -> np.ndarray:
+        """Returns the hashes of all documents, uint64 [documents]."""
+        return np.fromfile(self._directory / "document_hashes.bin", "<u8")
 
 
 def _read(file: IO[bytes], dtype: np.dtype, start: int, stop: int) -> np.ndarray:
@@ -113,6 +136,7 @@ def build(
     """
     directory = pathlib.Path(directory)
     settings = {
+        "format": _FORMAT,
         "input": describe(files),
         "document_separator": separator,
         "vocabulary": vocabulary.fingerprint,
@@ -192,13 +216,21 @@ def tokenise(part: Part) -> dict[str, list[int]]:
         open(part.path + ".tokens", "wb") as tokens_file,
         open(part.path + ".sentences", "wb") as sentences_file,
         open(part.path + ".documents", "wb") as documents_file,
+        open(part.path + ".sentence_hashes", "wb") as sentence_hashes_file,
+        open(part.path + ".document_hashes", "wb") as document_hashes_file,
     ):
         for paths, batch in _batches(part):
             ids, lengths, counts = _tokenise_batch(tokenizer, batch)
+            ids = ids.astype(dtype)
             sizes = counts[:, COUNTS.index("sentences")]
-            ids.astype(dtype).tofile(tokens_file)
+            sizes = sizes[sizes > 0]
+            sentence_ends = np.cumsum(lengths)
+            document_ends = sentence_ends[np.cumsum(sizes) - 1]
+            ids.tofile(tokens_file)
             lengths.astype(np.uint32).tofile(sentences_file)
-            sizes[sizes > 0].astype(np.uint32).tofile(documents_file)
+            sizes.astype(np.uint32).tofile(documents_file)
+            sentence_hashes_file.write(_hashes(ids, sentence_ends))
+            document_hashes_file.write(_hashes(ids, document_ends))
             for path, row in zip(paths, counts, strict=True):
                 totals[path] += row
     return {path: row.tolist() for path, row in totals.items()}
@@ -239,12 +271,34 @@ def _tokenise_batch(
     ids, lengths = ragged.flat_values.numpy(), ragged.row_lengths().numpy()
     owner = np.repeat(np.arange(len(batch)), [len(document) for document in batch])
     per_document = functools.partial(np.bincount, minlength=len(batch))
+    token_owner = np.repeat(owner, lengths)
     sentences = per_document(owner[lengths > 0])
-    tokens = per_document(owner, weights=lengths)
-    is_unknown = ids == tokenizer.vocabulary.unk_id
-    unknown = per_document(np.repeat(owner, lengths)[is_unknown])
-    counts = np.stack([sentences > 0, sentences, tokens, unknown], axis=1)
+    vocabulary = tokenizer.vocabulary
+    columns = {
+        "documents": sentences > 0,
+        "sentences": sentences,
+        "tokens": per_document(token_owner),
+        "unknown": per_document(token_owner[ids == vocabulary.unk_id]),
+        "continuations": per_document(token_owner[vocabulary.is_continuation[ids]]),
+        "garbled": [sum(map(_is_garbled, document)) for document in batch],
+        "one_sentence_documents": sentences == 1,
+    }
+    counts = np.stack([columns[name] for name in COUNTS], axis=1)
     return ids, lengths[lengths > 0], counts.astype(np.int64)
+
+
+def _is_garbled(sentence: str) -> bool:
+    return not sentence.isascii() and bool(_GARBLED.search(sentence))
+
+
+def _hashes(ids: np.ndarray, ends: np.ndarray) -> bytes:
+    """Returns 8 bytes for each stretch of `ids`, which end where `ends` says."""
+    data = memoryview(ids).cast("B")
+    bounds = [0, *(ends * ids.itemsize).tolist()]
+    return b"".join(
+        hashlib.blake2b(data[start:end], digest_size=8).digest()
+        for start, end in itertools.pairwise(bounds)
+    )
 
 
 def _join(
@@ -254,10 +308,11 @@ def _join(
     dtype: np.dtype,
 ) -> None:
     """Writes the files of a `TokenStore` from its parts."""
-    with (directory / "tokens.bin").open("wb") as joined:
-        for part in parts:
-            with open(part.path + ".tokens", "rb") as tokens:
-                shutil.copyfileobj(tokens, joined)
+    for name in ("tokens", "sentence_hashes", "document_hashes"):
+        with (directory / f"{name}.bin").open("wb") as joined:
+            for part in parts:
+                with open(f"{part.path}.{name}", "rb") as values:
+                    shutil.copyfileobj(values, joined)
     for name in ("sentences", "documents"):
         with (directory / f"{name}.bin").open("wb") as joined:
             total = np.zeros(1, np.int64)

@@ -16,7 +16,7 @@ LAYERS = """
     formats.names vocab model optimization distribution
     text checkpoint input_pipeline windows taggers inference
     formats.foreign signatures monitoring token_store conll passages tables words
-    formats.google formats.hugging_face formats.keras_hub
+    formats.google formats.hugging_face formats.keras_hub lint
     formats.model_garden comparison squad
     convert corpus saved_model task servable rest_json
     batching export pretrain rest sweep

@@ -208,6 +208,7 @@ def test_manifest_tells_the_truth(options):
     assert told["lowercase"] is True
     assert told["vocabulary_fingerprint"] == VOCABULARY.fingerprint
     assert [source["documents"] for source in told["sources"].values()] == [5, 1, 34]
+    assert (told["warnings"], told["most_repeated"]) == ([], [])
     copied = Vocabulary.from_file(pathlib.Path(options.output) / "vocab.txt")
     assert copied == VOCABULARY
 
@@ -387,11 +388,13 @@ def test_training_keeps_two_documents(options, tmp_path):
         corpus.main(few)
 
 
-def test_files_without_documents_are_named(options, tmp_path, caplog):
+def test_what_is_wrong_with_the_text_is_said_and_noted(options, tmp_path, capsys):
     (tmp_path / "text" / "empty.txt").write_text("\n\n")
     corpus.main(options)
-    assert "1 of 4 files gave no document: " in caplog.text
-    assert "empty.txt" in caplog.text
+    (warning,) = manifest(options)["warnings"]
+    assert warning.startswith("1 of 4 files gave no document: ")
+    assert warning.endswith("empty.txt")
+    assert f"warning: {warning}\n" in capsys.readouterr().out
 
 
 def test_what_is_wrong_with_the_input_is_named(options, tmp_path):

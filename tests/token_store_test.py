@@ -77,6 +77,9 @@ def test_the_store_holds_the_tokens_of_every_sentence(tmp_path, vocabulary):
         "sentences": 5,
         "tokens": 4 + 10 + 5 + 1 + 3,
         "unknown": 2,
+        "continuations": 2,
+        "garbled": 0,
+        "one_sentence_documents": 1,
     }
 
 
@@ -123,7 +126,8 @@ def test_parts_and_batches_make_no_difference(
     monkeypatch.setattr(token_store, "_BATCH_CHARACTERS", batch_characters)
     parts = build(tmp_path / "parts", files, vocabulary)
     assert parts.summary == whole.summary
-    for name in ("tokens", "sentences", "documents"):
+    files = ("tokens", "sentences", "documents", "sentence_hashes", "document_hashes")
+    for name in files:
         found = (tmp_path / "parts" / f"{name}.bin").read_bytes()
         assert found == (tmp_path / "whole" / f"{name}.bin").read_bytes()
     assert not (tmp_path / "parts" / "parts").exists()
