@@ -14,8 +14,9 @@ from __future__ import annotations
 import os
 import pathlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent import futures
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -322,14 +323,20 @@ def _grpc_server(models: Models) -> grpc.Server:
 class Server:
     """`models` served over gRPC, and over REST unless `rest_port` is None.
 
-    Port 0 takes a free one; `port` and `rest_port` say which.
+    Port 0 takes a free one; `port` and `rest_port` say which. `pages` are served beside
+    the REST API, by path.
 
     Raises:
         ValueError: A port is in use or the host is not this machine's.
     """
 
     def __init__(
-        self, models: Models, host: str, port: int, rest_port: int | None = None
+        self,
+        models: Models,
+        host: str,
+        port: int,
+        rest_port: int | None = None,
+        pages: Mapping[str, rest.Page] = MappingProxyType({}),
     ):
         self._models = models
         self._grpc = _grpc_server(models)
@@ -342,7 +349,7 @@ class Server:
                 f"Received: {host}:{port}"
             ) from error
         if rest_port is not None:
-            self._rest = rest.RestServer(models, host, rest_port)
+            self._rest = rest.RestServer(models, host, rest_port, pages)
             self.rest_port = self._rest.port
         self._grpc.start()
 

@@ -12,7 +12,7 @@ In: HTTP requests with JSON. Out: JSON, as tensorflow.org/tfx/serving/api_rest h
     GET /v1/models/NAME[/versions/V|/labels/L][/metadata]
 
 An error is `{"error": "..."}` with the HTTP status that TensorFlow Serving gives its
-code.
+code. Pages for browsers, as that of `bert_tf.serve --demo`, can lie beside the API.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import socketserver
 import threading
 import typing
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http import server as http_server
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow_serving.apis import (
@@ -150,8 +150,21 @@ def _infer(
     return rest_json.outputs(response)
 
 
+class Page(NamedTuple):
+    """What a browser gets under a path of its own."""
+
+    content_type: str
+    content: bytes
+
+
 class RestServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Serves `answer` over HTTP/1.1, with a thread per connection. Port 0: a free one.
+    """Serves `answer` over HTTP/1.1, with a thread per connection.
+
+    Args:
+        models: What is served.
+        host: Address to listen on.
+        port: 0 takes a free one.
+        pages: By path, what is served beside the API.
 
     Raises:
         ValueError: The port is in use or the host is not this machine's.
@@ -161,8 +174,15 @@ class RestServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True  # An idle connection must not keep the process.
     request_queue_size = 128
 
-    def __init__(self, models: model_server.Models, host: str, port: int):
+    def __init__(
+        self,
+        models: model_server.Models,
+        host: str,
+        port: int,
+        pages: Mapping[str, Page],
+    ):
         self.models = models
+        self.pages = pages
         self._under_way = 0
         self._changed = threading.Condition()
         try:
@@ -203,7 +223,11 @@ class _Handler(http_server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         with self.server.request_under_way():
-            self._reply(*answer(self.server.models, "GET", self.path))
+            page = self.server.pages.get(self.path.partition("?")[0])
+            if page:
+                self._reply(200, page.content, page.content_type)
+            else:
+                self._reply(*answer(self.server.models, "GET", self.path))
 
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "")
@@ -215,9 +239,11 @@ class _Handler(http_server.BaseHTTPRequestHandler):
             body = self.rfile.read(int(length))
             self._reply(*answer(self.server.models, "POST", self.path, body))
 
-    def _reply(self, status: int, body: bytes) -> None:
+    def _reply(
+        self, status: int, body: bytes, content_type: str = "application/json"
+    ) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

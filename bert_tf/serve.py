@@ -8,27 +8,34 @@ GetModelStatus) and its REST API (predict, classify, regress, status, metadata):
 
     python -m bert_tf.serve --model_name=sst2 --model_base_path=saved_models/sst2
     python -m bert_tf.serve --model_config_file=saved_models/models.config
+    python -m bert_tf.serve --model_config_file=saved_models/models.config --demo
 
 A development server, for laptops and tests. Production is stock TensorFlow Serving,
 which does the batching, the monitoring and the scaling; saved_models/README.md says
-how. Flags are named as in `tensorflow_model_server`. SIGTERM and Ctrl-C let the
-requests under way finish.
+how. Flags are named as in `tensorflow_model_server`; --demo adds a page to try the
+models on in a browser (`demo_page.html`). SIGTERM and Ctrl-C let the requests under way
+finish.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import signal
 import threading
-from collections.abc import Iterator
+import typing
+from collections.abc import Iterable, Iterator
 
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from bert_tf import config
+
+if typing.TYPE_CHECKING:
+    from bert_tf import rest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,6 +63,9 @@ class ServeConfig(config.Options):
     )
     file_system_poll_wait_seconds: float = config.option(
         1.0, help="Interval between looks for new versions; 0 looks once.", minimum=0
+    )
+    demo: bool = config.option(
+        False, help="Whether to serve a page to try the models on, at the REST port."
     )
 
 
@@ -138,9 +148,28 @@ def running(
         server.stop()
 
 
+def demo_pages(models: Iterable[str]) -> dict[str, rest.Page]:
+    """By path, the page of --demo and the names of the models, which it fetches."""
+    from bert_tf import rest
+
+    page = pathlib.Path(__file__).with_name("demo_page.html")
+    return {
+        "/": rest.Page("text/html; charset=utf-8", page.read_bytes()),
+        "/models.json": rest.Page("application/json", json.dumps([*models]).encode()),
+    }
+
+
 def main(options: ServeConfig) -> None:
-    """Serves until SIGTERM or SIGINT."""
+    """Serves until SIGTERM or SIGINT.
+
+    Raises:
+        ValueError: As `read_model_configs`; or --demo is without a REST port.
+    """
     model_configs = read_model_configs(options)
+    if options.demo and not options.rest_api_port:
+        raise ValueError(
+            "--demo is served at the REST port: leave out --rest_api_port=0."
+        )
     print(
         "This is a development server. Production is stock TensorFlow Serving on the "
         "same folder, which does the batching, the monitoring and the scaling.",
@@ -156,7 +185,11 @@ def main(options: ServeConfig) -> None:
     tf.get_logger().setLevel("ERROR")  # The session's loader is called deprecated.
     models = model_server.Models(model_configs, options.file_system_poll_wait_seconds)
     server = model_server.Server(
-        models, options.host, options.port, options.rest_api_port or None
+        models,
+        options.host,
+        options.port,
+        options.rest_api_port or None,
+        demo_pages(models.by_name) if options.demo else {},
     )
     for name, model in models.by_name.items():
         versions = ", ".join(map(str, sorted(model.servables)))
@@ -164,6 +197,8 @@ def main(options: ServeConfig) -> None:
     print(f"gRPC on {options.host}:{server.port}")
     if options.rest_api_port:
         print(f"REST on http://{options.host}:{server.rest_port}/v1/models")
+    if options.demo:
+        print(f"Demonstration on http://{options.host}:{server.rest_port}/")
     print("Ready.", flush=True)
     stopped.wait()
     server.stop()

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from concurrent import futures
 
 import pytest
@@ -19,6 +20,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         return unused.getsockname()[1]
+
+
+def read(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=20) as response:
+        return response.read()
 
 
 def test_sigterm_lets_requests_under_way_finish(tmp_path):
@@ -37,6 +43,7 @@ def test_sigterm_lets_requests_under_way_finish(tmp_path):
             f"--model_config_file={config_file}",
             f"--port={port}",
             f"--rest_api_port={rest_port}",
+            "--demo",
         ],
         cwd=ROOT,
         stdout=subprocess.PIPE,
@@ -52,7 +59,9 @@ def test_sigterm_lets_requests_under_way_finish(tmp_path):
         f"toy: version 7 of {tmp_path}/toy\n",
         f"gRPC on 127.0.0.1:{port}\n",
         f"REST on http://127.0.0.1:{rest_port}/v1/models\n",
+        f"Demonstration on http://127.0.0.1:{rest_port}/\n",
     ]
+    assert b"<title>" in read(f"http://127.0.0.1:{rest_port}/")
 
     def ask(address: str, seconds: float) -> dict:
         return client.predict(
@@ -144,6 +153,12 @@ def test_the_config_file_of_the_project_is_one():
     path = ROOT / "saved_models" / "models.config"
     options = serve.ServeConfig(model_config_file=str(path))
     assert serve.read_model_configs(options)
+
+
+def test_the_demonstration_is_at_the_rest_port():
+    options = serve.ServeConfig(model_base_path="x", rest_api_port=0, demo=True)
+    with pytest.raises(ValueError, match="leave out --rest_api_port=0"):
+        serve.main(options)
 
 
 def test_nothing_to_serve():

@@ -5,12 +5,13 @@ exported models have."""
 
 import contextlib
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import tensorflow as tf
 from tensorflow_serving.config import model_server_config_pb2
 
-from bert_tf import model_server
+from bert_tf import model_server, rest
 
 
 class Toy(tf.Module):
@@ -99,14 +100,16 @@ def write(base_path: pathlib.Path, version: int, prefix: str = "toy:") -> pathli
 
 @contextlib.contextmanager
 def serving(
-    base_path: pathlib.Path, poll_seconds: float = 0
+    base_path: pathlib.Path,
+    poll_seconds: float = 0,
+    pages: Mapping[str, rest.Page] = MappingProxyType({}),
 ) -> Iterator[model_server.Server]:
     """Serves the model "toy" of `base_path` over gRPC and REST on free ports."""
     model_config = model_server_config_pb2.ModelConfig(
         name="toy", base_path=str(base_path)
     )
     models = model_server.Models([model_config], poll_seconds)
-    server = model_server.Server(models, "127.0.0.1", port=0, rest_port=0)
+    server = model_server.Server(models, "127.0.0.1", 0, 0, pages)
     try:
         yield server
     finally:
