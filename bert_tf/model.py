@@ -167,11 +167,14 @@ class EncoderLayer(_ConfiguredLayer):
             config.attention_dropout, "attention_dropout"
         )
         self.attention_output = self._dense(config.hidden_dim, "attention_output")
+        self.attention_output_dropout = self._dropout(
+            config.dropout, "attention_output_dropout"
+        )
         self.attention_layer_norm = self._layer_norm("attention_layer_norm")
         self.intermediate = self._dense(config.intermediate_dim, "intermediate")
         self.output_dense = self._dense(config.hidden_dim, "output")
+        self.output_dropout = self._dropout(config.dropout, "output_dropout")
         self.output_layer_norm = self._layer_norm("output_layer_norm")
-        self.dropout = self._dropout(config.dropout, "dropout")
         self.activation = _ACTIVATIONS[config.activation]
 
     def build(self, x_shape, attention_mask_shape=None):
@@ -189,10 +192,10 @@ class EncoderLayer(_ConfiguredLayer):
         # dense layer is the form that is fastest on all devices.
         x = ops.reshape(x, (-1, self.config.hidden_dim))
         y = self._attention(x, attention_mask, shape[0], shape[1], training)
-        y = self.dropout(self.attention_output(y), training=training)
+        y = self.attention_output_dropout(self.attention_output(y), training=training)
         x = self.attention_layer_norm(x + y)
         y = self.output_dense(self.activation(self.intermediate(x)))  # through [., I]
-        y = self.dropout(y, training=training)
+        y = self.output_dropout(y, training=training)
         x = self.output_layer_norm(x + y)
         return ops.reshape(x, shape)
 
