@@ -18,6 +18,7 @@ import abc
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -41,6 +42,15 @@ _TRAINING_STATES = "training_state"
 # Where Keras files the bias of the only dense layer that a model has itself.
 _BIAS = "layers/dense/vars/1"
 _STATES_KEPT = 2
+
+# What TensorFlow raises, here and there, for a state that is truncated or another's.
+_UNREADABLE = (
+    tf.errors.OpError,
+    AssertionError,
+    LookupError,
+    RuntimeError,
+    ValueError,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -344,17 +354,57 @@ class TrainingState:
         return int(keras.ops.convert_to_numpy(self._model.optimizer.iterations))
 
     def save(self) -> None:
-        """Saves the state under its step and the weights for everybody's use."""
+        """Saves the state under its step and the weights for everybody's use.
+
+        Raises:
+            OSError: They can't be written, e.g. as the disk is full. What was saved
+                before stays.
+        """
+        self._check_space()
         self.directory.save_weights(self._model)
         if self._keep_all:
             self.directory.copy(self.directory.path / "steps" / str(self.step))
-        self._manager.save(checkpoint_number=self.step)
+        try:
+            self._manager.save(checkpoint_number=self.step)
+        except tf.errors.OpError as error:
+            raise OSError(
+                f"The training state of step {self.step:,} could not be written; the "
+                f"one before it is kept. TensorFlow says: {error.message}"
+            ) from error
+
+    def _check_space(self) -> None:
+        # HDF5 may crash the process when a file can't be completed.
+        weights = sum(
+            4 * math.prod(variable.shape) for variable in self._model.variables
+        )
+        needed = weights * (5 if self._keep_all else 4)  # Adam has two moments.
+        free = shutil.disk_usage(self.directory.path).free
+        if free < needed:
+            raise OSError(
+                f"The disk of {self.directory.path} is full: step {self.step:,} needs "
+                f"{needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free. What was "
+                "saved before is kept; the same command continues from there."
+            )
 
     def restore(self) -> int:
-        """Takes up the newest state, if there is one, and returns its step."""
-        if self._manager.latest_checkpoint:
-            status = self._manager.checkpoint.restore(self._manager.latest_checkpoint)
-            status.assert_existing_objects_matched()
+        """Takes up the newest readable state, if there is one, and returns its step.
+
+        Raises:
+            ValueError: There are states, and none is readable.
+        """
+        for path in reversed(self._manager.checkpoints):
+            try:
+                status = self._manager.checkpoint.restore(path)
+                status.assert_existing_objects_matched()
+                return self.step
+            except _UNREADABLE as error:
+                reason = str(error).splitlines()[0]
+                logging.warning("%s is damaged and left out: %s", path, reason)
+        if self._manager.checkpoints:
+            raise ValueError(
+                f"{self.directory.path / _TRAINING_STATES} has no state that can be "
+                "read. Remove it to begin anew, or --init_from the weights."
+            )
         return self.step
 
 

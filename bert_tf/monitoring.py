@@ -12,7 +12,7 @@ import time
 import keras
 import tqdm
 
-from bert_tf.checkpoint import TrainingState
+from bert_tf.checkpoint import TrainingState, beside
 
 _HISTORY, _CURVE = "history.csv", "curve.png"
 
@@ -123,7 +123,10 @@ def weights_are_finite(model: keras.Model) -> bool:
 def _append_history(path: pathlib.Path, row: dict[str, float]) -> None:
     # An interrupted run may have written rows that lie after its last checkpoint.
     rows = [r for r in read_history(path.parent) if r["step"] < row["step"]]
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with (
+        beside(path) as unfinished,
+        unfinished.open("w", newline="", encoding="utf-8") as file,
+    ):
         writer = csv.DictWriter(file, sorted(row))
         writer.writeheader()
         writer.writerows([*rows, row])

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import json
+import resource
+import shutil
 
 import keras
 import numpy as np
@@ -105,25 +107,80 @@ def test_failed_save_leaves_the_old_weights(directory, tiny_config):
     assert not list(directory.path.glob(".unfinished*"))
 
 
-def test_training_state_brings_back_weights_step_and_seeds(directory, tiny_config):
-    def build():
-        model = BertPretrainer(BertBackbone(tiny_config))
-        model.compile(AdamW())
-        seeds = [keras.random.SeedGenerator(1)]
-        return model, seeds, TrainingState(directory, model, seeds)
+def training(directory, tiny_config):
+    """Returns a compiled model, its random states, and their `TrainingState`."""
+    model = BertPretrainer(BertBackbone(tiny_config))
+    model.compile(AdamW())
+    seeds = [keras.random.SeedGenerator(1)]
+    return model, seeds, TrainingState(directory, model, seeds)
 
-    model, seeds, state = build()
+
+def step(model):
+    ones = [np.ones(v.shape, "float32") for v in model.trainable_weights]
+    model.optimizer.apply(ones)
+
+
+def test_training_state_brings_back_weights_step_and_seeds(directory, tiny_config):
+    model, seeds, state = training(directory, tiny_config)
     assert state.restore() == 0
-    model.optimizer.apply(
-        [np.ones(v.shape, "float32") for v in model.trainable_weights]
-    )
+    step(model)
     seeds[0].next()
     state.save()
 
-    restored, restored_seeds, state = build()
+    restored, restored_seeds, state = training(directory, tiny_config)
     assert state.restore() == 1
     np.testing.assert_array_equal(restored_seeds[0].state, seeds[0].state)
     for a, b in zip(restored.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
     for a, b in zip(restored.optimizer.variables, model.optimizer.variables):
         np.testing.assert_array_equal(a, b)
+
+
+def test_damaged_newest_state_is_left_out(directory, tiny_config, caplog):
+    model, _, state = training(directory, tiny_config)
+    for _ in range(2):
+        step(model)
+        state.save()
+    states = directory.path / "training_state"
+    newest = states / "ckpt-2.data-00000-of-00001"
+    newest.write_bytes(newest.read_bytes()[:1000])
+    assert training(directory, tiny_config)[2].restore() == 1
+    assert "ckpt-2 is damaged and left out" in caplog.text
+    oldest = states / "ckpt-1.index"
+    oldest.write_bytes(oldest.read_bytes()[:50])
+    with pytest.raises(ValueError, match="no state that can be read"):
+        training(directory, tiny_config)[2].restore()
+
+
+@pytest.fixture
+def saved_once(directory, tiny_config):
+    model, _, state = training(directory, tiny_config)
+    step(model)
+    state.save()
+    step(model)
+    return state
+
+
+def test_full_disk_is_said_before_anything_is_written(
+    saved_once, directory, tiny_config, monkeypatch
+):
+    usage = shutil.disk_usage(directory.path)._replace(free=100_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(OSError, match=r"step 2 needs 0 MB, and 0 MB are free"):
+        saved_once.save()
+    assert training(directory, tiny_config)[2].restore() == 1
+
+
+def test_failed_write_keeps_the_state_before_it(
+    saved_once, directory, tiny_config, monkeypatch
+):
+    monkeypatch.setattr(ModelDirectory, "save_weights", lambda *_: None)
+    # No file may grow beyond this: a write fails as it does on a full disk.
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="state of step 2 could not be written"):
+            saved_once.save()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert training(directory, tiny_config)[2].restore() == 1
