@@ -8,6 +8,7 @@ and optimizer are built, after checks that say in one line what is missing.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 
@@ -89,13 +90,18 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 def _tpu() -> tf.distribute.Strategy:
+    if not importlib.util.find_spec("libtpu"):
+        raise ValueError(
+            "--strategy=tpu needs tensorflow-tpu, which is not installed. On a TPU VM, "
+            "in an environment of its own: pip install -r requirements-tpu.txt"
+        )
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect()
     except (ValueError, tf.errors.OpError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
-            "--strategy=tpu finds no TPU: run on a TPU VM with tensorflow-tpu "
-            f"installed, or set TPU_NAME. TensorFlow says: {reason}"
+            "--strategy=tpu finds no TPU: run on a TPU VM, or set TPU_NAME. TensorFlow "
+            f"says: {reason}"
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 

@@ -33,12 +33,6 @@ def test_unknown_strategy_is_refused():
         distribution.strategy("horovod")
 
 
-def test_missing_tpu_is_said_in_one_line():
-    with pytest.raises(ValueError, match="finds no TPU") as error:
-        distribution.strategy("tpu")
-    assert "\n" not in str(error.value)
-
-
 def test_missing_gpu_is_said_in_one_line(monkeypatch):
     monkeypatch.setattr(
         tf.config,

@@ -1,0 +1,105 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a TPU asks of pre-training, tested where there is none."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from bert_tf import distribution, input_pipeline
+from bert_tf.config import GOOGLE_KEYS
+from bert_tf.model import BertBackbone, BertPretrainer
+from bert_tf.optimization import AdamW
+from tests.input_pipeline_test import make_batch, write_records
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+# Packages that want plain tensorflow, or need not be beside tensorflow-tpu.
+MISSING = (
+    *("tensorflow_text", "tensorflow_serving", "keras_hub", "keras_nlp"),
+    *("tokenizers", "sklearn", "scipy", "seqeval"),
+)
+
+
+def test_pre_training_runs_with_the_packages_of_requirements_tpu(
+    tiny_config, vocabulary, tmp_path
+):
+    pair = [2, *range(5, 11), 3, *range(11, 17), 3]
+    for split in ("train", "validation"):
+        rows = [(pair, 8, i % 2) for i in range(8)]
+        write_records(tmp_path / "records", vocabulary, rows, split)
+    google = {key: getattr(tiny_config, ours) for ours, key in GOOGLE_KEYS.items()}
+    google["hidden_act"] = "gelu"
+    (tmp_path / "bert_config.json").write_text(json.dumps(google))
+    # An entry of None makes Python say that there is no such module.
+    script = (
+        "import runpy, sys\n"
+        f"sys.modules |= dict.fromkeys({MISSING})\n"
+        "runpy.run_module('bert_tf.pretrain', run_name='__main__')\n"
+    )
+    flags = [f"--records={tmp_path / 'records'}", f"--output={tmp_path / 'model'}"]
+    flags += [f"--size={tmp_path / 'bert_config.json'}", "--batch_size=4", "--steps=2"]
+    flags += ["--warmup_steps=1"]
+    run = subprocess.run(
+        [sys.executable, "-c", script, *flags], cwd=ROOT, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "model" / "model.weights.h5").exists()
+
+
+def packed_batch(vocabulary):
+    """A batch of rows with two places for pairs; what is in it does not matter."""
+    x, y, weights = make_batch(vocabulary, batch_size=4, seed=0)
+    x = x | {"first_positions": tf.zeros((4, 2), tf.int32)}
+    y = y | {"nsp": tf.zeros((4, 2), tf.int32)}
+    return x, y, weights | {"nsp": tf.ones((4, 2)) / 8}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_the_whole_training_step_compiles_with_static_shapes(
+    tiny_config, vocabulary, packed, precision
+):
+    config = dataclasses.replace(tiny_config, num_layers=1, dropout=0.1)
+    model = BertPretrainer(BertBackbone(config, packed=packed, dtype=precision))
+    model.compile(AdamW(1e-3), jit_compile=False)
+    model.optimizer.build(model.trainable_variables)
+    batch = packed_batch(vocabulary) if packed else make_batch(vocabulary, 4, seed=0)
+
+    @tf.function(jit_compile=True)
+    def step(x, y, weights):  # Forward, backward, update, metrics.
+        return model.train_step((x, y, weights))
+
+    program = step.experimental_get_compiler_ir(*batch)(stage="hlo")
+    assert "[<=" not in program, "a dynamic shape"
+    assert "custom-call" not in program
+    types = set(re.findall(r"\b([a-z]+\d+|pred)\[", program))
+    floats = {"f32"} if precision == "float32" else {"f32", "bf16"}
+    # 64 bits, which TPUs emulate: Keras' labels, and the random numbers of dropout.
+    assert types == floats | {"s32", "pred", "u32", "s64", "u64"}
+
+
+def test_batches_are_static(vocabulary, tmp_path):
+    pair = [2, *range(5, 11), 3, *range(11, 17), 3]
+    write_records(tmp_path / "records", vocabulary, [(pair, 8, 0)] * 20)
+    dataset = input_pipeline.pretrain_dataset(tmp_path / "records", batch_size=8)
+    for spec in tf.nest.flatten(dataset.element_spec):
+        assert spec.shape.is_fully_defined()
+        assert spec.dtype in (tf.int32, tf.float32)
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_missing_tpu_is_told_from_a_missing_package(monkeypatch, installed):
+    spec = object() if installed else None
+    monkeypatch.setattr(distribution.importlib.util, "find_spec", lambda _: spec)
+    expected = "finds no TPU" if installed else "pip install -r requirements-tpu.txt"
+    with pytest.raises(ValueError, match=expected) as error:
+        distribution.strategy("tpu")
+    assert "\n" not in str(error.value)
