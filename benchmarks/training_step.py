@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 
-from bert_tf import config
+from bert_tf import config, flops
 
 _PREDICTIONS = 20  # Masked tokens in a sequence of 128, as in google-research/bert.
 
@@ -85,14 +85,13 @@ def main(options: BenchmarkConfig) -> None:
 
 
 def _gflop(options: BenchmarkConfig) -> float:
-    """Matrix multiplications of one step: forward once, backward twice."""
     bert = config.BertConfig.from_size(options.size, options.vocabulary_size)
-    hidden = bert.hidden_dim
-    dense = bert.num_layers * (4 * hidden + 2 * bert.intermediate_dim) * hidden
-    attention = bert.num_layers * 2 * options.length * hidden
-    head = _PREDICTIONS * hidden * (hidden + bert.vocabulary_size)
-    sequence = options.length * (dense + attention) + head
-    return 3 * 2 * options.batch_size * sequence / 1e9
+    return 1e-9 * flops.training_step(
+        bert,
+        rows=options.batch_size,
+        length=options.length,
+        predictions=_PREDICTIONS,
+    )
 
 
 def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict:
@@ -129,7 +128,9 @@ def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict
         start = time.perf_counter()
         model.train_function(iterator)
         seconds.append(time.perf_counter() - start)
-    peak = _matmul_peak(options, "bfloat16" if "bfloat16" in dtype else "float32")
+    bert = config.BertConfig.from_size(options.size, options.vocabulary_size)
+    dtype = "bfloat16" if "bfloat16" in dtype else "float32"
+    peak = flops.peak(bert, options.batch_size * options.length, dtype) / 1e9
     return {"seconds": statistics.median(seconds), "peak": peak}
 
 
@@ -179,25 +180,6 @@ def _keras_hub(options: BenchmarkConfig, dtype: str):
         "nsp": keras.layers.Dense(2, dtype="float32")(encoded["pooled_output"]),
     }
     return keras.Model(backbone.input | {"mask_positions": positions}, outputs)
-
-
-def _matmul_peak(options: BenchmarkConfig, dtype: str) -> float:
-    """GFLOP/s of the feed-forward layer's multiplication alone."""
-    import tensorflow as tf
-
-    bert = config.BertConfig.from_size(options.size, options.vocabulary_size)
-    rows, inner = options.batch_size * options.length, bert.hidden_dim
-    a = tf.cast(tf.random.normal((rows, inner)), dtype)
-    b = tf.cast(tf.random.normal((inner, bert.intermediate_dim)), dtype)
-    multiply = tf.function(tf.matmul)
-    multiply(a, b)
-    seconds = []
-    for _ in range(20):
-        start = time.perf_counter()
-        multiply(a, b)
-        seconds.append(time.perf_counter() - start)
-    flop = 2 * rows * inner * bert.intermediate_dim
-    return flop / statistics.median(seconds) / 1e9
 
 
 if __name__ == "__main__":

@@ -210,14 +210,18 @@ def option(
     minimum: float | None = None,
     maximum: float | None = None,
     grid: bool = False,
+    per_phase: bool = False,
 ) -> Any:
     """A dataclass field that is also a flag. Without a default it is required.
 
     Args:
         grid: Whether the flag takes several numbers, each of which is to be tried.
+        per_phase: Whether it takes several numbers, one for each part of a training;
+            the field then holds a tuple, and the number itself where there is but one.
     """
     metadata = {"help": help, "choices": choices, "min": minimum, "max": maximum}
-    return dataclasses.field(default=default, metadata=metadata | {"grid": grid})
+    metadata |= {"grid": grid, "per_phase": per_phase}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def flag_name(field: dataclasses.Field) -> str:
@@ -236,11 +240,12 @@ class Options:
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value, rules = getattr(self, field.name), field.metadata
+            values = value if isinstance(value, tuple) else (value,)
             if rules.get("choices") and value not in rules["choices"]:
                 rule = f"must be one of {', '.join(rules['choices'])}"
-            elif rules.get("min") is not None and value < rules["min"]:
+            elif rules.get("min") is not None and min(values) < rules["min"]:
                 rule = f"must be at least {rules['min']}"
-            elif rules.get("max") is not None and value > rules["max"]:
+            elif rules.get("max") is not None and max(values) > rules["max"]:
                 rule = f"must be at most {rules['max']}"
             else:
                 continue
@@ -248,7 +253,9 @@ class Options:
             raise ValueError(f"--{name} {rule}. Received: {name}={value!r}")
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """Returns the options by name, as JSON has them: tuples are lists."""
+        values = dataclasses.asdict(self).items()
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values}
 
 
 _DEFINE = {
@@ -270,6 +277,7 @@ def define_flags(options_class: type[Options]) -> None:
             default, text = None, f"{text} Required."
         if field.metadata["grid"]:
             text += " Several, separated by commas, are all tried."
+        if field.metadata["grid"] or field.metadata["per_phase"]:
             flags.DEFINE_list(flag_name(field), str(default), text)
         else:
             _DEFINE[types[field.name]](flag_name(field), default, text)
@@ -296,6 +304,10 @@ def options_from_flags(options_class: type[Options]) -> list[Options]:
             )
         if field.metadata["grid"]:
             values[field.name] = _numbers(field, types[field.name], value)
+        elif field.metadata["per_phase"]:
+            number = typing.get_args(types[field.name])[0]
+            numbers = _numbers(field, number, value)
+            values[field.name] = [tuple(numbers) if len(numbers) > 1 else numbers[0]]
         else:
             values[field.name] = [value]
     return [

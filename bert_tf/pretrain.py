@@ -8,31 +8,57 @@
 model directory (config.json, vocab.txt, model.weights.h5, metrics.json) with
 history.csv, curve.png, TensorBoard logs and the training state. The same command
 run again continues an interrupted training where its last checkpoint stands. The
-defaults are the recipe of the paper (appendix A.2).
+defaults are the recipe of the paper (appendix A.2). Its two lengths, 128 tokens for
+nine tenths of the steps and 512 for the rest, are two phases of one training:
+
+    python -m bert_tf.pretrain --records=records128,records512 --steps=900000,100000 ...
+
+A learning rate for each phase gives each a schedule of its own, as LAMB's recipe has
+it (arXiv 1904.00962): --optimizer=lamb --learning_rate=6e-3,4e-3
+--warmup_steps=2000,200 --decay=polynomial.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_tf import config
 from bert_tf.config import BertConfig
 
 if TYPE_CHECKING:
-    from bert_tf.checkpoint import Checkpoint
+    import keras
+    import tensorflow as tf
+
+    from bert_tf.checkpoint import Checkpoint, TrainingState
+    from bert_tf.model import BertPretrainer
     from bert_tf.vocab import Vocabulary
 
 # What a continued run may change: none of it changes what is learned.
-_MAY_CHANGE = ("output", "records", "strategy", "validate_every")
+_MAY_CHANGE = (
+    "compare",
+    "loss_band",
+    "micro_batch_size",
+    "output",
+    "recompute",
+    "records",
+    "strategy",
+    "validate_every",
+    "xla",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainConfig(config.Options):
     """Options of `python -m bert_tf.pretrain`."""
 
-    records: str = config.option(help="Folder that bert_tf.corpus wrote.")
+    records: str = config.option(
+        help="Folder that bert_tf.corpus wrote; several, separated by commas, are "
+        "phases of the training, one after the other."
+    )
     output: str = config.option(help="Model directory to write or to continue.")
     size: str = config.option(
         "",
@@ -60,18 +86,57 @@ class PretrainConfig(config.Options):
     precision: str = config.option(
         "float32",
         help="Arithmetic of the layers; weights stay float32.",
-        choices=("float32", "mixed_bfloat16"),
+        choices=("float32", "mixed_bfloat16", "mixed_float16"),
     )
-    xla: bool = config.option(False, help="Compile the training step with XLA.")
-    batch_size: int = config.option(
-        256, help="Rows in a step, all replicas together.", minimum=1
+    xla: bool = config.option(
+        False, help="Compile the training step with XLA: for GPUs, slower on CPUs."
     )
-    steps: int = config.option(1_000_000, help="Steps to train.", minimum=1)
-    warmup_steps: int = config.option(
-        10_000, help="Steps in which the learning rate rises.", minimum=0
+    batch_size: int | tuple[int, ...] = config.option(
+        256,
+        help="Rows in a step, all replicas together; one number, or one for each of "
+        "--records.",
+        minimum=1,
+        per_phase=True,
     )
-    learning_rate: float = config.option(
-        1e-4, help="Peak of the learning rate; it falls linearly to 0.", minimum=0
+    micro_batch_size: int = config.option(
+        0,
+        help="Rows that a replica computes at once; it sums their gradients over its "
+        "part of the batch. 0: all of them.",
+        minimum=0,
+    )
+    recompute: bool = config.option(
+        False,
+        help="Keep the input of each layer only and compute the rest again when it is "
+        "needed: less memory, a third more time.",
+    )
+    steps: int | tuple[int, ...] = config.option(
+        1_000_000,
+        help="Steps to train; a number for each of --records.",
+        minimum=1,
+        per_phase=True,
+    )
+    warmup_steps: int | tuple[int, ...] = config.option(
+        10_000,
+        help="Steps in which the learning rate rises; a number for each rate.",
+        minimum=0,
+        per_phase=True,
+    )
+    learning_rate: float | tuple[float, ...] = config.option(
+        1e-4,
+        help="Peak of the learning rate; one for the whole training, or one for each "
+        "of --records, each with a rise and a fall of its own.",
+        minimum=0,
+        per_phase=True,
+    )
+    decay: str = config.option(
+        "linear",
+        help="How the learning rate falls after its peak.",
+        choices=("linear", "cosine", "polynomial", "constant"),
+    )
+    optimizer: str = config.option(
+        "adamw",
+        help="adamw as in the paper, or lamb for batches of many thousand rows.",
+        choices=("adamw", "lamb"),
     )
     bias_correction: bool = config.option(
         True, help="Correct Adam's moments; google-research/bert does not."
@@ -107,9 +172,87 @@ class PretrainConfig(config.Options):
         help="Keep the model of each evaluation, a model directory in steps/ of "
         "--output.",
     )
+    loss_band: float = config.option(
+        1.0,
+        help="Halt when the mean loss of 100 steps is this much above the lowest one "
+        "before; 0: never.",
+        minimum=0,
+    )
+    compare: str = config.option(
+        "",
+        help="Other runs to draw beside this one in curve.png: model directories or "
+        "history.csv files, separated by commas.",
+    )
     seed: int = config.option(
         0, help="Of weights, dropout, shuffling and masks.", minimum=0
     )
+
+    def phases(self) -> list[Phase]:
+        """Returns the parts of the training.
+
+        Raises:
+            ValueError: An option has more or fewer numbers than there are parts.
+        """
+        records = self.records.split(",")
+        if len(records) > 1 and not isinstance(self.steps, tuple):
+            raise ValueError(
+                f"--steps needs a number for each of the {len(records)} --records. "
+                f"Received: steps={self.steps}"
+            )
+        steps = self._for_each("steps", len(records))
+        batch_sizes = self._for_each("batch_size", len(records))
+        first_steps = itertools.accumulate(steps, initial=0)
+        return [
+            Phase(*fields) for fields in zip(records, first_steps, steps, batch_sizes)
+        ]
+
+    def _for_each(self, name: str, count: int) -> tuple:
+        value = getattr(self, name)
+        values = value if isinstance(value, tuple) else (value,) * count
+        if len(values) != count:
+            raise ValueError(
+                f"--{name} must have one number or one for each of the {count} "
+                f"--records. Received: {name}={','.join(map(str, values))}"
+            )
+        return values
+
+    def schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
+        """Returns the learning rate of each step of the training.
+
+        Raises:
+            ValueError: Warm-up and steps contradict each other, or as in `phases`.
+        """
+        from bert_tf.optimization import InTurn, WarmupDecay
+
+        steps = [phase.steps for phase in self.phases()]
+        if isinstance(self.learning_rate, tuple):
+            rates = self._for_each("learning_rate", len(steps))
+            warmups = self._for_each("warmup_steps", len(steps))
+            parts = zip(rates, warmups, steps, strict=True)
+            return InTurn([WarmupDecay(*part, self.decay) for part in parts], steps)
+        if isinstance(self.warmup_steps, tuple):
+            raise ValueError(
+                "--warmup_steps has several numbers and --learning_rate one: a rise is "
+                f"up to a rate. Received: warmup_steps={self.warmup_steps}"
+            )
+        return WarmupDecay(
+            self.learning_rate, self.warmup_steps, sum(steps), self.decay
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """Steps that are alike: records of one length, batches of one size."""
+
+    records: str
+    first_step: int
+    steps: int
+    batch_size: int
+
+    @property
+    def end(self) -> int:
+        """The steps of the training that are done when the phase is."""
+        return self.first_step + self.steps
 
 
 def main(options: PretrainConfig) -> dict[str, float]:
@@ -127,36 +270,27 @@ def main(options: PretrainConfig) -> dict[str, float]:
         input_pipeline,
         model,
         monitoring,
+        optimization,
+        train_step,
     )
-    from bert_tf.optimization import AdamW, WarmupDecay
 
     # === Check everything before anything is written ===
     strategy = distribution.strategy(options.strategy)  # Workers meet first of all.
-    manifest, vocabulary = input_pipeline.read_manifest(options.records)
-    source = None
-    if options.init_from:
-        source = convert.open_checkpoint(options.init_from)
-        architecture = source.architecture
-        _check_source(source, options, vocabulary)
-    else:
-        architecture = BertConfig.resolve(options.size or "base", vocabulary.size)
-    architecture = _with_dropout(architecture, options.dropout)
-    if options.left_to_right:
-        architecture = dataclasses.replace(architecture, left_to_right=True)
-    if manifest["max_sequence_length"] > architecture.max_sequence_length:
-        raise ValueError(
-            f"{options.records} has sequences of {manifest['max_sequence_length']} "
-            f"tokens, the model takes {architecture.max_sequence_length}."
-        )
-    schedule = WarmupDecay(options.learning_rate, options.warmup_steps, options.steps)
     replicas = strategy.num_replicas_in_sync
-    distribution.check_batch_size(options.batch_size, replicas)
+    phases, schedule = options.phases(), options.schedule()
+    for phase in phases:
+        distribution.check_batch_size(phase.batch_size, replicas)
+        _check_micro_batch_size(options, phase, replicas)
+    manifests, vocabulary = _read_records(phases, replicas)
+    source = convert.open_checkpoint(options.init_from) if options.init_from else None
+    architecture = _architecture(options, manifests, vocabulary, source)
+    others = monitoring.read_others(options.compare)
     chief = distribution.is_chief(strategy)
     directory = checkpoint.ModelDirectory.create(
         options.output,
         architecture=architecture,
         vocabulary=vocabulary,
-        lowercase=manifest["lowercase"],
+        lowercase=manifests[0]["lowercase"],
         head=_head(options),
         options=options.to_dict(),
         may_change=_MAY_CHANGE,
@@ -168,85 +302,60 @@ def main(options: PretrainConfig) -> dict[str, float]:
     with strategy.scope():
         backbone = model.BertBackbone(
             architecture,
-            packed=manifest["pairs_per_row"] > 1,
+            packed=manifests[0]["pairs_per_row"] > 1,
             dtype=options.precision,
         )
         pretrainer = model.BertPretrainer(backbone)
         if source:
             fresh = ", ".join(source.fill(pretrainer)) or "none"
             print(f"Starts from {source.path}; with random values: {fresh}.")
-        optimizer = AdamW(schedule, bias_correction=options.bias_correction)
+        optimizers = {"adamw": optimization.AdamW, "lamb": optimization.Lamb}
+        optimizer = optimizers[options.optimizer](
+            schedule,
+            bias_correction=options.bias_correction,
+            dynamic_loss_scale=options.precision == "mixed_float16",
+        )
+        in_parts = options.micro_batch_size > 0 or (options.xla and replicas > 1)
         pretrainer.compile(
             optimizer,
             loss_weights={"mlm": 1.0, "nsp": float(options.next_sentence)},
-            jit_compile=options.xla,
+            jit_compile=options.xla and not in_parts,
         )
+        if options.recompute:
+            train_step.recompute(backbone)
+        if in_parts:
+            size = options.micro_batch_size
+            train_step.micro_batches(pretrainer, size, xla=options.xla)
         distribution.prepare(pretrainer)
         seed_generators = distribution.seed_generators(pretrainer)
         state = checkpoint.TrainingState(
             directory, pretrainer, seed_generators, keep_all=options.keep_all
         )
-        first_step = state.restore()
+        state.restore()
     print(
         f"{pretrainer.count_params():,} weights, {replicas} "
-        f"replica{'s' * (replicas > 1)}, {manifest['train_pairs']:,} pairs; "
-        + (f"continues at step {first_step:,}" if first_step else "starts at step 0")
-        + f" of {options.steps:,}."
-    )
-
-    # === Data ===
-    masking = {
-        "mask_selection_rate": options.mask_selection_rate,
-        "mask_token_rate": options.mask_token_rate,
-        "random_token_rate": options.random_token_rate,
-        "whole_word_masking": options.whole_word_masking,
-        "left_to_right": architecture.left_to_right,
-        "seed": options.seed,
-    }
-    train = input_pipeline.pretrain_dataset(
-        options.records,
-        batch_size=options.batch_size,
-        first_step=first_step,
-        **masking,
-    )
-    validation = input_pipeline.pretrain_dataset(
-        options.records,
-        split="validation",
-        batch_size=_validation_batch_size(options, manifest, replicas),
-        **masking,
+        f"replica{'s' * (replicas > 1)}, {manifests[-1]['train_pairs']:,} pairs, "
+        f"{manifests[-1]['padding_share']:.1%} padding; "
+        + (f"continues at step {state.step:,}" if state.step else "starts at step 0")
+        + f" of {phases[-1].end:,}."
     )
 
     # === Training ===
-    if first_step < options.steps:
-        shown = 1 - manifest["padding_share"]
-        batch_tokens = options.batch_size * manifest["max_sequence_length"] * shown
-        callbacks = [
-            monitoring.TrainingMonitor(state, options.steps, batch_tokens, chief=chief)
-        ]
-        if chief:
-            logs = directory.path / "logs"
-            callbacks.append(keras.callbacks.TensorBoard(logs, write_graph=False))
-        pretrainer.fit(
-            train,
-            validation_data=validation,
-            steps_per_epoch=options.validate_every,
-            initial_epoch=first_step // options.validate_every,
-            epochs=-(-options.steps // options.validate_every),
-            shuffle=False,  # The pipeline shuffles.
-            verbose=0,
-            callbacks=callbacks,
-        )
+    for phase, manifest in zip(phases, manifests, strict=True):
+        if state.step < phase.end:
+            _train(options, phase, manifest, state, pretrainer, chief=chief)
     if not chief:
         return {}
 
     # === Report ===
+    validation = _validation(options, phases[-1], manifests[-1], replicas)
     unigram_accuracy = input_pipeline.unigram_accuracy(validation)
     history = monitoring.read_history(directory.path)
     metrics = history[-1] | {"unigram_accuracy": unigram_accuracy}
     directory.write_metrics(metrics)
-    curve = monitoring.plot_history(directory.path, unigram_accuracy)
+    curve = monitoring.plot_history(directory.path, unigram_accuracy, others)
     print(
-        f"Pre-trained for {options.steps:,} steps: held-out MLM "
+        f"Pre-trained for {phases[-1].end:,} steps: held-out MLM "
         f"accuracy {metrics['val_mlm_accuracy']:.2%} (always the most frequent token: "
         f"{unigram_accuracy:.2%}), NSP accuracy {metrics['val_nsp_accuracy']:.2%}. "
         f"Model in {directory.path}, curve in {curve}."
@@ -254,10 +363,186 @@ def main(options: PretrainConfig) -> dict[str, float]:
     return metrics
 
 
+def _train(
+    options: PretrainConfig,
+    phase: Phase,
+    manifest: Mapping[str, Any],
+    state: TrainingState,
+    pretrainer: BertPretrainer,
+    *,
+    chief: bool,
+) -> None:
+    """Trains to the end of a phase.
+
+    Raises:
+        ValueError: The training failed; the batch it failed at is kept.
+    """
+    import keras
+
+    from bert_tf import flops, input_pipeline, monitoring
+
+    replicas = pretrainer.distribute_strategy.num_replicas_in_sync
+    first_step = state.step - phase.first_step
+    train = input_pipeline.pretrain_dataset(
+        phase.records,
+        batch_size=phase.batch_size,
+        first_step=first_step,
+        **_masking(options),
+    )
+    architecture = state.directory.architecture
+    length = manifest["max_sequence_length"]
+    batch_flops = flops.training_step(
+        architecture,
+        rows=phase.batch_size,
+        length=length,
+        predictions=train.element_spec[1]["mlm"].shape[1],
+    )
+    peak = math.nan
+    if chief and options.strategy != "tpu":
+        tokens = phase.batch_size // replicas * length
+        dtype = pretrainer.backbone.pooler.compute_dtype
+        peak = replicas * flops.peak(architecture, tokens, dtype)
+    shown = 1 - manifest["padding_share"]
+    monitor = monitoring.TrainingMonitor(
+        state,
+        steps=phase.end,
+        total_steps=options.phases()[-1].end,
+        batch_tokens=phase.batch_size * length * shown,
+        batch_flops=batch_flops,
+        peak=peak,
+        loss_band=options.loss_band,
+        chief=chief,
+    )
+    callbacks = [monitor]
+    if chief:
+        logs = state.directory.path / "logs"
+        callbacks.append(keras.callbacks.TensorBoard(logs, write_graph=False))
+    every = options.validate_every
+    earlier = -(-phase.first_step // every)
+    try:
+        pretrainer.fit(
+            train,
+            validation_data=_validation(options, phase, manifest, replicas),
+            steps_per_epoch=every,
+            initial_epoch=earlier + first_step // every,
+            epochs=earlier + -(-phase.steps // every),
+            shuffle=False,  # The pipeline shuffles.
+            verbose=0,
+            callbacks=callbacks,
+        )
+    except monitoring.TrainingFailed as failure:
+        if not chief:
+            raise
+        # The pipeline gives the batch of any step again.
+        again = input_pipeline.pretrain_dataset(
+            phase.records,
+            batch_size=phase.batch_size,
+            first_step=failure.step - 1 - phase.first_step,
+            **_masking(options),
+        )
+        path = monitoring.save_batch(state.directory.path, next(iter(again)))
+        raise ValueError(f"{failure} The batch of that step is in {path}.") from failure
+
+
+def _masking(options: PretrainConfig) -> dict[str, Any]:
+    names = ("mask_selection_rate", "mask_token_rate", "random_token_rate")
+    names += ("whole_word_masking", "left_to_right", "seed")
+    return {name: getattr(options, name) for name in names}
+
+
+def _validation(
+    options: PretrainConfig, phase: Phase, manifest: Mapping[str, Any], replicas: int
+) -> tf.data.Dataset:
+    """Batches of what is held out, smaller where there are so few rows."""
+    from bert_tf import input_pipeline
+
+    rows = manifest["validation_rows"] // replicas * replicas
+    return input_pipeline.pretrain_dataset(
+        phase.records,
+        split="validation",
+        batch_size=min(phase.batch_size, rows),
+        **_masking(options),
+    )
+
+
 def _head(options: PretrainConfig) -> dict[str, Any]:
     if options.next_sentence:
         return {"kind": "pretrainer"}
     return {"kind": "pretrainer", "fresh": ["pooler", "nsp"]}
+
+
+def _read_records(
+    phases: Sequence[Phase], replicas: int
+) -> tuple[list[dict[str, Any]], Vocabulary]:
+    """Returns the manifest of each phase's records and the vocabulary of all.
+
+    Raises:
+        ValueError: Records are incomplete, differ in what they must share, or hold too
+            few rows for validation.
+    """
+    from bert_tf import input_pipeline
+
+    read = [input_pipeline.read_manifest(phase.records) for phase in phases]
+    first, vocabulary = read[0]
+    for phase, (manifest, _) in zip(phases, read, strict=True):
+        for fact in ("vocabulary_fingerprint", "lowercase"):
+            if manifest[fact] != first[fact]:
+                raise ValueError(
+                    f"{phase.records} and {phases[0].records} differ in {fact}: all "
+                    "--records of a training must share the vocabulary."
+                )
+        if (manifest["pairs_per_row"] > 1) != (first["pairs_per_row"] > 1):
+            raise ValueError(
+                f"Of {phase.records} and {phases[0].records} only one is packed: make "
+                "all --records with the same --pack."
+            )
+        if manifest["validation_rows"] < replicas:
+            raise ValueError(
+                f"{phase.records} holds {manifest['validation_rows']} rows for "
+                f"validation and at least {replicas} are needed: make the records with "
+                "a larger --held_out_share."
+            )
+    return [manifest for manifest, _ in read], vocabulary
+
+
+def _architecture(
+    options: PretrainConfig,
+    manifests: Sequence[Mapping[str, Any]],
+    vocabulary: Vocabulary,
+    source: Checkpoint | None,
+) -> BertConfig:
+    """Returns the architecture to train.
+
+    Raises:
+        ValueError: It contradicts --init_from, or takes too few tokens.
+    """
+    if source:
+        architecture = source.architecture
+        _check_source(source, options, vocabulary)
+    else:
+        architecture = BertConfig.resolve(options.size or "base", vocabulary.size)
+    architecture = _with_dropout(architecture, options.dropout)
+    if options.left_to_right:
+        architecture = dataclasses.replace(architecture, left_to_right=True)
+    length = max(manifest["max_sequence_length"] for manifest in manifests)
+    if length > architecture.max_sequence_length:
+        raise ValueError(
+            f"{options.records} has sequences of {length} tokens, the model takes "
+            f"{architecture.max_sequence_length}."
+        )
+    return architecture
+
+
+def _check_micro_batch_size(
+    options: PretrainConfig, phase: Phase, replicas: int
+) -> None:
+    rows, size = phase.batch_size // replicas, options.micro_batch_size
+    if size and rows % size:
+        raise ValueError(
+            "--micro_batch_size must divide the rows of a replica in a step. Received: "
+            f"micro_batch_size={size}, rows={rows} (batch_size={phase.batch_size}, "
+            f"replicas={replicas})"
+        )
 
 
 def _check_source(
@@ -285,19 +570,6 @@ def _with_dropout(architecture: BertConfig, dropout: float) -> BertConfig:
     if dropout < 0:
         return architecture
     return dataclasses.replace(architecture, dropout=dropout, attention_dropout=dropout)
-
-
-def _validation_batch_size(
-    options: PretrainConfig, manifest: Mapping[str, Any], replicas: int
-) -> int:
-    """The training's batch size, or less where so few rows are held out."""
-    rows = manifest["validation_rows"]
-    if rows < replicas:
-        raise ValueError(
-            f"{options.records} holds {rows} rows for validation and at least "
-            f"{replicas} are needed: make the records with a larger --held_out_share."
-        )
-    return min(options.batch_size, rows // replicas * replicas)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from bert_tf.distribution import seed_generators
 from bert_tf.model import BertBackbone
 
 
-def micro_batches(model: keras.Model, count: int, *, xla: bool = False) -> None:
-    """Makes `fit` sum the gradients of `count` parts of each batch, then step once.
+def micro_batches(model: keras.Model, size: int, *, xla: bool = False) -> None:
+    """Makes `fit` sum the gradients of parts of each batch, then step once.
 
     What Keras has, `gradient_accumulation_steps`, fails under strategies, and
     schedules count its parts for steps (base_optimizer.py, Keras 3.15). The losses of
@@ -30,7 +30,7 @@ def micro_batches(model: keras.Model, count: int, *, xla: bool = False) -> None:
 
     Args:
         model: Compiled with `jit_compile=False`.
-        count: Divides the rows of a batch on each replica.
+        size: Rows of a part; divides those of a batch on each replica. 0: all rows.
         xla: Whether to compile forward and backward pass. `jit_compile=True` in
             `compile` does the whole step and fails with two replicas on a machine.
     """
@@ -54,6 +54,8 @@ def micro_batches(model: keras.Model, count: int, *, xla: bool = False) -> None:
 
     def train_step(data):
         x, y, weights = data
+        rows = tf.nest.flatten(x)[0].shape[0]
+        count = rows // size if size else 1
         if count == 1:
             gradients = gradients_of(x, y, weights)
         else:
@@ -114,13 +116,15 @@ def _recomputing(
         if not training:
             return call(x, attention_mask, training=training)
 
+        # The second time dropout must draw the same masks.
+        seeds = [generator.next() for generator in generators]
+
         @tf.recompute_grad
-        def run(x, attention_mask, *seeds):
-            # The second time dropout must draw the same masks: the seeds are inputs.
+        def run(x):
             with _seeds(generators, seeds):
                 return call(x, attention_mask, training=True)
 
-        return run(x, attention_mask, *(generator.next() for generator in generators))
+        return run(x)
 
     return recomputed
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+import bert_tf
 from bert_tf import monitoring, pretrain
 from bert_tf.checkpoint import ModelDirectory
 from bert_tf.pretrain import PretrainConfig
@@ -94,7 +95,6 @@ def test_model_directory_gives_the_trained_model(trained):
     }
     outputs = model({**inputs, "mask_positions": np.array([[6]])})
     assert np.argmax(outputs["mlm"][0, 0]) == 10
-    assert np.argmax(outputs["nsp"][0]) == 0
     np.testing.assert_array_equal(
         backbone(inputs)["sequence_output"], model.backbone(inputs)["sequence_output"]
     )
@@ -128,6 +128,100 @@ def test_interrupted_run_ends_with_the_same_weights(trained, options, tmp_path):
         np.testing.assert_array_equal(a, b)
     history = monitoring.read_history(options.output)
     assert [row["step"] for row in history] == [25, 50, 60]
+
+
+@pytest.fixture(scope="module")
+def two_phases(options, tmp_path_factory, vocabulary):
+    """Options of a training on rows of 16 tokens and then on longer ones."""
+    folder = tmp_path_factory.mktemp("phases")
+    first, second = list(range(5, 17)), list(range(17, 29))
+    rows = [([2, *first, 3, *second, 3], 14, 0)] * 64
+    for split in ("train", "validation"):
+        write_records(folder / "long", vocabulary, rows, split=split, length=32)
+    return dataclasses.replace(
+        options,
+        records=f"{options.records},{folder / 'long'}",
+        steps=(5, 4),
+        batch_size=(16, 8),
+        learning_rate=(1e-2, 5e-3),
+        warmup_steps=(2, 1),
+        validate_every=2,
+    )
+
+
+def test_two_phases_are_one_training(two_phases, tmp_path, monkeypatch):
+    whole = dataclasses.replace(two_phases, output=str(tmp_path / "whole"))
+    pretrain.main(whole)
+    history = monitoring.read_history(whole.output)
+    assert [row["step"] for row in history] == [2, 4, 5, 7, 9]
+    np.testing.assert_allclose(
+        # The next rate, after the steps done.
+        [row["learning_rate"] for row in history],
+        [7.5e-3, 2.5e-3, 5e-3, 2.5e-3, 0],
+        rtol=1e-5,
+    )
+    tokens = np.cumsum([2 * 16 * 12, 2 * 16 * 12, 16 * 12, 2 * 8 * 24, 2 * 8 * 24])
+    assert [row["tokens"] for row in history] == tokens.tolist()
+    assert all(row["gradient_norm"] > 0 for row in history)
+    assert all(0 < row["share_of_peak"] < 1 for row in history)
+
+    # Interrupted in the second phase, between two checkpoints.
+    interrupted = dataclasses.replace(two_phases, output=str(tmp_path / "interrupted"))
+    monitor_step = monitoring.TrainingMonitor.on_train_batch_end
+
+    def killed_at_step_8(self, batch, logs=None):
+        monitor_step(self, batch, logs)
+        if self._step == 8:
+            raise _Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            monitoring.TrainingMonitor, "on_train_batch_end", killed_at_step_8
+        )
+        with pytest.raises(_Killed):
+            pretrain.main(interrupted)
+    pretrain.main(interrupted)
+    weights = [
+        ModelDirectory.open(run.output).load_pretrainer().get_weights()
+        for run in (whole, interrupted)
+    ]
+    for a, b in zip(*weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 9}, "--steps needs a number for each of the 2 --records"),
+        ({"steps": (1, 2, 3)}, "--steps must have one number or one for each of the 2"),
+        ({"learning_rate": 1e-3}, "--warmup_steps has several numbers and"),
+        ({"micro_batch_size": 3}, "micro_batch_size=3, rows=16"),
+        ({"compare": "nowhere"}, "--compare: nowhere is neither a history.csv"),
+    ],
+)
+def test_phases_that_contradict_each_other_are_refused(
+    two_phases, tmp_path, change, message
+):
+    changed = dataclasses.replace(two_phases, output=str(tmp_path / "new"), **change)
+    with pytest.raises(ValueError, match=message):
+        pretrain.main(changed)
+    assert not (tmp_path / "new").exists()
+
+
+def test_lamb_in_float16_micro_batches_with_recomputation(trained, options, tmp_path):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "half"),
+        optimizer="lamb",
+        decay="polynomial",
+        precision="mixed_float16",
+        micro_batch_size=8,
+        recompute=True,
+        steps=30,
+        compare=options.output,
+    )
+    metrics = pretrain.main(options)
+    assert metrics["val_mlm_accuracy"] > 1.5 * metrics["unigram_accuracy"]
 
 
 def test_finished_run_trains_no_further(trained, options):
@@ -212,9 +306,16 @@ def test_loss_that_is_not_finite_ends_the_run_and_keeps_the_weights(options, tmp
     with pytest.raises(ValueError, match="not finite"):
         pretrain.main(options)
     directory = ModelDirectory.open(options.output)
-    if directory.has_weights:
-        for weight in directory.load_pretrainer().get_weights():
-            assert np.isfinite(weight).all()
+    for weight in directory.load_pretrainer().get_weights():
+        assert np.isfinite(weight).all()
+    # The first step gave the weights that the second failed with.
+    (saved_step,) = (row["step"] for row in monitoring.read_history(directory.path))
+    assert saved_step == 1
+    batches = bert_tf.pretrain_dataset(options.records, batch_size=16)
+    x, y, _ = list(batches.take(2))[1]
+    with np.load(directory.path / "failed_batch.npz") as failed:
+        np.testing.assert_array_equal(failed["token_ids"], x["token_ids"])
+        np.testing.assert_array_equal(failed["mlm_labels"], y["mlm"])
 
 
 @pytest.mark.slow
@@ -236,7 +337,7 @@ def test_mirrored_run_uses_both_devices(options, tmp_path):
         ({"batch_size": 3, "strategy": "mirrored"}, "use --batch_size=4"),
         ({"warmup_steps": 60}, "`warmup_steps` must be at least 0 and below"),
         ({"init_from": "nowhere"}, "nowhere is not a model directory"),
-        ({"strategy": "tpu"}, "finds no TPU"),
+        ({"strategy": "tpu"}, "--strategy=tpu"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
