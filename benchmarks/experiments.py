@@ -1,0 +1,318 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the questions of the BERT paper again: its ablations, each one command.
+
+    python -m benchmarks.experiments --experiment=masking --records=records \\
+        --tasks=tasks.json --output=experiments
+
+`--records` is a folder that `python -m bert_tf.corpus` wrote. `--tasks` says where the
+data of the tasks are: for each data set of the paper the options of the task's own
+command, what kind of task it is and, if something else stands for it, what::
+
+    {
+      "MNLI": {"name": "SICK", "kind": "classification", "train_file": "SICK_train.txt",
+               "dev_file": "SICK_trial.txt", "text_a": "sentence_A",
+               "text_b": "sentence_B", "label": "entailment_judgment"},
+      "SST-2": {"kind": "classification", "task": "sst2", "data_dir": "glue/SST-2"},
+      "SQuAD": {"kind": "question_answering", "train_file": "train-v1.1.json",
+                "dev_file": "dev-v1.1.json"},
+      "NER": {"kind": "tagging", "train_file": "eng.train", "dev_file": "eng.testa"}
+    }
+
+Columns of the paper whose data set is not there are left out. Out, in `--output`: for
+each experiment a Markdown report beside the paper's numbers and a PNG; in `pretrain/`
+the model directories, in `finetune/` the metrics and predictions of each run. A run is
+known by its options: what is done is not repeated, experiments share what they have in
+common, and the same command goes on where it was interrupted. `--scale=paper` takes the
+sizes of the paper.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import pathlib
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarks.paper import EVALUATIONS, SCALES, Column, Experiment, Row, experiments
+from bert_tf import config
+
+_EXPERIMENTS = tuple(experiments(SCALES["small"]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentConfig(config.Options):
+    """Options of `python -m benchmarks.experiments`."""
+
+    experiment: str = config.option(
+        "all", help="What to ask.", choices=("all", *_EXPERIMENTS)
+    )
+    records: str = config.option(help="Folder that bert_tf.corpus wrote.")
+    tasks: str = config.option(help="JSON file of the tasks, see above.")
+    output: str = config.option("experiments", help="Folder for all that comes out.")
+    scale: str = config.option(
+        "small", help="Size of the models and of the training.", choices=tuple(SCALES)
+    )
+    steps: int = config.option(
+        0,
+        help="Steps of every pre-training, rounded down to a multiple of "
+        f"{EVALUATIONS}; 0: those of --scale.",
+        minimum=0,
+    )
+    seeds: int = config.option(2, help="Restarts of every fine-tuning.", minimum=1)
+    strategy: str = config.option(
+        "default",
+        help="Where to train: default (first GPU or CPU), mirrored (all GPUs), tpu.",
+        choices=("default", "mirrored", "tpu"),
+    )
+    precision: str = config.option(
+        "float32",
+        help="Arithmetic of the layers; weights stay float32.",
+        choices=("float32", "mixed_bfloat16"),
+    )
+
+
+def main(options: ExperimentConfig) -> None:
+    """Runs what is not done yet and reports each experiment."""
+    from benchmarks import experiment_report as report
+
+    runner = Runner(options)
+    chosen = experiments(SCALES[options.scale])
+    if options.experiment != "all":
+        chosen = {options.experiment: chosen[options.experiment]}
+    for name, experiment in chosen.items():
+        columns = [c for c in experiment.columns if runner.has(c)]
+        if not columns:
+            print(f"{name}: {options.tasks} has none of its data sets.")
+            continue
+        experiment = dataclasses.replace(experiment, columns=columns)
+        scores = runner.scores(experiment)
+        text = report.markdown(experiment, scores, runner.data_sets)
+        path = runner.folder / f"{name}.md"
+        path.write_text(text, encoding="utf-8")
+        picture = path.with_suffix(".png")
+        report.plot(experiment, scores, runner.data_sets, picture)
+        print(f"\n{text}\nReport in {path}, picture in {picture}.", flush=True)
+
+
+class Runner:
+    """Trains what an experiment needs and is not there yet.
+
+    Args:
+        options: See `ExperimentConfig`.
+
+    Raises:
+        ValueError: The file of the tasks is not what it should be.
+    """
+
+    def __init__(self, options: ExperimentConfig):
+        self.folder = pathlib.Path(options.output)
+        self._options = options
+        self._scale = SCALES[options.scale]
+        self._tasks = _read_tasks(options.tasks)
+
+    @property
+    def data_sets(self) -> dict[str, str]:
+        """What stands for the paper's data sets, by their names."""
+        return {name: task.name for name, task in self._tasks.items()}
+
+    def has(self, column: Column) -> bool:
+        return not column.data_set or column.data_set in self._tasks
+
+    def scores(self, experiment: Experiment) -> dict[tuple[int, int], list[float]]:
+        """Returns the scores of all cells; trains for those that are not there."""
+        cells = [
+            (r, c)
+            for r in range(len(experiment.rows))
+            for c in range(len(experiment.columns))
+        ]
+        scores = {}
+        for number, (r, c) in enumerate(cells, 1):
+            row, column = experiment.rows[r], experiment.columns[c]
+            print(
+                f"\n{experiment.title}, cell {number} of {len(cells)}: {row.name}, "
+                f"{column.name}",
+                flush=True,
+            )
+            start = time.process_time()
+            scores[r, c] = list(self._cell(row, column))
+            values = ", ".join(f"{score:.2f}" for score in scores[r, c])
+            seconds = time.process_time() - start
+            print(f"{values} ({seconds:.0f} s of processor time)", flush=True)
+        return scores
+
+    def _cell(self, row: Row, column: Column) -> Iterator[float]:
+        from bert_tf import monitoring
+
+        model = self._pretrained(row)
+        step = round(row.share * EVALUATIONS) * (self._steps // EVALUATIONS)
+        if not column.data_set:
+            for evaluation in monitoring.read_history(model):
+                if evaluation["step"] == step:
+                    yield math.exp(evaluation["val_mlm_loss"])
+            return
+        if row.share < 1:
+            model = model / "steps" / str(step)
+        for seed in range(self._options.seeds):
+            yield self._fine_tuned(model, row, column, seed)
+
+    @property
+    def _steps(self) -> int:
+        steps = self._options.steps or self._scale.pretrain["steps"]
+        return steps // EVALUATIONS * EVALUATIONS
+
+    def _pretrained(self, row: Row) -> pathlib.Path:
+        """Returns the model directory of a row; trains it if it is not finished."""
+        from bert_tf import pretrain
+
+        steps = {
+            "steps": self._steps,
+            "warmup_steps": int(self._scale.warmup_share * self._steps),
+            "validate_every": self._steps // EVALUATIONS,
+        }
+        settings = {**self._scale.pretrain, **steps, **row.pretrain}
+        options = pretrain.PretrainConfig(
+            records=self._options.records,
+            output="",
+            strategy=self._options.strategy,
+            precision=self._options.precision,
+            keep_all=True,
+            **settings,
+        )
+        label = _label(row.pretrain) or "base"
+        path = self.folder / "pretrain" / f"{label}-{_fingerprint(options)}"
+        if not (path / "metrics.json").exists():  # Written at the end.
+            pretrain.main(dataclasses.replace(options, output=str(path)))
+            _forget()
+        return path
+
+    def _fine_tuned(
+        self, model: pathlib.Path, row: Row, column: Column, seed: int
+    ) -> float:
+        """Returns a score in percent; NaN for a training that diverged."""
+        from bert_tf import finetune, sweep
+
+        task = self._tasks[column.data_set]
+        own = {**column.finetune, **row.finetune}
+        task_class = task.task_class
+        options = task_class.Config(
+            **{
+                **task.options,
+                **own,
+                "init_from": str(model),
+                "output": "",
+                "strategy": self._options.strategy,
+                "precision": self._options.precision,
+                "seed": seed,
+            }
+        )
+        of_model = model.relative_to(self.folder / "pretrain")
+        label = _label({"on": column.data_set, **own, "seed": seed})
+        folder = self.folder / "finetune" / of_model
+        path = folder / f"{label}-{_fingerprint(options)}"
+        if not (path / "metrics.json").exists():
+            try:
+                finetune.fine_tune(
+                    task_class, dataclasses.replace(options, output=str(path))
+                )
+            except sweep.Diverged as error:
+                print(error)
+                return math.nan
+            finally:
+                (path / "model.weights.h5").unlink(missing_ok=True)
+                if seed == self._options.seeds - 1:  # What its LSTMs were trained on.
+                    shutil.rmtree(folder / "features", ignore_errors=True)
+                _forget()
+        metrics = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
+        return metrics["training"]["score"] * task.to_percent
+
+
+# --- Tasks -----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _TaskData:
+    """An entry of the file of the tasks."""
+
+    name: str
+    kind: str
+    options: Mapping[str, Any]
+
+    @property
+    def task_class(self) -> type:
+        from tasks import classification, question_answering, tagging
+
+        return {
+            "classification": classification.Classification,
+            "question_answering": question_answering.QuestionAnswering,
+            "tagging": tagging.Tagging,
+        }[self.kind]
+
+    @property
+    def to_percent(self) -> int:
+        return 1 if self.kind == "question_answering" else 100
+
+
+_KINDS = ("classification", "question_answering", "tagging")
+
+
+def _read_tasks(path: str) -> dict[str, _TaskData]:
+    try:
+        entries = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not a JSON file: {error}") from error
+    tasks = {}
+    for data_set, options in entries.items():
+        kind = options.pop("kind", None)
+        if kind not in _KINDS:
+            raise ValueError(
+                f"{path}, {data_set}: the kind must be one of {', '.join(_KINDS)}. "
+                f"Received: kind={kind!r}"
+            )
+        task = _TaskData(options.pop("name", data_set), kind, options)
+        known = {field.name for field in dataclasses.fields(task.task_class.Config)}
+        if unknown := options.keys() - known:
+            raise ValueError(
+                f"{path}, {data_set}: python -m tasks.{kind} has no option "
+                f"{', '.join(sorted(unknown))}."
+            )
+        tasks[data_set] = task
+    return tasks
+
+
+# --- Runs ------------------------------------------------------------------------
+
+
+def _label(settings: Mapping[str, Any]) -> str:
+    """The part of a folder's name that people read."""
+    return ",".join(f"{k}={v}".replace("/", "x") for k, v in settings.items())
+
+
+def _fingerprint(options: config.Options) -> str:
+    """Of the options that are not at their defaults: equal for runs that are the same.
+
+    So that an option that is added to a command changes nothing.
+    """
+    changed = {
+        field.name: value
+        for field in dataclasses.fields(options)
+        if (value := getattr(options, field.name)) != field.default
+    }
+    text = json.dumps(changed, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _forget() -> None:
+    """Frees what Keras remembers of the models of a run."""
+    import keras
+
+    keras.backend.clear_session()
+
+
+if __name__ == "__main__":
+    config.run(main, ExperimentConfig)
