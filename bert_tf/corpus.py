@@ -25,30 +25,27 @@ the text, but for some 40 bytes per document, and the longest document is held w
 After an interruption the same command goes on where it stopped. Records of another
 length come from the same text without tokenising it again: give both commands the same
 `--token_store`. Where none is given it is `tokens/` in the output, and may be removed.
+
+All paths may be remote, see `bert_tf.storage`. With `--runner` the same work is done on
+the machines of an engine, see `bert_tf.beam`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import pathlib
-import random
+import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from absl import logging
 
-from bert_tf import config, documents, jobs, lint, packing, token_store
-from bert_tf.pairs import Pair, draw_pairs
-from bert_tf.token_store import TokenStore
+from bert_tf import beam, config, documents, jobs, lint, storage, token_store
+from bert_tf.shards import Shard, write_shard
 from bert_tf.vocab import Vocabulary
 
 _TOKENS_PER_SHARD = 4_000_000
 _MAX_SHARDS = 256
-_SHUFFLE_PAIRS = 16_384  # Records that wait in memory while a shard is written.
-_PAIRS_PER_ROW = 8  # At most, with --pack: shapes are static.
 _FEW_DOCUMENTS = 20  # With fewer, none is held out unless `held_out_share` says so.
 
 
@@ -85,160 +82,27 @@ class CorpusConfig(config.Options):
     num_shards: int = config.option(
         0, help="Number of training files; 0 takes one per 4M tokens.", minimum=0
     )
-    num_workers: int = config.option(
-        0, help="Number of processes; 0 takes one per core.", minimum=0
-    )
     token_store: str = config.option(
-        "", help="Directory of the tokenised text. Default: tokens/ in --output."
+        "",
+        help="Directory of the tokenised text, a third to a half of the text's size. "
+        "Best local; a remote one is copied to each machine. Default: tokens/ in "
+        "--output.",
     )
-
-
-# --- Shards of records -----------------------------------------------------------
-
-
-class Split:
-    """The documents for training, or those held out; draws pairs from them.
-
-    Args:
-        store: All documents.
-        name: "train" or "validation".
-        held_out: Number of documents held out.
-        seed: Seed of the order of the documents, from which the first are held out.
-    """
-
-    def __init__(self, store: TokenStore, name: str, held_out: int, seed: int):
-        order = np.random.default_rng(seed).permutation(store.num_documents)
-        self.documents = order[:held_out] if name == "validation" else order[held_out:]
-        self._store = store
-        sizes = np.diff(store.first_sentences)[self.documents]
-        self._sentence_ends = np.cumsum(sizes)
-
-    def pairs(self, position: int, options: CorpusConfig) -> Iterator[Pair]:
-        """Yields the pairs of the document at a position in `documents`."""
-        document = self.documents[position]
-        first, last = self._store.first_sentences[document : document + 2].tolist()
-        starts = self._store.sentence_starts(first, last)
-        return draw_pairs(
-            self._store.tokens(int(starts[0]), int(starts[-1])),
-            (starts - starts[0]).tolist(),
-            functools.partial(self._random_segment, position),
-            f"{options.seed} {document}",
-            max_sequence_length=options.max_sequence_length,
-            short_sequence_probability=options.short_sequence_probability,
-        )
-
-    def _random_segment(self, position: int, where: float, length: int) -> np.ndarray:
-        """Returns sentences of another document, from a random one on.
-
-        All sentences of the split but those of the document at `position` have the
-        same chance: "a random sentence from the corpus" (1810.04805, section 3.1).
-
-        Args:
-            position: The document to avoid.
-            where: Chooses the sentence; in [0, 1).
-            length: Number of tokens to reach, where the document has so many.
-        """
-        ends = self._sentence_ends
-        own_end = int(ends[position])
-        own_start = int(ends[position - 1]) if position else 0
-        sentence = int(where * (int(ends[-1]) - (own_end - own_start)))
-        if sentence >= own_start:
-            sentence += own_end - own_start
-        other = int(ends.searchsorted(sentence, side="right"))
-        last = int(self._store.first_sentences[self.documents[other] + 1])
-        start = last - (int(ends[other]) - sentence)
-        # A sentence has a token at least, so `length` of them are enough.
-        starts = self._store.sentence_starts(start, min(last, start + length))
-        end = min(int(starts.searchsorted(starts[0] + length)), len(starts) - 1)
-        return self._store.tokens(int(starts[0]), int(starts[end]))
-
-
-@dataclasses.dataclass(frozen=True)
-class Shard:
-    """A job: every `num_shards`th document of a split to one file of records."""
-
-    path: str
-    split: str
-    index: int
-    num_shards: int
-    held_out: int
-    store: str
-    cls_id: int
-    sep_id: int
-    options: CorpusConfig
-
-
-def write_shard(shard: Shard) -> dict[str, int]:
-    """Writes one file of records, in random order; returns what it counted."""
-    import tensorflow as tf
-
-    counts = dict.fromkeys(("documents", "pairs", "random_next", "tokens", "rows"), 0)
-    counts["pairs_per_row"] = 0
-
-    def pairs(split: Split) -> Iterator[tuple[int, Pair]]:
-        """Yields each pair behind its length."""
-        for i in range(shard.index, len(split.documents), shard.num_shards):
-            counts["documents"] += 1
-            for pair in split.pairs(i, shard.options):
-                counts["pairs"] += 1
-                counts["random_next"] += pair.is_random_next
-                yield pair.length, pair
-
-    # One message for all records: three times faster than a new one for each.
-    example = tf.train.Example()
-    features = example.features.feature
-    token_ids = features["token_ids"].int64_list.value
-    pair_length = features["pair_length"].int64_list.value
-    first_segment_length = features["first_segment_length"].int64_list.value
-    is_random_next = features["is_random_next"].int64_list.value
-
-    def records(split: Split) -> Iterator[bytes]:
-        limit = shard.options.max_sequence_length
-        rows = packing.pack(
-            pairs(split), limit, _PAIRS_PER_ROW if shard.options.pack else 1
-        )
-        for row in rows:
-            tokens = []
-            for pair in row:
-                tokens += [shard.cls_id, *pair.first.tolist(), shard.sep_id]
-                tokens += [*pair.second.tolist(), shard.sep_id]
-            token_ids[:] = tokens
-            pair_length[:] = [pair.length for pair in row]
-            first_segment_length[:] = [len(pair.first) + 2 for pair in row]
-            is_random_next[:] = [int(pair.is_random_next) for pair in row]
-            counts["rows"] += 1
-            counts["tokens"] += len(tokens)
-            counts["pairs_per_row"] = max(counts["pairs_per_row"], len(row))
-            yield example.SerializeToString(deterministic=True)
-
-    partial = pathlib.Path(shard.path + ".partial")
-    rng = random.Random(f"{shard.options.seed} {shard.split} {shard.index}")
-    try:
-        with (
-            TokenStore(shard.store) as store,
-            tf.io.TFRecordWriter(str(partial)) as writer,
-        ):
-            split = Split(store, shard.split, shard.held_out, shard.options.seed)
-            for record in _shuffled(records(split), rng):
-                writer.write(record)
-    except tf.errors.OpError as error:
-        raise OSError(f"{partial}: {error.message}") from error
-    partial.replace(shard.path)
-    return counts
-
-
-def _shuffled(records: Iterable[bytes], rng: random.Random) -> Iterator[bytes]:
-    """Yields all records, each a random one of the `_SHUFFLE_PAIRS` in memory."""
-    waiting: list[bytes] = []
-    for record in records:
-        if len(waiting) < _SHUFFLE_PAIRS:
-            waiting.append(record)
-        else:
-            i = int(rng.random() * _SHUFFLE_PAIRS)
-            yield waiting[i]
-            waiting[i] = record
-    rng.shuffle(waiting)
-    yield from waiting
+    num_workers: int = config.option(
+        0,
+        help="Number of processes on this machine; 0 takes one per core. Each needs "
+        "about 0.8 GB of memory, however much text there is.",
+        minimum=0,
+    )
+    runner: str = config.option(
+        "local",
+        help="Where to work: processes of this machine, or an engine of Apache Beam, "
+        "whose machines must see all paths.",
+        choices=("local", *beam.RUNNERS),
+    )
+    beam_options: str = config.option(
+        "", help="Flags for Apache Beam, for example '--flink_master=host:8081'."
+    )
 
 
 # --- The command -----------------------------------------------------------------
@@ -255,14 +119,14 @@ def main(options: CorpusConfig) -> None:
     started = time.monotonic()
     files = documents.expand(options.input)
     vocabulary = Vocabulary.from_file(options.vocabulary)
-    output = pathlib.Path(options.output)
-    store_directory = options.token_store or str(output / "tokens")
+    output = options.output
+    store_directory = options.token_store or os.path.join(output, "tokens")
     settings = _settings(options, files, vocabulary)
     jobs.claim(output, "output", settings, results=["*.tfrecord"])
-    if (output / "manifest.json").exists():
+    if storage.exists(os.path.join(output, "manifest.json")):
         print(f"{output} is complete already: there is nothing to do.")
         return
-    with jobs.Workers(options.num_workers) as workers:
+    with _workers(options) as workers:
         summary = token_store.build(
             store_directory,
             files,
@@ -279,7 +143,9 @@ def main(options: CorpusConfig) -> None:
             print(f"warning: {warning}")
         shards = [
             Shard(
-                path=str(output / f"{split}-{i:05d}-of-{num_shards:05d}.tfrecord"),
+                path=os.path.join(
+                    output, f"{split}-{i:05d}-of-{num_shards:05d}.tfrecord"
+                ),
                 split=split,
                 index=i,
                 num_shards=num_shards,
@@ -287,7 +153,10 @@ def main(options: CorpusConfig) -> None:
                 store=store_directory,
                 cls_id=vocabulary.cls_id,
                 sep_id=vocabulary.sep_id,
-                options=options,
+                seed=options.seed,
+                max_sequence_length=options.max_sequence_length,
+                short_sequence_probability=options.short_sequence_probability,
+                pack=options.pack,
             )
             for split, size in split_sizes.items()
             for num_shards in [_num_shards(split, size, summary, options)]
@@ -305,11 +174,19 @@ def main(options: CorpusConfig) -> None:
     manifest["most_repeated"] = report["most_repeated"]
     manifest["sources"] = report["sources"]
     manifest["seconds"] = round(time.monotonic() - started, 1)
-    vocabulary.write(output / "vocab.txt")
-    jobs.write_json(output / "manifest.json", manifest)
-    for shard in shards:
-        pathlib.Path(shard.path + ".json").unlink()
+    vocabulary.write(os.path.join(output, "vocab.txt"))
+    jobs.write_json(os.path.join(output, "manifest.json"), manifest)
+    of_jobs = [shard.path + ".json" for shard in shards]
+    of_killed_jobs = storage.glob(os.path.join(output, ".partial-*"))
+    for path in of_jobs + of_killed_jobs:
+        storage.remove(path)
     print(_last_line(manifest, output, num_files=len(shards)))
+
+
+def _workers(options: CorpusConfig) -> jobs.Workers | beam.Workers:
+    if options.runner == "local":
+        return jobs.Workers(options.num_workers)
+    return beam.Workers(options.runner, options.beam_options)
 
 
 def _settings(
@@ -317,7 +194,7 @@ def _settings(
 ) -> dict[str, object]:
     """Returns what the records depend on."""
     settings = options.to_dict()
-    for name in ("output", "token_store", "num_workers"):
+    for name in ("output", "token_store", "num_workers", "runner", "beam_options"):
         del settings[name]
     settings["input"] = token_store.describe(files)
     settings["vocabulary"] = vocabulary.fingerprint
@@ -408,7 +285,7 @@ def _manifest(
     }
 
 
-def _last_line(manifest: dict[str, Any], output: pathlib.Path, num_files: int) -> str:
+def _last_line(manifest: dict[str, Any], output: str, num_files: int) -> str:
     return (
         "{output}: {train_pairs:,} pairs for training and {validation_pairs:,} for "
         "validation in {num_files} files, from {documents:,} documents with {tokens:,} "

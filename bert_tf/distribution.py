@@ -15,6 +15,8 @@ import os
 import keras
 import tensorflow as tf
 
+from bert_tf import storage
+
 STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")
 
 
@@ -104,6 +106,22 @@ def _tpu() -> tf.distribute.Strategy:
             f"says: {reason}"
         ) from error
     return tf.distribute.TPUStrategy(resolver)
+
+
+def check_reachable(strategy: tf.distribute.Strategy, records: str) -> None:
+    """Checks that the machine of a TPU can read the records.
+
+    Raises:
+        ValueError: The TPU is on another machine and the records are on this one.
+    """
+    resolver = strategy.cluster_resolver
+    if isinstance(resolver, tf.distribute.cluster_resolver.TPUClusterResolver):
+        elsewhere = resolver.master()  # Nothing where the TPU is attached.
+        if elsewhere and not storage.is_remote(records):
+            raise ValueError(
+                f"The TPU at {elsewhere} reads the records, and not this machine: copy "
+                f"them to a bucket. Received: records={records!r}, not gs://..."
+            )
 
 
 def check_batch_size(batch_size: int, replicas: int) -> None:

@@ -3,7 +3,7 @@
 """Text files in, documents out: each document a list of sentences.
 
 What is read: UTF-8 text, gzip or not, with or without a byte order mark, with Unix or
-Windows line ends, local or on any file system of `tf.io.gfile` (`gs://`, `s3://`).
+Windows line ends, local or remote (see `bert_tf.storage`).
 What separates documents is recognised from the beginning of each file, or said with
 `separator`:
 
@@ -22,15 +22,15 @@ joined first.
 from __future__ import annotations
 
 import contextlib
-import glob
 import gzip
 import itertools
-import os
 import re
 import statistics
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import IO, NamedTuple
+
+from bert_tf import storage
 
 SEPARATORS = ("auto", "doc_tag", "blank_line", "file")
 
@@ -53,13 +53,8 @@ def expand(patterns: str) -> list[str]:
     """
     paths: list[str] = []
     for pattern in filter(None, map(str.strip, patterns.split(","))):
-        if _is_remote(pattern):
-            import tensorflow as tf
-
-            found, is_directory = tf.io.gfile.glob(pattern), tf.io.gfile.isdir
-        else:
-            found, is_directory = glob.glob(pattern, recursive=True), os.path.isdir
-        files = sorted(path for path in found if not is_directory(path))
+        found = storage.glob(pattern)
+        files = [path for path in found if not storage.is_directory(path)]
         if not files:
             hint = f" It is a directory: write {pattern}/*." if found else ""
             raise ValueError(f"No file matches the pattern {pattern!r}.{hint}")
@@ -81,31 +76,11 @@ def read_lines(path: str) -> Iterator[str]:
     return (line for _, line in _lines(path, 0))
 
 
-def stat(path: str) -> tuple[int, int]:
-    """Returns the size of a file in bytes, and when it was changed, in seconds."""
-    if _is_remote(path):
-        import tensorflow as tf
-
-        remote = tf.io.gfile.stat(path)
-        return remote.length, remote.mtime_nsec // 10**9
-    local = os.stat(path)
-    return local.st_size, int(local.st_mtime)
-
-
-def _is_remote(path: str) -> bool:
-    return "://" in path
-
-
 @contextlib.contextmanager
 def _open(path: str) -> Iterator[tuple[IO[bytes], bool]]:
     """Opens a file for reading; yields its (unpacked) bytes and whether it is gzip."""
     with contextlib.ExitStack() as stack:
-        if _is_remote(path):
-            import tensorflow as tf
-
-            file = stack.enter_context(tf.io.gfile.GFile(path, "rb"))
-        else:
-            file = stack.enter_context(open(path, "rb"))
+        file = stack.enter_context(storage.opened(path, "rb"))
         is_gzip = file.read(2) == _GZIP_MAGIC
         file.seek(0)
         if is_gzip:
@@ -210,7 +185,7 @@ def sections(path: str, size: int, separator: str = "auto") -> list[tuple[int, i
     several processes can read one large file. A file that is one document, and a
     gzip file, stay whole.
     """
-    length = stat(path)[0]
+    length = storage.stat(path)[0]
     if length > size:
         with _open(path) as (_, is_gzip):
             pass

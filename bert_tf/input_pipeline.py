@@ -24,11 +24,11 @@ import collections
 import json
 import math
 import os
-import pathlib
 from typing import Any
 
 import tensorflow as tf
 
+from bert_tf import storage
 from bert_tf.vocab import Vocabulary
 
 # Purposes of the random draws of a batch; each has a stream of its own.
@@ -100,7 +100,7 @@ def pretrain_dataset(
         left_to_right=left_to_right,
     )
 
-    files = sorted(str(f) for f in pathlib.Path(records).glob(f"{split}-*.tfrecord"))
+    files = storage.glob(os.path.join(records, f"{split}-*.tfrecord"))
     if not files:
         raise ValueError(f"{records} has no {split}-*.tfrecord.")
     dataset = tf.data.TFRecordDataset(files)
@@ -135,20 +135,19 @@ def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabular
         ValueError: The folder has no manifest (which is written last, so that the
             records are incomplete), or the vocabulary is not that of the records.
     """
-    folder = pathlib.Path(records)
-    path = folder / "manifest.json"
-    if not path.is_file():
+    path = os.path.join(records, "manifest.json")
+    if not storage.exists(path):
         raise ValueError(
             f"{records} has no manifest.json, so no complete set of records. Make one "
             "with `python -m bert_tf.corpus --output=...`."
         )
-    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest = json.loads(storage.read_text(path))
     if "pairs_per_row" not in manifest:
         raise ValueError(f"{records} is of an older version: make the records again.")
-    vocabulary = Vocabulary.from_file(folder / "vocab.txt")
+    vocabulary = Vocabulary.from_file(os.path.join(records, "vocab.txt"))
     if vocabulary.fingerprint != manifest["vocabulary_fingerprint"]:
         raise ValueError(
-            f"{folder / 'vocab.txt'} is not the vocabulary that the records were made "
+            f"{records}/vocab.txt is not the vocabulary that the records were made "
             f"with. Received: fingerprint {vocabulary.fingerprint[:12]} instead of "
             f"{manifest['vocabulary_fingerprint'][:12]}; make the records again."
         )

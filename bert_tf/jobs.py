@@ -14,7 +14,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import pathlib
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -22,6 +21,8 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
 import tqdm
+
+from bert_tf import storage
 
 
 class Job(Protocol):
@@ -80,11 +81,11 @@ class Workers(contextlib.AbstractContextManager):
             if not self._pool:
                 results = []
                 for job, size in zip(jobs, sizes, strict=True):
-                    results.append(_once(function, job))
+                    results.append(once(function, job))
                     bar.update(size)
                 return results
             futures = {
-                self._pool.submit(_once, function, job): size
+                self._pool.submit(once, function, job): size
                 for job, size in zip(jobs, sizes, strict=True)
             }
             try:
@@ -100,10 +101,11 @@ class Workers(contextlib.AbstractContextManager):
             return [future.result() for future in futures]
 
 
-def _once(function: Callable[[Any], Any], job: Job) -> Any:
-    done = pathlib.Path(job.path + ".json")
-    if done.exists():
-        return json.loads(done.read_text("utf-8"))
+def once(function: Callable[[Any], Any], job: Job) -> Any:
+    """Returns `function(job)`, from the file of its result where that exists."""
+    done = job.path + ".json"
+    if storage.exists(done):
+        return json.loads(storage.read_text(done))
     result = function(job)
     write_json(done, result)
     return result
@@ -130,15 +132,13 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def write_json(path: str | os.PathLike, value: Any) -> None:
+def write_json(path: str, value: Any) -> None:
     """Writes a JSON file beside its place, then renames it into it."""
-    partial = pathlib.Path(f"{path}.partial")
-    partial.write_text(json.dumps(value, indent=2) + "\n", "utf-8")
-    partial.replace(path)
+    storage.write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def claim(
-    directory: str | os.PathLike,
+    directory: str,
     flag: str,
     settings: dict[str, Any],
     *,
@@ -155,21 +155,19 @@ def claim(
     Raises:
         ValueError: The directory holds results of other settings, or unknown ones.
     """
-    directory = pathlib.Path(directory)
-    remembered = directory / "settings.json"
-    found = sorted(path for pattern in results for path in directory.glob(pattern))
+    remembered = os.path.join(directory, "settings.json")
+    found = [path for p in results for path in storage.glob(os.path.join(directory, p))]
     remedy = f"Give another --{flag}, or remove the directory."
-    if found and not remembered.exists():
-        raise ValueError(
-            f"{directory} holds a {found[0].name} of unknown origin. {remedy}"
-        )
+    if found and not storage.exists(remembered):
+        name = os.path.basename(found[0])
+        raise ValueError(f"{directory} holds a {name} of unknown origin. {remedy}")
     if found:
-        before = json.loads(remembered.read_text("utf-8"))
+        before = json.loads(storage.read_text(remembered))
         for name, value in settings.items():
             if before.get(name) != value:
                 raise ValueError(
                     f"{directory} holds work with other settings: {name} was "
                     f"{before.get(name)!r}, and is {value!r} now. {remedy}"
                 )
-    directory.mkdir(parents=True, exist_ok=True)
+    storage.make_directory(directory)
     write_json(remembered, settings)

@@ -14,13 +14,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import pathlib
-import shutil
 from typing import Any
 
 import numpy as np
 
-from bert_tf import jobs
+from bert_tf import jobs, storage
 from bert_tf.token_store import COUNTS, TokenStore
 from bert_tf.vocab import CONTINUATION, Vocabulary
 
@@ -107,7 +105,7 @@ def find_repeats(bucket: Bucket) -> dict[str, list]:
 
 
 def report(
-    directory: str | os.PathLike, vocabulary: Vocabulary, workers: jobs.Workers
+    directory: str, vocabulary: Vocabulary, workers: jobs.Workers
 ) -> dict[str, Any]:
     """Examines a token store, unless that was done before.
 
@@ -118,26 +116,26 @@ def report(
         "repeated_tokens", "duplicate_documents": how many stood somewhere before.
         "total": the same of all sources. "most_repeated": [count, sentence].
     """
-    directory = pathlib.Path(directory)
-    done = directory / "lint.json"
-    if not done.exists():
-        (directory / "lint").mkdir(exist_ok=True)
+    done = os.path.join(directory, "lint.json")
+    if not storage.exists(done):
+        temporary = os.path.join(directory, "repeats")
+        storage.make_directory(temporary)
         with TokenStore(directory) as store:
             jobs.write_json(done, _report(store, directory, vocabulary, workers))
-        shutil.rmtree(directory / "lint")
-    return json.loads(done.read_text("utf-8"))
+        storage.remove_directory(temporary)
+    return json.loads(storage.read_text(done))
 
 
 def _report(
     store: TokenStore,
-    directory: pathlib.Path,
+    directory: str,
     vocabulary: Vocabulary,
     workers: jobs.Workers,
 ) -> dict[str, Any]:
     num_sentences = store.summary["sentences"]
     num_buckets = -(-num_sentences // _SENTENCES_PER_BUCKET)
     buckets = [
-        Bucket(str(directory / "lint" / f"{i:05d}"), str(directory), i, num_buckets)
+        Bucket(os.path.join(directory, f"repeats/{i:05d}"), directory, i, num_buckets)
         for i in range(num_buckets)
     ]
     parts = workers.run(

@@ -280,6 +280,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
     phases, schedule = options.phases(), options.schedule()
     for phase in phases:
         distribution.check_batch_size(phase.batch_size, replicas)
+        distribution.check_reachable(strategy, phase.records)
         _check_micro_batch_size(options, phase, replicas)
     manifests, vocabulary = _read_records(phases, replicas)
     source = convert.open_checkpoint(options.init_from) if options.init_from else None

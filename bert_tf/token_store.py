@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import functools
 import hashlib
 import itertools
@@ -20,18 +21,22 @@ import os
 import pathlib
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 import numpy as np
 
-from bert_tf import documents, jobs
+from bert_tf import documents, jobs, storage
 from bert_tf.vocab import Vocabulary
 
 _PART_BYTES = 1 << 23  # Of text, per job.
 _BATCH_CHARACTERS = 1 << 20  # Of text, per call of the tokenizer.
 
+_COPY_BYTES = 1 << 24  # At a time, from and to other machines.
+
 _FORMAT = 2
+_FILES = ("tokens", "sentences", "documents", "sentence_hashes", "document_hashes")
 
 # What is counted for each file: "continuations" are tokens inside words, "garbled" are
 # sentences with characters that only a wrong decoding makes.
@@ -56,20 +61,24 @@ class TokenStore(contextlib.AbstractContextManager):
 
     and `store.json`, which is written last. Only the document index is held in memory;
     the rest is read where it is needed, and not mapped, because touched pages of a map
-    count as memory of the process.
+    count as memory of the process. It is read in random order: of a remote store a copy
+    is made in this machine's folder for temporary files, once for all processes.
 
     Attributes:
         summary: `COUNTS` in total and, under "sources", for each file.
         first_sentences: The document index.
     """
 
-    def __init__(self, directory: str | os.PathLike):
-        directory = self._directory = pathlib.Path(directory)
-        self.summary = json.loads((directory / "store.json").read_text("utf-8"))
-        self.first_sentences = np.fromfile(directory / "documents.bin", np.int64)
+    def __init__(self, directory: str):
+        summary = storage.read_text(os.path.join(directory, "store.json"))
+        self.summary = json.loads(summary)
+        if storage.is_remote(directory):
+            directory = _local_copy(directory, summary)
+        local = self._directory = pathlib.Path(directory)
+        self.first_sentences = np.fromfile(local / "documents.bin", np.int64)
         self._dtype = np.dtype(self.summary["dtype"])
-        self._tokens = (directory / "tokens.bin").open("rb")
-        self._sentences = (directory / "sentences.bin").open("rb")
+        self._tokens = (local / "tokens.bin").open("rb")
+        self._sentences = (local / "sentences.bin").open("rb")
 
     def __exit__(self, *_: object) -> None:
         self._tokens.close()
@@ -105,11 +114,29 @@ def _read(file: IO[bytes], dtype: np.dtype, start: int, stop: int) -> np.ndarray
     return np.frombuffer(os.pread(file.fileno(), count, start * dtype.itemsize), dtype)
 
 
+def _local_copy(directory: str, summary: str) -> str:
+    """Copies the files of a remote store, unless another process did."""
+    key = hashlib.sha256(f"{directory} {summary}".encode()).hexdigest()[:16]
+    local = os.path.join(tempfile.gettempdir(), f"bert_tf_tokens_{key}")
+    with open(f"{local}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(local):
+            partial = f"{local}.partial"
+            os.makedirs(partial, exist_ok=True)
+            for name in _FILES:
+                source = os.path.join(directory, f"{name}.bin")
+                target = os.path.join(partial, f"{name}.bin")
+                with storage.opened(source, "rb") as remote, open(target, "wb") as copy:
+                    shutil.copyfileobj(remote, copy, _COPY_BYTES)
+            os.rename(partial, local)
+    return local
+
+
 # --- Building a store ------------------------------------------------------------
 
 
 def build(
-    directory: str | os.PathLike,
+    directory: str,
     files: Sequence[str],
     *,
     separator: str,
@@ -134,7 +161,6 @@ def build(
         ValueError: The directory holds a store of other text or with other settings,
             or a file is not readable as text.
     """
-    directory = pathlib.Path(directory)
     settings = {
         "format": _FORMAT,
         "input": describe(files),
@@ -145,23 +171,26 @@ def build(
     jobs.claim(
         directory, "token_store", settings, results=["store.json", "parts/*.json"]
     )
-    if not (directory / "store.json").exists():
-        parts_directory = directory / "parts"
-        parts_directory.mkdir(exist_ok=True)
+    done = os.path.join(directory, "store.json")
+    if not storage.exists(done):
+        parts_directory = os.path.join(directory, "parts")
+        storage.make_directory(parts_directory)
+        vocabulary_path = os.path.join(directory, "vocab.txt")
+        vocabulary.write(vocabulary_path)
         parts, sizes = [], []
         for spans, size in _divide(files, separator):
-            path = str(parts_directory / f"{len(parts):05d}")
-            parts.append(Part(path, spans, separator, vocabulary, lowercase))
+            path = os.path.join(parts_directory, f"{len(parts):05d}")
+            parts.append(Part(path, spans, separator, vocabulary_path, lowercase))
             sizes.append(size)
         counts = workers.run(tokenise, parts, sizes, description="Tokenising", unit="B")
         _join(directory, parts, counts, _token_dtype(vocabulary))
-        shutil.rmtree(parts_directory)
-    return json.loads((directory / "store.json").read_text("utf-8"))
+        storage.remove_directory(parts_directory)
+    return json.loads(storage.read_text(done))
 
 
 def describe(files: Sequence[str]) -> str:
     """Returns a text that changes when the files do."""
-    stats = [(path, *documents.stat(path)) for path in files]
+    stats = [(path, *storage.stat(path)) for path in files]
     digest = hashlib.sha256(repr(stats).encode()).hexdigest()
     total = sum(size for _, size, _ in stats)
     return f"{len(files)} files, {total:,} bytes, state {digest[:12]}"
@@ -181,7 +210,7 @@ def _divide(
     spans: list[Span] = []
     total = 0
     for path in files:
-        length, _ = documents.stat(path)
+        length, _ = storage.stat(path)
         for start, end in documents.sections(path, _PART_BYTES, separator):
             spans.append((path, start, end))
             total += min(end, length) - start
@@ -199,7 +228,7 @@ class Part:
     path: str  # Of the part's files, without extension.
     spans: tuple[Span, ...]
     separator: str
-    vocabulary: Vocabulary
+    vocabulary: str  # Its path.
     lowercase: bool
 
 
@@ -210,15 +239,13 @@ def tokenise(part: Part) -> dict[str, list[int]]:
         For each file its `COUNTS`.
     """
     tokenizer = _tokenizer(part.vocabulary, part.lowercase)
-    dtype = _token_dtype(part.vocabulary)
+    dtype = _token_dtype(tokenizer.vocabulary)
     totals = {path: np.zeros(len(COUNTS), np.int64) for path, _, _ in part.spans}
-    with (
-        open(part.path + ".tokens", "wb") as tokens_file,
-        open(part.path + ".sentences", "wb") as sentences_file,
-        open(part.path + ".documents", "wb") as documents_file,
-        open(part.path + ".sentence_hashes", "wb") as sentence_hashes_file,
-        open(part.path + ".document_hashes", "wb") as document_hashes_file,
-    ):
+    with contextlib.ExitStack() as stack:
+        files = {
+            name: stack.enter_context(storage.written(f"{part.path}.{name}"))
+            for name in _FILES
+        }
         for paths, batch in _batches(part):
             ids, lengths, counts = _tokenise_batch(tokenizer, batch)
             ids = ids.astype(dtype)
@@ -226,18 +253,18 @@ def tokenise(part: Part) -> dict[str, list[int]]:
             sizes = sizes[sizes > 0]
             sentence_ends = np.cumsum(lengths)
             document_ends = sentence_ends[np.cumsum(sizes) - 1]
-            ids.tofile(tokens_file)
-            lengths.astype(np.uint32).tofile(sentences_file)
-            sizes.astype(np.uint32).tofile(documents_file)
-            sentence_hashes_file.write(_hashes(ids, sentence_ends))
-            document_hashes_file.write(_hashes(ids, document_ends))
+            files["tokens"].write(ids.tobytes())
+            files["sentences"].write(lengths.astype(np.uint32).tobytes())
+            files["documents"].write(sizes.astype(np.uint32).tobytes())
+            files["sentence_hashes"].write(_hashes(ids, sentence_ends))
+            files["document_hashes"].write(_hashes(ids, document_ends))
             for path, row in zip(paths, counts, strict=True):
                 totals[path] += row
     return {path: row.tolist() for path, row in totals.items()}
 
 
 @functools.lru_cache(maxsize=1)  # One per process, not per job.
-def _tokenizer(vocabulary: Vocabulary, lowercase: bool) -> Any:
+def _tokenizer(vocabulary: str, lowercase: bool) -> Any:
     from bert_tf import text  # Imports TensorFlow.
 
     return text.Tokenizer(vocabulary, lowercase)
@@ -302,26 +329,27 @@ def _hashes(ids: np.ndarray, ends: np.ndarray) -> bytes:
 
 
 def _join(
-    directory: pathlib.Path,
+    directory: str,
     parts: Sequence[Part],
     counts: Sequence[dict[str, list[int]]],
     dtype: np.dtype,
 ) -> None:
     """Writes the files of a `TokenStore` from its parts."""
-    for name in ("tokens", "sentence_hashes", "document_hashes"):
-        with (directory / f"{name}.bin").open("wb") as joined:
+    for name in _FILES:
+        is_index = name in ("sentences", "documents")
+        with storage.opened(os.path.join(directory, f"{name}.bin"), "wb") as joined:
+            end = np.zeros(1, np.int64)
+            if is_index:
+                joined.write(end.tobytes())
             for part in parts:
-                with open(f"{part.path}.{name}", "rb") as values:
-                    shutil.copyfileobj(values, joined)
-    for name in ("sentences", "documents"):
-        with (directory / f"{name}.bin").open("wb") as joined:
-            total = np.zeros(1, np.int64)
-            total.tofile(joined)
-            for part in parts:
-                sizes = np.fromfile(f"{part.path}.{name}", np.uint32)
-                ends = total + np.cumsum(sizes, dtype=np.int64)
-                ends.tofile(joined)
-                total = ends[-1:] if len(ends) else total
+                with storage.opened(f"{part.path}.{name}", "rb") as values:
+                    if is_index:
+                        sizes = np.frombuffer(values.read(), np.uint32)
+                        ends = end + np.cumsum(sizes, dtype=np.int64)
+                        joined.write(ends.tobytes())
+                        end = ends[-1:] if len(ends) else end
+                    else:
+                        shutil.copyfileobj(values, joined, _COPY_BYTES)
     sources: dict[str, np.ndarray] = {}
     for part_counts in counts:
         for path, row in part_counts.items():
@@ -332,4 +360,4 @@ def _join(
         for path, row in sources.items()
     }
     summary = {"dtype": dtype.str, **totals, "sources": by_source}
-    jobs.write_json(directory / "store.json", summary)
+    jobs.write_json(os.path.join(directory, "store.json"), summary)

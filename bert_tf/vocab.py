@@ -22,14 +22,13 @@ import functools
 import hashlib
 import itertools
 import os
-import pathlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tqdm
 
-from bert_tf import config, documents, normalization
+from bert_tf import config, documents, normalization, storage
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
@@ -93,13 +92,8 @@ class Vocabulary:
 
     def write(self, path: str | os.PathLike) -> None:
         """Writes the file that `from_file` reads, in place of what is there."""
-        path = pathlib.Path(path)
-        unfinished = path.with_name(f".unfinished-{os.getpid()}-{path.name}")
-        try:
-            unfinished.write_bytes("".join(f"{t}\n" for t in self.tokens).encode())
-            os.replace(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        text = "".join(f"{token}\n" for token in self.tokens)
+        storage.write_text(os.fspath(path), text)
 
     @property
     def size(self) -> int:
@@ -243,7 +237,7 @@ def _sentences(
     paths: Sequence[str], lowercase: bool, description: str
 ) -> Iterator[str]:
     """Yields all sentences, with a progress bar over the bytes of the files."""
-    sizes = [documents.stat(path)[0] for path in paths]
+    sizes = [storage.stat(path)[0] for path in paths]
     with tqdm.tqdm(
         total=sum(sizes), desc=description, unit="B", unit_scale=True
     ) as bar:
@@ -283,18 +277,18 @@ def main(options: VocabularyConfig) -> None:
         ValueError: `input` matches no file or holds no text, a file is not UTF-8, or
             `output` exists.
     """
-    output = pathlib.Path(options.output)
-    if output.exists():
+    output = options.output
+    if storage.exists(output):
         raise ValueError(
             f"--output={output} exists, and what was made with it needs it. Delete it "
             "or name another file."
         )
     paths = documents.expand(options.input)
-    output.parent.mkdir(parents=True, exist_ok=True)
+    storage.make_directory(os.path.dirname(output) or ".")
     start = time.monotonic()
     vocabulary = learn_vocabulary(paths, options.vocabulary_size, options.lowercase)
     vocabulary.write(output)
-    megabytes = sum(documents.stat(path)[0] for path in paths) / 1e6
+    megabytes = sum(storage.stat(path)[0] for path in paths) / 1e6
     summary = (
         f"{output}: {vocabulary.size:,} tokens from {megabytes:.1f} MB of text in "
         f"{time.monotonic() - start:.0f} s."

@@ -12,11 +12,12 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 # From the bottom up: a module imports only what stands in lines above its own.
 LAYERS = """
-    config client documents jobs normalization packing pairs spans glue
-    formats.names vocab model optimization distribution
-    text checkpoint input_pipeline windows taggers inference
+    config client normalization packing pairs spans glue storage
+    documents jobs
+    formats.names vocab beam model optimization distribution flops
+    text checkpoint input_pipeline windows taggers inference train_step
     formats.foreign signatures monitoring token_store conll passages tables words
-    formats.google formats.hugging_face formats.keras_hub lint
+    formats.google formats.hugging_face formats.keras_hub lint shards
     formats.model_garden comparison squad
     convert corpus saved_model task servable rest_json
     batching export pretrain rest sweep

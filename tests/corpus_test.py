@@ -13,12 +13,13 @@ import pathlib
 import random
 import subprocess
 import sys
+import tempfile
 from typing import NamedTuple
 
 import pytest
 import tensorflow as tf
 
-from bert_tf import corpus, token_store
+from bert_tf import corpus, input_pipeline, shards, storage, token_store
 from bert_tf.corpus import CorpusConfig
 from bert_tf.vocab import Vocabulary
 
@@ -170,7 +171,7 @@ def test_records_are_in_random_order(options):
 
 def test_a_small_shuffle_window_loses_nothing(options, monkeypatch):
     corpus.main(options)
-    monkeypatch.setattr(corpus, "_SHUFFLE_PAIRS", 7)
+    monkeypatch.setattr(shards, "_SHUFFLE_PAIRS", 7)
     small = dataclasses.replace(options, output=options.output + "2")
     corpus.main(small)
     assert sorted(read(small)) == sorted(read(options))
@@ -244,6 +245,31 @@ def test_records_do_not_depend_on_workers_and_parts(options, monkeypatch):
     other = dataclasses.replace(options, output=options.output + "2", num_workers=2)
     corpus.main(other)
     assert contents(other) == contents(options)
+
+
+def test_all_paths_may_be_remote(options, tmp_path, monkeypatch):
+    """`ram://` stands for gs:// and what else TensorFlow knows."""
+    corpus.main(options)
+    place = "ram://corpus_test"
+    for path in [*pathlib.Path(tmp_path / "text").iterdir(), tmp_path / "vocabulary"]:
+        storage.write_text(f"{place}/{path.name}", path.read_text())
+    remote = dataclasses.replace(
+        options,
+        input=f"{place}/[abc]",
+        vocabulary=f"{place}/vocabulary",
+        output=f"{place}/records",
+    )
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # For the local copy.
+    corpus.main(remote)
+    made = [name for name in contents(options) if name.startswith("train")]
+    for name in made:
+        with storage.opened(f"{place}/records/{name}", "rb") as file:
+            assert file.read() == contents(options)[name]
+    assert not storage.glob(f"{place}/records/*.tfrecord.json")
+    x, *_ = next(iter(input_pipeline.pretrain_dataset(remote.output, batch_size=4)))
+    assert x["token_ids"].shape == (4, 32)
+    corpus.main(remote)  # Finds that it is done.
+    assert len(list(tmp_path.glob("bert_tf_tokens_*[!k]"))) == 1
 
 
 def test_the_seed_determines_the_records(options):

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from bert_tf import documents
+from bert_tf import documents, storage
 
 
 def write(path: pathlib.Path, text: str | bytes) -> str:
@@ -80,7 +80,7 @@ def test_remote_files_are_read_alike(tmp_path):
         with tf.io.gfile.GFile(f"ram://documents_test/{name}", "wb") as file:
             file.write(data)
     plain, packed = documents.expand("ram://documents_test/*")
-    assert documents.stat(plain)[0] == len(text)
+    assert storage.stat(plain)[0] == len(text)
     whole = list(documents.read_documents(local))
     assert list(documents.read_documents(packed)) == whole
     sections = documents.sections(plain, 50)

@@ -131,7 +131,9 @@ def test_claim_protects_the_results_of_other_settings(tmp_path):
     settings = {"length": 128, "input": "some files"}
 
     def claim(**changes):
-        jobs.claim(place, "output", {**settings, **changes}, results=["a/*.x", "*.x"])
+        jobs.claim(
+            str(place), "output", {**settings, **changes}, results=["a/*.x", "*.x"]
+        )
 
     claim(length=64)
     claim()  # Nothing was made with the other settings.
@@ -149,8 +151,8 @@ def test_claim_protects_the_results_of_other_settings(tmp_path):
 
 def test_write_json_replaces_the_file_at_once(tmp_path):
     path = tmp_path / "x.json"
-    jobs.write_json(path, {"a": 1})
+    jobs.write_json(str(path), {"a": 1})
     with pytest.raises(TypeError):
-        jobs.write_json(path, {"a": object()})
+        jobs.write_json(str(path), {"a": object()})
     assert path.read_text() == '{\n  "a": 1\n}\n'
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]

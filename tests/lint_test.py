@@ -31,7 +31,7 @@ def examine(tmp_path, vocabulary, monkeypatch):
             (tmp_path / name).write_text(text, encoding="utf-8")
         with jobs.Workers(1) as workers:
             summary = token_store.build(
-                tmp_path / "store",
+                str(tmp_path / "store"),
                 [str(tmp_path / name) for name in texts],
                 separator="blank_line",
                 vocabulary=vocabulary,
@@ -41,7 +41,7 @@ def examine(tmp_path, vocabulary, monkeypatch):
             per_bucket = -(-summary["sentences"] // buckets)
             monkeypatch.setattr(lint, "_SENTENCES_PER_BUCKET", per_bucket)
             monkeypatch.setattr(lint, "_SENTENCES_READ", 7)
-            report = lint.report(tmp_path / "store", vocabulary, workers)
+            report = lint.report(str(tmp_path / "store"), vocabulary, workers)
         by_name = {path.rsplit("/", 1)[1]: c for path, c in report["sources"].items()}
         return report | {"sources": by_name, "warnings": lint.warnings(report)}
 

@@ -28,14 +28,14 @@ a b c
 def build(directory, files, vocabulary, separator="blank_line", lowercase=True):
     with jobs.Workers(1) as workers:
         summary = token_store.build(
-            directory,
+            str(directory),
             [str(file) for file in files],
             separator=separator,
             vocabulary=vocabulary,
             lowercase=lowercase,
             workers=workers,
         )
-    store = token_store.TokenStore(directory)
+    store = token_store.TokenStore(str(directory))
     assert store.summary == summary
     return store
 

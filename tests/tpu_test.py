@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a TPU asks of pre-training, tested where there is none."""
 
+import contextlib
 import dataclasses
 import json
 import pathlib
 import re
 import subprocess
 import sys
+import unittest.mock
 
 import pytest
 import tensorflow as tf
@@ -103,3 +105,21 @@ def test_a_missing_tpu_is_told_from_a_missing_package(monkeypatch, installed):
     with pytest.raises(ValueError, match=expected) as error:
         distribution.strategy("tpu")
     assert "\n" not in str(error.value)
+
+
+def test_records_must_be_where_the_tpu_can_read_them():
+    resolver_class = tf.distribute.cluster_resolver.TPUClusterResolver
+    for master, records, is_fine in (
+        ("grpc://10.0.0.2:8470", "records", False),
+        ("grpc://10.0.0.2:8470", "gs://bucket/records", True),
+        ("", "records", True),
+    ):
+        resolver = unittest.mock.create_autospec(resolver_class, instance=True)
+        resolver.master.return_value = master
+        strategy = unittest.mock.Mock(cluster_resolver=resolver)
+        context = contextlib.nullcontext()
+        if not is_fine:
+            context = pytest.raises(ValueError, match="copy them to a bucket")
+        with context:
+            distribution.check_reachable(strategy, records)
+    distribution.check_reachable(tf.distribute.get_strategy(), "records")
