@@ -149,6 +149,19 @@ def eagerly():
 # --- Tests -----------------------------------------------------------------------
 
 
+def test_a_bilstm_on_the_encoder_is_part_of_the_model(options, tmp_path, capsys):
+    first = other(options, tmp_path, bilstm=True, epochs=1)
+    finetune.main(FindCats, first)
+    assert "random values: bilstm/" in capsys.readouterr().out
+    directory = ModelDirectory.open(first.output)
+    assert directory.architecture.bilstm
+    # What starts from it takes it along.
+    second = other(first, tmp_path, "second", init_from=first.output, bilstm=False)
+    finetune.main(FindCats, second)
+    assert f"{first.output}; with random values: none" in capsys.readouterr().out
+    assert ModelDirectory.open(second.output).architecture.bilstm
+
+
 def test_learns_and_reports(finished):
     options, metrics = finished
     directory = ModelDirectory.open(options.output)
