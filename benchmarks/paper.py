@@ -99,17 +99,17 @@ class Scale:
 
 
 SCALES: Mapping[str, Scale] = {
-    # About a third of the paper's layers and a sixth of its width.
+    # About a third of the paper's layers and a twelfth of its width.
     "small": Scale(
         pretrain={
-            "size": "4/128/2",
+            "size": "4/64/2",
             "dropout": 0.0,
             "batch_size": 32,
-            "steps": 400,
+            "steps": 800,
             "learning_rate": 1e-3,
         },
         warmup_share=0.1,
-        sizes=("1/128/2", "2/128/1", "2/128/2", "4/128/2", "4/192/3", "8/192/3"),
+        sizes=("1/64/2", "2/64/1", "2/64/2", "4/64/2", "4/96/3", "8/96/3"),
     ),
     "paper": Scale(
         pretrain={
