@@ -9,6 +9,7 @@ weights for inference alone, several times as fast where texts differ in length:
   bounds the memory for any batch, and rows of like length meet in attention, whose cost
   grows with the square of the longest.
 - Dense layers and LayerNorm see real tokens only. Padding exists for attention alone.
+- A few tokens without padding, as those of one text, go straight through.
 - Query, key and value are one matrix product, with the scale of the scores in it.
 - What is computed in bfloat16 is stored in it.
 
@@ -104,9 +105,10 @@ class _Padding(NamedTuple):
     """Between the T tokens of R rows, one after the other, and [R, S]."""
 
     shape: tf.Tensor  # R, S
-    to_padded: tf.Tensor  # [R*S] int32: the token; any, where there is none.
-    to_tokens: tf.Tensor  # [T] int32: the place in [R*S].
-    attention_bias: tf.Tensor  # [R, 1, 1 or S, S] float32
+    attention_bias: tf.Tensor | None  # [R or 1, 1, 1 or S, S] float32
+    # None where there is no padding.
+    to_padded: tf.Tensor | None = None  # [R*S] int32: the token; any at padding.
+    to_tokens: tf.Tensor | None = None  # [T] int32: the place in [R*S].
 
     @classmethod
     def of(cls, lengths: tf.Tensor, left_to_right: bool) -> _Padding:
@@ -116,14 +118,38 @@ class _Padding(NamedTuple):
         token = tf.cumsum(tf.cast(flat, tf.int32)) - 1
         is_seen = is_token[:, tf.newaxis]  # [R, 1 or S, S]: by row, column
         if left_to_right:
-            is_seen &= tf.sequence_mask(tf.range(1, tf.shape(is_token)[1] + 1))
-        bias = tf.where(is_seen, 0.0, _MASKED_SCORE)
+            is_seen &= _not_behind(tf.shape(is_token)[1])
         return cls(
             tf.shape(is_token),
+            _attention_bias(is_seen),
             tf.maximum(token, 0),
             tf.cast(tf.where(flat)[:, 0], tf.int32),
-            bias[:, tf.newaxis],
         )
+
+    @classmethod
+    def none(cls, shape: tf.Tensor, left_to_right: bool) -> _Padding:
+        """From (R, S) of rows that are equally long."""
+        bias = None
+        if left_to_right:
+            bias = _attention_bias(_not_behind(shape[1])[tf.newaxis])
+        return cls(shape, bias)
+
+    def add(self, x: tf.Tensor) -> tf.Tensor:
+        """[T, ...] -> [R*S, ...]"""
+        return x if self.to_padded is None else tf.gather(x, self.to_padded)
+
+    def remove(self, x: tf.Tensor) -> tf.Tensor:
+        """[R*S, ...] -> [T, ...]"""
+        return x if self.to_tokens is None else tf.gather(x, self.to_tokens)
+
+
+def _not_behind(length: tf.Tensor) -> tf.Tensor:
+    """[S, S] bool: whether the column is not behind the row."""
+    return tf.sequence_mask(tf.range(1, length + 1))
+
+
+def _attention_bias(is_seen: tf.Tensor) -> tf.Tensor:
+    return tf.where(is_seen, 0.0, _MASKED_SCORE)[:, tf.newaxis]
 
 
 class _Layer:
@@ -150,15 +176,16 @@ class _Layer:
 
     def _attention(self, x: tf.Tensor, padding: _Padding) -> tf.Tensor:
         rows, length = tf.unstack(padding.shape)
-        x = tf.gather(self._query_key_value(x), padding.to_padded)  # [R*S, 3H]
+        x = padding.add(self._query_key_value(x))  # [R*S, 3H]
         x = tf.reshape(x, [rows, length, 3, self._heads, self._size])
         query, key, value = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))  # [R,N,S,D]
-        scores = tf.matmul(query, key, transpose_b=True)  # [R, N, S, S]
-        scores = tf.cast(scores, tf.float32) + padding.attention_bias
+        scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
+        if padding.attention_bias is not None:
+            scores += padding.attention_bias  # [R, N, S, S]
         weights = tf.cast(tf.nn.softmax(scores), x.dtype)
         y = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])  # [R, S, N, D]
         y = tf.reshape(y, [rows * length, self._heads * self._size])
-        return tf.gather(y, padding.to_tokens)
+        return padding.remove(y)
 
 
 class _Encoder(keras.layers.Layer):
@@ -211,17 +238,56 @@ class _Encoder(keras.layers.Layer):
         self, token_ids: tf.Tensor, segment_ids: tf.Tensor, padding_mask: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         is_token = tf.not_equal(padding_mask, 0)  # [B, S]
+        # All positions are looked up, so that a row of too many is an error.
+        positions = tf.gather(self._tables[2], tf.range(tf.shape(is_token)[1]))
+        hidden = tf.cond(
+            tf.reduce_all(is_token) & (tf.size(is_token) <= _TOKENS_AT_ONCE),
+            lambda: self._run_as_it_is(token_ids, segment_ids, positions),
+            lambda: self._run_by_length(token_ids, segment_ids, positions, is_token),
+        )
+        pooled = hidden[:, 0]
+        if self.config.left_to_right:
+            last = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32) - 1
+            pooled = tf.gather(hidden, tf.maximum(last, 0), batch_dims=1)
+        return {
+            "sequence_output": hidden,
+            "pooled_output": tf.tanh(self._pooler(pooled)),
+        }
+
+    def _run_as_it_is(
+        self, token_ids: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
+    ) -> tf.Tensor:
+        """The final hidden states [B, S, H] of few tokens without padding.
+
+        Above all those of one text, whose answer somebody waits for.
+        """
+        shape = tf.shape(token_ids)
+        x = self._run(
+            tf.reshape(token_ids, [-1]),
+            tf.reshape(segment_ids, [-1]),
+            tf.tile(positions, [shape[0], 1]),
+            _Padding.none(shape, self.config.left_to_right),
+        )
+        return tf.reshape(x, [shape[0], shape[1], self.config.hidden_dim])
+
+    def _run_by_length(
+        self,
+        token_ids: tf.Tensor,
+        segment_ids: tf.Tensor,
+        positions: tf.Tensor,
+        is_token: tf.Tensor,
+    ) -> tf.Tensor:
+        """The final hidden states [B, S, H], 0 at padding, of any rows."""
         num_rows, length = tf.unstack(tf.shape(is_token))
         sizes = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32)  # [B]
         order = tf.argsort(sizes)
         # Places in [B*S] of all tokens, in the order in which they are run [T].
         places = tf.reshape(tf.range(num_rows * length), [num_rows, length])
         place = tf.boolean_mask(tf.gather(places, order), tf.gather(is_token, order))
-        vectors = self._run(
+        vectors = self._run_in_chunks(
             tf.gather(tf.reshape(token_ids, [-1]), place),
             tf.gather(tf.reshape(segment_ids, [-1]), place),
-            # All positions are looked up, so that a row of too many is an error.
-            tf.gather(tf.gather(self._tables[2], tf.range(length)), place % length),
+            tf.gather(positions, place % length),
             tf.gather(sizes, order),
         )
         # [B*S]: the number of each token from 1; 0, a row of zeros, for padding.
@@ -229,19 +295,12 @@ class _Encoder(keras.layers.Layer):
             place[:, tf.newaxis], tf.range(tf.size(place)) + 1, [num_rows * length]
         )
         zeros = tf.zeros([1, self.config.hidden_dim], vectors.dtype)
-        hidden = tf.reshape(
+        return tf.reshape(
             tf.gather(tf.concat([zeros, vectors], axis=0), number),
             [num_rows, length, self.config.hidden_dim],
         )
-        pooled = hidden[:, 0]
-        if self.config.left_to_right:
-            pooled = tf.gather(hidden, tf.maximum(sizes - 1, 0), batch_dims=1)
-        return {
-            "sequence_output": hidden,
-            "pooled_output": tf.tanh(self._pooler(pooled)),
-        }
 
-    def _run(
+    def _run_in_chunks(
         self,
         token_ids: tf.Tensor,
         segment_ids: tf.Tensor,
@@ -274,17 +333,32 @@ class _Encoder(keras.layers.Layer):
 
         def step(i: tf.Tensor, chunks: tf.TensorArray):
             tokens = slice(token_bounds[i], token_bounds[i + 1])
-            padding = _Padding.of(
-                sizes[bounds[i] : bounds[i + 1]], self.config.left_to_right
+            x = self._run(
+                token_ids[tokens],
+                segment_ids[tokens],
+                positions[tokens],
+                _Padding.of(
+                    sizes[bounds[i] : bounds[i + 1]], self.config.left_to_right
+                ),
             )
-            x = tf.gather(self._tables[0], token_ids[tokens])
-            x += tf.gather(self._tables[1], segment_ids[tokens])
-            x = self._layer_norm(x + positions[tokens])
-            for layer in self._layers_of_tokens:
-                x = layer(x, padding)
             return i + 1, chunks.write(i, x)
 
         _, chunks = tf.while_loop(
             lambda i, _: i < count, step, (0, chunks), parallel_iterations=1
         )
         return chunks.concat()
+
+    def _run(
+        self,
+        token_ids: tf.Tensor,
+        segment_ids: tf.Tensor,
+        positions: tf.Tensor,
+        padding: _Padding,
+    ) -> tf.Tensor:
+        """The final hidden states [T, H] of the tokens of R rows."""
+        x = tf.gather(self._tables[0], token_ids)
+        x += tf.gather(self._tables[1], segment_ids)
+        x = self._layer_norm(x + positions)
+        for layer in self._layers_of_tokens:
+            x = layer(x, padding)
+        return x
