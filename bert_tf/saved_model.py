@@ -11,11 +11,14 @@ In: `tf.function`s by signature name (`bert_tf.signatures`). Out:
         sizes for each signature. It has been answered once when the folder appears.
     <folder>/<version>/assets.extra/example_request.json, example_response.json
         A request for `serving_default` over REST, and what the model answers to it.
+    <folder>/<version>/assets.extra/example_request.pb
+        The same request for gRPC: a serialized PredictRequest.
     <folder>/<version>/assets.extra/vocab.txt
         For people.
 
 A version is written beside its place and renamed, so that a server that watches the
-folder never sees half of one, and checked against the ops that TensorFlow Serving 2.13
+folder never sees half of one; what a killed export has left there goes with the next
+one. It is checked against the ops that TensorFlow Serving 2.13
 to 2.20 have (`tf_serving_ops.txt`).
 """
 
@@ -23,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import functools
 import itertools
 import json
@@ -37,7 +41,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
-from tensorflow_serving.apis import prediction_log_pb2
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from bert_tf.checkpoint import ModelDirectory
 from bert_tf.signatures import Signature, signature
@@ -46,6 +50,9 @@ from bert_tf.signatures import Signature, signature
 # request is what does not depend on its size.
 _WARMUP_BATCH_SIZES = (1, 8)
 _WARMUP_LENGTHS = (8, 32, 128)
+
+# How the names of folders begin that are not complete yet.
+_UNFINISHED = ".unfinished-"
 
 
 def save(
@@ -95,7 +102,7 @@ def save(
         max_length = directory.architecture.max_sequence_length
         _write_warmup(extra / "tf_serving_warmup_requests", functions, max_length)
         if "serving_default" in functions:
-            _write_example(extra, functions["serving_default"])
+            _write_example(extra, functions["serving_default"], folder.name)
     return final
 
 
@@ -143,16 +150,40 @@ def _beside(final: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields a folder to fill, which becomes `final` when all went well."""
     is_first = not final.parent.exists()
     # TensorFlow Serving looks only at names that are numbers.
-    unfinished = final.with_name(f".unfinished-{uuid.uuid4().hex}-{final.name}")
+    unfinished = final.with_name(f"{_UNFINISHED}{uuid.uuid4().hex}-{final.name}")
+    _remove_leftovers(final.parent)
     unfinished.mkdir(parents=True)
+    with _locked(unfinished):
+        try:
+            yield unfinished
+            unfinished.rename(final)
+        except BaseException:
+            shutil.rmtree(unfinished)
+            if is_first:
+                final.parent.rmdir()
+            raise
+
+
+def _remove_leftovers(folder: pathlib.Path) -> None:
+    """Removes what killed exports have left. Those under way hold a lock on theirs."""
+    for path in folder.glob(f"{_UNFINISHED}*"):
+        with contextlib.suppress(BlockingIOError), _locked(path):
+            shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def _locked(folder: pathlib.Path) -> Iterator[None]:
+    """Holds a lock, which ends with the process however that ends.
+
+    Raises:
+        BlockingIOError: Another process holds it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        yield unfinished
-        unfinished.rename(final)
-    except BaseException:
-        shutil.rmtree(unfinished)
-        if is_first:
-            final.parent.rmdir()
-        raise
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 # --- What TensorFlow Serving can load --------------------------------------------
@@ -278,14 +309,18 @@ def _inputs(
 # --- An example ------------------------------------------------------------------
 
 
-def _write_example(folder: pathlib.Path, function: Signature) -> None:
-    """Writes a request over REST and its response, as TensorFlow Serving's JSON."""
+def _write_example(folder: pathlib.Path, function: Signature, model: str) -> None:
+    """Writes a request, for REST and gRPC, and its response, as JSON of REST."""
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = model
     inputs = {}
     for spec in function.input_signature:
         value = "An example, with a [MASK] in it."
         for _ in range(spec.shape.rank):
             value = [value]
         inputs[spec.name] = value
+        request.inputs[spec.name].CopyFrom(tf.make_tensor_proto(value))
+    (folder / "example_request.pb").write_bytes(request.SerializeToString())
     outputs = function(*(tf.constant(value) for value in inputs.values()))
     outputs = {
         name: _jsonable(value.numpy().tolist()) for name, value in outputs.items()

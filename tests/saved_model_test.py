@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text as tf_text
 from tensorflow.core.protobuf import saved_model_pb2
-from tensorflow_serving.apis import prediction_log_pb2
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from bert_tf import saved_model, signatures
 from bert_tf.checkpoint import ModelDirectory
@@ -99,6 +99,16 @@ saved_model.save({"f": length}, sys.argv[1], directory=directory)
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".unfinished-")
     assert (left / "saved_model.pb").exists()
+
+
+def test_what_killed_exports_left_is_removed_and_what_others_write_is_not(
+    tmp_path, directory
+):
+    for name in (".unfinished-1", ".unfinished-2", "other"):
+        (tmp_path / name / "variables").mkdir(parents=True)
+    with saved_model._locked(tmp_path / ".unfinished-2"):
+        saved_model.save({"f": length}, tmp_path, directory=directory)
+    assert {p.name for p in tmp_path.iterdir()} == {"1", ".unfinished-2", "other"}
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, directory):
@@ -224,6 +234,13 @@ def test_the_example_has_its_true_response(tmp_path, directory):
             for what in ("request", "response")
         )
         expected = function(*map(tf.constant, request["inputs"].values()))
+        binary = (path / "assets.extra" / "example_request.pb").read_bytes()
+        over_grpc = predict_pb2.PredictRequest.FromString(binary)
+        assert over_grpc.model_spec.name == name
+        assert {
+            key: [part.decode() for part in tf.make_ndarray(tensor).ravel()]
+            for key, tensor in over_grpc.inputs.items()
+        } == dict.fromkeys(request["inputs"], request["inputs"]["text"])
         outputs = response["outputs"]
         if name == "one":
             assert outputs == expected["length"].numpy().tolist()
