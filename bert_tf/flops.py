@@ -8,9 +8,7 @@ that of a matrix multiplication of the model's own shape and precision.
 
 from __future__ import annotations
 
-import resource
 import statistics
-import sys
 import time
 
 import tensorflow as tf
@@ -63,11 +61,3 @@ def peak(architecture: BertConfig, tokens: int, dtype: str) -> float:
         multiply(a, b)[0, 0].numpy()  # Waits for the device.
         seconds.append(time.perf_counter() - start)
     return 2.0 * tokens * hidden * inner / statistics.median(seconds)
-
-
-def peak_memory() -> int:
-    """Returns the most bytes in use so far: of the first GPU, else of the process."""
-    if tf.config.list_logical_devices("GPU"):
-        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return usage if sys.platform == "darwin" else usage * 1024

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tqdm
 
-from bert_tf import flops
+from bert_tf import memory
 from bert_tf.checkpoint import TrainingState, beside
 
 _HISTORY, _CURVE, _FAILED_BATCH = "history.csv", "curve.png", "failed_batch.npz"
@@ -155,7 +155,7 @@ class TrainingMonitor(keras.callbacks.Callback):
         logs["gradient_norm_max"] = float(np.max(self._gradient_norms))
         logs["tokens_per_second"] = round(steps * self._batch_tokens / seconds)
         logs["share_of_peak"] = steps * self._batch_flops / seconds / self._peak
-        logs["peak_memory_gb"] = flops.peak_memory() / 1e9
+        logs["peak_memory_gb"] = memory.peak_memory() / 1e9
         if self._chief:
             _append_history(self._state.directory.path / _HISTORY, logs)
         if not weights_are_finite(self.model):

@@ -101,8 +101,9 @@ class PretrainConfig(config.Options):
     micro_batch_size: int = config.option(
         0,
         help="Rows that a replica computes at once; it sums their gradients over its "
-        "part of the batch. 0: all of them.",
-        minimum=0,
+        "part of the batch. 0: all of them; -1: as many as fit into memory, by "
+        "estimate.",
+        minimum=-1,
     )
     recompute: bool = config.option(
         False,
@@ -316,7 +317,10 @@ def main(options: PretrainConfig) -> dict[str, float]:
             bias_correction=options.bias_correction,
             dynamic_loss_scale=options.precision == "mixed_float16",
         )
-        in_parts = options.micro_batch_size > 0 or (options.xla and replicas > 1)
+        size = options.micro_batch_size
+        if size < 0:
+            size = _fitting_rows(options, phases, manifests, pretrainer)
+        in_parts = size > 0 or (options.xla and replicas > 1)
         pretrainer.compile(
             optimizer,
             loss_weights={"mlm": 1.0, "nsp": float(options.next_sentence)},
@@ -325,7 +329,6 @@ def main(options: PretrainConfig) -> dict[str, float]:
         if options.recompute:
             train_step.recompute(backbone)
         if in_parts:
-            size = options.micro_batch_size
             train_step.micro_batches(pretrainer, size, xla=options.xla)
         distribution.prepare(pretrainer)
         seed_generators = distribution.seed_generators(pretrainer)
@@ -538,7 +541,7 @@ def _check_micro_batch_size(
     options: PretrainConfig, phase: Phase, replicas: int
 ) -> None:
     rows, size = phase.batch_size // replicas, options.micro_batch_size
-    if size and rows % size:
+    if size > 0 and rows % size:
         raise ValueError(
             "--micro_batch_size must divide the rows of a replica in a step. Received: "
             f"micro_batch_size={size}, rows={rows} (batch_size={phase.batch_size}, "
@@ -571,6 +574,37 @@ def _with_dropout(architecture: BertConfig, dropout: float) -> BertConfig:
     if dropout < 0:
         return architecture
     return dataclasses.replace(architecture, dropout=dropout, attention_dropout=dropout)
+
+
+def _fitting_rows(
+    options: PretrainConfig,
+    phases: Sequence[Phase],
+    manifests: Sequence[Mapping[str, Any]],
+    pretrainer: BertPretrainer,
+) -> int:
+    """Returns the rows that a replica can compute at once, in each of the phases."""
+    from bert_tf import memory
+
+    replicas = pretrainer.distribute_strategy.num_replicas_in_sync
+    length = max(manifest["max_sequence_length"] for manifest in manifests)
+    bytes_per_row = memory.row_bytes(
+        pretrainer.backbone.config,
+        length=length,
+        predictions=math.ceil(length * options.mask_selection_rate),
+        recompute=options.recompute,
+    )
+    rows = math.gcd(*(phase.batch_size // replicas for phase in phases))
+    size = memory.fitting_rows(
+        rows,
+        bytes_per_row=bytes_per_row,
+        weights=pretrainer.count_params(),
+        free=memory.free_memory(replicas),
+    )
+    print(
+        f"Of {rows} rows {size} at a time are estimated to fit into memory "
+        f"(--micro_batch_size={size})."
+    )
+    return size
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf import monitoring, pretrain
+from bert_tf import memory, monitoring, pretrain
 from bert_tf.checkpoint import ModelDirectory
 from bert_tf.pretrain import PretrainConfig
 from bert_tf.vocab import Vocabulary
@@ -208,19 +208,25 @@ def test_phases_that_contradict_each_other_are_refused(
     assert not (tmp_path / "new").exists()
 
 
-def test_lamb_in_float16_micro_batches_with_recomputation(trained, options, tmp_path):
+def test_lamb_in_float16_micro_batches_with_recomputation(
+    trained, options, tmp_path, monkeypatch, capsys
+):
     options = dataclasses.replace(
         options,
         output=str(tmp_path / "half"),
         optimizer="lamb",
         decay="polynomial",
         precision="mixed_float16",
-        micro_batch_size=8,
+        micro_batch_size=-1,
         recompute=True,
         steps=30,
         compare=options.output,
     )
+    # Room for the weights and eight of the sixteen rows.
+    monkeypatch.setattr(memory, "row_bytes", lambda *_, **__: 1e6)
+    monkeypatch.setattr(memory, "free_memory", lambda replicas: 1.2 * (0.1e6 + 15e6))
     metrics = pretrain.main(options)
+    assert "Of 16 rows 8 at a time" in capsys.readouterr().out
     assert metrics["val_mlm_accuracy"] > 1.5 * metrics["unigram_accuracy"]
 
 
