@@ -1,6 +1,7 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import pathlib
 import types
 
 import keras
@@ -89,6 +90,21 @@ def test_draws_this_run_and_others(tmp_path):
     alone = monitoring.plot_history(tmp_path / "mine", 0.05).read_bytes()
     together = monitoring.plot_history(tmp_path / "mine", 0.05, others).read_bytes()
     assert alone != together
+
+
+def test_curves_of_the_documentation_can_be_compared_with():
+    curves = pathlib.Path(__file__).parents[1] / "docs/curves"
+    files = sorted(map(str, curves.glob("*.csv")))
+    others = monitoring.read_others(",".join(files))
+    assert len(others) == len(files) > 0
+    for rows in others.values():
+        assert rows[-1]["val_loss"] < rows[0]["val_loss"]
+
+
+@pytest.mark.parametrize("path", ["nowhere", "docs"])
+def test_what_is_no_history_is_refused(path):
+    with pytest.raises(ValueError, match=f"--compare: {path} is neither a history"):
+        monitoring.read_others(path)
 
 
 def test_finds_weights_that_are_not_finite():
