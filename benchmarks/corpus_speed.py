@@ -1,16 +1,23 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Corpus preparation: speed per core and peak memory, as a Markdown table.
+"""Corpus preparation: speed per core and in total, and memory, as a Markdown table.
 
     python -m benchmarks.corpus_speed --text='wikipedia/*' --vocabulary=vocab.txt \
-        --google_bert=bert
+        --google_bert=bert --datasets_python=datasets/bin/python
 
-Compares `bert_tf.corpus`, on one core, with `create_pretraining_data.py` of
-google-research/bert (a clone of it at --google_bert; left out without one) on the same
-text: one sentence per line, blank lines between documents, which is what the latter
-reads. It makes each pair once (dupe_factor=1). Time is processor time of the whole
-process, so that other work on the machine matters less. "Without start-up" is the speed
-at which the text beyond that of the row above is done.
+Compares `bert_tf.corpus`, on one core and on all, on the same text with
+
+* `create_pretraining_data.py` of google-research/bert (a clone of it at --google_bert),
+  which makes each pair once (dupe_factor=1);
+* what `run_mlm.py` of transformers does: `datasets` maps the text to tokens, and those
+  to rows of --max_sequence_length (a Python that has transformers and datasets at
+  --datasets_python). No pairs, no masks, and rows that are cut anywhere.
+
+Peers that are not named are left out. The text has one sentence per line and blank
+lines between documents, which is what google's script reads. Processor time is that of
+all processes, so that other work on the machine matters less; memory is that of the
+largest process. "Without start-up" is the speed at which the text beyond that of the
+row above is done.
 """
 
 from __future__ import annotations
@@ -22,6 +29,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 
 from bert_tf import config, documents
@@ -37,6 +45,31 @@ runpy.run_path(folder + "/create_pretraining_data.py", run_name="__main__")
 """
 
 
+# Steps and settings of transformers' examples/pytorch/language-modeling/run_mlm.py.
+_DATASETS_SCRIPT = """
+import itertools, sys
+import datasets, transformers
+text, vocabulary, out, length = sys.argv[1:]
+length = int(length)
+tokenizer = transformers.BertTokenizer(vocab=vocabulary, do_lower_case=True)
+
+def tokenize(batch):
+    return tokenizer(batch["text"], return_special_tokens_mask=True)
+
+def group(batch):
+    joined = {name: list(itertools.chain(*rows)) for name, rows in batch.items()}
+    total = len(joined["input_ids"]) // length * length
+    return {
+        name: [values[i : i + length] for i in range(0, total, length)]
+        for name, values in joined.items()
+    }
+
+lines = datasets.load_dataset("text", data_files=text, cache_dir=out, split="train")
+tokens = lines.map(tokenize, batched=True, remove_columns=["text"])
+print(len(tokens.map(group, batched=True)), "rows")
+"""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchmarkConfig(config.Options):
     """Options of `python -m benchmarks.corpus_speed`."""
@@ -44,18 +77,22 @@ class BenchmarkConfig(config.Options):
     text: str = config.option(help="Text files: comma-separated globs.")
     vocabulary: str = config.option(help="WordPiece vocabulary, one token per line.")
     google_bert: str = config.option("", help="Clone of google-research/bert.")
+    datasets_python: str = config.option(
+        "", help="Python with transformers and datasets."
+    )
     sizes: str = config.option(
-        "8,66", help="Sizes in MB, ascending; the text is repeated up to them."
+        "8,66,400", help="Sizes in MB, ascending; the text is repeated up to them."
     )
     max_sequence_length: int = config.option(128, help="Tokens in a record.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What a process took: text in MB, processor time, peak resident memory in MB."""
+    """What a program took: text in MB, processor and wall time, peak memory in MB."""
 
     text: float
     seconds: float
+    wall_seconds: float
     memory: float
 
 
@@ -66,12 +103,11 @@ def main(options: BenchmarkConfig) -> None:
         ValueError: A path is wrong, or one of the programs failed.
     """
     sizes = [int(float(size) * 1e6) for size in options.sizes.split(",")]
-    programs = {"bert_tf.corpus": _ours}
-    script = pathlib.Path(options.google_bert, "create_pretraining_data.py")
-    if options.google_bert and script.exists():
+    programs = {"bert_tf.corpus, one core": _ours, "bert_tf.corpus": _ours_in_parallel}
+    if options.google_bert:
         programs["google-research/bert"] = _google
-    else:
-        print(f"google-research/bert is left out: no {script} (see --google_bert).\n")
+    if options.datasets_python:
+        programs["transformers, datasets"] = _datasets
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         texts = [folder / f"{size}.txt" for size in sizes]
@@ -79,7 +115,7 @@ def main(options: BenchmarkConfig) -> None:
             _write_text(text, size, options.text)
         print(
             "| program | text | processor time | MB/s per core | without start-up "
-            "| peak memory |\n|---|---|---|---|---|---|"
+            "| MB/s in all | peak memory |\n|---|---|---|---|---|---|---|"
         )
         for program, command in programs.items():
             before = None
@@ -97,7 +133,8 @@ def _row(cost: Cost, before: Cost | None) -> str:
     )
     return (
         f"| {cost.text:.0f} MB | {cost.seconds:.1f} s | {cost.text / cost.seconds:.2f} "
-        f"| {further} | {cost.memory:,.0f} MB |"
+        f"| {further} | {cost.text / cost.wall_seconds:.2f} "
+        f"| {cost.memory:,.0f} MB |"
     )
 
 
@@ -126,6 +163,17 @@ def _ours(options: BenchmarkConfig, text: pathlib.Path, out: str) -> list[str]:
     ]
 
 
+def _ours_in_parallel(
+    options: BenchmarkConfig, text: pathlib.Path, out: str
+) -> list[str]:
+    return [*_ours(options, text, out)[:-1], "--num_workers=0"]
+
+
+def _datasets(options: BenchmarkConfig, text: pathlib.Path, out: str) -> list[str]:
+    length = str(options.max_sequence_length)
+    return ["-c", _DATASETS_SCRIPT, str(text), options.vocabulary, out, length]
+
+
 def _google(options: BenchmarkConfig, text: pathlib.Path, out: str) -> list[str]:
     return [
         *("-c", _GOOGLE_SCRIPT, options.google_bert),
@@ -145,8 +193,10 @@ def _run(
     out: pathlib.Path,
 ) -> Cost:
     place = f"{out}-{command.__name__}-{text.stem}"
-    arguments = [sys.executable, *command(options, text, place)]
+    python = options.datasets_python if command is _datasets else sys.executable
+    arguments = [python, *command(options, text, place)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    started = time.monotonic()
     with tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(
             arguments, env=environment, stdout=messages, stderr=messages
@@ -159,7 +209,12 @@ def _run(
             raise ValueError(f"{' '.join(arguments)} failed:\n{tail}")
     # Kilobytes on Linux, bytes on macOS.
     memory = usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-    return Cost(text.stat().st_size / 1e6, usage.ru_utime + usage.ru_stime, memory)
+    return Cost(
+        text=text.stat().st_size / 1e6,
+        seconds=usage.ru_utime + usage.ru_stime,
+        wall_seconds=time.monotonic() - started,
+        memory=memory,
+    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from bert_tf import jobs, storage
 from bert_tf.token_store import COUNTS, TokenStore
 from bert_tf.vocab import CONTINUATION, Vocabulary
 
-_SENTENCES_PER_BUCKET = 4_000_000  # 100 to 200 MB of memory.
+_SENTENCES_PER_BUCKET = 1_000_000  # About 60 MB of memory.
 _SENTENCES_READ = 1_000_000
 _MOST_REPEATED = 10
 _SOURCES_NAMED = 3  # In a warning.
@@ -109,7 +109,7 @@ def report(
 ) -> dict[str, Any]:
     """Examines a token store, unless that was done before.
 
-    Memory: 8 bytes per document, and 200 MB for each worker.
+    Memory: 8 bytes per document, and 60 MB for each worker.
 
     Returns:
         "sources": for each its `token_store.COUNTS`, and "repeated_sentences",
