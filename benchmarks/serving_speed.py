@@ -23,11 +23,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import glob
 import os
 import pathlib
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -44,6 +42,7 @@ import torch
 import transformers
 from onnxruntime.transformers import optimizer
 
+from benchmarks.serving_tasks import in_session, read_sentences
 from bert_tf import client, config, export, serve
 
 Embed = Callable[[Sequence[str]], np.ndarray]
@@ -84,37 +83,12 @@ def main(options: SpeedConfig) -> None:
         start_up(version)
 
 
-def read_sentences(pattern: str, count: int) -> list[str]:
-    """Sentences of running text, of mixed lengths, in random order."""
-    sentences = []
-    for path in sorted(glob.glob(pattern)):
-        for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
-            if not line.startswith("<"):  # WikiExtractor's tags.
-                sentences += re.split(r"(?<=[.!?]) (?=[A-Z])", line.strip())
-    sentences = [s for s in sentences if 10 < len(s) < 600]
-    random.Random(0).shuffle(sentences)
-    return sentences[:count]
-
-
 # --- The three -------------------------------------------------------------------
 
 
 def load_export(path: pathlib.Path, threads: int) -> Embed:
-    session = tf.compat.v1.Session(
-        graph=tf.Graph(),
-        config=tf.compat.v1.ConfigProto(
-            intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
-        ),
-    )
-    with session.graph.as_default():
-        signature = tf.compat.v1.saved_model.loader.load(
-            session, ["serve"], str(path)
-        ).signature_def["embeddings"]
-    run = session.make_callable(
-        session.graph.get_tensor_by_name(signature.outputs["mean"].name),
-        [session.graph.get_tensor_by_name(signature.inputs["text"].name)],
-    )
-    return lambda texts: run(np.array(texts, object))
+    answer = in_session(path, "embeddings", threads, ["mean"])
+    return lambda texts: answer({"text": texts})["mean"]
 
 
 class _Mean(torch.nn.Module):

@@ -1,0 +1,262 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""From strings to answers: how long exports of the tasks take, also for long texts.
+
+    python -m benchmarks.serving_tasks --model=all-MiniLM-L6-v2 --texts='wikipedia/*'
+
+In: an encoder, on which heads with random weights stand, as long as trained ones; and
+files of running text. Out: a table with the latency of questions about passages of 100
+and 5,000 words, of tagging sentences and 5,000 words, and of choosing among four
+continuations, one and 32 at a time, in a session as TensorFlow Serving has it. Tokens
+are those that go through the encoder, special ones and overlaps of windows included.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import json
+import pathlib
+import random
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import config, convert, inference, passages, saved_model, windows
+from bert_tf.task import Task
+from bert_tf.text import Tokenizer
+from tasks.multiple_choice import MultipleChoice
+from tasks.question_answering import QuestionAnswering
+from tasks.tagging import Tagging
+
+Request = Mapping[str, Any]
+
+_BATCH = 32
+_PASSAGE, _LONG = 100, 5_000  # Words.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpeedConfig(config.Options):
+    """Options of `python -m benchmarks.serving_tasks`."""
+
+    model: str = config.option(help="Model directory, or a checkpoint of others.")
+    texts: str = config.option(help="Glob of files of running text.")
+    seconds: float = config.option(15.0, help="For each line of the table.", minimum=0)
+    threads: int = config.option(0, help="0 for TensorFlow's default.", minimum=0)
+
+
+def main(options: SpeedConfig) -> None:
+    """Prints the table."""
+    tf.get_logger().setLevel("ERROR")  # The loader of sessions is called deprecated.
+    sentences = read_sentences(options.texts, 20_000)
+    directory = convert.open_checkpoint(options.model)
+    tokenizer = Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
+    backbone = directory.load_backbone()
+    print(
+        "| | in a request | tokens | p50, ms | p99, ms | processor, ms | requests/s |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for task, cases, count in _tasks(folder, tokenizer, sentences):
+            functions = task.serve(inference.optimize(task.model(backbone)))
+            path = saved_model.save(functions, folder / task.kind, directory=directory)
+            answer = in_session(path, "serving_default", options.threads)
+            for name, requests in cases.items():
+                times = _measure(answer, requests, options.seconds)
+                tokens = np.mean([count(request) for request in requests])
+                wall, processor = np.array(times).T * 1000
+                p50, p99 = np.percentile(wall, [50, 99])
+                print(
+                    f"| {task.kind.replace('_', ' ')} | {name} | {tokens:,.0f} | "
+                    f"{p50:,.0f} | {p99:,.0f} | {np.median(processor):,.0f} | "
+                    f"{1000 / wall.mean():.2f} |",
+                    flush=True,
+                )
+
+
+def read_sentences(pattern: str, count: int) -> list[str]:
+    """Sentences of running text, of mixed lengths, in random order."""
+    sentences = []
+    for path in sorted(glob.glob(pattern)):
+        for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
+            if not line.startswith("<"):  # WikiExtractor's tags.
+                sentences += re.split(r"(?<=[.!?]) (?=[A-Z])", line.strip())
+    sentences = [s for s in sentences if 10 < len(s) < 600]
+    random.Random(0).shuffle(sentences)
+    return sentences[:count]
+
+
+def in_session(
+    path: pathlib.Path, signature: str, threads: int, outputs: Sequence[str] = ()
+) -> Callable[[Request], dict[str, np.ndarray]]:
+    """Returns what answers requests to a SavedModel, run as TensorFlow Serving does.
+
+    Args:
+        path: The version folder.
+        signature: Its name.
+        threads: Of the operations and within them; 0 for TensorFlow's default.
+        outputs: Names of those that are wanted; all if there are none.
+    """
+    session = tf.compat.v1.Session(
+        graph=tf.Graph(),
+        config=tf.compat.v1.ConfigProto(
+            intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
+        ),
+    )
+    with session.graph.as_default():
+        loaded = tf.compat.v1.saved_model.loader.load(session, ["serve"], str(path))
+    signature_def = loaded.signature_def[signature]
+
+    outputs = outputs or list(signature_def.outputs)
+
+    def tensors(infos: Mapping[str, Any], names: Iterable[str]) -> list[tf.Tensor]:
+        return [session.graph.get_tensor_by_name(infos[name].name) for name in names]
+
+    run = session.make_callable(
+        tensors(signature_def.outputs, outputs),
+        tensors(signature_def.inputs, signature_def.inputs),
+    )
+
+    def answer(request: Request) -> dict[str, np.ndarray]:
+        inputs = [np.array(request[name], object) for name in signature_def.inputs]
+        return dict(zip(outputs, run(*inputs), strict=True))
+
+    return answer
+
+
+def _measure(
+    answer: Callable[[Request], Any], requests: Sequence[Request], seconds: float
+) -> list[tuple[float, float]]:
+    """Seconds by the clock and of processor time that each answer took."""
+    answer(requests[0])
+    times, end = [], time.perf_counter() + seconds
+    while not times or time.perf_counter() < end:
+        request = requests[len(times) % len(requests)]
+        wall, processor = time.perf_counter(), time.process_time()
+        answer(request)
+        times.append((time.perf_counter() - wall, time.process_time() - processor))
+    return times
+
+
+# --- The tasks -------------------------------------------------------------------
+
+
+def _tasks(folder: pathlib.Path, tokenizer: Tokenizer, sentences: Sequence[str]):
+    """Yields each task, its requests by name, and what counts a request's tokens."""
+    words = " ".join(sentences).split()
+
+    def texts(length: int, count: int) -> list[str]:
+        starts = random.Random(length).sample(range(len(words) - length), count)
+        return [" ".join(words[start : start + length]) for start in starts]
+
+    def batches(of: int, **inputs: Sequence) -> list[Request]:
+        count = len(next(iter(inputs.values())))
+        return [
+            {name: values[i : i + of] for name, values in inputs.items()}
+            for i in range(0, count, of)
+        ]
+
+    def asked(length: int, of: int) -> list[Request]:
+        return batches(of, question=texts(10, 8 * of), context=texts(length, 8 * of))
+
+    def chosen(of: int) -> list[Request]:
+        choices = np.reshape(texts(10, 32 * of), [-1, 4]).tolist()
+        return batches(of, prompt=sentences[: 8 * of], choices=choices)
+
+    asker = _question_answering(folder, tokenizer)
+    yield (
+        asker,
+        {
+            f"1 question, {_PASSAGE} words": asked(_PASSAGE, 1),
+            f"{_BATCH} questions, {_PASSAGE} words each": asked(_PASSAGE, _BATCH),
+            f"1 question, {_LONG:,} words": asked(_LONG, 1),
+        },
+        lambda request: _tokens(
+            passages.inputs(
+                tokenizer,
+                *passages.cut(
+                    tokenizer,
+                    tf.constant(request["question"]),
+                    tf.constant(request["context"]),
+                    max_sequence_length=asker.options.max_sequence_length,
+                    max_question_length=asker.options.max_question_length,
+                    stride=asker.options.stride,
+                ),
+            )
+        ),
+    )
+    tagger = _tagging(folder, tokenizer)
+    yield (
+        tagger,
+        {
+            "1 sentence": batches(1, text=sentences[:64]),
+            f"{_BATCH} sentences": batches(_BATCH, text=sentences[: 8 * _BATCH]),
+            f"1 text, {_LONG:,} words": batches(1, text=texts(_LONG, 8)),
+        },
+        lambda request: windows.cut(
+            tokenizer.tokenize(tf.constant(request["text"])),
+            tokenizer.vocabulary,
+            tagger.options.max_sequence_length,
+        ).token_ids.values.shape[0],
+    )
+    chooser = _multiple_choice(folder, tokenizer)
+    yield (
+        chooser,
+        {
+            "1 prompt, 4 choices": chosen(1),
+            f"{_BATCH} prompts, 4 choices each": chosen(_BATCH),
+        },
+        lambda request: _tokens(
+            tokenizer.encode(
+                tf.repeat(request["prompt"], 4),
+                tf.reshape(request["choices"], [-1]),
+                max_sequence_length=chooser.options.max_sequence_length,
+            )
+        ),
+    )
+
+
+def _tokens(inputs: Mapping[str, tf.Tensor]) -> int:
+    return int(tf.reduce_sum(inputs["padding_mask"]))
+
+
+def _question_answering(folder: pathlib.Path, tokenizer: Tokenizer) -> Task:
+    question = {"id": "1", "question": "a", "answers": [], "is_impossible": True}
+    paragraphs = [{"context": "b", "qas": [question]}]
+    text = json.dumps({"data": [{"paragraphs": paragraphs}]})
+    return _task(QuestionAnswering, folder / "qa.json", text, tokenizer)
+
+
+def _tagging(folder: pathlib.Path, tokenizer: Tokenizer) -> Task:
+    kinds = ("LOC", "MISC", "ORG", "PER")  # CoNLL-2003's.
+    text = "".join(f"word B-{kind}\n" for kind in kinds)
+    return _task(Tagging, folder / "tags.conll", text, tokenizer)
+
+
+def _multiple_choice(folder: pathlib.Path, tokenizer: Tokenizer) -> Task:
+    columns = {"prompt": "p", "choices": "a,b", "label": "right"}
+    text = "p\ta\tb\tright\nx\ty\tz\t0\n"
+    return _task(MultipleChoice, folder / "choices.tsv", text, tokenizer, **columns)
+
+
+def _task(
+    kind: type[Task],
+    path: pathlib.Path,
+    text: str,
+    tokenizer: Tokenizer,
+    **options: str,
+) -> Task:
+    """A task with its usual options; the data, a line or two, say what is answered."""
+    path.write_text(text, encoding="utf-8")
+    files = {"train_file": str(path), "dev_file": str(path)}
+    return kind(kind.Config(output="unused", **files, **options), tokenizer)
+
+
+if __name__ == "__main__":
+    config.run(main, SpeedConfig)
