@@ -59,7 +59,10 @@ class Difference(NamedTuple):
 
 
 def markdown(
-    experiment: Experiment, scores: Scores, data_sets: Mapping[str, str]
+    experiment: Experiment,
+    scores: Scores,
+    data_sets: Mapping[str, str],
+    chances: Mapping[str, float],
 ) -> str:
     """Returns the report.
 
@@ -67,6 +70,7 @@ def markdown(
         experiment: Its columns are those that were run.
         scores: Of all its cells.
         data_sets: What stands for the paper's data sets, by their names.
+        chances: The scores of one answer for everything, by the same names.
     """
     header, ruler = ["| |"], ["|---|"]
     for column in experiment.columns:
@@ -80,6 +84,12 @@ def markdown(
             cells.append(f" {_cell(scores[r, c])} |")
             cells.append(f" {column.paper[r]} |" if column.paper else "")
         lines.append("".join(cells))
+    cells = ["| *one answer for everything* |"]
+    for column in experiment.columns:
+        chance = chances.get(column.data_set)
+        cells.append(" |" if chance is None else f" {chance:.1f} |")
+        cells.append(" |" if column.paper else "")
+    lines.append("".join(cells))
     restarts = max(map(len, scores.values()))
     spread = (
         f"Mean ± standard deviation of {restarts} restarts of fine-tuning"

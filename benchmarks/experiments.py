@@ -92,7 +92,7 @@ def main(options: ExperimentConfig) -> None:
             continue
         experiment = dataclasses.replace(experiment, columns=columns)
         scores = runner.scores(experiment)
-        text = report.markdown(experiment, scores, runner.data_sets)
+        text = report.markdown(experiment, scores, runner.data_sets, runner.chances)
         path = runner.folder / f"{name}.md"
         path.write_text(text, encoding="utf-8")
         picture = path.with_suffix(".png")
@@ -115,6 +115,8 @@ class Runner:
         self._options = options
         self._scale = SCALES[options.scale]
         self._tasks = _read_tasks(options.tasks)
+        # Scores of one answer for everything, by the paper's data sets.
+        self.chances: dict[str, float] = {}
 
     @property
     def data_sets(self) -> dict[str, str]:
@@ -229,7 +231,9 @@ class Runner:
                     shutil.rmtree(folder / "features", ignore_errors=True)
                 _forget()
         metrics = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
-        return metrics["training"]["score"] * task.to_percent
+        training = metrics["training"]
+        self.chances[column.data_set] = training["chance"] * task.to_percent
+        return training["score"] * task.to_percent
 
 
 # --- Tasks -----------------------------------------------------------------------

@@ -85,7 +85,7 @@ class FakeTraining:
         self.fine_tuned.append((options.init_from, options.seed))
         score = 0.5 if "left_to_right" in options.init_from else 0.7
         score += 0.001 * options.seed
-        self._write(options.output, {"training": {"score": score}})
+        self._write(options.output, {"training": {"score": score, "chance": 0.5}})
 
     @staticmethod
     def _write(folder, metrics):
@@ -136,6 +136,7 @@ def test_report_stands_beside_the_papers_numbers(options, training, capsys):
     assert "| | perplexity | paper | Letters for MNLI | paper |\n" in text
     assert "| BERT | 7.4 | 4.0 | 70.0 ± 0.1 | 80.0 |\n" in text
     assert "| LTR | 20.1 | 8.0 | 50.0 ± 0.1 | 70.0 |\n" in text
+    assert "| *one answer for everything* | | | 50.0 | |\n" in text
     assert "QNLI" not in text  # There are no data for it.
     assert "| early | 12.2 | 4.0 | 70.0 ± 0.1 | 75.0 |\n" in text
     _, as_in_the_paper = text.split("**As in the paper:**")
