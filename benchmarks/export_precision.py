@@ -1,0 +1,68 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What --export_precision=mixed_bfloat16 costs: scores on dev in both arithmetics.
+
+    python -m benchmarks.export_precision --models=models/sst2,models/wnut
+
+In: model directories of fine-tuned models, whose data are still where they were. Out: a
+table of the scores that their encoders, as they are exported, reach on the dev set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bert_tf import batching, config, inference
+from bert_tf.checkpoint import ModelDirectory
+from bert_tf.model import BertBackbone
+from bert_tf.text import Tokenizer
+from tasks.classification import Classification
+from tasks.multiple_choice import MultipleChoice
+from tasks.question_answering import QuestionAnswering
+from tasks.tagging import Tagging
+
+_TASKS = {
+    task.kind: task
+    for task in (Classification, MultipleChoice, QuestionAnswering, Tagging)
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrecisionConfig(config.Options):
+    """Options of `python -m benchmarks.export_precision`."""
+
+    models: str = config.option(help="Model directories, separated by commas.")
+
+
+def main(options: PrecisionConfig) -> None:
+    """Prints the table."""
+    print("| model | dev | float32 | bfloat16 |")
+    print("|---|---|---|---|")
+    for path in options.models.split(","):
+        before, after = (scores(path, dtype) for dtype in ("float32", "mixed_bfloat16"))
+        for name, score in before.items():
+            print(f"| {path} | {name} | {score:.4f} | {after[name]:.4f} |", flush=True)
+
+
+def scores(path: str, dtype: str) -> dict[str, float]:
+    """What a model's encoder, as it is exported, reaches on dev."""
+    directory = ModelDirectory.open(path)
+    kind = _TASKS[directory.head["kind"]]
+    task = kind(
+        kind.Config(**{**directory.options, "output": path}),
+        Tokenizer(directory.vocabulary, lowercase=directory.lowercase),
+    )
+    model = task.model(BertBackbone(directory.architecture, dtype=dtype))
+    directory.load_weights(model)
+    split = task.dataset(task.evaluation_splits[0])
+    outputs = batching.predict(
+        inference.optimize(model),
+        split,
+        batch_size=32,
+        max_length=task.options.max_sequence_length,
+    )
+    return task.evaluate(split, outputs)
+
+
+if __name__ == "__main__":
+    config.run(main, PrecisionConfig)
