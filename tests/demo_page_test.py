@@ -321,6 +321,7 @@ def test_what_goes_wrong_is_said(page):
 
 @pytest.mark.slow
 def test_all_by_keyboard(page):
+    page.locator("[name=text]").wait_for()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "model"
     page.keyboard.press("Tab")
