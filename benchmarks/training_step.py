@@ -1,39 +1,46 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Times the pre-training step against KerasHub's and against the matmul peak.
+"""Times the pre-training step against KerasHub, transformers + torch, and matmul.
 
-    python -m benchmarks.training_step
+    python -m benchmarks.training_step --packed=wiki128 --unpacked=wiki128-unpacked
 
+Both folders hold the same text, made by `bert_tf.corpus` with and without
+`--pack=false`: bert_tf trains on packed rows, the others on a pair in a row, padded.
 Each variant runs in a process of its own; the rounds go through all variants in turn,
-so that a change of the machine's speed falls on all. What is printed: the median of
-the steps' seconds, tokens per second, the ratio to KerasHub in float32, and the share
-of the peak: that of a matmul of the model's shapes, timed in the same process.
+so that a change of the machine's speed falls on all. What is printed: the medians of
+the steps' seconds, by the clock and of the processor, tokens that are not padding per
+second, the ratio to KerasHub in float32 (by the processor's time, which other programs
+disturb less), and the share of the peak: that of a matmul of the model's shapes, timed
+in the same process. Without transformers and torch their line is left out.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 from bert_tf import config, flops
 
-_PREDICTIONS = 20  # Masked tokens in a sequence of 128, as in google-research/bert.
+_BATCHES = 4  # Different batches, in turn.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchmarkConfig(config.Options):
     """Options of `python -m benchmarks.training_step`."""
 
+    packed: str = config.option(help="Records with several pairs in a row.")
+    unpacked: str = config.option(help="Records of the same text, a pair in a row.")
     size: str = config.option("small", help="Architecture.")
-    vocabulary_size: int = config.option(30_522, help="Rows of the token embedding.")
-    batch_size: int = config.option(16, help="Sequences in a step.", minimum=1)
-    length: int = config.option(128, help="Tokens in a sequence.", minimum=8)
+    batch_size: int = config.option(16, help="Rows in a step.", minimum=1)
     steps: int = config.option(8, help="Timed steps of a variant in a round.")
     rounds: int = config.option(3, help="Rounds through all variants.", minimum=1)
+    variants: str = config.option("", help="Only those that contain this.")
     variant: str = config.option(
         "", help="Time this variant only and print JSON; the benchmark uses it."
     )
@@ -41,6 +48,7 @@ class BenchmarkConfig(config.Options):
 
 VARIANTS = {
     "KerasHub float32": ("keras_hub", "float32", False),
+    "transformers + torch float32": ("torch", "float32", False),
     "bert_tf float32": ("bert_tf", "float32", False),
     "bert_tf float32, XLA": ("bert_tf", "float32", True),
     "KerasHub mixed_bfloat16": ("keras_hub", "mixed_bfloat16", False),
@@ -52,90 +60,109 @@ def main(options: BenchmarkConfig) -> None:
     if options.variant:
         print(json.dumps(_time(options, *VARIANTS[options.variant])))
         return
-    results: dict[str, list[dict]] = {name: [] for name in VARIANTS}
+    results: dict[str, list[dict]] = {
+        name: []
+        for name, (library, *_) in VARIANTS.items()
+        if (options.variants in name or name == "KerasHub float32")
+        and (library != "torch" or importlib.util.find_spec("torch"))
+    }
     flags = [
         f"--{name}={value}"
         for name, value in options.to_dict().items()
-        if name != "variant"
+        if name not in ("variant", "variants")
     ]
     for _ in range(options.rounds):
         for name, found in results.items():
             command = [sys.executable, "-m", "benchmarks.training_step", *flags]
             output = subprocess.run(
-                [*command, f"--variant={name}"], capture_output=True, check=True
+                [*command, f"--variant={name}"], stdout=subprocess.PIPE, check=True
             ).stdout
             found.append(json.loads(output.splitlines()[-1]))
     print(
-        f"{options.size}, {options.batch_size} sequences of {options.length} tokens, "
-        f"{_gflop(options):.0f} GFLOP a step; medians of {options.rounds} rounds\n\n"
-        "| | s/step | tokens/s | speed against KerasHub float32 | matmul GFLOP/s | "
-        "share of it |\n|---|---|---|---|---|---|"
+        f"{options.size}, {options.batch_size} rows a step; medians of "
+        f"{options.rounds} rounds\n\n"
+        "| | s/step | processor, s | tokens/s | speed against KerasHub float32 | "
+        "matmul GFLOP/s | share of it |\n|---|---|---|---|---|---|---|"
     )
-    baseline = [r["seconds"] for r in results["KerasHub float32"]]
+
+    def median(found: list[dict], of: Callable[[dict], float]) -> float:
+        return statistics.median(of(result) for result in found)
+
+    def cost(result: dict) -> float:
+        return result["processor"] / result["tokens"]
+
+    baseline = results["KerasHub float32"]
     for name, found in results.items():
-        seconds = statistics.median(r["seconds"] for r in found)
-        peak = statistics.median(r["peak"] for r in found)
-        ratio = statistics.median(b / r["seconds"] for b, r in zip(baseline, found))
-        tokens = options.batch_size * options.length / seconds
-        share = _gflop(options) / seconds / peak
+        ratios = (cost(b) / cost(r) for b, r in zip(baseline, found, strict=True))
         print(
-            f"| {name} | {seconds:.2f} | {tokens:,.0f} | {ratio:.2f} | {peak:.0f} | "
-            f"{share:.0%} |"
+            f"| {name} | {median(found, lambda r: r['seconds']):.2f} "
+            f"| {median(found, lambda r: r['processor']):.2f} "
+            f"| {median(found, lambda r: r['tokens'] / r['seconds']):,.0f} "
+            f"| {statistics.median(ratios):.2f} "
+            f"| {median(found, lambda r: r['peak']):.0f} "
+            f"| {median(found, lambda r: r['gflop'] / r['seconds'] / r['peak']):.0%} |"
         )
 
 
-def _gflop(options: BenchmarkConfig) -> float:
-    bert = config.BertConfig.from_size(options.size, options.vocabulary_size)
-    return 1e-9 * flops.training_step(
+def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict:
+    from bert_tf import input_pipeline
+
+    records = options.packed if library == "bert_tf" else options.unpacked
+    manifest, vocabulary = input_pipeline.read_manifest(records)
+    dataset = input_pipeline.pretrain_dataset(records, batch_size=options.batch_size)
+    batches = list(dataset.take(_BATCHES))
+    length = manifest["max_sequence_length"]
+    bert = config.BertConfig.from_size(options.size, vocabulary.size)
+    if library == "torch":
+        step = _torch_step(bert, batches)
+    else:
+        step = _keras_step(bert, batches, library, dtype, xla)
+    for _ in range(2):
+        step()
+    seconds, processor = [], []
+    for _ in range(options.steps):
+        start = time.perf_counter(), time.process_time()
+        step()
+        seconds.append(time.perf_counter() - start[0])
+        processor.append(time.process_time() - start[1])
+    dtype = "bfloat16" if "bfloat16" in dtype else "float32"
+    gflop = 1e-9 * flops.training_step(
         bert,
         rows=options.batch_size,
-        length=options.length,
-        predictions=_PREDICTIONS,
+        length=length,
+        predictions=batches[0][0]["mask_positions"].shape[1],
     )
+    return {
+        "seconds": statistics.median(seconds),
+        "processor": statistics.median(processor),
+        "tokens": sum(int((x["padding_mask"].numpy() > 0).sum()) for x, _, _ in batches)
+        / len(batches),
+        "gflop": gflop,
+        "peak": 1e-9 * flops.peak(bert, options.batch_size * length, dtype),
+    }
 
 
-def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict:
-    import numpy as np
+def _keras_step(bert, batches, library: str, dtype: str, xla: bool) -> Callable:
     import tensorflow as tf
 
+    from bert_tf.model import BertBackbone, BertPretrainer
     from bert_tf.optimization import AdamW
 
-    build = {"bert_tf": _bert_tf, "keras_hub": _keras_hub}[library]
-    model = build(options, dtype)
+    if library == "bert_tf":
+        packed = "first_positions" in batches[0][0]
+        model = BertPretrainer(BertBackbone(bert, packed=packed, dtype=dtype))
+    else:
+        model = _keras_hub(bert, dtype)
     model.compile(AdamW(1e-4), jit_compile=xla, **_losses())
-    rng = np.random.default_rng(0)
-    shape = (options.batch_size, options.length)
-    predictions = (options.batch_size, _PREDICTIONS)
-    ids = rng.integers(5, options.vocabulary_size, shape, dtype="int32")
-    x = {
-        "token_ids": ids,
-        "segment_ids": np.broadcast_to(np.arange(shape[1]) > shape[1] // 2, shape) + 0,
-        "padding_mask": np.ones_like(ids),
-        "mask_positions": rng.integers(1, shape[1], predictions, dtype="int32"),
-    }
-    y = {
-        "mlm": rng.integers(5, options.vocabulary_size, predictions, dtype="int32"),
-        "nsp": rng.integers(0, 2, shape[:1], dtype="int32"),
-    }
-    weights = {name: np.full(y[name].shape, 1 / y[name].size, "float32") for name in y}
-    dataset = tf.data.Dataset.from_tensors((x, y, weights)).repeat()
+    model.optimizer.build(model.trainable_variables)
+    stacked = tf.nest.map_structure(lambda *parts: tf.stack(parts), *batches)
+    iterator = iter(tf.data.Dataset.from_tensor_slices(stacked).repeat())
     model.make_train_function()
-    iterator = iter(dataset)
-    for _ in range(2):
-        model.train_function(iterator)
-    seconds = []
-    for _ in range(options.steps):
-        start = time.perf_counter()
-        model.train_function(iterator)
-        seconds.append(time.perf_counter() - start)
-    bert = config.BertConfig.from_size(options.size, options.vocabulary_size)
-    dtype = "bfloat16" if "bfloat16" in dtype else "float32"
-    peak = flops.peak(bert, options.batch_size * options.length, dtype) / 1e9
-    return {"seconds": statistics.median(seconds), "peak": peak}
+    return lambda: model.train_function(iterator)
 
 
 def _losses() -> dict:
-    """For both libraries the losses and metrics of `BertPretrainer.compile`."""
+    """For both Keras libraries the losses and metrics of `BertPretrainer.compile`."""
     import keras
 
     heads = ("mlm", "nsp")
@@ -147,18 +174,10 @@ def _losses() -> dict:
     }
 
 
-def _bert_tf(options: BenchmarkConfig, dtype: str):
-    from bert_tf.model import BertBackbone, BertPretrainer
-
-    bert = config.BertConfig.from_size(options.size, options.vocabulary_size)
-    return BertPretrainer(BertBackbone(bert, dtype=dtype))
-
-
-def _keras_hub(options: BenchmarkConfig, dtype: str):
+def _keras_hub(bert: config.BertConfig, dtype: str):
     import keras
     import keras_hub
 
-    bert = config.BertConfig.from_size(options.size, options.vocabulary_size)
     backbone = keras_hub.models.BertBackbone(
         vocabulary_size=bert.vocabulary_size,
         num_layers=bert.num_layers,
@@ -180,6 +199,50 @@ def _keras_hub(options: BenchmarkConfig, dtype: str):
         "nsp": keras.layers.Dense(2, dtype="float32")(encoded["pooled_output"]),
     }
     return keras.Model(backbone.input | {"mask_positions": positions}, outputs)
+
+
+def _torch_step(bert: config.BertConfig, batches) -> Callable:
+    """Training as its users write it: labels of -100 wherever nothing is masked."""
+    import itertools
+
+    import numpy as np
+    import torch
+    import transformers
+
+    model = transformers.BertForPreTraining(
+        transformers.BertConfig(
+            vocab_size=bert.vocabulary_size,
+            num_hidden_layers=bert.num_layers,
+            num_attention_heads=bert.num_heads,
+            hidden_size=bert.hidden_dim,
+            intermediate_size=bert.intermediate_dim,
+            hidden_act="gelu_new",
+        )
+    ).train()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    made = []
+    for x, y, weights in batches:
+        labels = np.full(x["token_ids"].shape, -100)
+        rows, places = np.nonzero(weights["mlm"].numpy())
+        positions = x["mask_positions"].numpy()
+        labels[rows, positions[rows, places]] = y["mlm"].numpy()[rows, places]
+        arrays = {
+            "input_ids": x["token_ids"].numpy(),
+            "token_type_ids": x["segment_ids"].numpy(),
+            "attention_mask": x["padding_mask"].numpy(),
+            "labels": labels,
+            "next_sentence_label": y["nsp"].numpy(),
+        }
+        made.append({k: torch.tensor(v, dtype=torch.long) for k, v in arrays.items()})
+    cycle = itertools.cycle(made)
+
+    def step():
+        optimizer.zero_grad()
+        model(**next(cycle)).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
 
 
 if __name__ == "__main__":

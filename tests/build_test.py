@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LAYERS = """
     config client normalization packing pairs spans glue storage
     documents jobs
-    formats.names vocab beam model optimization distribution flops
+    formats.names vocab beam model optimization distribution flops memory
     text checkpoint input_pipeline windows taggers inference train_step
     formats.foreign signatures monitoring token_store conll passages tables words
     formats.google formats.hugging_face formats.keras_hub lint shards
