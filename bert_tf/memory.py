@@ -10,7 +10,6 @@ what training steps of this model were seen to take with TensorFlow 2.21 in floa
 from __future__ import annotations
 
 import os
-import pathlib
 import resource
 import sys
 
@@ -78,10 +77,9 @@ def free_memory(replicas: int) -> float:
     for device in device_lib.list_local_devices():
         if device.device_type == "GPU":
             return device.memory_limit
-    meminfo = pathlib.Path("/proc/meminfo")
-    if meminfo.exists():
-        lines = dict(line.split(":") for line in meminfo.read_text().splitlines())
-        return 1024 * int(lines["MemAvailable"].split()[0]) / replicas
+    available = _kernel_says("/proc/meminfo", "MemAvailable")
+    if available:
+        return available / replicas
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2 / replicas
 
 
@@ -89,5 +87,18 @@ def peak_memory() -> int:
     """Returns the most bytes in use so far: of the first GPU, else of the process."""
     if tf.config.list_logical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    # getrusage has the peak of the process that started this one, too.
+    peak = _kernel_says("/proc/self/status", "VmHWM")
+    if peak:
+        return peak
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return usage if sys.platform == "darwin" else usage * 1024
+
+
+def _kernel_says(path: str, name: str) -> int:
+    """Returns a number of bytes that Linux knows, 0 on other systems."""
+    if not os.path.exists(path):
+        return 0
+    with open(path, encoding="ascii") as file:
+        lines = dict(line.split(":", 1) for line in file)
+    return 1024 * int(lines[name].split()[0])
