@@ -104,7 +104,7 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
     chosen = np.random.default_rng(0).choice(len(split), count, replace=False)
     architecture = config.BertConfig.resolve(options.size, tokenizer.vocabulary.size)
     batches, step = variant(options, task, split, chosen, architecture)
-    for batch in batches[:3]:  # Traced, allocated, warm.
+    for batch in batches:  # Once for each shape that there is, as in a long training.
         step(batch)
     start, cpu_start = time.perf_counter(), time.process_time()
     for batch in batches:
