@@ -97,6 +97,7 @@ class TrainingMonitor(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch_start = (time.perf_counter(), self._step)
         self._gradient_norms = []
+        self._loss_sum = 0.0
 
     def on_train_batch_end(self, batch, logs=None):
         self._step += 1
@@ -119,8 +120,6 @@ class TrainingMonitor(keras.callbacks.Callback):
         if not math.isfinite(mean_loss):
             self._fail(f"The loss of step {self._step:,} is not finite ({mean_loss}).")
         done = self._step - self._epoch_start[1]
-        if done == 1:
-            self._loss_sum = 0.0
         self._recent.append(mean_loss * done - self._loss_sum)
         self._loss_sum = mean_loss * done
         if len(self._recent) < _BAND_STEPS or not self._loss_band:

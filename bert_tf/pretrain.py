@@ -352,7 +352,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
         return {}
 
     # === Report ===
-    validation = _validation(options, phases[-1], manifests[-1], replicas)
+    validation = _validation(options, phases[-1], manifests[-1], architecture, replicas)
     unigram_accuracy = input_pipeline.unigram_accuracy(validation)
     history = monitoring.read_history(directory.path)
     metrics = history[-1] | {"unigram_accuracy": unigram_accuracy}
@@ -386,14 +386,14 @@ def _train(
     from bert_tf import flops, input_pipeline, monitoring
 
     replicas = pretrainer.distribute_strategy.num_replicas_in_sync
+    architecture = state.directory.architecture
     first_step = state.step - phase.first_step
     train = input_pipeline.pretrain_dataset(
         phase.records,
         batch_size=phase.batch_size,
         first_step=first_step,
-        **_masking(options),
+        **_masking(options, architecture),
     )
-    architecture = state.directory.architecture
     length = manifest["max_sequence_length"]
     batch_flops = flops.training_step(
         architecture,
@@ -426,7 +426,9 @@ def _train(
     try:
         pretrainer.fit(
             train,
-            validation_data=_validation(options, phase, manifest, replicas),
+            validation_data=_validation(
+                options, phase, manifest, architecture, replicas
+            ),
             steps_per_epoch=every,
             initial_epoch=earlier + first_step // every,
             epochs=earlier + -(-phase.steps // every),
@@ -442,20 +444,26 @@ def _train(
             phase.records,
             batch_size=phase.batch_size,
             first_step=failure.step - 1 - phase.first_step,
-            **_masking(options),
+            **_masking(options, architecture),
         )
         path = monitoring.save_batch(state.directory.path, next(iter(again)))
         raise ValueError(f"{failure} The batch of that step is in {path}.") from failure
 
 
-def _masking(options: PretrainConfig) -> dict[str, Any]:
+def _masking(options: PretrainConfig, architecture: BertConfig) -> dict[str, Any]:
     names = ("mask_selection_rate", "mask_token_rate", "random_token_rate")
-    names += ("whole_word_masking", "left_to_right", "seed")
-    return {name: getattr(options, name) for name in names}
+    names += ("whole_word_masking", "seed")
+    masking = {name: getattr(options, name) for name in names}
+    # Of the encoder, which --init_from may have brought.
+    return masking | {"left_to_right": architecture.left_to_right}
 
 
 def _validation(
-    options: PretrainConfig, phase: Phase, manifest: Mapping[str, Any], replicas: int
+    options: PretrainConfig,
+    phase: Phase,
+    manifest: Mapping[str, Any],
+    architecture: BertConfig,
+    replicas: int,
 ) -> tf.data.Dataset:
     """Batches of what is held out, smaller where there are so few rows."""
     from bert_tf import input_pipeline
@@ -465,7 +473,7 @@ def _validation(
         phase.records,
         split="validation",
         batch_size=min(phase.batch_size, rows),
-        **_masking(options),
+        **_masking(options, architecture),
     )
 
 

@@ -268,6 +268,21 @@ def test_left_to_right_without_next_sentences_learns_what_follows(options, tmp_p
         np.testing.assert_array_equal(values, last[name])
     assert (early["mlm/dense/kernel"] != last["mlm/dense/kernel"]).any()
 
+    # What starts from it is left to right without being told.
+    further = dataclasses.replace(
+        options,
+        output=str(tmp_path / "further"),
+        init_from=options.output,
+        size="",
+        left_to_right=False,
+        keep_all=False,
+        steps=2,
+        warmup_steps=1,
+        learning_rate=0.0,
+    )
+    again = pretrain.main(further)
+    assert again["val_mlm_accuracy"] == metrics["val_mlm_accuracy"]
+
 
 def test_starts_from_the_weights_of_another_model(trained, options, tmp_path):
     options = dataclasses.replace(
