@@ -19,7 +19,7 @@ import matplotlib.figure
 import scipy.stats
 
 from benchmarks.paper import Column, Experiment
-from bert_tf import checkpoint
+from bert_tf import storage
 
 # Scores of a cell, by the numbers of its row and column; NaN for what diverged.
 Scores = Mapping[tuple[int, int], Sequence[float]]
@@ -157,7 +157,7 @@ def plot(
     most = max(panels, key=lambda axes: len(axes.get_legend_handles_labels()[1]))
     if len(most.get_legend_handles_labels()[1]) > 1:
         most.legend(fontsize="small")
-    with checkpoint.beside(path) as unfinished:
+    with storage.replaced(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=120)
 
 

@@ -31,6 +31,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf import storage
 from bert_tf.config import BertConfig
 from bert_tf.model import BertBackbone, BertPretrainer
 from bert_tf.vocab import Vocabulary
@@ -218,7 +219,7 @@ class ModelDirectory(Checkpoint):
             "options": dict(options),
         }
         vocabulary.write(path / VOCABULARY)
-        _write_json(path / CONFIG, config)  # Last: it makes the folder a model.
+        storage.write_json(path / CONFIG, config)  # Last: it makes the folder a model.
         return new
 
     def _refuse_if_different(self, old: ModelDirectory, may_change) -> None:
@@ -250,7 +251,7 @@ class ModelDirectory(Checkpoint):
 
     def save_weights(self, model: keras.Model) -> None:
         """Writes `model.weights.h5`, replacing the one that is there."""
-        with beside(self.path / WEIGHTS) as unfinished:
+        with storage.replaced(self.path / WEIGHTS) as unfinished:
             model.save_weights(unfinished)
 
     def load_weights(self, model: keras.Model) -> None:
@@ -294,7 +295,7 @@ class ModelDirectory(Checkpoint):
         """Makes `path` a model directory of these weights, whatever is there."""
         shutil.rmtree(path, ignore_errors=True)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside(path) as unfinished:
+        with storage.replaced(path) as unfinished:
             unfinished.mkdir()
             for name in (CONFIG, VOCABULARY, WEIGHTS):
                 shutil.copyfile(self.path / name, unfinished / name)
@@ -302,12 +303,12 @@ class ModelDirectory(Checkpoint):
     # --- Metrics ---------------------------------------------------------------
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
-        _write_json(self.path / METRICS, metrics)
+        storage.write_json(self.path / METRICS, metrics)
 
     def read_metrics(self) -> dict[str, Any]:
         """Returns what was measured; nothing before the training is finished."""
         path = self.path / METRICS
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return storage.read_json(path) if path.exists() else {}
 
 
 class TrainingState:
@@ -432,26 +433,3 @@ def _readable(weights: pathlib.Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ValueError(f"{weights}: not a readable HDF5 file: {error}") from error
-
-
-@contextlib.contextmanager
-def beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a sibling to write to; it takes the place of `path` when all went well.
-
-    It may become a file or a folder; a folder takes the place of none or an empty one.
-    """
-    # Keras asks for the ending, so the mark stands in front.
-    unfinished = path.with_name(f".unfinished-{os.getpid()}-{path.name}")
-    try:
-        yield unfinished
-        os.replace(unfinished, path)
-    finally:
-        if unfinished.is_dir():
-            shutil.rmtree(unfinished)
-        else:
-            unfinished.unlink(missing_ok=True)
-
-
-def _write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
-    with beside(path) as unfinished:
-        unfinished.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

@@ -16,7 +16,7 @@ import matplotlib.figure
 import numpy as np
 import sklearn.metrics
 
-from bert_tf import checkpoint
+from bert_tf import storage
 
 _NAMES_SHOWN = 30  # More are neither a table nor a picture that anybody reads.
 
@@ -66,7 +66,7 @@ def plot(
             ax=axes,
         )
         axes.set(xlabel="predicted", ylabel="gold")
-    with checkpoint.beside(path) as unfinished:
+    with storage.replaced(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=120)
 
 

@@ -21,7 +21,7 @@ import pathlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from bert_tf import checkpoint
+from bert_tf import storage
 from bert_tf.documents import read_lines
 
 _DOCUMENT = "-DOCSTART-"
@@ -134,7 +134,7 @@ class ColumnFile:
         conlleval reads the result where the column before it is the gold tag.
         """
         with (
-            checkpoint.beside(path) as unfinished,
+            storage.replaced(path) as unfinished,
             unfinished.open("w", encoding="utf-8", newline="\n") as file,
         ):
             for sentence, added in zip(self.sentences, tags, strict=True):

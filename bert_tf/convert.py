@@ -22,7 +22,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from bert_tf import config
+from bert_tf import config, storage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,7 +129,6 @@ def write_checkpoint(
         ValueError: There is something at `path`, or the format has no place for such an
             encoder.
     """
-    from bert_tf import checkpoint as checkpoints
     from bert_tf.formats import google, hugging_face, keras_hub
 
     write = {
@@ -148,7 +147,7 @@ def write_checkpoint(
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} exists, and nothing is replaced. Choose another.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with checkpoints.beside(path) as unfinished:
+    with storage.replaced(path) as unfinished:
         unfinished.mkdir()
         return write(unfinished, checkpoint)
 

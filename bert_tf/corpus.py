@@ -175,9 +175,9 @@ def main(options: CorpusConfig) -> None:
     manifest["sources"] = report["sources"]
     manifest["seconds"] = round(time.monotonic() - started, 1)
     vocabulary.write(os.path.join(output, "vocab.txt"))
-    jobs.write_json(os.path.join(output, "manifest.json"), manifest)
+    storage.write_json(os.path.join(output, "manifest.json"), manifest)
     of_jobs = [shard.path + ".json" for shard in shards]
-    of_killed_jobs = storage.glob(os.path.join(output, ".partial-*"))
+    of_killed_jobs = storage.glob(os.path.join(output, f"{storage.UNFINISHED}*"))
     for path in of_jobs + of_killed_jobs:
         storage.remove(path)
     print(_last_line(manifest, output, num_files=len(shards)))

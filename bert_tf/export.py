@@ -8,9 +8,10 @@ as it is::
 
     python -m bert_tf.export --model_dir=models/mini --output=saved_models --name=mini
 
-`bert_tf.signatures` says what can be asked of it (fill-mask, embeddings, ids), and
-`bert_tf.saved_model` what is in the folder. A fine-tuned model is exported by the
-command that trained it, with `--export`.
+`bert_tf.signatures` says what can be asked of it (fill-mask, embeddings, ids; with
+`--layers=-2,0` also the hidden states of these layers), and `bert_tf.saved_model` what
+is in the folder. A fine-tuned model is exported by the command that trained it, with
+`--export`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ class ExportConfig(config.Options):
         help="Arithmetic of the layers.",
         choices=("float32", "mixed_bfloat16"),
     )
+    layers: str = config.option(
+        "",
+        help="Layers, separated by commas, whose hidden states are answered with as "
+        "well: 0 is the embeddings, 1 the first layer, -1 the last.",
+    )
 
 
 def main(options: ExportConfig) -> pathlib.Path:
@@ -55,14 +61,15 @@ def main(options: ExportConfig) -> pathlib.Path:
             f"{directory.head['kind']}, which the command that trained it exports: run "
             "it again with --export."
         )
+    layers = _layers(options.layers, directory.architecture.num_layers)
     tokenizer = Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
     head = directory.head
     if head["kind"] == "encoder" or "mlm" in head.get("fresh", ()):
         backbone = directory.load_backbone(dtype=options.precision)
-        functions = signatures.encoder(backbone, tokenizer)
+        functions = signatures.encoder(backbone, tokenizer, layers)
     else:
         pretrainer = directory.load_pretrainer(dtype=options.precision)
-        functions = signatures.pretrained(pretrainer, tokenizer)
+        functions = signatures.pretrained(pretrainer, tokenizer, layers)
     path = saved_model.save(
         functions,
         pathlib.Path(options.output) / options.name,
@@ -71,6 +78,19 @@ def main(options: ExportConfig) -> pathlib.Path:
     )
     print(f"Exported to {path}.")
     return path
+
+
+def _layers(text: str, num_layers: int) -> list[int]:
+    try:
+        layers = [int(part) for part in text.split(",")] if text else []
+        for layer in layers:
+            range(num_layers + 1)[layer]
+    except (ValueError, IndexError):
+        raise ValueError(
+            f"--layers must be numbers from {-num_layers - 1} to {num_layers}, "
+            f"separated by commas. Received: --layers={text}"
+        ) from None
+    return layers
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from bert_tf import batching, checkpoint
+from bert_tf import batching, storage
 from bert_tf.taggers import FrozenEncoder
 from bert_tf.task import MappedColumn, Split
 
@@ -56,7 +56,7 @@ def cached(
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         shape = (int(token_ids.row_splits[-1]), *encoder.output["features"].shape[2:])
-        with checkpoint.beside(path) as unfinished:
+        with storage.replaced(path) as unfinished:
             file = np.lib.format.open_memmap(unfinished, "w+", np.float32, shape)
             split = Split("features", None, inputs)
             _compute(encoder, split, file, max_length, static_shape)

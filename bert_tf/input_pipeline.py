@@ -21,7 +21,6 @@ shapes are static and nothing here needs tensorflow-text.
 from __future__ import annotations
 
 import collections
-import json
 import math
 import os
 from typing import Any
@@ -141,7 +140,7 @@ def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabular
             f"{records} has no manifest.json, so no complete set of records. Make one "
             "with `python -m bert_tf.corpus --output=...`."
         )
-    manifest = json.loads(storage.read_text(path))
+    manifest = storage.read_json(path)
     if "pairs_per_row" not in manifest:
         raise ValueError(f"{records} is of an older version: make the records again.")
     vocabulary = Vocabulary.from_file(os.path.join(records, "vocab.txt"))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import json
 import multiprocessing
 import os
 import signal
@@ -105,9 +104,9 @@ def once(function: Callable[[Any], Any], job: Job) -> Any:
     """Returns `function(job)`, from the file of its result where that exists."""
     done = job.path + ".json"
     if storage.exists(done):
-        return json.loads(storage.read_text(done))
+        return storage.read_json(done)
     result = function(job)
-    write_json(done, result)
+    storage.write_json(done, result)
     return result
 
 
@@ -130,11 +129,6 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
-
-
-def write_json(path: str, value: Any) -> None:
-    """Writes a JSON file beside its place, then renames it into it."""
-    storage.write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def claim(
@@ -162,7 +156,7 @@ def claim(
         name = os.path.basename(found[0])
         raise ValueError(f"{directory} holds a {name} of unknown origin. {remedy}")
     if found:
-        before = json.loads(storage.read_text(remembered))
+        before = storage.read_json(remembered)
         for name, value in settings.items():
             if before.get(name) != value:
                 raise ValueError(
@@ -170,4 +164,4 @@ def claim(
                     f"{before.get(name)!r}, and is {value!r} now. {remedy}"
                 )
     storage.make_directory(directory)
-    write_json(remembered, settings)
+    storage.write_json(remembered, settings)

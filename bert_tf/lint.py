@@ -12,7 +12,6 @@ the same where their tokens are.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from typing import Any
 
@@ -121,9 +120,9 @@ def report(
         temporary = os.path.join(directory, "repeats")
         storage.make_directory(temporary)
         with TokenStore(directory) as store:
-            jobs.write_json(done, _report(store, directory, vocabulary, workers))
+            storage.write_json(done, _report(store, directory, vocabulary, workers))
         storage.remove_directory(temporary)
-    return json.loads(storage.read_text(done))
+    return storage.read_json(done)
 
 
 def _report(

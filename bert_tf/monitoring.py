@@ -16,8 +16,8 @@ import keras
 import numpy as np
 import tqdm
 
-from bert_tf import memory
-from bert_tf.checkpoint import TrainingState, beside
+from bert_tf import memory, tables
+from bert_tf.checkpoint import TrainingState
 
 _HISTORY, _CURVE, _FAILED_BATCH = "history.csv", "curve.png", "failed_batch.npz"
 _BAND_STEPS = 100  # Whose mean loss is compared.
@@ -186,13 +186,7 @@ def weights_are_finite(model: keras.Model) -> bool:
 def _append_history(path: pathlib.Path, row: dict[str, float]) -> None:
     # An interrupted run may have written rows that lie after its last checkpoint.
     rows = [r for r in read_history(path.parent) if r["step"] < row["step"]]
-    with (
-        beside(path) as unfinished,
-        unfinished.open("w", newline="", encoding="utf-8") as file,
-    ):
-        writer = csv.DictWriter(file, sorted(row))
-        writer.writeheader()
-        writer.writerows([*rows, row])
+    tables.write(path, [dict(sorted(row.items())) for row in [*rows, row]])
 
 
 def save_batch(directory: pathlib.Path, batch: Any) -> pathlib.Path:

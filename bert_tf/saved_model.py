@@ -43,6 +43,7 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
+from bert_tf import storage
 from bert_tf.checkpoint import ModelDirectory
 from bert_tf.signatures import Signature, signature
 
@@ -50,9 +51,6 @@ from bert_tf.signatures import Signature, signature
 # request is what does not depend on its size.
 _WARMUP_BATCH_SIZES = (1, 8)
 _WARMUP_LENGTHS = (8, 32, 128)
-
-# How the names of folders begin that are not complete yet.
-_UNFINISHED = ".unfinished-"
 
 
 def save(
@@ -150,7 +148,7 @@ def _beside(final: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields a folder to fill, which becomes `final` when all went well."""
     is_first = not final.parent.exists()
     # TensorFlow Serving looks only at names that are numbers.
-    unfinished = final.with_name(f"{_UNFINISHED}{uuid.uuid4().hex}-{final.name}")
+    unfinished = final.with_name(f"{storage.UNFINISHED}{uuid.uuid4().hex}-{final.name}")
     _remove_leftovers(final.parent)
     unfinished.mkdir(parents=True)
     with _locked(unfinished):
@@ -166,7 +164,7 @@ def _beside(final: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def _remove_leftovers(folder: pathlib.Path) -> None:
     """Removes what killed exports have left. Those under way hold a lock on theirs."""
-    for path in folder.glob(f"{_UNFINISHED}*"):
+    for path in folder.glob(f"{storage.UNFINISHED}*"):
         with contextlib.suppress(BlockingIOError), _locked(path):
             shutil.rmtree(path)
 

@@ -12,10 +12,11 @@ A pre-trained model, for N texts, at most M masks in one of them:
                      probabilities; "" and 0 where a text has fewer masks than M
     embeddings       text [N] -> cls, mean, pooled_output [N, H] float32: final hidden
                      state of [CLS], mean over all tokens' ([CLS] and [SEP] included),
-                     and the pooler's output
+                     and the pooler's output; and for each layer n that was chosen,
+                     0 the embeddings, -1 the last, layer_<n> [N, H]: the mean of that
     ids              token_ids, segment_ids, padding_mask [N, S] int32 ->
-                     sequence_output [N, S, H], 0 at padding, and pooled_output [N, H]
-                     float32
+                     sequence_output [N, S, H], 0 at padding, pooled_output [N, H], and
+                     layer_<n> [N, S, H], as sequence_output, float32
 
 Without a masked-LM head `serving_default` is what `embeddings` is.
 
@@ -68,9 +69,17 @@ def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
 # --- Pre-trained models ----------------------------------------------------------
 
 
-def encoder(backbone: BertBackbone, tokenizer: Tokenizer) -> dict[str, Signature]:
-    """Returns the signatures of an encoder without the masked-LM head."""
-    fast = inference.optimize(backbone)
+def encoder(
+    backbone: BertBackbone, tokenizer: Tokenizer, layers: Sequence[int] = ()
+) -> dict[str, Signature]:
+    """Returns the signatures of an encoder without the masked-LM head.
+
+    Args:
+        backbone: The encoder.
+        tokenizer: Its tokenizer.
+        layers: The numbers n of the `layer_<n>` that are answered with.
+    """
+    fast = inference.optimize(backbone, layers)
     embeddings = _embeddings(fast, tokenizer, backbone.config.max_sequence_length)
     return {
         "serving_default": embeddings,
@@ -80,10 +89,10 @@ def encoder(backbone: BertBackbone, tokenizer: Tokenizer) -> dict[str, Signature
 
 
 def pretrained(
-    pretrainer: BertPretrainer, tokenizer: Tokenizer
+    pretrainer: BertPretrainer, tokenizer: Tokenizer, layers: Sequence[int] = ()
 ) -> dict[str, Signature]:
-    """Returns the signatures of a pre-trained model."""
-    fast = inference.optimize(pretrainer.backbone)
+    """Returns the signatures of a pre-trained model; `layers` as for `encoder`."""
+    fast = inference.optimize(pretrainer.backbone, layers)
     max_length = pretrainer.backbone.config.max_sequence_length
     return {
         "serving_default": _fill_mask(fast, pretrainer, tokenizer),
@@ -140,13 +149,16 @@ def _embeddings(
     def embeddings(text):
         inputs = tokenizer.encode(text, max_sequence_length=max_sequence_length)
         encoded = _float32(encoder(inputs, training=False))
-        hidden = encoded["sequence_output"]  # 0 at padding.
+        pooled, hidden = encoded.pop("pooled_output"), encoded.pop("sequence_output")
         count = tf.reduce_sum(inputs["padding_mask"], axis=1, keepdims=True)
-        return {
-            "cls": hidden[:, 0],
-            "mean": tf.reduce_sum(hidden, axis=1) / tf.cast(count, tf.float32),
-            "pooled_output": encoded["pooled_output"],
-        }
+        count = tf.cast(count, tf.float32)
+
+        def mean(states: tf.Tensor) -> tf.Tensor:  # They are 0 at padding.
+            return tf.reduce_sum(states, axis=1) / count
+
+        layers = {name: mean(states) for name, states in encoded.items()}
+        means = {"mean": mean(hidden), **layers}
+        return {"cls": hidden[:, 0], "pooled_output": pooled, **means}
 
     return embeddings
 

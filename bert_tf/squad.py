@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.checkpoint import beside
+from bert_tf import storage
 from bert_tf.tables import Table
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -300,9 +300,8 @@ class Predictions(NamedTuple):
         if self.null_odds:
             contents["null_odds"] = self.null_odds
         for name, content in contents.items():
-            with beside(_file(folder, name, split)) as unfinished:
-                text = json.dumps(content, indent=2, ensure_ascii=False)
-                unfinished.write_text(text + "\n", encoding="utf-8")
+            text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+            storage.write_text(str(_file(folder, name, split)), text)
         return _file(folder, "predictions", split)
 
 

@@ -11,11 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import glob as local_glob
+import json
 import os
+import pathlib
 import shutil
 import uuid
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Any, TypeVar
+
+# The names of what is being written begin so.
+UNFINISHED = ".unfinished-"
+
+_Path = TypeVar("_Path", str, pathlib.Path)
 
 
 def is_remote(path: str) -> bool:
@@ -52,23 +59,30 @@ def opened(path: str, mode: str) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def replaced(path: str) -> Iterator[str]:
-    """Yields the path of a file to write, which gets its name when it is complete."""
+def replaced(path: _Path) -> Iterator[_Path]:
+    """Yields a path beside `path` to write to, which gets its name when all went well.
+
+    It becomes a file or, on this machine, a folder. A folder takes the place of none or
+    an empty one.
+    """
     folder, name = os.path.split(path)
-    partial = os.path.join(folder, f".partial-{uuid.uuid4().hex[:8]}-{name}")
+    # Keras asks for the ending, so the mark stands in front.
+    mark = f"{UNFINISHED}{uuid.uuid4().hex[:8]}-"
+    unfinished = os.path.join(folder, mark + name)
     try:
-        yield partial
-        rename(partial, path)
+        yield type(path)(unfinished)
+        rename(unfinished, path)
     except BaseException:
+        remove_unfinished = remove_directory if is_directory(unfinished) else remove
         with contextlib.suppress(OSError):
-            remove(partial)
+            remove_unfinished(unfinished)
         raise
 
 
 @contextlib.contextmanager
 def written(path: str) -> Iterator[IO[bytes]]:
     """Opens a file for writing, which gets its name when it is complete."""
-    with replaced(path) as partial, opened(partial, "wb") as file:
+    with replaced(path) as unfinished, opened(unfinished, "wb") as file:
         yield file
 
 
@@ -81,6 +95,15 @@ def write_text(path: str, text: str) -> None:
     """Writes a whole file beside its place, then renames it into it."""
     with written(path) as file:
         file.write(text.encode("utf-8"))
+
+
+def read_json(path: str | os.PathLike) -> Any:
+    return json.loads(read_text(os.fspath(path)))
+
+
+def write_json(path: str | os.PathLike, value: Any) -> None:
+    """Writes a JSON file beside its place, then renames it into it."""
+    write_text(os.fspath(path), json.dumps(value, indent=2) + "\n")
 
 
 def exists(path: str) -> bool:

@@ -24,7 +24,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bert_tf import checkpoint, tables
+from bert_tf import checkpoint, storage, tables
 from bert_tf.task import FinetuneConfig
 
 _RUNS, _TABLE = "runs", "runs.tsv"
@@ -134,7 +134,7 @@ def _promote(folder: pathlib.Path, output: pathlib.Path) -> None:
     if (folder / checkpoint.WEIGHTS).exists():  # Else they were moved before.
         os.replace(folder / checkpoint.WEIGHTS, output / checkpoint.WEIGHTS)
     for name in (checkpoint.VOCABULARY, checkpoint.METRICS, checkpoint.CONFIG):
-        with checkpoint.beside(output / name) as unfinished:
+        with storage.replaced(output / name) as unfinished:
             shutil.copyfile(folder / name, unfinished)
 
 

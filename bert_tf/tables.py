@@ -18,7 +18,7 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.checkpoint import beside
+from bert_tf import storage
 from bert_tf.documents import read_lines
 
 # Python's reader stops at 128 KiB per field; a text may be a whole book.
@@ -105,7 +105,7 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
     What the file held before stays until the new one is complete.
     """
     with (
-        beside(path) as unfinished,
+        storage.replaced(path) as unfinished,
         unfinished.open("w", newline="", encoding="utf-8") as file,
     ):
         if path.suffix == ".jsonl":

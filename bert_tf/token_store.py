@@ -185,7 +185,7 @@ def build(
         counts = workers.run(tokenise, parts, sizes, description="Tokenising", unit="B")
         _join(directory, parts, counts, _token_dtype(vocabulary))
         storage.remove_directory(parts_directory)
-    return json.loads(storage.read_text(done))
+    return storage.read_json(done)
 
 
 def describe(files: Sequence[str]) -> str:
@@ -360,4 +360,4 @@ def _join(
         for path, row in sources.items()
     }
     summary = {"dtype": dtype.str, **totals, "sources": by_source}
-    jobs.write_json(os.path.join(directory, "store.json"), summary)
+    storage.write_json(os.path.join(directory, "store.json"), summary)

@@ -28,7 +28,6 @@ reaches an F1 of 88.5 % on the dev set of SQuAD 1.1 (table 2).
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -39,8 +38,7 @@ import tensorflow as tf
 from absl import flags
 from keras import ops
 
-from bert_tf import config, finetune, passages, signatures, squad
-from bert_tf.checkpoint import beside
+from bert_tf import config, finetune, passages, signatures, squad, storage
 from bert_tf.model import BertBackbone
 from bert_tf.squad import Predictions, Question
 from bert_tf.task import FinetuneConfig, Split, Task
@@ -486,8 +484,7 @@ def ensemble(options: QuestionAnswering.Config) -> dict[str, float]:
         )
     scores = squad.scores(questions, predictions.best(threshold))
     predictions.write(folder, "dev", threshold)
-    with beside(folder / "metrics.json") as unfinished:
-        unfinished.write_text(json.dumps({"dev": scores}, indent=2) + "\n")
+    storage.write_json(folder / "metrics.json", {"dev": scores})
     print("dev: " + ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
     return scores
 

@@ -15,10 +15,11 @@ LAYERS = """
     config client normalization packing pairs spans glue storage
     documents jobs
     formats.names vocab beam model optimization distribution flops memory
-    text checkpoint input_pipeline windows taggers inference train_step
-    formats.foreign signatures monitoring token_store conll passages tables words
+    comparison conll tables
+    text checkpoint input_pipeline windows taggers inference train_step squad
+    formats.foreign signatures monitoring token_store passages words
     formats.google formats.hugging_face formats.keras_hub lint shards
-    formats.model_garden comparison squad
+    formats.model_garden
     convert corpus saved_model task servable rest_json
     batching export pretrain rest sweep
     finetune model_server features

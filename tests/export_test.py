@@ -189,6 +189,42 @@ def test_an_encoder_of_others_answers_with_embeddings(tmp_path, vocabulary):
     assert set(answer) == {"cls", "mean", "pooled_output"}
 
 
+def test_chosen_layers_are_those_of_transformers(tmp_path, vocabulary):
+    """Golden values: BertModel of transformers 5.23, `hidden_states`."""
+    folder = toy_checkpoints.write_hugging_face(tmp_path / "theirs", vocabulary)
+    options = export.ExportConfig(
+        model_dir=str(folder),
+        output=str(tmp_path / "served"),
+        name="theirs",
+        layers="-2,0",
+    )
+    served = tf.saved_model.load(str(export.main(options))).signatures
+    inputs = {k: tf.constant(x) for k, x in toy_checkpoints.INPUTS.items()}
+    states = served["ids"](**inputs)
+    means = served["embeddings"](text=tf.constant(["", "the cat"]))
+    for name, of_tokens, of_text in (
+        (
+            "layer_-2",
+            [[0.5473987, 1.2298779, 0.6119623], [0.3726935, 1.4861386, 0.1290452]],
+            [0.7364076, 0.9540576, -0.3701213],
+        ),
+        (
+            "layer_0",
+            [[1.0410651, 2.6780026, 1.9540582], [1.0410651, 3.0504570, 1.9618363]],
+            [1.9557729, 0.9168605, -0.5821826],
+        ),
+    ):
+        np.testing.assert_allclose(states[name][:, :3, 0], of_tokens, atol=2e-6)
+        assert not states[name][1, 4:].numpy().any()  # Padding.
+        np.testing.assert_allclose(means[name][1, :3], of_text, atol=2e-6)
+
+
+@pytest.mark.parametrize("layers", ["3", "-4", "0,,1", "last"])
+def test_layers_that_there_are_not(toy, layers):
+    with pytest.raises(ValueError, match=f"from -3 to 2, .* --layers={layers}$"):
+        export_to(pathlib.Path(), toy[0], layers=layers)
+
+
 # --- TensorFlow 2.12 -------------------------------------------------------------
 # The oldest runtime that is promised: TensorFlow Serving 2.13 links the same ops.
 
@@ -289,7 +325,7 @@ def real(tmp_path_factory):
 @pytest.mark.slow
 def test_tensorflow_2_12_gives_the_same_answers(old_python, toy, real, tmp_path):
     texts, directory = real
-    float32 = str(export_to(tmp_path / "float32", directory))
+    float32 = str(export_to(tmp_path / "float32", directory, layers="-2,0"))
     bfloat16 = str(
         export_to(tmp_path / "bfloat16", directory, precision="mixed_bfloat16")
     )

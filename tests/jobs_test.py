@@ -147,12 +147,3 @@ def test_claim_protects_the_results_of_other_settings(tmp_path):
     with pytest.raises(ValueError, match=r"holds a made\.x of unknown origin"):
         claim()
     assert not (place / "settings.json").exists()
-
-
-def test_write_json_replaces_the_file_at_once(tmp_path):
-    path = tmp_path / "x.json"
-    jobs.write_json(str(path), {"a": 1})
-    with pytest.raises(TypeError):
-        jobs.write_json(str(path), {"a": object()})
-    assert path.read_text() == '{\n  "a": 1\n}\n'
-    assert [file.name for file in tmp_path.iterdir()] == ["x.json"]

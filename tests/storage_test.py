@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of bert_tf.storage: the same behaviour on disk and behind "://"."""
 
+import contextlib
 import os
 import uuid
 
@@ -49,6 +50,30 @@ def test_a_file_has_its_name_when_it_is_complete(folder):
     with pytest.raises(TypeError), storage.written(path) as file:
         file.write(b"half" + None)
     assert storage.read_text(path) == "new"
+    assert storage.glob(os.path.join(folder, "*")) == [path]
+
+
+def test_a_folder_has_its_name_when_it_is_complete(tmp_path):
+    path = tmp_path / "x"
+    for failing in (True, False):
+        with (
+            contextlib.suppress(KeyboardInterrupt),
+            storage.replaced(path) as unfinished,
+        ):
+            unfinished.mkdir()
+            (unfinished / "file").write_text("content")
+            if failing:
+                raise KeyboardInterrupt
+        assert list(tmp_path.iterdir()) == ([] if failing else [path])
+    assert (path / "file").read_text() == "content"
+
+
+def test_json_is_written_whole_or_not_at_all(folder):
+    path = os.path.join(folder, "x.json")
+    storage.write_json(path, {"a": [1, "é"]})
+    with pytest.raises(TypeError):
+        storage.write_json(path, {"a": object()})
+    assert storage.read_json(path) == {"a": [1, "é"]}
     assert storage.glob(os.path.join(folder, "*")) == [path]
 
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import storage
 from bert_tf.checkpoint import Checkpoint
 from bert_tf.config import GOOGLE_KEYS, BertConfig
 from bert_tf.formats import names
@@ -219,9 +220,7 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
     google["hidden_act"] = config.activation.removesuffix("_tanh").removesuffix("_erf")
     ours = {"lowercase": checkpoint.lowercase, "head": dict(head)}
     ours["architecture"] = {name: getattr(config, name) for name in assumed(config)}
-    (path / _CONFIG).write_text(
-        json.dumps({**google, "bert_tf": ours}, indent=2) + "\n", encoding="utf-8"
-    )
+    storage.write_json(path / _CONFIG, {**google, "bert_tf": ours})
     return left_out
 
 

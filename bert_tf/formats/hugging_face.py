@@ -20,6 +20,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from bert_tf import storage
 from bert_tf.checkpoint import Checkpoint
 from bert_tf.config import GOOGLE_KEYS, BertConfig
 from bert_tf.formats import names
@@ -350,8 +351,8 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
     tensors, left_out = names.to_theirs(rows, weights, checkpoint.architecture)
     safetensors.numpy.save_file(tensors, path / _WEIGHTS, metadata={"format": "pt"})
     checkpoint.vocabulary.write(path / _VOCABULARY)
-    _write_json(path / _TOKENIZER_CONFIG, _tokenizer_config(checkpoint))
-    _write_json(path / _CONFIG, _config(checkpoint, class_name))
+    storage.write_json(path / _TOKENIZER_CONFIG, _tokenizer_config(checkpoint))
+    storage.write_json(path / _CONFIG, _config(checkpoint, class_name))
     return left_out
 
 
@@ -397,10 +398,6 @@ def _tokenizer_config(checkpoint: Checkpoint) -> dict[str, Any]:
         "model_max_length": checkpoint.architecture.max_sequence_length,
         **dict(zip(keys, SPECIAL_TOKENS, strict=True)),
     }
-
-
-def _write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
 # --- Running ---------------------------------------------------------------------
