@@ -14,7 +14,7 @@ weights for inference alone, several times as fast where texts differ in length:
 - What is computed in bfloat16 is stored in it.
 
 Letters: B batch, S sequence, T real tokens, R rows of a chunk, H hidden, N heads,
-D = H / N.
+D = H / N, K hidden states that are asked for.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.model import BertBackbone, EncoderLayer
+from bert_tf.taggers import FeatureTagger
 
 # Tokens that go through the encoder at a time, up to the end of a row: enough for a
 # matrix product to run at its full speed, few enough for the caches.
@@ -36,22 +37,28 @@ _TOKENS_AT_ONCE = 512
 _MASKED_SCORE = -1e9
 
 
-def optimize(model: keras.Model) -> keras.Model:
-    """Returns `model` with every `BertBackbone` in it, or itself, made for inference.
+def optimize(model: keras.Model, layers: Sequence[int] = ()) -> keras.Model:
+    """Returns `model` with the encoder in it, or itself, made for inference.
 
     The other layers are shared. The encoder has the weights of the time of this call.
-    What is at padding in `sequence_output` is 0. An encoder with a BiLSTM stays as it
-    is.
+    What is at padding in its outputs [B, S, ...] is 0.
 
     Args:
-        model: A functional model, not of packed rows.
+        model: A functional model, not of packed rows: a `BertBackbone`, one with it as
+            a layer, or a `FeatureTagger`.
+        layers: Of a `BertBackbone`, the hidden states that become outputs as well,
+            `layer_<n>` [B, S, H]: 0 is the embeddings, 1 to L the layers, -1 the last.
     """
-    if isinstance(model, BertBackbone) and not model.config.bilstm:
-        outputs = _Encoder(model, name=model.name)(model.input)
+    if isinstance(model, BertBackbone):
+        outputs = _Encoder(model, layers, name=model.name)(model.input)
         return keras.Model(model.input, outputs, name=model.name)
+    if isinstance(model, FeatureTagger):
+        features = _HiddenStates(model.backbone, model.encoder.chosen)(model.input)
+        inputs = {"features": features, "padding_mask": model.input["padding_mask"]}
+        return keras.Model(model.input, model.tagger(inputs))
 
     def replace(layer: keras.layers.Layer) -> keras.layers.Layer:
-        if isinstance(layer, BertBackbone) and not layer.config.bilstm:
+        if isinstance(layer, BertBackbone):
             return _Encoder(layer, name=layer.name)
         return layer
 
@@ -188,10 +195,17 @@ class _Layer:
         return padding.remove(y)
 
 
-class _Encoder(keras.layers.Layer):
-    """`BertBackbone`, without training."""
+class _HiddenStates(keras.layers.Layer):
+    """Chosen hidden states of `BertBackbone`, without training.
 
-    def __init__(self, backbone: BertBackbone, **kwargs):
+    Args:
+        backbone: The encoder.
+        layers: K numbers: 0 is the embeddings, -1 the last layer.
+
+    Inputs: those of the backbone. Outputs: [B, S, K, H] float32.
+    """
+
+    def __init__(self, backbone: BertBackbone, layers: Sequence[int], **kwargs):
         super().__init__(dtype=backbone.pooler.dtype_policy, **kwargs)
         self.config = backbone.config
         embeddings = backbone.embeddings
@@ -204,9 +218,11 @@ class _Encoder(keras.layers.Layer):
             )
         ]
         self._layer_norm = _LayerNorm(embeddings.layer_norm)
-        self._layers_of_tokens = [_Layer(layer) for layer in backbone.encoder_layers]
-        self._pooler = _Dense([backbone.pooler])
-        self._output_spec = backbone.output
+        self._chosen = [range(self.config.num_layers + 1)[layer] for layer in layers]
+        self._width = len(layers) * self.config.hidden_dim  # K * H
+        # Nobody asks for what is above the last that is chosen.
+        needed = backbone.encoder_layers[: max(self._chosen)]
+        self._layers_of_tokens = [_Layer(layer) for layer in needed]
         # One function in the exported graph, whatever the number of signatures.
         self._encode = tf.function(
             self._encode,
@@ -222,42 +238,36 @@ class _Encoder(keras.layers.Layer):
         return tf.Variable(tf.cast(table, self.compute_dtype), trainable=False)
 
     def compute_output_spec(self, inputs, training=None, mask=None):
-        return {
-            name: keras.KerasTensor(x.shape, x.dtype)
-            for name, x in self._output_spec.items()
-        }
+        shape = (None, None, len(self._chosen), self.config.hidden_dim)
+        return keras.KerasTensor(shape, "float32")
 
-    def call(
-        self, inputs: Mapping[str, tf.Tensor], training: bool | None = None, mask=None
-    ) -> dict[str, tf.Tensor]:
+    def call(self, inputs, training=None, mask=None):
         """`training` and `mask` are what Keras gives to any model, and without use."""
+        rows, length = tf.unstack(tf.shape(inputs["token_ids"]))
+        shape = [rows, length, len(self._chosen), self.config.hidden_dim]
+        return tf.cast(tf.reshape(self._states(inputs), shape), tf.float32)
+
+    def _states(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """[B, S, K*H], 0 at padding."""
         names = ("token_ids", "segment_ids", "padding_mask")
         return self._encode(*(tf.cast(inputs[name], tf.int32) for name in names))
 
     def _encode(
         self, token_ids: tf.Tensor, segment_ids: tf.Tensor, padding_mask: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
+    ) -> tf.Tensor:
         is_token = tf.not_equal(padding_mask, 0)  # [B, S]
         # All positions are looked up, so that a row of too many is an error.
         positions = tf.gather(self._tables[2], tf.range(tf.shape(is_token)[1]))
-        hidden = tf.cond(
+        return tf.cond(
             tf.reduce_all(is_token) & (tf.size(is_token) <= _TOKENS_AT_ONCE),
             lambda: self._run_as_it_is(token_ids, segment_ids, positions),
             lambda: self._run_by_length(token_ids, segment_ids, positions, is_token),
         )
-        pooled = hidden[:, 0]
-        if self.config.left_to_right:
-            last = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32) - 1
-            pooled = tf.gather(hidden, tf.maximum(last, 0), batch_dims=1)
-        return {
-            "sequence_output": hidden,
-            "pooled_output": tf.tanh(self._pooler(pooled)),
-        }
 
     def _run_as_it_is(
         self, token_ids: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
     ) -> tf.Tensor:
-        """The final hidden states [B, S, H] of few tokens without padding.
+        """The hidden states [B, S, K*H] of few tokens without padding.
 
         Above all those of one text, whose answer somebody waits for.
         """
@@ -268,7 +278,7 @@ class _Encoder(keras.layers.Layer):
             tf.tile(positions, [shape[0], 1]),
             _Padding.none(shape, self.config.left_to_right),
         )
-        return tf.reshape(x, [shape[0], shape[1], self.config.hidden_dim])
+        return tf.reshape(x, [shape[0], shape[1], self._width])
 
     def _run_by_length(
         self,
@@ -277,7 +287,7 @@ class _Encoder(keras.layers.Layer):
         positions: tf.Tensor,
         is_token: tf.Tensor,
     ) -> tf.Tensor:
-        """The final hidden states [B, S, H], 0 at padding, of any rows."""
+        """The hidden states [B, S, K*H], 0 at padding, of any rows."""
         num_rows, length = tf.unstack(tf.shape(is_token))
         sizes = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32)  # [B]
         order = tf.argsort(sizes)
@@ -294,10 +304,10 @@ class _Encoder(keras.layers.Layer):
         number = tf.scatter_nd(
             place[:, tf.newaxis], tf.range(tf.size(place)) + 1, [num_rows * length]
         )
-        zeros = tf.zeros([1, self.config.hidden_dim], vectors.dtype)
+        zeros = tf.zeros([1, self._width], vectors.dtype)
         return tf.reshape(
             tf.gather(tf.concat([zeros, vectors], axis=0), number),
-            [num_rows, length, self.config.hidden_dim],
+            [num_rows, length, self._width],
         )
 
     def _run_in_chunks(
@@ -307,7 +317,7 @@ class _Encoder(keras.layers.Layer):
         positions: tf.Tensor,
         sizes: tf.Tensor,
     ) -> tf.Tensor:
-        """The final hidden states [T, H] of rows that are sorted by their sizes.
+        """The hidden states [T, K*H] of rows that are sorted by their sizes.
 
         Args:
             token_ids: [T] int32, as `segment_ids`.
@@ -328,7 +338,7 @@ class _Encoder(keras.layers.Layer):
             positions.dtype,
             size=count,
             infer_shape=False,
-            element_shape=[None, self.config.hidden_dim],
+            element_shape=[None, self._width],
         )
 
         def step(i: tf.Tensor, chunks: tf.TensorArray):
@@ -355,10 +365,40 @@ class _Encoder(keras.layers.Layer):
         positions: tf.Tensor,
         padding: _Padding,
     ) -> tf.Tensor:
-        """The final hidden states [T, H] of the tokens of R rows."""
+        """The hidden states [T, K*H] of the tokens of R rows."""
         x = tf.gather(self._tables[0], token_ids)
         x += tf.gather(self._tables[1], segment_ids)
-        x = self._layer_norm(x + positions)
+        states = [self._layer_norm(x + positions)]
         for layer in self._layers_of_tokens:
-            x = layer(x, padding)
-        return x
+            states.append(layer(states[-1], padding))
+        return tf.concat([states[number] for number in self._chosen], axis=1)
+
+
+class _Encoder(_HiddenStates):
+    """`BertBackbone`, and those hidden states of it that are chosen."""
+
+    def __init__(self, backbone: BertBackbone, layers: Sequence[int] = (), **kwargs):
+        super().__init__(backbone, [-1, *layers], **kwargs)
+        self._pooler = _Dense([backbone.pooler])
+        self._bilstm = backbone.get_layer("bilstm") if self.config.bilstm else None
+        states = {f"layer_{layer}": backbone.hidden_states[layer] for layer in layers}
+        self._output_spec = {**backbone.output, **states}
+
+    def compute_output_spec(self, inputs, training=None, mask=None):
+        return {
+            name: keras.KerasTensor(x.shape, x.dtype)
+            for name, x in self._output_spec.items()
+        }
+
+    def call(self, inputs, training=None, mask=None):
+        hidden, *states = tf.split(self._states(inputs), len(self._chosen), axis=2)
+        is_token = tf.not_equal(inputs["padding_mask"], 0)  # [B, S]
+        if self._bilstm:
+            hidden = self._bilstm(hidden, mask=is_token)
+            hidden *= tf.cast(is_token[:, :, tf.newaxis], hidden.dtype)
+        pooled = hidden[:, 0]
+        if self.config.left_to_right:
+            last = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32) - 1
+            pooled = tf.gather(hidden, tf.maximum(last, 0), batch_dims=1)
+        pooled = tf.tanh(self._pooler(pooled))
+        return dict(zip(self._output_spec, (hidden, pooled, *states), strict=True))

@@ -126,15 +126,17 @@ class FrozenEncoder(keras.Model):
             )
 
         # === Functional model ===
-        chosen = backbone.hidden_states[FEATURES[feature_set]]
+        chosen = range(num_layers + 1)[FEATURES[feature_set]]
+        states = ops.stack([backbone.hidden_states[layer] for layer in chosen], axis=2)
         outputs = {
-            "features": ops.cast(ops.stack(chosen, axis=2), "float32"),
+            "features": ops.cast(states, "float32"),
             "pooled_output": backbone.output["pooled_output"],
         }
         super().__init__(inputs=backbone.input, outputs=outputs, **kwargs)
 
         # === Attributes ===
         self.feature_set = feature_set
+        self.chosen = chosen
         backbone.trainable = False
 
 

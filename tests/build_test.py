@@ -16,9 +16,9 @@ LAYERS = """
     documents jobs
     formats.names vocab beam model optimization distribution flops memory
     comparison conll tables
-    text checkpoint input_pipeline windows taggers inference train_step squad
-    formats.foreign signatures monitoring token_store passages words
-    formats.google formats.hugging_face formats.keras_hub lint shards
+    text checkpoint input_pipeline windows taggers train_step squad
+    formats.foreign inference monitoring token_store passages words
+    formats.google formats.hugging_face formats.keras_hub lint shards signatures
     formats.model_garden
     convert corpus saved_model task servable rest_json
     batching export pretrain rest sweep

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from bert_tf import inference
 from bert_tf.config import BertConfig
-from bert_tf.model import BertBackbone
+from bert_tf.model import BertBackbone, EncoderLayer
+from bert_tf.taggers import FEATURES, FeatureTagger
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
 
@@ -129,3 +130,32 @@ def test_models_around_the_encoder_keep_their_own_layers(backbone):
     assert head in fast.layers
     inputs = batch(3, 8)
     np.testing.assert_allclose(fast(inputs), model(inputs), atol=1e-6)
+
+
+def test_chosen_layers_are_those_of_the_model(backbone):
+    inputs = batch(5, 32, 1, 9)
+    fast = inference.optimize(backbone, [0, -2, 2])
+    expected = tf.keras.Model(backbone.input, backbone.hidden_states)(inputs)
+    is_token = inputs["padding_mask"].numpy() != 0
+    for name, state in (("layer_0", 0), ("layer_-2", 1), ("layer_2", 2)):
+        answer = fast(inputs)[name].numpy()
+        np.testing.assert_allclose(
+            answer[is_token], expected[state][is_token], atol=1e-6
+        )
+        assert not answer[~is_token].any()
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_taggers_on_features(tiny_config, monkeypatch, features):
+    config = dataclasses.replace(tiny_config, num_layers=4)
+    model = with_random_weights(
+        FeatureTagger(BertBackbone(config), 3, features, units=4)
+    )
+    inputs = batch(5, 32, 1, 9)
+    expected = model(inputs, training=False)
+    fast = inference.optimize(model)
+    monkeypatch.setattr(EncoderLayer, "call", None)  # It computes padding.
+    is_token = inputs["padding_mask"].numpy() != 0
+    np.testing.assert_allclose(
+        fast(inputs, training=False)[is_token], expected[is_token], atol=1e-5
+    )
