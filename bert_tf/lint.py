@@ -12,7 +12,9 @@ the same where their tokens are.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,10 @@ from bert_tf import jobs, storage
 from bert_tf.token_store import COUNTS, TokenStore
 from bert_tf.vocab import CONTINUATION, Vocabulary
 
-_SENTENCES_PER_BUCKET = 1_000_000  # About 60 MB of memory.
-_SENTENCES_READ = 1_000_000
+_SENTENCES_PER_BUCKET = 1_000_000
+_SENTENCES_PER_STRETCH = 2_000_000
+_SENTENCE = np.dtype([("hash", "<u8"), ("place", "<i8"), ("length", "<i4")])
+
 _MOST_REPEATED = 10
 _SOURCES_NAMED = 3  # In a warning.
 _SOURCES_SHOWN = 10  # In the table.
@@ -63,13 +67,49 @@ Counts = dict[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
-class Bucket:
-    """A job: one of `num_buckets` random parts of the different sentences."""
+class Stretch:
+    """A job: sentences start..stop of a store, to be dealt into buckets."""
 
     path: str
     store: str
-    index: int
+    start: int
+    stop: int
     num_buckets: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """A job: a random part of the different sentences.
+
+    `parts` is where they lie: files that `deal` wrote, and start and stop in each.
+    """
+
+    path: str
+    store: str
+    parts: Sequence[tuple[str, int, int]]
+
+
+def deal(stretch: Stretch) -> list[int]:
+    """Writes hash, place and length of each sentence, bucket by bucket.
+
+    So each bucket reads its own sentences only: what is read and written grows with the
+    text, not with its square.
+
+    Returns:
+        Where each bucket ends in the file.
+    """
+    with TokenStore(stretch.store) as store:
+        hashes = store.sentence_hashes(stretch.start, stretch.stop)
+        starts = store.sentence_starts(stretch.start, stretch.stop)
+    sentences = np.empty(len(hashes), _SENTENCE)
+    sentences["hash"] = hashes
+    sentences["place"] = np.arange(stretch.start, stretch.stop)
+    sentences["length"] = np.diff(starts)
+    buckets = (hashes % stretch.num_buckets).astype(np.intp)
+    order = np.argsort(buckets, kind="stable")
+    with storage.written(stretch.path) as file:
+        file.write(sentences[order].tobytes())
+    return np.bincount(buckets, minlength=stretch.num_buckets).cumsum().tolist()
 
 
 def find_repeats(bucket: Bucket) -> dict[str, list]:
@@ -80,18 +120,13 @@ def find_repeats(bucket: Bucket) -> dict[str, list]:
         "most": [count, one of its places] of the most frequent sentences.
     """
     with TokenStore(bucket.store) as store:
-        total = store.summary["sentences"]
         ends = _source_ends(store.summary, "sentences")
-        found: list[tuple[np.ndarray, ...]] = []
-        for start in range(0, total, _SENTENCES_READ):
-            stop = min(start + _SENTENCES_READ, total)
-            chunk = store.sentence_hashes(start, stop)
-            mine = np.flatnonzero(chunk % bucket.num_buckets == bucket.index)
-            lengths = np.diff(store.sentence_starts(start, stop))
-            found.append((chunk[mine], mine + start, lengths[mine]))
-    values, places, lengths = map(np.concatenate, zip(*found, strict=True))
-    _, first, counts = np.unique(values, return_index=True, return_counts=True)
-    is_repeated = np.ones(len(values), bool)
+    sentences = np.concatenate([_read(*part) for part in bucket.parts])
+    places, lengths = sentences["place"], sentences["length"]
+    _, first, counts = np.unique(
+        sentences["hash"], return_index=True, return_counts=True
+    )
+    is_repeated = np.ones(len(sentences), bool)
     is_repeated[first] = False
     sources = ends.searchsorted(places[is_repeated], side="right")
     sentences = np.bincount(sources, minlength=len(ends))
@@ -103,12 +138,20 @@ def find_repeats(bucket: Bucket) -> dict[str, list]:
     }
 
 
+def _read(path: str, start: int, stop: int) -> np.ndarray:
+    with storage.opened(path, "rb") as file:
+        file.seek(start * _SENTENCE.itemsize)
+        data = file.read((stop - start) * _SENTENCE.itemsize)
+    return np.frombuffer(data, _SENTENCE)
+
+
 def report(
     directory: str, vocabulary: Vocabulary, workers: jobs.Workers
 ) -> dict[str, Any]:
     """Examines a token store, unless that was done before.
 
-    Memory: 8 bytes per document, and 60 MB for each worker.
+    Memory: 8 bytes per document, and 150 MB for each worker. Disk, while it works: 20
+    bytes per sentence.
 
     Returns:
         "sources": for each its `token_store.COUNTS`, and "repeated_sentences",
@@ -120,7 +163,8 @@ def report(
         temporary = os.path.join(directory, "repeats")
         storage.make_directory(temporary)
         with TokenStore(directory) as store:
-            storage.write_json(done, _report(store, directory, vocabulary, workers))
+            found = _report(store, directory, temporary, vocabulary, workers)
+            storage.write_json(done, found)
         storage.remove_directory(temporary)
     return storage.read_json(done)
 
@@ -128,14 +172,30 @@ def report(
 def _report(
     store: TokenStore,
     directory: str,
+    temporary: str,
     vocabulary: Vocabulary,
     workers: jobs.Workers,
 ) -> dict[str, Any]:
     num_sentences = store.summary["sentences"]
     num_buckets = -(-num_sentences // _SENTENCES_PER_BUCKET)
+    starts = range(0, num_sentences, _SENTENCES_PER_STRETCH)
+    stops = [min(start + _SENTENCES_PER_STRETCH, num_sentences) for start in starts]
+    stretches = [
+        Stretch(f"{temporary}/stretch-{i:05d}", directory, start, stop, num_buckets)
+        for i, (start, stop) in enumerate(zip(starts, stops, strict=True))
+    ]
+    ends = workers.run(
+        deal,
+        stretches,
+        [stretch.stop - stretch.start for stretch in stretches],
+        description="Dealing sentences",
+        unit=" sentences",
+    )
+    bounds = np.pad(ends, [(0, 0), (1, 0)]).T.tolist()  # A row for each bucket.
+    paths = [stretch.path for stretch in stretches]
     buckets = [
-        Bucket(os.path.join(directory, f"repeats/{i:05d}"), directory, i, num_buckets)
-        for i in range(num_buckets)
+        Bucket(f"{temporary}/{i:05d}", directory, [*zip(paths, *rows, strict=True)])
+        for i, rows in enumerate(itertools.pairwise(bounds))
     ]
     parts = workers.run(
         find_repeats,

@@ -26,6 +26,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from absl import logging
+
 from bert_tf import config
 from bert_tf.config import BertConfig
 
@@ -514,6 +516,8 @@ def _read_records(
                 f"validation and at least {replicas} are needed: make the records with "
                 "a larger --held_out_share."
             )
+        for warning in manifest.get("warnings", ()):
+            logging.warning("%s: %s", phase.records, warning)
     return [manifest for manifest, _ in read], vocabulary
 
 

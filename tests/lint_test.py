@@ -40,7 +40,7 @@ def examine(tmp_path, vocabulary, monkeypatch):
             )
             per_bucket = -(-summary["sentences"] // buckets)
             monkeypatch.setattr(lint, "_SENTENCES_PER_BUCKET", per_bucket)
-            monkeypatch.setattr(lint, "_SENTENCES_READ", 7)
+            monkeypatch.setattr(lint, "_SENTENCES_PER_STRETCH", 7)
             report = lint.report(str(tmp_path / "store"), vocabulary, workers)
         by_name = {path.rsplit("/", 1)[1]: c for path, c in report["sources"].items()}
         return report | {"sources": by_name, "warnings": lint.warnings(report)}
