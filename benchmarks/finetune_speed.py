@@ -30,6 +30,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from benchmarks import peers
 from bert_tf import config
 
 _PADDED_LENGTH = 128
@@ -134,15 +135,8 @@ def _bert_tf(options, task, split, chosen, architecture):
 
 def _keras_hub(options, task, split, chosen, architecture):
     import keras
-    import keras_hub
 
-    backbone = keras_hub.models.BertBackbone(
-        vocabulary_size=architecture.vocabulary_size,
-        num_layers=architecture.num_layers,
-        num_heads=architecture.num_heads,
-        hidden_dim=architecture.hidden_dim,
-        intermediate_dim=architecture.intermediate_dim,
-    )
+    backbone = peers.keras_hub_backbone(architecture)
     dropout = keras.layers.Dropout(0.1)(backbone.output["pooled_output"])
     logits = keras.layers.Dense(len(task.labels))(dropout)
     model = keras.Model(backbone.input, logits)
@@ -180,15 +174,7 @@ def _transformers(options, task, split, chosen, architecture):
     import transformers
 
     encoder = transformers.BertForSequenceClassification(
-        transformers.BertConfig(
-            vocab_size=architecture.vocabulary_size,
-            num_hidden_layers=architecture.num_layers,
-            num_attention_heads=architecture.num_heads,
-            hidden_size=architecture.hidden_dim,
-            intermediate_size=architecture.intermediate_dim,
-            hidden_act="gelu_new",
-            num_labels=len(task.labels),
-        )
+        peers.transformers_config(architecture, num_labels=len(task.labels))
     ).train()
     optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-5)
     batches = []

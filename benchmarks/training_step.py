@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from benchmarks import peers
 from bert_tf import config, flops
 
 _BATCHES = 4  # Different batches, in turn.
@@ -178,14 +179,7 @@ def _keras_hub(bert: config.BertConfig, dtype: str):
     import keras
     import keras_hub
 
-    backbone = keras_hub.models.BertBackbone(
-        vocabulary_size=bert.vocabulary_size,
-        num_layers=bert.num_layers,
-        num_heads=bert.num_heads,
-        hidden_dim=bert.hidden_dim,
-        intermediate_dim=bert.intermediate_dim,
-        dtype=dtype,
-    )
+    backbone = peers.keras_hub_backbone(bert, dtype)
     head = keras_hub.layers.MaskedLMHead(
         vocabulary_size=bert.vocabulary_size,
         token_embedding=backbone.token_embedding,
@@ -202,39 +196,14 @@ def _keras_hub(bert: config.BertConfig, dtype: str):
 
 
 def _torch_step(bert: config.BertConfig, batches) -> Callable:
-    """Training as its users write it: labels of -100 wherever nothing is masked."""
     import itertools
 
-    import numpy as np
     import torch
     import transformers
 
-    model = transformers.BertForPreTraining(
-        transformers.BertConfig(
-            vocab_size=bert.vocabulary_size,
-            num_hidden_layers=bert.num_layers,
-            num_attention_heads=bert.num_heads,
-            hidden_size=bert.hidden_dim,
-            intermediate_size=bert.intermediate_dim,
-            hidden_act="gelu_new",
-        )
-    ).train()
+    model = transformers.BertForPreTraining(peers.transformers_config(bert)).train()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
-    made = []
-    for x, y, weights in batches:
-        labels = np.full(x["token_ids"].shape, -100)
-        rows, places = np.nonzero(weights["mlm"].numpy())
-        positions = x["mask_positions"].numpy()
-        labels[rows, positions[rows, places]] = y["mlm"].numpy()[rows, places]
-        arrays = {
-            "input_ids": x["token_ids"].numpy(),
-            "token_type_ids": x["segment_ids"].numpy(),
-            "attention_mask": x["padding_mask"].numpy(),
-            "labels": labels,
-            "next_sentence_label": y["nsp"].numpy(),
-        }
-        made.append({k: torch.tensor(v, dtype=torch.long) for k, v in arrays.items()})
-    cycle = itertools.cycle(made)
+    cycle = itertools.cycle([peers.transformers_batch(*batch) for batch in batches])
 
     def step():
         optimizer.zero_grad()
