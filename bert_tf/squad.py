@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """SQuAD: its files, its scores, and the files that its own scripts read.
 
-In: SQuAD 1.1 or 2.0 JSON (arXiv 1606.05250, 1806.03822). Out: questions; exact match
-and F1 as the data set's evaluate-v1.1.py and evaluate-v2.0.py compute them; for each
-question the prediction, the n-best list and the odds of "no answer" as JSON objects by
-question id, in the layout of google-research/bert.
+In: SQuAD 1.1 or 2.0 JSON (arXiv 1606.05250, 1806.03822), or tables. Out: questions;
+exact match and F1 as the data set's evaluate-v1.1.py and evaluate-v2.0.py compute them;
+for each question the prediction, the n-best list and the odds of "no answer" as JSON
+objects by question id, in the layout of google-research/bert.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from bert_tf import storage
 from bert_tf.tables import Table
@@ -54,6 +55,25 @@ class Question(NamedTuple):
     may_be_impossible: bool
 
 
+class Columns(NamedTuple):
+    """The names of a table's columns.
+
+    Attributes:
+        question: The question.
+        context: The passage.
+        answer: The answer, an exact part of the passage; empty if there is none.
+        answer_start: The character of the passage at which the answer begins, from 0;
+            "" without such a column.
+    """
+
+    question: str = "question"
+    context: str = "context"
+    answer: str = "answer"
+    answer_start: str = ""
+
+
+_COLUMNS = Columns()
+
 # An entry of an n-best list: text, probability, start_logit, end_logit; no logits where
 # several models were averaged.
 Candidate = Mapping[str, Any]
@@ -62,25 +82,48 @@ Candidate = Mapping[str, Any]
 # --- Files in --------------------------------------------------------------------
 
 
-def read(path: str | os.PathLike) -> list[Question]:
-    """Reads a file of SQuAD's layout, or a table with `question` and `context`.
+def read(
+    path: str | os.PathLike,
+    columns: Columns = _COLUMNS,
+    *,
+    needs_answers: bool = False,
+) -> list[Question]:
+    """Reads a .json file of SQuAD's layout, or a table (.csv, .jsonl, else TSV).
 
-    The rows of a table (.csv, .jsonl, else TSV) have no reference answers. Their ids
-    are in the column `id`, if there is one, else the numbers of their lines.
+    The ids of a table's rows are in the column `id`, if there is one, else the numbers
+    of their lines. Where no column says at which place of the passage an answer stands,
+    it is the first one as whole words, or the first one if there is none such.
+
+    Args:
+        path: The file.
+        columns: Those of a table. That of the answer may be missing.
+        needs_answers: Whether every question must say what its answers are, if only
+            that there are none, and each must stand where it is said to.
 
     Raises:
-        ValueError: The file has another layout, or ids that are not unique; the message
-            names the file and the question.
+        ValueError: The file has another layout, ids that are not unique, or answers
+            that are not in their passages; the message names the file and the question
+            or the line.
         OSError: It cannot be read.
     """
     path = pathlib.Path(path)
-    questions = _read_json(path) if path.suffix == ".json" else _read_table(path)
+    if path.suffix == ".json":
+        questions = _read_json(path)
+    else:
+        questions = _read_table(path, columns, needs_answers)
     if not questions:
         raise ValueError(f"{path} has no questions.")
     ids = collections.Counter(question.id for question in questions)
     ((first, count),) = ids.most_common(1)
     if count > 1:
         raise ValueError(f"{path}: {count} questions have the id {first!r}.")
+    for question in questions if needs_answers else ():
+        if question.answers is None:
+            raise ValueError(
+                f"{path}, question {question.id!r}: needs answers[], which only "
+                "--test_file may be without."
+            )
+        answer_bytes(question)  # Raises if it is not where it should be.
     return questions
 
 
@@ -123,17 +166,67 @@ def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Que
     return Question(path, name, question, context, answers, may_be_impossible)
 
 
-def _read_table(path: pathlib.Path) -> list[Question]:
+def _read_table(
+    path: pathlib.Path, columns: Columns, needs_answers: bool
+) -> list[Question]:
     table = Table(path)
-    columns = ["question", "context"]
-    table.require(columns, "their names")
+    has_answers = needs_answers or columns.answer in table.columns
+    names = [name for name in (columns if has_answers else columns[:2]) if name]
+    table.require(names, "--question, --context, --answer and --answer_start")
     if "id" in table.columns:
-        columns.append("id")
-    questions = []
-    for line, (question, context, *row_id) in table.rows(columns):
-        (name,) = row_id or [str(line)]
-        questions.append(Question(path, name, question, context, None, False))
+        names.append("id")
+    questions, repeated = [], 0
+    for line, values in table.rows(names):
+        row = dict(zip(names, values, strict=True))
+        context, answers = row[columns.context], None
+        if has_answers:
+            answer, start = row[columns.answer], row.get(columns.answer_start)
+            try:
+                answers = _answers(context, answer, start)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {line}: {error}") from None
+            repeated += bool(answers) and start is None and context.count(answer) > 1
+        name = row.get("id", str(line))
+        question = row[columns.question]
+        questions.append(
+            Question(path, name, question, context, answers, answers == ())
+        )
+    if repeated:
+        logging.warning(
+            "%s: %d answers stand at several places of their passages; the first is "
+            "taken, as --answer_start names no column that says which.",
+            path,
+            repeated,
+        )
     return questions
+
+
+def _answers(
+    context: str, answer: str, start: str | None
+) -> tuple[tuple[str, int], ...]:
+    """The answer of a row, at most one, and where it begins."""
+    if not answer.strip():
+        return ()
+    if start is None:
+        whole = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", context)
+        place = whole.start() if whole else context.find(answer)
+        if place < 0:
+            raise ValueError(
+                f"the answer must be an exact part of the passage. Received: {answer!r}"
+            )
+        return ((answer, place),)
+    if not start.isdecimal():
+        raise ValueError(
+            "where the answer begins must be the number of a character of the passage, "
+            f"from 0. Received: {start!r}"
+        )
+    found = context[int(start) :][: len(answer)]
+    if found != answer:
+        raise ValueError(
+            f"the answer {answer!r} should begin at character {start} of the passage; "
+            f"there is {found!r}."
+        )
+    return ((answer, int(start)),)
 
 
 def answer_bytes(question: Question) -> tuple[int, int] | None:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers to questions, cut out of passages (paper, sections 4.2 and 4.3).
 
-SQuAD 1.1 or 2.0, or data of one's own in their layout, where `answer_start` counts
+SQuAD 1.1 or 2.0, or data of one's own: in their layout, where `answer_start` counts
 characters (code points)::
 
     {"version": "v2.0", "data": [{"title": "...", "paragraphs": [{
@@ -13,10 +13,21 @@ characters (code points)::
     python -m tasks.question_answering --train_file=train-v2.0.json \\
         --dev_file=dev-v2.0.json --init_from=models/base --output=models/squad
 
+or a TSV, CSV or JSONL file with named columns, in which an empty answer is none. An
+answer is an exact part of its passage; without `--answer_start` it is the first that
+stands there as whole words::
+
+    question             context                                   answer    start
+    Where is Normandy?   The Normans gave their name to Norman...  France    53
+
+    python -m tasks.question_answering --train_file=train.csv --dev_file=dev.csv \\
+        --question=question --context=context --answer=answer --answer_start=start \\
+        --init_from=models/base --output=models/answers
+
 Out: the fine-tuned model directory, exact match and F1 on dev in metrics.json, and
 predictions_dev.json, nbest_dev.json and, if there are questions without an answer,
-null_odds_dev.json, as SQuAD's own scripts read them. --test_file may be without
-answers, or a table of `question` and `context`. Several runs make an ensemble::
+null_odds_dev.json, as SQuAD's own scripts read them; of a table predictions_dev.csv as
+well. --test_file may be without answers. Several runs make an ensemble::
 
     python -m tasks.question_answering --ensemble=models/squad0,models/squad1 \\
         --dev_file=dev-v2.0.json --output=models/squad_ensemble
@@ -38,7 +49,7 @@ import tensorflow as tf
 from absl import flags
 from keras import ops
 
-from bert_tf import config, finetune, passages, signatures, squad, storage
+from bert_tf import config, finetune, passages, signatures, squad, storage, tables
 from bert_tf.model import BertBackbone
 from bert_tf.squad import Predictions, Question
 from bert_tf.task import FinetuneConfig, Split, Task
@@ -159,7 +170,11 @@ class QuestionAnswering(Task):
             "test_file",
         )
 
-        train_file: str = config.option("", help="JSON in the layout of SQuAD.")
+        train_file: str = config.option(
+            "",
+            help="JSON in the layout of SQuAD, or a TSV, .csv or .jsonl file with a "
+            "header.",
+        )
         dev_file: str = config.option(
             "",
             help="Data like --train_file's, to choose the best epoch by and, where "
@@ -167,8 +182,21 @@ class QuestionAnswering(Task):
         )
         test_file: str = config.option(
             "",
-            help="Questions to answer: JSON like --dev_file's, with or without answers "
-            "in it, or a .csv, .jsonl or TSV file with columns question and context.",
+            help="Questions to answer, like --dev_file's, with or without answers.",
+        )
+        question: str = config.option(
+            "question", help="Column of the question, in tables."
+        )
+        context: str = config.option(
+            "context", help="Column of the passage, in tables."
+        )
+        answer: str = config.option(
+            "answer", help="Column of the answer, in tables; empty for no answer."
+        )
+        answer_start: str = config.option(
+            "",
+            help="Column of the character of the passage, from 0, at which the answer "
+            "begins, in tables.",
         )
         max_sequence_length: int = config.option(
             384,
@@ -202,21 +230,11 @@ class QuestionAnswering(Task):
                 f"{options.max_sequence_length}, --max_question_length="
                 f"{options.max_question_length}"
             )
-        self.questions: dict[str, list[Question]] = {}
-        for split in ("train", "dev", "test"):
-            path = getattr(options, f"{split}_file")
-            if path:
-                self.questions[split] = squad.read(path)
-            elif split != "test":
-                raise ValueError(f"--{split}_file is missing.")
-        for split in ("train", "dev"):
-            for question in self.questions[split]:
-                if question.answers is None:
-                    raise ValueError(
-                        f"{question.path}, question {question.id!r}: needs answers[], "
-                        "which only --test_file may be without."
-                    )
-                squad.answer_bytes(question)  # Raises if it is not where it should be.
+        self.questions = {
+            split: _read(options, split)
+            for split in ("train", "dev", "test")
+            if split != "test" or options.test_file
+        }
         self.no_answer = not all(q.answers for q in self.questions["train"])
         # Until dev has been evaluated.
         self.threshold = 0.0 if self.no_answer else None
@@ -291,7 +309,16 @@ class QuestionAnswering(Task):
         self, split: Split, outputs: Sequence[Any], folder: pathlib.Path
     ) -> pathlib.Path:
         predictions = self._predictions(split, outputs)
-        return predictions.write(folder, split.name, self.threshold)
+        path = predictions.write(folder, split.name, self.threshold)
+        questions = self.questions[split.name]
+        if questions[0].path.suffix != ".json":
+            answers = predictions.best(self.threshold)
+            rows = [
+                {"id": q.id, "question": q.question, "prediction": answers[q.id]}
+                for q in questions
+            ]
+            tables.write(path.with_suffix(".csv"), rows)
+        return path
 
     def serve(self, model: keras.Model) -> dict[str, signatures.Signature]:
         """The signatures of the exported model, for N questions.
@@ -419,6 +446,16 @@ class QuestionAnswering(Task):
         return passages.Answers(*(values.numpy() for values in found))
 
 
+def _read(options: QuestionAnswering.Config, split: str) -> list[Question]:
+    path = getattr(options, f"{split}_file")
+    if not path:
+        raise ValueError(f"--{split}_file is missing.")
+    columns = squad.Columns(
+        options.question, options.context, options.answer, options.answer_start
+    )
+    return squad.read(path, columns, needs_answers=split != "test")
+
+
 def _in_chunks(questions: Sequence[Question]) -> Iterator[list[Question]]:
     chunk, size = [], 0
     for question in questions:
@@ -469,9 +506,7 @@ def _targets(questions: Sequence[Question], chunk: Chunk) -> dict[str, np.ndarra
 
 def ensemble(options: QuestionAnswering.Config) -> dict[str, float]:
     """Writes and scores the mean of several runs, see the module docstring."""
-    if not options.dev_file:
-        raise ValueError("--dev_file is missing: the file that the runs answered.")
-    questions = squad.read(options.dev_file)
+    questions = _read(options, "dev")
     predictions = squad.average(options.ensemble.split(","), "dev")
     if predictions.n_best.keys() != {question.id for question in questions}:
         raise ValueError(f"The runs are not about the questions of {options.dev_file}.")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import batching, finetune, squad
+from bert_tf import batching, finetune, squad, tables
 from bert_tf.model import BertBackbone
 from bert_tf.text import Tokenizer
 from tasks import question_answering
@@ -106,9 +106,42 @@ def test_bad_input(read, rows, options, message):
 
 
 def test_dev_needs_answers(read, tmp_path):
-    (tmp_path / "dev.jsonl").write_text('{"question": "a", "context": "b"}\n')
-    with pytest.raises(ValueError, match=r"dev\.jsonl, question '1': needs answers"):
-        read([("a", "c", "a", 0)], dev_file=str(tmp_path / "dev.jsonl"))
+    path = tmp_path / "dev.json"
+    entry = {"id": "1", "question": "a"}
+    paragraph = {"context": "b", "qas": [entry]}
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    with pytest.raises(ValueError, match=r"dev\.json, question '1': needs answers"):
+        read([("a", "c", "a", 0)], dev_file=str(path))
+
+
+def test_tables_of_ones_own(read, tmp_path, tiny_config):
+    files = {
+        "train": "ask,text,found,at\nx,a cat on a mat,a,9\nx,the cat,,\n",
+        "test": 'ask,text\n"a, b",the cat\nc,a mat\n',
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    task = read(
+        [],
+        train_file=str(tmp_path / "train.csv"),
+        dev_file=str(tmp_path / "train.csv"),
+        test_file=str(tmp_path / "test.csv"),
+        question="ask",
+        context="text",
+        answer="found",
+        answer_start="at",
+    )
+    # [CLS] x [SEP] a cat on a mat [SEP]; [CLS] x [SEP] the cat [SEP]
+    targets = task.dataset("train").targets["start_logits"]
+    assert targets.numpy().tolist() == [6, 0]
+    test = task.dataset("test")
+    model = task.model(BertBackbone(tiny_config))
+    outputs = batching.predict(model, test, 8, max_length=16)
+    task.write_predictions(test, outputs, tmp_path)
+    predictions = json.loads((tmp_path / "predictions_test.json").read_text())
+    table = tables.Table(tmp_path / "predictions_test.csv")
+    rows = [row for _, row in table.rows(["id", "question", "prediction"])]
+    assert rows == [["2", "a, b", predictions["2"]], ["3", "c", predictions["3"]]]
 
 
 def test_a_million_characters(read):

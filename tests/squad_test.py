@@ -77,6 +77,73 @@ def test_reads_tables_of_questions(write, name, content, ids):
     ]
 
 
+COLUMNS = squad.Columns("q", "p", "a", "at")
+
+
+def test_reads_tables_with_answers(write):
+    rows = "p,q,a,at\naß cat a,?,a,7\na,?,,\n"
+    given, none = squad.read(write(rows, "x.csv"), COLUMNS, needs_answers=True)
+    assert (given.answers, given.may_be_impossible) == ((("a", 7),), False)
+    assert (none.answers, none.may_be_impossible) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("context", "answer", "start"),
+    [
+        ("1910: 10 of 10 men", "10", 6),  # The first as a whole word, ...
+        ("1910 men", "10", 2),  # or else the first at all.
+        ("a+b (c) c", "(c)", 4),
+    ],
+)
+def test_the_place_of_an_answer_that_the_table_does_not_say(
+    write, caplog, context, answer, start
+):
+    path = write(f"context\tquestion\tanswer\n{context}\t?\t{answer}\n", "x.tsv")
+    (question,) = squad.read(path, needs_answers=True)
+    assert question.answers == ((answer, start),)
+    warned = "1 answers stand at several places" in caplog.text
+    assert warned == (context.count(answer) > 1)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            "a cat,?,dog,2",
+            "line 2: the answer 'dog' should begin at character 2",
+        ),
+        ("a cat,?,cat,1", "of the passage; there is ' ca'."),
+        ("a cat,?,cat,400", "there is ''."),
+        (
+            "a cat,?,cat,two",
+            "line 2: where the answer begins must be the number of a",
+        ),
+        ("a cat,?,cat,-1", "from 0. Received: '-1'"),
+        ("a cat,?,cat", "x.csv, line 2: 3 columns instead of 4"),
+    ],
+)
+def test_rows_whose_answer_is_elsewhere(write, row, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        squad.read(write(f"p,q,a,at\n{row}\n", "x.csv"), COLUMNS)
+
+
+def test_a_row_whose_answer_is_nowhere(write):
+    path = write('{"question": "?", "context": "a cat", "answer": "Cat"}\n', "x.jsonl")
+    message = r"x\.jsonl, line 1: the answer must be an exact part .* Received: 'Cat'"
+    with pytest.raises(ValueError, match=message):
+        squad.read(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "missing"), [("q,p,at", "'a'"), ("q,p,a", "'at'"), ("p,a,at", "'q'")]
+)
+def test_tables_without_a_column(write, header, missing):
+    path = write(f"{header}\n", "x.csv")
+    message = f"no column {missing}. .* by --question, --context, --answer and --answer"
+    with pytest.raises(ValueError, match=message):
+        squad.read(path, COLUMNS, needs_answers=True)
+
+
 def test_answers_in_bytes(write):
     (question,) = squad.read(write(data(entry())))
     begin, end = squad.answer_bytes(question)
