@@ -1,0 +1,186 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Does it learn as fast as another library? Held-out loss against tokens, on one plot.
+
+    python -m benchmarks.learning --records=wiki128-unpacked --output=learning
+
+bert_tf and transformers + torch pre-train the same architecture on the same batches,
+with the same masks, schedule and AdamW (bias correction, no decay of biases and
+LayerNorm, gradients clipped to norm 1), each from random weights of its own. After
+every --validate_every steps both measure the loss (masked LM + next sentence) on the
+same held-out batches without dropout. The records have a pair in a row
+(`bert_tf.corpus --pack=false`), as transformers cannot keep packed ones apart.
+
+Out: learning.csv and learning.png in --output. A library whose curve is in
+learning.csv already is not trained again. Needs torch and transformers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import time
+from collections.abc import Iterator
+
+from benchmarks import peers
+from bert_tf import config
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearningConfig(config.Options):
+    """Options of `python -m benchmarks.learning`."""
+
+    records: str = config.option(help="Records with a pair in a row.")
+    output: str = config.option(help="Folder for the curves.")
+    size: str = config.option("small", help="Architecture.")
+    batch_size: int = config.option(32, help="Pairs in a step.", minimum=1)
+    steps: int = config.option(1000, help="Steps of each training.", minimum=1)
+    warmup_steps: int = config.option(100, help="Steps of the rise.", minimum=0)
+    learning_rate: float = config.option(5e-4, help="Its peak.")
+    validate_every: int = config.option(100, help="Steps.", minimum=1)
+    validation_batches: int = config.option(20, help="Held-out batches.", minimum=1)
+    seed: int = config.option(0, help="Of weights, dropout, masks and order.")
+
+
+def main(options: LearningConfig) -> None:
+    """Trains what is not trained yet, and draws both curves."""
+    from bert_tf import tables
+
+    folder = pathlib.Path(options.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "learning.csv"
+    rows = _read(path)
+    for name, train in LIBRARIES.items():
+        if any(row["library"] == name for row in rows):
+            continue
+        curve, start = [], time.process_time()
+        for step, tokens, loss in train(options):
+            seconds = time.process_time() - start
+            print(f"{name}: step {step:,}, held-out loss {loss:.4f}, {seconds:,.0f} s")
+            curve.append((step, tokens, loss, seconds))
+        names = ("library", "step", "tokens", "val_loss", "processor_seconds")
+        rows += [dict(zip(names, (name, *point), strict=True)) for point in curve]
+        tables.write(path, rows)
+    _draw(rows, folder / "learning.png")
+    last = {row["library"]: float(row["val_loss"]) for row in rows}
+    losses = ", ".join(f"{name} {loss:.4f}" for name, loss in last.items())
+    print(f"Held-out loss after {options.steps:,} steps: {losses}. Curves in {folder}.")
+
+
+def _read(path: pathlib.Path) -> list[dict]:
+    import csv
+
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _datasets(options: LearningConfig):
+    import keras
+
+    from bert_tf import input_pipeline
+
+    keras.utils.set_random_seed(options.seed)  # The order depends on it.
+    common = {"batch_size": options.batch_size, "seed": options.seed}
+    train = input_pipeline.pretrain_dataset(options.records, **common)
+    held_out = input_pipeline.pretrain_dataset(
+        options.records, split="validation", **common
+    )
+    return train.take(options.steps), held_out.take(options.validation_batches).cache()
+
+
+def _architecture(options: LearningConfig) -> config.BertConfig:
+    from bert_tf import input_pipeline
+
+    _, vocabulary = input_pipeline.read_manifest(options.records)
+    return config.BertConfig.from_size(options.size, vocabulary.size)
+
+
+def _schedule(options: LearningConfig):
+    from bert_tf.optimization import WarmupDecay
+
+    return WarmupDecay(options.learning_rate, options.warmup_steps, options.steps)
+
+
+def _count_tokens(x) -> int:
+    return int((x["padding_mask"].numpy() > 0).sum())
+
+
+def _bert_tf(options: LearningConfig) -> Iterator[tuple[int, int, float]]:
+    """Yields steps, tokens and held-out loss at every evaluation."""
+    from bert_tf.model import BertBackbone, BertPretrainer
+    from bert_tf.optimization import AdamW
+
+    train, held_out = _datasets(options)
+    model = BertPretrainer(BertBackbone(_architecture(options)))
+    model.compile(AdamW(_schedule(options)))
+    tokens = 0
+    for step, batch in enumerate(train, start=1):
+        tokens += _count_tokens(batch[0])
+        model.train_on_batch(*batch)
+        if step % options.validate_every == 0:
+            yield (
+                step,
+                tokens,
+                model.evaluate(held_out, verbose=0, return_dict=True)["loss"],
+            )
+
+
+def _transformers(options: LearningConfig) -> Iterator[tuple[int, int, float]]:
+    import numpy as np
+    import torch
+    import transformers
+
+    train, held_out = _datasets(options)
+    torch.manual_seed(options.seed)
+    architecture = peers.transformers_config(_architecture(options))
+    model = transformers.BertForPreTraining(architecture).train()
+    matrices = [weight for weight in model.parameters() if weight.ndim > 1]
+    vectors = [weight for weight in model.parameters() if weight.ndim <= 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
+        weight_decay=0.01,
+        eps=1e-6,
+    )
+    schedule = _schedule(options)
+    tokens = 0
+    for step, batch in enumerate(train, start=1):
+        tokens += _count_tokens(batch[0])
+        for group in optimizer.param_groups:
+            group["lr"] = float(schedule(step - 1))
+        optimizer.zero_grad()
+        model(**peers.transformers_batch(*batch)).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step % options.validate_every == 0:
+            model.eval()
+            with torch.no_grad():
+                losses = [
+                    float(model(**peers.transformers_batch(*batch)).loss)
+                    for batch in held_out
+                ]
+            model.train()
+            yield step, tokens, float(np.mean(losses))
+
+
+LIBRARIES = {"bert_tf": _bert_tf, "transformers + torch": _transformers}
+
+
+def _draw(rows: list[dict], path: pathlib.Path) -> None:
+    import matplotlib.figure
+
+    figure = matplotlib.figure.Figure(figsize=(6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for name in LIBRARIES:
+        curve = [row for row in rows if row["library"] == name]
+        tokens = [float(row["tokens"]) / 1e6 for row in curve]
+        axes.plot(tokens, [float(row["val_loss"]) for row in curve], label=name)
+    axes.set(xlabel="tokens seen, millions", ylabel="held-out loss (MLM + NSP)")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    config.run(main, LearningConfig)
