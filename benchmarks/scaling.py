@@ -1,0 +1,239 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a pre-training step costs: against size, length and batch, and on two workers.
+
+    python -m benchmarks.scaling --output=docs/scaling.png
+    python -m benchmarks.scaling --records=wiki128 --output=weak_scaling
+
+The first times steps on random tokens, fits the law
+
+    seconds = start + weights / w + arithmetic / a + attention / e
+
+where weights are those the optimizer updates, arithmetic is `flops.training_step` and
+attention the number of its probabilities, layers x heads x rows x length^2, draws what
+was measured with the law, and prints both.
+
+The second, with --records, is weak scaling: `bert_tf.pretrain` on one core, then
+`--strategy=multi_worker` with two workers on this machine, each on a core of its own
+and with the same rows as the one before. Twice the tokens in the same time would be
+perfect. The model directories go to --output.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf import config
+
+_TERMS = ("start", "weights", "arithmetic", "attention")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScalingConfig(config.Options):
+    """Options of `python -m benchmarks.scaling`."""
+
+    output: str = config.option(help="The picture; with --records a folder.")
+    records: str = config.option("", help="Time two workers on these records.")
+    sizes: str = config.option("tiny,mini,small,medium", help="Architectures.")
+    lengths: str = config.option("32,64,128,256,512", help="Tokens in a row.")
+    batch_sizes: str = config.option("2,4,8,16,32,64", help="Rows in a step.")
+    size: str = config.option("mini", help="Where length, batch or workers change.")
+    length: int = config.option(128, help="Where size or batch change.", minimum=8)
+    batch_size: int = config.option(16, help="Where size or length change.", minimum=1)
+    steps: int = config.option(5, help="Timed steps of each kind.", minimum=1)
+
+
+class Point(NamedTuple):
+    """A kind of step."""
+
+    size: str
+    length: int
+    batch_size: int
+
+
+def main(options: ScalingConfig) -> None:
+    """Measures what `options` ask for."""
+    if options.records:
+        _two_workers(options)
+    else:
+        _law(options)
+
+
+# --- The law ---------------------------------------------------------------------
+
+
+def _law(options: ScalingConfig) -> None:
+    import scipy.optimize
+    import tqdm
+
+    usual = Point(options.size, options.length, options.batch_size)
+    lines = {
+        "size": [usual._replace(size=s) for s in options.sizes.split(",")],
+        "length": [usual._replace(length=int(n)) for n in options.lengths.split(",")],
+        "batch_size": [
+            usual._replace(batch_size=int(n)) for n in options.batch_sizes.split(",")
+        ],
+    }
+    points = list(dict.fromkeys(point for line in lines.values() for point in line))
+    costs, seconds = zip(*(_time(p, options.steps) for p in tqdm.tqdm(points)))
+    # Relative errors: a step of a second must not drown one of ten milliseconds.
+    matrix = np.array(costs) / np.array(seconds)[:, None]
+    factors, _ = scipy.optimize.nnls(matrix, np.ones(len(points)))
+    fitted = dict(zip(points, np.array(costs) @ factors, strict=True))
+    measured = dict(zip(points, seconds, strict=True))
+    print("| size | length | rows | processor, s | law, s |\n|---|---|---|---|---|")
+    for point in points:
+        row = " | ".join(map(str, point))
+        print(f"| {row} | {measured[point]:.3f} | {fitted[point]:.3f} |")
+    error = statistics.median(abs(fitted[p] / measured[p] - 1) for p in points)
+    print("\nProcessor seconds of a step: " + _words(factors))
+    _draw(lines, measured, fitted, options.output)
+    print(
+        f"Half of the steps are within {error:.0%} of it. Picture in {options.output}."
+    )
+
+
+def _words(factors: np.ndarray) -> str:
+    start, *rates = factors
+    units = {"weights": "million a second", "arithmetic": "GFLOP/s"}
+    units["attention"] = "million probabilities a second"
+    scales = {"arithmetic": 1e9}
+    terms = [f"{start:.3f}"]
+    for name, seconds_each in zip(_TERMS[1:], rates, strict=True):
+        if seconds_each:
+            rate = 1 / seconds_each / scales.get(name, 1e6)
+            terms.append(f"{name} at {rate:,.0f} {units[name]}")
+    return " + ".join(terms) + "."
+
+
+def _time(point: Point, steps: int) -> tuple[list[float], float]:
+    """Returns the quantities of `_TERMS` of a step, and its processor seconds."""
+    import keras
+    import tensorflow as tf
+
+    from bert_tf import flops
+    from bert_tf.model import BertBackbone, BertPretrainer
+    from bert_tf.optimization import AdamW
+
+    keras.utils.clear_session()
+    architecture = config.BertConfig.from_size(point.size, 30_522)
+    model = BertPretrainer(BertBackbone(architecture))
+    model.compile(AdamW(1e-4))
+    rows, length = point.batch_size, point.length
+    predictions = -(-length * 15 // 100)
+    token_ids = tf.random.uniform((rows, length), 0, 30_522, tf.int32)
+    x = {
+        "token_ids": token_ids,
+        "segment_ids": tf.zeros_like(token_ids),
+        "padding_mask": tf.ones_like(token_ids),
+        "mask_positions": tf.tile(tf.range(predictions)[None], (rows, 1)),
+    }
+    y = {"mlm": token_ids[:, :predictions], "nsp": tf.zeros(rows, tf.int32)}
+    weights = {
+        name: tf.fill(labels.shape, 1 / np.prod(labels.shape, dtype="float32"))
+        for name, labels in y.items()
+    }
+    batches = tf.data.Dataset.from_tensors((x, y, weights)).repeat()
+    model.fit(batches, steps_per_epoch=2, verbose=0)  # Traces, fills caches.
+    iterator, seconds = iter(batches), []
+    for _ in range(steps):
+        start = time.process_time()
+        model.train_function(iterator)
+        seconds.append(time.process_time() - start)
+    arithmetic = flops.training_step(
+        architecture, rows=rows, length=length, predictions=predictions
+    )
+    probabilities = architecture.num_layers * architecture.num_heads * rows * length**2
+    terms = [1.0, model.count_params(), arithmetic, probabilities]
+    return terms, statistics.median(seconds)
+
+
+def _draw(lines, measured, fitted, path: str) -> None:
+    import matplotlib.figure
+
+    figure = matplotlib.figure.Figure(figsize=(10, 3.4), layout="constrained")
+    labels = {"size": "architecture", "length": "tokens in a row", "batch_size": "rows"}
+    for axes, (name, points) in zip(figure.subplots(1, 3), lines.items(), strict=True):
+        values = [getattr(point, name) for point in points]
+        axes.plot(values, [measured[p] for p in points], "o", label="measured")
+        axes.plot(values, [fitted[p] for p in points], "-", label="law")
+        axes.set(
+            xlabel=labels[name], ylabel="processor seconds of a step", yscale="log"
+        )
+        if name != "size":
+            axes.set_xscale("log", base=2)
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+# --- Two workers -----------------------------------------------------------------
+
+
+def _two_workers(options: ScalingConfig) -> None:
+    rates = {count: _tokens_per_second(options, count) for count in (1, 2)}
+    print("| workers | rows in a step | tokens/s |\n|---|---|---|")
+    for count, rate in rates.items():
+        print(f"| {count} | {count * options.batch_size} | {rate:,.0f} |")
+    share = rates[2] / rates[1] / 2
+    print(f"Two workers do {share:.0%} of twice the tokens of one.")
+
+
+def _tokens_per_second(options: ScalingConfig, count: int) -> float:
+    """Trains with so many workers and returns the tokens of the first's last row."""
+    from bert_tf import monitoring
+
+    folder = pathlib.Path(options.output) / f"{count}"
+    every = options.steps
+    command = [sys.executable, "-m", "bert_tf.pretrain", f"--records={options.records}"]
+    command += [f"--size={options.size}", f"--batch_size={count * options.batch_size}"]
+    # The first steps, while functions are traced, count in the first row only.
+    command += [f"--steps={2 * every}", f"--validate_every={every}"]
+    command += ["--warmup_steps=1", "--learning_rate=1e-4", f"--output={folder}"]
+    if count > 1:
+        command.append("--strategy=multi_worker")
+    cores = sorted(os.sched_getaffinity(0))
+    processes = []
+    for index, environment in enumerate(_environments(count)):
+        taskset = ["taskset", "--cpu-list", str(cores[index])]
+        processes.append(subprocess.Popen(taskset + command, env=environment))
+    if any(process.wait() for process in processes):
+        raise ValueError(f"A training with {count} workers failed; see above.")
+    return monitoring.read_history(folder)[-1]["tokens_per_second"]
+
+
+def _environments(count: int) -> Sequence[dict[str, str]]:
+    if count == 1:
+        return [dict(os.environ)]
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    workers = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
+    for free in sockets:
+        free.close()
+    return [
+        os.environ
+        | {
+            "TF_CONFIG": json.dumps(
+                {
+                    "cluster": {"worker": workers},
+                    "task": {"type": "worker", "index": index},
+                }
+            )
+        }
+        for index in range(count)
+    ]
+
+
+if __name__ == "__main__":
+    config.run(main, ScalingConfig)
