@@ -22,19 +22,16 @@ import sys
 import tempfile
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
-import keras_hub
 import numpy as np
-import sentence_transformers
-import tensorflow as tf
-import torch
-import transformers
 
-from bert_tf import config, convert
-from bert_tf.model import BertBackbone
-from bert_tf.text import Tokenizer
+from bert_tf import config
+from bert_tf.lazy import convert, keras, tf
+
+if TYPE_CHECKING:
+    from bert_tf.model import BertBackbone
+    from bert_tf.text import Tokenizer
 
 _BATCH = 32
 _MAX_LENGTH = 128
@@ -52,6 +49,14 @@ class ParityConfig(config.Options):
 
 def main(options: ParityConfig) -> None:
     """Prints the table."""
+    # Here, so that --help is fast and needs none of them.
+    import keras_hub
+    import sentence_transformers
+    import transformers
+
+    from bert_tf.model import BertBackbone
+    from bert_tf.text import Tokenizer
+
     sentences = _read(options.sentences, options.count)
     checkpoint = convert.open_checkpoint(options.model)
     tokenizer = Tokenizer(checkpoint.vocabulary, lowercase=checkpoint.lowercase)
@@ -157,6 +162,8 @@ def _hidden_states(backbone: BertBackbone, inputs) -> list[np.ndarray]:
 
 
 def _torch_hidden_states(model, inputs) -> list[np.ndarray]:
+    import torch
+
     parts = []
     for batch in _batches(inputs):
         ids, segments, mask = (

@@ -41,12 +41,16 @@ from typing import Any
 
 from benchmarks.paper import EVALUATIONS, SCALES, Column, Experiment, Row, experiments
 from bert_tf import config
+from bert_tf.task import ComputeOptions, Task
+from tasks.classification import Classification
+from tasks.question_answering import QuestionAnswering
+from tasks.tagging import Tagging
 
 _EXPERIMENTS = tuple(experiments(SCALES["small"]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExperimentConfig(config.Options):
+class ExperimentConfig(ComputeOptions):
     """Options of `python -m benchmarks.experiments`."""
 
     experiment: str = config.option(
@@ -65,16 +69,6 @@ class ExperimentConfig(config.Options):
         minimum=0,
     )
     seeds: int = config.option(2, help="Restarts of every fine-tuning.", minimum=1)
-    strategy: str = config.option(
-        "default",
-        help="Where to train: default (first GPU or CPU), mirrored (all GPUs), tpu.",
-        choices=("default", "mirrored", "tpu"),
-    )
-    precision: str = config.option(
-        "float32",
-        help="Arithmetic of the layers; weights stay float32.",
-        choices=("float32", "mixed_bfloat16"),
-    )
 
 
 def main(options: ExperimentConfig) -> None:
@@ -244,25 +238,15 @@ class _TaskData:
     """An entry of the file of the tasks."""
 
     name: str
-    kind: str
+    task_class: type[Task]
     options: Mapping[str, Any]
 
     @property
-    def task_class(self) -> type:
-        from tasks import classification, question_answering, tagging
-
-        return {
-            "classification": classification.Classification,
-            "question_answering": question_answering.QuestionAnswering,
-            "tagging": tagging.Tagging,
-        }[self.kind]
-
-    @property
     def to_percent(self) -> int:
-        return 1 if self.kind == "question_answering" else 100
+        return 1 if self.task_class is QuestionAnswering else 100
 
 
-_KINDS = ("classification", "question_answering", "tagging")
+_TASKS = {task.kind: task for task in (Classification, QuestionAnswering, Tagging)}
 
 
 def _read_tasks(path: str) -> dict[str, _TaskData]:
@@ -273,12 +257,12 @@ def _read_tasks(path: str) -> dict[str, _TaskData]:
     tasks = {}
     for data_set, options in entries.items():
         kind = options.pop("kind", None)
-        if kind not in _KINDS:
+        if kind not in _TASKS:
             raise ValueError(
-                f"{path}, {data_set}: the kind must be one of {', '.join(_KINDS)}. "
+                f"{path}, {data_set}: the kind must be one of {', '.join(_TASKS)}. "
                 f"Received: kind={kind!r}"
             )
-        task = _TaskData(options.pop("name", data_set), kind, options)
+        task = _TaskData(options.pop("name", data_set), _TASKS[kind], options)
         known = {field.name for field in dataclasses.fields(task.task_class.Config)}
         if unknown := options.keys() - known:
             raise ValueError(

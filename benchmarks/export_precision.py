@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_tf import batching, config, inference
-from bert_tf.checkpoint import ModelDirectory
-from bert_tf.model import BertBackbone
-from bert_tf.text import Tokenizer
+from bert_tf import config
+from bert_tf.lazy import batching, inference
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
@@ -46,6 +44,11 @@ def main(options: PrecisionConfig) -> None:
 
 def scores(path: str, dtype: str) -> dict[str, float]:
     """What a model's encoder, as it is exported, reaches on dev."""
+    # Here, so that --help is fast.
+    from bert_tf.checkpoint import ModelDirectory
+    from bert_tf.model import BertBackbone
+    from bert_tf.text import Tokenizer
+
     directory = ModelDirectory.open(path)
     kind = _TASKS[directory.head["kind"]]
     task = kind(

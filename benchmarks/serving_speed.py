@@ -35,15 +35,10 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import onnxruntime
-import tensorflow as tf
-import tokenizers
-import torch
-import transformers
-from onnxruntime.transformers import optimizer
 
 from benchmarks.serving_tasks import in_session, read_sentences
 from bert_tf import client, config, export, serve
+from bert_tf.lazy import tf
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 
@@ -91,32 +86,41 @@ def load_export(path: pathlib.Path, threads: int) -> Embed:
     return lambda texts: answer({"text": texts})["mean"]
 
 
-class _Mean(torch.nn.Module):
-    """Token ids and mask -> mean over tokens [B, H]."""
+def _torch_mean(model: str):
+    """A torch module: token ids and mask -> mean over tokens [B, H]."""
+    import torch
+    import transformers
 
-    def __init__(self, model: str):
-        super().__init__()
-        self.bert = transformers.BertModel.from_pretrained(
-            model, attn_implementation="eager"
-        )
+    class Mean(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bert = transformers.BertModel.from_pretrained(
+                model, attn_implementation="eager"
+            )
 
-    def forward(self, input_ids, attention_mask, token_type_ids):
-        hidden = self.bert(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-        ).last_hidden_state
-        weights = attention_mask[:, :, None].to(hidden.dtype)
-        return (hidden * weights).sum(1) / weights.sum(1)
+        def forward(self, input_ids, attention_mask, token_type_ids):
+            hidden = self.bert(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                token_type_ids=token_type_ids,
+            ).last_hidden_state
+            weights = attention_mask[:, :, None].to(hidden.dtype)
+            return (hidden * weights).sum(1) / weights.sum(1)
+
+    return Mean().eval()
 
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def load_onnx(model: str, folder: str, threads: int) -> Embed:
+    import onnxruntime
+    import torch
+    from onnxruntime.transformers import optimizer
+
     plain = str(pathlib.Path(folder) / "plain.onnx")
     fused = str(pathlib.Path(folder) / "fused.onnx")
-    module = _Mean(model).eval()
+    module = _torch_mean(model)
     axes = {0: "batch", 1: "length"}
     torch.onnx.export(
         module,
@@ -147,9 +151,11 @@ def load_onnx(model: str, folder: str, threads: int) -> Embed:
 
 
 def load_torch(model: str, threads: int) -> Embed:
+    import torch
+
     if threads:
         torch.set_num_threads(threads)
-    module, tokenize = _Mean(model).eval(), _tokenizer(model)
+    module, tokenize = _torch_mean(model), _tokenizer(model)
 
     def embed(texts: Sequence[str]) -> np.ndarray:
         with torch.inference_mode():
@@ -160,6 +166,8 @@ def load_torch(model: str, threads: int) -> Embed:
 
 
 def _tokenizer(model: str) -> Callable[[Sequence[str]], dict[str, np.ndarray]]:
+    import tokenizers
+
     tokenizer = tokenizers.Tokenizer.from_file(f"{model}/tokenizer.json")
     tokenizer.no_truncation()
     tokenizer.enable_padding()

@@ -22,17 +22,19 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
-from bert_tf import config, convert, inference, passages, saved_model, windows
+from bert_tf import config
+from bert_tf.lazy import convert, inference, passages, saved_model, tf, windows
 from bert_tf.task import Task
-from bert_tf.text import Tokenizer
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
+
+if TYPE_CHECKING:
+    from bert_tf.text import Tokenizer
 
 Request = Mapping[str, Any]
 
@@ -52,6 +54,8 @@ class SpeedConfig(config.Options):
 
 def main(options: SpeedConfig) -> None:
     """Prints the table."""
+    from bert_tf.text import Tokenizer  # Here, so that --help is fast.
+
     tf.get_logger().setLevel("ERROR")  # The loader of sessions is called deprecated.
     sentences = read_sentences(options.texts, 20_000)
     directory = convert.open_checkpoint(options.model)

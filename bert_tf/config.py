@@ -56,6 +56,16 @@ SIZES: Mapping[str, tuple[int, int, int]] = {
 ACTIVATIONS = ("gelu_tanh", "gelu_erf", "relu")
 _GOOGLE_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
 
+# The rows of table 7: which of the embeddings (0) and the L layers (1 to L).
+FEATURES: Mapping[str, slice] = {
+    "embeddings": slice(0, 1),
+    "second_to_last": slice(-2, -1),
+    "last": slice(-1, None),
+    "weighted_sum_last_four": slice(-4, None),
+    "concat_last_four": slice(-4, None),
+    "weighted_sum_all": slice(1, None),
+}
+
 # What a `bert_config.json` calls the fields of `BertConfig`.
 GOOGLE_KEYS = {
     "vocabulary_size": "vocab_size",

@@ -2,11 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fine-tunes an encoder on a task (paper, section 4 and appendix A.3).
 
-    if __name__ == "__main__":
-        finetune.run(MyTask)
-
-makes a module of `tasks/` a command. In: a checkpoint to start from, of this project
-or another one, and the task's files. Out: a model directory with config.json,
+A module of `tasks/` calls `main` with its task. In: a checkpoint to start from, of this
+project or another one, and the task's files. Out: a model directory with config.json,
 vocab.txt, the weights of the best epoch, metrics.json, TensorBoard logs, and
 predictions for each evaluated split. Run again on a directory that is finished, the
 same command evaluates, predicts and exports without training.
@@ -25,17 +22,8 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from absl import flags
 
-from bert_tf import (
-    batching,
-    comparison,
-    config,
-    convert,
-    distribution,
-    inference,
-    sweep,
-)
+from bert_tf import batching, comparison, convert, distribution, inference, sweep
 from bert_tf.checkpoint import Checkpoint, ModelDirectory
 from bert_tf.config import BertConfig
 from bert_tf.model import BertBackbone
@@ -45,12 +33,6 @@ from bert_tf.text import Tokenizer
 from bert_tf.vocab import Vocabulary
 
 _WARMUP_SHARE = 0.1  # Of all steps, as in google-research/bert.
-
-
-def run(task_class: type[Task]) -> None:
-    """Runs a task as a command: its options and those of every task are flags."""
-    flags.disclaim_key_flags()  # They are those of the task's module.
-    config.run(functools.partial(main, task_class), task_class.Config)
 
 
 def main(task_class: type[Task], *grid: FinetuneConfig) -> dict[str, Any]:

@@ -11,9 +11,8 @@ from __future__ import annotations
 import statistics
 import time
 
-import tensorflow as tf
-
 from bert_tf.config import BertConfig
+from bert_tf.lazy import tf
 
 _REPEATS = 10
 _MAX_TOKENS = 4096  # Rows of the measured matrix; more would not be faster.

@@ -9,11 +9,10 @@ Letters: B batch, S sequence, H hidden, C tags; K layers that make the features.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import keras
 from keras import ops
 
+from bert_tf.config import FEATURES
 from bert_tf.model import BertBackbone
 
 # --- Fine-tuning -----------------------------------------------------------------
@@ -86,16 +85,6 @@ class TokenClassifier(_Tagger):
 
 
 # --- Features --------------------------------------------------------------------
-
-# The rows of table 7: which of the embeddings (0) and the L layers (1 to L).
-FEATURES: Mapping[str, slice] = {
-    "embeddings": slice(0, 1),
-    "second_to_last": slice(-2, -1),
-    "last": slice(-1, None),
-    "weighted_sum_last_four": slice(-4, None),
-    "concat_last_four": slice(-4, None),
-    "weighted_sum_all": slice(1, None),
-}
 
 
 class FrozenEncoder(keras.Model):

@@ -3,7 +3,8 @@
 """What a downstream task must say to be fine-tuned, scored and served.
 
 A module of `tasks/` subclasses `Task`; `bert_tf.finetune` does the rest. In: the
-task's own files. Out: `Split`s, tokenised examples in memory, and answers.
+task's own files. Out: `Split`s, tokenised examples in memory, and answers. Imports no
+TensorFlow before it is used, so that `--help` of a task answers at once.
 """
 
 from __future__ import annotations
@@ -13,23 +14,42 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_tf import config
-from bert_tf.model import BertBackbone
-from bert_tf.signatures import Signature
-from bert_tf.text import Tokenizer
+from bert_tf.lazy import tf
+
+if TYPE_CHECKING:
+    import keras
+
+    from bert_tf.model import BertBackbone
+    from bert_tf.signatures import Signature
+    from bert_tf.text import Tokenizer
 
 # Texts tokenised at once: enough to amortise the call, little enough memory.
 _TEXTS_AT_ONCE = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuneConfig(config.Options):
+class ComputeOptions(config.Options):
+    """Where and in what arithmetic fine-tuning computes."""
+
+    strategy: str = config.option(
+        "default",
+        help="Where to train: default (first GPU or CPU), mirrored (all GPUs), tpu.",
+        choices=("default", "mirrored", "tpu"),
+    )
+    precision: str = config.option(
+        "float32",
+        help="Arithmetic of the layers; weights stay float32.",
+        choices=("float32", "mixed_bfloat16"),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneConfig(ComputeOptions):
     """Options that all tasks share (recipe: paper, appendix A.3)."""
 
     # What may change when a finished model is taken up again: none of it changes
@@ -86,16 +106,6 @@ class FinetuneConfig(config.Options):
     )
     max_sequence_length: int = config.option(
         128, help="Tokens of an example, [CLS] and [SEP] included.", minimum=3
-    )
-    strategy: str = config.option(
-        "default",
-        help="Where to train: default (first GPU or CPU), mirrored (all GPUs), tpu.",
-        choices=("default", "mirrored", "tpu"),
-    )
-    precision: str = config.option(
-        "float32",
-        help="Arithmetic of the layers; weights stay float32.",
-        choices=("float32", "mixed_bfloat16"),
     )
     seed: int = config.option(
         0, help="Of the head's weights, dropout and shuffling.", minimum=0
@@ -249,7 +259,7 @@ class MappedColumn:
 
 
 # One value for each of N examples: [N, ...], ragged where their lengths differ.
-Column = tf.Tensor | tf.RaggedTensor | MappedColumn
+Column: TypeAlias = "tf.Tensor | tf.RaggedTensor | MappedColumn"
 
 
 @dataclasses.dataclass(frozen=True)

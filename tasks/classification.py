@@ -33,111 +33,37 @@ import dataclasses
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import keras
 import numpy as np
-import scipy.special
-import scipy.stats
-import sklearn.metrics
-import tensorflow as tf
 
-from bert_tf import config, finetune, glue, signatures, tables, windows
+from bert_tf import config, glue, tables
 from bert_tf.glue import GLUE, DataSet
-from bert_tf.model import BertBackbone
+from bert_tf.lazy import finetune, heads, scipy, signatures, sklearn, tf, windows
 from bert_tf.tables import Table
 from bert_tf.task import Split, TablesConfig, Task, encode
-from bert_tf.text import Tokenizer
 
-# --- The head --------------------------------------------------------------------
+if TYPE_CHECKING:
+    import keras
 
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class SequenceClassifier(keras.Model):
-    """`BertBackbone` with dropout and a dense layer over the pooled output.
-
-    Args:
-        backbone: The encoder.
-        num_classes: C; 1 makes a regression, whose logit is the score.
-
-    Inputs: those of the backbone. Outputs: logits [B, C] float32.
-
-    Example:
-
-    ```python
-    model = SequenceClassifier(BertBackbone(config), num_classes=2)
-    model.compile(AdamW(learning_rate=5e-5))
-    ```
-    """
-
-    def __init__(self, backbone: BertBackbone, num_classes: int, **kwargs):
-        # === Layers ===
-        dropout = keras.layers.Dropout(
-            backbone.config.dropout, dtype=backbone.pooler.dtype_policy, name="dropout"
-        )
-        logits = keras.layers.Dense(
-            num_classes,
-            kernel_initializer=keras.initializers.TruncatedNormal(
-                stddev=backbone.config.initializer_range
-            ),
-            dtype="float32",
-            name="logits",
-        )
-
-        # === Functional model ===
-        pooled = backbone(backbone.input)["pooled_output"]  # [B, H]
-        super().__init__(
-            inputs=backbone.input, outputs=logits(dropout(pooled)), **kwargs
-        )
-
-        # === Attributes ===
-        self.backbone = backbone
-        self.num_classes = num_classes
-
-    def compile(self, optimizer, **kwargs):
-        """`keras.Model.compile` with the loss and metric of the problem as defaults.
-
-        The loss is a weighted *sum*; weights that sum to one make it a mean, on any
-        number of replicas.
-        """
-        if self.num_classes == 1:
-            loss = keras.losses.MeanSquaredError(reduction="sum")
-            metrics = []
-        else:
-            loss = keras.losses.SparseCategoricalCrossentropy(
-                from_logits=True, reduction="sum"
-            )
-            metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-        defaults = {"loss": loss, "weighted_metrics": metrics}
-        super().compile(optimizer, **(defaults | kwargs))
-
-    def get_config(self):
-        backbone = keras.saving.serialize_keras_object(self.backbone)
-        return {
-            "backbone": backbone,
-            "num_classes": self.num_classes,
-            "name": self.name,
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
-        return cls(backbone, **config)
-
+    from bert_tf.model import BertBackbone
+    from bert_tf.text import Tokenizer
 
 # --- Metrics ---------------------------------------------------------------------
 
 # Each takes (gold, predicted): class numbers, or scores. A model that always says
 # the same has no correlation; scipy calls it NaN, here it is 0.
 METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "accuracy": sklearn.metrics.accuracy_score,
+    "accuracy": lambda gold, predicted: sklearn.metrics.accuracy_score(gold, predicted),
     "f1": lambda gold, predicted: sklearn.metrics.f1_score(
         gold, predicted, zero_division=0
     ),
     "macro_f1": lambda gold, predicted: sklearn.metrics.f1_score(
         gold, predicted, average="macro", zero_division=0
     ),
-    "matthews_correlation": sklearn.metrics.matthews_corrcoef,
+    "matthews_correlation": lambda gold, predicted: sklearn.metrics.matthews_corrcoef(
+        gold, predicted
+    ),
     "pearson": lambda gold, predicted: np.nan_to_num(
         scipy.stats.pearsonr(gold, predicted).statistic
     ),
@@ -225,8 +151,8 @@ class Classification(Task):
     def evaluation_splits(self) -> Sequence[str]:
         return [name for name in self.examples if name != "train"]
 
-    def model(self, backbone: BertBackbone) -> SequenceClassifier:
-        return SequenceClassifier(backbone, num_classes=len(self.labels) or 1)
+    def model(self, backbone: BertBackbone) -> keras.Model:
+        return heads.SequenceClassifier(backbone, num_classes=len(self.labels) or 1)
 
     def dataset(self, name: str) -> Split:
         examples, targets = self.examples[name], self.gold[name]
@@ -520,5 +446,10 @@ def _score(example: Example) -> float:
     )
 
 
+def main(*grid: Classification.Config) -> None:
+    """Fine-tunes once for each of the options, see `finetune.main`."""
+    finetune.main(Classification, *grid)
+
+
 if __name__ == "__main__":
-    finetune.run(Classification)
+    config.run(main, Classification.Config)

@@ -29,120 +29,20 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import keras
 import numpy as np
-import scipy.special
-import tensorflow as tf
-from keras import ops
 
-from bert_tf import config, finetune, signatures, tables
-from bert_tf.model import BertBackbone
+from bert_tf import config, tables
+from bert_tf.lazy import finetune, heads, scipy, signatures, tf
 from bert_tf.tables import Table
 from bert_tf.task import Split, TablesConfig, Task, encode
-from bert_tf.text import Tokenizer
 
-# The logit of a choice that there is not. Finite, so that nothing becomes NaN.
-_NO_CHOICE = -1e9
+if TYPE_CHECKING:
+    import keras
 
-# --- The head --------------------------------------------------------------------
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class FlattenChoices(keras.layers.Layer):
-    """[B, C, S] -> [B * C, S]."""
-
-    def call(self, x):
-        return ops.reshape(x, (-1, ops.shape(x)[2]))
-
-    def compute_output_shape(self, x_shape):
-        return (None, x_shape[2])
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class UnflattenChoices(keras.layers.Layer):
-    """Scores [B * C, 1] and padding_mask [B, C, S] -> logits [B, C].
-
-    A choice without tokens, not even [CLS], is none.
-    """
-
-    def call(self, scores, padding_mask):
-        exists = padding_mask[:, :, 0] != 0
-        return ops.where(exists, ops.reshape(scores, ops.shape(exists)), _NO_CHOICE)
-
-    def compute_output_shape(self, scores_shape, padding_mask_shape):
-        return padding_mask_shape[:2]
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class ChoiceScorer(keras.Model):
-    """`BertBackbone` with dropout and one vector that scores every choice.
-
-    Args:
-        backbone: The encoder.
-
-    Inputs: those of the backbone, but [B, C, S], C sequences of prompt and choice. One
-    of padding alone is no choice. Outputs: logits [B, C] float32.
-
-    Example:
-
-    ```python
-    model = ChoiceScorer(BertBackbone(config))
-    model.compile(AdamW(learning_rate=2e-5))
-    ```
-    """
-
-    def __init__(self, backbone: BertBackbone, **kwargs):
-        # === Layers ===
-        dropout = keras.layers.Dropout(
-            backbone.config.dropout, dtype=backbone.pooler.dtype_policy, name="dropout"
-        )
-        logits = keras.layers.Dense(
-            1,  # Its bias changes all choices alike; other people's heads have one.
-            kernel_initializer=keras.initializers.TruncatedNormal(
-                stddev=backbone.config.initializer_range
-            ),
-            dtype="float32",
-            name="logits",
-        )
-
-        # === Functional model ===
-        inputs = {
-            name: keras.Input((None, None), dtype="int32", name=name)
-            for name in backbone.input
-        }
-        flatten = FlattenChoices(name="flatten")
-        sequences = {name: flatten(x) for name, x in inputs.items()}  # [B * C, S]
-        pooled = backbone(sequences)["pooled_output"]  # [B * C, H]
-        unflatten = UnflattenChoices(dtype="float32", name="unflatten")
-        outputs = unflatten(logits(dropout(pooled)), inputs["padding_mask"])
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
-
-        # === Attributes ===
-        self.backbone = backbone
-
-    def compile(self, optimizer, **kwargs):
-        """`keras.Model.compile` with cross-entropy and accuracy as defaults.
-
-        The loss is a weighted *sum*; weights that sum to one make it a mean, on any
-        number of replicas.
-        """
-        loss = keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, reduction="sum"
-        )
-        metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-        defaults = {"loss": loss, "weighted_metrics": metrics}
-        super().compile(optimizer, **(defaults | kwargs))
-
-    def get_config(self):
-        backbone = keras.saving.serialize_keras_object(self.backbone)
-        return {"backbone": backbone, "name": self.name}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
-        return cls(backbone, **config)
+    from bert_tf.model import BertBackbone
+    from bert_tf.text import Tokenizer
 
 
 # --- Data sets -------------------------------------------------------------------
@@ -245,8 +145,8 @@ class MultipleChoice(Task):
     def evaluation_splits(self) -> Sequence[str]:
         return [name for name in self.examples if name != "train"]
 
-    def model(self, backbone: BertBackbone) -> ChoiceScorer:
-        return ChoiceScorer(backbone)
+    def model(self, backbone: BertBackbone) -> keras.Model:
+        return heads.ChoiceScorer(backbone)
 
     def dataset(self, name: str) -> Split:
         examples = self.examples[name]
@@ -442,5 +342,10 @@ def _own(options: MultipleChoice.Config) -> DataSet:
     )
 
 
+def main(*grid: MultipleChoice.Config) -> None:
+    """Fine-tunes once for each of the options, see `finetune.main`."""
+    finetune.main(MultipleChoice, *grid)
+
+
 if __name__ == "__main__":
-    finetune.run(MultipleChoice)
+    config.run(main, MultipleChoice.Config)

@@ -41,19 +41,18 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import keras
 import numpy as np
-import tensorflow as tf
-from absl import flags
-from keras import ops
 
-from bert_tf import config, finetune, passages, signatures, squad, storage, tables
-from bert_tf.model import BertBackbone
+from bert_tf import config, squad, storage, tables
+from bert_tf.lazy import finetune, heads, keras, passages, signatures, tf
 from bert_tf.squad import Predictions, Question
 from bert_tf.task import FinetuneConfig, Split, Task
-from bert_tf.text import Pieces, Tokenizer
+
+if TYPE_CHECKING:
+    from bert_tf.model import BertBackbone
+    from bert_tf.text import Pieces, Tokenizer
 
 # Texts tokenised at once: at most so many questions and bytes, unless one passage alone
 # is longer.
@@ -62,81 +61,6 @@ _BYTES_AT_ONCE = 2_000_000
 
 # Candidates that are served.
 _SERVED = 5
-
-# --- The head --------------------------------------------------------------------
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class SpanPredictor(keras.Model):
-    """`BertBackbone` with a start vector and an end vector (paper, section 4.2).
-
-    Args:
-        backbone: The encoder.
-
-    Inputs: those of the backbone. Outputs: `start_logits` and `end_logits` [B, S]
-    float32, the scores of each token as the first and the last one of the answer;
-    -1e9 for padding.
-
-    Example:
-
-    ```python
-    model = SpanPredictor(BertBackbone(config))
-    model.compile(AdamW(learning_rate=5e-5))
-    ```
-    """
-
-    def __init__(self, backbone: BertBackbone, **kwargs):
-        # === Layers ===
-        logits = keras.layers.Dense(
-            2,
-            kernel_initializer=keras.initializers.TruncatedNormal(
-                stddev=backbone.config.initializer_range
-            ),
-            dtype="float32",
-            name="logits",
-        )
-
-        # === Functional model ===
-        hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
-        is_token = ops.expand_dims(backbone.input["padding_mask"], -1) != 0
-        scores = ops.where(is_token, logits(hidden), passages.NO_SCORE)  # [B, S, 2]
-        super().__init__(
-            inputs=backbone.input,
-            outputs={"start_logits": scores[:, :, 0], "end_logits": scores[:, :, 1]},
-            **kwargs,
-        )
-
-        # === Attributes ===
-        self.backbone = backbone
-        backbone.pooler.trainable = False  # It is not used.
-
-    def compile(self, optimizer, **kwargs):
-        """`keras.Model.compile` with the mean of both cross-entropies as the loss.
-
-        The loss is a weighted *sum*; weights that sum to one make it a mean, on any
-        number of replicas.
-        """
-
-        def loss() -> keras.losses.Loss:
-            return keras.losses.SparseCategoricalCrossentropy(
-                from_logits=True, reduction="sum"
-            )
-
-        defaults = {
-            "loss": {"start_logits": loss(), "end_logits": loss()},
-            "loss_weights": {"start_logits": 0.5, "end_logits": 0.5},
-        }
-        super().compile(optimizer, **(defaults | kwargs))
-
-    def get_config(self):
-        backbone = keras.saving.serialize_keras_object(self.backbone)
-        return {"backbone": backbone, "name": self.name}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
-        return cls(backbone, **config)
-
 
 # --- The task --------------------------------------------------------------------
 
@@ -247,8 +171,8 @@ class QuestionAnswering(Task):
     def evaluation_splits(self) -> Sequence[str]:
         return [name for name in self.questions if name != "train"]
 
-    def model(self, backbone: BertBackbone) -> SpanPredictor:
-        return SpanPredictor(backbone)
+    def model(self, backbone: BertBackbone) -> keras.Model:
+        return heads.SpanPredictor(backbone)
 
     def dataset(self, name: str) -> Split:
         questions = self.questions[name]
@@ -524,14 +448,13 @@ def ensemble(options: QuestionAnswering.Config) -> dict[str, float]:
     return scores
 
 
-def main(options: QuestionAnswering.Config) -> None:
-    """Fine-tunes, or averages runs if `options.ensemble` names some."""
-    if options.ensemble:
-        ensemble(options)
+def main(*grid: QuestionAnswering.Config) -> None:
+    """Fine-tunes, or averages runs if `--ensemble` names some."""
+    if grid[0].ensemble:
+        ensemble(grid[0])
     else:
-        finetune.main(QuestionAnswering, options)
+        finetune.main(QuestionAnswering, *grid)
 
 
 if __name__ == "__main__":
-    flags.disclaim_key_flags()
     config.run(main, QuestionAnswering.Config)

@@ -35,19 +35,30 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import keras
 import numpy as np
-import seqeval.metrics
-import tensorflow as tf
 
-from bert_tf import config, features, finetune, signatures, spans, windows, words
+from bert_tf import config
+from bert_tf.config import FEATURES
 from bert_tf.conll import ColumnFile, iob2
-from bert_tf.model import BertBackbone
-from bert_tf.taggers import FEATURES, FeatureTagger, TokenClassifier
+from bert_tf.lazy import (
+    features,
+    finetune,
+    signatures,
+    spans,
+    taggers,
+    tf,
+    windows,
+    words,
+)
 from bert_tf.task import FinetuneConfig, Split, Task
-from bert_tf.text import Tokenizer
+
+if TYPE_CHECKING:
+    import keras
+
+    from bert_tf.model import BertBackbone
+    from bert_tf.text import Tokenizer
 
 # --- The task --------------------------------------------------------------------
 
@@ -114,11 +125,11 @@ class Tagging(Task):
     def evaluation_splits(self) -> Sequence[str]:
         return [name for name in self.files if name != "train"]
 
-    def model(self, backbone: BertBackbone) -> TokenClassifier | FeatureTagger:
+    def model(self, backbone: BertBackbone) -> keras.Model:
         num_tags = len(self.labels)
         if not self.options.features:
-            return TokenClassifier(backbone, num_tags)
-        self._encoder_and_tagger = FeatureTagger(
+            return taggers.TokenClassifier(backbone, num_tags)
+        self._encoder_and_tagger = taggers.FeatureTagger(
             backbone, num_tags, self.options.features, self.options.lstm_units
         )
         return self._encoder_and_tagger
@@ -147,6 +158,8 @@ class Tagging(Task):
         return Split(name, answers, inputs, targets, tf.cast(answers, tf.float32))
 
     def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
+        import seqeval.metrics  # Here, as it imports scikit-learn.
+
         gold = self.gold[split.name]
         predicted = self._predicted_tags(split, outputs)
         scores = {
@@ -358,5 +371,10 @@ def _pack(
     return [*firsts, len(sizes)]
 
 
+def main(*grid: Tagging.Config) -> None:
+    """Fine-tunes once for each of the options, see `finetune.main`."""
+    finetune.main(Tagging, *grid)
+
+
 if __name__ == "__main__":
-    finetune.run(Tagging)
+    config.run(main, Tagging.Config)

@@ -16,9 +16,10 @@ import tensorflow as tf
 
 from bert_tf import batching, finetune
 from bert_tf.glue import GLUE
+from bert_tf.heads import SequenceClassifier
 from bert_tf.model import BertBackbone
 from bert_tf.text import Tokenizer
-from tasks.classification import METRICS, Classification, SequenceClassifier
+from tasks.classification import METRICS, Classification
 
 # --- Files -----------------------------------------------------------------------
 

@@ -10,12 +10,10 @@ import safetensors.numpy
 from bert_tf import convert
 from bert_tf.checkpoint import ModelDirectory
 from bert_tf.formats import hugging_face
+from bert_tf.heads import ChoiceScorer, SequenceClassifier, SpanPredictor
 from bert_tf.model import BertBackbone
+from bert_tf.taggers import TokenClassifier
 from bert_tf.vocab import Vocabulary
-from tasks.classification import SequenceClassifier
-from tasks.multiple_choice import ChoiceScorer
-from tasks.question_answering import SpanPredictor
-from tasks.tagging import TokenClassifier
 from tests import toy_checkpoints as toy
 
 

@@ -13,9 +13,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import batching, finetune
+from bert_tf.heads import ChoiceScorer
 from bert_tf.model import BertBackbone
 from bert_tf.text import Tokenizer
-from tasks.multiple_choice import ChoiceScorer, MultipleChoice
+from tasks.multiple_choice import MultipleChoice
 
 OWN = {"prompt": "start", "choices": "x,y,z", "label": "right"}
 GOOD = "start\tx\ty\tz\tright\na\tb\tc\td\t2\ne\tf\tg\t\ty\n"

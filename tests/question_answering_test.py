@@ -13,10 +13,11 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import batching, finetune, squad, tables
+from bert_tf.heads import SpanPredictor
 from bert_tf.model import BertBackbone
 from bert_tf.text import Tokenizer
 from tasks import question_answering
-from tasks.question_answering import QuestionAnswering, SpanPredictor
+from tasks.question_answering import QuestionAnswering
 
 LIMITS = {"max_sequence_length": 16, "max_question_length": 4, "stride": 4}
 

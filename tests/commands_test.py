@@ -1,0 +1,81 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""All commands: what they say of themselves, and that they say it at once."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+COMMANDS = [
+    f"{path.parent.name}.{path.stem}"
+    for folder in ("bert_tf", "tasks", "benchmarks")
+    for path in sorted((ROOT / folder).glob("*.py"))
+    if '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
+]
+
+# Runs each command with each of the arguments, in a process that is forked from one
+# that has Python's start behind it. Prints as JSON: status, output, modules imported.
+RUN_ALL = """
+import io, json, os, runpy, sys, tempfile
+from absl import app
+import numpy
+
+def run(command, argument):
+    sys.argv, sys.stdout = [command, argument], io.StringIO()
+    sys.stderr = sys.stdout
+    try:
+        runpy.run_module(command, run_name="__main__", alter_sys=True)
+        status = 0
+    except SystemExit as exit:
+        status = exit.code
+    return status, sys.stdout.getvalue(), sorted(sys.modules)
+
+results = {}
+for command in sys.argv[1].split():
+    for argument in ("--help", "--no_such_flag"):
+        with tempfile.TemporaryFile("w+") as file:
+            if not (child := os.fork()):
+                json.dump(run(command, argument), file)
+                file.flush()
+                os._exit(0)
+            os.waitpid(child, 0)
+            file.seek(0)
+            results[f"{command} {argument}"] = json.load(file)
+print(json.dumps(results))
+"""
+SLOW_TO_IMPORT = {
+    "apache_beam",
+    "keras",
+    "keras_hub",
+    "matplotlib",
+    "scipy",
+    "sklearn",
+    "tensorflow",
+    "torch",
+    "transformers",
+}
+
+
+@pytest.fixture(scope="module")
+def results():
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL, " ".join(COMMANDS)],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("argument", ["--help", "--no_such_flag"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_flags_are_read_before_anything_slow_is_imported(results, command, argument):
+    status, output, modules = results[f"{command} {argument}"]
+    assert not SLOW_TO_IMPORT & set(modules)
+    if argument == "--no_such_flag":
+        assert status != 0
+        assert "error" in output.lower()
