@@ -79,10 +79,9 @@ def _sum_over_parts(
     def body(part, *sums):
         def rows(tensor):
             size = tensor.shape[0] // count
-            start = part * size
-            return tf.ensure_shape(
-                tensor[start : start + size], [size, *tensor.shape[1:]]
-            )
+            # Not tensor[a:b]: XLA wants to see that the size is the same every time.
+            start = tf.one_hot(0, tensor.shape.rank, part * size)
+            return tf.slice(tensor, start, [size, *tensor.shape[1:]])
 
         gradients = gradients_of(*tf.nest.map_structure(rows, batch))
         return part + 1, *(a + b for a, b in zip(sums, gradients, strict=True))

@@ -14,10 +14,10 @@ import unittest.mock
 import pytest
 import tensorflow as tf
 
-from bert_tf import distribution, input_pipeline
+from bert_tf import distribution, input_pipeline, train_step
 from bert_tf.config import GOOGLE_KEYS
 from bert_tf.model import BertBackbone, BertPretrainer
-from bert_tf.optimization import AdamW
+from bert_tf.optimization import AdamW, Lamb
 from tests.input_pipeline_test import make_batch, write_records
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -64,15 +64,28 @@ def packed_batch(vocabulary):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    ("precision", "packed", "optimizer", "prepare"),
+    [
+        ("float32", False, AdamW, None),
+        ("float32", True, AdamW, None),
+        ("mixed_bfloat16", False, AdamW, None),
+        ("mixed_bfloat16", True, AdamW, None),
+        ("float32", False, Lamb, None),
+        ("float32", False, AdamW, lambda m: train_step.micro_batches(m, 2)),
+        ("float32", False, AdamW, lambda m: train_step.recompute(m.backbone)),
+    ],
+    ids="float32 packed bfloat16 bfloat16_packed lamb micro_batches recompute".split(),
+)
 def test_the_whole_training_step_compiles_with_static_shapes(
-    tiny_config, vocabulary, packed, precision
+    tiny_config, vocabulary, precision, packed, optimizer, prepare
 ):
     config = dataclasses.replace(tiny_config, num_layers=1, dropout=0.1)
     model = BertPretrainer(BertBackbone(config, packed=packed, dtype=precision))
-    model.compile(AdamW(1e-3), jit_compile=False)
+    model.compile(optimizer(1e-3), jit_compile=False)
     model.optimizer.build(model.trainable_variables)
+    if prepare:
+        prepare(model)
     batch = packed_batch(vocabulary) if packed else make_batch(vocabulary, 4, seed=0)
 
     @tf.function(jit_compile=True)
