@@ -24,12 +24,15 @@ and wrong flags answer at once.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import json
 import os
 import pathlib
 import re
+import shutil
 import sys
+import textwrap
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -219,18 +222,21 @@ def option(
     choices: Sequence[str] = (),
     minimum: float | None = None,
     maximum: float | None = None,
+    common: bool = False,
     grid: bool = False,
     per_phase: bool = False,
 ) -> Any:
     """A dataclass field that is also a flag. Without a default it is required.
 
     Args:
+        common: Whether it is one of the few that most people set; where a command has
+            such options, `--help` explains them and only names the others.
         grid: Whether the flag takes several numbers, each of which is to be tried.
         per_phase: Whether it takes several numbers, one for each part of a training;
             the field then holds a tuple, and the number itself where there is but one.
     """
     metadata = {"help": help, "choices": choices, "min": minimum, "max": maximum}
-    metadata |= {"grid": grid, "per_phase": per_phase}
+    metadata |= {"common": common, "grid": grid, "per_phase": per_phase}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -280,17 +286,12 @@ def define_flags(options_class: type[Options]) -> None:
     """Defines one absl flag per field of `options_class`."""
     types = typing.get_type_hints(options_class)
     for field in dataclasses.fields(options_class):
-        default, text = field.default, field.metadata["help"]
-        if field.metadata["choices"]:
-            text += f" One of: {', '.join(field.metadata['choices'])}."
-        if default is dataclasses.MISSING:
-            default, text = None, f"{text} Required."
-        if field.metadata["grid"]:
-            text += " Several, separated by commas, are all tried."
+        name, text = flag_name(field), _explanation(field)
+        default = None if field.default is dataclasses.MISSING else field.default
         if field.metadata["grid"] or field.metadata["per_phase"]:
-            flags.DEFINE_list(flag_name(field), str(default), text)
+            flags.DEFINE_list(name, str(default), text)
         else:
-            _DEFINE[types[field.name]](flag_name(field), default, text)
+            _DEFINE[types[field.name]](name, default, text)
 
 
 def options_from_flags(options_class: type[Options]) -> list[Options]:
@@ -338,6 +339,74 @@ def _numbers(field: dataclasses.Field, number: type, texts: list[str]) -> list[f
     )
 
 
+# --- Help ------------------------------------------------------------------------
+
+_HELP = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
+_INDENT = 26  # Where explanations begin.
+
+
+def help_text(doc: str, options_class: type[Options], full: bool) -> str:
+    """Returns what `--help` prints; with `full`, what `--helpfull` does.
+
+    `--help` fits a screen: the first line of `doc` and its examples, the flags that are
+    needed, and those that are common. The full text has all of `doc` and all flags.
+    """
+    fields = {field.name: field for field in dataclasses.fields(options_class)}
+    # A command's own options before those that it shares with others.
+    names = [name for c in options_class.__mro__ for name in inspect.get_annotations(c)]
+    ordered = [fields[name] for name in dict.fromkeys(names) if name in fields]
+    needed = [f for f in ordered if f.default is dataclasses.MISSING]
+    optional = [f for f in ordered if f.default is not dataclasses.MISSING]
+    common = [f for f in optional if f.metadata["common"]]
+    others = [f for f in optional if not f.metadata["common"]] if common else []
+    groups = {"Needed": needed, "Common" if common else "Optional": common or optional}
+    paragraphs = doc.strip().split("\n\n")
+    if full:
+        groups["All others"] = others
+    else:
+        examples = [p for p in paragraphs if re.match(" {4}.*python -m", p, re.DOTALL)]
+        paragraphs = [paragraphs[0], *examples]
+    width = min(shutil.get_terminal_size().columns, 100)
+    for title, group in groups.items():
+        if group:
+            lines = [_flag_help(field, width) for field in group]
+            paragraphs.append("\n".join([f"{title}:", *lines]))
+    if not full:
+        more = " ".join(f"--{flag_name(field)}" for field in others)
+        more = f"--helpfull says more{', also of ' if others else '.'}{more}"
+        paragraphs.append(textwrap.fill(more, width, break_on_hyphens=False))
+    return "\n\n".join(paragraphs)
+
+
+def _flag_help(field: dataclasses.Field, width: int) -> str:
+    """A flag with its default, and beside it, in a column, what it means."""
+    default = "..." if field.default in (dataclasses.MISSING, "") else field.default
+    flag = f"  --{flag_name(field)}={str(default).lower()}"
+    indent = " " * _INDENT
+    text = textwrap.fill(
+        _explanation(field),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )
+    if len(flag) > _INDENT - 2:
+        return f"{flag}\n{text}"
+    return flag.ljust(_INDENT) + text[_INDENT:]
+
+
+def _explanation(field: dataclasses.Field) -> str:
+    text, choices = field.metadata["help"], field.metadata["choices"]
+    if not all(choice in text for choice in choices):
+        text += f" One of: {', '.join(filter(None, choices))}."
+    if field.metadata["grid"]:
+        text += " Several, separated by commas, are all tried."
+    return text
+
+
+# --- Running ---------------------------------------------------------------------
+
+
 def run(main: Callable[..., Any], options_class: type[Options]) -> None:
     """Runs `main` as a command: flags in, one-line errors out.
 
@@ -346,15 +415,23 @@ def run(main: Callable[..., Any], options_class: type[Options]) -> None:
     one message and status 1 (`--verbosity=1` shows the traceback too).
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Before TensorFlow starts.
-    flags.disclaim_key_flags()
     define_flags(options_class)
-    for field in dataclasses.fields(options_class):
-        flags.declare_key_flag(flag_name(field))
+
+    def parse(argv: Sequence[str]) -> list[str]:
+        if _HELP & set(argv[1:]):
+            full = "--helpfull" in argv
+            print(help_text(sys.modules[main.__module__].__doc__, options_class, full))
+            sys.exit()
+        try:
+            return flags.FLAGS(argv)
+        except flags.Error as error:
+            sys.exit(f"error: {error} (see --help)")
 
     def command(argv: Sequence[str]) -> None:
         if len(argv) > 1:
-            raise app.UsageError(
-                f"Every argument is a --flag=value. Received: {' '.join(argv[1:])}"
+            sys.exit(
+                "error: Every argument is a --flag=value. Received: "
+                f"{' '.join(argv[1:])}"
             )
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # app.run has set it to INFO.
@@ -364,4 +441,4 @@ def run(main: Callable[..., Any], options_class: type[Options]) -> None:
             logging.debug("The error came from here:", exc_info=True)
             sys.exit(f"error: {error}")
 
-    app.run(command)
+    app.run(command, flags_parser=parse)

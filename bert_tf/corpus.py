@@ -59,15 +59,22 @@ class CorpusConfig(config.Options):
     vocabulary: str = config.option(help="WordPiece vocabulary, one token per line.")
     output: str = config.option(help="Directory for the records and manifest.json.")
     lowercase: bool = config.option(
-        True, help="Lower-case and strip accents, as an uncased vocabulary needs."
+        True,
+        help="Lower-case and strip accents, as an uncased vocabulary needs.",
+        common=True,
     )
     document_separator: str = config.option(
         "auto",
-        help="What separates documents; auto recognises it file by file.",
+        help="What separates documents: WikiExtractor's <doc>, a blank line, or that "
+        "each file is one; auto recognises it file by file.",
         choices=documents.SEPARATORS,
+        common=True,
     )
     max_sequence_length: int = config.option(
-        128, help="Most tokens in a record, special ones included.", minimum=8
+        128,
+        help="Most tokens in a record, special ones included.",
+        minimum=8,
+        common=True,
     )
     short_sequence_probability: float = config.option(
         0.1, help="Share of pairs that aim at a shorter length.", minimum=0, maximum=1
@@ -76,7 +83,11 @@ class CorpusConfig(config.Options):
         True, help="Put short pairs together in a record; training keeps them apart."
     )
     held_out_share: float = config.option(
-        0.01, help="Share of documents kept for validation.", minimum=0, maximum=0.5
+        0.01,
+        help="Share of documents kept for validation.",
+        minimum=0,
+        maximum=0.5,
+        common=True,
     )
     seed: int = config.option(0, help="Seed of every random choice.", minimum=0)
     num_shards: int = config.option(
@@ -93,6 +104,7 @@ class CorpusConfig(config.Options):
         help="Number of processes on this machine; 0 takes one per core. Each needs "
         "about 0.8 GB of memory, however much text there is.",
         minimum=0,
+        common=True,
     )
     runner: str = config.option(
         "local",

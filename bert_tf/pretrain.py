@@ -67,6 +67,7 @@ class PretrainConfig(config.Options):
         help="Architecture: tiny, mini, small, medium, base, large, layers/hidden size/"
         "heads (3/768/12), or the path of a bert_config.json. Without it that of "
         "--init_from, else base.",
+        common=True,
     )
     dropout: float = config.option(
         -1.0,
@@ -78,17 +79,20 @@ class PretrainConfig(config.Options):
         "",
         help="Model directory, or a checkpoint of Google, Hugging Face or KerasHub, "
         "whose weights to start from; the steps begin at 0.",
+        common=True,
     )
     strategy: str = config.option(
         "default",
         help="Where to train: default (first GPU or CPU), mirrored (all GPUs), "
         "multi_worker (those of all hosts in TF_CONFIG), tpu.",
         choices=("default", "mirrored", "multi_worker", "tpu"),
+        common=True,
     )
     precision: str = config.option(
         "float32",
         help="Arithmetic of the layers; weights stay float32.",
         choices=("float32", "mixed_bfloat16", "mixed_float16"),
+        common=True,
     )
     xla: bool = config.option(
         False, help="Compile the training step with XLA: for GPUs, slower on CPUs."
@@ -99,6 +103,7 @@ class PretrainConfig(config.Options):
         "--records.",
         minimum=1,
         per_phase=True,
+        common=True,
     )
     micro_batch_size: int = config.option(
         0,
@@ -114,15 +119,17 @@ class PretrainConfig(config.Options):
     )
     steps: int | tuple[int, ...] = config.option(
         1_000_000,
-        help="Steps to train; a number for each of --records.",
+        help="Steps to train; where --records are several, a number for each.",
         minimum=1,
         per_phase=True,
+        common=True,
     )
     warmup_steps: int | tuple[int, ...] = config.option(
         10_000,
         help="Steps in which the learning rate rises; a number for each rate.",
         minimum=0,
         per_phase=True,
+        common=True,
     )
     learning_rate: float | tuple[float, ...] = config.option(
         1e-4,
@@ -130,6 +137,7 @@ class PretrainConfig(config.Options):
         "of --records, each with a rise and a fall of its own.",
         minimum=0,
         per_phase=True,
+        common=True,
     )
     decay: str = config.option(
         "linear",
@@ -169,6 +177,7 @@ class PretrainConfig(config.Options):
         help="Steps from one evaluation on the held-out documents, and checkpoint, to "
         "the next.",
         minimum=1,
+        common=True,
     )
     keep_all: bool = config.option(
         False,

@@ -44,7 +44,9 @@ class ServeConfig(config.Options):
         "default", help="Name of the model at --model_base_path."
     )
     model_base_path: str = config.option(
-        "", help="Folder of one model, which holds one folder per version."
+        "",
+        help="Folder of one model, which holds one folder per version. This or "
+        "--model_config_file is needed.",
     )
     model_config_file: str = config.option(
         "",

@@ -65,6 +65,7 @@ class FinetuneConfig(ComputeOptions):
         "",
         help="Pre-trained (or fine-tuned) encoder: a model directory, or a checkpoint "
         "of Google, Hugging Face or KerasHub.",
+        common=True,
     )
     size: str = config.option(
         "",
@@ -80,7 +81,9 @@ class FinetuneConfig(ComputeOptions):
     )
     output: str = config.option(help="Model directory to write.")
     export: str = config.option(
-        "", help="Folder for a SavedModel of the result, e.g. saved_models/sst2."
+        "",
+        help="Folder for a SavedModel of the result, e.g. saved_models/sst2.",
+        common=True,
     )
     export_precision: str = config.option(
         "float32",
@@ -93,9 +96,14 @@ class FinetuneConfig(ComputeOptions):
         help="Examples in a step, all replicas together.",
         minimum=1,
         grid=True,
+        common=True,
     )
     epochs: int = config.option(
-        3, help="Passes over the training data.", minimum=1, grid=True
+        3,
+        help="Passes over the training data.",
+        minimum=1,
+        grid=True,
+        common=True,
     )
     learning_rate: float = config.option(
         5e-5,
@@ -103,15 +111,22 @@ class FinetuneConfig(ComputeOptions):
         "falling linearly to 0.",
         minimum=0,
         grid=True,
+        common=True,
     )
     max_sequence_length: int = config.option(
-        128, help="Tokens of an example, [CLS] and [SEP] included.", minimum=3
+        128,
+        help="Tokens of an example, [CLS] and [SEP] included.",
+        minimum=3,
+        common=True,
     )
     seed: int = config.option(
         0, help="Of the head's weights, dropout and shuffling.", minimum=0
     )
     seeds: int = config.option(
-        1, help="Restarts, with the seeds --seed, --seed + 1 and so on.", minimum=1
+        1,
+        help="Restarts, with the seeds --seed, --seed + 1 and so on.",
+        minimum=1,
+        common=True,
     )
 
 
@@ -125,17 +140,26 @@ class TablesConfig(FinetuneConfig):
         "test_file",
     )
 
-    data_dir: str = config.option("", help="Folder of the files of --task.")
+    data_dir: str = config.option(
+        "",
+        help="Folder of the files of --task.",
+        common=True,
+    )
     train_file: str = config.option(
         "",
         help="Instead of --task: training data of one's own, a TSV, .csv or .jsonl "
         "file with a header.",
+        common=True,
     )
     dev_file: str = config.option(
-        "", help="Data like --train_file's, to choose the best epoch by."
+        "",
+        help="Data like --train_file's, to choose the best epoch by.",
+        common=True,
     )
     test_file: str = config.option(
-        "", help="Data to predict, with or without labels; also with --task."
+        "",
+        help="Data to predict, with or without labels; also with --task.",
+        common=True,
     )
 
 

@@ -96,11 +96,25 @@ class Classification(Task):
         """Options of `python -m tasks.classification`."""
 
         task: str = config.option(
-            "", help=f"Data set of GLUE, one of {', '.join(GLUE)}."
+            "",
+            help=f"Data set of GLUE, one of {', '.join(GLUE)}.",
+            common=True,
         )
-        text_a: str = config.option("", help="Column of the (first) sentence.")
-        text_b: str = config.option("", help="Column of the second sentence, if any.")
-        label: str = config.option("", help="Column of the class or score.")
+        text_a: str = config.option(
+            "",
+            help="Column of the (first) sentence.",
+            common=True,
+        )
+        text_b: str = config.option(
+            "",
+            help="Column of the second sentence, if any.",
+            common=True,
+        )
+        label: str = config.option(
+            "",
+            help="Column of the class or score.",
+            common=True,
+        )
         problem: str = config.option(
             "auto",
             help="Whether labels are names or numbers; auto: what --task is, else "

@@ -120,13 +120,25 @@ class MultipleChoice(Task):
         """Options of `python -m tasks.multiple_choice`."""
 
         task: str = config.option(
-            "", help=f"Data set in its own files, one of {', '.join(DATA_SETS)}."
+            "",
+            help=f"Data set in its own files, one of {', '.join(DATA_SETS)}.",
+            common=True,
         )
-        prompt: str = config.option("", help="Column of the prompt.")
+        prompt: str = config.option(
+            "",
+            help="Column of the prompt.",
+            common=True,
+        )
         choices: str = config.option(
-            "", help="Columns of the choices, separated by commas."
+            "",
+            help="Columns of the choices, separated by commas.",
+            common=True,
         )
-        label: str = config.option("", help="Column of the right choice.")
+        label: str = config.option(
+            "",
+            help="Column of the right choice.",
+            common=True,
+        )
 
     def __init__(self, options: Config, tokenizer: Tokenizer):
         super().__init__(options, tokenizer)

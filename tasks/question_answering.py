@@ -98,15 +98,18 @@ class QuestionAnswering(Task):
             "",
             help="JSON in the layout of SQuAD, or a TSV, .csv or .jsonl file with a "
             "header.",
+            common=True,
         )
         dev_file: str = config.option(
             "",
             help="Data like --train_file's, to choose the best epoch by and, where "
             "questions may be without an answer, the threshold.",
+            common=True,
         )
         test_file: str = config.option(
             "",
             help="Questions to answer, like --dev_file's, with or without answers.",
+            common=True,
         )
         question: str = config.option(
             "question", help="Column of the question, in tables."
@@ -126,6 +129,7 @@ class QuestionAnswering(Task):
             384,
             help="Tokens of a window: question, part of the passage, [CLS], two [SEP].",
             minimum=5,
+            common=True,
         )
         max_question_length: int = config.option(
             64, help="Tokens of a question; the rest is left out.", minimum=1

@@ -83,13 +83,16 @@ class Tagging(Task):
             help="Data like --train_file's, to choose the best epoch by."
         )
         test_file: str = config.option(
-            "", help="Data to predict; without tags where it has fewer columns."
+            "",
+            help="Data to predict; without tags where it has fewer columns.",
+            common=True,
         )
         context: str = config.option(
             "sentence",
             help="What shares a window: the words of a sentence, or as many sentences "
             "of a document (-DOCSTART-) as fit in.",
             choices=("sentence", "document"),
+            common=True,
         )
         features: str = config.option(
             "",

@@ -19,6 +19,12 @@ class GreetConfig(config.Options):
     mood: str = config.option("kind", help="How.", choices=("kind", "curt"))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PartyConfig(GreetConfig):
+    guests: str = config.option("", help="File of names.", common=True)
+    speed: float = config.option(1.0, help="Of the music.", common=True, grid=True)
+
+
 GREET = """
 import dataclasses
 from bert_tf import config
@@ -50,6 +56,8 @@ def test_flags_become_the_dataclass():
         (["--name=you", "--times=0"], "--times must be at least 1. Received: times=0"),
         (["--name=you", "--mood=sad"], "--mood must be one of kind, curt."),
         (["--name=nobody"], "error: --name must be somebody."),
+        (["--nam=you"], "error: Unknown command line flag 'nam'. Did you mean: name"),
+        (["you"], "error: Every argument is a --flag=value. Received: you"),
     ],
 )
 def test_wrong_flags_end_in_one_line(arguments, message):
@@ -57,6 +65,39 @@ def test_wrong_flags_end_in_one_line(arguments, message):
     assert result.returncode == 1
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+
+
+PARTY = """Greets many.
+
+More than is to be known at once.
+
+    python -m party --name=you
+"""
+
+
+def test_help_begins_with_what_is_needed_and_common(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    expected = """Greets many.
+
+    python -m party --name=you
+
+Needed:
+  --name=...              Whom to greet.
+
+Common:
+  --guests=...            File of names.
+  --speed=1.0             Of the music. Several, separated
+                          by commas, are all tried.
+
+--helpfull says more, also of --times --mood"""
+    assert config.help_text(PARTY, PartyConfig, full=False) == expected
+
+
+def test_full_help_has_everything():
+    text = config.help_text(PARTY, PartyConfig, full=True)
+    assert text.startswith(PARTY.strip())
+    assert text.index("--guests") < text.index("All others:\n  --times=1 ")
+    assert "--mood=kind             How. One of: kind, curt." in text
 
 
 def test_dataclass_checks_values_without_flags():

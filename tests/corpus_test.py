@@ -11,8 +11,6 @@ import itertools
 import json
 import pathlib
 import random
-import subprocess
-import sys
 import tempfile
 from typing import NamedTuple
 
@@ -442,18 +440,3 @@ def test_output_that_cannot_be_written(options, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
         corpus.main(dataclasses.replace(options, output=str(tmp_path / "file" / "x")))
-
-
-def test_help_does_not_wait_for_tensorflow():
-    script = (
-        "import sys, runpy\n"
-        "sys.argv = ['corpus', '--help']\n"
-        "try: runpy.run_module('bert_tf.corpus', run_name='__main__')\n"
-        "except SystemExit: print('tensorflow' in sys.modules)\n"
-    )
-    root = pathlib.Path(__file__).parent.parent
-    run = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True
-    )
-    assert "--short_sequence_probability" in run.stdout
-    assert run.stdout.endswith("False\n")
