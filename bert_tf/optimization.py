@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -130,6 +131,24 @@ class InTurn(keras.optimizers.schedules.LearningRateSchedule):
         return cls([deserialize(s) for s in config["schedules"]], config["steps"])
 
 
+class _Rates(NamedTuple):
+    """What the updates of all variables in a step have in common, scalars float32.
+
+    Attributes:
+        learning_rate: 0 where the gradients are not finite.
+        beta_1: Decay of the first moment; 1 where the gradients are not finite.
+        beta_2: That of the second moment.
+        correction_1: What the first moment is to be divided by; 1 for no correction.
+        correction_2: The same for the second moment.
+    """
+
+    learning_rate: tf.Tensor
+    beta_1: tf.Tensor
+    beta_2: tf.Tensor
+    correction_1: tf.Tensor
+    correction_2: tf.Tensor
+
+
 @keras.saving.register_keras_serializable(package="bert_tf")
 class AdamW(keras.optimizers.AdamW):
     """Adam with decoupled weight decay as BERT uses it (paper, appendix A.2).
@@ -232,33 +251,41 @@ class AdamW(keras.optimizers.AdamW):
     def _apply_weight_decay(self, variables):
         pass  # Part of `update_step`, which knows whether there is a step.
 
-    def _step_rates(self, learning_rate, dtype):
-        """Returns learning rate and betas of a step; without one nothing changes."""
-        finite = tf.math.is_finite(tf.convert_to_tensor(self.gradient_norm))
-        rates = ((learning_rate, 0.0), (self.beta_1, 1.0), (self.beta_2, 1.0))
-        return [
-            tf.where(finite, tf.cast(rate, dtype), tf.cast(idle, dtype))
-            for rate, idle in rates
-        ]
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        # Keras hands to every variable's `update_step` what it gets here as the rate.
+        # That of the step is computed once, as it is the same for hundreds of them.
+        rates = self._rates(learning_rate)
+        super()._backend_update_step(grads, trainable_variables, rates)
 
-    def _bias_corrections(self, dtype):
-        """Returns what the moments are to be divided by."""
-        if not self.bias_correction:
-            return tf.ones((), dtype), tf.ones((), dtype)
-        step = tf.cast(self.iterations + 1, dtype)
-        # 1 - beta**step by expm1: 1 - 0.999 has but four digits in float32.
-        return tuple(
-            -tf.math.expm1(step * math.log(beta)) for beta in (self.beta_1, self.beta_2)
+    def _rates(self, learning_rate) -> _Rates:
+        """Returns what all variables share; without a step nothing changes."""
+        finite = tf.math.is_finite(tf.convert_to_tensor(self.gradient_norm))
+        rates = (
+            tf.where(finite, tf.cast(rate, "float32"), idle)
+            for rate, idle in (
+                (learning_rate, 0.0),
+                (self.beta_1, 1.0),
+                (self.beta_2, 1.0),
+            )
         )
+        corrections = (tf.ones(()), tf.ones(()))
+        if self.bias_correction:
+            step = tf.cast(self.iterations + 1, "float32")
+            # 1 - beta**step by expm1: 1 - 0.999 has but four digits in float32.
+            corrections = (
+                -tf.math.expm1(step * math.log(beta))
+                for beta in (self.beta_1, self.beta_2)
+            )
+        return _Rates(*rates, *corrections)
 
     def update_step(self, gradient, variable, learning_rate):
         """Weight decay and Adam's update of one variable."""
         index = self._get_variable_index(variable)
         dtype = variable.dtype
-        learning_rate, beta_1, beta_2 = self._step_rates(learning_rate, dtype)
+        rates = _Rates(*(tf.cast(rate, dtype) for rate in learning_rate))
         if self._use_weight_decay(variable):
-            variable.assign_sub(variable * (learning_rate * self.weight_decay))
-        correction_1, correction_2 = self._bias_corrections(dtype)
+            decay = rates.learning_rate * self.weight_decay
+            variable.assign_sub(variable * decay)
         # One pass over the memory where elementwise ops would take ten. The kernel's
         # own correction is off: powers of zero.
         tf.raw_ops.ResourceApplyAdam(
@@ -267,9 +294,9 @@ class AdamW(keras.optimizers.AdamW):
             v=self._velocities[index].value.handle,
             beta1_power=tf.zeros((), dtype),
             beta2_power=tf.zeros((), dtype),
-            lr=learning_rate * tf.sqrt(correction_2) / correction_1,
-            beta1=beta_1,
-            beta2=beta_2,
+            lr=rates.learning_rate * tf.sqrt(rates.correction_2) / rates.correction_1,
+            beta1=rates.beta_1,
+            beta2=rates.beta_2,
             epsilon=tf.cast(self.epsilon, dtype),
             grad=tf.cast(gradient, dtype),
         )
@@ -294,13 +321,14 @@ class Lamb(AdamW):
     def update_step(self, gradient, variable, learning_rate):
         index = self._get_variable_index(variable)
         dtype = variable.dtype
-        learning_rate, beta_1, beta_2 = self._step_rates(learning_rate, dtype)
+        learning_rate, beta_1, beta_2, correction_1, correction_2 = (
+            tf.cast(rate, dtype) for rate in learning_rate
+        )
         gradient = tf.cast(gradient, dtype)
         momentum = self._momentums[index].value
         velocity = self._velocities[index].value
         momentum.assign(momentum * beta_1 + gradient * (1 - beta_1))
         velocity.assign(velocity * beta_2 + tf.square(gradient) * (1 - beta_2))
-        correction_1, correction_2 = self._bias_corrections(dtype)
         step = (momentum / correction_1) / (
             tf.sqrt(velocity / correction_2) + self.epsilon
         )
