@@ -1,0 +1,201 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The yardstick of fine-tuning: the same weights, data and recipe in another library.
+
+    python -m benchmarks.finetune_parity --model=all-MiniLM-L6-v2 --task=mrpc \\
+        --data_dir=glue/MRPC --learning_rate=1e-4 --output=torch_mrpc.tsv
+    python -m benchmarks.finetune_parity --model=all-MiniLM-L6-v2 \\
+        --train_file=train-v2.0.json --dev_file=dev-v2.0.json --batch_size=16 \\
+        --max_sequence_length=192 --stride=96 --epochs=2 --output=torch_squad.tsv
+
+Fine-tunes transformers' `BertForSequenceClassification` or, without --task,
+`BertForQuestionAnswering` in torch on the examples that `tasks/` makes, with the recipe
+of `bert_tf.finetune`: AdamW (bias correction, no decay of biases and LayerNorm,
+gradients clipped to norm 1), a rise over a tenth of the steps and a linear fall.
+Batches are shuffled and padded to their longest, as its Trainer does. After each epoch
+the task scores the outputs; what is kept of a seed is its best epoch. Seeds whose score
+is in --output are not trained again. Needs torch and transformers.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import pathlib
+import statistics
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_tf import config
+from bert_tf.lazy import tf
+
+if TYPE_CHECKING:
+    from bert_tf.task import Split, Task
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParityConfig(config.Options):
+    """Options of `python -m benchmarks.finetune_parity`."""
+
+    model: str = config.option(help="Folder of a BertModel of transformers.")
+    output: str = config.option(help="Table of the scores, a TSV file.")
+    task: str = config.option("", help="Data set of GLUE; none for SQuAD.")
+    data_dir: str = config.option("", help="Folder of its files.")
+    train_file: str = config.option("", help="Training data of SQuAD.")
+    dev_file: str = config.option("", help="Its dev data.")
+    max_sequence_length: int = config.option(128, help="Tokens of an example.")
+    stride: int = config.option(128, help="Tokens from one window to the next.")
+    batch_size: int = config.option(32, help="Examples in a step.", minimum=1)
+    epochs: int = config.option(3, help="Passes over the training data.", minimum=1)
+    learning_rate: float = config.option(1e-4, help="Its peak.")
+    seeds: int = config.option(3, help="Restarts.", minimum=1)
+
+
+def main(options: ParityConfig) -> None:
+    """Trains the seeds that are missing, and prints mean and deviation."""
+    from bert_tf import tables
+
+    path, rows = pathlib.Path(options.output), []
+    if path.exists():
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file, dialect="excel-tab"))
+    done = {int(row["seed"]) for row in rows}
+    for seed in sorted({*range(options.seeds)} - done):
+        task = _task(options)
+        start = time.process_time()
+        best = max(_train(options, task, seed), key=lambda scores: scores[task.metric])
+        seconds = round(time.process_time() - start)
+        rows.append({"seed": seed, **best, "processor_seconds": seconds})
+        tables.write(path, rows)
+    names = [name for name in rows[0] if name != "seed"]
+    for name in names:
+        values = [float(row[name]) for row in rows]
+        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+        print(f"{name}: {statistics.mean(values):.4f} ± {deviation:.4f}")
+    print(f"Scores of {len(rows)} seeds in {path}.")
+
+
+def _task(options: ParityConfig) -> Task:
+    """The task of bert_tf, for its examples and its scores."""
+    from bert_tf import convert
+    from bert_tf.text import Tokenizer
+    from tasks.classification import Classification
+    from tasks.question_answering import QuestionAnswering
+
+    task_class = Classification if options.task else QuestionAnswering
+    names = {field.name for field in dataclasses.fields(task_class.Config)}
+    shared = {k: v for k, v in vars(options).items() if k in names}
+    source = convert.open_checkpoint(options.model)
+    tokenizer = Tokenizer(source.vocabulary, lowercase=source.lowercase)
+    return task_class(task_class.Config(**shared), tokenizer)
+
+
+def _train(options: ParityConfig, task: Task, seed: int) -> Iterator[dict[str, float]]:
+    """Yields the scores on dev after each epoch."""
+    import math
+
+    import torch
+
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    split, dev = task.dataset("train"), task.dataset(task.evaluation_splits[0])
+    model = _model(options, task)
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [p for p in model.parameters() if p.ndim > 1]},
+            {"params": [p for p in model.parameters() if p.ndim == 1]}
+            | {"weight_decay": 0.0},
+        ],
+        lr=options.learning_rate,
+        weight_decay=0.01,
+        eps=1e-6,
+    )
+    steps = options.epochs * math.ceil(len(split) / options.batch_size)
+    warmup = max(steps // 10, 1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda step: min((step + 1) / warmup, (steps - step) / (steps + 1 - warmup)),
+    )
+    for epoch in range(options.epochs):
+        model.train()
+        order = rng.permutation(len(split))
+        for start in range(0, len(order), options.batch_size):
+            rows = order[start : start + options.batch_size]
+            loss = model(**_inputs(split, rows), **_labels(split, rows)).loss
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+        scores = task.evaluate(dev, list(_predict(options, model, dev)))
+        named = ", ".join(f"{name} {score:.4f}" for name, score in scores.items())
+        print(f"seed {seed}, epoch {epoch + 1}: {named}", flush=True)
+        yield scores
+
+
+def _model(options: ParityConfig, task: Task):
+    import transformers
+
+    if not options.task:
+        return transformers.BertForQuestionAnswering.from_pretrained(options.model)
+    # Without labels: a regression, whose loss is the squared error.
+    return transformers.BertForSequenceClassification.from_pretrained(
+        options.model, num_labels=len(task.labels) or 1
+    )
+
+
+def _inputs(split: Split, rows: np.ndarray) -> dict[str, Any]:
+    import torch
+
+    names = {
+        "input_ids": "token_ids",
+        "token_type_ids": "segment_ids",
+        "attention_mask": "padding_mask",
+    }
+    length = int(split.lengths[rows].max())
+    return {
+        theirs: torch.tensor(
+            tf.gather(split.inputs[ours], rows)
+            .to_tensor(shape=(len(rows), length))
+            .numpy()
+        ).long()
+        for theirs, ours in names.items()
+    }
+
+
+def _labels(split: Split, rows: np.ndarray) -> dict[str, Any]:
+    import torch
+
+    def column(values) -> Any:
+        return torch.tensor(np.asarray(values)[rows])
+
+    if not isinstance(split.targets, dict):
+        labels = column(split.targets)
+        return {"labels": labels if labels.is_floating_point() else labels.long()}
+    return {
+        "start_positions": column(split.targets["start_logits"]).long(),
+        "end_positions": column(split.targets["end_logits"]).long(),
+    }
+
+
+def _predict(options: ParityConfig, model, split: Split) -> Iterator[Any]:
+    """Yields the outputs for each example, as `Task.evaluate` wants them."""
+    import torch
+
+    model.eval()
+    for start in range(0, len(split), options.batch_size):
+        rows = np.arange(start, min(start + options.batch_size, len(split)))
+        with torch.no_grad():
+            outputs = model(**_inputs(split, rows))
+        if options.task:
+            yield from outputs.logits.numpy()
+        else:
+            for ends in zip(outputs.start_logits.numpy(), outputs.end_logits.numpy()):
+                yield dict(zip(("start_logits", "end_logits"), ends, strict=True))
+
+
+if __name__ == "__main__":
+    config.run(main, ParityConfig)
