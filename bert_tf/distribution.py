@@ -153,7 +153,11 @@ def prepare(model: keras.Model) -> None:
 
     Mends what Keras 3.15 gets wrong under strategies: dropout that is the same on all
     replicas (keras issue 20611), and `fit` with several workers (issues 20585, 20329).
+    Creates what the first step would: a step that creates variables is traced twice.
     """
+    model.optimizer.build(model.trainable_variables)
+    if not model._compile_loss.built:  # It creates a mean for each of several losses.
+        model._compile_loss.build(model.output, model.output)
     _draw_dropout_per_replica(model)
     strategy = tf.distribute.get_strategy()
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):

@@ -133,8 +133,6 @@ def train(
     with strategy.scope():
         # Without XLA, which would compile for every sequence length.
         part.compile(AdamW(schedule), jit_compile=False)
-        # A step that creates variables would be traced twice.
-        part.optimizer.build(part.trainable_variables)
         distribution.prepare(part)
     print(
         f"{len(split):,} training examples of {split.lengths.mean():.0f} tokens on "
