@@ -95,7 +95,8 @@ def test_a_step_with_two_losses_is_traced_once(tiny_config, vocabulary):
 def test_replicas_draw_dropout_masks_of_their_own():
     strategy = distribution.strategy("mirrored")
     with strategy.scope():
-        model = keras.Sequential([keras.Input((64,)), keras.layers.Dropout(0.5)])
+        inputs = keras.Input((64,))
+        model = keras.Model(inputs, keras.layers.Dropout(0.5)(inputs))
         model.compile("sgd", "mse")
         distribution.prepare(model)
 
