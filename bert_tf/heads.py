@@ -3,10 +3,10 @@
 """What stands on the encoder for a task (paper, figure 4), as Keras models.
 
 In: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32. Out: logits, for the whole
-sequence, each of several choices, or each token as an end of a span. Models that tag
-the tokens are in `bert_tf.taggers`.
+sequence, each of several choices, each token as an end of a span, or the tag of each
+token. The feature-based way to tag is in `bert_tf.taggers`.
 
-Letters: B batch, S sequence, H hidden, C classes or choices.
+Letters: B batch, S sequence, H hidden, C classes, choices or tags.
 """
 
 from __future__ import annotations
@@ -14,22 +14,40 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from bert_tf.model import BertBackbone
+from bert_tf.model import BertBackbone, BertModel
 from bert_tf.passages import NO_SCORE
 
 # The logit of a choice that there is not. Finite, so that nothing becomes NaN.
 _NO_CHOICE = -1e9
 
+
+def _dropout(backbone: BertBackbone) -> keras.layers.Dropout:
+    dtype = backbone.pooler.dtype_policy
+    return keras.layers.Dropout(backbone.config.dropout, dtype=dtype, name="dropout")
+
+
+def _logits(backbone: BertBackbone, units: int) -> keras.layers.Dense:
+    return keras.layers.Dense(
+        units,
+        kernel_initializer=keras.initializers.TruncatedNormal(
+            stddev=backbone.config.initializer_range
+        ),
+        dtype="float32",
+        name="logits",
+    )
+
+
 # --- The whole sequence ----------------------------------------------------------
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class SequenceClassifier(keras.Model):
+class SequenceClassifier(BertModel):
     """`BertBackbone` with dropout and a dense layer over the pooled output.
 
     Args:
         backbone: The encoder.
-        num_classes: C; 1 makes a regression, whose logit is the score.
+        num_classes: C; 1 makes a regression, whose logit is the score and whose loss
+            the squared error.
 
     Inputs: those of the backbone. Outputs: logits [B, C] float32.
 
@@ -41,59 +59,21 @@ class SequenceClassifier(keras.Model):
     ```
     """
 
-    def __init__(self, backbone: BertBackbone, num_classes: int, **kwargs):
-        # === Layers ===
-        dropout = keras.layers.Dropout(
-            backbone.config.dropout, dtype=backbone.pooler.dtype_policy, name="dropout"
-        )
-        logits = keras.layers.Dense(
-            num_classes,
-            kernel_initializer=keras.initializers.TruncatedNormal(
-                stddev=backbone.config.initializer_range
-            ),
-            dtype="float32",
-            name="logits",
-        )
+    _arguments = ("num_classes",)
 
-        # === Functional model ===
+    def __init__(self, backbone: BertBackbone, num_classes: int, **kwargs):
+        dropout, logits = _dropout(backbone), _logits(backbone, num_classes)
         pooled = backbone(backbone.input)["pooled_output"]  # [B, H]
         super().__init__(
             inputs=backbone.input, outputs=logits(dropout(pooled)), **kwargs
         )
-
-        # === Attributes ===
         self.backbone = backbone
         self.num_classes = num_classes
 
-    def compile(self, optimizer, **kwargs):
-        """`keras.Model.compile` with the loss and metric of the problem as defaults.
-
-        The loss is a weighted *sum*; weights that sum to one make it a mean, on any
-        number of replicas.
-        """
+    def _losses_and_metrics(self):
         if self.num_classes == 1:
-            loss = keras.losses.MeanSquaredError(reduction="sum")
-            metrics = []
-        else:
-            loss = keras.losses.SparseCategoricalCrossentropy(
-                from_logits=True, reduction="sum"
-            )
-            metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-        defaults = {"loss": loss, "weighted_metrics": metrics}
-        super().compile(optimizer, **(defaults | kwargs))
-
-    def get_config(self):
-        backbone = keras.saving.serialize_keras_object(self.backbone)
-        return {
-            "backbone": backbone,
-            "num_classes": self.num_classes,
-            "name": self.name,
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
-        return cls(backbone, **config)
+            return {"loss": keras.losses.MeanSquaredError(reduction="sum")}
+        return super()._losses_and_metrics()
 
 
 # --- Choices ---------------------------------------------------------------------
@@ -126,7 +106,7 @@ class UnflattenChoices(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class ChoiceScorer(keras.Model):
+class ChoiceScorer(BertModel):
     """`BertBackbone` with dropout and one vector that scores every choice.
 
     Args:
@@ -144,20 +124,8 @@ class ChoiceScorer(keras.Model):
     """
 
     def __init__(self, backbone: BertBackbone, **kwargs):
-        # === Layers ===
-        dropout = keras.layers.Dropout(
-            backbone.config.dropout, dtype=backbone.pooler.dtype_policy, name="dropout"
-        )
-        logits = keras.layers.Dense(
-            1,  # Its bias changes all choices alike; other people's heads have one.
-            kernel_initializer=keras.initializers.TruncatedNormal(
-                stddev=backbone.config.initializer_range
-            ),
-            dtype="float32",
-            name="logits",
-        )
-
-        # === Functional model ===
+        # The bias changes all choices alike; other people's heads have one.
+        dropout, logits = _dropout(backbone), _logits(backbone, 1)
         inputs = {
             name: keras.Input((None, None), dtype="int32", name=name)
             for name in backbone.input
@@ -168,46 +136,22 @@ class ChoiceScorer(keras.Model):
         unflatten = UnflattenChoices(dtype="float32", name="unflatten")
         outputs = unflatten(logits(dropout(pooled)), inputs["padding_mask"])
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
-
-        # === Attributes ===
         self.backbone = backbone
 
-    def compile(self, optimizer, **kwargs):
-        """`keras.Model.compile` with cross-entropy and accuracy as defaults.
 
-        The loss is a weighted *sum*; weights that sum to one make it a mean, on any
-        number of replicas.
-        """
-        loss = keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, reduction="sum"
-        )
-        metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-        defaults = {"loss": loss, "weighted_metrics": metrics}
-        super().compile(optimizer, **(defaults | kwargs))
-
-    def get_config(self):
-        backbone = keras.saving.serialize_keras_object(self.backbone)
-        return {"backbone": backbone, "name": self.name}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
-        return cls(backbone, **config)
-
-
-# --- Spans -----------------------------------------------------------------------
+# --- Tokens ----------------------------------------------------------------------
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class SpanPredictor(keras.Model):
+class SpanPredictor(BertModel):
     """`BertBackbone` with a start vector and an end vector (paper, section 4.2).
 
     Args:
-        backbone: The encoder.
+        backbone: The encoder; its pooler, which is not used, becomes not trainable.
 
     Inputs: those of the backbone. Outputs: `start_logits` and `end_logits` [B, S]
     float32, the scores of each token as the first and the last one of the answer;
-    -1e9 for padding.
+    -1e9 for padding. The loss is the mean of both cross entropies.
 
     Example:
 
@@ -218,17 +162,7 @@ class SpanPredictor(keras.Model):
     """
 
     def __init__(self, backbone: BertBackbone, **kwargs):
-        # === Layers ===
-        logits = keras.layers.Dense(
-            2,
-            kernel_initializer=keras.initializers.TruncatedNormal(
-                stddev=backbone.config.initializer_range
-            ),
-            dtype="float32",
-            name="logits",
-        )
-
-        # === Functional model ===
+        logits = _logits(backbone, 2)
         hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
         is_token = ops.expand_dims(backbone.input["padding_mask"], -1) != 0
         scores = ops.where(is_token, logits(hidden), NO_SCORE)  # [B, S, 2]
@@ -237,34 +171,42 @@ class SpanPredictor(keras.Model):
             outputs={"start_logits": scores[:, :, 0], "end_logits": scores[:, :, 1]},
             **kwargs,
         )
-
-        # === Attributes ===
         self.backbone = backbone
-        backbone.pooler.trainable = False  # It is not used.
+        backbone.pooler.trainable = False
 
-    def compile(self, optimizer, **kwargs):
-        """`keras.Model.compile` with the mean of both cross-entropies as the loss.
-
-        The loss is a weighted *sum*; weights that sum to one make it a mean, on any
-        number of replicas.
-        """
-
-        def loss() -> keras.losses.Loss:
-            return keras.losses.SparseCategoricalCrossentropy(
-                from_logits=True, reduction="sum"
-            )
-
-        defaults = {
-            "loss": {"start_logits": loss(), "end_logits": loss()},
-            "loss_weights": {"start_logits": 0.5, "end_logits": 0.5},
+    def _losses_and_metrics(self):
+        return {
+            "loss": super()._losses_and_metrics()["loss"],
+            "loss_weights": dict.fromkeys(self.output, 0.5),
         }
-        super().compile(optimizer, **(defaults | kwargs))
 
-    def get_config(self):
-        backbone = keras.saving.serialize_keras_object(self.backbone)
-        return {"backbone": backbone, "name": self.name}
 
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
-        return cls(backbone, **config)
+@keras.saving.register_keras_serializable(package="bert_tf")
+class TokenClassifier(BertModel):
+    """`BertBackbone` with dropout and a dense layer over every token.
+
+    Args:
+        backbone: The encoder; its pooler, which is not used, becomes not trainable.
+        num_tags: C.
+
+    Inputs: those of the backbone. Outputs: logits [B, S, C] float32.
+
+    Example:
+
+    ```python
+    model = TokenClassifier(BertBackbone(config), num_tags=9)
+    model.compile(AdamW(learning_rate=5e-5))
+    ```
+    """
+
+    _arguments = ("num_tags",)
+
+    def __init__(self, backbone: BertBackbone, num_tags: int, **kwargs):
+        dropout, logits = _dropout(backbone), _logits(backbone, num_tags)
+        hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
+        super().__init__(
+            inputs=backbone.input, outputs=logits(dropout(hidden)), **kwargs
+        )
+        self.backbone = backbone
+        self.num_tags = num_tags
+        backbone.pooler.trainable = False

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
@@ -456,8 +456,58 @@ class MaskedLMHead(_ConfiguredLayer):
         return keras.KerasTensor(shape, dtype="float32")
 
 
+def cross_entropies(outputs: Any) -> dict[str, Any]:
+    """Returns what `compile` takes: loss and accuracy of outputs that are logits.
+
+    The losses are weighted sums, see `BertModel.compile`.
+    """
+    loss = functools.partial(
+        keras.losses.SparseCategoricalCrossentropy, from_logits=True, reduction="sum"
+    )
+    accuracy = functools.partial(
+        keras.metrics.SparseCategoricalAccuracy, name="accuracy"
+    )
+    return {
+        "loss": keras.tree.map_structure(lambda _: loss(), outputs),
+        "weighted_metrics": keras.tree.map_structure(lambda _: [accuracy()], outputs),
+    }
+
+
+class BertModel(keras.Model):
+    """A functional model on a `BertBackbone` that knows how it is trained and saved.
+
+    Attributes:
+        backbone: The encoder.
+    """
+
+    _arguments: ClassVar[tuple[str, ...]] = ()
+    """Attributes that are arguments of the constructor, after `backbone`."""
+
+    def compile(self, optimizer, **kwargs):
+        """`keras.Model.compile` with the model's losses and metrics as defaults.
+
+        A loss is a weighted *sum*: weights that sum to one over the global batch, as
+        `pretrain_dataset` and `batching.batches` make them, turn it into the mean, on
+        any number of replicas.
+        """
+        super().compile(optimizer, **(self._losses_and_metrics() | kwargs))
+
+    def _losses_and_metrics(self) -> dict[str, Any]:
+        return cross_entropies(self.output)
+
+    def get_config(self):
+        backbone = keras.saving.serialize_keras_object(self.backbone)
+        arguments = {name: getattr(self, name) for name in self._arguments}
+        return {"backbone": backbone, **arguments, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
+        return cls(backbone, **config)
+
+
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertPretrainer(keras.Model):
+class BertPretrainer(BertModel):
     """`BertBackbone` with masked-LM and next-sentence heads (paper, section 3.1).
 
     Inputs: those of the backbone and `mask_positions` [B, P] int32.
@@ -469,7 +519,7 @@ class BertPretrainer(keras.Model):
     ```python
     model = BertPretrainer(BertBackbone(config))
     model.compile(AdamW(learning_rate=1e-4))
-    model.fit(pretrain_dataset("records/train-*", tokenizer.vocabulary))
+    model.fit(pretrain_dataset("records", batch_size=32), steps_per_epoch=100)
     ```
     """
 
@@ -503,22 +553,6 @@ class BertPretrainer(keras.Model):
         self.mlm_head = mlm_head
         self.nsp_head = nsp_head
 
-    def compile(self, optimizer, **kwargs):
-        """`keras.Model.compile` with BERT's losses and metrics as defaults.
-
-        The loss is the *sum* of weighted cross entropies: `pretrain_dataset` makes
-        the weights of each global batch sum to one, so it is the mean over all
-        masked tokens plus the mean over all pairs, on any number of replicas.
-        """
-        loss = keras.losses.SparseCategoricalCrossentropy
-        accuracy = keras.metrics.SparseCategoricalAccuracy
-        heads = ("mlm", "nsp")
-        defaults = {
-            "loss": {h: loss(from_logits=True, reduction="sum") for h in heads},
-            "weighted_metrics": {h: [accuracy(name="accuracy")] for h in heads},
-        }
-        super().compile(optimizer, **(defaults | kwargs))
-
     @classmethod
     def from_checkpoint(cls, path: str, *, dtype=None) -> BertPretrainer:
         """Returns encoder and heads of a checkpoint, as `BertBackbone` does.
@@ -526,12 +560,3 @@ class BertPretrainer(keras.Model):
         A head that it lacks has random values, and a warning says so.
         """
         return bert_tf.open_checkpoint(path).load_pretrainer(dtype)
-
-    def get_config(self):
-        backbone = keras.saving.serialize_keras_object(self.backbone)
-        return {"backbone": backbone, "name": self.name}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
-        return cls(backbone, **config)

@@ -1,8 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Models that say something of every token: tags, by fine-tuning or by features.
+"""The feature-based way to tag tokens (paper, section 5.3), as Keras models.
 
-In: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32. Out: logits [B, S, C].
+In: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32. Out: logits [B, S, C]. The
+encoder is not trained; what stands on its activations is more than a dense layer.
 
 Letters: B batch, S sequence, H hidden, C tags; K layers that make the features.
 """
@@ -13,78 +14,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import FEATURES
-from bert_tf.model import BertBackbone
-
-# --- Fine-tuning -----------------------------------------------------------------
-
-
-class _Tagger(keras.Model):
-    """A functional model that ends in logits [B, S, C], with its loss and metric."""
-
-    def compile(self, optimizer, **kwargs):
-        """`keras.Model.compile` with cross entropy and accuracy as defaults.
-
-        The loss is a weighted *sum*; weights that sum to one make it a mean, on any
-        number of replicas.
-        """
-        defaults = {
-            "loss": keras.losses.SparseCategoricalCrossentropy(
-                from_logits=True, reduction="sum"
-            ),
-            "weighted_metrics": [
-                keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-            ],
-        }
-        super().compile(optimizer, **(defaults | kwargs))
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class TokenClassifier(_Tagger):
-    """`BertBackbone` with dropout and a dense layer over every token.
-
-    Args:
-        backbone: The encoder; its pooler, which is not used, becomes not trainable.
-        num_tags: C.
-
-    Inputs: those of the backbone. Outputs: logits [B, S, C] float32.
-    """
-
-    def __init__(self, backbone: BertBackbone, num_tags: int, **kwargs):
-        # === Layers ===
-        dropout = keras.layers.Dropout(
-            backbone.config.dropout, dtype=backbone.pooler.dtype_policy, name="dropout"
-        )
-        logits = keras.layers.Dense(
-            num_tags,
-            kernel_initializer=keras.initializers.TruncatedNormal(
-                stddev=backbone.config.initializer_range
-            ),
-            dtype="float32",
-            name="logits",
-        )
-
-        # === Functional model ===
-        hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
-        super().__init__(
-            inputs=backbone.input, outputs=logits(dropout(hidden)), **kwargs
-        )
-
-        # === Attributes ===
-        self.backbone = backbone
-        self.num_tags = num_tags
-        backbone.pooler.trainable = False
-
-    def get_config(self):
-        backbone = keras.saving.serialize_keras_object(self.backbone)
-        return {"backbone": backbone, "num_tags": self.num_tags, "name": self.name}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
-        return cls(backbone, **config)
-
-
-# --- Features --------------------------------------------------------------------
+from bert_tf.model import BertBackbone, cross_entropies
 
 
 class FrozenEncoder(keras.Model):
@@ -159,7 +89,7 @@ class CombineLayers(keras.layers.Layer):
         return super().get_config() | {"feature_set": self.feature_set}
 
 
-class BiLstmTagger(_Tagger):
+class BiLstmTagger(keras.Model):
     """Two bidirectional LSTM layers and a dense one over features of tokens.
 
     Args:
@@ -195,6 +125,10 @@ class BiLstmTagger(_Tagger):
         x = keras.layers.Dropout(dropout, dtype="float32")(x)
         logits = keras.layers.Dense(num_tags, dtype="float32", name="tag_logits")(x)
         super().__init__(inputs=inputs, outputs=logits, **kwargs)
+
+    def compile(self, optimizer, **kwargs):
+        """As `BertModel.compile`."""
+        super().compile(optimizer, **(cross_entropies(self.output) | kwargs))
 
 
 class FeatureTagger(keras.Model):

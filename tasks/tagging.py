@@ -45,6 +45,7 @@ from bert_tf.conll import ColumnFile, iob2
 from bert_tf.lazy import (
     features,
     finetune,
+    heads,
     signatures,
     spans,
     taggers,
@@ -131,7 +132,7 @@ class Tagging(Task):
     def model(self, backbone: BertBackbone) -> keras.Model:
         num_tags = len(self.labels)
         if not self.options.features:
-            return taggers.TokenClassifier(backbone, num_tags)
+            return heads.TokenClassifier(backbone, num_tags)
         self._encoder_and_tagger = taggers.FeatureTagger(
             backbone, num_tags, self.options.features, self.options.lstm_units
         )

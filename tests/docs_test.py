@@ -13,12 +13,15 @@ import shlex
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import checkpoint, config, finetune
+import bert_tf
+from bert_tf import checkpoint, config, finetune, heads, signatures
 from bert_tf.model import BertBackbone
 from bert_tf.task import Task
 from tests.input_pipeline_test import write_records
@@ -86,6 +89,29 @@ def test_keras_script_runs(tmp_path, monkeypatch, vocabulary, capsys):
     monkeypatch.chdir(tmp_path)
     exec(script, {})
     assert capsys.readouterr().out.rstrip().endswith("(1, 128)")
+
+
+EXAMPLES = [
+    pytest.param(example, id=f"{source.stem}-{number}")
+    for source in sorted((ROOT / "bert_tf").rglob("*.py"))
+    for number, example in enumerate(
+        re.findall(r"^ +```python\n(.*?)^ +```", read(source), re.DOTALL | re.MULTILINE)
+    )
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_examples_in_docstrings_run(example, tmp_path, monkeypatch, vocabulary):
+    pair = [2, *range(5, 11), 3, *range(11, 17), 3]
+    write_records(tmp_path / "records", vocabulary, [(pair, 8, 0)] * 64)
+    vocabulary.write(tmp_path / "vocab.txt")
+    monkeypatch.chdir(tmp_path)
+    names = {name: getattr(bert_tf, name) for name in bert_tf.__all__}
+    architecture = config.BertConfig.from_size("tiny", vocabulary.size)
+    exec(
+        textwrap.dedent(example).replace("steps_per_epoch=100", "steps_per_epoch=1"),
+        {**vars(heads), **vars(signatures), **names, "config": architecture, "np": np},
+    )
 
 
 def test_the_task_that_is_added_answers(

@@ -10,9 +10,13 @@ import safetensors.numpy
 from bert_tf import convert
 from bert_tf.checkpoint import ModelDirectory
 from bert_tf.formats import hugging_face
-from bert_tf.heads import ChoiceScorer, SequenceClassifier, SpanPredictor
+from bert_tf.heads import (
+    ChoiceScorer,
+    SequenceClassifier,
+    SpanPredictor,
+    TokenClassifier,
+)
 from bert_tf.model import BertBackbone
-from bert_tf.taggers import TokenClassifier
 from bert_tf.vocab import Vocabulary
 from tests import toy_checkpoints as toy
 

@@ -75,7 +75,15 @@ def packed_batch(vocabulary):
         ("float32", False, AdamW, lambda m: train_step.micro_batches(m, 2)),
         ("float32", False, AdamW, lambda m: train_step.recompute(m.backbone)),
     ],
-    ids="float32 packed bfloat16 bfloat16_packed lamb micro_batches recompute".split(),
+    ids=[
+        "float32",
+        "packed",
+        "bfloat16",
+        "bfloat16_packed",
+        "lamb",
+        "micro_batches",
+        "recompute",
+    ],
 )
 def test_the_whole_training_step_compiles_with_static_shapes(
     tiny_config, vocabulary, precision, packed, optimizer, prepare
