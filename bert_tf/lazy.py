@@ -29,16 +29,24 @@ if TYPE_CHECKING:
 
     from bert_tf import (
         batching,
+        checkpoint,
         convert,
+        distribution,
         features,
         finetune,
         heads,
         inference,
+        input_pipeline,
+        memory,
+        model,
+        monitoring,
+        optimization,
         passages,
         saved_model,
         signatures,
         spans,
         taggers,
+        train_step,
         windows,
         words,
     )
@@ -49,15 +57,23 @@ else:
     tf = _Module("tensorflow")
 
     batching = _Module("bert_tf.batching")
+    checkpoint = _Module("bert_tf.checkpoint")
     convert = _Module("bert_tf.convert")
+    distribution = _Module("bert_tf.distribution")
     features = _Module("bert_tf.features")
     finetune = _Module("bert_tf.finetune")
     heads = _Module("bert_tf.heads")
     inference = _Module("bert_tf.inference")
+    input_pipeline = _Module("bert_tf.input_pipeline")
+    memory = _Module("bert_tf.memory")
+    model = _Module("bert_tf.model")
+    monitoring = _Module("bert_tf.monitoring")
+    optimization = _Module("bert_tf.optimization")
     passages = _Module("bert_tf.passages")
     saved_model = _Module("bert_tf.saved_model")
     signatures = _Module("bert_tf.signatures")
     spans = _Module("bert_tf.spans")
     taggers = _Module("bert_tf.taggers")
+    train_step = _Module("bert_tf.train_step")
     windows = _Module("bert_tf.windows")
     words = _Module("bert_tf.words")

@@ -28,11 +28,22 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert_tf import config
+from bert_tf import config, flops
 from bert_tf.config import BertConfig
+from bert_tf.lazy import (
+    checkpoint,
+    convert,
+    distribution,
+    input_pipeline,
+    keras,
+    memory,
+    model,
+    monitoring,
+    optimization,
+    train_step,
+)
 
 if TYPE_CHECKING:
-    import keras
     import tensorflow as tf
 
     from bert_tf.checkpoint import Checkpoint, TrainingState
@@ -234,20 +245,20 @@ class PretrainConfig(config.Options):
         Raises:
             ValueError: Warm-up and steps contradict each other, or as in `phases`.
         """
-        from bert_tf.optimization import InTurn, WarmupDecay
-
         steps = [phase.steps for phase in self.phases()]
         if isinstance(self.learning_rate, tuple):
             rates = self._for_each("learning_rate", len(steps))
             warmups = self._for_each("warmup_steps", len(steps))
             parts = zip(rates, warmups, steps, strict=True)
-            return InTurn([WarmupDecay(*part, self.decay) for part in parts], steps)
+            return optimization.InTurn(
+                [optimization.WarmupDecay(*part, self.decay) for part in parts], steps
+            )
         if isinstance(self.warmup_steps, tuple):
             raise ValueError(
                 "--warmup_steps has several numbers and --learning_rate one: a rise is "
                 f"up to a rate. Received: warmup_steps={self.warmup_steps}"
             )
-        return WarmupDecay(
+        return optimization.WarmupDecay(
             self.learning_rate, self.warmup_steps, sum(steps), self.decay
         )
 
@@ -273,23 +284,11 @@ def main(options: PretrainConfig) -> dict[str, float]:
     Returns:
         The last held-out metrics; of several workers, in the first one only.
     """
-    import keras
-
-    from bert_tf import (
-        checkpoint,
-        convert,
-        distribution,
-        input_pipeline,
-        model,
-        monitoring,
-        optimization,
-        train_step,
-    )
-
     # === Check everything before anything is written ===
     strategy = distribution.strategy(options.strategy)  # Workers meet first of all.
     replicas = strategy.num_replicas_in_sync
-    phases, schedule = options.phases(), options.schedule()
+    phases = options.phases()
+    options.schedule()  # Says what is wrong with it.
     for phase in phases:
         distribution.check_batch_size(phase.batch_size, replicas)
         distribution.check_reachable(strategy, phase.records)
@@ -313,35 +312,10 @@ def main(options: PretrainConfig) -> dict[str, float]:
     # === Model ===
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():
-        backbone = model.BertBackbone(
-            architecture,
-            packed=manifests[0]["pairs_per_row"] > 1,
-            dtype=options.precision,
-        )
-        pretrainer = model.BertPretrainer(backbone)
+        pretrainer = _pretrainer(options, phases, manifests, architecture)
         if source:
             fresh = ", ".join(source.fill(pretrainer)) or "none"
             print(f"Starts from {source.path}; with random values: {fresh}.")
-        optimizers = {"adamw": optimization.AdamW, "lamb": optimization.Lamb}
-        optimizer = optimizers[options.optimizer](
-            schedule,
-            bias_correction=options.bias_correction,
-            dynamic_loss_scale=options.precision == "mixed_float16",
-        )
-        size = options.micro_batch_size
-        if size < 0:
-            size = _fitting_rows(options, phases, manifests, pretrainer)
-        in_parts = size > 0 or (options.xla and replicas > 1)
-        pretrainer.compile(
-            optimizer,
-            loss_weights={"mlm": 1.0, "nsp": float(options.next_sentence)},
-            jit_compile=options.xla and not in_parts,
-        )
-        if options.recompute:
-            train_step.recompute(backbone)
-        if in_parts:
-            train_step.micro_batches(pretrainer, size, xla=options.xla)
-        distribution.prepare(pretrainer)
         seed_generators = distribution.seed_generators(pretrainer)
         state = checkpoint.TrainingState(
             directory, pretrainer, seed_generators, keep_all=options.keep_all
@@ -378,6 +352,43 @@ def main(options: PretrainConfig) -> dict[str, float]:
     return metrics
 
 
+def _pretrainer(
+    options: PretrainConfig,
+    phases: Sequence[Phase],
+    manifests: Sequence[Mapping[str, Any]],
+    architecture: BertConfig,
+) -> BertPretrainer:
+    """Returns the model, compiled as `options` say; in the scope of a strategy."""
+    backbone = model.BertBackbone(
+        architecture,
+        packed=manifests[0]["pairs_per_row"] > 1,
+        dtype=options.precision,
+    )
+    pretrainer = model.BertPretrainer(backbone)
+    optimizers = {"adamw": optimization.AdamW, "lamb": optimization.Lamb}
+    optimizer = optimizers[options.optimizer](
+        options.schedule(),
+        bias_correction=options.bias_correction,
+        dynamic_loss_scale=options.precision == "mixed_float16",
+    )
+    size = options.micro_batch_size
+    if size < 0:
+        size = _fitting_rows(options, phases, manifests, pretrainer)
+    replicas = pretrainer.distribute_strategy.num_replicas_in_sync
+    in_parts = size > 0 or (options.xla and replicas > 1)
+    pretrainer.compile(
+        optimizer,
+        loss_weights={"mlm": 1.0, "nsp": float(options.next_sentence)},
+        jit_compile=options.xla and not in_parts,
+    )
+    if options.recompute:
+        train_step.recompute(backbone)
+    if in_parts:
+        train_step.micro_batches(pretrainer, size, xla=options.xla)
+    distribution.prepare(pretrainer)
+    return pretrainer
+
+
 def _train(
     options: PretrainConfig,
     phase: Phase,
@@ -392,10 +403,6 @@ def _train(
     Raises:
         ValueError: The training failed; the batch it failed at is kept.
     """
-    import keras
-
-    from bert_tf import flops, input_pipeline, monitoring
-
     replicas = pretrainer.distribute_strategy.num_replicas_in_sync
     architecture = state.directory.architecture
     first_step = state.step - phase.first_step
@@ -477,8 +484,6 @@ def _validation(
     replicas: int,
 ) -> tf.data.Dataset:
     """Batches of what is held out, smaller where there are so few rows."""
-    from bert_tf import input_pipeline
-
     rows = manifest["validation_rows"] // replicas * replicas
     return input_pipeline.pretrain_dataset(
         phase.records,
@@ -503,8 +508,6 @@ def _read_records(
         ValueError: Records are incomplete, differ in what they must share, or hold too
             few rows for validation.
     """
-    from bert_tf import input_pipeline
-
     read = [input_pipeline.read_manifest(phase.records) for phase in phases]
     first, vocabulary = read[0]
     for phase, (manifest, _) in zip(phases, read, strict=True):
@@ -604,8 +607,6 @@ def _fitting_rows(
     pretrainer: BertPretrainer,
 ) -> int:
     """Returns the rows that a replica can compute at once, in each of the phases."""
-    from bert_tf import memory
-
     replicas = pretrainer.distribute_strategy.num_replicas_in_sync
     length = max(manifest["max_sequence_length"] for manifest in manifests)
     bytes_per_row = memory.row_bytes(
