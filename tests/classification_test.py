@@ -505,9 +505,14 @@ def test_long_texts(tmp_path, read, long_text, rows):
         np.testing.assert_allclose(split.weights, [1 / windows] * windows + [1, 1])
 
 
-@pytest.mark.parametrize("problem", ["classification", "regression"])
 @pytest.mark.parametrize(
-    "long_text", ["truncate", "head_tail", "window_mean", "window_max"]
+    ("long_text", "problem"),
+    [
+        ("truncate", "regression"),
+        ("head_tail", "classification"),
+        ("window_mean", "regression"),
+        ("window_max", "classification"),
+    ],
 )
 def test_long_texts_are_served_as_they_are_scored(
     tmp_path, read, tiny_config, long_text, problem

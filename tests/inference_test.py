@@ -145,7 +145,15 @@ def test_chosen_layers_are_those_of_the_model(backbone):
         assert not answer[~is_token].any()
 
 
-@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize(
+    "features",
+    [
+        name
+        if name in ("concat_last_four", "weighted_sum_all")
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in FEATURES
+    ],
+)
 def test_taggers_on_features(tiny_config, monkeypatch, features):
     config = dataclasses.replace(tiny_config, num_layers=4)
     model = with_random_weights(

@@ -149,9 +149,16 @@ def two_phases(options, tmp_path_factory, vocabulary):
     )
 
 
-def test_two_phases_are_one_training(two_phases, tmp_path, monkeypatch):
-    whole = dataclasses.replace(two_phases, output=str(tmp_path / "whole"))
-    pretrain.main(whole)
+@pytest.fixture(scope="module")
+def whole(two_phases, tmp_path_factory):
+    """Options of such a training that was not interrupted."""
+    output = tmp_path_factory.mktemp("phases") / "whole"
+    options = dataclasses.replace(two_phases, output=str(output))
+    pretrain.main(options)
+    return options
+
+
+def test_two_phases_are_one_training(whole):
     history = monitoring.read_history(whole.output)
     assert [row["step"] for row in history] == [2, 4, 5, 7, 9]
     np.testing.assert_allclose(
@@ -165,7 +172,10 @@ def test_two_phases_are_one_training(two_phases, tmp_path, monkeypatch):
     assert all(row["gradient_norm"] > 0 for row in history)
     assert all(0 < row["share_of_peak"] < 1 for row in history)
 
-    # Interrupted in the second phase, between two checkpoints.
+
+@pytest.mark.slow
+def test_a_second_phase_that_was_interrupted(whole, two_phases, tmp_path, monkeypatch):
+    # Between two checkpoints.
     interrupted = dataclasses.replace(two_phases, output=str(tmp_path / "interrupted"))
     monitor_step = monitoring.TrainingMonitor.on_train_batch_end
 
