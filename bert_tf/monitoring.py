@@ -102,6 +102,7 @@ class TrainingMonitor(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self._step += 1
         loss = float(logs["loss"])
+        self._step_end = time.perf_counter()
         norm = float(keras.ops.convert_to_numpy(self.model.optimizer.gradient_norm))
         self._check(loss)
         if math.isfinite(norm):
@@ -143,7 +144,7 @@ class TrainingMonitor(keras.callbacks.Callback):
         )
 
     def on_epoch_end(self, epoch, logs=None):
-        seconds = time.perf_counter() - self._epoch_start[0]
+        seconds = self._step_end - self._epoch_start[0]  # Without the evaluation.
         steps = self._step - self._epoch_start[1]
         self._tokens += steps * self._batch_tokens
         rate = self.model.optimizer.learning_rate

@@ -27,7 +27,9 @@ def test_no_history_is_empty(tmp_path):
 def monitor(directory, loss_band):
     """A monitor at the beginning of an epoch, of a model that is not there."""
     optimizer = types.SimpleNamespace(
-        gradient_norm=np.float32(1), dynamic_loss_scale=False
+        gradient_norm=np.float32(1),
+        learning_rate=np.float32(1),
+        dynamic_loss_scale=False,
     )
     state = types.SimpleNamespace(
         step=0, directory=types.SimpleNamespace(path=directory)
@@ -42,7 +44,10 @@ def monitor(directory, loss_band):
         loss_band=loss_band,
         chief=False,
     )
-    watching.set_model(types.SimpleNamespace(optimizer=optimizer, stop_training=False))
+    model = types.SimpleNamespace(
+        optimizer=optimizer, trainable_weights=[], stop_training=False
+    )
+    watching.set_model(model)
     watching.on_train_begin()
     watching.on_epoch_begin(0)
     return watching
@@ -75,6 +80,20 @@ def test_loss_that_leaves_its_band_halts_the_training(tmp_path):
 )
 def test_single_bad_steps_and_no_band_do_not_halt(tmp_path, losses, loss_band):
     watch(monitor(tmp_path, loss_band), losses)
+
+
+def test_speed_is_that_of_training_without_the_evaluation(tmp_path, monkeypatch):
+    clock = types.SimpleNamespace(now=0.0)
+    monkeypatch.setattr(monitoring.time, "perf_counter", lambda: clock.now)
+    watching = monitor(tmp_path, 1.0)
+    for step in range(1, 5):
+        clock.now += 0.5
+        watching.on_train_batch_end(step, {"loss": 3.0, "mlm_accuracy": 0.0})
+    clock.now += 100  # The evaluation, which Keras counts to the epoch.
+    logs = {}
+    watching.on_epoch_end(0, logs)
+    assert logs["tokens_per_second"] == 2  # A token in a step, a step in 0.5 s.
+    assert logs["share_of_peak"] == 2
 
 
 def test_draws_this_run_and_others(tmp_path):
