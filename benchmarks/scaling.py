@@ -30,8 +30,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,7 +87,15 @@ def _law(options: ScalingConfig) -> None:
         ],
     }
     points = list(dict.fromkeys(point for line in lines.values() for point in line))
-    costs, seconds = zip(*(_time(p, options.steps) for p in tqdm.tqdm(points)))
+    costs, steps = zip(*map(_prepare, tqdm.tqdm(points, "Building")))
+    times = [[] for _ in points]
+    for _ in tqdm.trange(options.steps, desc="Timing"):
+        # All in turn, so that a change of the machine's speed falls on all.
+        for found, step in zip(times, steps, strict=True):
+            start = time.process_time()
+            step()
+            found.append(time.process_time() - start)
+    seconds = list(map(statistics.median, times))
     # Relative errors: a step of a second must not drown one of ten milliseconds.
     matrix = np.array(costs) / np.array(seconds)[:, None]
     factors, _ = scipy.optimize.nnls(matrix, np.ones(len(points)))
@@ -118,16 +126,14 @@ def _words(factors: np.ndarray) -> str:
     return " + ".join(terms) + "."
 
 
-def _time(point: Point, steps: int) -> tuple[list[float], float]:
-    """Returns the quantities of `_TERMS` of a step, and its processor seconds."""
-    import keras
+def _prepare(point: Point) -> tuple[list[float], Callable[[], Any]]:
+    """Returns the quantities of `_TERMS` of a step, and a function that makes one."""
     import tensorflow as tf
 
     from bert_tf import flops
     from bert_tf.model import BertBackbone, BertPretrainer
     from bert_tf.optimization import AdamW
 
-    keras.utils.clear_session()
     architecture = config.BertConfig.from_size(point.size, 30_522)
     model = BertPretrainer(BertBackbone(architecture))
     model.compile(AdamW(1e-4))
@@ -147,17 +153,13 @@ def _time(point: Point, steps: int) -> tuple[list[float], float]:
     }
     batches = tf.data.Dataset.from_tensors((x, y, weights)).repeat()
     model.fit(batches, steps_per_epoch=2, verbose=0)  # Traces, fills caches.
-    iterator, seconds = iter(batches), []
-    for _ in range(steps):
-        start = time.process_time()
-        model.train_function(iterator)
-        seconds.append(time.process_time() - start)
+    iterator = iter(batches)
     arithmetic = flops.training_step(
         architecture, rows=rows, length=length, predictions=predictions
     )
     probabilities = architecture.num_layers * architecture.num_heads * rows * length**2
     terms = [1.0, model.count_params(), arithmetic, probabilities]
-    return terms, statistics.median(seconds)
+    return terms, lambda: model.train_function(iterator)
 
 
 def _draw(lines, measured, fitted, path: str) -> None:
