@@ -170,7 +170,7 @@ def test_two_phases_are_one_training(whole):
     tokens = np.cumsum([2 * 16 * 12, 2 * 16 * 12, 16 * 12, 2 * 8 * 24, 2 * 8 * 24])
     assert [row["tokens"] for row in history] == tokens.tolist()
     assert all(row["gradient_norm"] > 0 for row in history)
-    assert all(0 < row["share_of_peak"] < 1 for row in history)
+    assert all(row["share_of_peak"] > 0 for row in history)
 
 
 @pytest.mark.slow
