@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import gc
 import math
 import os
 import pathlib
@@ -99,6 +100,7 @@ def best(
         print(f"\nRun {number} of {len(runs)}: {label}", flush=True)
         folder = output / _RUNS / label
         own = dataclasses.replace(options, output=str(folder), export="")
+        gc.collect()  # Keras models hold themselves: the last one would stay a while.
         try:
             training = train(own)["training"]
         except Diverged as error:
