@@ -19,7 +19,6 @@ is in --output are not trained again. Needs torch and transformers.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import pathlib
 import statistics
@@ -58,10 +57,8 @@ def main(options: ParityConfig) -> None:
     """Trains the seeds that are missing, and prints mean and deviation."""
     from bert_tf import tables
 
-    path, rows = pathlib.Path(options.output), []
-    if path.exists():
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file, dialect="excel-tab"))
+    path = pathlib.Path(options.output)
+    rows = tables.read(path) if path.exists() else []
     done = {int(row["seed"]) for row in rows}
     for seed in sorted({*range(options.seeds)} - done):
         task = _task(options)

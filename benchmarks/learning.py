@@ -49,7 +49,7 @@ def main(options: LearningConfig) -> None:
     folder = pathlib.Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "learning.csv"
-    rows = _read(path)
+    rows = tables.read(path) if path.exists() else []
     for name, train in LIBRARIES.items():
         if any(row["library"] == name for row in rows):
             continue
@@ -65,15 +65,6 @@ def main(options: LearningConfig) -> None:
     last = {row["library"]: float(row["val_loss"]) for row in rows}
     losses = ", ".join(f"{name} {loss:.4f}" for name, loss in last.items())
     print(f"Held-out loss after {options.steps:,} steps: {losses}. Curves in {folder}.")
-
-
-def _read(path: pathlib.Path) -> list[dict]:
-    import csv
-
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def _datasets(options: LearningConfig):

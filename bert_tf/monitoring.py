@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import collections
-import csv
 import math
 import pathlib
 import time
@@ -211,8 +210,7 @@ def read_history(path: pathlib.Path) -> list[dict[str, float]]:
     path = path / _HISTORY if path.is_dir() else path
     if not path.is_file():
         return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
+    return [{k: float(v) for k, v in row.items()} for row in tables.read(path)]
 
 
 def read_others(paths: str) -> dict[str, list[dict[str, float]]]:

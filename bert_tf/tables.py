@@ -117,6 +117,19 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
             writer.writerows(rows)
 
 
+def read(path: str | os.PathLike) -> list[dict[str, str]]:
+    """Returns the rows of a file with a header, by the names of its columns.
+
+    Raises:
+        ValueError, OSError: As for `Table` and its `rows`.
+    """
+    table = Table(path)
+    return [
+        dict(zip(table.columns, values, strict=True))
+        for _, values in table.rows(table.columns)
+    ]
+
+
 def _read_tsv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(read_lines(str(path)), start=1):
         if line:
