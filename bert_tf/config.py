@@ -31,6 +31,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import sys
 import textwrap
 import typing
@@ -420,6 +421,7 @@ def run(main: Callable[..., Any], options_class: type[Options]) -> None:
     def parse(argv: Sequence[str]) -> list[str]:
         if _HELP & set(argv[1:]):
             full = "--helpfull" in argv
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # --help | head
             print(help_text(sys.modules[main.__module__].__doc__, options_class, full))
             sys.exit()
         try:

@@ -167,6 +167,16 @@ def test_single_lines_between_blank_ones_are_paragraphs(tmp_path):
     assert read(tmp_path, text, "blank_line") == separated
 
 
+def test_titles_between_blank_lines_do_not_make_paragraphs_of_the_rest(tmp_path):
+    text = "Rome\n\nA city.\nIt is old.\n\nOslo\n\nAnother city.\nIt is cold.\n"
+    assert read(tmp_path, text) == [
+        ["Rome"],
+        ["A city.", "It is old."],
+        ["Oslo"],
+        ["Another city.", "It is cold."],
+    ]
+
+
 def test_the_user_decides_about_the_separator(tmp_path):
     text = "One.\nTwo.\n\nThree.\nFour.\n"
     assert read(tmp_path, text, "file") == [["One.", "Two.", "Three.", "Four."]]
