@@ -473,6 +473,18 @@ def cross_entropies(outputs: Any) -> dict[str, Any]:
     }
 
 
+def _shapes(data: Any) -> str:
+    """Describes arrays, tensors or their specifications, in dicts and tuples."""
+
+    def describe(leaf):
+        if not hasattr(leaf, "shape"):
+            return type(leaf).__name__
+        sizes = ", ".join("?" if size is None else str(size) for size in leaf.shape)
+        return f"{keras.backend.standardize_dtype(leaf.dtype)} [{sizes}]"
+
+    return str(keras.tree.map_structure(describe, data)).replace("'", "")
+
+
 class BertModel(keras.Model):
     """A functional model on a `BertBackbone` that knows how it is trained and saved.
 
@@ -482,6 +494,20 @@ class BertModel(keras.Model):
 
     _arguments: ClassVar[tuple[str, ...]] = ()
     """Attributes that are arguments of the constructor, after `backbone`."""
+
+    def fit(self, x=None, y=None, *args, **kwargs):
+        """`keras.Model.fit`; an error also says what was given and what is taken."""
+        try:
+            return super().fit(x, y, *args, **kwargs)
+        except Exception as error:
+            if hasattr(error, "add_note"):  # Not in Python 3.10.
+                given = getattr(x, "element_spec", (x, y))
+                error.add_note(f"Received, in the order x, y: {_shapes(given)}")
+                error.add_note(
+                    f"{self.name} takes: {_shapes(self.input)}; its outputs, for which "
+                    f"y has the labels: {_shapes(self.output)}"
+                )
+            raise
 
     def compile(self, optimizer, **kwargs):
         """`keras.Model.compile` with the model's losses and metrics as defaults.

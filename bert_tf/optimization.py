@@ -20,6 +20,7 @@ wrong on TensorFlow:
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -84,6 +85,10 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         )
         falling = DECAYS[self.decay](ops.clip(ahead, 0.0, 1.0))
         return self.peak * ops.minimum(rising, falling)
+
+    def __repr__(self):
+        arguments = (f"{name}={value!r}" for name, value in self.get_config().items())
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
     def get_config(self):
         return {
@@ -300,6 +305,14 @@ class AdamW(keras.optimizers.AdamW):
             epsilon=tf.cast(self.epsilon, dtype),
             grad=tf.cast(gradient, dtype),
         )
+
+    def __repr__(self):
+        config, schedule = self.get_config(), self._learning_rate
+        if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+            config["learning_rate"] = schedule
+        names = inspect.signature(AdamW).parameters.keys() - {"kwargs", "name"}
+        arguments = (f"{name}={config[name]!r}" for name in config if name in names)
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
     def get_config(self):
         own = ("bias_correction", "dynamic_loss_scale")

@@ -226,3 +226,14 @@ def test_optimizer_and_schedule_survive_serialisation(optimizer_class):
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert type(copy) is optimizer_class
     assert copy.get_config() == optimizer.get_config()
+
+
+def test_schedule_and_optimizer_print_what_they_are():
+    schedule = WarmupDecay(1e-3, 10, 100)
+    shown = "WarmupDecay(peak=0.001, warmup_steps=10, total_steps=100, decay='linear')"
+    assert repr(schedule) == shown
+    assert eval(repr(schedule)).get_config() == schedule.get_config()
+    optimizer = repr(AdamW(schedule, bias_correction=False))
+    assert optimizer.startswith(f"AdamW(learning_rate={shown}, weight_decay=0.01, ")
+    assert "bias_correction=False" in optimizer
+    assert repr(Lamb(0.5)).startswith("Lamb(learning_rate=0.5, ")
