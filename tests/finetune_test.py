@@ -226,7 +226,20 @@ def test_a_finished_directory_is_not_trained_again(finished, capsys, monkeypatch
     options, metrics = finished
     monkeypatch.setattr(finetune, "train", None)
     assert finetune.main(FindCats, options) == metrics
-    assert "finished and not trained again" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "finished and not trained again" in shown
+    assert "learned nothing" not in shown
+
+
+def test_a_training_no_better_than_one_answer_says_so(finished, capsys):
+    options, _ = finished
+    training = {"score": 0.5, "chance": 0.5, "best_epoch": 1, "epochs": [{}]}
+    directory = finetune.ModelDirectory.open(options.output)
+    before = directory.read_metrics()
+    directory.write_metrics({"training": training})
+    finetune.main(FindCats, options)
+    directory.write_metrics(before)
+    assert "It learned nothing: one answer" in capsys.readouterr().out
 
 
 def test_other_options_or_data_are_refused(finished, monkeypatch):
