@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import csv
-import json
 import os
 import pathlib
 import random
@@ -599,24 +598,9 @@ def test_the_loss_is_a_weighted_sum(tiny_config, num_classes, targets, loss):
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory, tiny_config, vocabulary):
+def toy(tmp_path_factory, random_encoder):
     """Sentences and pairs in which a word decides; options without --output."""
     folder = tmp_path_factory.mktemp("toy")
-    architecture = {
-        "attention_probs_dropout_prob": 0.0,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1,
-        "hidden_size": tiny_config.hidden_dim,
-        "initializer_range": 0.02,
-        "intermediate_size": tiny_config.intermediate_dim,
-        "max_position_embeddings": 32,
-        "num_attention_heads": 2,
-        "num_hidden_layers": 1,
-        "type_vocab_size": 2,
-        "vocab_size": 1,
-    }
-    write(folder, bert_config__json=json.dumps(architecture))
-    vocabulary.write(folder / "vocab.txt")
     rng = random.Random(0)
     for split, count in (("train", 400), ("dev", 45), ("test", 10)):
         lines = ["first,second,label,score"]
@@ -630,8 +614,7 @@ def toy(tmp_path_factory, tiny_config, vocabulary):
             lines.append(f"{first},{second},{label},{score}")
         write(folder, **{f"{split}__csv": "\n".join(lines)})
     return {
-        "size": str(folder / "bert_config.json"),
-        "vocabulary": str(folder / "vocab.txt"),
+        **random_encoder(folder, num_layers=1, dropout=0.1),
         "train_file": str(folder / "train.csv"),
         "dev_file": str(folder / "dev.csv"),
         "text_a": "first",

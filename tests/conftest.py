@@ -2,14 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all tests share: a quiet TensorFlow with two CPU devices, tiny models."""
 
+import dataclasses
+import json
 import os
+import pathlib
+from collections.abc import Callable
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.config import GOOGLE_KEYS, BertConfig
 from bert_tf.vocab import Vocabulary
 
 # Two logical devices, so that several replicas can be tried on any machine.
@@ -40,3 +44,20 @@ def tiny_config(vocabulary: Vocabulary) -> BertConfig:
         attention_dropout=0.0,
         max_sequence_length=32,
     )
+
+
+@pytest.fixture(scope="session")
+def random_encoder(
+    tiny_config: BertConfig, vocabulary: Vocabulary
+) -> Callable[..., dict[str, str]]:
+    """Writes the files of an encoder; returns the options that start from it."""
+
+    def write(folder: pathlib.Path, **changes) -> dict[str, str]:
+        config = dataclasses.replace(tiny_config, **changes)
+        google = {key: getattr(config, ours) for ours, key in GOOGLE_KEYS.items()}
+        size, words = folder / "bert_config.json", folder / "vocab.txt"
+        size.write_text(json.dumps(google))
+        vocabulary.write(words)
+        return {"size": str(size), "vocabulary": str(words)}
+
+    return write

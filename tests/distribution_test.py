@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from bert_tf import distribution
 from bert_tf.checkpoint import ModelDirectory
-from bert_tf.config import GOOGLE_KEYS
 from bert_tf.model import BertBackbone, BertPretrainer
 from bert_tf.optimization import AdamW
 from tests.input_pipeline_test import make_batch, write_records
@@ -114,7 +113,7 @@ def test_replicas_draw_dropout_masks_of_their_own():
 
 @pytest.mark.slow
 def test_two_workers_train_to_the_same_weights_as_one(
-    tiny_config, vocabulary, tmp_path
+    vocabulary, random_encoder, tmp_path
 ):
     rng = np.random.default_rng(0)
     pairs = []
@@ -125,9 +124,7 @@ def test_two_workers_train_to_the_same_weights_as_one(
         write_records(
             tmp_path / "records", vocabulary, pairs, split, length=40, pairs_per_row=2
         )
-    google = {key: getattr(tiny_config, ours) for ours, key in GOOGLE_KEYS.items()}
-    google |= {"hidden_act": "gelu", "max_position_embeddings": 40}
-    (tmp_path / "bert_config.json").write_text(json.dumps(google))
+    size = random_encoder(tmp_path, max_sequence_length=40)["size"]
     ports = []
     for _ in range(2):
         with socket.socket() as free:
@@ -139,7 +136,7 @@ def test_two_workers_train_to_the_same_weights_as_one(
         task = {"type": "worker", "index": worker}
         command = [sys.executable, "-m", "bert_tf.pretrain", "--dropout=0"]
         command += [f"--records={tmp_path / 'records'}"]
-        command += [f"--size={tmp_path / 'bert_config.json'}", "--learning_rate=1e-2"]
+        command += [f"--size={size}", "--learning_rate=1e-2"]
         command += ["--batch_size=8", "--steps=6", "--warmup_steps=1"]
         command += ["--validate_every=3", f"--strategy={strategy}"]
         command += [f"--output={tmp_path / output}"]

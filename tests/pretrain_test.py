@@ -28,24 +28,11 @@ def records(tmp_path_factory, vocabulary):
 
 
 @pytest.fixture(scope="module")
-def bert_config_file(tmp_path_factory, tiny_config):
+def bert_config_file(tmp_path_factory, random_encoder):
     """The architecture as a bert_config.json, with dropout."""
-    path = tmp_path_factory.mktemp("config") / "bert_config.json"
-    google = {
-        "attention_probs_dropout_prob": 0.1,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1,
-        "hidden_size": tiny_config.hidden_dim,
-        "initializer_range": 0.02,
-        "intermediate_size": tiny_config.intermediate_dim,
-        "max_position_embeddings": tiny_config.max_sequence_length,
-        "num_attention_heads": tiny_config.num_heads,
-        "num_hidden_layers": 1,
-        "type_vocab_size": 2,
-        "vocab_size": 30_522,
-    }
-    path.write_text(json.dumps(google))
-    return str(path)
+    folder = tmp_path_factory.mktemp("config")
+    encoder = random_encoder(folder, num_layers=1, dropout=0.1, attention_dropout=0.1)
+    return encoder["size"]
 
 
 @pytest.fixture(scope="module")

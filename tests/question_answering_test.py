@@ -223,28 +223,12 @@ def toy_rows(count, seed):
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory, tiny_config, vocabulary):
+def toy(tmp_path_factory, random_encoder):
     """Options of a fine-tuning that takes seconds, without --output."""
     folder = tmp_path_factory.mktemp("toy")
-    architecture = {
-        "attention_probs_dropout_prob": 0.0,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.0,
-        "hidden_size": tiny_config.hidden_dim,
-        "initializer_range": 0.1,
-        "intermediate_size": tiny_config.intermediate_dim,
-        "max_position_embeddings": 32,
-        "num_attention_heads": 2,
-        "num_hidden_layers": 2,
-        "type_vocab_size": 2,
-        "vocab_size": 1,
-    }
-    (folder / "bert_config.json").write_text(json.dumps(architecture))
-    vocabulary.write(folder / "vocab.txt")
     (folder / "test.jsonl").write_text('{"question": "the", "context": "a cat b"}\n')
     return {
-        "size": str(folder / "bert_config.json"),
-        "vocabulary": str(folder / "vocab.txt"),
+        **random_encoder(folder, initializer_range=0.1),
         "train_file": write_squad(folder / "train.json", toy_rows(400, 0)),
         "dev_file": write_squad(folder / "dev.json", toy_rows(60, 1)),
         "test_file": str(folder / "test.jsonl"),

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
-import json
 import random
 import re
 
@@ -237,24 +236,9 @@ def test_entities_are_those_of_seqeval(words):
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory, tiny_config, vocabulary):
+def toy(tmp_path_factory, random_encoder):
     """Sentences in which words alone decide: cat the, B-P I-P; mats, B-L."""
     folder = tmp_path_factory.mktemp("toy")
-    architecture = {
-        "attention_probs_dropout_prob": 0.0,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.0,
-        "hidden_size": tiny_config.hidden_dim,
-        "initializer_range": 0.1,
-        "intermediate_size": tiny_config.intermediate_dim,
-        "max_position_embeddings": 32,
-        "num_attention_heads": 2,
-        "num_hidden_layers": 1,
-        "type_vocab_size": 2,
-        "vocab_size": 1,
-    }
-    (folder / "bert_config.json").write_text(json.dumps(architecture))
-    vocabulary.write(folder / "vocab.txt")
     rng = random.Random(0)
     entities = {"cat": "B-P", "the": "I-P", "mats": "B-L"}
     for split, count in (("train", 300), ("dev", 30)):
@@ -265,8 +249,7 @@ def toy(tmp_path_factory, tiny_config, vocabulary):
             lines += [f"{word} {entities.get(word, 'O')}" for word in words] + [""]
         (folder / f"{split}.conll").write_text("\n".join(lines))
     return {
-        "size": str(folder / "bert_config.json"),
-        "vocabulary": str(folder / "vocab.txt"),
+        **random_encoder(folder, num_layers=1, initializer_range=0.1),
         "train_file": str(folder / "train.conll"),
         "dev_file": str(folder / "dev.conll"),
         "max_sequence_length": 12,
