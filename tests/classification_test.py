@@ -508,9 +508,9 @@ def test_long_texts(tmp_path, read, long_text, rows):
     ("long_text", "problem"),
     [
         ("truncate", "regression"),
-        ("head_tail", "classification"),
+        pytest.param("head_tail", "classification", marks=pytest.mark.slow),
         ("window_mean", "regression"),
-        ("window_max", "classification"),
+        pytest.param("window_max", "classification", marks=pytest.mark.slow),
     ],
 )
 def test_long_texts_are_served_as_they_are_scored(

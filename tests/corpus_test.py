@@ -145,6 +145,7 @@ def test_held_out_documents_are_in_no_training_record(options):
     assert train | validation == set(range(NUM_DOCUMENTS))
 
 
+@pytest.mark.slow
 def test_second_segments_come_from_everywhere(options):
     """A random second segment may begin with each sentence of the split."""
     begins = {True: set(), False: set()}
@@ -230,6 +231,7 @@ def contents(options: CorpusConfig) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in files}
 
 
+@pytest.mark.slow
 def test_records_do_not_depend_on_workers_and_parts(options, monkeypatch):
     options = dataclasses.replace(options, num_shards=3)
     corpus.main(options)

@@ -80,6 +80,7 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
+@pytest.mark.slow
 def test_keras_script_runs(tmp_path, monkeypatch, vocabulary, capsys):
     (script,) = re.findall(r"```python\n(.*?)```", read(README), re.DOTALL)
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]
@@ -114,6 +115,7 @@ def test_examples_in_docstrings_run(example, tmp_path, monkeypatch, vocabulary):
     )
 
 
+@pytest.mark.slow
 def test_the_task_that_is_added_answers(
     tmp_path, monkeypatch, vocabulary, tiny_config, capsys
 ):

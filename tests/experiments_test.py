@@ -119,6 +119,7 @@ def test_an_interrupted_set_goes_on_and_nothing_is_repeated(options, training):
     assert started == [(model, seed) for model in models for seed in (0, 1)]
 
 
+@pytest.mark.slow
 def test_other_options_are_other_runs(options, training):
     experiments.main(options)
     experiments.main(dataclasses.replace(options, steps=20, seeds=1))
@@ -166,6 +167,7 @@ def test_verdicts(mine, theirs, verdict):
     assert difference.verdict == verdict
 
 
+@pytest.mark.slow
 def test_a_training_that_diverged_is_left_out(options, training, monkeypatch):
     works = training.fine_tune
 

@@ -172,6 +172,7 @@ def test_fine_tuned_models_are_sent_to_their_own_command(toy, tmp_path):
         export.main(options)
 
 
+@pytest.mark.slow
 def test_an_encoder_of_others_answers_with_embeddings(tmp_path, vocabulary):
     folder = toy_checkpoints.write_hugging_face(tmp_path / "theirs", vocabulary)
     options = export.ExportConfig(
@@ -189,6 +190,7 @@ def test_an_encoder_of_others_answers_with_embeddings(tmp_path, vocabulary):
     assert set(answer) == {"cls", "mean", "pooled_output"}
 
 
+@pytest.mark.slow
 def test_chosen_layers_are_those_of_transformers(tmp_path, vocabulary):
     """Golden values: BertModel of transformers 5.23, `hidden_states`."""
     folder = toy_checkpoints.write_hugging_face(tmp_path / "theirs", vocabulary)

@@ -149,6 +149,7 @@ def eagerly():
 # --- Tests -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_bilstm_on_the_encoder_is_part_of_the_model(options, tmp_path, capsys):
     first = other(options, tmp_path, bilstm=True, epochs=1)
     finetune.main(FindCats, first)
@@ -210,6 +211,7 @@ def test_keeps_the_best_epoch(options, tmp_path):
     assert np.abs(third - second).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_the_seed_decides(options, tmp_path):
     runs = [
@@ -267,6 +269,7 @@ def test_two_replicas_learn_what_one_does(options, tmp_path):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_bfloat16_keeps_float32_weights(options, tmp_path):
     bfloat16 = other(
@@ -357,6 +360,7 @@ def test_encode_keeps_every_text_and_no_padding(vocabulary: Vocabulary):
         np.testing.assert_array_equal(inputs[name][-3:].to_tensor(), values)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_of_several_runs_the_best_is_kept(options, tmp_path, capsys):
     several = other(options, tmp_path, epochs=1, examples=32, seeds=2)

@@ -16,6 +16,8 @@ from bert_tf.text import Tokenizer
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 
+pytestmark = pytest.mark.slow
+
 # Bytes that are no UTF-8, control characters, and what the vocabulary knows.
 BYTES = st.one_of(
     st.binary(max_size=60),
@@ -30,7 +32,7 @@ BYTES = st.one_of(
 TEXTS = st.lists(BYTES, min_size=1, max_size=4)
 
 fuzzed = hypothesis.settings(
-    max_examples=25,
+    max_examples=100,
     deadline=None,
     suppress_health_check=list(hypothesis.HealthCheck),
     derandomize=True,

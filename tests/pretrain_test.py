@@ -205,6 +205,7 @@ def test_phases_that_contradict_each_other_are_refused(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_lamb_in_float16_micro_batches_with_recomputation(
     trained, options, tmp_path, monkeypatch, capsys
 ):
@@ -240,6 +241,7 @@ def test_continuing_with_other_options_is_refused_with_both_values(trained, opti
         pretrain.main(changed)
 
 
+@pytest.mark.slow
 def test_left_to_right_without_next_sentences_learns_what_follows(options, tmp_path):
     options = dataclasses.replace(
         options,
@@ -281,6 +283,7 @@ def test_left_to_right_without_next_sentences_learns_what_follows(options, tmp_p
     assert again["val_mlm_accuracy"] == metrics["val_mlm_accuracy"]
 
 
+@pytest.mark.slow
 def test_starts_from_the_weights_of_another_model(trained, options, tmp_path):
     options = dataclasses.replace(
         options,

@@ -145,6 +145,7 @@ def test_tables_of_ones_own(read, tmp_path, tiny_config):
     assert rows == [["2", "a, b", predictions["2"]], ["3", "c", predictions["3"]]]
 
 
+@pytest.mark.slow
 def test_a_million_characters(read):
     words = random.Random(0).choices("abcdefgh", k=500_000)
     words[400_000] = "cat"

@@ -27,6 +27,7 @@ def read(url: str) -> bytes:
         return response.read()
 
 
+@pytest.mark.slow
 def test_sigterm_lets_requests_under_way_finish(tmp_path):
     toy_saved_model.write(tmp_path / "toy", 7)
     config_file = tmp_path / "models.config"

@@ -353,6 +353,7 @@ def test_trains_lstms_on_features_that_are_computed_once(
     ]
 
 
+@pytest.mark.slow
 def test_long_texts_take_several_steps(read, tiny_config, monkeypatch):
     task = read(max_sequence_length=10)
     model = task.model(BertBackbone(tiny_config))

@@ -27,6 +27,7 @@ MISSING = (
 )
 
 
+@pytest.mark.slow
 def test_pre_training_runs_with_the_packages_of_requirements_tpu(
     vocabulary, random_encoder, tmp_path
 ):

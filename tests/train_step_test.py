@@ -14,6 +14,9 @@ from bert_tf.optimization import AdamW
 from tests.input_pipeline_test import make_batch
 
 
+STRATEGIES = ["default", pytest.param("mirrored", marks=pytest.mark.slow)]
+
+
 @pytest.fixture(scope="module")
 def batches(vocabulary):
     """Three batches of eight rows, with unequal numbers of masked tokens."""
@@ -51,7 +54,7 @@ def whole(batches, tiny_config):
     return train(batches, tiny_config)
 
 
-@pytest.mark.parametrize("strategy", ["default", "mirrored"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
     ("size", "xla"),
     [
@@ -69,7 +72,7 @@ def test_parts_of_a_batch_train_as_the_whole(
     assert_same(whole, train(batches, tiny_config, change, strategy))
 
 
-@pytest.mark.parametrize("strategy", ["default", "mirrored"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_recomputed_layers_train_as_kept_ones_with_the_same_dropout(
     batches, tiny_config, strategy
 ):
@@ -81,6 +84,7 @@ def test_recomputed_layers_train_as_kept_ones_with_the_same_dropout(
     assert_same(kept, recomputed)
 
 
+@pytest.mark.slow
 def test_recomputation_and_micro_batches_go_together(whole, batches, tiny_config):
     def change(model):
         train_step.recompute(model.backbone)

@@ -167,6 +167,7 @@ def test_frequent_words_become_tokens(corpus):
     assert pieces("The cats sat", vocabulary) == ["the", "cats", "sat"]
 
 
+@pytest.mark.slow
 def test_the_same_text_gives_the_same_vocabulary(corpus):
     learnt = {vocab.learn_vocabulary([corpus], 180).tokens for _ in range(5)}
     assert len(learnt) == 1
