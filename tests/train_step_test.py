@@ -13,7 +13,6 @@ from bert_tf.model import BertBackbone, BertPretrainer
 from bert_tf.optimization import AdamW
 from tests.input_pipeline_test import make_batch
 
-
 STRATEGIES = ["default", pytest.param("mirrored", marks=pytest.mark.slow)]
 
 
