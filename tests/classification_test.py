@@ -509,7 +509,7 @@ def test_long_texts(tmp_path, read, long_text, rows):
     [
         ("truncate", "regression"),
         pytest.param("head_tail", "classification", marks=pytest.mark.slow),
-        ("window_mean", "regression"),
+        pytest.param("window_mean", "regression", marks=pytest.mark.slow),
         pytest.param("window_max", "classification", marks=pytest.mark.slow),
     ],
 )

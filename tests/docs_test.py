@@ -101,6 +101,7 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_in_docstrings_run(example, tmp_path, monkeypatch, vocabulary):
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]

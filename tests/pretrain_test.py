@@ -91,6 +91,7 @@ class _Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_interrupted_run_ends_with_the_same_weights(trained, options, tmp_path):
     options = dataclasses.replace(options, output=str(tmp_path / "interrupted"))
 
@@ -145,6 +146,7 @@ def whole(two_phases, tmp_path_factory):
     return options
 
 
+@pytest.mark.slow
 def test_two_phases_are_one_training(whole):
     history = monitoring.read_history(whole.output)
     assert [row["step"] for row in history] == [2, 4, 5, 7, 9]
@@ -316,6 +318,7 @@ def test_checkpoint_for_other_records_or_sizes_is_refused(trained, options, tmp_
         pretrain.main(options)
 
 
+@pytest.mark.slow
 def test_loss_that_is_not_finite_ends_the_run_and_keeps_the_weights(options, tmp_path):
     options = dataclasses.replace(
         options,

@@ -367,6 +367,7 @@ def test_ids_signature(finished):
     }
 
 
+@pytest.mark.slow
 def test_a_model_of_version_1_always_answers(tmp_path, toy, tiny_config, tokenizer):
     rows = [row for row in toy_rows(20, 2) if row[2]]
     path = write_squad(tmp_path / "data.json", rows, version_2=False)

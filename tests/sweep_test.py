@@ -63,6 +63,7 @@ def test_the_best_is_kept_and_no_other_weights(grid, train, tmp_path, capsys):
     assert "0.0001         0.8000             0.8000  2, 1 diverged" in shown
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_where_it_stopped(grid, train, tmp_path):
     sweep.best(sweep.expand(grid[:1]), train)
     assert (tmp_path / "best" / WEIGHTS).read_text() == "weights that score 0.7"

@@ -71,6 +71,7 @@ def test_parts_of_a_batch_train_as_the_whole(
     assert_same(whole, train(batches, tiny_config, change, strategy))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_recomputed_layers_train_as_kept_ones_with_the_same_dropout(
     batches, tiny_config, strategy
