@@ -168,13 +168,9 @@ def test_single_lines_between_blank_ones_are_paragraphs(tmp_path):
 
 
 def test_titles_between_blank_lines_do_not_make_paragraphs_of_the_rest(tmp_path):
-    text = "Rome\n\nA city.\nIt is old.\n\nOslo\n\nAnother city.\nIt is cold.\n"
-    assert read(tmp_path, text) == [
-        ["Rome"],
-        ["A city.", "It is old."],
-        ["Oslo"],
-        ["Another city.", "It is cold."],
-    ]
+    article = ["A city.", "It is old.", "It is large.", "It has a port.", "It is far."]
+    text = "Cities\n\nRome\n\n{0}\n\nOslo\n\n{0}\n".format("\n".join(article))
+    assert read(tmp_path, text) == [["Cities"], ["Rome"], article, ["Oslo"], article]
 
 
 def test_the_user_decides_about_the_separator(tmp_path):
