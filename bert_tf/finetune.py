@@ -247,7 +247,7 @@ def _report(task: Task, directory: ModelDirectory, metrics: dict[str, Any]) -> N
             scores = ", ".join(f"{k} {v:.4f}" for k, v in metrics[name].items())
             print(f"{name}: {scores}")
     training = metrics["training"]
-    if training["score"] <= training["chance"]:
+    if sweep.has_collapsed(training["score"], training["chance"]):
         print(
             f"It learned nothing: one answer for everything has {task.metric} "
             f"{training['chance']:.4f}. Try another --learning_rate or --seed, or more "

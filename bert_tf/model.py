@@ -15,6 +15,7 @@ attention projections.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Mapping
@@ -477,10 +478,10 @@ def _shapes(data: Any) -> str:
     """Describes arrays, tensors or their specifications, in dicts and tuples."""
 
     def describe(leaf):
-        if not hasattr(leaf, "shape"):
+        if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
             return type(leaf).__name__
         sizes = ", ".join("?" if size is None else str(size) for size in leaf.shape)
-        return f"{keras.backend.standardize_dtype(leaf.dtype)} [{sizes}]"
+        return f"{getattr(leaf.dtype, 'name', leaf.dtype)} [{sizes}]"
 
     return str(keras.tree.map_structure(describe, data)).replace("'", "")
 
@@ -500,7 +501,8 @@ class BertModel(keras.Model):
         try:
             return super().fit(x, y, *args, **kwargs)
         except Exception as error:
-            if hasattr(error, "add_note"):  # Not in Python 3.10.
+            # Python 3.10 has no notes, and not all that is given can be described.
+            with contextlib.suppress(Exception):
                 given = getattr(x, "element_spec", (x, y))
                 error.add_note(f"Received, in the order x, y: {_shapes(given)}")
                 error.add_note(

@@ -35,6 +35,11 @@ class Diverged(ValueError):
     """The loss of a training is not finite."""
 
 
+def has_collapsed(score: float, chance: float) -> bool:
+    """Whether a training is no better than one answer for everything."""
+    return score <= chance
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """One run of a sweep: what is particular to it, and what came of it.
@@ -55,7 +60,7 @@ class Run:
     def state(self) -> str:
         if math.isnan(self.score):
             return "diverged"
-        return "collapsed" if self.score <= self.chance else ""
+        return "collapsed" if has_collapsed(self.score, self.chance) else ""
 
     @property
     def row(self) -> dict[str, Any]:
