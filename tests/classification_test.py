@@ -572,11 +572,11 @@ def test_the_head_is_a_dense_layer_on_the_pooled_output(tiny_config):
     inputs["token_ids"] *= np.array([[7], [9]], "int32")
     dense = model.get_layer("logits")
     pooled = backbone(inputs)["pooled_output"]
-    np.testing.assert_allclose(model(inputs), dense(pooled), atol=1e-5)
+    np.testing.assert_allclose(model(inputs), dense(pooled), atol=1e-6)
     assert dense.kernel.shape == (tiny_config.hidden_dim, 3)
     again = SequenceClassifier.from_config(model.get_config())
     again.set_weights(model.get_weights())
-    np.testing.assert_allclose(again(inputs), model(inputs), atol=1e-5)
+    np.testing.assert_allclose(again(inputs), model(inputs), atol=1e-6)
 
 
 @pytest.mark.parametrize(

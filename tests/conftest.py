@@ -55,6 +55,7 @@ def random_encoder(
     def write(folder: pathlib.Path, **changes) -> dict[str, str]:
         config = dataclasses.replace(tiny_config, **changes)
         google = {key: getattr(config, ours) for ours, key in GOOGLE_KEYS.items()}
+        google |= {"hidden_act": "gelu", "vocab_size": 1}  # That of the words wins.
         size, words = folder / "bert_config.json", folder / "vocab.txt"
         size.write_text(json.dumps(google))
         vocabulary.write(words)

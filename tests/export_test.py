@@ -118,7 +118,7 @@ def test_answers_are_those_of_the_model_in_this_process(toy, server):
             if value.dtype == object:
                 assert value.tolist() == expected[key].numpy().tolist()
             else:
-                np.testing.assert_allclose(value, expected[key], atol=1e-5)
+                np.testing.assert_allclose(value, expected[key], atol=1e-6)
 
 
 def test_any_string_gets_an_answer(server):

@@ -33,7 +33,7 @@ def test_a_saved_model_is_built_again(head, arguments, tiny_config):
     again.set_weights(model.get_weights())
     inputs = batch(model, (2, 3, 5) if head is ChoiceScorer else (2, 5))
     keras.tree.map_structure(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5),
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
         again(inputs),
         model(inputs),
     )
@@ -63,7 +63,7 @@ def test_the_head_is_a_dense_layer_on_every_token(tiny_config):
     inputs["token_ids"] *= np.array([[7], [9]], "int32")
     dense = model.get_layer("logits")
     hidden = backbone(inputs)["sequence_output"]
-    np.testing.assert_allclose(model(inputs), dense(hidden), atol=1e-5)
+    np.testing.assert_allclose(model(inputs), dense(hidden), atol=1e-6)
     assert dense.kernel.shape == (tiny_config.hidden_dim, 3)
     # The pooler would get no gradient.
     assert not {id(w) for w in model.trainable_weights} & {

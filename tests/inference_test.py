@@ -57,16 +57,15 @@ def backbone(tiny_config) -> BertBackbone:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "tokens_at_once"),
+    "tokens_at_once",
     [
-        ((7,), 512),
-        ((5, 32, 1, 9, 9, 3, 17), 1),
-        ((5, 32, 1, 9, 9, 3, 17), 20),
-        ((5, 32, 1, 9, 9, 3, 17), 512),
-        ((32,) * 3, 20),
-        ((4, 0, 6), 20),
-        ((0, 0), 20),
+        pytest.param(1, marks=pytest.mark.slow),
+        20,
+        pytest.param(512, marks=pytest.mark.slow),
     ],
+)
+@pytest.mark.parametrize(
+    "lengths", [(7,), (5, 32, 1, 9, 9, 3, 17), (32,) * 3, (4, 0, 6), (0, 0)]
 )
 def test_answers_are_those_of_the_model(backbone, monkeypatch, tokens_at_once, lengths):
     monkeypatch.setattr(inference, "_TOKENS_AT_ONCE", tokens_at_once)

@@ -203,6 +203,7 @@ def test_predictions_of_a_batch_weigh_the_same_and_sum_to_one(masked):
     _, (_, _, weights) = masked
     for weight in (weights["mlm"].numpy(), weights["nsp"].numpy()):
         used = weight[weight > 0]
+        np.testing.assert_allclose(weight.sum(), 1, rtol=1e-5)
         np.testing.assert_allclose(used, 1 / len(used), rtol=1e-5)
 
 

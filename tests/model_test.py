@@ -140,7 +140,7 @@ def test_attention_mask_per_pair_keeps_two_sequences_apart(pretrainer, tiny_conf
     together = layer(x, attention_mask=block_diagonal)
     apart = layer(keras.ops.reshape(x, (2, 3, -1)), attention_mask=np.ones((2, 3)))
     np.testing.assert_allclose(
-        keras.ops.reshape(together, (2, 3, -1)), apart, atol=1e-5
+        keras.ops.reshape(together, (2, 3, -1)), apart, atol=1e-6
     )
 
 
@@ -199,7 +199,7 @@ def test_left_to_right_sees_nothing_to_the_right(left_to_right, tiny_config):
     # A beginning alone is what it is in front of the rest.
     begin = {name: value[:, :place] for name, value in inputs.items()}
     alone = left_to_right.backbone(begin)["sequence_output"]
-    np.testing.assert_allclose(alone[:2], before[:2, :place], atol=1e-5)
+    np.testing.assert_allclose(alone[:2], before[:2, :place], atol=1e-6)
 
 
 def test_left_to_right_pools_the_last_token(left_to_right, tiny_config):
@@ -212,7 +212,7 @@ def test_left_to_right_pools_the_last_token(left_to_right, tiny_config):
         hidden @ left_to_right.backbone.pooler.kernel.numpy()
         + left_to_right.backbone.pooler.bias.numpy()
     )
-    np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-5)
+    np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-6)
 
 
 def test_bilstm_sees_both_sides_but_no_padding(tiny_config, left_to_right):
@@ -247,7 +247,7 @@ def test_mlm_head_predicts_at_the_given_positions(pretrainer, tiny_config):
     chosen = pretrainer(inputs)["mlm"].numpy()
     rows = np.arange(BATCH)[:, None]
     expected = everywhere[rows, inputs["mask_positions"]]
-    np.testing.assert_allclose(chosen, expected, atol=1e-5)
+    np.testing.assert_allclose(chosen, expected, atol=1e-6)
 
 
 def test_mlm_logits_are_tied_to_the_token_embedding(pretrainer):

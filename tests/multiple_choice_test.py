@@ -203,7 +203,7 @@ def test_the_head_scores_every_choice_with_one_vector(tiny_config):
         np.testing.assert_allclose(logits[row, choice], expected, atol=1e-5)
     again = ChoiceScorer.from_config(model.get_config())
     again.set_weights(model.get_weights())
-    np.testing.assert_allclose(again(inputs), logits, atol=1e-5)
+    np.testing.assert_allclose(again(inputs), logits, atol=1e-6)
 
 
 def test_the_loss_is_a_weighted_sum(tiny_config):

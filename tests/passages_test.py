@@ -213,7 +213,7 @@ def test_many_windows_are_run_a_few_at_a_time(tokenizer):
     logits = Model()(passages.inputs(tokenizer, pieces, windows), training=False)
     expected = passages.spans(windows, **logits, **options)
     for values, others in zip(found, expected):
-        np.testing.assert_allclose(values, others, atol=1e-5)
+        np.testing.assert_allclose(values, others, atol=1e-6)
 
 
 # --- Answers ---------------------------------------------------------------------

@@ -132,7 +132,7 @@ def test_ids_are_the_model_itself(pretrained, pretrainer, vocabulary):
     answer, expected = pretrained["ids"](*tensors), pretrainer.backbone(row)
     assert list(answer) == ["sequence_output", "pooled_output"]
     for name, value in answer.items():
-        np.testing.assert_allclose(value, expected[name], atol=1e-5)
+        np.testing.assert_allclose(value, expected[name], atol=1e-6)
 
 
 def test_bfloat16_answers_in_float32_and_much_the_same(

@@ -43,10 +43,10 @@ def test_combine_layers():
     concatenated = CombineLayers("concat_last_four")(layers)
     np.testing.assert_array_equal(concatenated, layers.reshape(2, 3, 20))
     weighted = CombineLayers("weighted_sum_last_four")
-    np.testing.assert_allclose(weighted(layers), layers.mean(axis=2), atol=1e-5)
+    np.testing.assert_allclose(weighted(layers), layers.mean(axis=2), atol=1e-6)
     weighted.layer_logits.assign(np.log([1, 2, 3, 4]))
     expected = np.einsum("bskh,k->bsh", layers, [0.1, 0.2, 0.3, 0.4])
-    np.testing.assert_allclose(weighted(layers), expected, atol=1e-5)
+    np.testing.assert_allclose(weighted(layers), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
