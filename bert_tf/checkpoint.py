@@ -192,12 +192,14 @@ class ModelDirectory(Checkpoint):
         lowercase: bool,
         head: Mapping[str, Any],
         options: Mapping[str, Any],
+        defaults: Mapping[str, Any] | None = None,
         may_change: Collection[str] = (),
         write: bool = True,
     ) -> ModelDirectory:
         """Makes the folder, or takes up one that the same command made before.
 
         Args:
+            defaults: What an option was that the earlier run did not know yet.
             may_change: Names of `options` that may differ from the earlier run's.
             write: Whether to make it; of several workers one does, and all check.
 
@@ -208,7 +210,7 @@ class ModelDirectory(Checkpoint):
         path = pathlib.Path(path)
         new = cls(path, architecture, vocabulary, lowercase, head, options)
         if (path / CONFIG).exists():
-            new._refuse_if_different(cls.open(path), may_change)
+            new._refuse_if_different(cls.open(path), defaults or {}, may_change)
         if not write:
             return new
         path.mkdir(parents=True, exist_ok=True)
@@ -222,9 +224,9 @@ class ModelDirectory(Checkpoint):
         storage.write_json(path / CONFIG, config)  # Last: it makes the folder a model.
         return new
 
-    def _refuse_if_different(self, old: ModelDirectory, may_change) -> None:
+    def _refuse_if_different(self, old: ModelDirectory, defaults, may_change) -> None:
         def flat(directory):
-            facts = {"vocabulary": directory.vocabulary.fingerprint}
+            facts = {**defaults, "vocabulary": directory.vocabulary.fingerprint}
             facts |= dataclasses.asdict(directory.architecture)
             facts |= {"lowercase": directory.lowercase, **directory.head}
             facts |= dict(directory.options)

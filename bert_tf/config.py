@@ -274,6 +274,12 @@ class Options:
         values = dataclasses.asdict(self).items()
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values}
 
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Returns the values of the options that need not be given."""
+        fields = dataclasses.fields(cls)
+        return {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+
 
 _DEFINE = {
     str: flags.DEFINE_string,

@@ -69,6 +69,7 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         lowercase=encoder.lowercase,
         head={"kind": task.kind, **task.head},
         options=options.to_dict(),
+        defaults=options.defaults(),
         may_change=options.may_change,
     )
 

@@ -305,6 +305,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
         lowercase=manifests[0]["lowercase"],
         head=_head(options),
         options=options.to_dict(),
+        defaults=options.defaults(),
         may_change=_MAY_CHANGE,
         write=chief,
     )

@@ -23,6 +23,7 @@ def create(path, config, vocabulary, head=None, **options):
         lowercase=True,
         head=head or {"kind": "pretrainer"},
         options=options,
+        defaults={"stride": 1},
         may_change=("output",),
     )
 
@@ -70,6 +71,14 @@ def test_same_options_are_taken_up_and_others_refused(
     other = Vocabulary((*vocabulary.tokens[:-1], "dog"))
     with pytest.raises(ValueError, match=r"vocabulary: '\w+' before"):
         create(directory.path, tiny_config, other, steps=5, output="a")
+
+
+def test_an_option_that_an_earlier_version_lacked_was_at_its_default(
+    directory, tiny_config, vocabulary
+):
+    create(directory.path, tiny_config, vocabulary, steps=5, stride=1)
+    with pytest.raises(ValueError, match="stride: 1 before, 2 now"):
+        create(directory.path, tiny_config, vocabulary, steps=5, stride=2)
 
 
 def test_missing_parts_are_named(directory, tmp_path):
