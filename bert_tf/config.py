@@ -278,7 +278,9 @@ class Options:
     def defaults(cls) -> dict[str, Any]:
         """Returns the values of the options that need not be given."""
         fields = dataclasses.fields(cls)
-        return {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+        return {
+            f.name: f.default for f in fields if f.default is not dataclasses.MISSING
+        }
 
 
 _DEFINE = {

@@ -21,9 +21,8 @@ it (arXiv 1904.00962): --optimizer=lamb --learning_rate=6e-3,4e-3
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
@@ -42,6 +41,7 @@ from bert_tf.lazy import (
     optimization,
     train_step,
 )
+from bert_tf.pretrain_options import MAY_CHANGE, Phase, PretrainConfig
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -49,233 +49,6 @@ if TYPE_CHECKING:
     from bert_tf.checkpoint import Checkpoint, TrainingState
     from bert_tf.model import BertPretrainer
     from bert_tf.vocab import Vocabulary
-
-# What a continued run may change: none of it changes what is learned.
-_MAY_CHANGE = (
-    "compare",
-    "loss_band",
-    "micro_batch_size",
-    "output",
-    "recompute",
-    "records",
-    "strategy",
-    "validate_every",
-    "xla",
-)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainConfig(config.Options):
-    """Options of `python -m bert_tf.pretrain`."""
-
-    records: str = config.option(
-        help="Folder that bert_tf.corpus wrote; several, separated by commas, are "
-        "phases of the training, one after the other."
-    )
-    output: str = config.option(help="Model directory to write or to continue.")
-    size: str = config.option(
-        "",
-        help="Architecture: tiny, mini, small, medium, base, large, layers/hidden size/"
-        "heads (3/768/12), or the path of a bert_config.json. Without it that of "
-        "--init_from, else base.",
-        common=True,
-    )
-    dropout: float = config.option(
-        -1.0,
-        help="Dropout everywhere in the encoder; below 0: what --size has, 0.1. Little "
-        "training is better off with 0.",
-        maximum=0.9,
-    )
-    init_from: str = config.option(
-        "",
-        help="Model directory, or a checkpoint of Google, Hugging Face or KerasHub, "
-        "whose weights to start from; the steps begin at 0.",
-        common=True,
-    )
-    strategy: str = config.option(
-        "default",
-        help="Where to train: default (first GPU or CPU), mirrored (all GPUs), "
-        "multi_worker (those of all hosts in TF_CONFIG), tpu.",
-        choices=("default", "mirrored", "multi_worker", "tpu"),
-        common=True,
-    )
-    precision: str = config.option(
-        "float32",
-        help="Arithmetic of the layers; weights stay float32.",
-        choices=("float32", "mixed_bfloat16", "mixed_float16"),
-        common=True,
-    )
-    xla: bool = config.option(
-        False, help="Compile the training step with XLA: for GPUs, slower on CPUs."
-    )
-    batch_size: int | tuple[int, ...] = config.option(
-        256,
-        help="Rows in a step, all replicas together; one number, or one for each of "
-        "--records.",
-        minimum=1,
-        per_phase=True,
-        common=True,
-    )
-    micro_batch_size: int = config.option(
-        0,
-        help="Rows that a replica computes at once; it sums their gradients over its "
-        "part of the batch. 0: all of them; -1: as many as fit into memory, by "
-        "estimate.",
-        minimum=-1,
-    )
-    recompute: bool = config.option(
-        False,
-        help="Keep the input of each layer only and compute the rest again when it is "
-        "needed: less memory, a third more time.",
-    )
-    steps: int | tuple[int, ...] = config.option(
-        1_000_000,
-        help="Steps to train; where --records are several, a number for each.",
-        minimum=1,
-        per_phase=True,
-        common=True,
-    )
-    warmup_steps: int | tuple[int, ...] = config.option(
-        10_000,
-        help="Steps in which the learning rate rises; a number for each rate.",
-        minimum=0,
-        per_phase=True,
-        common=True,
-    )
-    learning_rate: float | tuple[float, ...] = config.option(
-        1e-4,
-        help="Peak of the learning rate; one for the whole training, or one for each "
-        "of --records, each with a rise and a fall of its own.",
-        minimum=0,
-        per_phase=True,
-        common=True,
-    )
-    decay: str = config.option(
-        "linear",
-        help="How the learning rate falls after its peak.",
-        choices=("linear", "cosine", "polynomial", "constant"),
-    )
-    optimizer: str = config.option(
-        "adamw",
-        help="adamw as in the paper, or lamb for batches of many thousand rows.",
-        choices=("adamw", "lamb"),
-    )
-    bias_correction: bool = config.option(
-        True, help="Correct Adam's moments; google-research/bert does not."
-    )
-    mask_selection_rate: float = config.option(
-        0.15, help="Share of the tokens to predict.", minimum=0, maximum=1
-    )
-    mask_token_rate: float = config.option(
-        0.8, help="Share of those shown as [MASK].", minimum=0, maximum=1
-    )
-    random_token_rate: float = config.option(
-        0.1, help="Share of those shown as a random token.", minimum=0, maximum=1
-    )
-    whole_word_masking: bool = config.option(
-        False, help="Mask all pieces of a word together."
-    )
-    left_to_right: bool = config.option(
-        False,
-        help="Instead of the masked LM: each token sees what is left of it, and the "
-        "next one is predicted; all are with --mask_selection_rate=1.",
-    )
-    next_sentence: bool = config.option(
-        True, help="Train next sentence prediction, too."
-    )
-    validate_every: int = config.option(
-        1000,
-        help="Steps from one evaluation on the held-out documents, and checkpoint, to "
-        "the next.",
-        minimum=1,
-        common=True,
-    )
-    keep_all: bool = config.option(
-        False,
-        help="Keep the model of each evaluation, a model directory in steps/ of "
-        "--output.",
-    )
-    loss_band: float = config.option(
-        1.0,
-        help="Halt when the mean loss of 100 steps is this much above the lowest one "
-        "before; 0: never.",
-        minimum=0,
-    )
-    compare: str = config.option(
-        "",
-        help="Other runs to draw beside this one in curve.png: model directories or "
-        "history.csv files, separated by commas.",
-    )
-    seed: int = config.option(
-        0, help="Of weights, dropout, shuffling and masks.", minimum=0
-    )
-
-    def phases(self) -> list[Phase]:
-        """Returns the parts of the training.
-
-        Raises:
-            ValueError: An option has more or fewer numbers than there are parts.
-        """
-        records = self.records.split(",")
-        if len(records) > 1 and not isinstance(self.steps, tuple):
-            raise ValueError(
-                f"--steps needs a number for each of the {len(records)} --records. "
-                f"Received: steps={self.steps}"
-            )
-        steps = self._for_each("steps", len(records))
-        batch_sizes = self._for_each("batch_size", len(records))
-        first_steps = itertools.accumulate(steps, initial=0)
-        return [
-            Phase(*fields) for fields in zip(records, first_steps, steps, batch_sizes)
-        ]
-
-    def _for_each(self, name: str, count: int) -> tuple:
-        value = getattr(self, name)
-        values = value if isinstance(value, tuple) else (value,) * count
-        if len(values) != count:
-            raise ValueError(
-                f"--{name} must have one number or one for each of the {count} "
-                f"--records. Received: {name}={','.join(map(str, values))}"
-            )
-        return values
-
-    def schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
-        """Returns the learning rate of each step of the training.
-
-        Raises:
-            ValueError: Warm-up and steps contradict each other, or as in `phases`.
-        """
-        steps = [phase.steps for phase in self.phases()]
-        if isinstance(self.learning_rate, tuple):
-            rates = self._for_each("learning_rate", len(steps))
-            warmups = self._for_each("warmup_steps", len(steps))
-            parts = zip(rates, warmups, steps, strict=True)
-            return optimization.InTurn(
-                [optimization.WarmupDecay(*part, self.decay) for part in parts], steps
-            )
-        if isinstance(self.warmup_steps, tuple):
-            raise ValueError(
-                "--warmup_steps has several numbers and --learning_rate one: a rise is "
-                f"up to a rate. Received: warmup_steps={self.warmup_steps}"
-            )
-        return optimization.WarmupDecay(
-            self.learning_rate, self.warmup_steps, sum(steps), self.decay
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Phase:
-    """Steps that are alike: records of one length, batches of one size."""
-
-    records: str
-    first_step: int
-    steps: int
-    batch_size: int
-
-    @property
-    def end(self) -> int:
-        """The steps of the training that are done when the phase is."""
-        return self.first_step + self.steps
 
 
 def main(options: PretrainConfig) -> dict[str, float]:
@@ -293,27 +66,27 @@ def main(options: PretrainConfig) -> dict[str, float]:
         distribution.check_batch_size(phase.batch_size, replicas)
         distribution.check_reachable(strategy, phase.records)
         _check_micro_batch_size(options, phase, replicas)
-    manifests, vocabulary = _read_records(phases, replicas)
+    _check_records(phases, replicas)
     source = convert.open_checkpoint(options.init_from) if options.init_from else None
-    architecture = _architecture(options, manifests, vocabulary, source)
+    architecture = _architecture(options, phases, source)
     others = monitoring.read_others(options.compare)
     chief = distribution.is_chief(strategy)
     directory = checkpoint.ModelDirectory.create(
         options.output,
         architecture=architecture,
-        vocabulary=vocabulary,
-        lowercase=manifests[0]["lowercase"],
+        vocabulary=phases[0].vocabulary,
+        lowercase=phases[0].manifest["lowercase"],
         head=_head(options),
         options=options.to_dict(),
         defaults=options.defaults(),
-        may_change=_MAY_CHANGE,
+        may_change=MAY_CHANGE,
         write=chief,
     )
 
     # === Model ===
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():
-        pretrainer = _pretrainer(options, phases, manifests, architecture)
+        pretrainer = _pretrainer(options, phases, architecture)
         if source:
             fresh = ", ".join(source.fill(pretrainer)) or "none"
             print(f"Starts from {source.path}; with random values: {fresh}.")
@@ -322,30 +95,31 @@ def main(options: PretrainConfig) -> dict[str, float]:
             directory, pretrainer, seed_generators, keep_all=options.keep_all
         )
         state.restore()
+    last = phases[-1]
     print(
         f"{pretrainer.count_params():,} weights, {replicas} "
-        f"replica{'s' * (replicas > 1)}, {manifests[-1]['train_pairs']:,} pairs, "
-        f"{manifests[-1]['padding_share']:.1%} padding; "
+        f"replica{'s' * (replicas > 1)}, {last.manifest['train_pairs']:,} pairs, "
+        f"{last.manifest['padding_share']:.1%} padding; "
         + (f"continues at step {state.step:,}" if state.step else "starts at step 0")
-        + f" of {phases[-1].end:,}."
+        + f" of {last.end:,}."
     )
 
     # === Training ===
-    for phase, manifest in zip(phases, manifests, strict=True):
+    for phase in phases:
         if state.step < phase.end:
-            _train(options, phase, manifest, state, pretrainer, chief=chief)
+            _train(options, phase, state, pretrainer, total=last.end, chief=chief)
     if not chief:
         return {}
 
     # === Report ===
-    validation = _validation(options, phases[-1], manifests[-1], architecture, replicas)
+    validation = _validation(options, last, architecture, replicas)
     unigram_accuracy = input_pipeline.unigram_accuracy(validation)
     history = monitoring.read_history(directory.path)
     metrics = history[-1] | {"unigram_accuracy": unigram_accuracy}
     directory.write_metrics(metrics)
     curve = monitoring.plot_history(directory.path, unigram_accuracy, others)
     print(
-        f"Pre-trained for {phases[-1].end:,} steps: held-out MLM "
+        f"Pre-trained for {last.end:,} steps: held-out MLM "
         f"accuracy {metrics['val_mlm_accuracy']:.2%} (always the most frequent token: "
         f"{unigram_accuracy:.2%}), NSP accuracy {metrics['val_nsp_accuracy']:.2%}. "
         f"Model in {directory.path}, curve in {curve}."
@@ -354,16 +128,11 @@ def main(options: PretrainConfig) -> dict[str, float]:
 
 
 def _pretrainer(
-    options: PretrainConfig,
-    phases: Sequence[Phase],
-    manifests: Sequence[Mapping[str, Any]],
-    architecture: BertConfig,
+    options: PretrainConfig, phases: Sequence[Phase], architecture: BertConfig
 ) -> BertPretrainer:
     """Returns the model, compiled as `options` say; in the scope of a strategy."""
     backbone = model.BertBackbone(
-        architecture,
-        packed=manifests[0]["pairs_per_row"] > 1,
-        dtype=options.precision,
+        architecture, packed=phases[0].packed, dtype=options.precision
     )
     pretrainer = model.BertPretrainer(backbone)
     optimizers = {"adamw": optimization.AdamW, "lamb": optimization.Lamb}
@@ -374,7 +143,7 @@ def _pretrainer(
     )
     size = options.micro_batch_size
     if size < 0:
-        size = _fitting_rows(options, phases, manifests, pretrainer)
+        size = _fitting_rows(options, phases, pretrainer)
     replicas = pretrainer.distribute_strategy.num_replicas_in_sync
     in_parts = size > 0 or (options.xla and replicas > 1)
     pretrainer.compile(
@@ -393,13 +162,13 @@ def _pretrainer(
 def _train(
     options: PretrainConfig,
     phase: Phase,
-    manifest: Mapping[str, Any],
     state: TrainingState,
     pretrainer: BertPretrainer,
     *,
+    total: int,
     chief: bool,
 ) -> None:
-    """Trains to the end of a phase.
+    """Trains to the end of a phase, of `total` steps of all of them.
 
     Raises:
         ValueError: The training failed; the batch it failed at is kept.
@@ -407,30 +176,24 @@ def _train(
     replicas = pretrainer.distribute_strategy.num_replicas_in_sync
     architecture = state.directory.architecture
     first_step = state.step - phase.first_step
-    train = input_pipeline.pretrain_dataset(
-        phase.records,
-        batch_size=phase.batch_size,
-        first_step=first_step,
-        **_masking(options, architecture),
-    )
-    length = manifest["max_sequence_length"]
+    train = _batches(options, phase, architecture, first_step=first_step)
     batch_flops = flops.training_step(
         architecture,
         rows=phase.batch_size,
-        length=length,
+        length=phase.length,
         predictions=train.element_spec[1]["mlm"].shape[1],
     )
     peak = math.nan
     if chief and options.strategy != "tpu":
-        tokens = phase.batch_size // replicas * length
+        tokens = phase.batch_size // replicas * phase.length
         dtype = pretrainer.backbone.pooler.compute_dtype
         peak = replicas * flops.peak(architecture, tokens, dtype)
-    shown = 1 - manifest["padding_share"]
+    shown = 1 - phase.manifest["padding_share"]
     monitor = monitoring.TrainingMonitor(
         state,
         steps=phase.end,
-        total_steps=options.phases()[-1].end,
-        batch_tokens=phase.batch_size * length * shown,
+        total_steps=total,
+        batch_tokens=phase.batch_size * phase.length * shown,
         batch_flops=batch_flops,
         peak=peak,
         loss_band=options.loss_band,
@@ -445,9 +208,7 @@ def _train(
     try:
         pretrainer.fit(
             train,
-            validation_data=_validation(
-                options, phase, manifest, architecture, replicas
-            ),
+            validation_data=_validation(options, phase, architecture, replicas),
             steps_per_epoch=every,
             initial_epoch=earlier + first_step // every,
             epochs=earlier + -(-phase.steps // every),
@@ -459,39 +220,34 @@ def _train(
         if not chief:
             raise
         # The pipeline gives the batch of any step again.
-        again = input_pipeline.pretrain_dataset(
-            phase.records,
-            batch_size=phase.batch_size,
-            first_step=failure.step - 1 - phase.first_step,
-            **_masking(options, architecture),
-        )
+        failed = failure.step - 1 - phase.first_step
+        again = _batches(options, phase, architecture, first_step=failed)
         path = monitoring.save_batch(state.directory.path, next(iter(again)))
         raise ValueError(f"{failure} The batch of that step is in {path}.") from failure
 
 
-def _masking(options: PretrainConfig, architecture: BertConfig) -> dict[str, Any]:
+def _batches(
+    options: PretrainConfig, phase: Phase, architecture: BertConfig, **which: Any
+) -> tf.data.Dataset:
+    """Masked batches of a phase; `which` are options of `pretrain_dataset`."""
     names = ("mask_selection_rate", "mask_token_rate", "random_token_rate")
     names += ("whole_word_masking", "seed")
     masking = {name: getattr(options, name) for name in names}
-    # Of the encoder, which --init_from may have brought.
-    return masking | {"left_to_right": architecture.left_to_right}
+    return input_pipeline.pretrain_dataset(
+        phase.records,
+        # Of the encoder, which --init_from may have brought.
+        left_to_right=architecture.left_to_right,
+        **masking | {"batch_size": phase.batch_size} | which,
+    )
 
 
 def _validation(
-    options: PretrainConfig,
-    phase: Phase,
-    manifest: Mapping[str, Any],
-    architecture: BertConfig,
-    replicas: int,
+    options: PretrainConfig, phase: Phase, architecture: BertConfig, replicas: int
 ) -> tf.data.Dataset:
     """Batches of what is held out, smaller where there are so few rows."""
-    rows = manifest["validation_rows"] // replicas * replicas
-    return input_pipeline.pretrain_dataset(
-        phase.records,
-        split="validation",
-        batch_size=min(phase.batch_size, rows),
-        **_masking(options, architecture),
-    )
+    rows = phase.manifest["validation_rows"] // replicas * replicas
+    size = min(phase.batch_size, rows)
+    return _batches(options, phase, architecture, split="validation", batch_size=size)
 
 
 def _head(options: PretrainConfig) -> dict[str, Any]:
@@ -500,51 +256,46 @@ def _head(options: PretrainConfig) -> dict[str, Any]:
     return {"kind": "pretrainer", "fresh": ["pooler", "nsp"]}
 
 
-def _read_records(
-    phases: Sequence[Phase], replicas: int
-) -> tuple[list[dict[str, Any]], Vocabulary]:
-    """Returns the manifest of each phase's records and the vocabulary of all.
+def _check_records(phases: Sequence[Phase], replicas: int) -> None:
+    """Passes on the warnings that came with the records.
 
     Raises:
         ValueError: Records are incomplete, differ in what they must share, or hold too
             few rows for validation.
     """
-    read = [input_pipeline.read_manifest(phase.records) for phase in phases]
-    first, vocabulary = read[0]
-    for phase, (manifest, _) in zip(phases, read, strict=True):
+    first = phases[0]
+    for phase in phases:
         for fact in ("vocabulary_fingerprint", "lowercase"):
-            if manifest[fact] != first[fact]:
+            if phase.manifest[fact] != first.manifest[fact]:
                 raise ValueError(
-                    f"{phase.records} and {phases[0].records} differ in {fact}: all "
+                    f"{phase.records} and {first.records} differ in {fact}: all "
                     "--records of a training must share the vocabulary."
                 )
-        if (manifest["pairs_per_row"] > 1) != (first["pairs_per_row"] > 1):
+        if phase.packed != first.packed:
             raise ValueError(
-                f"Of {phase.records} and {phases[0].records} only one is packed: make "
+                f"Of {phase.records} and {first.records} only one is packed: make "
                 "all --records with the same --pack."
             )
-        if manifest["validation_rows"] < replicas:
+        rows = phase.manifest["validation_rows"]
+        if rows < replicas:
             raise ValueError(
-                f"{phase.records} holds {manifest['validation_rows']} rows for "
-                f"validation and at least {replicas} are needed: make the records with "
-                "a larger --held_out_share."
+                f"{phase.records} holds {rows} rows for validation and at least "
+                f"{replicas} are needed: make the records with a larger "
+                "--held_out_share."
             )
-        for warning in manifest.get("warnings", ()):
+        for warning in phase.manifest.get("warnings", ()):
             logging.warning("%s: %s", phase.records, warning)
-    return [manifest for manifest, _ in read], vocabulary
 
 
 def _architecture(
-    options: PretrainConfig,
-    manifests: Sequence[Mapping[str, Any]],
-    vocabulary: Vocabulary,
-    source: Checkpoint | None,
+    options: PretrainConfig, phases: Sequence[Phase], source: Checkpoint | None
 ) -> BertConfig:
     """Returns the architecture to train.
 
     Raises:
         ValueError: It contradicts --init_from, or takes too few tokens.
     """
+    vocabulary = phases[0].vocabulary
     if source:
         architecture = source.architecture
         _check_source(source, options, vocabulary)
@@ -553,7 +304,7 @@ def _architecture(
     architecture = _with_dropout(architecture, options.dropout)
     if options.left_to_right:
         architecture = dataclasses.replace(architecture, left_to_right=True)
-    length = max(manifest["max_sequence_length"] for manifest in manifests)
+    length = max(phase.length for phase in phases)
     if length > architecture.max_sequence_length:
         raise ValueError(
             f"{options.records} has sequences of {length} tokens, the model takes "
@@ -602,14 +353,11 @@ def _with_dropout(architecture: BertConfig, dropout: float) -> BertConfig:
 
 
 def _fitting_rows(
-    options: PretrainConfig,
-    phases: Sequence[Phase],
-    manifests: Sequence[Mapping[str, Any]],
-    pretrainer: BertPretrainer,
+    options: PretrainConfig, phases: Sequence[Phase], pretrainer: BertPretrainer
 ) -> int:
     """Returns the rows that a replica can compute at once, in each of the phases."""
     replicas = pretrainer.distribute_strategy.num_replicas_in_sync
-    length = max(manifest["max_sequence_length"] for manifest in manifests)
+    length = max(phase.length for phase in phases)
     bytes_per_row = memory.row_bytes(
         pretrainer.backbone.config,
         length=length,

@@ -19,7 +19,7 @@ LAYERS = """
     formats.names vocab beam model optimization distribution flops memory
     comparison conll tables
     text checkpoint input_pipeline windows taggers train_step squad
-    formats.foreign inference monitoring token_store passages words
+    formats.foreign inference monitoring pretrain_options token_store passages words
     formats.google formats.hugging_face formats.keras_hub lint shards signatures
     formats.model_garden
     convert corpus saved_model task servable rest_json heads

@@ -13,7 +13,7 @@ from benchmarks.experiments import ExperimentConfig
 from benchmarks.paper import EVALUATIONS, SCALES, Column, Experiment, Row
 from benchmarks.paper import experiments as all_experiments
 from bert_tf import finetune, pretrain, sweep
-from bert_tf.pretrain import PretrainConfig
+from bert_tf.pretrain_options import PretrainConfig
 from tests.input_pipeline_test import write_records
 
 TOY = Experiment(
