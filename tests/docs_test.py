@@ -66,7 +66,7 @@ def test_commands_and_their_flags_exist(module, arguments):
 def names_of_options(module) -> set[str]:
     names = set()
     for value in vars(module).values():
-        if isinstance(value, type) and value.__module__ == module.__name__:
+        if isinstance(value, type):
             options = value.Config if issubclass(value, Task) else value
             if issubclass(options, config.Options):
                 names |= {f.name.rstrip("_") for f in dataclasses.fields(options)}
