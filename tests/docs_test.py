@@ -23,7 +23,6 @@ import tensorflow as tf
 import bert_tf
 from bert_tf import checkpoint, config, finetune, heads, signatures
 from bert_tf.model import BertBackbone
-from bert_tf.task import Task
 from tests.input_pipeline_test import write_records
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -67,7 +66,7 @@ def names_of_options(module) -> set[str]:
     names = set()
     for value in vars(module).values():
         if isinstance(value, type):
-            options = value.Config if issubclass(value, Task) else value
+            options = getattr(value, "Config", value)
             if issubclass(options, config.Options):
                 names |= {f.name.rstrip("_") for f in dataclasses.fields(options)}
     return names
