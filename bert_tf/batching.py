@@ -42,6 +42,7 @@ def batches(
     batch_size: int,
     *,
     max_length: int,
+    first_epoch: int = 0,
     epochs: int = 1,
     seed: int = 0,
     static_shape: bool = False,
@@ -55,14 +56,15 @@ def batches(
         split: The examples.
         batch_size: Rows of a (global) batch, B.
         max_length: The longest S, that of the tokenisation.
-        epochs: Passes over the split.
+        first_epoch: The passes that are left out, because they are done.
+        epochs: Passes over the split, with those.
         seed: Of the shuffling.
         static_shape: Pad all to `max_length`, for devices that need one shape.
     """
     padded = _padded(split, max_length, static_shape)
     plans = [
         _plan(padded, batch_size, np.random.default_rng((seed, epoch)))
-        for epoch in range(epochs)
+        for epoch in range(first_epoch, epochs)
     ]
     rows, lengths = (np.concatenate(parts) for parts in zip(*plans, strict=True))
     return _assemble(split, rows, lengths, static_shape)

@@ -318,8 +318,7 @@ class TrainingState:
 
     Weights, optimizer moments and step, and the states of the dropout generators,
     which no stock Keras callback saves (keras issue 19796), go to `training_state/`
-    in the model directory; the weights alone to `model.weights.h5` as well. The
-    position in the data follows from the step.
+    in the model directory. The position in the data follows from the step.
 
     Args:
         directory: The model directory.
@@ -327,6 +326,10 @@ class TrainingState:
         seed_generators: The random states of its dropout layers.
         keep_all: Whether to keep the model of each step that is saved, as the model
             directory `steps/<step>` in `directory`.
+
+    Attributes:
+        directory: See above.
+        path: The folder of the states.
     """
 
     def __init__(
@@ -340,6 +343,7 @@ class TrainingState:
         self.directory = directory
         self._model = model
         self._keep_all = keep_all
+        self.path = directory.path / _TRAINING_STATES
         model.optimizer.build(model.trainable_variables)
         self._manager = tf.train.CheckpointManager(
             tf.train.Checkpoint(
@@ -347,7 +351,7 @@ class TrainingState:
                 optimizer=model.optimizer,
                 seeds=[generator.state.value for generator in seed_generators],
             ),
-            str(directory.path / _TRAINING_STATES),
+            str(self.path),
             max_to_keep=_STATES_KEPT,
         )
 
@@ -356,15 +360,19 @@ class TrainingState:
         """Steps done so far."""
         return int(keras.ops.convert_to_numpy(self._model.optimizer.iterations))
 
-    def save(self) -> None:
-        """Saves the state under its step and the weights for everybody's use.
+    def save(self, *, weights: bool = True) -> None:
+        """Saves the state under its step.
+
+        Args:
+            weights: Whether `model.weights.h5` is to become that of this step, too.
 
         Raises:
             OSError: They can't be written, e.g. as the disk is full. What was saved
                 before stays.
         """
         self._check_space()
-        self.directory.save_weights(self._model)
+        if weights:
+            self.directory.save_weights(self._model)
         if self._keep_all:
             self.directory.copy(self.directory.path / "steps" / str(self.step))
         try:
@@ -405,10 +413,14 @@ class TrainingState:
                 logging.warning("%s is damaged and left out: %s", path, reason)
         if self._manager.checkpoints:
             raise ValueError(
-                f"{self.directory.path / _TRAINING_STATES} has no state that can be "
-                "read. Remove it to begin anew, or --init_from the weights."
+                f"{self.path} has no state that can be read. Remove it to begin anew, "
+                "or --init_from the weights."
             )
         return self.step
+
+    def remove(self) -> None:
+        """Removes the states of a training that is finished."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
 
 def stand_in(architecture: BertConfig, kind: str, units: int | None) -> keras.Model:

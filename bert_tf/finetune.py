@@ -5,8 +5,9 @@
 A module of `tasks/` calls `main` with its task. In: a checkpoint to start from, of this
 project or another one, and the task's files. Out: a model directory with config.json,
 vocab.txt, the weights of the best epoch, metrics.json, TensorBoard logs, and
-predictions for each evaluated split. Run again on a directory that is finished, the
-same command evaluates, predicts and exports without training.
+predictions for each evaluated split. The same command run again continues after the
+last epoch that an interrupted training has finished; where the training is finished, it
+evaluates, predicts and exports.
 """
 
 from __future__ import annotations
@@ -23,8 +24,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf import batching, comparison, convert, distribution, inference, sweep
-from bert_tf.checkpoint import Checkpoint, ModelDirectory
+from bert_tf import (
+    batching,
+    comparison,
+    convert,
+    distribution,
+    inference,
+    storage,
+    sweep,
+)
+from bert_tf.checkpoint import Checkpoint, ModelDirectory, TrainingState
 from bert_tf.config import BertConfig
 from bert_tf.model import BertBackbone
 from bert_tf.optimization import AdamW, WarmupDecay
@@ -118,7 +127,9 @@ def train(
     directory: ModelDirectory,
     strategy: tf.distribute.Strategy,
 ) -> dict[str, Any]:
-    """Fits the model; `directory` keeps the weights of the epoch that is best on dev.
+    """Fits the model, from the last epoch on that an interrupted training finished.
+
+    `directory` keeps the weights of the epoch that is best on dev, and the metrics.
 
     Returns:
         `metric`, the name of the `score` on dev of the `best_epoch` (from 1); `chance`,
@@ -135,40 +146,47 @@ def train(
         # Without XLA, which would compile for every sequence length.
         part.compile(AdamW(schedule), jit_compile=False)
         distribution.prepare(part)
+        state = TrainingState(directory, part, distribution.seed_generators(part))
+        first_epoch = state.restore() // steps_per_epoch
     print(
         f"{len(split):,} training examples of {split.lengths.mean():.0f} tokens on "
         f"average; {options.epochs} epochs of {steps_per_epoch:,} steps; "
-        f"{part.count_params():,} weights."
+        f"{part.count_params():,} weights"
+        + (f"; continues after epoch {first_epoch}." if first_epoch else ".")
     )
-    best = _KeepBest(task, model, directory)
-    start = time.perf_counter()
+    epochs = _Epochs(task, model, state, first_epoch)
     part.fit(
         batching.batches(
             split,
             options.batch_size,
             max_length=options.max_sequence_length,
+            first_epoch=first_epoch,
             epochs=options.epochs,
             seed=options.seed,
             static_shape=_static_shape(options),
         ),
+        initial_epoch=first_epoch,
         epochs=options.epochs,
         steps_per_epoch=steps_per_epoch,
         shuffle=False,  # The batches are shuffled already.
         # A bar that moves is for terminals, a line per epoch for files.
         verbose=1 if sys.stdout.isatty() else 2,
         callbacks=[
-            best,
+            epochs,
             keras.callbacks.TensorBoard(directory.path / "logs", write_graph=False),
         ],
     )
-    return {
-        "metric": f"{best.split.name} {task.metric}",
-        "score": best.score,
-        "chance": task.chance(best.split),
-        "best_epoch": best.epoch,
-        "epochs": best.history,
-        "seconds": round(time.perf_counter() - start, 1),
+    training = {
+        "metric": f"{epochs.split.name} {task.metric}",
+        "score": epochs.scores[epochs.best],
+        "chance": task.chance(epochs.split),
+        "best_epoch": epochs.best + 1,
+        "epochs": epochs.history,
+        "seconds": round(epochs.seconds, 1),
     }
+    directory.write_metrics({"training": training})  # From here on it is finished.
+    state.remove()
+    return training
 
 
 def _fill(model: keras.Model, source: Checkpoint, head: Mapping[str, Any]) -> None:
@@ -180,23 +198,44 @@ def _fill(model: keras.Model, source: Checkpoint, head: Mapping[str, Any]) -> No
     )
 
 
-class _KeepBest(keras.callbacks.Callback):
-    """Evaluates on dev after each epoch and keeps the weights of the best one.
+class _Epochs(keras.callbacks.Callback):
+    """Evaluates on dev after each epoch; keeps the best weights, and how to go on.
+
+    Attributes:
+        split: The examples of dev.
+        history: Losses and scores of each epoch.
+        seconds: Wall-clock time of them, evaluation included.
 
     Raises:
         sweep.Diverged: From within `fit`, when the loss is not finite. The weights of
             the best epoch before stay.
     """
 
-    def __init__(self, task: Task, model: keras.Model, directory: ModelDirectory):
+    def __init__(
+        self, task: Task, model: keras.Model, state: TrainingState, first_epoch: int
+    ):
         super().__init__()
         self._task = task
         self._whole_model = model
-        self._directory = directory
+        self._state = state
+        self._file = state.path / "epochs.json"
         self.split = task.dataset(task.evaluation_splits[0])
-        self.score = -math.inf
-        self.epoch = 0
-        self.history: list[dict[str, float]] = []
+        done = storage.read_json(self._file) if first_epoch else {}
+        self.history: list[dict[str, float]] = done.get("epochs", [])[:first_epoch]
+        self.seconds: float = done.get("seconds", 0.0)
+
+    @property
+    def scores(self) -> list[float]:
+        """Of each epoch, on dev."""
+        return [row[f"{self.split.name}_{self._task.metric}"] for row in self.history]
+
+    @property
+    def best(self) -> int:
+        """The epoch with the best score, from 0; the first one of several."""
+        return max(range(len(self.history)), key=self.scores.__getitem__)
+
+    def on_train_begin(self, logs=None):
+        self._start = time.perf_counter() - self.seconds
 
     def on_train_batch_end(self, batch, logs=None):
         if not math.isfinite(logs["loss"]):
@@ -211,10 +250,15 @@ class _KeepBest(keras.callbacks.Callback):
         # Callbacks that come later, the progress bar's too, see the scores in `logs`.
         logs.update({f"{self.split.name}_{k}": v for k, v in scores.items()})
         self.history.append({name: float(value) for name, value in logs.items()})
-        if scores[self._task.metric] > self.score:
-            self.score = scores[self._task.metric]
-            self.epoch = epoch + 1
-            self._directory.save_weights(self._whole_model)
+        if self.best == epoch:
+            self._state.directory.save_weights(self._whole_model)
+        self.seconds = time.perf_counter() - self._start
+        if epoch + 1 < self._task.options.epochs:
+            # Before the state: of the epochs of a state, the scores are there.
+            done = {"epochs": self.history, "seconds": self.seconds}
+            self._file.parent.mkdir(exist_ok=True)
+            storage.write_json(self._file, done)
+            self._state.save(weights=False)
 
 
 def _predict(model: keras.Model, split: Split, options: FinetuneConfig) -> list[Any]:

@@ -46,6 +46,8 @@ def test_every_epoch_has_each_example_once():
         rows = seen(batches[7 * epoch : 7 * epoch + 7])
         np.testing.assert_array_equal(np.sort(rows), np.arange(103))
     assert list(seen(batches[:7])) != list(seen(batches[7:14]))
+    rest = run(batching.batches(split(), 16, max_length=32, first_epoch=1, epochs=3))
+    np.testing.assert_array_equal(seen(rest), seen(batches[7:]))
 
 
 def test_rows_are_whole_examples_and_zeros():

@@ -212,6 +212,34 @@ def test_keeps_the_best_epoch(options, tmp_path):
     assert np.abs(third - second).max() > 1e-3
 
 
+class Interrupted(FindCats):
+    """Is stopped while the second epoch is evaluated."""
+
+    evaluations = 0
+
+    def evaluate(self, split, outputs):
+        self.evaluations += 1
+        if self.evaluations == 2:
+            raise KeyboardInterrupt
+        return super().evaluate(split, outputs)
+
+
+@pytest.mark.slow
+def test_an_interrupted_training_ends_as_one_that_was_not(finished, tmp_path, capsys):
+    options, metrics = finished
+    again = other(options, tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        finetune.main(Interrupted, again)
+    state = tmp_path / "other" / "training_state"
+    assert state.exists()
+    again_metrics = finetune.main(FindCats, again)
+    assert "continues after epoch 1" in capsys.readouterr().out
+    assert again_metrics["training"]["epochs"] == metrics["training"]["epochs"]
+    for a, b in zip(weights(options), weights(again), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not state.exists()
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_the_seed_decides(options, tmp_path):
