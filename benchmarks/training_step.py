@@ -150,8 +150,7 @@ def _keras_step(bert, batches, library: str, dtype: str, xla: bool) -> Callable:
     from bert_tf.optimization import AdamW
 
     if library == "bert_tf":
-        packed = "first_positions" in batches[0][0]
-        model = BertPretrainer(BertBackbone(bert, packed=packed, dtype=dtype))
+        model = BertPretrainer(BertBackbone(bert, dtype=dtype))
     else:
         model = _keras_hub(bert, dtype)
     model.compile(AdamW(1e-4), jit_compile=xla, **_losses())

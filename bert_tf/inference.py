@@ -44,8 +44,8 @@ def optimize(model: keras.Model, layers: Sequence[int] = ()) -> keras.Model:
     What is at padding in its outputs [B, S, ...] is 0.
 
     Args:
-        model: A functional model, not of packed rows: a `BertBackbone`, one with it as
-            a layer, or a `FeatureTagger`.
+        model: A functional model: a `BertBackbone`, one with it as a layer, or a
+            `FeatureTagger`.
         layers: Of a `BertBackbone`, the hidden states that become outputs as well,
             `layer_<n>` [B, S, H]: 0 is the embeddings, 1 to L the layers, -1 the last.
     """

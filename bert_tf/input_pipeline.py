@@ -9,7 +9,7 @@ In: the folder that `python -m bert_tf.corpus` wrote. Out, for `model.fit`, tupl
     y   mlm [B, P], nsp [B]                                                  int32
     sample_weight   mlm [B, P], nsp [B]; each sums to one                    float32
 
-Records with up to Q > 1 pairs in a row give what `BertBackbone(packed=True)` takes:
+Records with up to Q > 1 pairs in a row give packed rows, see `BertBackbone`:
 `padding_mask` numbers the pairs of the row from 1, `first_positions` [B, Q] in x says
 where each begins, and `nsp` is [B, Q].
 

@@ -250,14 +250,38 @@ class TakePositions(keras.layers.Layer):
         return (*positions_shape, x_shape[-1])
 
 
+class _FunctionalModel(keras.Model):
+    """A functional model, whose `call` may take packed rows as well.
+
+    Keras fixes the inputs of a functional model; those of packed rows have one more,
+    `first_positions`, and the same layers make other outputs of them.
+    """
+
+    def _call_packed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the outputs for packed rows, see `BertBackbone`."""
+        raise ValueError(f"{self.name} takes no packed rows (`first_positions`).")
+
+    def call(self, inputs, training=None, mask=None):
+        if _is_packed(inputs):
+            return self._call_packed(inputs)
+        return super().call(inputs, training=training, mask=mask)
+
+    def compute_output_spec(self, inputs, training=None, mask=None):
+        if _is_packed(inputs):  # Those of `call`, and not of the functional graph.
+            return keras.Operation.compute_output_spec(self, inputs, training=training)
+        return super().compute_output_spec(inputs, training=training, mask=mask)
+
+
+def _is_packed(inputs: Any) -> bool:
+    return isinstance(inputs, Mapping) and "first_positions" in inputs
+
+
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertBackbone(keras.Model):
+class BertBackbone(_FunctionalModel):
     """The encoder of BERT (paper, section 3) as a Keras functional model.
 
     Args:
         config: The architecture, a `BertConfig` or its dictionary.
-        packed: Whether a row of the batch may hold several sequences, so that little
-            of it is padding. The weights are the same.
         dtype: Keras dtype policy of all layers, e.g. `"mixed_bfloat16"`; the global
             policy when None.
 
@@ -267,10 +291,15 @@ class BertBackbone(keras.Model):
     `config.left_to_right`, where [CLS] sees nothing but itself, it is over that of the
     last token, [SEP], which sees all.
 
-    Where rows are packed, `padding_mask` numbers the sequences of a row from 1 (0 is
-    padding) and `first_positions` [B, Q] int32 says where each begins: tokens attend to
-    their own sequence only, positions count from its beginning, and `pooled_output` is
-    [B, Q, H]. What stands there for sequences that a row lacks means nothing.
+    Rows may be packed: where there is a fourth input, `first_positions` [B, Q] int32,
+    a row holds up to Q sequences, so that little of it is padding. `padding_mask` then
+    numbers them from 1 (0 is padding), and `first_positions` says where each begins:
+    tokens attend to their own sequence only, positions count from its beginning, and
+    `pooled_output` is [B, Q, H]. What stands there for sequences that a row lacks means
+    nothing.
+
+    Raises:
+        ValueError: On a call with packed rows, if `config.bilstm`.
 
     Example:
 
@@ -289,7 +318,6 @@ class BertBackbone(keras.Model):
         self,
         config: BertConfig | Mapping[str, Any],
         *,
-        packed: bool = False,
         dtype=None,
         **kwargs,
     ):
@@ -308,9 +336,8 @@ class BertBackbone(keras.Model):
             dtype=dtype,
             name="pooler",
         )
+        pooled_tokens = TakePositions(name="pooled_tokens")
         if config.bilstm:
-            if packed:
-                raise ValueError("A BiLSTM cannot tell the sequences of a packed row.")
             # Half of the size for each direction.
             lstm = keras.layers.LSTM(
                 config.hidden_dim // 2, return_sequences=True, dtype=dtype, name="lstm"
@@ -318,53 +345,62 @@ class BertBackbone(keras.Model):
             bilstm = keras.layers.Bidirectional(lstm, dtype=dtype, name="bilstm")
 
         # === Functional model ===
+        def encode(inputs):
+            """Returns the hidden states of all layers, and the outputs."""
+            token_ids, mask = inputs["token_ids"], inputs["padding_mask"]
+            firsts = inputs.get("first_positions")
+            if firsts is None:
+                x = embeddings(token_ids, inputs["segment_ids"])
+            else:
+                x = embeddings(token_ids, inputs["segment_ids"], mask, firsts)
+                # [B, S, S]: to tokens of the same number.
+                mask = ops.equal(ops.expand_dims(mask, 2), ops.expand_dims(mask, 1))
+            if config.left_to_right:
+                mask = _left_of(mask)
+            hidden_states = [x]
+            for layer in encoder_layers:
+                x = layer(x, attention_mask=mask)
+                hidden_states.append(x)
+            if config.bilstm:
+                is_token = ops.not_equal(inputs["padding_mask"], 0)
+                x = bilstm(x, mask=is_token)
+                # The product also drops the mask that Keras would hand to the loss.
+                x = x * ops.cast(ops.expand_dims(is_token, 2), x.dtype)
+            if firsts is None and not config.left_to_right:
+                pooled = pooler(x[:, 0, :])
+            else:
+                no_firsts = firsts is None
+                positions = ops.zeros_like(token_ids[:, :1]) if no_firsts else firsts
+                if config.left_to_right:
+                    positions = _last_positions(inputs["padding_mask"], positions)
+                pooled = pooler(pooled_tokens(x, positions))
+                pooled = pooled[:, 0, :] if no_firsts else pooled
+            return hidden_states, {"sequence_output": x, "pooled_output": pooled}
+
         inputs = {
             name: keras.Input((None,), dtype="int32", name=name)
             for name in ("token_ids", "segment_ids", "padding_mask")
         }
-        mask = inputs["padding_mask"]
-        if packed:
-            firsts = keras.Input((None,), dtype="int32", name="first_positions")
-            inputs["first_positions"] = firsts
-            x = embeddings(inputs["token_ids"], inputs["segment_ids"], mask, firsts)
-            # [B, S, S]: to tokens of the same number.
-            mask = ops.equal(ops.expand_dims(mask, 2), ops.expand_dims(mask, 1))
-        else:
-            x = embeddings(inputs["token_ids"], inputs["segment_ids"])
-        if config.left_to_right:
-            mask = _left_of(mask)
-        hidden_states = [x]
-        for layer in encoder_layers:
-            x = layer(x, attention_mask=mask)
-            hidden_states.append(x)
-        if config.bilstm:
-            is_token = ops.not_equal(inputs["padding_mask"], 0)
-            x = bilstm(x, mask=is_token)
-            # The product also drops the mask that Keras would hand to the loss.
-            x = x * ops.cast(ops.expand_dims(is_token, 2), x.dtype)
-        if packed or config.left_to_right:
-            positions = firsts if packed else ops.zeros_like(inputs["token_ids"][:, :1])
-            if config.left_to_right:
-                positions = _last_positions(inputs["padding_mask"], positions)
-            pooled = pooler(TakePositions(name="pooled_tokens")(x, positions))
-            pooled = pooled if packed else pooled[:, 0, :]
-        else:
-            pooled = pooler(x[:, 0, :])
-        super().__init__(
-            inputs=inputs,
-            outputs={"sequence_output": x, "pooled_output": pooled},
-            **kwargs,
-        )
+        hidden_states, outputs = encode(inputs)
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
         # === Attributes ===
         self.config = config
-        self.packed = packed
         self.embeddings = embeddings
         self.encoder_layers = encoder_layers
         self.pooler = pooler
+        self._encode = encode
         # Symbolic outputs of the embeddings and of each layer, for models of one's
         # own: keras.Model(backbone.inputs, backbone.hidden_states[-2]).
         self.hidden_states = hidden_states
+
+    def _call_packed(self, inputs):
+        if self.config.bilstm:
+            raise ValueError(
+                "A BiLSTM cannot tell the sequences of a packed row: make the records "
+                "with `python -m bert_tf.corpus --pack=false`."
+            )
+        return self._encode(inputs)[1]
 
     @classmethod
     def from_checkpoint(cls, path: str, *, dtype=None) -> BertBackbone:
@@ -384,7 +420,6 @@ class BertBackbone(keras.Model):
     def get_config(self):
         return {
             "config": dataclasses.asdict(self.config),
-            "packed": self.packed,
             "dtype": keras.saving.serialize_keras_object(self.pooler.dtype_policy),
             "name": self.name,
         }
@@ -486,7 +521,7 @@ def _shapes(data: Any) -> str:
     return str(keras.tree.map_structure(describe, data)).replace("'", "")
 
 
-class BertModel(keras.Model):
+class BertModel(_FunctionalModel):
     """A functional model on a `BertBackbone` that knows how it is trained and saved.
 
     Attributes:
@@ -538,7 +573,7 @@ class BertModel(keras.Model):
 class BertPretrainer(BertModel):
     """`BertBackbone` with masked-LM and next-sentence heads (paper, section 3.1).
 
-    Inputs: those of the backbone and `mask_positions` [B, P] int32.
+    Inputs: those of the backbone, packed or not, and `mask_positions` [B, P] int32.
     Outputs: `{"mlm": [B, P, V], "nsp": [B, 2]}`, float32 logits; `nsp` is [B, Q, 2] for
     packed rows. Its class 1 means that the second segment is a random one.
 
@@ -565,21 +600,27 @@ class BertPretrainer(BertModel):
         )
 
         # === Functional model ===
-        mask_positions = keras.Input((None,), dtype="int32", name="mask_positions")
-        encoded = backbone(backbone.input)
-        super().__init__(
-            inputs=backbone.input | {"mask_positions": mask_positions},
-            outputs={
+        def predict(encoded, mask_positions):
+            return {
                 "mlm": mlm_head(encoded["sequence_output"], mask_positions),
                 "nsp": nsp_head(encoded["pooled_output"]),
-            },
+            }
+
+        mask_positions = keras.Input((None,), dtype="int32", name="mask_positions")
+        super().__init__(
+            inputs=backbone.input | {"mask_positions": mask_positions},
+            outputs=predict(backbone(backbone.input), mask_positions),
             **kwargs,
         )
 
         # === Attributes ===
         self.backbone = backbone
+        self._predict = predict
         self.mlm_head = mlm_head
         self.nsp_head = nsp_head
+
+    def _call_packed(self, inputs):
+        return self._predict(self.backbone(inputs), inputs["mask_positions"])
 
     @classmethod
     def from_checkpoint(cls, path: str, *, dtype=None) -> BertPretrainer:

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sequences of many lengths in, rows of them that fill a given length out.
 
-Padding costs as much arithmetic as text. With attention kept inside each sequence
-(`BertBackbone(packed=True)`), several short ones in a row cost what one long one does
-and learn the same (arXiv 2107.02027).
+Padding costs as much arithmetic as text. With attention kept inside each sequence (see
+`BertBackbone`), several short ones in a row cost what one long one does and learn the
+same (arXiv 2107.02027).
 """
 
 from __future__ import annotations

@@ -131,9 +131,7 @@ def _pretrainer(
     options: PretrainConfig, phases: Sequence[Phase], architecture: BertConfig
 ) -> BertPretrainer:
     """Returns the model, compiled as `options` say; in the scope of a strategy."""
-    backbone = model.BertBackbone(
-        architecture, packed=phases[0].packed, dtype=options.precision
-    )
+    backbone = model.BertBackbone(architecture, dtype=options.precision)
     pretrainer = model.BertPretrainer(backbone)
     optimizers = {"adamw": optimization.AdamW, "lamb": optimization.Lamb}
     optimizer = optimizers[options.optimizer](
@@ -271,11 +269,6 @@ def _check_records(phases: Sequence[Phase], replicas: int) -> None:
                     f"{phase.records} and {first.records} differ in {fact}: all "
                     "--records of a training must share the vocabulary."
                 )
-        if phase.packed != first.packed:
-            raise ValueError(
-                f"Of {phase.records} and {first.records} only one is packed: make "
-                "all --records with the same --pack."
-            )
         rows = phase.manifest["validation_rows"]
         if rows < replicas:
             raise ValueError(

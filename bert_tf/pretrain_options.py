@@ -258,11 +258,6 @@ class Phase:
         """Tokens of a row."""
         return self.manifest["max_sequence_length"]
 
-    @property
-    def packed(self) -> bool:
-        """Whether a row may hold more than one pair."""
-        return self.manifest["pairs_per_row"] > 1
-
     @functools.cached_property
     def _read(self) -> tuple[dict[str, Any], Vocabulary]:
         return input_pipeline.read_manifest(self.records)

@@ -84,8 +84,9 @@ def test_keras_script_runs(tmp_path, monkeypatch, vocabulary, capsys):
     (script,) = re.findall(r"```python\n(.*?)```", read(README), re.DOTALL)
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]
     for split in ("train", "validation"):
-        rows = [(pair, 8, i % 2) for i in range(24)]
-        write_records(tmp_path / "records", vocabulary, rows, split)
+        rows = [(pair, 8, i % 2) for i in range(48)]  # Packed, as the corpus command's.
+        packed = {"length": 32, "pairs_per_row": 2}
+        write_records(tmp_path / "records", vocabulary, rows, split, **packed)
     monkeypatch.chdir(tmp_path)
     exec(script, {})
     assert capsys.readouterr().out.rstrip().endswith("(1, 128)")

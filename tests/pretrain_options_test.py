@@ -35,7 +35,7 @@ def test_one_number_is_for_all_phases():
 def test_a_phase_knows_its_records(tmp_path, vocabulary):
     write_records(tmp_path, vocabulary, [([2, 5, 3, 6, 3], 3, 0)], length=32)
     (phase,) = PretrainConfig(records=str(tmp_path), output="model").phases()
-    assert (phase.length, phase.packed, phase.vocabulary) == (32, False, vocabulary)
+    assert (phase.length, phase.vocabulary) == (32, vocabulary)
 
 
 def test_each_rate_has_a_rise_and_a_fall():

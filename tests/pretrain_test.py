@@ -120,12 +120,13 @@ def test_interrupted_run_ends_with_the_same_weights(trained, options, tmp_path):
 
 @pytest.fixture(scope="module")
 def two_phases(options, tmp_path_factory, vocabulary):
-    """Options of a training on rows of 16 tokens and then on longer ones."""
+    """Options of a training on rows of 16 tokens and then on longer ones, packed."""
     folder = tmp_path_factory.mktemp("phases")
-    first, second = list(range(5, 17)), list(range(17, 29))
-    rows = [([2, *first, 3, *second, 3], 14, 0)] * 64
+    first, second = list(range(5, 11)), list(range(17, 23))
+    rows = [([2, *first, 3, *second, 3], 8, 0)] * 128
+    packed = {"length": 32, "pairs_per_row": 2}
     for split in ("train", "validation"):
-        write_records(folder / "long", vocabulary, rows, split=split, length=32)
+        write_records(folder / "long", vocabulary, rows, split=split, **packed)
     return dataclasses.replace(
         options,
         records=f"{options.records},{folder / 'long'}",

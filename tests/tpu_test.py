@@ -86,7 +86,7 @@ def test_the_whole_training_step_compiles_with_static_shapes(
     tiny_config, vocabulary, precision, packed, optimizer, prepare
 ):
     config = dataclasses.replace(tiny_config, num_layers=1, dropout=0.1)
-    model = BertPretrainer(BertBackbone(config, packed=packed, dtype=precision))
+    model = BertPretrainer(BertBackbone(config, dtype=precision))
     model.compile(optimizer(1e-3), jit_compile=False)
     model.optimizer.build(model.trainable_variables)
     if prepare:
