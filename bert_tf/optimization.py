@@ -125,6 +125,9 @@ class InTurn(keras.optimizers.schedules.LearningRateSchedule):
             rate = ops.where(step < start, rate, schedule(own))
         return rate
 
+    def __repr__(self):
+        return f"InTurn({self.schedules!r}, {self.steps!r})"
+
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
         schedules = [serialize(schedule) for schedule in self.schedules]

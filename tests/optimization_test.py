@@ -232,7 +232,10 @@ def test_schedule_and_optimizer_print_what_they_are():
     schedule = WarmupDecay(1e-3, 10, 100)
     shown = "WarmupDecay(peak=0.001, warmup_steps=10, total_steps=100, decay='linear')"
     assert repr(schedule) == shown
-    assert eval(repr(schedule)).get_config() == schedule.get_config()
+    in_turn = InTurn([schedule, schedule], [1000, 500])
+    for any_schedule in (schedule, in_turn):
+        again = eval(repr(any_schedule))
+        assert again.get_config() == any_schedule.get_config()
     optimizer = repr(AdamW(schedule, bias_correction=False))
     assert optimizer.startswith(f"AdamW(learning_rate={shown}, weight_decay=0.01, ")
     assert "bias_correction=False" in optimizer
