@@ -521,6 +521,13 @@ def _shapes(data: Any) -> str:
     return str(keras.tree.map_structure(describe, data)).replace("'", "")
 
 
+def _xla_by_default() -> bool | str:
+    if keras.backend.backend() != "tensorflow":
+        return "auto"
+    devices = [keras.distribution.list_devices(kind) for kind in ("gpu", "tpu")]
+    return "auto" if any(devices) else False
+
+
 class BertModel(_FunctionalModel):
     """A functional model on a `BertBackbone` that knows how it is trained and saved.
 
@@ -549,11 +556,15 @@ class BertModel(_FunctionalModel):
     def compile(self, optimizer, **kwargs):
         """`keras.Model.compile` with the model's losses and metrics as defaults.
 
+        `jit_compile` is by default what Keras takes, but False on TensorFlow without
+        an accelerator, where XLA makes a step slower (docs/results.md).
+
         A loss is a weighted *sum*: weights that sum to one over the global batch, as
         `pretrain_dataset` and `batching.batches` make them, turn it into the mean, on
         any number of replicas.
         """
-        super().compile(optimizer, **(self._losses_and_metrics() | kwargs))
+        defaults = self._losses_and_metrics() | {"jit_compile": _xla_by_default()}
+        super().compile(optimizer, **(defaults | kwargs))
 
     def _losses_and_metrics(self) -> dict[str, Any]:
         return cross_entropies(self.output)

@@ -301,6 +301,7 @@ def test_keras_file_round_trip(pretrainer, tiny_config, tmp_path):
 def test_errors_of_fit_name_keys_and_shapes(tiny_config):
     model = BertPretrainer(BertBackbone(tiny_config))
     model.compile("sgd")
+    assert not model.jit_compile  # On a CPU.
     inputs = make_inputs(tiny_config)
     with pytest.raises(ValueError, match="different structures") as caught:
         model.fit(inputs, {"mlm": inputs["mask_positions"]}, verbose=0)
