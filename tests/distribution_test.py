@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import distribution
+from bert_tf import distribution, monitoring
 from bert_tf.checkpoint import ModelDirectory
 from bert_tf.model import BertBackbone, BertPretrainer
 from bert_tf.optimization import AdamW
@@ -143,8 +143,11 @@ def test_two_workers_train_to_the_same_weights_as_one(
         config = json.dumps({"cluster": cluster, "task": task})
         return subprocess.Popen(command, env={**os.environ, "TF_CONFIG": config})
 
-    workers = [start("two", "multi_worker", worker) for worker in range(2)]
-    assert [worker.wait(300) for worker in workers] == [0, 0]
+    def train_with_two():
+        workers = [start("two", "multi_worker", worker) for worker in range(2)]
+        assert [worker.wait(300) for worker in workers] == [0, 0]
+
+    train_with_two()
     assert start("one", "default").wait(300) == 0
     one, two = (ModelDirectory.open(tmp_path / name) for name in ("one", "two"))
     expected, found = one.read_weights(), two.read_weights()
@@ -154,3 +157,13 @@ def test_two_workers_train_to_the_same_weights_as_one(
     for name, value in one.read_metrics().items():
         if name not in of_the_machine:
             assert two.read_metrics()[name] == pytest.approx(value, rel=1e-4), name
+
+    # Both go on from the state of step 3 where that of step 6 is lost.
+    states = two.path / "training_state"
+    for file in states.glob("ckpt-6.*"):
+        file.unlink()
+    train_with_two()
+    assert (states / "ckpt-6.index").exists()
+    for name, weight in two.read_weights().items():
+        np.testing.assert_array_equal(found[name], weight, err_msg=name)
+    assert len(monitoring.read_history(two.path)) == 2
