@@ -348,13 +348,14 @@ class BertBackbone(_FunctionalModel):
         def encode(inputs):
             """Returns the hidden states of all layers, and the outputs."""
             token_ids, mask = inputs["token_ids"], inputs["padding_mask"]
-            firsts = inputs.get("first_positions")
-            if firsts is None:
-                x = embeddings(token_ids, inputs["segment_ids"])
-            else:
+            packed = _is_packed(inputs)
+            if packed:
+                firsts = inputs["first_positions"]
                 x = embeddings(token_ids, inputs["segment_ids"], mask, firsts)
                 # [B, S, S]: to tokens of the same number.
                 mask = ops.equal(ops.expand_dims(mask, 2), ops.expand_dims(mask, 1))
+            else:
+                x = embeddings(token_ids, inputs["segment_ids"])
             if config.left_to_right:
                 mask = _left_of(mask)
             hidden_states = [x]
@@ -366,15 +367,14 @@ class BertBackbone(_FunctionalModel):
                 x = bilstm(x, mask=is_token)
                 # The product also drops the mask that Keras would hand to the loss.
                 x = x * ops.cast(ops.expand_dims(is_token, 2), x.dtype)
-            if firsts is None and not config.left_to_right:
-                pooled = pooler(x[:, 0, :])
-            else:
-                no_firsts = firsts is None
-                positions = ops.zeros_like(token_ids[:, :1]) if no_firsts else firsts
+            if packed or config.left_to_right:
+                positions = firsts if packed else ops.zeros_like(token_ids[:, :1])
                 if config.left_to_right:
                     positions = _last_positions(inputs["padding_mask"], positions)
                 pooled = pooler(pooled_tokens(x, positions))
-                pooled = pooled[:, 0, :] if no_firsts else pooled
+                pooled = pooled if packed else pooled[:, 0, :]
+            else:
+                pooled = pooler(x[:, 0, :])
             return hidden_states, {"sequence_output": x, "pooled_output": pooled}
 
         inputs = {
