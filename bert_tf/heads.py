@@ -14,7 +14,8 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from bert_tf.model import BertBackbone, BertModel
+from bert_tf.keras_model import BertModel
+from bert_tf.model import BertBackbone
 from bert_tf.passages import NO_SCORE
 
 # The logit of a choice that there is not. Finite, so that nothing becomes NaN.

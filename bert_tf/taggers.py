@@ -14,7 +14,8 @@ import keras
 from keras import ops
 
 from bert_tf.config import FEATURES
-from bert_tf.model import BertBackbone, cross_entropies
+from bert_tf.keras_model import cross_entropies
+from bert_tf.model import BertBackbone
 
 
 class FrozenEncoder(keras.Model):
