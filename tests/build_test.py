@@ -4,7 +4,10 @@
 
 import ast
 import pathlib
+import shutil
+import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -177,3 +180,26 @@ def test_pre_training_needs_neither_text_nor_serving_packages():
             if package == "bert_tf" and inner and inner not in seen:
                 seen.add(inner)
                 waiting.append(inner)
+
+
+@pytest.mark.slow
+def test_wheel_holds_all_modules_and_their_data(tmp_path):
+    source, packages = tmp_path / "source", ("bert_tf", "tasks")
+    for name in packages:
+        ignored = shutil.ignore_patterns("__pycache__", ".*")
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    for name in ("pyproject.toml", "requirements.txt", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    build += ["--no-build-isolation", f"--wheel-dir={tmp_path}", str(source)]
+    expected = {
+        str(file.relative_to(source))
+        for name in packages
+        for file in (source / name).rglob("*.*")
+    }
+
+    subprocess.run(build, check=True)
+
+    (wheel,) = tmp_path.glob("bert_tf-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert expected == {name for name in names if ".dist-info/" not in name}
