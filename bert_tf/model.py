@@ -16,7 +16,6 @@ attention projections.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,14 +23,9 @@ import keras
 from keras import ops
 
 import bert_tf
+from bert_tf import activations
 from bert_tf.config import BertConfig
 from bert_tf.keras_model import BertModel, PackableModel, is_packed
-
-_ACTIVATIONS = {
-    "gelu_tanh": functools.partial(keras.activations.gelu, approximate=True),
-    "gelu_erf": functools.partial(keras.activations.gelu, approximate=False),
-    "relu": keras.activations.relu,
-}
 
 # Added to the attention scores of padding. Finite, so that a row of nothing but
 # padding gives a uniform distribution and no NaN, also in bfloat16.
@@ -176,7 +170,8 @@ class EncoderLayer(_ConfiguredLayer):
         self.output_dense = self._dense(config.hidden_dim, "output")
         self.output_dropout = self._dropout(config.dropout, "output_dropout")
         self.output_layer_norm = self._layer_norm("output_layer_norm")
-        self.activation = _ACTIVATIONS[config.activation]
+        self.activation = activations.INFERENCE[config.activation]
+        self._activation_in_training = activations.TRAINING[config.activation]
 
     def build(self, x_shape, attention_mask_shape=None):
         tokens_shape = (None, self.config.hidden_dim)
@@ -195,7 +190,8 @@ class EncoderLayer(_ConfiguredLayer):
         y = self._attention(x, attention_mask, shape[0], shape[1], training)
         y = self.attention_output_dropout(self.attention_output(y), training=training)
         x = self.attention_layer_norm(x + y)
-        y = self.output_dense(self.activation(self.intermediate(x)))  # through [., I]
+        activation = self._activation_in_training if training else self.activation
+        y = self.output_dense(activation(self.intermediate(x)))  # through [., I]
         y = self.output_dropout(y, training=training)
         x = self.output_layer_norm(x + y)
         return ops.reshape(x, shape)
@@ -437,7 +433,7 @@ class MaskedLMHead(_ConfiguredLayer):
         super().__init__(config, **kwargs)
         self.dense = self._dense(self.config.hidden_dim, "dense")
         self.layer_norm = self._layer_norm("layer_norm")
-        self.activation = _ACTIVATIONS[self.config.activation]
+        self.activation = activations.INFERENCE[self.config.activation]
         self.token_embedding = token_embedding
         self.masked = TakePositions(dtype=self.dtype_policy, name="masked")
 

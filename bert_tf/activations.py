@@ -1,0 +1,62 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The activations of the feed-forward layers, for inference and for training.
+
+Between the two passes of training, differentiation of GELU's parts keeps several
+tensors as large as its input, which is four times as wide as the encoder. Its gradient
+follows from the input alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+# What gelu_tanh is: x * sigmoid(x * (_A + _B * x^2)), as 1 + tanh(u) = 2 sigmoid(2 u).
+_A = 2 * math.sqrt(2 / math.pi)
+_B = _A * 0.044715
+
+
+def _slope_tanh(x):
+    square = x * x
+    sigmoid = ops.sigmoid(x * (_A + _B * square))
+    return sigmoid + x * sigmoid * (1.0 - sigmoid) * (_A + 3 * _B * square)
+
+
+def _slope_erf(x):
+    density = ops.exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
+    return 0.5 + 0.5 * ops.erf(x * math.sqrt(0.5)) + x * density
+
+
+def _with_slope(function: Callable, slope: Callable) -> Callable:
+    """Returns `function` of a tensor, with a gradient that keeps only the tensor."""
+
+    @ops.custom_gradient
+    def wrapped(x):
+        def gradient(*arguments, upstream=None):
+            if upstream is None:  # Backends differ in how they call it.
+                (upstream,) = arguments
+            return upstream * slope(x)
+
+        return function(x), gradient
+
+    return wrapped
+
+
+# Forms whose nodes TensorFlow joins with the matrix product before them.
+INFERENCE: dict[str, Callable[[Any], Any]] = {
+    "gelu_tanh": functools.partial(keras.activations.gelu, approximate=True),
+    "gelu_erf": functools.partial(keras.activations.gelu, approximate=False),
+    "relu": keras.activations.relu,
+}
+
+# The same functions with gradients that keep little.
+TRAINING: dict[str, Callable[[Any], Any]] = INFERENCE | {
+    "gelu_tanh": _with_slope(INFERENCE["gelu_tanh"], _slope_tanh),
+    "gelu_erf": _with_slope(INFERENCE["gelu_erf"], _slope_erf),
+}

@@ -1,0 +1,51 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import activations, config
+
+
+def test_every_form_of_the_config_is_there():
+    assert activations.INFERENCE.keys() == set(config.ACTIVATIONS)
+    assert activations.TRAINING.keys() == set(config.ACTIVATIONS)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("form", ["gelu_tanh", "gelu_erf"])
+def test_gradient_is_that_of_the_function(form, dtype):
+    x = tf.cast(tf.concat([tf.linspace(-9.0, 9.0, 2001), [-1e4, 1e4]], 0), dtype)
+    upstream = tf.cast(tf.linspace(-2.0, 3.0, 2003), dtype)
+
+    def value_and_gradient(function):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        return y, tape.gradient(y, x, upstream)
+
+    value, gradient = value_and_gradient(activations.TRAINING[form])
+    same, expected = value_and_gradient(activations.INFERENCE[form])
+
+    assert gradient.dtype == dtype
+    np.testing.assert_array_equal(tf.cast(value, "float32"), tf.cast(same, "float32"))
+    np.testing.assert_allclose(
+        tf.cast(gradient, "float32"),
+        tf.cast(expected, "float32"),
+        atol=1e-5 if dtype == "float32" else 0.05,
+    )
+
+
+@pytest.mark.parametrize("form", ["gelu_tanh", "gelu_erf"])
+def test_only_the_input_is_kept(form):
+    """What the graph of the backward pass takes from that of the forward pass."""
+    x = tf.TensorSpec([8, 16], "float32")
+    forward = tf.function(activations.TRAINING[form]).get_concrete_function(x)
+    plain = tf.function(activations.INFERENCE[form]).get_concrete_function(x)
+
+    def kept(function):
+        captured = function._delayed_rewrite_functions.forward_backward()[1]
+        return [t for t in captured.inputs if t.shape == x.shape]
+
+    assert len(kept(forward)) < len(kept(plain))
