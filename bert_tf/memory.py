@@ -20,7 +20,7 @@ from bert_tf.config import BertConfig
 
 # Tensors of a row that wait for the backward pass: of each layer so many [S, H] and
 # [N, S, S], of the masked LM so many [P, V].
-_LAYER_TENSORS, _SCORE_TENSORS, _LOGIT_TENSORS = 26.4, 4.3, 6.2
+_LAYER_TENSORS, _SCORE_TENSORS, _LOGIT_TENSORS = 15.0, 4.3, 5.0
 _COPIES_OF_WEIGHTS = 5  # Weights, two moments, gradients before and after clipping.
 _RESERVE = 1.2  # What allocators lose, and what the form above does not know.
 

@@ -29,12 +29,10 @@ def test_gradient_is_that_of_the_function(form, dtype):
     same, expected = value_and_gradient(activations.INFERENCE[form])
 
     assert gradient.dtype == dtype
-    np.testing.assert_array_equal(tf.cast(value, "float32"), tf.cast(same, "float32"))
-    np.testing.assert_allclose(
-        tf.cast(gradient, "float32"),
-        tf.cast(expected, "float32"),
-        atol=1e-5 if dtype == "float32" else 0.05,
-    )
+    exact = dtype == "float32"
+    for a, b, tolerance in ((value, same, 2e-6), (gradient, expected, 1e-5)):
+        a, b = (tf.cast(tensor, "float32") for tensor in (a, b))
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=tolerance if exact else 0.05)
 
 
 @pytest.mark.parametrize("form", ["gelu_tanh", "gelu_erf"])

@@ -12,10 +12,10 @@ from bert_tf.config import BertConfig
     ("size", "length", "recompute", "megabytes"),
     [
         # Growth of the process's peak per row, 16,000 tokens, dropout 0.1.
-        ("tiny", 128, False, 12.5),
-        ("mini", 128, False, 26.2),
-        ("mini", 256, False, 61.1),
-        ("mini", 128, True, 9.7),
+        ("tiny", 128, False, 9.4),
+        ("mini", 128, False, 19.4),
+        ("mini", 256, False, 40.7),
+        ("mini", 128, True, 7.2),
     ],
 )
 def test_estimate_is_near_what_was_measured(size, length, recompute, megabytes):
