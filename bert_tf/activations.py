@@ -21,15 +21,18 @@ _A = 2 * math.sqrt(2 / math.pi)
 _B = _A * 0.044715
 
 
+def _gate(x):
+    return ops.sigmoid(x * (_A + _B * (x * x)))
+
+
 def _gelu_tanh(x):
     # As 1 + tanh(u) = 2 sigmoid(2 u); fewer passes over x than in the usual form.
-    return x * ops.sigmoid(x * (_A + _B * (x * x)))
+    return x * _gate(x)
 
 
 def _slope_tanh(x):
-    square = x * x
-    sigmoid = ops.sigmoid(x * (_A + _B * square))
-    return sigmoid + x * sigmoid * (1.0 - sigmoid) * (_A + 3 * _B * square)
+    gate = _gate(x)
+    return gate + x * gate * (1.0 - gate) * (_A + 3 * _B * (x * x))
 
 
 def _slope_erf(x):

@@ -36,7 +36,7 @@ def test_gradient_is_that_of_the_function(form, dtype):
 
 
 @pytest.mark.parametrize("form", ["gelu_tanh", "gelu_erf"])
-def test_only_the_input_is_kept(form):
+def test_less_is_kept_than_in_the_usual_form(form):
     """What the graph of the backward pass takes from that of the forward pass."""
     x = tf.TensorSpec([8, 16], "float32")
     forward = tf.function(activations.TRAINING[form]).get_concrete_function(x)

@@ -77,13 +77,15 @@ def test_training_goes_on_after_a_keras_file(tiny_config, tmp_path):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Exceptions take no notes.")
-def test_errors_of_fit_name_keys_and_shapes(classifier, inputs):
-    classifier.compile("sgd")
-    labels = np.zeros((3, 1), "int32")
-    with pytest.raises(ValueError, match="cardinality") as caught:
-        classifier.fit(inputs, labels, verbose=0)
+def test_errors_of_fit_name_keys_and_shapes(tiny_config):
+    model = BertPretrainer(BertBackbone(tiny_config))
+    model.compile("sgd")
+    inputs = dict.fromkeys(model.input, np.ones((3, 12), "int32"))
+    inputs["mask_positions"] = np.ones((3, 4), "int32")
+    with pytest.raises(ValueError, match="different structures") as caught:
+        model.fit(inputs, {"mlm": inputs["mask_positions"]}, verbose=0)
     given, taken = caught.value.__notes__
-    assert "token_ids: int32 [2, 6]" in given
-    assert "int32 [3, 1]" in given
-    assert "segment_ids: int32 [?, ?]" in taken
-    assert "float32 [?, 3]" in taken
+    assert "token_ids: int32 [3, 12], segment_ids: int32 [3, 12]" in given
+    assert "mlm: int32 [3, 4]" in given
+    assert "mask_positions: int32 [?, ?]" in taken
+    assert "mlm: float32 [?, ?, " in taken
