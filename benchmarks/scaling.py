@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks import random_step
 from bert_tf import config
 
 _TERMS = ("start", "weights", "arithmetic", "attention")
@@ -128,38 +129,16 @@ def _words(factors: np.ndarray) -> str:
 
 def _prepare(point: Point) -> tuple[list[float], Callable[[], Any]]:
     """Returns the quantities of `_TERMS` of a step, and a function that makes one."""
-    import tensorflow as tf
-
     from bert_tf import flops
-    from bert_tf.model import BertBackbone, BertPretrainer
-    from bert_tf.optimization import AdamW
 
-    architecture = config.BertConfig.from_size(point.size, 30_522)
-    model = BertPretrainer(BertBackbone(architecture))
-    model.compile(AdamW(1e-4))
-    rows, length = point.batch_size, point.length
-    predictions = -(-length * 15 // 100)
-    token_ids = tf.random.uniform((rows, length), 0, 30_522, tf.int32)
-    x = {
-        "token_ids": token_ids,
-        "segment_ids": tf.zeros_like(token_ids),
-        "padding_mask": tf.ones_like(token_ids),
-        "mask_positions": tf.tile(tf.range(predictions)[None], (rows, 1)),
-    }
-    y = {"mlm": token_ids[:, :predictions], "nsp": tf.zeros(rows, tf.int32)}
-    weights = {
-        name: tf.fill(labels.shape, 1 / np.prod(labels.shape, dtype="float32"))
-        for name, labels in y.items()
-    }
-    batches = tf.data.Dataset.from_tensors((x, y, weights)).repeat()
-    model.fit(batches, steps_per_epoch=2, verbose=0)  # Traces, fills caches.
-    iterator = iter(batches)
+    step = random_step.RandomStep(point.size, point.length, point.batch_size)
+    architecture, rows, length = step.architecture, point.batch_size, point.length
     arithmetic = flops.training_step(
-        architecture, rows=rows, length=length, predictions=predictions
+        architecture, rows=rows, length=length, predictions=step.predictions
     )
     probabilities = architecture.num_layers * architecture.num_heads * rows * length**2
-    terms = [1.0, model.count_params(), arithmetic, probabilities]
-    return terms, lambda: model.train_function(iterator)
+    terms = [1.0, step.model.count_params(), arithmetic, probabilities]
+    return terms, step
 
 
 def _draw(lines, measured, fitted, path: str) -> None:

@@ -17,6 +17,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_tf import gradients
+
 _A = 2 * math.sqrt(2 / math.pi)
 _B = _A * 0.044715
 
@@ -43,14 +45,9 @@ def _slope_erf(x):
 def _with_slope(function: Callable, slope: Callable) -> Callable:
     """Returns `function` of a tensor, with a gradient that keeps only the tensor."""
 
-    @ops.custom_gradient
+    @gradients.with_gradient
     def wrapped(x):
-        def gradient(*arguments, upstream=None):
-            if upstream is None:  # Backends differ in how they call it.
-                (upstream,) = arguments
-            return upstream * slope(x)
-
-        return function(x), gradient
+        return function(x), lambda of_y: of_y * slope(gradients.after(of_y, x))
 
     return wrapped
 

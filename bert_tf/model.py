@@ -23,7 +23,7 @@ import keras
 from keras import ops
 
 import bert_tf
-from bert_tf import activations
+from bert_tf import activations, attention
 from bert_tf.config import BertConfig
 from bert_tf.keras_model import BertModel, PackableModel, is_packed
 
@@ -206,15 +206,18 @@ class EncoderLayer(_ConfiguredLayer):
 
         # Scaling the query and not the scores saves a pass over [B, N, S, S].
         scale = (self.config.hidden_dim // heads) ** -0.5
-        query = split_heads(self.query(x) * scale)
-        key = split_heads(self.key(x))
-        scores = ops.einsum("bnqd,bnkd->bnqk", query, key)  # [B, N, S, S]
-        # Softmax in float32: bfloat16 would round small probabilities away.
-        scores = ops.cast(scores, "float32")
-        weights = ops.softmax(scores + _attention_bias(attention_mask))
-        weights = ops.cast(weights, self.compute_dtype)
-        weights = self.attention_dropout(weights, training=training)
-        y = ops.matmul(weights, split_heads(self.value(x)))  # [B, N, S, D]
+        inputs = (
+            split_heads(self.query(x) * scale),
+            split_heads(self.key(x)),
+            split_heads(self.value(x)),
+            _attention_bias(attention_mask),
+        )
+        if training:
+            dropout = self.attention_dropout
+            seed = dropout.seed_generator if dropout.rate else None
+            y = attention.attend_in_training(*inputs, dropout=dropout.rate, seed=seed)
+        else:
+            y = attention.attend(*inputs)
         return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, self.config.hidden_dim))
 
     def compute_output_shape(self, x_shape, attention_mask_shape=None):

@@ -1,0 +1,71 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Pre-training steps on random tokens, to measure what steps cost."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bert_tf import config
+
+VOCABULARY_SIZE = 30_522
+
+
+class RandomStep:
+    """Makes a step when called; has made two, so that all is traced and warm.
+
+    Args:
+        size: Name of an architecture.
+        length: Tokens in a row, none of them padding; 15 % are predicted.
+        rows: Rows in the batch.
+        recompute: As in `bert_tf.pretrain --recompute`.
+        vocabulary_size: Of the random tokens.
+    """
+
+    def __init__(
+        self,
+        size: str,
+        length: int,
+        rows: int,
+        *,
+        recompute: bool = False,
+        vocabulary_size: int = VOCABULARY_SIZE,
+    ):
+        import tensorflow as tf
+
+        from bert_tf import train_step
+        from bert_tf.model import BertBackbone, BertPretrainer
+        from bert_tf.optimization import AdamW
+
+        self.architecture = config.BertConfig.from_size(size, vocabulary_size)
+        self.predictions = math.ceil(length * 0.15)
+        backbone = BertBackbone(self.architecture)
+        if recompute:
+            train_step.recompute(backbone)
+        self.model = BertPretrainer(backbone)
+        self.model.compile(AdamW(1e-4))
+
+        token_ids = tf.random.uniform((rows, length), 0, vocabulary_size, tf.int32)
+        positions = tf.range(self.predictions)[None]
+        x = {
+            "token_ids": token_ids,
+            "segment_ids": tf.zeros_like(token_ids),
+            "padding_mask": tf.ones_like(token_ids),
+            "mask_positions": tf.tile(positions, (rows, 1)),
+        }
+        y = {
+            "mlm": token_ids[:, : self.predictions],
+            "nsp": tf.zeros(rows, tf.int32),
+        }
+        weights = {
+            name: tf.fill(labels.shape, 1 / np.prod(labels.shape, dtype="float32"))
+            for name, labels in y.items()
+        }
+        batches = tf.data.Dataset.from_tensors((x, y, weights)).repeat()
+        self.model.fit(batches, steps_per_epoch=2, verbose=0, shuffle=False)
+        self._iterator = iter(batches)
+
+    def __call__(self) -> None:
+        self.model.train_function(self._iterator)

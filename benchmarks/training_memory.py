@@ -1,0 +1,86 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory a row of a training step takes, and what is estimated.
+
+    python -m benchmarks.training_memory --sizes=tiny,mini --lengths=128,512
+
+For each kind two processes make steps of pre-training on random tokens, with fewer and
+with more rows; the growth of their peaks, divided by that of the rows, is printed
+beside the estimate on which `bert_tf.pretrain --micro_batch_size=-1` relies.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import itertools
+import multiprocessing
+
+from bert_tf import config
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryConfig(config.Options):
+    """Options of `python -m benchmarks.training_memory`."""
+
+    sizes: str = config.option("tiny,mini", help="Architectures.")
+    lengths: str = config.option("128,256,512", help="Tokens in a row.")
+    tokens: int = config.option(
+        4096, help="Of the smaller batch; the other one has three times as many."
+    )
+    vocabulary_size: int = config.option(16_000, help="Of the random tokens.")
+
+
+def main(options: MemoryConfig) -> None:
+    """Prints the table."""
+    from bert_tf import memory
+
+    print("| size | length | recompute | MB a row | estimate |\n|---|---|---|---|---|")
+    kinds = itertools.product(
+        options.sizes.split(","), map(int, options.lengths.split(",")), (False, True)
+    )
+    for size, length, recompute in kinds:
+        few = max(1, options.tokens // length)
+        peaks = [
+            _in_new_process(
+                _peak, size, length, rows, recompute, options.vocabulary_size
+            )
+            for rows in (few, 3 * few)
+        ]
+        measured = (peaks[1] - peaks[0]) / (2 * few)
+        architecture = config.BertConfig.from_size(size, options.vocabulary_size)
+        estimate = memory.row_bytes(
+            architecture,
+            length=length,
+            predictions=-(-length * 15 // 100),
+            recompute=recompute,
+        )
+        print(
+            f"| {size} | {length} | {'yes' if recompute else 'no'} | "
+            f"{measured / 1e6:.1f} | {estimate / 1e6:.1f} |",
+            flush=True,
+        )
+
+
+def _in_new_process(function, *arguments):
+    """The peak of a process never falls."""
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def _peak(
+    size: str, length: int, rows: int, recompute: bool, vocabulary_size: int
+) -> int:
+    from benchmarks.random_step import RandomStep
+    from bert_tf import memory
+
+    step = RandomStep(
+        size, length, rows, recompute=recompute, vocabulary_size=vocabulary_size
+    )
+    step()
+    return memory.peak_memory()
+
+
+if __name__ == "__main__":
+    config.run(main, MemoryConfig)

@@ -1,0 +1,86 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Scaled dot-product attention, for inference and for training.
+
+Between the two passes of training, differentiation of its parts keeps three tensors of
+the size of the scores, [B, N, S, S], the largest there are in long rows: probabilities,
+those left by dropout, and which. Here the probabilities alone are kept, with the sign
+that says which. The gradient is that of FlashAttention (arXiv 2205.14135, appendix B).
+
+Letters as in `model`. The query comes scaled: that is fewer numbers than the scores.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from bert_tf import gradients
+
+
+def attend(query, key, value, bias):
+    """Returns softmax(query keyᵀ + bias) value, [B, N, S, D].
+
+    Args:
+        query, key, value: [B, N, S, D].
+        bias: [B, 1, 1 or S, S] float32, very negative where not to look.
+    """
+    return ops.matmul(_probabilities(query, key, bias), value)
+
+
+def attend_in_training(query, key, value, bias, *, dropout=0.0, seed=None):
+    """`attend` with dropout of probabilities, and a gradient that keeps little.
+
+    Args:
+        query, key, value: [B, N, S, D].
+        bias: [B, 1, 1 or S, S] float32. It gets no gradient.
+        dropout: Share of the probabilities that are set to 0.
+        seed: `keras.random.SeedGenerator` for them.
+    """
+    kept = None
+    if dropout:
+        shape = (*ops.shape(query)[:3], ops.shape(key)[2])
+        kept = keras.random.uniform(shape, seed=seed) >= dropout
+    scale = 1 / (1 - dropout)
+
+    @gradients.with_gradient
+    def attend_with_dropout(query, key, value):
+        signed = _probabilities(query, key, bias)
+        if kept is not None:
+            signed = ops.where(kept, signed, -signed)  # Negative where dropped.
+        y = ops.matmul(ops.relu(signed), value) * scale
+
+        def gradient(of_y):
+            of_scaled = of_y * scale
+            # Not relu: TensorFlow would take, and keep, that of the forward pass.
+            later = gradients.after(of_y, signed)
+            used = ops.maximum(later, 0)
+            of_value = ops.matmul(_transposed(used), of_scaled)
+            of_used = ops.matmul(of_scaled, _transposed(value))
+            # What softmax takes off each row; a sum over D instead of over S.
+            mean = ops.sum(_float32(of_y) * _float32(y), axis=-1, keepdims=True)
+            of_scores = _float32(used) * _float32(of_used)
+            of_scores = of_scores - ops.abs(_float32(later)) * mean
+            of_scores = ops.cast(of_scores, query.dtype)
+            of_query = ops.matmul(of_scores, key)
+            of_key = ops.matmul(_transposed(of_scores), query)
+            return of_query, of_key, of_value
+
+        return y, gradient
+
+    return attend_with_dropout(query, key, value)
+
+
+def _probabilities(query, key, bias):
+    """[B, N, S, S], of the type of `query`."""
+    scores = ops.matmul(query, _transposed(key))
+    # In float32: bfloat16 would round small probabilities away.
+    return ops.cast(ops.softmax(_float32(scores) + bias), query.dtype)
+
+
+def _float32(tensor):
+    return ops.cast(tensor, "float32")
+
+
+def _transposed(matrices):
+    return ops.transpose(matrices, (0, 1, 3, 2))

@@ -1,0 +1,92 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import attention
+from tests.gradients_test import kept
+
+SHAPE = (2, 3, 7, 4)  # Rows, heads, tokens, numbers of a head.
+
+
+@pytest.fixture
+def tensors():
+    """Query, key, value, bias with padding and a row of padding alone, upstream."""
+    query, key, value, upstream = (
+        tf.random.stateless_normal(SHAPE, [i, 0]) for i in range(4)
+    )
+    mask = tf.constant([[1, 1, 1, 1, 1, 0, 0], [0] * 7], "float32")
+    bias = (1 - mask[:, None, None, :]) * -1e9
+    return query, key, value, bias, upstream
+
+
+def with_keras_dropout(query, key, value, bias, *, dropout, seed):
+    """What `attend_in_training` does, differentiated part by part."""
+    scores = tf.matmul(query, key, transpose_b=True)
+    weights = tf.cast(tf.nn.softmax(tf.cast(scores, "float32") + bias), query.dtype)
+    if dropout:
+        weights = keras.random.dropout(weights, dropout, seed=seed)
+    return tf.matmul(weights, value)
+
+
+def value_and_gradients(function, tensors, **options):
+    *inputs, bias, upstream = tensors
+    seed = keras.random.SeedGenerator(3)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        y = function(*inputs, bias, seed=seed, **options)
+    found = [y, *tape.gradient(y, inputs, upstream)]
+    assert all(tensor.dtype == upstream.dtype for tensor in found)
+    return [tf.cast(tensor, "float32").numpy() for tensor in found]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_gradient_is_that_of_the_parts(tensors, dropout):
+    found = value_and_gradients(attention.attend_in_training, tensors, dropout=dropout)
+    expected = value_and_gradients(with_keras_dropout, tensors, dropout=dropout)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-6)
+        assert np.isfinite(a).all()
+
+
+def test_in_bfloat16_it_is_as_exact_as_the_parts(tensors):
+    *inputs, bias, upstream = tensors
+    low = [tf.cast(tensor, "bfloat16") for tensor in inputs]
+    rounded = [*low, bias, tf.cast(upstream, "bfloat16")]
+    exact = value_and_gradients(
+        with_keras_dropout,
+        [tf.cast(tensor, "float32") for tensor in rounded],
+        dropout=0.0,
+    )
+
+    def error(function):
+        found = value_and_gradients(function, rounded, dropout=0.0)
+        return [abs(a - b).max() for a, b in zip(found, exact, strict=True)]
+
+    parts = error(with_keras_dropout)
+    for own, other in zip(error(attention.attend_in_training), parts, strict=True):
+        assert own <= 1.5 * other
+
+
+def test_without_dropout_it_is_that_of_inference(tensors):
+    *inputs, bias, _ = tensors
+    np.testing.assert_allclose(
+        attention.attend_in_training(*inputs, bias),
+        attention.attend(*inputs, bias),
+        atol=1e-6,
+    )
+
+
+def test_one_tensor_of_the_size_of_the_scores_is_kept(tensors):
+    *inputs, bias, _ = tensors
+    options = {"dropout": 0.3, "seed": keras.random.SeedGenerator(3)}
+
+    def scores_kept(function):
+        tensors = kept(lambda *inputs: function(*inputs, bias, **options), *inputs)
+        return [t for t in tensors if t.shape[-2:] == (7, 7)]
+
+    assert len(scores_kept(attention.attend_in_training)) == 1
+    assert len(scores_kept(with_keras_dropout)) == 3
