@@ -11,11 +11,15 @@ from bert_tf.config import BertConfig
 @pytest.mark.parametrize(
     ("size", "length", "recompute", "megabytes"),
     [
-        # Growth of the process's peak per row, 16,000 tokens, dropout 0.1.
-        ("tiny", 128, False, 9.4),
-        ("mini", 128, False, 19.4),
-        ("mini", 256, False, 40.7),
-        ("mini", 128, True, 7.2),
+        # python -m benchmarks.training_memory --sizes=mini,medium --lengths=128,512
+        ("mini", 128, False, 19.8),
+        ("mini", 128, True, 7.0),
+        ("mini", 512, False, 95.5),
+        ("mini", 512, True, 31.6),
+        ("medium", 128, False, 54.3),
+        ("medium", 128, True, 16.3),
+        ("medium", 512, False, 275.6),
+        ("medium", 512, True, 86.2),
     ],
 )
 def test_estimate_is_near_what_was_measured(size, length, recompute, megabytes):
@@ -25,7 +29,7 @@ def test_estimate_is_near_what_was_measured(size, length, recompute, megabytes):
         predictions=int(np.ceil(0.15 * length)),
         recompute=recompute,
     )
-    assert 0.95 * megabytes < estimate / 1e6 < 1.4 * megabytes
+    assert 0.9 * megabytes < estimate / 1e6 < 1.45 * megabytes
 
 
 def test_takes_the_largest_divisor_that_fits():
