@@ -22,7 +22,7 @@ import math
 import os
 import pathlib
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import h5py
@@ -93,7 +93,8 @@ class Checkpoint(abc.ABC):
             head: Whether to fill the head of a task too, the layer `logits`.
 
         Returns:
-            The names of the weights that are not here and stay as they are.
+            The names of the layers that are not here and stay as they are; of those
+            that are here in part the names of the weights.
 
         Raises:
             ValueError: A weight has another shape here; or as in `read_weights`.
@@ -111,7 +112,8 @@ class Checkpoint(abc.ABC):
                 )
             else:
                 variable.assign(weights[name])
-        return fresh
+
+        return _layers(fresh, [variable.path for variable in model.weights])
 
     def load_backbone(self, dtype: Any = None) -> BertBackbone:
         """Returns the encoder with its weights, whatever head the model has."""
@@ -139,6 +141,13 @@ class Checkpoint(abc.ABC):
             logging.warning(
                 "%s has no %s: random values stand there.", self.path, ", ".join(fresh)
             )
+
+
+def _layers(fresh: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Names layers instead of their weights, where all of these are `fresh`."""
+    filled = {name.partition("/")[0] for name in set(names) - set(fresh)}
+    layers = {name: name.partition("/")[0] for name in fresh}
+    return list(dict.fromkeys(n if of in filled else of for n, of in layers.items()))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,6 +47,17 @@ def test_weights_round_trip(directory, tiny_config):
     assert not list(directory.path.glob(".unfinished*"))
 
 
+def test_fill_names_layers_and_weights_that_are_missing(
+    directory, tiny_config, monkeypatch
+):
+    model = BertPretrainer(BertBackbone(tiny_config))
+    weights = {weight.path: weight.numpy() for weight in model.weights}
+    for name in ("pooler/bias", "nsp/kernel", "nsp/bias"):
+        del weights[name]
+    monkeypatch.setattr(ModelDirectory, "read_weights", lambda _: weights)
+    assert directory.fill(model) == ["pooler/bias", "nsp"]
+
+
 def test_backbone_of_a_fine_tuned_model(tmp_path, tiny_config, vocabulary):
     encoder = BertBackbone(tiny_config)
     pooled = encoder(encoder.input)["pooled_output"]

@@ -56,8 +56,7 @@ def test_models_from_checkpoints(folder, monkeypatch):
     for weight in pretrainer.backbone.weights:
         np.testing.assert_array_equal(weight, weights[weight.path])
     (warning,) = warnings
-    assert warning.startswith(f"{folder} has no mlm/")
-    assert "nsp/kernel, nsp/bias: random values stand there." in warning
+    assert warning == f"{folder} has no mlm, nsp: random values stand there."
 
 
 def test_a_shape_that_does_not_fit_is_named_with_both(folder, tiny_config):
