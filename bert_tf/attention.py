@@ -17,13 +17,28 @@ from keras import ops
 
 from bert_tf import gradients
 
+# Finite, so that a row of nothing but padding gives a uniform distribution and no NaN,
+# also in bfloat16.
+_MASKED_SCORE = -1e9
 
-def attend(query, key, value, bias):
+
+def bias_of(mask):
+    """Returns what to add to the scores, [B, 1, 1 or S, S] float32.
+
+    Args:
+        mask: [B, S] or, row attends to column, [B, 1 or S, S]; 0 is what not to see.
+    """
+    if len(mask.shape) == 2:
+        mask = ops.expand_dims(mask, 1)
+    return ops.where(ops.cast(ops.expand_dims(mask, 1), "bool"), 0.0, _MASKED_SCORE)
+
+
+def attend(query, key, value, bias=None):
     """Returns softmax(query keyᵀ + bias) value, [B, N, S, D].
 
     Args:
         query, key, value: [B, N, S, D].
-        bias: [B, 1, 1 or S, S] float32, very negative where not to look.
+        bias: As `bias_of` says, [B, 1, 1 or S, S] float32; None if all is seen.
     """
     return ops.matmul(_probabilities(query, key, bias), value)
 
@@ -33,7 +48,7 @@ def attend_in_training(query, key, value, bias, *, dropout=0.0, seed=None):
 
     Args:
         query, key, value: [B, N, S, D].
-        bias: [B, 1, 1 or S, S] float32. It gets no gradient.
+        bias: As `bias_of` says. It gets no gradient.
         dropout: Share of the probabilities that are set to 0.
         seed: `keras.random.SeedGenerator` for them.
     """
@@ -73,9 +88,10 @@ def attend_in_training(query, key, value, bias, *, dropout=0.0, seed=None):
 
 def _probabilities(query, key, bias):
     """[B, N, S, S], of the type of `query`."""
-    scores = ops.matmul(query, _transposed(key))
     # In float32: bfloat16 would round small probabilities away.
-    return ops.cast(ops.softmax(_float32(scores) + bias), query.dtype)
+    scores = _float32(ops.matmul(query, _transposed(key)))
+    scores = scores if bias is None else scores + bias
+    return ops.cast(ops.softmax(scores), query.dtype)
 
 
 def _float32(tensor):

@@ -26,15 +26,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import attention
 from bert_tf.model import BertBackbone, EncoderLayer
 from bert_tf.taggers import FeatureTagger
 
 # Tokens that go through the encoder at a time, up to the end of a row: enough for a
 # matrix product to run at its full speed, few enough for the caches.
 _TOKENS_AT_ONCE = 512
-
-# Added to the attention scores of padding.
-_MASKED_SCORE = -1e9
 
 
 def optimize(model: keras.Model, layers: Sequence[int] = ()) -> keras.Model:
@@ -128,7 +126,7 @@ class _Padding(NamedTuple):
             is_seen &= _not_behind(tf.shape(is_token)[1])
         return cls(
             tf.shape(is_token),
-            _attention_bias(is_seen),
+            attention.bias_of(is_seen),
             tf.maximum(token, 0),
             tf.cast(tf.where(flat)[:, 0], tf.int32),
         )
@@ -138,7 +136,7 @@ class _Padding(NamedTuple):
         """From (R, S) of rows that are equally long."""
         bias = None
         if left_to_right:
-            bias = _attention_bias(_not_behind(shape[1])[tf.newaxis])
+            bias = attention.bias_of(_not_behind(shape[1])[tf.newaxis])
         return cls(shape, bias)
 
     def add(self, x: tf.Tensor) -> tf.Tensor:
@@ -153,10 +151,6 @@ class _Padding(NamedTuple):
 def _not_behind(length: tf.Tensor) -> tf.Tensor:
     """[S, S] bool: whether the column is not behind the row."""
     return tf.sequence_mask(tf.range(1, length + 1))
-
-
-def _attention_bias(is_seen: tf.Tensor) -> tf.Tensor:
-    return tf.where(is_seen, 0.0, _MASKED_SCORE)[:, tf.newaxis]
 
 
 class _Layer:
@@ -186,11 +180,8 @@ class _Layer:
         x = padding.add(self._query_key_value(x))  # [R*S, 3H]
         x = tf.reshape(x, [rows, length, 3, self._heads, self._size])
         query, key, value = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))  # [R,N,S,D]
-        scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
-        if padding.attention_bias is not None:
-            scores += padding.attention_bias  # [R, N, S, S]
-        weights = tf.cast(tf.nn.softmax(scores), x.dtype)
-        y = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])  # [R, S, N, D]
+        y = attention.attend(query, key, value, padding.attention_bias)
+        y = tf.transpose(y, [0, 2, 1, 3])  # [R, S, N, D]
         y = tf.reshape(y, [rows * length, self._heads * self._size])
         return padding.remove(y)
 

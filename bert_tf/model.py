@@ -27,10 +27,6 @@ from bert_tf import activations, attention
 from bert_tf.config import BertConfig
 from bert_tf.keras_model import BertModel, PackableModel, is_packed
 
-# Added to the attention scores of padding. Finite, so that a row of nothing but
-# padding gives a uniform distribution and no NaN, also in bfloat16.
-_MASKED_SCORE = -1e9
-
 
 class _ConfiguredLayer(keras.layers.Layer):
     """A layer whose hyperparameters are a `BertConfig` (or its dictionary)."""
@@ -210,7 +206,7 @@ class EncoderLayer(_ConfiguredLayer):
             split_heads(self.query(x) * scale),
             split_heads(self.key(x)),
             split_heads(self.value(x)),
-            _attention_bias(attention_mask),
+            attention.bias_of(attention_mask),
         )
         if training:
             dropout = self.attention_dropout
@@ -222,13 +218,6 @@ class EncoderLayer(_ConfiguredLayer):
 
     def compute_output_shape(self, x_shape, attention_mask_shape=None):
         return x_shape
-
-
-def _attention_bias(mask):
-    """[B, S] or [B, S, S] with 1 = attend -> float32 [B, 1, 1 or S, S] to add."""
-    if len(mask.shape) == 2:
-        mask = ops.expand_dims(mask, 1)
-    return (1.0 - ops.cast(ops.expand_dims(mask, 1), "float32")) * _MASKED_SCORE
 
 
 # --- The encoder -----------------------------------------------------------------
