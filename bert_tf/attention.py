@@ -67,15 +67,14 @@ def attend_in_training(query, key, value, bias, *, dropout=0.0, seed=None):
 
         def gradient(of_y):
             of_scaled = of_y * scale
-            # Not relu: TensorFlow would take, and keep, that of the forward pass.
             later = gradients.after(of_y, signed)
-            used = ops.maximum(later, 0)
+            used = ops.relu(later)
             of_value = ops.matmul(_transposed(used), of_scaled)
             of_used = ops.matmul(of_scaled, _transposed(value))
             # What softmax takes off each row; a sum over D instead of over S.
             mean = ops.sum(_float32(of_y) * _float32(y), axis=-1, keepdims=True)
-            of_scores = _float32(used) * _float32(of_used)
-            of_scores = of_scores - ops.abs(_float32(later)) * mean
+            taken = ops.abs(_float32(later)) * mean
+            of_scores = _float32(used) * _float32(of_used) - taken
             of_scores = ops.cast(of_scores, query.dtype)
             of_query = ops.matmul(of_scores, key)
             of_key = ops.matmul(_transposed(of_scores), query)
