@@ -13,12 +13,17 @@ from bert_tf import config
 VOCABULARY_SIZE = 30_522
 
 
+def predictions(length: int) -> int:
+    """Returns how many tokens of a row are predicted, 15 %."""
+    return math.ceil(length * 15 / 100)
+
+
 class RandomStep:
     """Makes a step when called; has made two, so that all is traced and warm.
 
     Args:
         size: Name of an architecture.
-        length: Tokens in a row, none of them padding; 15 % are predicted.
+        length: Tokens in a row, none of them padding.
         rows: Rows in the batch.
         recompute: As in `bert_tf.pretrain --recompute`.
         vocabulary_size: Of the random tokens.
@@ -40,7 +45,6 @@ class RandomStep:
         from bert_tf.optimization import AdamW
 
         self.architecture = config.BertConfig.from_size(size, vocabulary_size)
-        self.predictions = math.ceil(length * 0.15)
         backbone = BertBackbone(self.architecture)
         if recompute:
             train_step.recompute(backbone)
@@ -48,7 +52,7 @@ class RandomStep:
         self.model.compile(AdamW(1e-4))
 
         token_ids = tf.random.uniform((rows, length), 0, vocabulary_size, tf.int32)
-        positions = tf.range(self.predictions)[None]
+        positions = tf.range(predictions(length))[None]
         x = {
             "token_ids": token_ids,
             "segment_ids": tf.zeros_like(token_ids),
@@ -56,7 +60,7 @@ class RandomStep:
             "mask_positions": tf.tile(positions, (rows, 1)),
         }
         y = {
-            "mlm": token_ids[:, : self.predictions],
+            "mlm": token_ids[:, : predictions(length)],
             "nsp": tf.zeros(rows, tf.int32),
         }
         weights = {

@@ -133,8 +133,9 @@ def _prepare(point: Point) -> tuple[list[float], Callable[[], Any]]:
 
     step = random_step.RandomStep(point.size, point.length, point.batch_size)
     architecture, rows, length = step.architecture, point.batch_size, point.length
+    predictions = random_step.predictions(length)
     arithmetic = flops.training_step(
-        architecture, rows=rows, length=length, predictions=step.predictions
+        architecture, rows=rows, length=length, predictions=predictions
     )
     probabilities = architecture.num_layers * architecture.num_heads * rows * length**2
     terms = [1.0, step.model.count_params(), arithmetic, probabilities]

@@ -16,6 +16,7 @@ import dataclasses
 import itertools
 import multiprocessing
 
+from benchmarks.random_step import RandomStep, predictions
 from bert_tf import config
 
 
@@ -52,7 +53,7 @@ def main(options: MemoryConfig) -> None:
         estimate = memory.row_bytes(
             architecture,
             length=length,
-            predictions=-(-length * 15 // 100),
+            predictions=predictions(length),
             recompute=recompute,
         )
         print(
@@ -72,7 +73,6 @@ def _in_new_process(function, *arguments):
 def _peak(
     size: str, length: int, rows: int, recompute: bool, vocabulary_size: int
 ) -> int:
-    from benchmarks.random_step import RandomStep
     from bert_tf import memory
 
     step = RandomStep(
