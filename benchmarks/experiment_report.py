@@ -34,6 +34,7 @@ class Difference(NamedTuple):
         what: The column and the two rows, in words.
         here: Our difference, in points; of perplexities, in nats.
         paper: The paper's; NaN where it has none.
+        unit: After our number, with a space; empty for points.
         is_sure: Whether a t-test tells our two rows apart; where nothing varies, there
             is nothing to test, and any difference counts.
     """
@@ -41,6 +42,7 @@ class Difference(NamedTuple):
     what: str
     here: float
     paper: float
+    unit: str
     is_sure: bool
 
     @property
@@ -54,8 +56,10 @@ class Difference(NamedTuple):
         return "Not as in the paper"
 
     def __str__(self) -> str:
-        paper = "" if math.isnan(self.paper) else f" (paper {self.paper:+.1f})"
-        return f"{self.what}: {self.here:+.1f}{paper}"
+        digits = 2 if self.unit else 1
+        paper = f" (paper {self.paper:+.{digits}f})"
+        paper = "" if math.isnan(self.paper) else paper
+        return f"{self.what}: {self.here:+.{digits}f}{self.unit}{paper}"
 
 
 def markdown(
@@ -129,6 +133,7 @@ def differences(experiment: Experiment, scores: Scores) -> Iterator[Difference]:
                 f"{column.name}, {row.name} against {names[other]}",
                 statistics.mean(mine) - statistics.mean(theirs),
                 paper,
+                " nats" if column.lower_is_better else "",
                 _are_different(mine, theirs),
             )
 

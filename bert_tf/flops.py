@@ -8,13 +8,14 @@ that of a matrix multiplication of the model's own shape and precision.
 
 from __future__ import annotations
 
-import statistics
+import math
 import time
 
 from bert_tf.config import BertConfig
 from bert_tf.lazy import tf
 
 _REPEATS = 10
+_OPERATIONS = 2e9  # At a time, at least; so many that calls cost nothing beside them.
 _MAX_TOKENS = 4096  # Rows of the measured matrix; more would not be faster.
 
 
@@ -41,22 +42,32 @@ def training_step(
 
 
 def peak(architecture: BertConfig, tokens: int, dtype: str) -> float:
-    """Measures a feed-forward layer's multiplication, in operations per second.
+    """Measures a feed-forward layer's multiplications, in operations per second.
 
     Args:
-        architecture: Gives the shape of the layer.
+        architecture: Gives the shapes of the layer.
         tokens: Rows of the matrix, at most 4,096.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`.
     """
     tokens = min(tokens, _MAX_TOKENS)
     hidden, inner = architecture.hidden_dim, architecture.intermediate_dim
-    a = tf.cast(tf.random.normal((tokens, hidden)), dtype)
-    b = tf.cast(tf.random.normal((hidden, inner)), dtype)
-    multiply = tf.function(tf.matmul)
-    multiply(a, b).numpy()
+    operations = 2 * 2.0 * tokens * hidden * inner  # Of one layer.
+    layers = math.ceil(_OPERATIONS / operations)
+
+    def matrix(rows: int, columns: int):
+        return tf.cast(tf.random.normal((rows, columns)) / rows**0.5, dtype)
+
+    @tf.function(autograph=False)
+    def multiply(x, into, out):
+        for _ in range(layers):
+            x = tf.matmul(tf.matmul(x, into), out)
+        return x[0, 0]
+
+    matrices = matrix(tokens, hidden), matrix(hidden, inner), matrix(inner, hidden)
+    multiply(*matrices).numpy()
     seconds = []
     for _ in range(_REPEATS):
         start = time.perf_counter()
-        multiply(a, b)[0, 0].numpy()  # Waits for the device.
+        multiply(*matrices).numpy()  # Waits for the device.
         seconds.append(time.perf_counter() - start)
-    return 2.0 * tokens * hidden * inner / statistics.median(seconds)
+    return layers * operations / min(seconds)

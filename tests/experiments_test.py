@@ -142,9 +142,9 @@ def test_report_stands_beside_the_papers_numbers(options, training, capsys):
     assert "| early | 12.2 | 4.0 | 70.0 ± 0.1 | 75.0 |\n" in text
     _, as_in_the_paper = text.split("**As in the paper:**")
     assert "**" not in as_in_the_paper
-    assert "perplexity, early against LTR: -0.5 (paper -0.7)" in as_in_the_paper
+    assert "perplexity, early against LTR: -0.50 nats (paper -0.69)" in as_in_the_paper
     # e^3 against e^2, and 8 against 4.
-    assert "perplexity, LTR against BERT: +1.0 (paper +0.7)" in as_in_the_paper
+    assert "perplexity, LTR against BERT: +1.00 nats (paper +0.69)" in as_in_the_paper
     assert "MNLI, LTR against BERT: -20.0 (paper -10.0)" in as_in_the_paper
     assert "MNLI, early against LTR: +20.0 (paper +5.0)" in as_in_the_paper
     assert (pathlib.Path(options.output) / "masking.png").stat().st_size > 10_000
