@@ -154,7 +154,7 @@ def eagerly():
 def test_a_bilstm_on_the_encoder_is_part_of_the_model(options, tmp_path, capsys):
     first = other(options, tmp_path, bilstm=True, epochs=1)
     finetune.main(FindCats, first)
-    assert "random values: bilstm/" in capsys.readouterr().out
+    assert "random values: bilstm, logits." in capsys.readouterr().out
     directory = ModelDirectory.open(first.output)
     assert directory.architecture.bilstm
     # What starts from it takes it along.
