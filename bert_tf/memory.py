@@ -22,9 +22,9 @@ from bert_tf.config import BertConfig
 # pass; of a layer that is recomputed its input and, as TensorFlow draws them early, the
 # masks of dropout. A layer at work needs more, and the masked LM so many [P, V].
 _LAYER_TENSORS, _SCORE_TENSORS = 19.7, 1.0
-_RECOMPUTED_LAYER_TENSORS, _RECOMPUTED_SCORE_TENSORS = 3.0, 0.25
+_RECOMPUTED_LAYER_TENSORS, _RECOMPUTED_SCORE_TENSORS = 3.2, 0.25
 _WORKING_SCORE_TENSORS = 2.0
-_LOGIT_TENSORS = 6.3
+_LOGIT_TENSORS = 6.1
 _COPIES_OF_WEIGHTS = 5  # Weights, two moments, gradients before and after clipping.
 _RESERVE = 1.2  # What allocators lose, and what the form above does not know.
 
