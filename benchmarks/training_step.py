@@ -146,32 +146,22 @@ def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict
 def _keras_step(bert, batches, library: str, dtype: str, xla: bool) -> Callable:
     import tensorflow as tf
 
+    from bert_tf import keras_model
     from bert_tf.model import BertBackbone, BertPretrainer
     from bert_tf.optimization import AdamW
 
     if library == "bert_tf":
         model = BertPretrainer(BertBackbone(bert, dtype=dtype))
+        model.compile(AdamW(1e-4), jit_compile=xla)
     else:
         model = _keras_hub(bert, dtype)
-    model.compile(AdamW(1e-4), jit_compile=xla, **_losses())
+        losses = keras_model.cross_entropies(model.output)
+        model.compile(AdamW(1e-4), jit_compile=xla, **losses)
     model.optimizer.build(model.trainable_variables)
     stacked = tf.nest.map_structure(lambda *parts: tf.stack(parts), *batches)
     iterator = iter(tf.data.Dataset.from_tensor_slices(stacked).repeat())
     model.make_train_function()
     return lambda: model.train_function(iterator)
-
-
-def _losses() -> dict:
-    """For both Keras libraries the losses and metrics of `BertPretrainer.compile`."""
-    import keras
-
-    heads = ("mlm", "nsp")
-    loss = keras.losses.SparseCategoricalCrossentropy
-    accuracy = keras.metrics.SparseCategoricalAccuracy
-    return {
-        "loss": {head: loss(from_logits=True, reduction="sum") for head in heads},
-        "weighted_metrics": {head: [accuracy(name="accuracy")] for head in heads},
-    }
 
 
 def _keras_hub(bert: config.BertConfig, dtype: str):

@@ -12,10 +12,10 @@ Letters as in `model`. The query comes scaled: that is fewer numbers than the sc
 
 from __future__ import annotations
 
-import keras
 from keras import ops
 
-from bert_tf import gradients
+from bert_tf import fusion, gradients
+from bert_tf.dropout import draw_kept
 
 # Finite, so that a row of nothing but padding gives a uniform distribution and no NaN,
 # also in bfloat16.
@@ -54,28 +54,22 @@ def attend_in_training(query, key, value, bias, *, dropout=0.0, seed=None):
     """
     kept = None
     if dropout:
-        shape = (*ops.shape(query)[:3], ops.shape(key)[2])
-        kept = keras.random.uniform(shape, seed=seed) >= dropout
+        kept = draw_kept((*ops.shape(query)[:3], ops.shape(key)[2]), dropout, seed)
     scale = 1 / (1 - dropout)
 
     @gradients.with_gradient
     def attend_with_dropout(query, key, value):
         signed = _probabilities(query, key, bias)
         if kept is not None:
-            signed = ops.where(kept, signed, -signed)  # Negative where dropped.
-        y = ops.matmul(ops.relu(signed), value) * scale
+            signed = _negative_where_dropped(signed, kept)
+        y = ops.matmul(_used(signed), value) * scale
 
         def gradient(of_y):
             of_scaled = of_y * scale
             later = gradients.after(of_y, signed)
-            used = ops.relu(later)
-            of_value = ops.matmul(_transposed(used), of_scaled)
+            of_value = ops.matmul(_transposed(_used(later)), of_scaled)
             of_used = ops.matmul(of_scaled, _transposed(value))
-            # What softmax takes off each row; a sum over D instead of over S.
-            mean = ops.sum(_float32(of_y) * _float32(y), axis=-1, keepdims=True)
-            taken = ops.abs(_float32(later)) * mean
-            of_scores = _float32(used) * _float32(of_used) - taken
-            of_scores = ops.cast(of_scores, query.dtype)
+            of_scores = _of_scores(later, of_used, of_y, y)
             of_query = ops.matmul(of_scores, key)
             of_key = ops.matmul(_transposed(of_scores), query)
             return of_query, of_key, of_value
@@ -83,6 +77,26 @@ def attend_in_training(query, key, value, bias, *, dropout=0.0, seed=None):
         return y, gradient
 
     return attend_with_dropout(query, key, value)
+
+
+@fusion.fused
+def _negative_where_dropped(probabilities, kept):
+    return ops.where(kept, probabilities, -probabilities)
+
+
+@fusion.fused
+def _used(signed):
+    return ops.relu(signed)
+
+
+@fusion.fused
+def _of_scores(signed, of_used, of_y, y):
+    """The gradient of the scores, of the type of `signed`."""
+    signed = _float32(signed)
+    # What softmax takes off each row; a sum over D instead of over S.
+    mean = ops.sum(_float32(of_y) * _float32(y), axis=-1, keepdims=True)
+    of_scores = ops.relu(signed) * _float32(of_used) - ops.abs(signed) * mean
+    return ops.cast(of_scores, of_used.dtype)
 
 
 def _probabilities(query, key, bias):

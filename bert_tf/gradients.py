@@ -8,6 +8,7 @@ from less, it is better to compute the rest again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,8 @@ def with_gradient(function: Callable[..., tuple[Any, Callable]]) -> Callable[...
 
     Args:
         function: Takes tensors and returns a tensor and, of its gradient (called
-            upstream), the function that gives those of the tensors taken.
+            upstream), the function that gives those of the tensors taken. What is
+            returned takes variables as well.
     """
 
     @ops.custom_gradient
@@ -34,7 +36,22 @@ def with_gradient(function: Callable[..., tuple[Any, Callable]]) -> Callable[...
 
         return output, gradient
 
-    return wrapped
+    @functools.wraps(function)
+    def of_values(*inputs):
+        return wrapped(*(_value(tensor) for tensor in inputs))
+
+    return of_values
+
+
+def _value(tensor):
+    """The tensor, or that of a variable."""
+    tensor = ops.convert_to_tensor(tensor)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # Outside of graphs Keras returns TensorFlow's variable.
+        tensor = tf.convert_to_tensor(tensor)
+    return tensor
 
 
 def after(upstream, tensor):

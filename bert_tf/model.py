@@ -23,9 +23,10 @@ import keras
 from keras import ops
 
 import bert_tf
-from bert_tf import activations, attention
+from bert_tf import activations, attention, gradients, residual
 from bert_tf.config import BertConfig
 from bert_tf.keras_model import BertModel, PackableModel, is_packed
+from bert_tf.losses import MaskedLMLoss
 
 
 class _ConfiguredLayer(keras.layers.Layer):
@@ -53,6 +54,12 @@ class _ConfiguredLayer(keras.layers.Layer):
 
     def _dropout(self, rate: float, name: str) -> keras.layers.Dropout:
         return keras.layers.Dropout(rate, dtype=self.dtype_policy, name=name)
+
+
+def _randomness(dropout: keras.layers.Dropout) -> dict[str, Any]:
+    """What functions that drop as this layer does take."""
+    seed = dropout.seed_generator if dropout.rate else None
+    return {"dropout": dropout.rate, "seed": seed}
 
 
 def _initializer(config: BertConfig) -> keras.initializers.Initializer:
@@ -184,13 +191,19 @@ class EncoderLayer(_ConfiguredLayer):
         # dense layer is the form that is fastest on all devices.
         x = ops.reshape(x, (-1, self.config.hidden_dim))
         y = self._attention(x, attention_mask, shape[0], shape[1], training)
-        y = self.attention_output_dropout(self.attention_output(y), training=training)
-        x = self.attention_layer_norm(x + y)
+        y = self.attention_output(y)
+        norm, dropout = self.attention_layer_norm, self.attention_output_dropout
+        x = self._add_and_norm(x, y, norm, dropout, training)
         activation = self._activation_in_training if training else self.activation
         y = self.output_dense(activation(self.intermediate(x)))  # through [., I]
-        y = self.output_dropout(y, training=training)
-        x = self.output_layer_norm(x + y)
+        norm, dropout = self.output_layer_norm, self.output_dropout
+        x = self._add_and_norm(x, y, norm, dropout, training)
         return ops.reshape(x, shape)
+
+    def _add_and_norm(self, x, y, layer_norm, dropout, training):
+        if training:
+            return residual.add_and_norm(x, y, layer_norm, **_randomness(dropout))
+        return layer_norm(x + y)
 
     def _attention(self, x, attention_mask, batch, length, training):
         """[B*S, H] -> [B*S, H], before the output projection."""
@@ -209,9 +222,8 @@ class EncoderLayer(_ConfiguredLayer):
             attention.bias_of(attention_mask),
         )
         if training:
-            dropout = self.attention_dropout
-            seed = dropout.seed_generator if dropout.rate else None
-            y = attention.attend_in_training(*inputs, dropout=dropout.rate, seed=seed)
+            randomness = _randomness(self.attention_dropout)
+            y = attention.attend_in_training(*inputs, **randomness)
         else:
             y = attention.attend(*inputs)
         return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, self.config.hidden_dim))
@@ -437,21 +449,35 @@ class MaskedLMHead(_ConfiguredLayer):
             name="bias", shape=(self.config.vocabulary_size,), initializer="zeros"
         )
 
-    def call(self, sequence_output, mask_positions):
+    def call(self, sequence_output, mask_positions, training=None):
         x = self.masked(sequence_output, mask_positions)
         batch, positions, hidden_dim = ops.shape(x)
         x = ops.reshape(x, (-1, hidden_dim))  # One matrix, as in `EncoderLayer`.
         x = self.layer_norm(self.activation(self.dense(x)))  # [B*P, H]
-        logits = ops.matmul(x, ops.transpose(self.token_embedding.embeddings))
+        product = _product_in_training if training else _product
+        logits = product(x, self.token_embedding.embeddings)
         logits = ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
         return ops.reshape(logits, (batch, positions, self.config.vocabulary_size))
 
     def compute_output_shape(self, sequence_output_shape, mask_positions_shape):
         return (*mask_positions_shape, self.config.vocabulary_size)
 
-    def compute_output_spec(self, sequence_output, mask_positions):
+    def compute_output_spec(self, sequence_output, mask_positions, training=None):
         shape = self.compute_output_shape(sequence_output.shape, mask_positions.shape)
         return keras.KerasTensor(shape, dtype="float32")
+
+
+def _product(x, table):
+    return ops.matmul(x, ops.transpose(table))
+
+
+@gradients.with_gradient
+def _product_in_training(x, table):
+    # As differentiated, the gradient of the table would come transposed.
+    def gradient(of_product):
+        return ops.matmul(of_product, table), ops.matmul(ops.transpose(of_product), x)
+
+    return _product(x, table), gradient
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -506,6 +532,10 @@ class BertPretrainer(BertModel):
 
     def _call_packed(self, inputs):
         return self._predict(self.backbone(inputs), inputs["mask_positions"])
+
+    def _losses_and_metrics(self):
+        defaults = super()._losses_and_metrics()
+        return defaults | {"loss": defaults["loss"] | {"mlm": MaskedLMLoss()}}
 
     @classmethod
     def from_checkpoint(cls, path: str, *, dtype=None) -> BertPretrainer:

@@ -13,7 +13,7 @@ import unittest.mock
 import pytest
 import tensorflow as tf
 
-from bert_tf import distribution, input_pipeline, train_step
+from bert_tf import distribution, fusion, input_pipeline, train_step
 from bert_tf.model import BertBackbone, BertPretrainer
 from bert_tf.optimization import AdamW, Lamb
 from tests.input_pipeline_test import make_batch, write_records
@@ -83,8 +83,9 @@ def packed_batch(vocabulary):
     ],
 )
 def test_the_whole_training_step_compiles_with_static_shapes(
-    tiny_config, vocabulary, precision, packed, optimizer, prepare
+    tiny_config, vocabulary, monkeypatch, precision, packed, optimizer, prepare
 ):
+    monkeypatch.setattr(fusion, "on_cpu", lambda: False)
     config = dataclasses.replace(tiny_config, num_layers=1, dropout=0.1)
     model = BertPretrainer(BertBackbone(config, dtype=precision))
     model.compile(optimizer(1e-3), jit_compile=False)
