@@ -102,7 +102,7 @@ class CorpusConfig(config.Options):
     num_workers: int = config.option(
         0,
         help="Number of processes on this machine; 0 takes one per core. Each needs "
-        "about 0.8 GB of memory, however much text there is.",
+        "about 1 GB of memory, however much text there is.",
         minimum=0,
         common=True,
     )

@@ -197,10 +197,12 @@ def main(options: ServeConfig) -> None:
         versions = ", ".join(map(str, sorted(model.servables)))
         print(f"{name}: version {versions} of {model.config.base_path}")
     print(f"gRPC on {options.host}:{server.port}")
+    rest = f"http://{options.host}:{server.rest_port}"
     if options.rest_api_port:
-        print(f"REST on http://{options.host}:{server.rest_port}/v1/models")
+        for name in models.by_name:
+            print(f"REST on {rest}/v1/models/{name}")
     if options.demo:
-        print(f"Demonstration on http://{options.host}:{server.rest_port}/")
+        print(f"Demonstration on {rest}/")
     print("Ready.", flush=True)
     stopped.wait()
     server.stop()

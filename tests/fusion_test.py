@@ -34,6 +34,14 @@ def test_known_shapes_are_compiled(monkeypatch):
     assert not is_compiled([3], [3])
 
 
+def test_outside_of_graphs_nothing_is_compiled():
+    called = []
+    counted = fusion.fused(lambda x: called.append(x) or 2 * x)
+    for _ in range(3):
+        counted(tf.constant(1.0))
+    assert [float(x) for x in called] == [1.0] * 3
+
+
 @pytest.mark.parametrize("factor", [None, tf.constant([1.0, -1.0, 2.0])])
 def test_the_values_are_the_same(factor):
     x = tf.constant([1.0, 2.0, 3.0])

@@ -6,9 +6,11 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf.config import SIZES, BertConfig
 from bert_tf.model import BertBackbone, BertPretrainer
+from tests.fusion_test import in_graph
 
 BATCH, LENGTH, PREDICTIONS = 3, 12, 4
 
@@ -278,6 +280,27 @@ def test_sequence_longer_than_the_positions_is_refused(pretrainer, tiny_config):
     inputs = dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), ids)
     with pytest.raises(ValueError, match="33 of 32"):
         pretrainer.backbone(inputs)
+
+
+def test_training_has_the_gradients_of_the_parts(tiny_config):
+    model = BertPretrainer(BertBackbone(tiny_config))  # Without dropout.
+    for weight in model.weights:
+        weight.assign(weight * 5)  # So that no gradient is too small to compare.
+    inputs = tf.nest.map_structure(tf.constant, make_inputs(tiny_config))
+
+    def gradients(training):
+        def both_passes(inputs):
+            with tf.GradientTape() as tape:
+                outputs = model(inputs, training=training)
+                loss = sum(tf.reduce_logsumexp(outputs[head]) for head in outputs)
+            return tape.gradient(loss, [w.value for w in model.trainable_weights])
+
+        return [tf.convert_to_tensor(g) for g in in_graph(both_passes)(inputs)]
+
+    found, expected = gradients(training=True), gradients(training=False)
+    for weight, a, b in zip(model.trainable_weights, found, expected, strict=True):
+        tolerance = 2e-5 * np.abs(b).max() + 1e-7
+        np.testing.assert_allclose(a, b, atol=tolerance, err_msg=weight.path)
 
 
 def test_mixed_bfloat16_stays_close(tiny_config, pretrainer):
