@@ -4,7 +4,7 @@
 
 The estimate has the form of arXiv 2205.05198, section 4.1, with the factors that fit
 what training steps of this model were seen to take with TensorFlow 2.21 in float32
-(`benchmarks.training_memory`: mini and medium, 128 and 512 tokens, with dropout).
+(`benchmarks.training_memory`: tiny, mini, medium; 128 and 512 tokens, with dropout).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tensorflow.python.client import device_lib
 from bert_tf.config import BertConfig
 
 # Tensors of a row: of each layer so many [S, H] and [N, S, S] wait for the backward
-# pass; of a layer that is recomputed its input and, as TensorFlow draws them early, the
-# masks of dropout. A layer at work needs more, and the masked LM so many [P, V].
+# pass, fewer [S, H] of a layer that is recomputed. A layer at work needs more, and the
+# masked LM so many [P, V].
 _LAYER_TENSORS, _SCORE_TENSORS = 19.7, 1.0
-_RECOMPUTED_LAYER_TENSORS, _RECOMPUTED_SCORE_TENSORS = 3.2, 0.25
+_RECOMPUTED_LAYER_TENSORS = 2.9
 _WORKING_SCORE_TENSORS = 2.0
-_LOGIT_TENSORS = 6.1
+_LOGIT_TENSORS = 6.4
 _COPIES_OF_WEIGHTS = 5  # Weights, two moments, gradients before and after clipping.
 _RESERVE = 1.2  # What allocators lose, and what the form above does not know.
 
@@ -46,7 +46,7 @@ def row_bytes(
     working = _WORKING_SCORE_TENSORS * scores
     logits = _LOGIT_TENSORS * predictions * architecture.vocabulary_size
     if recompute:
-        kept = _RECOMPUTED_LAYER_TENSORS * vectors + _RECOMPUTED_SCORE_TENSORS * scores
+        kept = _RECOMPUTED_LAYER_TENSORS * vectors
         return 4 * (architecture.num_layers * kept + max(layer + working, logits))
     return 4 * (architecture.num_layers * layer + working + logits)
 

@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.distribution import seed_generators
+from bert_tf.gradients import after
 from bert_tf.model import BertBackbone
 
 
@@ -120,7 +121,8 @@ def _recomputing(
 
         @tf.recompute_grad
         def run(x):
-            with _seeds(generators, seeds):
+            # Else the masks of all layers are drawn, and kept, before they are needed.
+            with _seeds(generators, [after(x, seed) for seed in seeds]):
                 return call(x, attention_mask, training=True)
 
         return run(x)

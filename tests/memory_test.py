@@ -12,16 +12,18 @@ from bert_tf.config import BertConfig
     ("size", "length", "recompute", "megabytes"),
     [
         # python -m benchmarks.training_memory --sizes=tiny,mini,medium
-        ("tiny", 128, False, 8.5),
-        ("tiny", 128, True, 7.5),
-        ("mini", 128, False, 19.8),
-        ("mini", 128, True, 7.0),
-        ("mini", 512, False, 95.5),
-        ("mini", 512, True, 31.6),
-        ("medium", 128, False, 54.3),
-        ("medium", 128, True, 16.3),
-        ("medium", 512, False, 275.6),
-        ("medium", 512, True, 86.2),
+        ("tiny", 128, False, 9.6),
+        ("tiny", 128, True, 8.8),
+        ("tiny", 512, False, 39.4),
+        ("tiny", 512, True, 33.0),
+        ("mini", 128, False, 17.8),
+        ("mini", 128, True, 9.5),
+        ("mini", 512, False, 97.3),
+        ("mini", 512, True, 37.3),
+        ("medium", 128, False, 52.1),
+        ("medium", 128, True, 11.6),
+        ("medium", 512, False, 282.3),
+        ("medium", 512, True, 67.4),
     ],
 )
 def test_estimate_is_near_what_was_measured(size, length, recompute, megabytes):

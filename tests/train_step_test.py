@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_tf import distribution, train_step
 from bert_tf.model import BertBackbone, BertPretrainer
 from bert_tf.optimization import AdamW
+from tests.gradients_test import kept
 from tests.input_pipeline_test import make_batch
 
 STRATEGIES = ["default", pytest.param("mirrored", marks=pytest.mark.slow)]
@@ -82,6 +83,22 @@ def test_recomputed_layers_train_as_kept_ones_with_the_same_dropout(
         batches, config, lambda model: train_step.recompute(model.backbone), strategy
     )
     assert_same(kept, recomputed)
+
+
+def test_of_recomputed_layers_only_the_input_is_kept(tiny_config):
+    config = dataclasses.replace(tiny_config, dropout=0.3, attention_dropout=0.3)
+    backbone = BertBackbone(config)
+    layer = backbone.encoder_layers[0]
+    x, mask = tf.ones([16, 8, 16]), tf.ones([16, 8])  # Larger than any of the weights.
+
+    def large():
+        tensors = kept(lambda x: layer(x, mask, training=True), x)
+        return [t for t in tensors if t.shape.num_elements() >= 16 * 8 * 16]
+
+    assert len(large()) > 10
+    train_step.recompute(backbone)
+    (only,) = large()
+    assert only.shape == x.shape
 
 
 @pytest.mark.slow
