@@ -39,13 +39,12 @@ from bert_tf.lazy import (
     model,
     monitoring,
     optimization,
+    tf,
     train_step,
 )
 from bert_tf.pretrain_options import MAY_CHANGE, Phase, PretrainConfig
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from bert_tf.checkpoint import Checkpoint, TrainingState
     from bert_tf.model import BertPretrainer
     from bert_tf.vocab import Vocabulary
@@ -169,7 +168,8 @@ def _train(
     """Trains to the end of a phase, of `total` steps of all of them.
 
     Raises:
-        ValueError: The training failed; the batch it failed at is kept.
+        ValueError: The training failed; the batch it failed at is kept. Or a worker
+            was lost.
     """
     replicas = pretrainer.distribute_strategy.num_replicas_in_sync
     architecture = state.directory.architecture
@@ -222,6 +222,11 @@ def _train(
         again = _batches(options, phase, architecture, first_step=failed)
         path = monitoring.save_batch(state.directory.path, next(iter(again)))
         raise ValueError(f"{failure} The batch of that step is in {path}.") from failure
+    except tf.errors.UnavailableError as error:
+        raise ValueError(
+            "Another worker, or the connection to it, was lost. Start the same command "
+            "again on all hosts: the training goes on from its last checkpoint."
+        ) from error
 
 
 def _batches(

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import keras
 import numpy as np
@@ -132,16 +133,17 @@ def test_two_workers_train_to_the_same_weights_as_one(
             ports.append(free.getsockname()[1])
     cluster = {"worker": [f"localhost:{port}" for port in ports]}
 
-    def start(output, strategy, worker=0):
+    def start(output, strategy, worker=0, steps=6, **options):
         task = {"type": "worker", "index": worker}
         command = [sys.executable, "-m", "bert_tf.pretrain", "--dropout=0"]
         command += [f"--records={tmp_path / 'records'}"]
         command += [f"--size={size}", "--learning_rate=1e-2"]
-        command += ["--batch_size=8", "--steps=6", "--warmup_steps=1"]
+        command += ["--batch_size=8", f"--steps={steps}", "--warmup_steps=1"]
         command += ["--validate_every=3", f"--strategy={strategy}"]
         command += [f"--output={tmp_path / output}"]
         config = json.dumps({"cluster": cluster, "task": task})
-        return subprocess.Popen(command, env={**os.environ, "TF_CONFIG": config})
+        env = {**os.environ, "TF_CONFIG": config}
+        return subprocess.Popen(command, env=env, text=True, **options)
 
     def train_with_two():
         workers = [start("two", "multi_worker", worker) for worker in range(2)]
@@ -167,3 +169,19 @@ def test_two_workers_train_to_the_same_weights_as_one(
     for name, weight in two.read_weights().items():
         np.testing.assert_array_equal(found[name], weight, err_msg=name)
     assert len(monitoring.read_history(two.path)) == 2
+
+    # When the first is lost, the other ends and says what to do.
+    first = start("lost", "multi_worker", 0, steps=10**6)
+    other = start("lost", "multi_worker", 1, steps=10**6, stderr=subprocess.PIPE)
+    try:
+        while not (tmp_path / "lost" / "training_state" / "ckpt-3.index").exists():
+            assert (first.poll(), other.poll()) == (None, None)
+            time.sleep(0.2)
+        first.kill()
+        _, said = other.communicate(timeout=300)
+    finally:
+        first.kill()
+        other.kill()
+    assert other.returncode == 1
+    assert "error: Another worker, or the connection to it, was lost." in said
+    assert "Traceback" not in said
