@@ -59,7 +59,7 @@ def test_sigterm_lets_requests_under_way_finish(tmp_path):
     assert lines[1:-1] == [
         f"toy: version 7 of {tmp_path}/toy\n",
         f"gRPC on 127.0.0.1:{port}\n",
-        f"REST on http://127.0.0.1:{rest_port}/v1/models\n",
+        f"REST on http://127.0.0.1:{rest_port}/v1/models/toy\n",
         f"Demonstration on http://127.0.0.1:{rest_port}/\n",
     ]
     assert b"<title>" in read(f"http://127.0.0.1:{rest_port}/")
