@@ -51,11 +51,11 @@ def _with_slope(function: Callable, slope: Callable) -> Callable:
 
     @fusion.fused
     def value(x):
-        return ops.cast(function(ops.cast(x, "float32")), x.dtype)
+        return ops.cast(function(fusion.float32(x)), x.dtype)
 
     @fusion.fused
     def gradient(x, of_y):
-        of_x = ops.cast(of_y, "float32") * slope(ops.cast(x, "float32"))
+        of_x = fusion.float32(of_y) * slope(fusion.float32(x))
         return ops.cast(of_x, x.dtype)
 
     @gradients.with_gradient

@@ -16,6 +16,7 @@ from keras import ops
 
 from bert_tf import fusion, gradients
 from bert_tf.dropout import draw_kept
+from bert_tf.fusion import float32
 
 # Finite, so that a row of nothing but padding gives a uniform distribution and no NaN,
 # also in bfloat16.
@@ -84,7 +85,7 @@ def _negative_where_dropped(probabilities, kept):
     return ops.where(kept, probabilities, -probabilities)
 
 
-@fusion.fused
+@fusion.fused  # TensorFlow's own is slow in bfloat16.
 def _used(signed):
     return ops.relu(signed)
 
@@ -92,23 +93,19 @@ def _used(signed):
 @fusion.fused
 def _of_scores(signed, of_used, of_y, y):
     """The gradient of the scores, of the type of `signed`."""
-    signed = _float32(signed)
+    signed = float32(signed)
     # What softmax takes off each row; a sum over D instead of over S.
-    mean = ops.sum(_float32(of_y) * _float32(y), axis=-1, keepdims=True)
-    of_scores = ops.relu(signed) * _float32(of_used) - ops.abs(signed) * mean
+    mean = ops.sum(float32(of_y) * float32(y), axis=-1, keepdims=True)
+    of_scores = ops.relu(signed) * float32(of_used) - ops.abs(signed) * mean
     return ops.cast(of_scores, of_used.dtype)
 
 
 def _probabilities(query, key, bias):
     """[B, N, S, S], of the type of `query`."""
     # In float32: bfloat16 would round small probabilities away.
-    scores = _float32(ops.matmul(query, _transposed(key)))
+    scores = float32(ops.matmul(query, _transposed(key)))
     scores = scores if bias is None else scores + bias
     return ops.cast(ops.softmax(scores), query.dtype)
-
-
-def _float32(tensor):
-    return ops.cast(tensor, "float32")
 
 
 def _transposed(matrices):

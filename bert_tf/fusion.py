@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+from keras import ops
 
 
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,6 +41,11 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
         return (compiled if pays else function)(*inputs)
 
     return wrapped
+
+
+def float32(tensor):
+    """The tensor in float32, in which fused functions compute whatever comes in."""
+    return ops.cast(tensor, "float32")
 
 
 @functools.cache

@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 import keras
 
+from bert_tf import fusion
+
 
 class PackableModel(keras.Model):
     """A functional model, whose `call` may take packed rows as well.
@@ -74,7 +76,8 @@ class BertModel(PackableModel):
         `pretrain_dataset` and `batching.batches` make them, turn it into the mean, on
         any number of replicas.
         """
-        defaults = self._losses_and_metrics() | {"jit_compile": _xla_by_default()}
+        xla = False if fusion.on_cpu() else "auto"
+        defaults = self._losses_and_metrics() | {"jit_compile": xla}
         super().compile(optimizer, **(defaults | kwargs))
 
     def compile_from_config(self, config):
@@ -127,10 +130,3 @@ def _shapes(data: Any) -> str:
         return f"{getattr(leaf.dtype, 'name', leaf.dtype)} [{sizes}]"
 
     return str(keras.tree.map_structure(describe, data)).replace("'", "")
-
-
-def _xla_by_default() -> bool | str:
-    if keras.backend.backend() != "tensorflow":
-        return "auto"
-    devices = [keras.distribution.list_devices(kind) for kind in ("gpu", "tpu")]
-    return "auto" if any(devices) else False

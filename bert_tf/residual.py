@@ -14,6 +14,7 @@ from keras import ops
 
 from bert_tf import fusion, gradients
 from bert_tf.dropout import draw_kept
+from bert_tf.fusion import float32
 
 
 def add_and_norm(
@@ -52,12 +53,12 @@ def add_and_norm(
 @fusion.fused
 def _forward(x, y, kept, gamma, beta, scale, epsilon):
     """LayerNorm, the sum normalised, and one over its standard deviation [T, 1]."""
-    total = _float32(x) + _dropped(_float32(y), kept, scale)
+    total = float32(x) + _dropped(float32(y), kept, scale)
     centred = total - ops.mean(total, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
     inverse = ops.rsqrt(variance + epsilon)
     normalised = centred * inverse
-    output = normalised * _float32(gamma) + _float32(beta)
+    output = normalised * float32(gamma) + float32(beta)
     return ops.cast(output, x.dtype), ops.cast(normalised, x.dtype), inverse
 
 
@@ -65,10 +66,10 @@ def _forward(x, y, kept, gamma, beta, scale, epsilon):
 def _backward(normalised, inverse, kept, gamma, of_output, scale):
     """The gradients of x, y, gamma and beta."""
     low = normalised.dtype
-    normalised, of_output = _float32(normalised), _float32(of_output)
+    normalised, of_output = float32(normalised), float32(of_output)
     of_gamma = ops.sum(of_output * normalised, axis=0)
     of_beta = ops.sum(of_output, axis=0)
-    of_normalised = of_output * _float32(gamma)
+    of_normalised = of_output * float32(gamma)
     along = ops.mean(of_normalised * normalised, axis=-1, keepdims=True)
     mean = ops.mean(of_normalised, axis=-1, keepdims=True)
     of_total = inverse * (of_normalised - mean - along * normalised)
@@ -81,7 +82,3 @@ def _backward(normalised, inverse, kept, gamma, of_output, scale):
 
 def _dropped(tensor, kept, scale):
     return tensor if kept is None else ops.where(kept, tensor * scale, 0.0)
-
-
-def _float32(tensor):
-    return ops.cast(tensor, "float32")

@@ -35,6 +35,19 @@ def kept(function, *inputs):
     return list(taken.values())
 
 
+def value_and_gradients(function, inputs, upstream, run=lambda f: f, weights=()):
+    """`function(*inputs)`, and the gradients of `inputs` and of variables `weights`."""
+
+    def both_passes(inputs, upstream):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            y = function(*inputs)
+        sources = [*inputs, *(weight.value for weight in weights)]
+        return y, *tape.gradient(y, sources, upstream)
+
+    return run(both_passes)(inputs, upstream)
+
+
 @gradients.with_gradient
 def sine_of_product(x, y):
     def of_inputs(upstream):
@@ -46,10 +59,8 @@ def sine_of_product(x, y):
 
 def test_each_input_gets_its_gradient():
     x, y = tf.constant([0.5, 2.0]), tf.constant([1.5, -1.0])
-    with tf.GradientTape() as tape:
-        tape.watch((x, y))
-        z = sine_of_product(x, y)
-    of_x, of_y = tape.gradient(z, (x, y), tf.constant([1.0, 3.0]))
+    upstream = tf.constant([1.0, 3.0])
+    z, of_x, of_y = value_and_gradients(sine_of_product, [x, y], upstream)
     np.testing.assert_allclose(z, np.sin(x * y))
     slope = np.cos(x * y) * [1.0, 3.0]
     np.testing.assert_allclose(of_x, slope * y, rtol=1e-6)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf import residual
 from bert_tf.dropout import draw_kept
 from tests.fusion_test import in_graph
-from tests.gradients_test import kept
+from tests.gradients_test import kept, value_and_gradients
 
 SHAPE = (9, 16)
 
@@ -30,20 +30,19 @@ def by_parts(x, y, layer_norm, *, dropout, seed):
     return layer_norm(x + y)
 
 
-def value_and_gradients(function, layer_norm, dropout, dtype="float32", run=in_graph):
-    x, y, upstream = (
+def outcome(function, layer_norm, dropout, dtype="float32", run=in_graph):
+    """The value and the gradients of x, y, gamma and beta, as float32 arrays."""
+    *inputs, upstream = (
         tf.cast(tf.random.stateless_normal(SHAPE, [i, 0]), dtype) for i in range(3)
     )
-    seed = keras.random.SeedGenerator(3)
-
-    def both_passes(x, y, upstream):
-        with tf.GradientTape() as tape:
-            tape.watch((x, y))
-            output = function(x, y, layer_norm, dropout=dropout, seed=seed)
-        weights = [weight.value for weight in layer_norm.trainable_variables]
-        return output, *tape.gradient(output, [x, y, *weights], upstream)
-
-    found = run(both_passes)(x, y, upstream)
+    options = {"dropout": dropout, "seed": keras.random.SeedGenerator(3)}
+    found = value_and_gradients(
+        lambda x, y: function(x, y, layer_norm, **options),
+        inputs,
+        upstream,
+        run,
+        layer_norm.trainable_variables,
+    )
     assert found[0].dtype == dtype
     return [tf.cast(tensor, "float32").numpy() for tensor in found]
 
@@ -52,20 +51,20 @@ def value_and_gradients(function, layer_norm, dropout, dtype="float32", run=in_g
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_gradient_is_that_of_the_parts(layer_norm, dropout, run):
     options = {"dropout": dropout, "run": run}
-    found = value_and_gradients(residual.add_and_norm, layer_norm, **options)
-    expected = value_and_gradients(by_parts, layer_norm, **options)
+    found = outcome(residual.add_and_norm, layer_norm, **options)
+    expected = outcome(by_parts, layer_norm, **options)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=5e-6)
 
 
 def test_in_bfloat16_it_is_as_exact_as_the_parts(layer_norm):
-    exact = value_and_gradients(by_parts, layer_norm, 0.3)
+    exact = outcome(by_parts, layer_norm, 0.3)
     low = keras.layers.LayerNormalization(epsilon=1e-2, dtype="mixed_bfloat16")
     low.build(SHAPE)
     low.set_weights(layer_norm.get_weights())
 
     def error(function):
-        found = value_and_gradients(function, low, 0.3, "bfloat16")
+        found = outcome(function, low, 0.3, "bfloat16")
         return [abs(a - b).max() for a, b in zip(found, exact, strict=True)]
 
     for own, other in zip(error(residual.add_and_norm), error(by_parts), strict=True):
