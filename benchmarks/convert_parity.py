@@ -26,25 +26,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import config
-from bert_tf.lazy import convert, keras, tf
+from bert_tf import cli
+from bert_tf.lazy import lazy_import
+
+formats = lazy_import("bert_tf.checkpoints.formats")
+keras = lazy_import("keras")
+tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
-    from bert_tf.model import BertBackbone
-    from bert_tf.text import Tokenizer
+    from bert_tf.modeling.bert import BertBackbone
+    from bert_tf.text.tokenizer import Tokenizer
 
 _BATCH = 32
 _MAX_LENGTH = 128
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ParityConfig(config.Options):
+class ParityConfig(cli.Options):
     """Options of `python -m benchmarks.convert_parity`."""
 
-    model: str = config.option(help="Folder of a Hugging Face BERT.")
-    sentences: str = config.option(help="File of sentences.")
-    count: int = config.option(256, help="Sentences to compare on.", minimum=1)
-    google_bert: str = config.option("", help="Clone of google-research/bert.")
+    model: str = cli.option(help="Folder of a Hugging Face BERT.")
+    sentences: str = cli.option(help="File of sentences.")
+    count: int = cli.option(256, help="Sentences to compare on.", minimum=1)
+    google_bert: str = cli.option("", help="Clone of google-research/bert.")
 
 
 def main(options: ParityConfig) -> None:
@@ -54,11 +58,11 @@ def main(options: ParityConfig) -> None:
     import sentence_transformers
     import transformers
 
-    from bert_tf.model import BertBackbone
-    from bert_tf.text import Tokenizer
+    from bert_tf.modeling.bert import BertBackbone
+    from bert_tf.text.tokenizer import Tokenizer
 
     sentences = _read(options.sentences, options.count)
-    checkpoint = convert.open_checkpoint(options.model)
+    checkpoint = formats.open_checkpoint(options.model)
     tokenizer = Tokenizer(checkpoint.vocabulary, lowercase=checkpoint.lowercase)
     print(f"{len(sentences)} sentences of {options.sentences}, at most {_MAX_LENGTH}")
     print("| what | against | largest difference |")
@@ -105,7 +109,7 @@ def main(options: ParityConfig) -> None:
         written = {}
         for name in ("hugging_face", "google", "keras_hub"):
             written[name] = pathlib.Path(folder) / name
-            convert.write_checkpoint(checkpoint, written[name], name)
+            formats.write_checkpoint(checkpoint, written[name], name)
         model = transformers.BertModel.from_pretrained(written["hugging_face"]).eval()
         row(
             "written for Hugging Face, all layers",
@@ -285,4 +289,4 @@ def _run_google(clone: str, folder: pathlib.Path, inputs) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    config.run(main, ParityConfig)
+    cli.run(main, ParityConfig)

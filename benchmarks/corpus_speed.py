@@ -32,7 +32,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 
-from bert_tf import config, documents
+from bert_tf import cli
+from bert_tf.data import documents
 
 # The script was written for TensorFlow 1.
 _GOOGLE_SCRIPT = """
@@ -71,19 +72,17 @@ print(len(tokens.map(group, batched=True)), "rows")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BenchmarkConfig(config.Options):
+class BenchmarkConfig(cli.Options):
     """Options of `python -m benchmarks.corpus_speed`."""
 
-    text: str = config.option(help="Text files: comma-separated globs.")
-    vocabulary: str = config.option(help="WordPiece vocabulary, one token per line.")
-    google_bert: str = config.option("", help="Clone of google-research/bert.")
-    datasets_python: str = config.option(
-        "", help="Python with transformers and datasets."
-    )
-    sizes: str = config.option(
+    text: str = cli.option(help="Text files: comma-separated globs.")
+    vocabulary: str = cli.option(help="WordPiece vocabulary, one token per line.")
+    google_bert: str = cli.option("", help="Clone of google-research/bert.")
+    datasets_python: str = cli.option("", help="Python with transformers and datasets.")
+    sizes: str = cli.option(
         "8,66,400", help="Sizes in MB, ascending; the text is repeated up to them."
     )
-    max_sequence_length: int = config.option(128, help="Tokens in a record.")
+    max_sequence_length: int = cli.option(128, help="Tokens in a record.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,4 +217,4 @@ def _run(
 
 
 if __name__ == "__main__":
-    config.run(main, BenchmarkConfig)
+    cli.run(main, BenchmarkConfig)

@@ -40,8 +40,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.paper import EVALUATIONS, SCALES, Column, Experiment, Row, experiments
-from bert_tf import config
-from bert_tf.task import ComputeOptions, Task
+from bert_tf import cli
+from bert_tf.finetuning.task import ComputeOptions, Task
 from tasks.classification import Classification
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
@@ -53,22 +53,22 @@ _EXPERIMENTS = tuple(experiments(SCALES["small"]))
 class ExperimentConfig(ComputeOptions):
     """Options of `python -m benchmarks.experiments`."""
 
-    experiment: str = config.option(
+    experiment: str = cli.option(
         "all", help="What to ask.", choices=("all", *_EXPERIMENTS)
     )
-    records: str = config.option(help="Folder that bert_tf.corpus wrote.")
-    tasks: str = config.option(help="JSON file of the tasks, see above.")
-    output: str = config.option("experiments", help="Folder for all that comes out.")
-    scale: str = config.option(
+    records: str = cli.option(help="Folder that bert_tf.corpus wrote.")
+    tasks: str = cli.option(help="JSON file of the tasks, see above.")
+    output: str = cli.option("experiments", help="Folder for all that comes out.")
+    scale: str = cli.option(
         "small", help="Size of the models and of the training.", choices=tuple(SCALES)
     )
-    steps: int = config.option(
+    steps: int = cli.option(
         0,
         help="Steps of every pre-training, rounded down to a multiple of "
         f"{EVALUATIONS}; 0: those of --scale.",
         minimum=0,
     )
-    seeds: int = config.option(2, help="Restarts of every fine-tuning.", minimum=1)
+    seeds: int = cli.option(2, help="Restarts of every fine-tuning.", minimum=1)
 
 
 def main(options: ExperimentConfig) -> None:
@@ -143,7 +143,7 @@ class Runner:
         return scores
 
     def _cell(self, row: Row, column: Column) -> Iterator[float]:
-        from bert_tf import monitoring
+        from bert_tf.training import monitor as monitoring
 
         model = self._pretrained(row)
         step = round(row.share * EVALUATIONS) * (self._steps // EVALUATIONS)
@@ -191,7 +191,8 @@ class Runner:
         self, model: pathlib.Path, row: Row, column: Column, seed: int
     ) -> float:
         """Returns a score in percent; NaN for a training that diverged."""
-        from bert_tf import finetune, sweep
+        from bert_tf.finetuning import run as finetune
+        from bert_tf.finetuning import sweep
 
         task = self._tasks[column.data_set]
         own = {**column.finetune, **row.finetune}
@@ -281,7 +282,7 @@ def _label(settings: Mapping[str, Any]) -> str:
     return ",".join(f"{k}={v}".replace("/", "x") for k, v in settings.items())
 
 
-def _fingerprint(options: config.Options) -> str:
+def _fingerprint(options: cli.Options) -> str:
     """Of the options that are not at their defaults: equal for runs that are the same.
 
     So that an option that is added to a command changes nothing.
@@ -303,4 +304,4 @@ def _forget() -> None:
 
 
 if __name__ == "__main__":
-    config.run(main, ExperimentConfig)
+    cli.run(main, ExperimentConfig)

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_tf import config
-from bert_tf.lazy import batching, inference
+from bert_tf import cli
+from bert_tf.lazy import lazy_import
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
+
+batching = lazy_import("bert_tf.finetuning.batching")
+inference = lazy_import("bert_tf.serving.ragged_encoder")
 
 _TASKS = {
     task.kind: task
@@ -26,10 +29,10 @@ _TASKS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrecisionConfig(config.Options):
+class PrecisionConfig(cli.Options):
     """Options of `python -m benchmarks.export_precision`."""
 
-    models: str = config.option(help="Model directories, separated by commas.")
+    models: str = cli.option(help="Model directories, separated by commas.")
 
 
 def main(options: PrecisionConfig) -> None:
@@ -45,9 +48,9 @@ def main(options: PrecisionConfig) -> None:
 def scores(path: str, dtype: str) -> dict[str, float]:
     """What a model's encoder, as it is exported, reaches on dev."""
     # Here, so that --help is fast.
-    from bert_tf.checkpoint import ModelDirectory
-    from bert_tf.model import BertBackbone
-    from bert_tf.text import Tokenizer
+    from bert_tf.checkpoints.model_directory import ModelDirectory
+    from bert_tf.modeling.bert import BertBackbone
+    from bert_tf.text.tokenizer import Tokenizer
 
     directory = ModelDirectory.open(path)
     kind = _TASKS[directory.head["kind"]]
@@ -68,4 +71,4 @@ def scores(path: str, dtype: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    config.run(main, PrecisionConfig)
+    cli.run(main, PrecisionConfig)

@@ -28,34 +28,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import config
-from bert_tf.lazy import tf
+from bert_tf import cli
+from bert_tf.lazy import lazy_import
+
+tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
-    from bert_tf.task import Split, Task
+    from bert_tf.finetuning.task import Split, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ParityConfig(config.Options):
+class ParityConfig(cli.Options):
     """Options of `python -m benchmarks.finetune_parity`."""
 
-    model: str = config.option(help="Folder of a BertModel of transformers.")
-    output: str = config.option(help="Table of the scores, a TSV file.")
-    task: str = config.option("", help="Data set of GLUE; none for SQuAD.")
-    data_dir: str = config.option("", help="Folder of its files.")
-    train_file: str = config.option("", help="Training data of SQuAD.")
-    dev_file: str = config.option("", help="Its dev data.")
-    max_sequence_length: int = config.option(128, help="Tokens of an example.")
-    stride: int = config.option(128, help="Tokens from one window to the next.")
-    batch_size: int = config.option(32, help="Examples in a step.", minimum=1)
-    epochs: int = config.option(3, help="Passes over the training data.", minimum=1)
-    learning_rate: float = config.option(1e-4, help="Its peak.")
-    seeds: int = config.option(3, help="Restarts.", minimum=1)
+    model: str = cli.option(help="Folder of a BertModel of transformers.")
+    output: str = cli.option(help="Table of the scores, a TSV file.")
+    task: str = cli.option("", help="Data set of GLUE; none for SQuAD.")
+    data_dir: str = cli.option("", help="Folder of its files.")
+    train_file: str = cli.option("", help="Training data of SQuAD.")
+    dev_file: str = cli.option("", help="Its dev data.")
+    max_sequence_length: int = cli.option(128, help="Tokens of an example.")
+    stride: int = cli.option(128, help="Tokens from one window to the next.")
+    batch_size: int = cli.option(32, help="Examples in a step.", minimum=1)
+    epochs: int = cli.option(3, help="Passes over the training data.", minimum=1)
+    learning_rate: float = cli.option(1e-4, help="Its peak.")
+    seeds: int = cli.option(3, help="Restarts.", minimum=1)
 
 
 def main(options: ParityConfig) -> None:
     """Trains the seeds that are missing, and prints mean and deviation."""
-    from bert_tf import tables
+    from bert_tf.finetuning import tables
 
     path = pathlib.Path(options.output)
     rows = tables.read(path) if path.exists() else []
@@ -77,15 +79,15 @@ def main(options: ParityConfig) -> None:
 
 def _task(options: ParityConfig) -> Task:
     """The task of bert_tf, for its examples and its scores."""
-    from bert_tf import convert
-    from bert_tf.text import Tokenizer
+    from bert_tf.checkpoints import formats
+    from bert_tf.text.tokenizer import Tokenizer
     from tasks.classification import Classification
     from tasks.question_answering import QuestionAnswering
 
     task_class = Classification if options.task else QuestionAnswering
     names = {field.name for field in dataclasses.fields(task_class.Config)}
     shared = {k: v for k, v in vars(options).items() if k in names}
-    source = convert.open_checkpoint(options.model)
+    source = formats.open_checkpoint(options.model)
     tokenizer = Tokenizer(source.vocabulary, lowercase=source.lowercase)
     return task_class(task_class.Config(**shared), tokenizer)
 
@@ -195,4 +197,4 @@ def _predict(options: ParityConfig, model, split: Split) -> Iterator[Any]:
 
 
 if __name__ == "__main__":
-    config.run(main, ParityConfig)
+    cli.run(main, ParityConfig)

@@ -31,23 +31,24 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks import peers
-from bert_tf import config
+from bert_tf import cli
+from bert_tf.modeling import config as bert_config
 
 _PADDED_LENGTH = 128
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BenchmarkConfig(config.Options):
+class BenchmarkConfig(cli.Options):
     """Options of `python -m benchmarks.finetune_speed`."""
 
-    task: str = config.option("sst2", help="Data set of GLUE.")
-    data_dir: str = config.option(help="Folder of its files.")
-    vocabulary: str = config.option(help="WordPiece vocabulary, lower-cased.")
-    size: str = config.option("mini", help="Architecture, or a bert_config.json.")
-    batch_size: int = config.option(32, help="Examples in a step.", minimum=1)
-    batches: int = config.option(16, help="Timed steps of a round.", minimum=1)
-    rounds: int = config.option(3, help="Rounds through all variants.", minimum=1)
-    variant: str = config.option(
+    task: str = cli.option("sst2", help="Data set of GLUE.")
+    data_dir: str = cli.option(help="Folder of its files.")
+    vocabulary: str = cli.option(help="WordPiece vocabulary, lower-cased.")
+    size: str = cli.option("mini", help="Architecture, or a bert_config.json.")
+    batch_size: int = cli.option(32, help="Examples in a step.", minimum=1)
+    batches: int = cli.option(16, help="Timed steps of a round.", minimum=1)
+    rounds: int = cli.option(3, help="Rounds through all variants.", minimum=1)
+    variant: str = cli.option(
         "", help="Time this variant only and print JSON; the benchmark uses it."
     )
 
@@ -87,7 +88,7 @@ def main(options: BenchmarkConfig) -> None:
 
 def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
     """Runs `options.batches` steps; `variant` returns them, and how to run one."""
-    from bert_tf.text import Tokenizer
+    from bert_tf.text.tokenizer import Tokenizer
     from tasks.classification import Classification
 
     tokenizer = Tokenizer(options.vocabulary)
@@ -103,7 +104,9 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
     split = task.dataset("train")
     count = options.batch_size * options.batches
     chosen = np.random.default_rng(0).choice(len(split), count, replace=False)
-    architecture = config.BertConfig.resolve(options.size, tokenizer.vocabulary.size)
+    architecture = bert_config.BertConfig.resolve(
+        options.size, tokenizer.vocabulary.size
+    )
     batches, step = variant(options, task, split, chosen, architecture)
     for batch in batches:  # Once for each shape that there is, as in a long training.
         step(batch)
@@ -121,8 +124,8 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
 def _bert_tf(options, task, split, chosen, architecture):
     import tensorflow as tf
 
-    from bert_tf import batching
-    from bert_tf.model import BertBackbone
+    from bert_tf.finetuning import batching
+    from bert_tf.modeling.bert import BertBackbone
 
     inputs = {name: tf.gather(column, chosen) for name, column in split.inputs.items()}
     part = dataclasses.replace(
@@ -156,7 +159,7 @@ def _keras_step(model) -> Callable:
     import keras
     import tensorflow as tf
 
-    from bert_tf.optimization import AdamW
+    from bert_tf.training.optimizers import AdamW
 
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
     model.compile(AdamW(1e-5), loss=loss, jit_compile=False)
@@ -219,4 +222,4 @@ VARIANTS = {
 
 
 if __name__ == "__main__":
-    config.run(main, BenchmarkConfig)
+    cli.run(main, BenchmarkConfig)

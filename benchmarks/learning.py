@@ -23,28 +23,29 @@ import time
 from collections.abc import Iterator
 
 from benchmarks import peers
-from bert_tf import config
+from bert_tf import cli
+from bert_tf.modeling import config as bert_config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LearningConfig(config.Options):
+class LearningConfig(cli.Options):
     """Options of `python -m benchmarks.learning`."""
 
-    records: str = config.option(help="Records with a pair in a row.")
-    output: str = config.option(help="Folder for the curves.")
-    size: str = config.option("small", help="Architecture.")
-    batch_size: int = config.option(32, help="Pairs in a step.", minimum=1)
-    steps: int = config.option(1000, help="Steps of each training.", minimum=1)
-    warmup_steps: int = config.option(100, help="Steps of the rise.", minimum=0)
-    learning_rate: float = config.option(5e-4, help="Its peak.")
-    validate_every: int = config.option(100, help="Steps.", minimum=1)
-    validation_batches: int = config.option(20, help="Held-out batches.", minimum=1)
-    seed: int = config.option(0, help="Of weights, dropout, masks and order.")
+    records: str = cli.option(help="Records with a pair in a row.")
+    output: str = cli.option(help="Folder for the curves.")
+    size: str = cli.option("small", help="Architecture.")
+    batch_size: int = cli.option(32, help="Pairs in a step.", minimum=1)
+    steps: int = cli.option(1000, help="Steps of each training.", minimum=1)
+    warmup_steps: int = cli.option(100, help="Steps of the rise.", minimum=0)
+    learning_rate: float = cli.option(5e-4, help="Its peak.")
+    validate_every: int = cli.option(100, help="Steps.", minimum=1)
+    validation_batches: int = cli.option(20, help="Held-out batches.", minimum=1)
+    seed: int = cli.option(0, help="Of weights, dropout, masks and order.")
 
 
 def main(options: LearningConfig) -> None:
     """Trains what is not trained yet, and draws both curves."""
-    from bert_tf import tables
+    from bert_tf.finetuning import tables
 
     folder = pathlib.Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +71,7 @@ def main(options: LearningConfig) -> None:
 def _datasets(options: LearningConfig):
     import keras
 
-    from bert_tf import input_pipeline
+    from bert_tf.data import masking as input_pipeline
 
     keras.utils.set_random_seed(options.seed)  # The order depends on it.
     common = {"batch_size": options.batch_size, "seed": options.seed}
@@ -81,15 +82,15 @@ def _datasets(options: LearningConfig):
     return train.take(options.steps), held_out.take(options.validation_batches).cache()
 
 
-def _architecture(options: LearningConfig) -> config.BertConfig:
-    from bert_tf import input_pipeline
+def _architecture(options: LearningConfig) -> bert_config.BertConfig:
+    from bert_tf.data import masking as input_pipeline
 
     _, vocabulary = input_pipeline.read_manifest(options.records)
-    return config.BertConfig.from_size(options.size, vocabulary.size)
+    return bert_config.BertConfig.from_size(options.size, vocabulary.size)
 
 
 def _schedule(options: LearningConfig):
-    from bert_tf.optimization import WarmupDecay
+    from bert_tf.training.optimizers import WarmupDecay
 
     return WarmupDecay(options.learning_rate, options.warmup_steps, options.steps)
 
@@ -100,8 +101,8 @@ def _count_tokens(x) -> int:
 
 def _bert_tf(options: LearningConfig) -> Iterator[tuple[int, int, float]]:
     """Yields steps, tokens and held-out loss at every evaluation."""
-    from bert_tf.model import BertBackbone, BertPretrainer
-    from bert_tf.optimization import AdamW
+    from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+    from bert_tf.training.optimizers import AdamW
 
     train, held_out = _datasets(options)
     model = BertPretrainer(BertBackbone(_architecture(options)))
@@ -174,4 +175,4 @@ def _draw(rows: list[dict], path: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    config.run(main, LearningConfig)
+    cli.run(main, LearningConfig)

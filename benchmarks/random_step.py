@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from bert_tf import config
+from bert_tf.modeling import config as bert_config
 
 VOCABULARY_SIZE = 30_522
 
@@ -40,11 +40,11 @@ class RandomStep:
     ):
         import tensorflow as tf
 
-        from bert_tf import train_step
-        from bert_tf.model import BertBackbone, BertPretrainer
-        from bert_tf.optimization import AdamW
+        from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+        from bert_tf.training import step as train_step
+        from bert_tf.training.optimizers import AdamW
 
-        self.architecture = config.BertConfig.from_size(size, vocabulary_size)
+        self.architecture = bert_config.BertConfig.from_size(size, vocabulary_size)
         backbone = BertBackbone(self.architecture)
         if recompute:
             train_step.recompute(backbone)

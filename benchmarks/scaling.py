@@ -36,24 +36,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import random_step
-from bert_tf import config
+from bert_tf import cli
 
 _TERMS = ("start", "weights", "arithmetic", "attention")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScalingConfig(config.Options):
+class ScalingConfig(cli.Options):
     """Options of `python -m benchmarks.scaling`."""
 
-    output: str = config.option(help="The picture; with --records a folder.")
-    records: str = config.option("", help="Time two workers on these records.")
-    sizes: str = config.option("tiny,mini,small,medium", help="Architectures.")
-    lengths: str = config.option("32,64,128,256,512", help="Tokens in a row.")
-    batch_sizes: str = config.option("2,4,8,16,32,64", help="Rows in a step.")
-    size: str = config.option("mini", help="Where length, batch or workers change.")
-    length: int = config.option(128, help="Where size or batch change.", minimum=8)
-    batch_size: int = config.option(16, help="Where size or length change.", minimum=1)
-    steps: int = config.option(5, help="Timed steps of each kind.", minimum=1)
+    output: str = cli.option(help="The picture; with --records a folder.")
+    records: str = cli.option("", help="Time two workers on these records.")
+    sizes: str = cli.option("tiny,mini,small,medium", help="Architectures.")
+    lengths: str = cli.option("32,64,128,256,512", help="Tokens in a row.")
+    batch_sizes: str = cli.option("2,4,8,16,32,64", help="Rows in a step.")
+    size: str = cli.option("mini", help="Where length, batch or workers change.")
+    length: int = cli.option(128, help="Where size or batch change.", minimum=8)
+    batch_size: int = cli.option(16, help="Where size or length change.", minimum=1)
+    steps: int = cli.option(5, help="Timed steps of each kind.", minimum=1)
 
 
 class Point(NamedTuple):
@@ -129,7 +129,7 @@ def _words(factors: np.ndarray) -> str:
 
 def _prepare(point: Point) -> tuple[list[float], Callable[[], Any]]:
     """Returns the quantities of `_TERMS` of a step, and a function that makes one."""
-    from bert_tf import flops
+    from bert_tf.training import flops
 
     step = random_step.RandomStep(point.size, point.length, point.batch_size)
     architecture, rows, length = step.architecture, point.batch_size, point.length
@@ -175,7 +175,7 @@ def _two_workers(options: ScalingConfig) -> None:
 
 def _tokens_per_second(options: ScalingConfig, count: int) -> float:
     """Trains with so many workers and returns the tokens of the first's last row."""
-    from bert_tf import monitoring
+    from bert_tf.training import monitor as monitoring
 
     folder = pathlib.Path(options.output) / f"{count}"
     every = options.steps
@@ -218,4 +218,4 @@ def _environments(count: int) -> Sequence[dict[str, str]]:
 
 
 if __name__ == "__main__":
-    config.run(main, ScalingConfig)
+    cli.run(main, ScalingConfig)

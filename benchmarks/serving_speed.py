@@ -37,8 +37,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.serving_tasks import in_session, read_sentences
-from bert_tf import client, config, export, serve
-from bert_tf.lazy import tf
+from bert_tf import cli, client, export, serve
+from bert_tf.lazy import lazy_import
+
+tf = lazy_import("tensorflow")
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 
@@ -46,17 +48,17 @@ _BATCH = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SpeedConfig(config.Options):
+class SpeedConfig(cli.Options):
     """Options of `python -m benchmarks.serving_speed`."""
 
-    model: str = config.option(help="Folder of a Hugging Face BERT.")
-    texts: str = config.option(help="Glob of files of running text.")
-    batches: int = config.option(20, help="Of 32 sentences.", minimum=1)
-    rounds: int = config.option(3, help="Times that each is run.", minimum=1)
-    seconds: float = config.option(
+    model: str = cli.option(help="Folder of a Hugging Face BERT.")
+    texts: str = cli.option(help="Glob of files of running text.")
+    batches: int = cli.option(20, help="Of 32 sentences.", minimum=1)
+    rounds: int = cli.option(3, help="Times that each is run.", minimum=1)
+    seconds: float = cli.option(
         5.0, help="For each line of the table of gRPC; 0 leaves it out.", minimum=0
     )
-    threads: int = config.option(0, help="Of each; 0 for their defaults.", minimum=0)
+    threads: int = cli.option(0, help="Of each; 0 for their defaults.", minimum=0)
 
 
 def main(options: SpeedConfig) -> None:
@@ -301,4 +303,4 @@ def start_up(version: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    config.run(main, SpeedConfig)
+    cli.run(main, SpeedConfig)

@@ -26,15 +26,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import config
-from bert_tf.lazy import convert, inference, passages, saved_model, tf, windows
-from bert_tf.task import Task
+from bert_tf import cli
+from bert_tf.finetuning.task import Task
+from bert_tf.lazy import lazy_import
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 
+formats = lazy_import("bert_tf.checkpoints.formats")
+inference = lazy_import("bert_tf.serving.ragged_encoder")
+passages = lazy_import("bert_tf.text.passages")
+saved_model = lazy_import("bert_tf.serving.saved_model")
+tf = lazy_import("tensorflow")
+windows = lazy_import("bert_tf.text.windows")
+
 if TYPE_CHECKING:
-    from bert_tf.text import Tokenizer
+    from bert_tf.text.tokenizer import Tokenizer
 
 Request = Mapping[str, Any]
 
@@ -43,22 +50,22 @@ _PASSAGE, _LONG = 100, 5_000  # Words.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SpeedConfig(config.Options):
+class SpeedConfig(cli.Options):
     """Options of `python -m benchmarks.serving_tasks`."""
 
-    model: str = config.option(help="Model directory, or a checkpoint of others.")
-    texts: str = config.option(help="Glob of files of running text.")
-    seconds: float = config.option(15.0, help="For each line of the table.", minimum=0)
-    threads: int = config.option(0, help="0 for TensorFlow's default.", minimum=0)
+    model: str = cli.option(help="Model directory, or a checkpoint of others.")
+    texts: str = cli.option(help="Glob of files of running text.")
+    seconds: float = cli.option(15.0, help="For each line of the table.", minimum=0)
+    threads: int = cli.option(0, help="0 for TensorFlow's default.", minimum=0)
 
 
 def main(options: SpeedConfig) -> None:
     """Prints the table."""
-    from bert_tf.text import Tokenizer  # Here, so that --help is fast.
+    from bert_tf.text.tokenizer import Tokenizer
 
     tf.get_logger().setLevel("ERROR")  # The loader of sessions is called deprecated.
     sentences = read_sentences(options.texts, 20_000)
-    directory = convert.open_checkpoint(options.model)
+    directory = formats.open_checkpoint(options.model)
     tokenizer = Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
     backbone = directory.load_backbone()
     print(
@@ -263,4 +270,4 @@ def _task(
 
 
 if __name__ == "__main__":
-    config.run(main, SpeedConfig)
+    cli.run(main, SpeedConfig)

@@ -17,24 +17,25 @@ import itertools
 import multiprocessing
 
 from benchmarks.random_step import RandomStep, predictions
-from bert_tf import config
+from bert_tf import cli
+from bert_tf.modeling import config as bert_config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MemoryConfig(config.Options):
+class MemoryConfig(cli.Options):
     """Options of `python -m benchmarks.training_memory`."""
 
-    sizes: str = config.option("tiny,mini", help="Architectures.")
-    lengths: str = config.option("128,256,512", help="Tokens in a row.")
-    tokens: int = config.option(
+    sizes: str = cli.option("tiny,mini", help="Architectures.")
+    lengths: str = cli.option("128,256,512", help="Tokens in a row.")
+    tokens: int = cli.option(
         4096, help="Of the smaller batch; the other one has three times as many."
     )
-    vocabulary_size: int = config.option(16_000, help="Of the random tokens.")
+    vocabulary_size: int = cli.option(16_000, help="Of the random tokens.")
 
 
 def main(options: MemoryConfig) -> None:
     """Prints the table."""
-    from bert_tf import memory
+    from bert_tf.training import memory
 
     print("| size | length | recompute | MB a row | estimate |\n|---|---|---|---|---|")
     kinds = itertools.product(
@@ -49,7 +50,7 @@ def main(options: MemoryConfig) -> None:
             for rows in (few, 3 * few)
         ]
         measured = (peaks[1] - peaks[0]) / (2 * few)
-        architecture = config.BertConfig.from_size(size, options.vocabulary_size)
+        architecture = bert_config.BertConfig.from_size(size, options.vocabulary_size)
         estimate = memory.row_bytes(
             architecture,
             length=length,
@@ -73,7 +74,7 @@ def _in_new_process(function, *arguments):
 def _peak(
     size: str, length: int, rows: int, recompute: bool, vocabulary_size: int
 ) -> int:
-    from bert_tf import memory
+    from bert_tf.training import memory
 
     step = RandomStep(
         size, length, rows, recompute=recompute, vocabulary_size=vocabulary_size
@@ -83,4 +84,4 @@ def _peak(
 
 
 if __name__ == "__main__":
-    config.run(main, MemoryConfig)
+    cli.run(main, MemoryConfig)

@@ -26,23 +26,25 @@ import time
 from collections.abc import Callable
 
 from benchmarks import peers
-from bert_tf import config, flops
+from bert_tf import cli
+from bert_tf.modeling import config as bert_config
+from bert_tf.training import flops
 
 _BATCHES = 4  # Different batches, in turn.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BenchmarkConfig(config.Options):
+class BenchmarkConfig(cli.Options):
     """Options of `python -m benchmarks.training_step`."""
 
-    packed: str = config.option(help="Records with several pairs in a row.")
-    unpacked: str = config.option(help="Records of the same text, a pair in a row.")
-    size: str = config.option("small", help="Architecture.")
-    batch_size: int = config.option(16, help="Rows in a step.", minimum=1)
-    steps: int = config.option(8, help="Timed steps of a variant in a round.")
-    rounds: int = config.option(3, help="Rounds through all variants.", minimum=1)
-    variants: str = config.option("", help="Only those that contain this.")
-    variant: str = config.option(
+    packed: str = cli.option(help="Records with several pairs in a row.")
+    unpacked: str = cli.option(help="Records of the same text, a pair in a row.")
+    size: str = cli.option("small", help="Architecture.")
+    batch_size: int = cli.option(16, help="Rows in a step.", minimum=1)
+    steps: int = cli.option(8, help="Timed steps of a variant in a round.")
+    rounds: int = cli.option(3, help="Rounds through all variants.", minimum=1)
+    variants: str = cli.option("", help="Only those that contain this.")
+    variant: str = cli.option(
         "", help="Time this variant only and print JSON; the benchmark uses it."
     )
 
@@ -106,14 +108,14 @@ def main(options: BenchmarkConfig) -> None:
 
 
 def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict:
-    from bert_tf import input_pipeline
+    from bert_tf.data import masking as input_pipeline
 
     records = options.packed if library == "bert_tf" else options.unpacked
     manifest, vocabulary = input_pipeline.read_manifest(records)
     dataset = input_pipeline.pretrain_dataset(records, batch_size=options.batch_size)
     batches = list(dataset.take(_BATCHES))
     length = manifest["max_sequence_length"]
-    bert = config.BertConfig.from_size(options.size, vocabulary.size)
+    bert = bert_config.BertConfig.from_size(options.size, vocabulary.size)
     if library == "torch":
         step = _torch_step(bert, batches)
     else:
@@ -146,9 +148,9 @@ def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict
 def _keras_step(bert, batches, library: str, dtype: str, xla: bool) -> Callable:
     import tensorflow as tf
 
-    from bert_tf import keras_model
-    from bert_tf.model import BertBackbone, BertPretrainer
-    from bert_tf.optimization import AdamW
+    from bert_tf.modeling import keras_model
+    from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+    from bert_tf.training.optimizers import AdamW
 
     if library == "bert_tf":
         model = BertPretrainer(BertBackbone(bert, dtype=dtype))
@@ -164,7 +166,7 @@ def _keras_step(bert, batches, library: str, dtype: str, xla: bool) -> Callable:
     return lambda: model.train_function(iterator)
 
 
-def _keras_hub(bert: config.BertConfig, dtype: str):
+def _keras_hub(bert: bert_config.BertConfig, dtype: str):
     import keras
     import keras_hub
 
@@ -184,7 +186,7 @@ def _keras_hub(bert: config.BertConfig, dtype: str):
     return keras.Model(backbone.input | {"mask_positions": positions}, outputs)
 
 
-def _torch_step(bert: config.BertConfig, batches) -> Callable:
+def _torch_step(bert: bert_config.BertConfig, batches) -> Callable:
     import itertools
 
     import torch
@@ -204,4 +206,4 @@ def _torch_step(bert: config.BertConfig, batches) -> Callable:
 
 
 if __name__ == "__main__":
-    config.run(main, BenchmarkConfig)
+    cli.run(main, BenchmarkConfig)

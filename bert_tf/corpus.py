@@ -40,9 +40,10 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf import beam, config, documents, jobs, lint, storage, token_store
-from bert_tf.shards import Shard, write_shard
-from bert_tf.vocab import Vocabulary
+from bert_tf import cli, storage
+from bert_tf.data import beam, documents, jobs, lint, token_store
+from bert_tf.data.records import Shard, write_shard
+from bert_tf.text.vocabulary import Vocabulary
 
 _TOKENS_PER_SHARD = 4_000_000
 _MAX_SHARDS = 256
@@ -50,69 +51,69 @@ _FEW_DOCUMENTS = 20  # With fewer, none is held out unless `held_out_share` says
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusConfig(config.Options):
+class CorpusConfig(cli.Options):
     """Options of `python -m bert_tf.corpus`."""
 
-    input: str = config.option(
+    input: str = cli.option(
         help="Text files: comma-separated globs. UTF-8, gzip allowed."
     )
-    vocabulary: str = config.option(help="WordPiece vocabulary, one token per line.")
-    output: str = config.option(help="Directory for the records and manifest.json.")
-    lowercase: bool = config.option(
+    vocabulary: str = cli.option(help="WordPiece vocabulary, one token per line.")
+    output: str = cli.option(help="Directory for the records and manifest.json.")
+    lowercase: bool = cli.option(
         True,
         help="Lower-case and strip accents, as an uncased vocabulary needs.",
         common=True,
     )
-    document_separator: str = config.option(
+    document_separator: str = cli.option(
         "auto",
         help="What separates documents: WikiExtractor's <doc>, a blank line, or that "
         "each file is one; auto recognises it file by file.",
         choices=documents.SEPARATORS,
         common=True,
     )
-    max_sequence_length: int = config.option(
+    max_sequence_length: int = cli.option(
         128,
         help="Most tokens in a record, special ones included.",
         minimum=8,
         common=True,
     )
-    short_sequence_probability: float = config.option(
+    short_sequence_probability: float = cli.option(
         0.1, help="Share of pairs that aim at a shorter length.", minimum=0, maximum=1
     )
-    pack: bool = config.option(
+    pack: bool = cli.option(
         True, help="Put short pairs together in a record; training keeps them apart."
     )
-    held_out_share: float = config.option(
+    held_out_share: float = cli.option(
         0.01,
         help="Share of documents kept for validation.",
         minimum=0,
         maximum=0.5,
         common=True,
     )
-    seed: int = config.option(0, help="Seed of every random choice.", minimum=0)
-    num_shards: int = config.option(
+    seed: int = cli.option(0, help="Seed of every random choice.", minimum=0)
+    num_shards: int = cli.option(
         0, help="Number of training files; 0 takes one per 4M tokens.", minimum=0
     )
-    token_store: str = config.option(
+    token_store: str = cli.option(
         "",
         help="Directory of the tokenised text, a third to a half of the text's size. "
         "Best local; a remote one is copied to each machine. Default: tokens/ in "
         "--output.",
     )
-    num_workers: int = config.option(
+    num_workers: int = cli.option(
         0,
         help="Number of processes on this machine; 0 takes one per core. Each needs "
         "about 1 GB of memory, however much text there is.",
         minimum=0,
         common=True,
     )
-    runner: str = config.option(
+    runner: str = cli.option(
         "local",
         help="Where to work: processes of this machine, or an engine of Apache Beam, "
         "whose machines must see all paths.",
         choices=("local", *beam.RUNNERS),
     )
-    beam_options: str = config.option(
+    beam_options: str = cli.option(
         "", help="Flags for Apache Beam, for example '--flink_master=host:8081'."
     )
 
@@ -309,4 +310,4 @@ def _last_line(manifest: dict[str, Any], output: str, num_files: int) -> str:
 
 
 if __name__ == "__main__":
-    config.run(main, CorpusConfig)
+    cli.run(main, CorpusConfig)

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 import tqdm
 
-from bert_tf import config
+from bert_tf import cli
 
 # Their docstrings are prose in large part. All come with requirements.txt.
 _PACKAGES = ("keras", "numpy", "scipy", "sklearn")
@@ -41,13 +41,13 @@ _BLANKS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DemoConfig(config.Options):
+class DemoConfig(cli.Options):
     """Options of `python -m bert_tf.demo`."""
 
-    output: str = config.option("demo", help="Folder for everything that is made.")
-    size: str = config.option("tiny", help="Architecture: tiny, mini, small, ...")
-    vocabulary_size: int = config.option(8000, help="Tokens to learn.", minimum=200)
-    steps: int = config.option(1000, help="Steps of pre-training.", minimum=10)
+    output: str = cli.option("demo", help="Folder for everything that is made.")
+    size: str = cli.option("tiny", help="Architecture: tiny, mini, small, ...")
+    vocabulary_size: int = cli.option(8000, help="Tokens to learn.", minimum=200)
+    steps: int = cli.option(1000, help="Steps of pre-training.", minimum=10)
 
 
 def main(options: DemoConfig) -> None:
@@ -117,7 +117,7 @@ def _title(text: str) -> None:
     print(f"\n=== {text} ===", flush=True)
 
 
-def _run(module, options: config.Options) -> None:
+def _run(module, options: cli.Options) -> None:
     """Runs a command of the project and shows how to type it."""
     changed = [
         f"--{field.name}={getattr(options, field.name)}"
@@ -192,4 +192,4 @@ def _prose(text: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    config.run(main, DemoConfig)
+    cli.run(main, DemoConfig)

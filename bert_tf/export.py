@@ -19,29 +19,29 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
-from bert_tf import config
+from bert_tf import cli
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportConfig(config.Options):
+class ExportConfig(cli.Options):
     """Options of `python -m bert_tf.export`."""
 
-    model_dir: str = config.option(
+    model_dir: str = cli.option(
         help="Model directory of bert_tf.pretrain, or a checkpoint of others."
     )
-    output: str = config.option(
+    output: str = cli.option(
         "saved_models", help="Folder that holds one folder per served model."
     )
-    name: str = config.option(help="Name of the served model.")
-    version: int = config.option(
+    name: str = cli.option(help="Name of the served model.")
+    version: int = cli.option(
         0, help="Version number; 0 is the one after the newest.", minimum=0
     )
-    precision: str = config.option(
+    precision: str = cli.option(
         "float32",
         help="Arithmetic of the layers.",
         choices=("float32", "mixed_bfloat16"),
     )
-    layers: str = config.option(
+    layers: str = cli.option(
         "",
         help="Layers, separated by commas, whose hidden states are answered with as "
         "well: 0 is the embeddings, 1 the first layer, -1 the last.",
@@ -51,10 +51,11 @@ class ExportConfig(config.Options):
 def main(options: ExportConfig) -> pathlib.Path:
     """Exports as `options` say and returns the folder of the new version."""
     # Here, so that --help is fast.
-    from bert_tf import convert, saved_model, signatures
-    from bert_tf.text import Tokenizer
+    from bert_tf.checkpoints import formats
+    from bert_tf.serving import saved_model, signatures
+    from bert_tf.text.tokenizer import Tokenizer
 
-    directory = convert.open_checkpoint(options.model_dir)
+    directory = formats.open_checkpoint(options.model_dir)
     if directory.head["kind"] not in ("pretrainer", "encoder"):
         raise ValueError(
             f"--model_dir: {directory.path} holds a model for "
@@ -94,4 +95,4 @@ def _layers(text: str, num_layers: int) -> list[int]:
 
 
 if __name__ == "__main__":
-    config.run(main, ExportConfig)
+    cli.run(main, ExportConfig)

@@ -1,79 +1,61 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that take seconds to import, imported when they are first used.
+"""Imports that happen at first use, so that `--help` does not wait for TensorFlow.
 
-    from bert_tf.lazy import keras, tf
+`lazy_import` gives a stand-in for a module that takes seconds to import. `exports`
+gives a package the names in its `__init__.pyi`, each imported when it is first used;
+editors and type checkers read the same file.
 
-gives stand-ins: `tf.constant` imports TensorFlow, once, and is its `constant`. So the
-file of a command is laid out like any other, and `--help` or a wrong flag is answered
-before TensorFlow is there. To type checkers and editors they are the modules.
+The package lazy-loader does the same, but its `load` puts a stand-in into `sys.modules`,
+and with that TensorFlow 2.21 fails to import Keras.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
+import pathlib
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 
-class _Module(types.ModuleType):
-    def __getattr__(self, name: str) -> Any:  # Where a module has no such attribute.
+class _LazyModule(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
         return getattr(importlib.import_module(self.__name__), name)
 
 
-if TYPE_CHECKING:
-    import keras
-    import scipy
-    import sklearn
-    import tensorflow as tf
+def lazy_import(name: str) -> Any:
+    """Returns a stand-in for a module, which is imported at the first attribute access.
 
-    from bert_tf import (
-        batching,
-        checkpoint,
-        convert,
-        distribution,
-        features,
-        finetune,
-        heads,
-        inference,
-        input_pipeline,
-        memory,
-        model,
-        monitoring,
-        optimization,
-        passages,
-        saved_model,
-        signatures,
-        spans,
-        taggers,
-        train_step,
-        windows,
-        words,
-    )
-else:
-    keras = _Module("keras")
-    scipy = _Module("scipy")
-    sklearn = _Module("sklearn")
-    tf = _Module("tensorflow")
+    Example: `tf = lazy_import("tensorflow")`.
+    """
+    return _LazyModule(name)
 
-    batching = _Module("bert_tf.batching")
-    checkpoint = _Module("bert_tf.checkpoint")
-    convert = _Module("bert_tf.convert")
-    distribution = _Module("bert_tf.distribution")
-    features = _Module("bert_tf.features")
-    finetune = _Module("bert_tf.finetune")
-    heads = _Module("bert_tf.heads")
-    inference = _Module("bert_tf.inference")
-    input_pipeline = _Module("bert_tf.input_pipeline")
-    memory = _Module("bert_tf.memory")
-    model = _Module("bert_tf.model")
-    monitoring = _Module("bert_tf.monitoring")
-    optimization = _Module("bert_tf.optimization")
-    passages = _Module("bert_tf.passages")
-    saved_model = _Module("bert_tf.saved_model")
-    signatures = _Module("bert_tf.signatures")
-    spans = _Module("bert_tf.spans")
-    taggers = _Module("bert_tf.taggers")
-    train_step = _Module("bert_tf.train_step")
-    windows = _Module("bert_tf.windows")
-    words = _Module("bert_tf.words")
+
+def exports(
+    package: str, file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Returns `__getattr__`, `__dir__` and `__all__` of a package (PEP 562).
+
+    Args:
+        package: The package's `__name__`.
+        file: The package's `__file__`. The `__init__.pyi` beside it lists the names as
+            `from bert_tf.module import name as name`.
+
+    Example: `__getattr__, __dir__, __all__ = exports(__name__, __file__)`.
+    """
+    stub = pathlib.Path(file).with_suffix(".pyi").read_text(encoding="utf-8")
+    modules = {
+        alias.name: node.module
+        for node in ast.parse(stub).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+    def __getattr__(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(modules[name]), name)
+
+    return __getattr__, lambda: sorted(modules), sorted(modules)

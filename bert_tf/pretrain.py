@@ -27,27 +27,30 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert_tf import config, flops
-from bert_tf.config import BertConfig
-from bert_tf.lazy import (
-    checkpoint,
-    convert,
-    distribution,
-    input_pipeline,
-    keras,
-    memory,
-    model,
-    monitoring,
-    optimization,
-    tf,
-    train_step,
-)
-from bert_tf.pretrain_options import MAY_CHANGE, Phase, PretrainConfig
+from bert_tf import cli
+from bert_tf.lazy import lazy_import
+from bert_tf.modeling.config import BertConfig
+from bert_tf.training import flops
+from bert_tf.training.pretrain_options import MAY_CHANGE, Phase, PretrainConfig
+
+model_directory = lazy_import("bert_tf.checkpoints.model_directory")
+checkpoint = lazy_import("bert_tf.training.checkpoint")
+formats = lazy_import("bert_tf.checkpoints.formats")
+distribution = lazy_import("bert_tf.training.strategy")
+input_pipeline = lazy_import("bert_tf.data.masking")
+keras = lazy_import("keras")
+memory = lazy_import("bert_tf.training.memory")
+model = lazy_import("bert_tf.modeling.bert")
+monitoring = lazy_import("bert_tf.training.monitor")
+optimization = lazy_import("bert_tf.training.optimizers")
+tf = lazy_import("tensorflow")
+train_step = lazy_import("bert_tf.training.step")
 
 if TYPE_CHECKING:
-    from bert_tf.checkpoint import Checkpoint, TrainingState
-    from bert_tf.model import BertPretrainer
-    from bert_tf.vocab import Vocabulary
+    from bert_tf.checkpoints.model_directory import Checkpoint
+    from bert_tf.modeling.bert import BertPretrainer
+    from bert_tf.text.vocabulary import Vocabulary
+    from bert_tf.training.checkpoint import TrainingState
 
 
 def main(options: PretrainConfig) -> dict[str, float]:
@@ -66,11 +69,11 @@ def main(options: PretrainConfig) -> dict[str, float]:
         distribution.check_reachable(strategy, phase.records)
         _check_micro_batch_size(options, phase, replicas)
     _check_records(phases, replicas)
-    source = convert.open_checkpoint(options.init_from) if options.init_from else None
+    source = formats.open_checkpoint(options.init_from) if options.init_from else None
     architecture = _architecture(options, phases, source)
     others = monitoring.read_others(options.compare)
     chief = distribution.is_chief(strategy)
-    directory = checkpoint.ModelDirectory.create(
+    directory = model_directory.ModelDirectory.create(
         options.output,
         architecture=architecture,
         vocabulary=phases[0].vocabulary,
@@ -377,4 +380,4 @@ def _fitting_rows(
 
 
 if __name__ == "__main__":
-    config.run(main, PretrainConfig)
+    cli.run(main, PretrainConfig)

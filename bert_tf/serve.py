@@ -32,23 +32,23 @@ from collections.abc import Iterable, Iterator
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from bert_tf import config
+from bert_tf import cli
 
 if typing.TYPE_CHECKING:
-    from bert_tf import rest
+    from bert_tf.serving import rest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ServeConfig(config.Options):
-    model_name: str = config.option(
+class ServeConfig(cli.Options):
+    model_name: str = cli.option(
         "default", help="Name of the model at --model_base_path."
     )
-    model_base_path: str = config.option(
+    model_base_path: str = cli.option(
         "",
         help="Folder of one model, which holds one folder per version. This or "
         "--model_config_file is needed.",
     )
-    model_config_file: str = config.option(
+    model_config_file: str = cli.option(
         "",
         help="ModelServerConfig as a text proto, for several models or another "
         "version policy; --model_name and --model_base_path are then ignored. A "
@@ -56,17 +56,17 @@ class ServeConfig(config.Options):
         "not exist here (/models/NAME, as inside TensorFlow Serving's container) "
         "means NAME in the file's folder.",
     )
-    port: int = config.option(8500, help="Port for gRPC.", minimum=1, maximum=65535)
-    rest_api_port: int = config.option(
+    port: int = cli.option(8500, help="Port for gRPC.", minimum=1, maximum=65535)
+    rest_api_port: int = cli.option(
         8501, help="Port for REST; 0 for none.", minimum=0, maximum=65535
     )
-    host: str = config.option(
+    host: str = cli.option(
         "127.0.0.1", help="Address to listen on; 0.0.0.0 for all of the machine's."
     )
-    file_system_poll_wait_seconds: float = config.option(
+    file_system_poll_wait_seconds: float = cli.option(
         1.0, help="Interval between looks for new versions; 0 looks once.", minimum=0
     )
-    demo: bool = config.option(
+    demo: bool = cli.option(
         False, help="Whether to serve a page to try the models on, at the REST port."
     )
 
@@ -137,7 +137,7 @@ def running(
     Raises:
         ValueError: There is no version to serve.
     """
-    from bert_tf import model_server
+    from bert_tf.serving import model_server
 
     options = ServeConfig(
         model_name=model_name, model_base_path=os.fspath(model_base_path)
@@ -152,9 +152,9 @@ def running(
 
 def demo_pages(models: Iterable[str]) -> dict[str, rest.Page]:
     """By path, the page of --demo and the names of the models, which it fetches."""
-    from bert_tf import rest
+    from bert_tf.serving import rest
 
-    page = pathlib.Path(__file__).with_name("demo_page.html")
+    page = pathlib.Path(__file__).parent / "serving/demo_page.html"
     return {
         "/": rest.Page("text/html; charset=utf-8", page.read_bytes()),
         "/models.json": rest.Page("application/json", json.dumps([*models]).encode()),
@@ -182,7 +182,7 @@ def main(options: ServeConfig) -> None:
         signal.signal(number, lambda *_: stopped.set())
     import tensorflow as tf  # Here, so that --help need not wait for it.
 
-    from bert_tf import model_server
+    from bert_tf.serving import model_server
 
     tf.get_logger().setLevel("ERROR")  # The session's loader is called deprecated.
     models = model_server.Models(model_configs, options.file_system_poll_wait_seconds)
@@ -209,4 +209,4 @@ def main(options: ServeConfig) -> None:
 
 
 if __name__ == "__main__":
-    config.run(main, ServeConfig)
+    cli.run(main, ServeConfig)

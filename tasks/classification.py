@@ -37,17 +37,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bert_tf import config, glue, tables
-from bert_tf.glue import GLUE, DataSet
-from bert_tf.lazy import finetune, heads, scipy, signatures, sklearn, tf, windows
-from bert_tf.tables import Table
-from bert_tf.task import Split, TablesConfig, Task, encode
+from bert_tf import cli
+from bert_tf.finetuning import glue, tables
+from bert_tf.finetuning.glue import GLUE, DataSet
+from bert_tf.finetuning.tables import Table
+from bert_tf.finetuning.task import Split, TablesConfig, Task, encode
+from bert_tf.lazy import lazy_import
+
+finetune = lazy_import("bert_tf.finetuning.run")
+heads = lazy_import("bert_tf.modeling.heads")
+scipy = lazy_import("scipy")
+signatures = lazy_import("bert_tf.serving.signatures")
+sklearn = lazy_import("sklearn")
+tf = lazy_import("tensorflow")
+windows = lazy_import("bert_tf.text.windows")
 
 if TYPE_CHECKING:
     import keras
 
-    from bert_tf.model import BertBackbone
-    from bert_tf.text import Tokenizer
+    from bert_tf.modeling.bert import BertBackbone
+    from bert_tf.text.tokenizer import Tokenizer
 
 # --- Metrics ---------------------------------------------------------------------
 
@@ -95,33 +104,33 @@ class Classification(Task):
     class Config(TablesConfig):
         """Options of `python -m tasks.classification`."""
 
-        task: str = config.option(
+        task: str = cli.option(
             "",
             help=f"Data set of GLUE, one of {', '.join(GLUE)}.",
             common=True,
         )
-        text_a: str = config.option(
+        text_a: str = cli.option(
             "",
             help="Column of the (first) sentence.",
             common=True,
         )
-        text_b: str = config.option(
+        text_b: str = cli.option(
             "",
             help="Column of the second sentence, if any.",
             common=True,
         )
-        label: str = config.option(
+        label: str = cli.option(
             "",
             help="Column of the class or score.",
             common=True,
         )
-        problem: str = config.option(
+        problem: str = cli.option(
             "auto",
             help="Whether labels are names or numbers; auto: what --task is, else "
             "classification.",
             choices=("auto", "classification", "regression"),
         )
-        long_text: str = config.option(
+        long_text: str = cli.option(
             "truncate",
             help="What becomes of a text that is longer than --max_sequence_length: "
             "it loses its end or its middle, or is read in windows whose logits are "
@@ -466,4 +475,4 @@ def main(*grid: Classification.Config) -> None:
 
 
 if __name__ == "__main__":
-    config.run(main, Classification.Config)
+    cli.run(main, Classification.Config)

@@ -33,16 +33,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bert_tf import config, tables
-from bert_tf.lazy import finetune, heads, scipy, signatures, tf
-from bert_tf.tables import Table
-from bert_tf.task import Split, TablesConfig, Task, encode
+from bert_tf import cli
+from bert_tf.finetuning import tables
+from bert_tf.finetuning.tables import Table
+from bert_tf.finetuning.task import Split, TablesConfig, Task, encode
+from bert_tf.lazy import lazy_import
+
+finetune = lazy_import("bert_tf.finetuning.run")
+heads = lazy_import("bert_tf.modeling.heads")
+scipy = lazy_import("scipy")
+signatures = lazy_import("bert_tf.serving.signatures")
+tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
     import keras
 
-    from bert_tf.model import BertBackbone
-    from bert_tf.text import Tokenizer
+    from bert_tf.modeling.bert import BertBackbone
+    from bert_tf.text.tokenizer import Tokenizer
 
 
 # --- Data sets -------------------------------------------------------------------
@@ -119,22 +126,22 @@ class MultipleChoice(Task):
     class Config(TablesConfig):
         """Options of `python -m tasks.multiple_choice`."""
 
-        task: str = config.option(
+        task: str = cli.option(
             "",
             help=f"Data set in its own files, one of {', '.join(DATA_SETS)}.",
             common=True,
         )
-        prompt: str = config.option(
+        prompt: str = cli.option(
             "",
             help="Column of the prompt.",
             common=True,
         )
-        choices: str = config.option(
+        choices: str = cli.option(
             "",
             help="Columns of the choices, separated by commas.",
             common=True,
         )
-        label: str = config.option(
+        label: str = cli.option(
             "",
             help="Column of the right choice.",
             common=True,
@@ -360,4 +367,4 @@ def main(*grid: MultipleChoice.Config) -> None:
 
 
 if __name__ == "__main__":
-    config.run(main, MultipleChoice.Config)
+    cli.run(main, MultipleChoice.Config)

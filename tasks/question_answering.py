@@ -45,14 +45,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from bert_tf import config, squad, storage, tables
-from bert_tf.lazy import finetune, heads, keras, passages, signatures, tf
-from bert_tf.squad import Predictions, Question
-from bert_tf.task import FinetuneConfig, Split, Task
+from bert_tf import cli, storage
+from bert_tf.finetuning import squad, tables
+from bert_tf.finetuning.squad import Predictions, Question
+from bert_tf.finetuning.task import FinetuneConfig, Split, Task
+from bert_tf.lazy import lazy_import
+
+finetune = lazy_import("bert_tf.finetuning.run")
+heads = lazy_import("bert_tf.modeling.heads")
+keras = lazy_import("keras")
+passages = lazy_import("bert_tf.text.passages")
+signatures = lazy_import("bert_tf.serving.signatures")
+tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
-    from bert_tf.model import BertBackbone
-    from bert_tf.text import Pieces, Tokenizer
+    from bert_tf.modeling.bert import BertBackbone
+    from bert_tf.text.tokenizer import Pieces, Tokenizer
 
 # Texts tokenised at once: at most so many questions and bytes, unless one passage alone
 # is longer.
@@ -94,56 +102,52 @@ class QuestionAnswering(Task):
             "test_file",
         )
 
-        train_file: str = config.option(
+        train_file: str = cli.option(
             "",
             help="JSON in the layout of SQuAD, or a TSV, .csv or .jsonl file with a "
             "header.",
             common=True,
         )
-        dev_file: str = config.option(
+        dev_file: str = cli.option(
             "",
             help="Data like --train_file's, to choose the best epoch by and, where "
             "questions may be without an answer, the threshold.",
             common=True,
         )
-        test_file: str = config.option(
+        test_file: str = cli.option(
             "",
             help="Questions to answer, like --dev_file's, with or without answers.",
             common=True,
         )
-        question: str = config.option(
+        question: str = cli.option(
             "question", help="Column of the question, in tables."
         )
-        context: str = config.option(
-            "context", help="Column of the passage, in tables."
-        )
-        answer: str = config.option(
+        context: str = cli.option("context", help="Column of the passage, in tables.")
+        answer: str = cli.option(
             "answer", help="Column of the answer, in tables; empty for no answer."
         )
-        answer_start: str = config.option(
+        answer_start: str = cli.option(
             "",
             help="Column of the character of the passage, from 0, at which the answer "
             "begins, in tables.",
         )
-        max_sequence_length: int = config.option(
+        max_sequence_length: int = cli.option(
             384,
             help="Tokens of a window: question, part of the passage, [CLS], two [SEP].",
             minimum=5,
             common=True,
         )
-        max_question_length: int = config.option(
+        max_question_length: int = cli.option(
             64, help="Tokens of a question; the rest is left out.", minimum=1
         )
-        stride: int = config.option(
+        stride: int = cli.option(
             128, help="Tokens from one window of a passage to the next.", minimum=1
         )
-        max_answer_length: int = config.option(
-            30, help="Tokens of an answer.", minimum=1
-        )
-        n_best: int = config.option(
+        max_answer_length: int = cli.option(30, help="Tokens of an answer.", minimum=1)
+        n_best: int = cli.option(
             20, help="Answers listed for each question in nbest_dev.json.", minimum=1
         )
-        ensemble: str = config.option(
+        ensemble: str = cli.option(
             "",
             help="Instead of training: model directories of earlier runs, separated by "
             "commas, whose n-best lists for --dev_file are averaged into --output.",
@@ -461,4 +465,4 @@ def main(*grid: QuestionAnswering.Config) -> None:
 
 
 if __name__ == "__main__":
-    config.run(main, QuestionAnswering.Config)
+    cli.run(main, QuestionAnswering.Config)

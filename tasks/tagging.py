@@ -39,27 +39,27 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bert_tf import config
-from bert_tf.config import FEATURES
-from bert_tf.conll import ColumnFile, iob2
-from bert_tf.lazy import (
-    features,
-    finetune,
-    heads,
-    signatures,
-    spans,
-    taggers,
-    tf,
-    windows,
-    words,
-)
-from bert_tf.task import FinetuneConfig, Split, Task
+from bert_tf import cli
+from bert_tf.finetuning.conll import ColumnFile, iob2
+from bert_tf.finetuning.task import FinetuneConfig, Split, Task
+from bert_tf.lazy import lazy_import
+from bert_tf.modeling.config import FEATURES
+
+features = lazy_import("bert_tf.finetuning.features")
+finetune = lazy_import("bert_tf.finetuning.run")
+heads = lazy_import("bert_tf.modeling.heads")
+signatures = lazy_import("bert_tf.serving.signatures")
+spans = lazy_import("bert_tf.text.spans")
+taggers = lazy_import("bert_tf.modeling.feature_tagger")
+tf = lazy_import("tensorflow")
+windows = lazy_import("bert_tf.text.windows")
+words = lazy_import("bert_tf.text.words")
 
 if TYPE_CHECKING:
     import keras
 
-    from bert_tf.model import BertBackbone
-    from bert_tf.text import Tokenizer
+    from bert_tf.modeling.bert import BertBackbone
+    from bert_tf.text.tokenizer import Tokenizer
 
 # --- The task --------------------------------------------------------------------
 
@@ -79,29 +79,29 @@ class Tagging(Task):
             "test_file",
         )
 
-        train_file: str = config.option(help="Training data, a CoNLL column file.")
-        dev_file: str = config.option(
+        train_file: str = cli.option(help="Training data, a CoNLL column file.")
+        dev_file: str = cli.option(
             help="Data like --train_file's, to choose the best epoch by."
         )
-        test_file: str = config.option(
+        test_file: str = cli.option(
             "",
             help="Data to predict; without tags where it has fewer columns.",
             common=True,
         )
-        context: str = config.option(
+        context: str = cli.option(
             "sentence",
             help="What shares a window: the words of a sentence, or as many sentences "
             "of a document (-DOCSTART-) as fit in.",
             choices=("sentence", "document"),
             common=True,
         )
-        features: str = config.option(
+        features: str = cli.option(
             "",
             help="Instead of fine-tuning: which activations of the encoder a BiLSTM is "
             "trained on.",
             choices=("", *FEATURES),
         )
-        lstm_units: int = config.option(
+        lstm_units: int = cli.option(
             768, help="Size of each direction of the two LSTM layers.", minimum=1
         )
 
@@ -381,4 +381,4 @@ def main(*grid: Tagging.Config) -> None:
 
 
 if __name__ == "__main__":
-    config.run(main, Tagging.Config)
+    cli.run(main, Tagging.Config)

@@ -13,8 +13,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import pytest
 import tensorflow as tf
 
-from bert_tf.config import GOOGLE_KEYS, BertConfig
-from bert_tf.vocab import Vocabulary
+from bert_tf.modeling.config import GOOGLE_KEYS, BertConfig
+from bert_tf.text.vocabulary import Vocabulary
 
 # Two logical devices, so that several replicas can be tried on any machine.
 tf.config.set_logical_device_configuration(

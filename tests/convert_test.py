@@ -13,11 +13,11 @@ from absl import logging
 
 import bert_tf
 from bert_tf import convert
-from bert_tf.checkpoint import ModelDirectory
-from bert_tf.config import BertConfig
+from bert_tf.checkpoints import formats, keras_hub, names
+from bert_tf.checkpoints.model_directory import ModelDirectory
 from bert_tf.convert import ConvertConfig
-from bert_tf.formats import keras_hub, names
-from bert_tf.model import BertBackbone, BertPretrainer
+from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+from bert_tf.modeling.config import BertConfig
 from tests import toy_checkpoints as toy
 
 
@@ -60,7 +60,7 @@ def test_models_from_checkpoints(folder, monkeypatch):
 
 
 def test_a_shape_that_does_not_fit_is_named_with_both(folder, tiny_config):
-    checkpoint = convert.open_checkpoint(folder)
+    checkpoint = formats.open_checkpoint(folder)
     with pytest.raises(
         ValueError, match=r"embeddings has shape \[40, 8\].* fill it is \[40, 16\]"
     ):
@@ -74,10 +74,10 @@ def test_handles_are_fetched(folder, monkeypatch):
         return str(folder)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    assert convert.open_checkpoint("hf://somebody/bert").path == folder
+    assert formats.open_checkpoint("hf://somebody/bert").path == folder
     monkeypatch.setattr(keras_hub, "open_preset", lambda handle: handle)
     handle = "kaggle://keras/bert/keras/bert_base_en"
-    assert convert.open_checkpoint(handle) == handle
+    assert formats.open_checkpoint(handle) == handle
 
 
 # --- Writing ---------------------------------------------------------------------
@@ -85,8 +85,8 @@ def test_handles_are_fetched(folder, monkeypatch):
 
 def test_model_directory_of_a_task_fits_its_model(tmp_path, vocabulary):
     toy.write_hugging_face(tmp_path / "a", vocabulary, "BertForSequenceClassification")
-    checkpoint = convert.open_checkpoint(tmp_path / "a")
-    convert.write_checkpoint(checkpoint, tmp_path / "b")
+    checkpoint = formats.open_checkpoint(tmp_path / "a")
+    formats.write_checkpoint(checkpoint, tmp_path / "b")
     directory = ModelDirectory.open(tmp_path / "b")
     encoder = BertBackbone(directory.architecture)
     pooled = keras.layers.Dropout(0.1)(encoder(encoder.input)["pooled_output"])
@@ -98,12 +98,12 @@ def test_model_directory_of_a_task_fits_its_model(tmp_path, vocabulary):
 
 
 def test_nothing_is_replaced_and_nothing_half_written(folder, tmp_path):
-    checkpoint = convert.open_checkpoint(folder)
+    checkpoint = formats.open_checkpoint(folder)
     with pytest.raises(ValueError, match="theirs exists, and nothing is replaced"):
-        convert.write_checkpoint(checkpoint, folder)
+        formats.write_checkpoint(checkpoint, folder)
     broken = dataclasses.replace(checkpoint, vocabulary=None)
     with pytest.raises(AttributeError):
-        convert.write_checkpoint(broken, tmp_path / "to", "hugging_face")
+        formats.write_checkpoint(broken, tmp_path / "to", "hugging_face")
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
 
 
@@ -111,12 +111,12 @@ def test_nothing_is_replaced_and_nothing_half_written(folder, tmp_path):
 
 
 def test_an_encoder_that_others_cannot_compute_is_not_written(folder, tmp_path):
-    checkpoint = convert.open_checkpoint(folder)
+    checkpoint = formats.open_checkpoint(folder)
     config = dataclasses.replace(checkpoint.architecture, left_to_right=True)
     checkpoint = dataclasses.replace(checkpoint, architecture=config)
     with pytest.raises(ValueError, match="is left_to_right is not a BERT"):
-        convert.write_checkpoint(checkpoint, tmp_path / "google", "google")
-    convert.write_checkpoint(checkpoint, tmp_path / "ours")
+        formats.write_checkpoint(checkpoint, tmp_path / "google", "google")
+    formats.write_checkpoint(checkpoint, tmp_path / "ours")
     assert ModelDirectory.open(tmp_path / "ours").architecture.left_to_right
 
 
@@ -156,13 +156,13 @@ def test_flags_of_the_command(tmp_path):
 
 def test_what_is_no_checkpoint_is_refused(folder, tmp_path):
     with pytest.raises(ValueError, match=r"safetensors is not .* no such folder"):
-        convert.open_checkpoint(folder / "model.safetensors")
+        formats.open_checkpoint(folder / "model.safetensors")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty is not .* it has no config\.json"):
-        convert.open_checkpoint(tmp_path / "empty")
+        formats.open_checkpoint(tmp_path / "empty")
     (tmp_path / "empty" / "config.json").write_text('{"size": 3}')
     with pytest.raises(ValueError, match="not the config of a model directory"):
-        convert.open_checkpoint(tmp_path / "empty")
+        formats.open_checkpoint(tmp_path / "empty")
 
 
 def test_activations_are_told_apart():

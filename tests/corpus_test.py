@@ -17,9 +17,12 @@ from typing import NamedTuple
 import pytest
 import tensorflow as tf
 
-from bert_tf import corpus, input_pipeline, shards, storage, token_store
+from bert_tf import corpus, storage
 from bert_tf.corpus import CorpusConfig
-from bert_tf.vocab import Vocabulary
+from bert_tf.data import masking as input_pipeline
+from bert_tf.data import records as shards
+from bert_tf.data import token_store
+from bert_tf.text.vocabulary import Vocabulary
 
 NUM_DOCUMENTS = 40
 LONGEST_DOCUMENT = 150

@@ -21,9 +21,14 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import checkpoint, config, finetune, heads, signatures
-from bert_tf.model import BertBackbone
-from tests.input_pipeline_test import write_records
+from bert_tf import cli
+from bert_tf.checkpoints import model_directory
+from bert_tf.finetuning import run as finetune
+from bert_tf.modeling import config as bert_config
+from bert_tf.modeling import heads
+from bert_tf.modeling.bert import BertBackbone
+from bert_tf.serving import signatures
+from tests.data.masking_test import write_records
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -67,7 +72,7 @@ def names_of_options(module) -> set[str]:
     for value in vars(module).values():
         if isinstance(value, type):
             options = getattr(value, "Config", value)
-            if issubclass(options, config.Options):
+            if issubclass(options, cli.Options):
                 names |= {f.name.rstrip("_") for f in dataclasses.fields(options)}
     return names
 
@@ -109,7 +114,7 @@ def test_examples_in_docstrings_run(example, tmp_path, monkeypatch, vocabulary):
     vocabulary.write(tmp_path / "vocab.txt")
     monkeypatch.chdir(tmp_path)
     names = {name: getattr(bert_tf, name) for name in bert_tf.__all__}
-    architecture = config.BertConfig.from_size("tiny", vocabulary.size)
+    architecture = bert_config.BertConfig.from_size("tiny", vocabulary.size)
     exec(
         textwrap.dedent(example).replace("steps_per_epoch=100", "steps_per_epoch=1"),
         {**vars(heads), **vars(signatures), **names, "config": architecture, "np": np},
@@ -129,7 +134,7 @@ def test_the_task_that_is_added_answers(
     for name in ("train", "dev"):
         rows = [f"the cat sat {'on ' * (i % 2)}\t{i % 2}" for i in range(12)]
         (tmp_path / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *rows]))
-    source = checkpoint.ModelDirectory.create(
+    source = model_directory.ModelDirectory.create(
         tmp_path / "encoder",
         architecture=tiny_config,
         vocabulary=vocabulary,

@@ -13,13 +13,15 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
-from bert_tf import export, inference, saved_model, servable, signatures
-from bert_tf.checkpoint import ModelDirectory
-from bert_tf.config import BertConfig
-from bert_tf.model import BertBackbone, BertPretrainer
-from bert_tf.task import Task
-from bert_tf.text import Tokenizer
-from bert_tf.vocab import Vocabulary
+from bert_tf import export
+from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.finetuning.task import Task
+from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+from bert_tf.modeling.config import BertConfig
+from bert_tf.serving import ragged_encoder as inference
+from bert_tf.serving import saved_model, servable, signatures
+from bert_tf.text.tokenizer import Tokenizer
+from bert_tf.text.vocabulary import Vocabulary
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import inference, signatures
-from bert_tf.model import BertBackbone, BertPretrainer
-from bert_tf.text import Tokenizer
+from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+from bert_tf.serving import ragged_encoder as inference
+from bert_tf.serving import signatures
+from bert_tf.text.tokenizer import Tokenizer
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 

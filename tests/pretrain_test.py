@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf import memory, monitoring, pretrain
-from bert_tf.checkpoint import ModelDirectory
-from bert_tf.pretrain_options import PretrainConfig
-from bert_tf.vocab import Vocabulary
-from tests.input_pipeline_test import write_records
+from bert_tf import pretrain
+from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.training import memory
+from bert_tf.training import monitor as monitoring
+from bert_tf.training.pretrain_options import PretrainConfig
+from tests.data.masking_test import write_records
 
 
 @pytest.fixture(scope="module")

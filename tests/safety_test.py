@@ -14,10 +14,12 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.config import model_server_config_pb2
 
-from bert_tf import client, inference, model_server, saved_model, signatures
-from bert_tf.checkpoint import ModelDirectory
-from bert_tf.model import BertBackbone, BertPretrainer
-from bert_tf.text import Tokenizer
+from bert_tf import client
+from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+from bert_tf.serving import model_server, saved_model, signatures
+from bert_tf.serving import ragged_encoder as inference
+from bert_tf.text.tokenizer import Tokenizer
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering

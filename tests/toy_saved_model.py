@@ -11,7 +11,7 @@ from types import MappingProxyType
 import tensorflow as tf
 from tensorflow_serving.config import model_server_config_pb2
 
-from bert_tf import model_server, rest
+from bert_tf.serving import model_server, rest
 
 
 class Toy(tf.Module):

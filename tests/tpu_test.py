@@ -13,10 +13,13 @@ import unittest.mock
 import pytest
 import tensorflow as tf
 
-from bert_tf import distribution, fusion, input_pipeline, train_step
-from bert_tf.model import BertBackbone, BertPretrainer
-from bert_tf.optimization import AdamW, Lamb
-from tests.input_pipeline_test import make_batch, write_records
+from bert_tf.data import masking as input_pipeline
+from bert_tf.modeling import fusion
+from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+from bert_tf.training import step as train_step
+from bert_tf.training import strategy as distribution
+from bert_tf.training.optimizers import AdamW, Lamb
+from tests.data.masking_test import make_batch, write_records
 
 ROOT = pathlib.Path(__file__).parents[1]
 

@@ -10,8 +10,10 @@ import re
 
 import pytest
 
-from bert_tf import normalization, vocab
-from bert_tf.vocab import SPECIAL_TOKENS, Vocabulary, VocabularyConfig
+from bert_tf import vocab
+from bert_tf.text import learning, normalization
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bert_tf.vocab import VocabularyConfig
 
 SPECIAL_LINES = "".join(f"{token}\n" for token in SPECIAL_TOKENS)
 
@@ -140,7 +142,7 @@ def pieces(text: str, vocabulary: Vocabulary, lowercase: bool = True) -> list[st
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_a_learnt_vocabulary_covers_its_text(corpus, lowercase):
-    vocabulary = vocab.learn_vocabulary([corpus], 180, lowercase)
+    vocabulary = learning.learn_vocabulary([corpus], 180, lowercase)
     assert vocabulary.size == 180
     assert vocabulary.tokens[:5] == SPECIAL_TOKENS
     assert "[UNK]" not in pieces(TEXT, vocabulary, lowercase)
@@ -153,7 +155,7 @@ def test_a_learnt_vocabulary_covers_its_text(corpus, lowercase):
 
 
 def test_punctuation_and_chinese_never_join_other_characters(corpus):
-    vocabulary = vocab.learn_vocabulary([corpus], 180)
+    vocabulary = learning.learn_vocabulary([corpus], 180)
     for token in vocabulary.tokens[5:]:
         text = token.removeprefix("##") if len(token) > 2 else token
         assert len(text) == 1 or not any(map(normalization.stands_alone, text)), token
@@ -162,25 +164,25 @@ def test_punctuation_and_chinese_never_join_other_characters(corpus):
 
 
 def test_frequent_words_become_tokens(corpus):
-    vocabulary = vocab.learn_vocabulary([corpus], 180)
+    vocabulary = learning.learn_vocabulary([corpus], 180)
     assert {"the", "cats", "sat"} <= set(vocabulary.tokens)
     assert pieces("The cats sat", vocabulary) == ["the", "cats", "sat"]
 
 
 @pytest.mark.slow
 def test_the_same_text_gives_the_same_vocabulary(corpus):
-    learnt = {vocab.learn_vocabulary([corpus], 180).tokens for _ in range(5)}
+    learnt = {learning.learn_vocabulary([corpus], 180).tokens for _ in range(5)}
     assert len(learnt) == 1
 
 
 def test_a_small_text_gives_fewer_tokens(corpus):
-    vocabulary = vocab.learn_vocabulary([corpus], 30_000)
+    vocabulary = learning.learn_vocabulary([corpus], 30_000)
     assert 180 < vocabulary.size < 300
     assert "chinese" in vocabulary.tokens
 
 
 def test_a_small_vocabulary_has_room_for_pieces(corpus):
-    vocabulary = vocab.learn_vocabulary([corpus], 40)
+    vocabulary = learning.learn_vocabulary([corpus], 40)
     assert vocabulary.size == 40
     characters = [t for t in vocabulary.tokens[5:] if len(t.removeprefix("##")) == 1]
     assert 15 <= len(characters) <= 20
@@ -189,7 +191,7 @@ def test_a_small_vocabulary_has_room_for_pieces(corpus):
 
 def test_rare_characters_are_left_out(tmp_path):
     text = "common words again and again " * 2000 + "ж"
-    vocabulary = vocab.learn_vocabulary([write(tmp_path / "text", text)], 100)
+    vocabulary = learning.learn_vocabulary([write(tmp_path / "text", text)], 100)
     assert "ж" not in vocabulary.tokens
     assert "w" in vocabulary.tokens
 
@@ -200,17 +202,17 @@ def test_files_of_all_kinds_are_read(tmp_path):
         write(tmp_path / "wiki", wiki),
         write(tmp_path / "text.gz", gzip.compress(b"cdcd cdcd\r\n")),
     ]
-    tokens = vocab.learn_vocabulary(paths, 100).tokens[5:]
+    tokens = learning.learn_vocabulary(paths, 100).tokens[5:]
     assert {"abab", "cdcd", "."} <= set(tokens)
     assert not set('<>=/"doc') - set("cd") & set(tokens)
 
 
 def test_no_text_and_broken_text_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"no text in .*empty"):
-        vocab.learn_vocabulary([write(tmp_path / "empty", "\n \n")], 100)
+        learning.learn_vocabulary([write(tmp_path / "empty", "\n \n")], 100)
     path = write(tmp_path / "latin", b"fine\n\nnot f\xefne\n")
     with pytest.raises(ValueError, match=r"latin, line 3: not UTF-8"):
-        vocab.learn_vocabulary([path], 100)
+        learning.learn_vocabulary([path], 100)
 
 
 # --- Command ----------------------------------------------------------------------
@@ -226,7 +228,7 @@ def test_command(corpus, tmp_path, capsys):
     assert re.fullmatch(
         f"{output}: 180 tokens from 0.0 MB of text in \\d+ s.", last_line
     )
-    assert Vocabulary.from_file(output) == vocab.learn_vocabulary([corpus], 180)
+    assert Vocabulary.from_file(output) == learning.learn_vocabulary([corpus], 180)
 
     with pytest.raises(ValueError, match=r"--output=.*vocab\.txt exists"):
         vocab.main(options)

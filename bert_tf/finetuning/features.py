@@ -1,0 +1,103 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The feature-based way to use BERT (paper, section 5.3): frozen activations, cached.
+
+In: an encoder, and the token ids of N examples. Out: the activations of chosen layers
+for each token, in a file that is mapped into memory; what is trained on them runs the
+encoder once and not in every epoch.
+
+    encoder = taggers.FrozenEncoder(backbone, "concat_last_four")
+    inputs = task.encode(tokenizer, texts, max_sequence_length=128)
+    column = cached(encoder, inputs, "features", max_length=128)  # A task.MappedColumn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from bert_tf import storage
+from bert_tf.finetuning import batching
+from bert_tf.finetuning.task import MappedColumn, Split
+from bert_tf.modeling.feature_tagger import FrozenEncoder
+
+_BATCH_SIZE = 32
+# Examples that are computed before they are written; what is held in memory.
+_CHUNK = 8 * _BATCH_SIZE
+
+
+def cached(
+    encoder: FrozenEncoder,
+    inputs: Mapping[str, tf.RaggedTensor],
+    folder: str | os.PathLike,
+    *,
+    max_length: int,
+    static_shape: bool = False,
+) -> MappedColumn:
+    """Returns the features of N examples, from `folder` if they are there.
+
+    The file is named by a hash of the encoder's weights and of the inputs, and appears
+    when it is complete.
+
+    Args:
+        encoder: Computes the features.
+        inputs: `token_ids`, `segment_ids`, `padding_mask`, each ragged [N, (S)].
+        folder: Where to keep the file.
+        max_length: As in `batching.predict`.
+        static_shape: As in `batching.predict`.
+    """
+    token_ids = inputs["token_ids"]
+    path = pathlib.Path(folder) / f"{_fingerprint(encoder, inputs)}.npy"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shape = (int(token_ids.row_splits[-1]), *encoder.output["features"].shape[2:])
+        with storage.replaced(path) as unfinished:
+            file = np.lib.format.open_memmap(unfinished, "w+", np.float32, shape)
+            split = Split("features", None, inputs)
+            _compute(encoder, split, file, max_length, static_shape)
+            file.flush()
+    return MappedColumn(np.load(path, mmap_mode="r"), token_ids.row_splits.numpy())
+
+
+def _compute(
+    encoder: FrozenEncoder,
+    split: Split,
+    file: np.ndarray,
+    max_length: int,
+    static_shape: bool,
+) -> None:
+    """Fills `file` [tokens, K, H]."""
+    starts = split.inputs["token_ids"].row_splits.numpy()
+    order = np.argsort(split.lengths, kind="stable")
+    with tqdm(total=len(split), desc="features", disable=None) as progress:
+        for first in range(0, len(split), _CHUNK):
+            rows = order[first : first + _CHUNK]
+            chunk = {name: tf.gather(c, rows) for name, c in split.inputs.items()}
+            outputs = batching.predict(
+                encoder,
+                Split(split.name, None, chunk),
+                _BATCH_SIZE,
+                max_length=max_length,
+                static_shape=static_shape,
+            )
+            for row, output in zip(rows, outputs, strict=True):
+                length = split.lengths[row]
+                file[starts[row] : starts[row + 1]] = output["features"][:length]
+            progress.update(len(rows))
+
+
+def _fingerprint(encoder: FrozenEncoder, inputs: Mapping[str, tf.RaggedTensor]) -> str:
+    digest = hashlib.sha256(encoder.feature_set.encode())
+    digest.update(encoder.layers[-1].compute_dtype.encode())
+    arrays = [weight.numpy() for weight in encoder.weights]
+    for name in sorted(inputs):
+        arrays += [inputs[name].values.numpy(), inputs[name].row_splits.numpy()]
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()[:32]

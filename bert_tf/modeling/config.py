@@ -1,0 +1,182 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The architecture of a BERT."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+# Layers, hidden size, attention heads. The feed-forward layer is four times the
+# hidden size. base and large: arXiv 1810.04805, section 3; the small ones:
+# arXiv 1908.08962, "Well-Read Students Learn Better".
+SIZES: Mapping[str, tuple[int, int, int]] = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+
+# The names that other projects' `hidden_act` uses, by the form that is meant.
+# google-research/bert computes the tanh form and calls it "gelu"; transformers
+# calls the exact form "gelu".
+ACTIVATIONS = ("gelu_tanh", "gelu_erf", "relu")
+_GOOGLE_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
+
+# The rows of table 7: which of the embeddings (0) and the L layers (1 to L).
+FEATURES: Mapping[str, slice] = {
+    "embeddings": slice(0, 1),
+    "second_to_last": slice(-2, -1),
+    "last": slice(-1, None),
+    "weighted_sum_last_four": slice(-4, None),
+    "concat_last_four": slice(-4, None),
+    "weighted_sum_all": slice(1, None),
+}
+
+# What a `bert_config.json` calls the fields of `BertConfig`.
+GOOGLE_KEYS = {
+    "vocabulary_size": "vocab_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "hidden_dim": "hidden_size",
+    "intermediate_dim": "intermediate_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+    "activation": "hidden_act",
+    "initializer_range": "initializer_range",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BertConfig:
+    """The architecture of a BERT encoder (arXiv 1810.04805, section 3).
+
+    Attributes:
+        left_to_right: Whether a token sees only itself and what is left of it, as in
+            the ablation of section 5.1.
+        bilstm: Whether a bidirectional LSTM stands on the last layer (section 5.1).
+
+    Raises:
+        ValueError: A size is not positive, `hidden_dim` is not a multiple of
+            `num_heads`, `dropout` is outside [0, 1), or the activation is unknown.
+    """
+
+    vocabulary_size: int
+    num_layers: int
+    num_heads: int
+    hidden_dim: int
+    intermediate_dim: int
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    max_sequence_length: int = 512
+    num_segments: int = 2
+    activation: str = "gelu_tanh"
+    layer_norm_epsilon: float = 1e-12
+    initializer_range: float = 0.02
+    left_to_right: bool = False
+    bilstm: bool = False
+
+    def __post_init__(self):
+        for name, value in dataclasses.asdict(self).items():
+            if type(value) is int and value < 1:  # A bool is an int, too.
+                raise ValueError(
+                    f"`{name}` must be a positive integer. Received: {name}={value}"
+                )
+        if self.hidden_dim % self.num_heads:
+            raise ValueError(
+                "`hidden_dim` must be a multiple of `num_heads`. Received: "
+                f"hidden_dim={self.hidden_dim}, num_heads={self.num_heads}"
+            )
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(
+                    f"`{name}` must be at least 0 and below 1. "
+                    f"Received: {name}={getattr(self, name)}"
+                )
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                f"`activation` must be one of {', '.join(ACTIVATIONS)}. "
+                f"Received: activation={self.activation!r}"
+            )
+
+    @classmethod
+    def from_size(cls, size: str, vocabulary_size: int, **overrides: Any) -> BertConfig:
+        """Returns the architecture called `size` in `SIZES`.
+
+        Raises:
+            ValueError: `size` is not in the table.
+        """
+        if size not in SIZES:
+            raise ValueError(
+                f"`size` must be one of {', '.join(SIZES)}. Received: size={size!r}"
+            )
+        num_layers, hidden_dim, num_heads = SIZES[size]
+        architecture = {
+            "num_layers": num_layers,
+            "num_heads": num_heads,
+            "hidden_dim": hidden_dim,
+            "intermediate_dim": 4 * hidden_dim,
+        }
+        return cls(vocabulary_size=vocabulary_size, **(architecture | overrides))
+
+    @property
+    def variant(self) -> str:
+        """Names what makes the encoder another one than BERT's; empty for BERT."""
+        names = {"left_to_right": self.left_to_right, "bilstm": self.bilstm}
+        return " and ".join(name for name, is_so in names.items() if is_so)
+
+    @classmethod
+    def from_google(cls, path: str | pathlib.Path) -> BertConfig:
+        """Reads the `bert_config.json` of google-research/bert.
+
+        Raises:
+            ValueError: The file is not such a config; the message names the file
+                and the key.
+        """
+        try:
+            google = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+            fields = {ours: google[key] for ours, key in GOOGLE_KEYS.items()}
+            activation = fields["activation"]
+            fields["activation"] = _GOOGLE_ACTIVATIONS.get(activation, activation)
+            return cls(**fields)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}: not a JSON file: {error}") from error
+        except KeyError as error:
+            raise ValueError(
+                f"{path}: a bert_config.json needs the key {error}."
+            ) from error
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    @classmethod
+    def resolve(cls, size: str, vocabulary_size: int) -> BertConfig:
+        """Returns the architecture that a command's `--size` names.
+
+        Args:
+            size: A name of `SIZES`, the path of a `bert_config.json`, or layers, hidden
+                size and attention heads as in table 6 of the paper, e.g. `"3/768/12"`.
+            vocabulary_size: Number of tokens in the vocabulary at hand; it wins
+                over the one that a `bert_config.json` states.
+        """
+        if size.endswith(".json"):
+            return dataclasses.replace(
+                cls.from_google(size), vocabulary_size=vocabulary_size
+            )
+        if re.fullmatch(r"\d+/\d+/\d+", size):
+            num_layers, hidden_dim, num_heads = map(int, size.split("/"))
+            return cls(
+                vocabulary_size=vocabulary_size,
+                num_layers=num_layers,
+                num_heads=num_heads,
+                hidden_dim=hidden_dim,
+                intermediate_dim=4 * hidden_dim,
+            )
+        return cls.from_size(size, vocabulary_size)

@@ -1,0 +1,213 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What stands on the encoder for a task (paper, figure 4), as Keras models.
+
+In: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32. Out: logits, for the whole
+sequence, each of several choices, each token as an end of a span, or the tag of each
+token. The feature-based way to tag is in `bert_tf.taggers`.
+
+Letters: B batch, S sequence, H hidden, C classes, choices or tags.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from bert_tf.modeling.bert import BertBackbone
+from bert_tf.modeling.keras_model import BertModel
+from bert_tf.text.passages import NO_SCORE
+
+# The logit of a choice that there is not. Finite, so that nothing becomes NaN.
+_NO_CHOICE = -1e9
+
+
+def _dropout(backbone: BertBackbone) -> keras.layers.Dropout:
+    dtype = backbone.pooler.dtype_policy
+    return keras.layers.Dropout(backbone.config.dropout, dtype=dtype, name="dropout")
+
+
+def _logits(backbone: BertBackbone, units: int) -> keras.layers.Dense:
+    return keras.layers.Dense(
+        units,
+        kernel_initializer=keras.initializers.TruncatedNormal(
+            stddev=backbone.config.initializer_range
+        ),
+        dtype="float32",
+        name="logits",
+    )
+
+
+# --- The whole sequence ----------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SequenceClassifier(BertModel):
+    """`BertBackbone` with dropout and a dense layer over the pooled output.
+
+    Args:
+        backbone: The encoder.
+        num_classes: C; 1 makes a regression, whose logit is the score and whose loss
+            the squared error.
+
+    Inputs: those of the backbone. Outputs: logits [B, C] float32.
+
+    Example:
+
+    ```python
+    model = SequenceClassifier(BertBackbone(config), num_classes=2)
+    model.compile(AdamW(learning_rate=5e-5))
+    ```
+    """
+
+    _arguments = ("num_classes",)
+
+    def __init__(self, backbone: BertBackbone, num_classes: int, **kwargs):
+        dropout, logits = _dropout(backbone), _logits(backbone, num_classes)
+        pooled = backbone(backbone.input)["pooled_output"]  # [B, H]
+        super().__init__(
+            inputs=backbone.input, outputs=logits(dropout(pooled)), **kwargs
+        )
+        self.backbone = backbone
+        self.num_classes = num_classes
+
+    def _losses_and_metrics(self):
+        if self.num_classes == 1:
+            return {"loss": keras.losses.MeanSquaredError(reduction="sum")}
+        return super()._losses_and_metrics()
+
+
+# --- Choices ---------------------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class FlattenChoices(keras.layers.Layer):
+    """[B, C, S] -> [B * C, S]."""
+
+    def call(self, x):
+        return ops.reshape(x, (-1, ops.shape(x)[2]))
+
+    def compute_output_shape(self, x_shape):
+        return (None, x_shape[2])
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class UnflattenChoices(keras.layers.Layer):
+    """Scores [B * C, 1] and padding_mask [B, C, S] -> logits [B, C].
+
+    A choice without tokens, not even [CLS], is none.
+    """
+
+    def call(self, scores, padding_mask):
+        exists = padding_mask[:, :, 0] != 0
+        return ops.where(exists, ops.reshape(scores, ops.shape(exists)), _NO_CHOICE)
+
+    def compute_output_shape(self, scores_shape, padding_mask_shape):
+        return padding_mask_shape[:2]
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class ChoiceScorer(BertModel):
+    """`BertBackbone` with dropout and one vector that scores every choice.
+
+    Args:
+        backbone: The encoder.
+
+    Inputs: those of the backbone, but [B, C, S], C sequences of prompt and choice. One
+    of padding alone is no choice. Outputs: logits [B, C] float32.
+
+    Example:
+
+    ```python
+    model = ChoiceScorer(BertBackbone(config))
+    model.compile(AdamW(learning_rate=2e-5))
+    ```
+    """
+
+    def __init__(self, backbone: BertBackbone, **kwargs):
+        # The bias changes all choices alike; other people's heads have one.
+        dropout, logits = _dropout(backbone), _logits(backbone, 1)
+        inputs = {
+            name: keras.Input((None, None), dtype="int32", name=name)
+            for name in backbone.input
+        }
+        flatten = FlattenChoices(name="flatten")
+        sequences = {name: flatten(x) for name, x in inputs.items()}  # [B * C, S]
+        pooled = backbone(sequences)["pooled_output"]  # [B * C, H]
+        unflatten = UnflattenChoices(dtype="float32", name="unflatten")
+        outputs = unflatten(logits(dropout(pooled)), inputs["padding_mask"])
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        self.backbone = backbone
+
+
+# --- Tokens ----------------------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SpanPredictor(BertModel):
+    """`BertBackbone` with a start vector and an end vector (paper, section 4.2).
+
+    Args:
+        backbone: The encoder; its pooler, which is not used, becomes not trainable.
+
+    Inputs: those of the backbone. Outputs: `start_logits` and `end_logits` [B, S]
+    float32, the scores of each token as the first and the last one of the answer;
+    -1e9 for padding. The loss is the mean of both cross entropies.
+
+    Example:
+
+    ```python
+    model = SpanPredictor(BertBackbone(config))
+    model.compile(AdamW(learning_rate=5e-5))
+    ```
+    """
+
+    def __init__(self, backbone: BertBackbone, **kwargs):
+        logits = _logits(backbone, 2)
+        hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
+        is_token = ops.expand_dims(backbone.input["padding_mask"], -1) != 0
+        scores = ops.where(is_token, logits(hidden), NO_SCORE)  # [B, S, 2]
+        super().__init__(
+            inputs=backbone.input,
+            outputs={"start_logits": scores[:, :, 0], "end_logits": scores[:, :, 1]},
+            **kwargs,
+        )
+        self.backbone = backbone
+        backbone.pooler.trainable = False
+
+    def _losses_and_metrics(self):
+        return {
+            "loss": super()._losses_and_metrics()["loss"],
+            "loss_weights": dict.fromkeys(self.output, 0.5),
+        }
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class TokenClassifier(BertModel):
+    """`BertBackbone` with dropout and a dense layer over every token.
+
+    Args:
+        backbone: The encoder; its pooler, which is not used, becomes not trainable.
+        num_tags: C.
+
+    Inputs: those of the backbone. Outputs: logits [B, S, C] float32.
+
+    Example:
+
+    ```python
+    model = TokenClassifier(BertBackbone(config), num_tags=9)
+    model.compile(AdamW(learning_rate=5e-5))
+    ```
+    """
+
+    _arguments = ("num_tags",)
+
+    def __init__(self, backbone: BertBackbone, num_tags: int, **kwargs):
+        dropout, logits = _dropout(backbone), _logits(backbone, num_tags)
+        hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
+        super().__init__(
+            inputs=backbone.input, outputs=logits(dropout(hidden)), **kwargs
+        )
+        self.backbone = backbone
+        self.num_tags = num_tags
+        backbone.pooler.trainable = False

@@ -1,0 +1,395 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The encoder as servers run it: the same answers from a graph without padding.
+
+In: a model with a `BertBackbone` in it. Out: a model of the same inputs, outputs and
+weights for inference alone, several times as fast where texts differ in length:
+
+- The rows of a batch are sorted by length and run a few hundred tokens at a time. That
+  bounds the memory for any batch, and rows of like length meet in attention, whose cost
+  grows with the square of the longest.
+- Dense layers and LayerNorm see real tokens only. Padding exists for attention alone.
+- A few tokens without padding, as those of one text, go straight through.
+- Query, key and value are one matrix product, with the scale of the scores in it.
+- What is computed in bfloat16 is stored in it.
+
+Letters: B batch, S sequence, T real tokens, R rows of a chunk, H hidden, N heads,
+D = H / N, K hidden states that are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.modeling import attention
+from bert_tf.modeling.bert import BertBackbone, EncoderLayer
+from bert_tf.modeling.feature_tagger import FeatureTagger
+
+# Tokens that go through the encoder at a time, up to the end of a row: enough for a
+# matrix product to run at its full speed, few enough for the caches.
+_TOKENS_AT_ONCE = 512
+
+
+def optimize(model: keras.Model, layers: Sequence[int] = ()) -> keras.Model:
+    """Returns `model` with the encoder in it, or itself, made for inference.
+
+    The other layers are shared. The encoder has the weights of the time of this call.
+    What is at padding in its outputs [B, S, ...] is 0.
+
+    Args:
+        model: A functional model: a `BertBackbone`, one with it as a layer, or a
+            `FeatureTagger`.
+        layers: Of a `BertBackbone`, the hidden states that become outputs as well,
+            `layer_<n>` [B, S, H]: 0 is the embeddings, 1 to L the layers, -1 the last.
+    """
+    if isinstance(model, BertBackbone):
+        outputs = _Encoder(model, layers, name=model.name)(model.input)
+        return keras.Model(model.input, outputs, name=model.name)
+    if isinstance(model, FeatureTagger):
+        features = _HiddenStates(model.backbone, model.encoder.chosen)(model.input)
+        inputs = {"features": features, "padding_mask": model.input["padding_mask"]}
+        return keras.Model(model.input, model.tagger(inputs))
+
+    def replace(layer: keras.layers.Layer) -> keras.layers.Layer:
+        if isinstance(layer, BertBackbone):
+            return _Encoder(layer, name=layer.name)
+        return layer
+
+    return keras.models.clone_model(model, clone_function=replace)
+
+
+class _Dense:
+    """One or several `Dense` layers of the same input, side by side."""
+
+    def __init__(
+        self, layers: Sequence[keras.layers.Dense], scales: Sequence[float] = (1.0,)
+    ):
+        def joined(name: str) -> tf.Variable:
+            parts = [
+                keras.ops.convert_to_numpy(getattr(layer, name)) * np.float32(scale)
+                for layer, scale in zip(layers, scales, strict=True)
+            ]
+            return tf.Variable(
+                tf.cast(np.concatenate(parts, axis=-1), layers[0].compute_dtype),
+                trainable=False,
+            )
+
+        self._kernel = joined("kernel")
+        self._bias = joined("bias")
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.nn.bias_add(tf.matmul(x, self._kernel), self._bias)
+
+
+class _LayerNorm:
+    """LayerNorm in float32, in the form of fewest passes over memory."""
+
+    def __init__(self, layer: keras.layers.LayerNormalization):
+        self._gamma = _float32_variable(layer.gamma)
+        self._beta = _float32_variable(layer.beta)
+        self._epsilon = layer.epsilon
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        y = tf.cast(x, tf.float32)
+        y -= tf.reduce_mean(y, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(y), axis=-1, keepdims=True)
+        y *= tf.math.rsqrt(variance + self._epsilon)
+        return tf.cast(y * self._gamma + self._beta, x.dtype)
+
+
+def _float32_variable(value: keras.Variable) -> tf.Variable:
+    return tf.Variable(keras.ops.convert_to_numpy(value), trainable=False)
+
+
+class _Padding(NamedTuple):
+    """Between the T tokens of R rows, one after the other, and [R, S]."""
+
+    shape: tf.Tensor  # R, S
+    attention_bias: tf.Tensor | None  # [R or 1, 1, 1 or S, S] float32
+    # None where there is no padding.
+    to_padded: tf.Tensor | None = None  # [R*S] int32: the token; any at padding.
+    to_tokens: tf.Tensor | None = None  # [T] int32: the place in [R*S].
+
+    @classmethod
+    def of(cls, lengths: tf.Tensor, left_to_right: bool) -> _Padding:
+        """From the numbers of tokens in the rows [R] int32."""
+        is_token = tf.sequence_mask(lengths)  # [R, S]
+        flat = tf.reshape(is_token, [-1])
+        token = tf.cumsum(tf.cast(flat, tf.int32)) - 1
+        is_seen = is_token[:, tf.newaxis]  # [R, 1 or S, S]: by row, column
+        if left_to_right:
+            is_seen &= _not_behind(tf.shape(is_token)[1])
+        return cls(
+            tf.shape(is_token),
+            attention.bias_of(is_seen),
+            tf.maximum(token, 0),
+            tf.cast(tf.where(flat)[:, 0], tf.int32),
+        )
+
+    @classmethod
+    def none(cls, shape: tf.Tensor, left_to_right: bool) -> _Padding:
+        """From (R, S) of rows that are equally long."""
+        bias = None
+        if left_to_right:
+            bias = attention.bias_of(_not_behind(shape[1])[tf.newaxis])
+        return cls(shape, bias)
+
+    def add(self, x: tf.Tensor) -> tf.Tensor:
+        """[T, ...] -> [R*S, ...]"""
+        return x if self.to_padded is None else tf.gather(x, self.to_padded)
+
+    def remove(self, x: tf.Tensor) -> tf.Tensor:
+        """[R*S, ...] -> [T, ...]"""
+        return x if self.to_tokens is None else tf.gather(x, self.to_tokens)
+
+
+def _not_behind(length: tf.Tensor) -> tf.Tensor:
+    """[S, S] bool: whether the column is not behind the row."""
+    return tf.sequence_mask(tf.range(1, length + 1))
+
+
+class _Layer:
+    """`EncoderLayer` over the tokens of R rows, [T, H] -> [T, H]."""
+
+    def __init__(self, layer: EncoderLayer):
+        self._heads = layer.config.num_heads
+        self._size = layer.config.hidden_dim // self._heads
+        self._query_key_value = _Dense(
+            [layer.query, layer.key, layer.value], [self._size**-0.5, 1.0, 1.0]
+        )
+        self._attention_output = _Dense([layer.attention_output])
+        self._attention_layer_norm = _LayerNorm(layer.attention_layer_norm)
+        self._intermediate = _Dense([layer.intermediate])
+        self._output = _Dense([layer.output_dense])
+        self._output_layer_norm = _LayerNorm(layer.output_layer_norm)
+        self._activation = layer.activation
+
+    def __call__(self, x: tf.Tensor, padding: _Padding) -> tf.Tensor:
+        y = self._attention_output(self._attention(x, padding))
+        x = self._attention_layer_norm(x + y)
+        y = self._output(self._activation(self._intermediate(x)))
+        return self._output_layer_norm(x + y)
+
+    def _attention(self, x: tf.Tensor, padding: _Padding) -> tf.Tensor:
+        rows, length = tf.unstack(padding.shape)
+        x = padding.add(self._query_key_value(x))  # [R*S, 3H]
+        x = tf.reshape(x, [rows, length, 3, self._heads, self._size])
+        query, key, value = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))  # [R,N,S,D]
+        y = attention.attend(query, key, value, padding.attention_bias)
+        y = tf.transpose(y, [0, 2, 1, 3])  # [R, S, N, D]
+        y = tf.reshape(y, [rows * length, self._heads * self._size])
+        return padding.remove(y)
+
+
+class _HiddenStates(keras.layers.Layer):
+    """Chosen hidden states of `BertBackbone`, without training.
+
+    Args:
+        backbone: The encoder.
+        layers: K numbers: 0 is the embeddings, -1 the last layer.
+
+    Inputs: those of the backbone. Outputs: [B, S, K, H] float32.
+    """
+
+    def __init__(self, backbone: BertBackbone, layers: Sequence[int], **kwargs):
+        super().__init__(dtype=backbone.pooler.dtype_policy, **kwargs)
+        self.config = backbone.config
+        embeddings = backbone.embeddings
+        self._tables = [
+            self._table(layer.embeddings)
+            for layer in (
+                embeddings.token_embedding,
+                embeddings.segment_embedding,
+                embeddings.position_embedding,
+            )
+        ]
+        self._layer_norm = _LayerNorm(embeddings.layer_norm)
+        self._chosen = [range(self.config.num_layers + 1)[layer] for layer in layers]
+        self._width = len(layers) * self.config.hidden_dim  # K * H
+        # Nobody asks for what is above the last that is chosen.
+        needed = backbone.encoder_layers[: max(self._chosen)]
+        self._layers_of_tokens = [_Layer(layer) for layer in needed]
+        # One function in the exported graph, whatever the number of signatures.
+        self._encode = tf.function(
+            self._encode,
+            input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3,
+            autograph=False,
+        )
+        self.built = True
+
+    def _table(self, embeddings: keras.Variable) -> tf.Variable:
+        if self.compute_dtype == embeddings.dtype:
+            return embeddings.value  # A masked-LM head may need it too.
+        table = keras.ops.convert_to_numpy(embeddings)
+        return tf.Variable(tf.cast(table, self.compute_dtype), trainable=False)
+
+    def compute_output_spec(self, inputs, training=None, mask=None):
+        shape = (None, None, len(self._chosen), self.config.hidden_dim)
+        return keras.KerasTensor(shape, "float32")
+
+    def call(self, inputs, training=None, mask=None):
+        """`training` and `mask` are what Keras gives to any model, and without use."""
+        rows, length = tf.unstack(tf.shape(inputs["token_ids"]))
+        shape = [rows, length, len(self._chosen), self.config.hidden_dim]
+        return tf.cast(tf.reshape(self._states(inputs), shape), tf.float32)
+
+    def _states(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """[B, S, K*H], 0 at padding."""
+        names = ("token_ids", "segment_ids", "padding_mask")
+        return self._encode(*(tf.cast(inputs[name], tf.int32) for name in names))
+
+    def _encode(
+        self, token_ids: tf.Tensor, segment_ids: tf.Tensor, padding_mask: tf.Tensor
+    ) -> tf.Tensor:
+        is_token = tf.not_equal(padding_mask, 0)  # [B, S]
+        # All positions are looked up, so that a row of too many is an error.
+        positions = tf.gather(self._tables[2], tf.range(tf.shape(is_token)[1]))
+        return tf.cond(
+            tf.reduce_all(is_token) & (tf.size(is_token) <= _TOKENS_AT_ONCE),
+            lambda: self._run_as_it_is(token_ids, segment_ids, positions),
+            lambda: self._run_by_length(token_ids, segment_ids, positions, is_token),
+        )
+
+    def _run_as_it_is(
+        self, token_ids: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
+    ) -> tf.Tensor:
+        """The hidden states [B, S, K*H] of few tokens without padding.
+
+        Above all those of one text, whose answer somebody waits for.
+        """
+        shape = tf.shape(token_ids)
+        x = self._run(
+            tf.reshape(token_ids, [-1]),
+            tf.reshape(segment_ids, [-1]),
+            tf.tile(positions, [shape[0], 1]),
+            _Padding.none(shape, self.config.left_to_right),
+        )
+        return tf.reshape(x, [shape[0], shape[1], self._width])
+
+    def _run_by_length(
+        self,
+        token_ids: tf.Tensor,
+        segment_ids: tf.Tensor,
+        positions: tf.Tensor,
+        is_token: tf.Tensor,
+    ) -> tf.Tensor:
+        """The hidden states [B, S, K*H], 0 at padding, of any rows."""
+        num_rows, length = tf.unstack(tf.shape(is_token))
+        sizes = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32)  # [B]
+        order = tf.argsort(sizes)
+        # Places in [B*S] of all tokens, in the order in which they are run [T].
+        places = tf.reshape(tf.range(num_rows * length), [num_rows, length])
+        place = tf.boolean_mask(tf.gather(places, order), tf.gather(is_token, order))
+        vectors = self._run_in_chunks(
+            tf.gather(tf.reshape(token_ids, [-1]), place),
+            tf.gather(tf.reshape(segment_ids, [-1]), place),
+            tf.gather(positions, place % length),
+            tf.gather(sizes, order),
+        )
+        # [B*S]: the number of each token from 1; 0, a row of zeros, for padding.
+        number = tf.scatter_nd(
+            place[:, tf.newaxis], tf.range(tf.size(place)) + 1, [num_rows * length]
+        )
+        zeros = tf.zeros([1, self._width], vectors.dtype)
+        return tf.reshape(
+            tf.gather(tf.concat([zeros, vectors], axis=0), number),
+            [num_rows, length, self._width],
+        )
+
+    def _run_in_chunks(
+        self,
+        token_ids: tf.Tensor,
+        segment_ids: tf.Tensor,
+        positions: tf.Tensor,
+        sizes: tf.Tensor,
+    ) -> tf.Tensor:
+        """The hidden states [T, K*H] of rows that are sorted by their sizes.
+
+        Args:
+            token_ids: [T] int32, as `segment_ids`.
+            segment_ids: [T] int32.
+            positions: Position embeddings [T, H].
+            sizes: Tokens of the rows [B] int32.
+        """
+        ends = tf.cumsum(sizes)
+        chunk = (
+            tf.maximum(ends - 1, 0) // _TOKENS_AT_ONCE
+        )  # Of each row; some are none.
+        chunk = tf.concat([[-1], chunk], axis=0)
+        first_rows = tf.where(tf.not_equal(chunk[1:], chunk[:-1]))[:, 0]
+        bounds = tf.concat([tf.cast(first_rows, tf.int32), [tf.size(sizes)]], axis=0)
+        token_bounds = tf.gather(tf.concat([[0], ends], axis=0), bounds)
+        count = tf.size(first_rows, out_type=tf.int32)
+        chunks = tf.TensorArray(
+            positions.dtype,
+            size=count,
+            infer_shape=False,
+            element_shape=[None, self._width],
+        )
+
+        def step(i: tf.Tensor, chunks: tf.TensorArray):
+            tokens = slice(token_bounds[i], token_bounds[i + 1])
+            x = self._run(
+                token_ids[tokens],
+                segment_ids[tokens],
+                positions[tokens],
+                _Padding.of(
+                    sizes[bounds[i] : bounds[i + 1]], self.config.left_to_right
+                ),
+            )
+            return i + 1, chunks.write(i, x)
+
+        _, chunks = tf.while_loop(
+            lambda i, _: i < count, step, (0, chunks), parallel_iterations=1
+        )
+        return chunks.concat()
+
+    def _run(
+        self,
+        token_ids: tf.Tensor,
+        segment_ids: tf.Tensor,
+        positions: tf.Tensor,
+        padding: _Padding,
+    ) -> tf.Tensor:
+        """The hidden states [T, K*H] of the tokens of R rows."""
+        x = tf.gather(self._tables[0], token_ids)
+        x += tf.gather(self._tables[1], segment_ids)
+        states = [self._layer_norm(x + positions)]
+        for layer in self._layers_of_tokens:
+            states.append(layer(states[-1], padding))
+        return tf.concat([states[number] for number in self._chosen], axis=1)
+
+
+class _Encoder(_HiddenStates):
+    """`BertBackbone`, and those hidden states of it that are chosen."""
+
+    def __init__(self, backbone: BertBackbone, layers: Sequence[int] = (), **kwargs):
+        super().__init__(backbone, [-1, *layers], **kwargs)
+        self._pooler = _Dense([backbone.pooler])
+        self._bilstm = backbone.get_layer("bilstm") if self.config.bilstm else None
+        states = {f"layer_{layer}": backbone.hidden_states[layer] for layer in layers}
+        self._output_spec = {**backbone.output, **states}
+
+    def compute_output_spec(self, inputs, training=None, mask=None):
+        return {
+            name: keras.KerasTensor(x.shape, x.dtype)
+            for name, x in self._output_spec.items()
+        }
+
+    def call(self, inputs, training=None, mask=None):
+        hidden, *states = tf.split(self._states(inputs), len(self._chosen), axis=2)
+        is_token = tf.not_equal(inputs["padding_mask"], 0)  # [B, S]
+        if self._bilstm:
+            hidden = self._bilstm(hidden, mask=is_token)
+            hidden *= tf.cast(is_token[:, :, tf.newaxis], hidden.dtype)
+        pooled = hidden[:, 0]
+        if self.config.left_to_right:
+            last = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32) - 1
+            pooled = tf.gather(hidden, tf.maximum(last, 0), batch_dims=1)
+        pooled = tf.tanh(self._pooler(pooled))
+        return dict(zip(self._output_spec, (hidden, pooled, *states), strict=True))

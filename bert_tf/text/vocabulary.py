@@ -1,0 +1,130 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The WordPiece vocabulary."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Iterable
+
+import numpy as np
+
+from bert_tf import storage
+from bert_tf.data import documents
+
+PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
+CONTINUATION = "##"
+
+
+# --- A vocabulary ----------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """The tokens of a `vocab.txt`; a token's id is its place.
+
+    Raises:
+        ValueError: A token is empty or stands there twice, or a special token is
+            missing; the message names the tokens and their lines.
+    """
+
+    tokens: tuple[str, ...]
+
+    def __post_init__(self):
+        lines: dict[str, int] = {}
+        for line, token in enumerate(self.tokens, start=1):
+            if not token:
+                raise ValueError(
+                    "A vocabulary has one token on every line. "
+                    f"Received: an empty line {line}"
+                )
+            if token in lines:
+                raise ValueError(
+                    f"A vocabulary lists every token once. Received: {token!r} in line "
+                    f"{lines[token]} and line {line}"
+                )
+            lines[token] = line
+        missing = [token for token in SPECIAL_TOKENS if token not in lines]
+        if missing:
+            raise ValueError(
+                f"A vocabulary needs the tokens {' '.join(SPECIAL_TOKENS)}. "
+                f"Missing: {' '.join(missing)}"
+            )
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike) -> Vocabulary:
+        """Reads one token per line, UTF-8.
+
+        Raises:
+            ValueError: The file is missing or breaks a rule; the message names the
+                file and the line.
+        """
+        path = os.fspath(path)
+        try:
+            tokens = tuple(documents.read_lines(path))
+        except FileNotFoundError as error:
+            raise ValueError(
+                f"{path}: no such vocabulary. Learn one with `python -m bert_tf.vocab`."
+            ) from error
+        try:
+            return cls(tokens)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def write(self, path: str | os.PathLike) -> None:
+        """Writes the file that `from_file` reads, in place of what is there."""
+        text = "".join(f"{token}\n" for token in self.tokens)
+        storage.write_text(os.fspath(path), text)
+
+    @property
+    def size(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def pad_id(self) -> int:
+        return self._ids[PAD]
+
+    @property
+    def unk_id(self) -> int:
+        return self._ids[UNK]
+
+    @property
+    def cls_id(self) -> int:
+        return self._ids[CLS]
+
+    @property
+    def sep_id(self) -> int:
+        return self._ids[SEP]
+
+    @property
+    def mask_id(self) -> int:
+        return self._ids[MASK]
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        return tuple(self.ids(SPECIAL_TOKENS))
+
+    def ids(self, tokens: Iterable[str]) -> list[int]:
+        """Ids of `tokens`; that of [UNK] for one that is not in the vocabulary."""
+        return [self._ids.get(token, self.unk_id) for token in tokens]
+
+    @functools.cached_property
+    def _ids(self) -> dict[str, int]:
+        return {token: i for i, token in enumerate(self.tokens)}
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over the tokens: equal exactly when the ids mean the same."""
+        return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
+
+    @functools.cached_property
+    def is_continuation(self) -> np.ndarray:
+        """Whether each token continues a word, bool [V]."""
+        return np.array([token.startswith(CONTINUATION) for token in self.tokens])
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({self.size} tokens, {self.fingerprint[:12]})"

@@ -1,0 +1,235 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import dataclasses
+import json
+import math
+import pathlib
+
+import pytest
+
+from benchmarks import experiment_report, experiments
+from benchmarks.experiments import ExperimentConfig
+from benchmarks.paper import EVALUATIONS, SCALES, Column, Experiment, Row
+from benchmarks.paper import experiments as all_experiments
+from bert_tf import pretrain
+from bert_tf.finetuning import run as finetune
+from bert_tf.finetuning import sweep
+from bert_tf.training.pretrain_options import PretrainConfig
+from tests.data.masking_test import write_records
+
+TOY = Experiment(
+    "Toys",
+    "table 0",
+    rows=(
+        Row("BERT"),
+        Row("LTR", {"left_to_right": True}),
+        Row("early", share=1 / EVALUATIONS, against="LTR"),
+    ),
+    columns=(
+        Column("", "perplexity", (4.0, 8.0, 4.0)),
+        Column("MNLI", "MNLI", (80.0, 70.0, 75.0)),
+        Column("QNLI", "QNLI", (80.0, 70.0, 75.0)),
+    ),
+    claim="Toys are toys.",
+)
+
+
+@pytest.fixture
+def options(tmp_path, monkeypatch):
+    """Two tables of letters for MNLI, and no data for QNLI."""
+    monkeypatch.setattr(experiments, "experiments", lambda scale: {"masking": TOY})
+    rows = ["text\tlabel", *(f"{'ab'[i % 2]}\t{i % 2}" for i in range(40))]
+    (tmp_path / "letters.tsv").write_text("\n".join(rows) + "\n")
+    task = {
+        "name": "Letters",
+        "kind": "classification",
+        "train_file": str(tmp_path / "letters.tsv"),
+        "dev_file": str(tmp_path / "letters.tsv"),
+        "text_a": "text",
+        "label": "label",
+        "max_sequence_length": 8,
+        "epochs": 1,
+    }
+    (tmp_path / "tasks.json").write_text(json.dumps({"MNLI": task}))
+    return ExperimentConfig(
+        experiment="masking",
+        records=str(tmp_path / "records"),
+        tasks=str(tmp_path / "tasks.json"),
+        output=str(tmp_path / "out"),
+        steps=10,
+        seeds=2,
+    )
+
+
+class FakeTraining:
+    """Stands for the two commands: writes metrics, and counts what was trained."""
+
+    def __init__(self, monkeypatch):
+        self.pretrained: list[PretrainConfig] = []
+        self.fine_tuned: list[tuple[str, int]] = []
+        self.interrupt_after = math.inf
+        monkeypatch.setattr(pretrain, "main", self.pretrain)
+        monkeypatch.setattr(finetune, "fine_tune", self.fine_tune)
+
+    def pretrain(self, options):
+        self.pretrained.append(options)
+        loss = 3.0 if options.left_to_right else 2.0
+        self._write(options.output, {"done": True})
+        history = (
+            f"step,val_mlm_loss\n{options.validate_every},2.5\n{options.steps},{loss}\n"
+        )
+        pathlib.Path(options.output, "history.csv").write_text(history)
+
+    def fine_tune(self, task_class, options):
+        if len(self.fine_tuned) == self.interrupt_after:
+            raise KeyboardInterrupt
+        self.fine_tuned.append((options.init_from, options.seed))
+        score = 0.5 if "left_to_right" in options.init_from else 0.7
+        score += 0.001 * options.seed
+        self._write(options.output, {"training": {"score": score, "chance": 0.5}})
+
+    @staticmethod
+    def _write(folder, metrics):
+        pathlib.Path(folder).mkdir(parents=True)
+        (pathlib.Path(folder) / "metrics.json").write_text(json.dumps(metrics))
+
+
+@pytest.fixture
+def training(monkeypatch):
+    return FakeTraining(monkeypatch)
+
+
+def test_an_interrupted_set_goes_on_and_nothing_is_repeated(options, training):
+    training.interrupt_after = 3
+    with pytest.raises(KeyboardInterrupt):
+        experiments.main(options)
+    training.interrupt_after = math.inf
+    experiments.main(options)
+    experiments.main(options)
+    # One for both rows of the same options; the early one is a part of it.
+    base, left = training.pretrained
+    assert (base.left_to_right, left.left_to_right) == (False, True)
+    assert (base.steps, base.warmup_steps, base.validate_every) == (10, 1, 2)
+    assert base.keep_all
+    started = [
+        (str(pathlib.Path(path).relative_to(options.output)), seed)
+        for path, seed in training.fine_tuned
+    ]
+    base, left = (pathlib.Path(o.output).name for o in training.pretrained)
+    models = (f"pretrain/{base}", f"pretrain/{left}", f"pretrain/{base}/steps/2")
+    assert started == [(model, seed) for model in models for seed in (0, 1)]
+
+
+@pytest.mark.slow
+def test_other_options_are_other_runs(options, training):
+    experiments.main(options)
+    experiments.main(dataclasses.replace(options, steps=20, seeds=1))
+    assert len(training.pretrained) == 4
+    assert len(training.fine_tuned) == 6 + 3
+    experiments.main(dataclasses.replace(options, seeds=3))
+    assert len(training.pretrained) == 4
+    assert [seed for _, seed in training.fine_tuned[9:]] == [2, 2, 2]
+
+
+def test_report_stands_beside_the_papers_numbers(options, training, capsys):
+    experiments.main(options)
+    text = pathlib.Path(options.output, "masking.md").read_text()
+    assert text in capsys.readouterr().out
+    assert "| | perplexity | paper | Letters for MNLI | paper |\n" in text
+    assert "| BERT | 7.4 | 4.0 | 70.0 ± 0.1 | 80.0 |\n" in text
+    assert "| LTR | 20.1 | 8.0 | 50.0 ± 0.1 | 70.0 |\n" in text
+    assert "| *one answer for everything* | | | 50.0 | |\n" in text
+    assert "QNLI" not in text  # There are no data for it.
+    assert "| early | 12.2 | 4.0 | 70.0 ± 0.1 | 75.0 |\n" in text
+    _, as_in_the_paper = text.split("**As in the paper:**")
+    assert "**" not in as_in_the_paper
+    assert "perplexity, early against LTR: -0.50 nats (paper -0.69)" in as_in_the_paper
+    # e^3 against e^2, and 8 against 4.
+    assert "perplexity, LTR against BERT: +1.00 nats (paper +0.69)" in as_in_the_paper
+    assert "MNLI, LTR against BERT: -20.0 (paper -10.0)" in as_in_the_paper
+    assert "MNLI, early against LTR: +20.0 (paper +5.0)" in as_in_the_paper
+    assert (pathlib.Path(options.output) / "masking.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "verdict"),
+    [
+        ((70.0, 71.0, 72.0), (60.0, 61.0, 62.0), "Not as in the paper"),
+        ((60.0, 61.0, 62.0), (70.0, 71.0, 72.0), "As in the paper"),
+        ((60.0, 71.0, 80.0), (62.0, 70.0, 75.0), "Not told apart by these restarts"),
+        ((70.0, math.nan), (60.0, math.nan), "Not as in the paper"),
+        ((70.0, 70.0), (70.0, 70.0), "Not told apart by these restarts"),
+    ],
+)
+def test_verdicts(mine, theirs, verdict):
+    experiment = dataclasses.replace(TOY, rows=TOY.rows[:2], columns=TOY.columns[1:2])
+    scores = {(0, 0): theirs, (1, 0): mine}
+    (difference,) = experiment_report.differences(experiment, scores)
+    assert difference.verdict == verdict
+
+
+@pytest.mark.slow
+def test_a_training_that_diverged_is_left_out(options, training, monkeypatch):
+    works = training.fine_tune
+
+    def fine_tune(task_class, run):
+        if run.seed == 1 and "left" in run.init_from:
+            raise sweep.Diverged("not finite")
+        works(task_class, run)
+
+    monkeypatch.setattr(finetune, "fine_tune", fine_tune)
+    experiments.main(options)
+    text = pathlib.Path(options.output, "masking.md").read_text()
+    assert "| 50.0, 1 diverged | 70.0 |\n" in text
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ("{", "not a JSON file"),
+        ('{"MNLI": {"kind": "poetry"}}', "MNLI: the kind must be one of classif.*poet"),
+        (
+            '{"MNLI": {"kind": "tagging", "label": "x"}}',
+            "MNLI: python -m tasks.tagging has no option label",
+        ),
+    ],
+)
+def test_wrong_files_of_tasks_are_refused(options, tmp_path, tasks, message):
+    (tmp_path / "tasks.json").write_text(tasks)
+    with pytest.raises(ValueError, match=message):
+        experiments.main(options)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_experiment_is_complete(scale):
+    """Options that exist, as many numbers as rows, rows that can be compared."""
+    known = {field.name for field in dataclasses.fields(PretrainConfig)}
+    for name, experiment in all_experiments(SCALES[scale]).items():
+        names = [row.name for row in experiment.rows]
+        assert len(set(names)) == len(names), name
+        for row in experiment.rows:
+            assert row.pretrain.keys() <= known, name
+            assert not row.against or row.against in names, name
+        for column in experiment.columns:
+            assert len(column.paper) in (0, len(names)), name
+    base = SCALES[scale].pretrain["size"]
+    assert base in SCALES[scale].sizes
+
+
+@pytest.mark.slow
+def test_small_things_are_trained_in_truth(options, monkeypatch, vocabulary):
+    rows = [([2, 5, 6, 7, 3, 11, 12, 3], 5, i % 2) for i in range(64)]
+    records = pathlib.Path(options.records)
+    write_records(records, vocabulary, rows)
+    write_records(records, vocabulary, rows, split="validation")
+    scale = dataclasses.replace(
+        SCALES["small"], pretrain={**SCALES["small"].pretrain, "size": "1/16/2"}
+    )
+    monkeypatch.setitem(SCALES, "small", scale)
+    experiments.main(dataclasses.replace(options, steps=5, seeds=1))
+    folder = pathlib.Path(options.output)
+    assert len(list(folder.glob("pretrain/*/metrics.json"))) == 2
+    assert len(list(folder.glob("finetune/**/metrics.json"))) == 3
+    assert not list(folder.glob("finetune/**/model.weights.h5"))
+    assert "| early |" in (folder / "masking.md").read_text()

@@ -1,0 +1,156 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.checkpoints import formats, google
+from bert_tf.text.vocabulary import Vocabulary
+from tests import toy_checkpoints as toy
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "theirs"
+
+
+def variables(folder: pathlib.Path) -> dict[str, np.ndarray]:
+    reader = tf.train.load_checkpoint(str(folder / "bert_model.ckpt"))
+    return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
+
+
+def test_outputs_are_those_of_google(folder, vocabulary):
+    """Golden values: modeling.py and run_pretraining.py of google-research/bert."""
+    toy.write_google(folder, vocabulary)
+    model = formats.open_checkpoint(folder).load_pretrainer()
+    encoded = model.backbone(toy.INPUTS)
+    np.testing.assert_allclose(
+        encoded["sequence_output"][:, :3, 0],
+        [[-0.1549344, 0.2235693, 0.7885121], [-0.4493061, -0.0769520, 0.2485438]],
+        atol=2e-6,
+    )
+    np.testing.assert_allclose(
+        encoded["pooled_output"][:, :4],
+        [
+            [0.9169315, 0.9690575, 0.9458622, 0.6646069],
+            [0.8940455, 0.7134436, 0.9058119, 0.9604743],
+        ],
+        atol=2e-6,
+    )
+    outputs = model(toy.INPUTS | {"mask_positions": toy.MASK_POSITIONS})
+    np.testing.assert_allclose(
+        tf.nn.log_softmax(outputs["mlm"])[:, 0, :4],
+        [
+            [-3.7182088, -4.9666481, -4.4932613, -4.6973858],
+            [-4.0328813, -5.4378004, -3.8400338, -4.5132856],
+        ],
+        atol=3e-6,
+    )
+    np.testing.assert_allclose(
+        tf.nn.log_softmax(outputs["nsp"]),
+        [[-0.6492121, -0.7391016], [-0.5276441, -0.8915818]],
+        atol=3e-6,
+    )
+
+
+def test_round_trip_is_bit_equal_and_training_state_ignored(
+    folder, vocabulary, tmp_path
+):
+    tensors = toy.values(toy.google_shapes())
+    state = {f"{name}/adam_m": 0 * tensor for name, tensor in tensors.items()}
+    state["global_step"] = np.int64(7)
+    toy.write_google(folder, vocabulary, tensors | state)
+    theirs = formats.open_checkpoint(folder)
+    assert theirs.match.unused == []
+    formats.write_checkpoint(theirs, tmp_path / "ours")
+    ours = formats.open_checkpoint(tmp_path / "ours")
+    assert formats.write_checkpoint(ours, tmp_path / "back", "google") == []
+    back = variables(tmp_path / "back")
+    assert back.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(back[name], tensor)
+
+
+def test_what_the_format_cannot_say_comes_back(folder, vocabulary, tmp_path):
+    toy.write_hugging_face(
+        folder,
+        vocabulary,
+        "BertForSequenceClassification",
+        layer_norm_eps=1e-5,
+        tokenizer={"do_lower_case": False},
+    )
+    theirs = formats.open_checkpoint(folder)
+    formats.write_checkpoint(theirs, tmp_path / "google", "google")
+    back = formats.open_checkpoint(tmp_path / "google")
+    assert back.format == google.FORMAT
+    for fact in ("architecture", "vocabulary", "lowercase", "head"):
+        assert getattr(back, fact) == getattr(theirs, fact), fact
+    weights = theirs.read_weights()
+    assert back.read_weights().keys() == weights.keys()
+    np.testing.assert_array_equal(
+        variables(tmp_path / "google")["output_weights"], weights["logits/kernel"].T
+    )
+
+
+def test_head_of_run_squad(folder, vocabulary):
+    tensors = {
+        name: tensor
+        for name, tensor in toy.values(toy.google_shapes()).items()
+        if not name.startswith("cls/")
+    }
+    tensors["cls/squad/output_weights"] = toy.value("a", (2, 8))
+    tensors["cls/squad/output_bias"] = toy.value("b", (2,))
+    toy.write_google(folder, vocabulary, tensors)
+    checkpoint = formats.open_checkpoint(folder)
+    assert checkpoint.head == {"kind": "question_answering"}
+    weights = checkpoint.read_weights()
+    np.testing.assert_array_equal(weights["logits/kernel"], toy.value("a", (2, 8)).T)
+
+
+def test_capital_letters_make_it_a_cased_one(folder, vocabulary):
+    toy.write_google(folder, vocabulary)
+    assert formats.open_checkpoint(folder).lowercase
+    toy.write_google(folder, Vocabulary((*vocabulary.tokens[:-1], "The")))
+    checkpoint = formats.open_checkpoint(folder)
+    assert not checkpoint.lowercase
+    assert "cased" in checkpoint.notes[0]
+
+
+def test_a_step_of_a_training_is_found(folder, vocabulary):
+    toy.write_google(folder, vocabulary)
+    for file in folder.glob("bert_model.ckpt.*"):
+        file.rename(str(file).replace("bert_model.ckpt", "model.ckpt-7"))
+    assert formats.open_checkpoint(folder).path == folder
+
+
+def test_damaged_and_missing_files_are_named(folder, vocabulary):
+    toy.write_google(folder, vocabulary)
+    data = folder / "bert_model.ckpt.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:1000])
+    checkpoint = formats.open_checkpoint(folder)  # Its index is whole.
+    with pytest.raises(ValueError, match=r"bert_model\.ckpt: not a whole checkpoint"):
+        checkpoint.read_weights()
+    (folder / "bert_model.ckpt.index").write_bytes(b"half")
+    with pytest.raises(ValueError, match=r"bert_model\.ckpt: not a whole checkpoint"):
+        formats.open_checkpoint(folder)
+    toy.write_google(folder, vocabulary)
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(ValueError, match=r"vocab\.txt: no such vocabulary"):
+        formats.open_checkpoint(folder)
+    (folder / "bert_config.json").unlink()
+    with pytest.raises(ValueError, match=r"but no bert_config\.json"):
+        formats.open_checkpoint(folder)
+
+
+@pytest.mark.skipif("BERT_TF_DATA" not in os.environ, reason="needs BERT_TF_DATA")
+def test_a_checkpoint_that_google_wrote():
+    folder = pathlib.Path(os.environ["BERT_TF_DATA"]) / "tf1_checkpoint"
+    checkpoint = formats.open_checkpoint(folder)
+    assert checkpoint.architecture.hidden_dim == 4
+    assert checkpoint.head == {"kind": "pretrainer"}
+    assert checkpoint.match.unused == []
+    assert checkpoint.fill(checkpoint.load_pretrainer()) == []

@@ -1,0 +1,313 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from bert_tf.checkpoints import formats, hugging_face
+from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.modeling.bert import BertBackbone
+from bert_tf.modeling.heads import (
+    ChoiceScorer,
+    SequenceClassifier,
+    SpanPredictor,
+    TokenClassifier,
+)
+from bert_tf.text.vocabulary import Vocabulary
+from tests import toy_checkpoints as toy
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "theirs"
+
+
+# --- The same numbers ------------------------------------------------------------
+
+
+def test_hidden_states_and_heads_are_those_of_transformers(folder, vocabulary):
+    """Golden values: BertForPreTraining of transformers 5.23 with torch 2.13."""
+    toy.write_hugging_face(folder, vocabulary, "BertForPreTraining")
+    model = hugging_face.open_folder(folder).load_pretrainer()
+    hidden = model.backbone(toy.INPUTS)["sequence_output"][:, :3, 0]
+    np.testing.assert_allclose(
+        hidden,
+        [[0.5134259, 0.8006395, 0.9074051], [0.5879711, 0.9871509, 0.7964737]],
+        atol=2e-6,
+    )
+    outputs = model(toy.INPUTS | {"mask_positions": np.array([[1], [2]])})
+    np.testing.assert_allclose(
+        outputs["mlm"][:, 0, :4],
+        [
+            [-1.1875012, -1.4467325, -1.0443263, -0.2342092],
+            [-1.4911650, -1.7602086, -0.6304852, -0.4559733],
+        ],
+        atol=2e-6,
+    )
+    np.testing.assert_allclose(
+        outputs["nsp"],
+        [[0.0793930, -0.5462184], [0.0683896, -0.5446889]],
+        atol=2e-6,
+    )
+
+
+@pytest.mark.parametrize(
+    ("class_name", "task_model", "head", "logits"),
+    [
+        (
+            "BertForSequenceClassification",
+            lambda backbone: SequenceClassifier(backbone, 3),
+            {"kind": "classification", "labels": ["no", "maybe", "yes"]},
+            [[0.0368136, 0.5890711, -0.3413473], [0.0020045, 0.5775173, -0.3604699]],
+        ),
+        (
+            "BertForMultipleChoice",
+            ChoiceScorer,
+            {"kind": "multiple_choice"},
+            [[0.0368136, 0.0020045]],
+        ),
+        (
+            "BertForTokenClassification",  # Of the second token.
+            lambda backbone: TokenClassifier(backbone, 3),
+            {"kind": "tagging", "labels": ["no", "maybe", "yes"], "fresh": ["pooler"]},
+            [[-0.9045554, 0.1503655, -1.2974957], [-0.6512064, -0.2223427, -1.3983200]],
+        ),
+        (
+            "BertForQuestionAnswering",  # Of the second token: start, end.
+            SpanPredictor,
+            {"kind": "question_answering", "fresh": ["pooler"]},
+            [[-1.2579899, 0.1529703], [-1.2994328, -0.1069622]],
+        ),
+    ],
+)
+def test_heads_of_tasks_are_those_of_transformers(
+    folder, vocabulary, class_name, task_model, head, logits
+):
+    toy.write_hugging_face(folder, vocabulary, class_name)
+    checkpoint = hugging_face.open_folder(folder)
+    assert checkpoint.head == head
+    model = task_model(BertBackbone(checkpoint.architecture))
+    fresh = checkpoint.fill(model)
+    assert fresh == list(head.get("fresh", ()))
+    inputs = toy.INPUTS
+    if task_model is ChoiceScorer:  # Two choices of one example.
+        inputs = {name: x[np.newaxis] for name, x in inputs.items()}
+    ours = model(inputs)
+    if task_model is SpanPredictor:
+        ours = np.stack([ours["start_logits"], ours["end_logits"]], axis=-1)
+    if "fresh" in head:
+        ours = ours[:, 1]
+    np.testing.assert_allclose(ours, logits, atol=2e-6)
+
+
+# --- There and back --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("class_name", toy.HUGGING_FACE_CLASSES)
+def test_round_trip_through_a_model_directory_is_bit_equal(
+    folder, vocabulary, class_name, tmp_path
+):
+    toy.write_hugging_face(folder, vocabulary, class_name, layer_norm_eps=1e-7)
+    theirs = formats.open_checkpoint(folder)
+    assert formats.write_checkpoint(theirs, tmp_path / "ours") == []
+    ours = ModelDirectory.open(tmp_path / "ours")
+    assert formats.write_checkpoint(ours, tmp_path / "back", "hugging_face") == []
+    expected = safetensors.numpy.load_file(folder / "model.safetensors")
+    written = safetensors.numpy.load_file(tmp_path / "back" / "model.safetensors")
+    assert written.keys() == expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(written[name], tensor)
+    back = formats.open_checkpoint(tmp_path / "back")
+    for fact in ("architecture", "vocabulary", "lowercase", "head", "format"):
+        assert getattr(back, fact) == getattr(theirs, fact), fact
+
+
+def test_what_the_class_has_no_place_for_is_left_out(folder, vocabulary, tmp_path):
+    tensors = toy.values(toy.hugging_face_shapes("BertForTokenClassification"))
+    for name in ("weight", "bias"):
+        tensors[f"bert.pooler.dense.{name}"] = np.ones([8, 8][: 1 + (name > "c")], "f")
+    toy.write_hugging_face(
+        folder, vocabulary, "BertForTokenClassification", tensors=tensors
+    )
+    checkpoint = hugging_face.open_folder(folder)
+    left_out = formats.write_checkpoint(checkpoint, tmp_path / "to", "hugging_face")
+    assert left_out == ["pooler/bias", "pooler/kernel"]
+
+
+# --- Variants of files -----------------------------------------------------------
+
+
+def same_weights(folder, other):
+    a, b = (hugging_face.open_folder(f).read_weights() for f in (folder, other))
+    assert a.keys() == b.keys()
+    return all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def test_shards(folder, vocabulary, tmp_path):
+    toy.write_hugging_face(folder, vocabulary)
+    sharded = toy.write_hugging_face(tmp_path / "sharded", vocabulary)
+    tensors = safetensors.numpy.load_file(sharded / "model.safetensors")
+    weight_map = {}
+    for number, name in enumerate(tensors):
+        file = f"model-{number % 2}.safetensors"
+        weight_map[name] = file
+    for file in set(weight_map.values()):
+        part = {name: tensors[name] for name in tensors if weight_map[name] == file}
+        safetensors.numpy.save_file(part, sharded / file)
+    (sharded / "model.safetensors").unlink()
+    index = sharded / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    assert same_weights(folder, sharded)
+    (sharded / "model-1.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"names the file model-1\.safetensors"):
+        hugging_face.open_folder(sharded)
+
+
+def test_early_names_and_copies_of_the_tied_weights(folder, vocabulary, tmp_path):
+    toy.write_hugging_face(folder, vocabulary, "BertForPreTraining")
+    tensors = toy.values(toy.hugging_face_shapes("BertForPreTraining"))
+    early = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): tensor
+        for name, tensor in tensors.items()
+    }
+    words = tensors["bert.embeddings.word_embeddings.weight"]
+    early["cls.predictions.decoder.weight"] = words.copy()
+    early["cls.predictions.decoder.bias"] = early.pop("cls.predictions.bias")
+    early["bert.embeddings.position_ids"] = np.arange(16)[np.newaxis]
+    other = toy.write_hugging_face(
+        tmp_path / "early", vocabulary, "BertForPreTraining", tensors=early
+    )
+    assert same_weights(folder, other)
+    unused = hugging_face.open_folder(other).match.unused
+    assert unused == ["bert.embeddings.position_ids"]
+    early["cls.predictions.decoder.weight"][3, 1] += 1
+    toy.write_hugging_face(other, vocabulary, "BertForPreTraining", tensors=early)
+    with pytest.raises(ValueError, match="one weight of BERT, but they differ"):
+        hugging_face.open_folder(other).read_weights()
+
+
+def test_half_precision_is_read_as_float32(folder, vocabulary):
+    tensors = toy.values(toy.hugging_face_shapes("BertModel"))
+    halves = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
+    toy.write_hugging_face(folder, vocabulary, tensors=halves)
+    weights = hugging_face.open_folder(folder).read_weights()
+    assert {weight.dtype for weight in weights.values()} == {np.dtype("float32")}
+    expected = halves["pooler.dense.weight"].astype(np.float32).T
+    np.testing.assert_array_equal(weights["pooler/kernel"], expected)
+
+
+def test_padded_vocabulary_is_trimmed(folder, vocabulary):
+    fewer = Vocabulary(vocabulary.tokens[:37])
+    toy.write_hugging_face(folder, fewer, "BertForMaskedLM")
+    checkpoint = hugging_face.open_folder(folder)
+    assert checkpoint.architecture.vocabulary_size == 37
+    weights = checkpoint.read_weights()
+    assert weights["embeddings/token_embedding/embeddings"].shape == (37, 8)
+    assert weights["mlm/bias"].shape == (37,)
+    assert "The last 3 of the 40 rows" in checkpoint.notes[0]
+
+
+def test_config_and_tokenizer_are_followed(folder, vocabulary):
+    toy.write_hugging_face(
+        folder,
+        vocabulary,
+        hidden_act="gelu_new",
+        layer_norm_eps=1e-5,
+        tokenizer={"do_lower_case": False},
+    )
+    checkpoint = hugging_face.open_folder(folder)
+    assert checkpoint.architecture.activation == "gelu_tanh"
+    assert checkpoint.architecture.layer_norm_epsilon == 1e-5
+    assert checkpoint.architecture.max_sequence_length == 16
+    assert not checkpoint.lowercase
+    toy.write_hugging_face(folder, vocabulary, tokenizer={})
+    checkpoint = hugging_face.open_folder(folder)
+    assert checkpoint.architecture.activation == "gelu_erf"
+    assert checkpoint.lowercase
+    assert "uncased" in checkpoint.notes[0]
+    cased = Vocabulary((*vocabulary.tokens[:-1], "Cat"))
+    toy.write_hugging_face(folder, cased, tokenizer={})
+    assert not hugging_face.open_folder(folder).lowercase
+
+
+def test_vocabulary_in_tokenizer_json(folder, vocabulary):
+    toy.write_hugging_face(folder, vocabulary, tokenizer={})
+    (folder / "vocab.txt").unlink()
+    by_token = {token: number for number, token in enumerate(vocabulary.tokens)}
+    tokenizer = {
+        "model": {"type": "WordPiece", "vocab": by_token},
+        "normalizer": {"type": "BertNormalizer", "lowercase": False},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    checkpoint = hugging_face.open_folder(folder)
+    assert checkpoint.vocabulary == vocabulary
+    assert not checkpoint.lowercase
+    tokenizer["model"]["type"] = "BPE"
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ValueError, match=r"are WordPiece\. Received: BPE"):
+        hugging_face.open_folder(folder)
+
+
+# --- Bad input -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "roberta"}, "another architecture, 'roberta'"),
+        ({"model_type": "gpt2", "architectures": None}, "another architecture, 'gpt2'"),
+        ({"is_decoder": True}, "has is_decoder=False. Received: is_decoder=True"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type="),
+        ({"hidden_act": "silu"}, r"config\.json: `activation` must be one of"),
+        ({"hidden_size": 16}, r"weight has shape \[40, 8\], .* is \[40, 16\]"),
+        ({"num_hidden_layers": 1}, "says 1 layers, and there are more: encoder.layer"),
+        ({"num_hidden_layers": 3}, "16 tensors of a BERT are missing: encoder.layer.2"),
+        ({"vocab_size": 41}, "says 41 tokens, and the vocabulary has 40"),
+    ],
+)
+def test_a_config_of_another_model_is_refused(folder, vocabulary, config, message):
+    toy.write_hugging_face(folder, vocabulary, **config)
+    with pytest.raises(ValueError, match=message):
+        formats.open_checkpoint(folder)
+
+
+def test_damaged_files_are_named(folder, vocabulary):
+    toy.write_hugging_face(folder, vocabulary)
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"half of a header"):
+        weights.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"model\.safetensors: not a whole safet"):
+            formats.open_checkpoint(folder)
+    weights.unlink()
+    with pytest.raises(ValueError, match=r"has no model\.safetensors"):
+        formats.open_checkpoint(folder)
+    (folder / "pytorch_model.bin").write_bytes(b"\x80")
+    with pytest.raises(ValueError, match="a pickle, which runs code"):
+        formats.open_checkpoint(folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json: not a JSON file"):
+        formats.open_checkpoint(folder)
+
+
+def test_missing_or_foreign_tokenizers_are_refused(folder, vocabulary):
+    rules = {"do_lower_case": True, "strip_accents": False}
+    toy.write_hugging_face(folder, vocabulary, tokenizer=rules)
+    with pytest.raises(ValueError, match="lower_case=True, strip_accents=False"):
+        formats.open_checkpoint(folder)
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(ValueError, match=r"no vocab\.txt and no tokenizer\.json"):
+        formats.open_checkpoint(folder)
+
+
+def test_half_a_head_is_refused(folder, vocabulary):
+    tensors = toy.values(toy.hugging_face_shapes("BertForMaskedLM"))
+    del tensors["cls.predictions.bias"]
+    toy.write_hugging_face(folder, vocabulary, "BertForMaskedLM", tensors=tensors)
+    with pytest.raises(ValueError, match="1 tensors of a BERT are missing: cls"):
+        formats.open_checkpoint(folder)

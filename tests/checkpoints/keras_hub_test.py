@@ -1,0 +1,90 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import json
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+from bert_tf.checkpoints import formats
+from tests import toy_checkpoints as toy
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory, vocabulary):
+    """A BertMaskedLM with random weights, and its folder."""
+    folder = tmp_path_factory.mktemp("preset")
+    keras.utils.set_random_seed(3)
+    backbone = keras_hub.models.BertBackbone(
+        vocabulary_size=vocabulary.size,
+        num_layers=2,
+        num_heads=2,
+        hidden_dim=8,
+        intermediate_dim=16,
+        max_sequence_length=16,
+    )
+    tokenizer = keras_hub.models.BertTokenizer(list(vocabulary.tokens), lowercase=True)
+    preprocessor = keras_hub.models.BertMaskedLMPreprocessor(tokenizer)
+    model = keras_hub.models.BertMaskedLM(backbone, preprocessor=preprocessor)
+    for variable in model.weights:
+        variable.assign(toy.value(variable.path, variable.shape))
+    model.save_to_preset(str(folder))
+    return model, folder
+
+
+def test_outputs_are_those_of_keras_hub(preset):
+    model, folder = preset
+    checkpoint = formats.open_checkpoint(folder)
+    assert checkpoint.head == {"kind": "pretrainer", "fresh": ["nsp"]}
+    assert checkpoint.lowercase
+    ours = checkpoint.load_pretrainer()
+    outputs = ours(toy.INPUTS | {"mask_positions": toy.MASK_POSITIONS})
+    theirs = model(toy.INPUTS | {"mask_positions": toy.MASK_POSITIONS})
+    # KerasHub's head has the exact form of GELU and the epsilon 1e-5, unlike its own
+    # encoder and google's head: hence the difference.
+    np.testing.assert_allclose(outputs["mlm"], theirs, atol=1e-3)
+    for name, expected in model.backbone(toy.INPUTS).items():
+        np.testing.assert_allclose(
+            ours.backbone(toy.INPUTS)[name], expected, atol=2e-6, err_msg=name
+        )
+
+
+def test_round_trip_is_bit_equal(preset, tmp_path):
+    model, folder = preset
+    formats.write_checkpoint(formats.open_checkpoint(folder), tmp_path / "ours")
+    ours = formats.open_checkpoint(tmp_path / "ours")
+    assert formats.write_checkpoint(ours, tmp_path / "back", "keras_hub") == []
+    back = keras_hub.models.BertMaskedLM.from_preset(str(tmp_path / "back"))
+    for a, b in zip(back.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert back.preprocessor.tokenizer.get_vocabulary() == list(ours.vocabulary.tokens)
+
+
+def test_classifier_there_and_back(tmp_path, vocabulary):
+    name = "BertForSequenceClassification"
+    toy.write_hugging_face(tmp_path / "theirs", vocabulary, name)
+    checkpoint = formats.open_checkpoint(tmp_path / "theirs")
+    assert formats.write_checkpoint(checkpoint, tmp_path / "to", "keras_hub") == []
+    back = formats.open_checkpoint(tmp_path / "to")
+    labels = ["LABEL_0", "LABEL_1", "LABEL_2"]
+    assert back.head == {"kind": "classification", "labels": labels}
+    expected, weights = checkpoint.read_weights(), back.read_weights()
+    assert weights.keys() == expected.keys()
+    for name, weight in expected.items():
+        np.testing.assert_array_equal(weights[name], weight)
+
+
+def test_another_architecture_is_refused(preset, tmp_path):
+    config = json.loads((preset[1] / "config.json").read_text())
+    config["class_name"] = "RobertaBackbone"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="another architecture, RobertaBackbone"):
+        formats.open_checkpoint(tmp_path)
+
+
+def test_a_preset_without_tokenizer_is_refused(preset, tmp_path):
+    preset[0].backbone.save_to_preset(str(tmp_path))
+    with pytest.raises(ValueError, match="KerasHub cannot read it"):
+        formats.open_checkpoint(tmp_path)

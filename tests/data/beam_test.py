@@ -1,0 +1,77 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of bert_tf.beam: an engine makes what processes of one machine make."""
+
+import dataclasses
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from bert_tf import corpus
+from bert_tf.data import beam
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture
+def options(tmp_path) -> corpus.CorpusConfig:
+    """Sixty documents in three files, for several jobs of each kind."""
+    (tmp_path / "text").mkdir()
+    for i in range(3):
+        documents = [
+            "\n".join(f"The {'cat' * (k % 3 + 1)} {j} sat {k}." for k in range(j + 2))
+            for j in range(20 * i, 20 * i + 20)
+        ]
+        (tmp_path / "text" / str(i)).write_text("\n\n".join(documents))
+    tokens = [*"0123456789", "the", "cat", "##cat", "sat", "."]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    digits = [f"##{digit}" for digit in range(10)]
+    (tmp_path / "vocab.txt").write_text("\n".join([*special, *tokens, *digits]))
+    return corpus.CorpusConfig(
+        input=f"{tmp_path}/text/*",
+        vocabulary=f"{tmp_path}/vocab.txt",
+        output=f"{tmp_path}/records",
+        max_sequence_length=32,
+        num_shards=3,
+        held_out_share=0.1,
+        num_workers=1,
+    )
+
+
+def test_an_engine_makes_the_same_records(options):
+    pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
+    corpus.main(options)
+    on_engine = dataclasses.replace(
+        options, output=options.output + "-beam", runner="DirectRunner"
+    )
+    flags = [
+        f"--{name}={value}" for name, value in dataclasses.asdict(on_engine).items()
+    ]
+    subprocess.run(
+        [sys.executable, "-m", "bert_tf.corpus", *flags], cwd=ROOT, check=True
+    )
+    found = {}
+    for folder in (options.output, on_engine.output):
+        files = sorted(pathlib.Path(folder).rglob("*"))
+        found[folder] = {
+            file.relative_to(folder): file.read_bytes()
+            for file in files
+            if file.suffix in (".tfrecord", ".bin", ".txt")
+        }
+    assert found[on_engine.output] == found[options.output]
+    assert len(found[options.output]) == 4 + 5 + 2
+
+
+def test_what_is_wrong_with_the_text_is_said_by_the_engine_too(options, tmp_path):
+    pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
+    (tmp_path / "text" / "latin").write_bytes(b"One.\nTw\xf6.\n")
+    with pytest.raises(ValueError, match="latin, line 2: not UTF-8"):
+        corpus.main(dataclasses.replace(options, runner="DirectRunner"))
+
+
+def test_missing_beam_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    with pytest.raises(ValueError, match="--runner=FlinkRunner needs Apache Beam: pip"):
+        beam.Workers("FlinkRunner")

@@ -1,0 +1,288 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of bert_tf.documents."""
+
+import gzip
+import os
+import pathlib
+import random
+
+import pytest
+
+from bert_tf import storage
+from bert_tf.data import documents
+
+
+def write(path: pathlib.Path, text: str | bytes) -> str:
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+# --- Files -----------------------------------------------------------------------
+
+
+def test_expand_keeps_the_order_of_patterns_and_names_each_file_once(tmp_path):
+    for name in ("b.txt", "a.txt", "c.md"):
+        write(tmp_path / name, "x")
+    (tmp_path / "d.txt").mkdir()
+    found = documents.expand(f"{tmp_path}/*.md, {tmp_path}/*.txt,{tmp_path}/a*")
+    assert [os.path.basename(path) for path in found] == ["c.md", "a.txt", "b.txt"]
+
+
+def test_expand_names_the_pattern_without_a_file(tmp_path):
+    write(tmp_path / "a.txt", "x")
+    with pytest.raises(ValueError, match=r"No file matches the pattern '.*/\*\.md'"):
+        documents.expand(f"{tmp_path}/*.txt,{tmp_path}/*.md")
+    with pytest.raises(ValueError, match=r"It is a directory: write .*/\*"):
+        documents.expand(str(tmp_path))
+    with pytest.raises(ValueError, match="At least one file"):
+        documents.expand(" , ")
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_read_lines_knows_marks_line_ends_and_gzip(tmp_path, pack):
+    text = "\ufeffDer Löwe\r\n\r\nschläft\u2028heute\n\ufeffnacht".encode()
+    path = write(tmp_path / "text", pack(text))
+    assert list(documents.read_lines(path)) == [
+        "Der Löwe",
+        "",
+        "schläft\u2028heute",  # Only \n ends a line.
+        "\ufeffnacht",  # A mark only where a file begins.
+    ]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path, pack):
+    path = write(tmp_path / "latin", pack("Eins.\nZwei.\nfünf.\n".encode("latin-1")))
+    with pytest.raises(ValueError, match=r"latin, line 3: not UTF-8 .* 0xfc"):
+        list(documents.read_lines(path))
+
+
+def test_the_line_is_counted_from_the_start_of_the_file(tmp_path):
+    path = write(tmp_path / "latin", b"One.\nTwo.\n\nThree.\nFour \xe9.\n")
+    with pytest.raises(ValueError, match="line 5"):
+        list(documents.read_documents(path, "blank_line", start=7))
+
+
+def test_a_damaged_gzip_file_is_named(tmp_path):
+    whole = gzip.compress(random.Random(0).randbytes(1000).hex().encode())
+    path = write(tmp_path / "half.gz", whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"half\.gz: damaged gzip file"):
+        list(documents.read_documents(path))
+
+
+def test_remote_files_are_read_alike(tmp_path):
+    """`ram://` stands for what tf.io.gfile knows, such as gs:// and s3://."""
+    import tensorflow as tf
+
+    text = "One.\nTwo.\n\nThree.\nFour.\n" * 9
+    local = write(tmp_path / "a.txt", text)
+    for name, data in (("a", text.encode()), ("b", gzip.compress(text.encode()))):
+        with tf.io.gfile.GFile(f"ram://documents_test/{name}", "wb") as file:
+            file.write(data)
+    plain, packed = documents.expand("ram://documents_test/*")
+    assert storage.stat(plain)[0] == len(text)
+    whole = list(documents.read_documents(local))
+    assert list(documents.read_documents(packed)) == whole
+    sections = documents.sections(plain, 50)
+    assert len(sections) == 5
+    found = [d for s in sections for d in documents.read_documents(plain, "auto", *s)]
+    assert found == whole
+
+
+# --- Documents -------------------------------------------------------------------
+
+TAGGED = """<doc id="1" url="http://x/1" title="Rock "n" Roll">
+Rock "n" Roll
+
+It is loud. It is old.
+Rock "n" Roll
+</doc>
+<doc id="2" url="http://x/2" title="Empty">
+Empty
+
+</doc>
+<doc id="3" url="http://x/3" title="Three">
+No title line here.
+<doc id="4" url="http://x/4" title="Four">
+Four
+
+The tag before was never closed.
+</doc>
+"""
+
+WRAPPED = """THE TITLE
+
+CHAPTER I
+
+It was the best of times, it was the worst
+of times, it was the age of wisdom. It was
+the age of foolishness.
+
+It was the epoch of belief, it was the epoch
+of incredulity.
+"""
+
+
+def read(tmp_path, text, separator="auto"):
+    path = write(tmp_path / "text.txt", text)
+    return list(documents.read_documents(path, separator))
+
+
+def test_doc_tags_delimit_documents_and_titles_are_dropped(tmp_path):
+    assert read(tmp_path, TAGGED) == [
+        ["It is loud.", "It is old.", 'Rock "n" Roll'],
+        ["No title line here."],
+        ["The tag before was never closed."],
+    ]
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_blank_lines_delimit_documents_of_several_lines(tmp_path, line_end):
+    text = "One.\nTwo. And three.\n\n \t\nFour.\nFive.\n\n"
+    assert read(tmp_path, text.replace("\n", line_end)) == [
+        ["One.", "Two.", "And three."],
+        ["Four.", "Five."],
+    ]
+
+
+def test_wrapped_text_is_one_document_whose_lines_are_joined(tmp_path):
+    assert read(tmp_path, WRAPPED.replace("\n", "\r\n")) == [
+        [
+            "THE TITLE",
+            "CHAPTER I",
+            "It was the best of times, it was the worst of times, it was the age of "
+            "wisdom.",
+            "It was the age of foolishness.",
+            "It was the epoch of belief, it was the epoch of incredulity.",
+        ]
+    ]
+
+
+def test_single_lines_between_blank_ones_are_paragraphs(tmp_path):
+    text = "A first paragraph. It goes on.\n\nA second one.\n\nA third.\n"
+    whole = ["A first paragraph.", "It goes on.", "A second one.", "A third."]
+    assert read(tmp_path, text) == [whole]
+    # The user knows better than what the text looks like.
+    separated = [whole[:2], whole[2:3], whole[3:]]
+    assert read(tmp_path, text, "blank_line") == separated
+
+
+def test_titles_between_blank_lines_do_not_make_paragraphs_of_the_rest(tmp_path):
+    article = ["A city.", "It is old.", "It is large.", "It has a port.", "It is far."]
+    text = "Cities\n\nRome\n\n{0}\n\nOslo\n\n{0}\n".format("\n".join(article))
+    assert read(tmp_path, text) == [["Cities"], ["Rome"], article, ["Oslo"], article]
+
+
+def test_the_user_decides_about_the_separator(tmp_path):
+    text = "One.\nTwo.\n\nThree.\nFour.\n"
+    assert read(tmp_path, text, "file") == [["One.", "Two.", "Three.", "Four."]]
+    assert len(read(tmp_path, WRAPPED, "blank_line")) == 4
+
+
+def test_short_lines_without_full_stops_are_not_taken_for_wrapped(tmp_path):
+    text = "\n".join(["cheap Flights to rome", "Hotel near me", "weather"] * 5)
+    assert len(read(tmp_path, text)[0]) == 15
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "\ufeff", "<doc id='1'>\n</doc>\n"])
+def test_empty_files_have_no_documents(tmp_path, text):
+    assert read(tmp_path, text) == []
+
+
+@pytest.mark.parametrize("tagged", [False, True])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_sections_give_every_document_once(tmp_path, tagged, line_end):
+    rng = random.Random(f"{tagged} {line_end}")
+    texts = []
+    for i in range(40):
+        lines = [f"Line {i}.{j} é." for j in range(rng.randint(2, 5))]
+        if tagged:
+            lines = [f'<doc id="{i}" title="T{i}">', f"T{i}", "", *lines, "</doc>"]
+        texts += [*lines, *[""] * rng.randint(not tagged, 3)]
+    path = write(tmp_path / "text.txt", line_end.join(texts))
+    whole = list(documents.read_documents(path))
+    assert len(whole) == 40
+    assert [len(d) for d in whole].count(1) == 0
+    for size in [5, 50, 333, 10_000]:
+        pieces = documents.sections(path, size)
+        assert len(pieces) == -(-os.path.getsize(path) // size)
+        found = []
+        for start, end in pieces:
+            found += documents.read_documents(path, "auto", start, end)
+        assert found == whole
+
+
+def test_files_that_stay_whole(tmp_path):
+    lines = "One.\nTwo.\n\n" * 100
+    whole = [(0, documents.TO_THE_END)]
+    packed = write(tmp_path / "packed", gzip.compress(lines.encode(), 0))
+    assert documents.sections(packed, 100) == whole
+    book = write(tmp_path / "book", lines)
+    assert documents.sections(book, 100, "file") == whole
+    assert len(documents.sections(book, 100)) == 11
+
+
+# --- Sentences -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "One sentence. | Another one! | A third? | Yes.",
+        "Dr. Smith met Mrs. Jones at St. Paul's. | They left.",
+        "J. R. R. Tolkien wrote it. | He was born in 1892. | That is known.",
+        "The U.S. Army came. | It left the U.S. | The end.",
+        "It cost $3.50, i.e. 2.5 percent. | See Fig. 3 and pp. 4 and No. 5. | Right.",
+        "He had nine. | 5 of them agreed.",
+        "Acme Inc. Chairman Bob Jr. Miller spoke. | He worked for Acme Inc. | He left.",
+        '"Stop!" he cried. | "Why?" | "Because." | She left (he stayed). | "Good."',
+        "“Stop!” he cried. | ‘Why?’ | “Because.”",
+        "Wait ... and see. | Wait... | Then see.",
+        "1. An item. | 2. Another.",
+        "Он ушёл. | Она осталась.",
+        "这是一个句子。| 那是另一个！| 对吗？",
+        "An end.of.file is no end. | In v2.0 it is none. | Only 5 p.m. and 6 a.m. are",
+        "Spaced out . | Like this ! | Or so",
+        "No end at all",
+    ],
+)
+def test_split_sentences(text):
+    sentences = [part.strip() for part in text.split("|")]
+    joined = text.replace("| ", "").replace("|", "")
+    assert documents.split_sentences(joined) == sentences
+
+
+def test_split_sentences_loses_nothing():
+    rng = random.Random(0)
+    alphabet = [
+        *"ab AB .!?\"')( ",
+        "Mr.",
+        "No. 5",
+        "。",
+        "\t",
+        "U.S.",
+        "Inc.",
+        "…",
+        ' "',
+    ]
+    for _ in range(2000):
+        text = "".join(rng.choices(alphabet, k=rng.randint(0, 40)))
+        sentences = documents.split_sentences(text)
+        assert all(sentence == sentence.strip() != "" for sentence in sentences)
+        assert "".join("".join(sentences).split()) == "".join(text.split())
+
+
+# --- Real data -------------------------------------------------------------------
+
+DATA = os.environ.get("BERT_TF_DATA")
+
+
+@pytest.mark.skipif(not DATA, reason="BERT_TF_DATA does not name the data folder")
+def test_real_layouts():
+    books = documents.expand(f"{DATA}/books/*.txt")
+    assert {documents.recognise(book).separator for book in books} == {"file"}
+    wrapped = [book for book in books if documents.recognise(book).wrapped]
+    assert len(wrapped) == 12
+    article = next(documents.read_documents(f"{DATA}/wikipedia_en/AA_wiki_00.txt"))
+    assert article[0].startswith("Anarchism is a political philosophy that")

@@ -1,0 +1,388 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import functools
+import json
+import operator
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.data import masking as input_pipeline
+from bert_tf.text.vocabulary import Vocabulary
+
+LENGTH = 16
+
+
+def make_batch(vocabulary: Vocabulary, batch_size: int, seed: int):
+    """A masked batch of random pairs of uneven lengths, as the pipeline gives it."""
+    masker = make_masker(vocabulary)
+    return masker(random_pairs(vocabulary, batch_size, seed), (seed, tf.constant(0)))
+
+
+def make_masker(vocabulary, **overrides):
+    arguments = {
+        "selection_rate": 0.15,
+        "selection_length": 3,
+        "mask_token_rate": 0.8,
+        "random_token_rate": 0.1,
+        "whole_words": False,
+    }
+    return input_pipeline.Masker(vocabulary, **(arguments | overrides))
+
+
+def random_pairs(vocabulary, batch_size, seed, length=LENGTH):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(6, length + 1, batch_size)[:, None]
+    position = np.arange(length)[None]
+    token_ids = rng.integers(5, vocabulary.size, (batch_size, length))
+    token_ids[:, 0] = vocabulary.cls_id
+    token_ids[:, 3] = vocabulary.sep_id
+    token_ids = np.where(position == lengths - 1, vocabulary.sep_id, token_ids)
+    token_ids = np.where(position < lengths, token_ids, vocabulary.pad_id)
+    pairs = {
+        "token_ids": token_ids,
+        "segment_ids": (position > 3) & (position < lengths),
+        "padding_mask": position < lengths,
+        "is_random_next": rng.integers(0, 2, batch_size),
+    }
+    return {name: tf.constant(value, tf.int32) for name, value in pairs.items()}
+
+
+def write_records(
+    folder, vocabulary, pairs, split="train", length=LENGTH, pairs_per_row=1
+):
+    """Writes `pairs` of (token_ids, first_segment_length, is_random_next)."""
+    folder.mkdir(exist_ok=True)
+    rows = [pairs[i : i + pairs_per_row] for i in range(0, len(pairs), pairs_per_row)]
+    with tf.io.TFRecordWriter(str(folder / f"{split}-00000-of-00001.tfrecord")) as file:
+        for row in rows:
+            token_ids, first, is_random = zip(*row)
+            feature = {
+                "token_ids": functools.reduce(operator.iadd, token_ids, []),
+                "pair_length": [len(ids) for ids in token_ids],
+                "first_segment_length": first,
+                "is_random_next": is_random,
+            }
+            example = tf.train.Example()
+            for name, values in feature.items():
+                example.features.feature[name].int64_list.value.extend(values)
+            file.write(example.SerializeToString())
+    vocabulary.write(folder / "vocab.txt")
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text()) if path.exists() else {}
+    manifest |= {
+        "max_sequence_length": length,
+        "vocabulary_fingerprint": vocabulary.fingerprint,
+        "lowercase": True,
+        "padding_share": 0.25,
+        f"{split}_pairs": len(pairs),
+        f"{split}_rows": len(rows),
+        "pairs_per_row": pairs_per_row,
+    }
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory, vocabulary):
+    folder = tmp_path_factory.mktemp("pipeline") / "records"
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(40):
+        first, second = rng.integers(2, 7, 2)
+        a, b = (rng.integers(5, vocabulary.size, n).tolist() for n in (first, second))
+        token_ids = [2, *a, 3, *b, 3]
+        rows.append((token_ids, first + 2, i % 2))
+    write_records(folder, vocabulary, rows)
+    write_records(folder, vocabulary, rows[:9], split="validation")
+    return folder, rows
+
+
+# --- Masks -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def masked(vocabulary):
+    """A large batch before and after masking."""
+    before = random_pairs(vocabulary, batch_size=4000, seed=1, length=64)
+    masker = make_masker(vocabulary, selection_length=10)
+    return before, masker(before, (0, tf.constant(0)))
+
+
+def test_number_of_predictions_is_googles_rule(masked):
+    before, (_, _, weights) = masked
+    lengths = before["padding_mask"].numpy().sum(1)
+    expected = [min(10, max(1, round(int(length) * 0.15))) for length in lengths]
+    np.testing.assert_array_equal((weights["mlm"].numpy() > 0).sum(1), expected)
+
+
+def test_selected_positions_are_distinct_real_tokens(masked, vocabulary):
+    before, (x, y, weights) = masked
+    tokens = before["token_ids"].numpy()
+    for row in range(500):
+        used = weights["mlm"][row].numpy() > 0
+        positions = x["mask_positions"][row].numpy()[used]
+        assert len(set(positions)) == len(positions)
+        assert list(positions) == sorted(positions)
+        np.testing.assert_array_equal(
+            y["mlm"][row].numpy()[used], tokens[row][positions]
+        )
+        assert not set(tokens[row][positions]) & set(vocabulary.special_ids)
+
+
+def test_left_to_right_asks_each_position_for_the_next_token(vocabulary):
+    pairs = random_pairs(vocabulary, batch_size=50, seed=1)
+    masker = make_masker(
+        vocabulary, selection_rate=1.0, selection_length=LENGTH, left_to_right=True
+    )
+    x, y, weights = masker(pairs, (0, tf.constant(0)))
+    tokens = pairs["token_ids"].numpy()
+    np.testing.assert_array_equal(x["token_ids"], tokens)  # Nothing is hidden.
+    for row in range(50):
+        used = weights["mlm"][row].numpy() > 0
+        asked_at = x["mask_positions"][row].numpy()[used]
+        # All but the special tokens are asked for, each one place to its left.
+        expected = np.flatnonzero(~np.isin(tokens[row], vocabulary.special_ids)) - 1
+        np.testing.assert_array_equal(asked_at, expected)
+        np.testing.assert_array_equal(
+            y["mlm"][row].numpy()[used], tokens[row][asked_at + 1]
+        )
+
+
+def test_every_position_is_equally_likely(vocabulary):
+    pairs = random_pairs(vocabulary, 1, seed=0)
+    pairs = {name: tf.repeat(value, 20_000, 0) for name, value in pairs.items()}
+    x, _, weights = make_masker(vocabulary)(pairs, (0, tf.constant(1)))
+    used = weights["mlm"].numpy() > 0
+    counts = np.bincount(x["mask_positions"].numpy()[used], minlength=LENGTH)
+    ids = pairs["token_ids"][0].numpy()
+    candidates = ~np.isin(ids, vocabulary.special_ids)
+    assert (counts[~candidates] == 0).all()
+    shares = counts[candidates] / counts.sum()
+    np.testing.assert_allclose(shares, 1 / candidates.sum(), rtol=0.05)
+
+
+def test_eighty_ten_ten(masked, vocabulary):
+    before, (x, y, weights) = masked
+    used = weights["mlm"].numpy() > 0
+    shown = tf.gather(x["token_ids"], x["mask_positions"], batch_dims=1).numpy()[used]
+    labels = y["mlm"].numpy()[used]
+    is_mask, is_same = shown == vocabulary.mask_id, shown == labels
+    others = vocabulary.size - len(vocabulary.special_ids)
+    np.testing.assert_allclose(is_mask.mean(), 0.8, atol=0.01)
+    # A random token is the same one once in `others` times.
+    np.testing.assert_allclose(is_same.mean(), 0.1 + 0.1 / others, atol=0.01)
+    random_tokens = shown[~is_mask & ~is_same]
+    assert not set(random_tokens) & set(vocabulary.special_ids)
+    assert len(set(random_tokens)) == others
+    untouched = np.ones(before["token_ids"].shape, bool)
+    rows = np.broadcast_to(np.arange(len(used))[:, None], used.shape)
+    untouched[rows[used], x["mask_positions"].numpy()[used]] = False
+    np.testing.assert_array_equal(
+        x["token_ids"].numpy()[untouched], before["token_ids"].numpy()[untouched]
+    )
+
+
+@pytest.mark.parametrize(
+    ("rates", "allowed"), [((1.0, 0.0), "mask"), ((0.0, 0.0), "same")]
+)
+def test_other_mixtures(vocabulary, rates, allowed):
+    before = random_pairs(vocabulary, 200, seed=2)
+    masker = make_masker(
+        vocabulary, mask_token_rate=rates[0], random_token_rate=rates[1]
+    )
+    x, y, weights = masker(before, (0, tf.constant(0)))
+    used = weights["mlm"].numpy() > 0
+    shown = tf.gather(x["token_ids"], x["mask_positions"], batch_dims=1).numpy()[used]
+    expected = vocabulary.mask_id if allowed == "mask" else y["mlm"].numpy()[used]
+    assert (shown == expected).all()
+
+
+def test_predictions_of_a_batch_weigh_the_same_and_sum_to_one(masked):
+    _, (_, _, weights) = masked
+    for weight in (weights["mlm"].numpy(), weights["nsp"].numpy()):
+        used = weight[weight > 0]
+        np.testing.assert_allclose(weight.sum(), 1, rtol=1e-5)
+        np.testing.assert_allclose(used, 1 / len(used), rtol=1e-5)
+
+
+def test_every_step_and_seed_draws_anew(vocabulary):
+    before, masker = random_pairs(vocabulary, 50, seed=3), make_masker(vocabulary)
+
+    def draw(seed, step):
+        return masker(before, (seed, tf.constant(step)))[0]["token_ids"].numpy()
+
+    np.testing.assert_array_equal(draw(0, 0), draw(0, 0))
+    assert (draw(0, 0) != draw(0, 1)).any()
+    assert (draw(0, 0) != draw(1, 0)).any()
+
+
+def test_whole_words_are_masked_together(vocabulary):
+    continues = vocabulary.is_continuation
+    rng = np.random.default_rng(4)
+    before = random_pairs(vocabulary, 2000, seed=4, length=64)
+    pieces = rng.choice(np.flatnonzero(continues), (2000, 64))
+    tokens = before["token_ids"].numpy()
+    special = np.isin(tokens, vocabulary.special_ids)
+    after_special = np.roll(special, 1, axis=1)
+    continued = ~special & ~after_special & (rng.random(tokens.shape) < 0.4)
+    tokens = np.where(continues[tokens], 5, tokens)  # No piece without its word.
+    tokens = np.where(continued, pieces, tokens)
+    before["token_ids"] = tf.constant(tokens, tf.int32)
+    masker = make_masker(vocabulary, selection_length=10, whole_words=True)
+    x, _, weights = masker(before, (0, tf.constant(0)))
+
+    counts = []
+    for row in range(2000):
+        used = weights["mlm"][row].numpy() > 0
+        chosen = set(x["mask_positions"][row].numpy()[used].tolist())
+        counts.append(len(chosen))
+        for position in range(1, 64):
+            if continues[tokens[row, position]]:
+                assert (position in chosen) == (position - 1 in chosen)
+    wanted = np.clip(np.round(before["padding_mask"].numpy().sum(1) * 0.15), 1, 10)
+    assert (np.array(counts) <= wanted).all()
+    assert np.mean(counts) > 0.8 * wanted.mean()
+
+
+# --- Batches from records --------------------------------------------------------
+
+
+def unmask(x, y, weights):
+    """Puts the labels back where they were taken from."""
+    tokens = x["token_ids"].numpy().copy()
+    for row in range(len(tokens)):
+        used = weights["mlm"][row].numpy() > 0
+        positions = x["mask_positions"][row].numpy()[used]
+        tokens[row, positions] = y["mlm"][row].numpy()[used]
+    return tokens
+
+
+def test_batches_hold_the_records(records):
+    folder, rows = records
+    dataset = input_pipeline.pretrain_dataset(folder, batch_size=3, split="validation")
+    seen = []
+    for x, y, weights in dataset:
+        for tokens, segments, padding, label in zip(
+            unmask(x, y, weights),
+            x["segment_ids"].numpy(),
+            x["padding_mask"].numpy(),
+            y["nsp"].numpy(),
+        ):
+            length = padding.sum()
+            assert (padding[:length] == 1).all()
+            first = length - segments.sum()
+            assert (segments[first:length] == 1).all()
+            seen.append((tokens[:length].tolist(), first, label))
+    assert seen == [tuple(row) for row in rows[:9]]
+
+
+def test_shapes_are_static(records):
+    dataset = input_pipeline.pretrain_dataset(records[0], batch_size=4)
+    x, y, weights = dataset.element_spec
+    assert x["token_ids"].shape == x["padding_mask"].shape == (4, LENGTH)
+    assert x["mask_positions"].shape == y["mlm"].shape == weights["mlm"].shape == (4, 3)
+    assert y["nsp"].shape == weights["nsp"].shape == (4,)
+
+
+def test_packed_rows_hold_their_pairs(records, vocabulary, tmp_path):
+    _, pairs = records
+    arguments = {"length": 3 * LENGTH, "pairs_per_row": 3, "split": "validation"}
+    write_records(tmp_path / "packed", vocabulary, pairs[:11], **arguments)
+    dataset = input_pipeline.pretrain_dataset(
+        tmp_path / "packed", batch_size=2, split="validation"
+    )
+    x_spec, y_spec, weights_spec = dataset.element_spec
+    assert x_spec["first_positions"].shape == (2, 3)
+    assert y_spec["nsp"].shape == weights_spec["nsp"].shape == (2, 3)
+    seen = []
+    for x, y, weights in dataset:
+        np.testing.assert_allclose(weights["nsp"].numpy().sum(), 1, rtol=1e-6)
+        tokens = unmask(x, y, weights)
+        for row, number in np.ndindex(2, 3):
+            inside = x["padding_mask"][row].numpy() == number + 1
+            if weights["nsp"][row, number] == 0:
+                assert not inside.any()
+                continue
+            assert np.argmax(inside) == x["first_positions"][row, number]
+            segments = x["segment_ids"][row].numpy()[inside]
+            first = len(segments) - segments.sum()
+            assert (segments[first:] == 1).all()
+            label = int(y["nsp"][row, number])
+            seen.append((tokens[row][inside].tolist(), first, label))
+        assert not tokens[x["padding_mask"].numpy() == 0].any()
+    assert seen == [tuple(pair) for pair in pairs[:11]]
+
+
+def test_an_epoch_shows_every_pair_once_with_new_masks(records):
+    folder, rows = records
+    dataset = input_pipeline.pretrain_dataset(folder, batch_size=8)
+    epochs = [[], []]
+    masked = [[], []]
+    for i, (x, y, weights) in enumerate(dataset.take(10)):
+        epochs[i // 5] += [tuple(row) for row in unmask(x, y, weights).tolist()]
+        masked[i // 5] += [tuple(row) for row in x["token_ids"].numpy().tolist()]
+    expected = sorted(tuple(r[0] + [0] * (LENGTH - len(r[0]))) for r in rows)
+    assert sorted(epochs[0]) == sorted(epochs[1]) == expected
+    assert epochs[0] != epochs[1]  # In another order,
+    assert set(masked[0]) != set(masked[1])  # with other masks.
+
+
+def test_continued_run_sees_what_it_would_have_seen(records):
+    def batches(first_step):
+        tf.random.set_seed(1)
+        dataset = input_pipeline.pretrain_dataset(
+            records[0], batch_size=8, seed=3, first_step=first_step
+        )
+        return list(dataset.take(12 - first_step))
+
+    for whole, rest in zip(batches(0)[7:], batches(7), strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, whole, rest)
+
+
+def test_unigram_accuracy_is_the_share_of_the_commonest_label(vocabulary):
+    batch = make_batch(vocabulary, batch_size=64, seed=0)
+    labels = batch[1]["mlm"].numpy()[batch[2]["mlm"].numpy() > 0]
+    expected = np.bincount(labels).max() / len(labels)
+    dataset = tf.data.Dataset.from_tensors(batch)
+    assert input_pipeline.unigram_accuracy(dataset) == expected
+
+
+# --- Bad input -------------------------------------------------------------------
+
+
+def test_folder_without_manifest_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"no manifest\.json, so no complete set"):
+        input_pipeline.pretrain_dataset(tmp_path, batch_size=2)
+
+
+def test_records_of_another_vocabulary_are_refused(records, tmp_path, vocabulary):
+    write_records(tmp_path / "r", vocabulary, records[1])
+    other = Vocabulary((*vocabulary.tokens[:-1], "dog"))
+    other.write(tmp_path / "r" / "vocab.txt")
+    with pytest.raises(ValueError, match="not the vocabulary that the records"):
+        input_pipeline.pretrain_dataset(tmp_path / "r", batch_size=2)
+
+
+def test_records_of_an_older_version_are_refused(records, tmp_path, vocabulary):
+    write_records(tmp_path / "r", vocabulary, records[1])
+    path = tmp_path / "r" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["pairs_per_row"]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="older version: make the records again"):
+        input_pipeline.pretrain_dataset(tmp_path / "r", batch_size=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mask_selection_rate": 0.0}, "mask_selection_rate=0.0"),
+        ({"mask_token_rate": 0.8, "random_token_rate": 0.3}, "sum to more than 1"),
+        ({"split": "test"}, r"has no test-\*\.tfrecord"),
+    ],
+)
+def test_wrong_arguments_are_refused(records, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        input_pipeline.pretrain_dataset(records[0], batch_size=2, **arguments)

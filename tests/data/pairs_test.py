@@ -1,0 +1,194 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of bert_tf.pairs.
+
+The token ids of the document at hand are 0, 1, 2, ... so that a segment shows which
+part of it it is; those of other documents are `OTHER` and above.
+"""
+
+import collections
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from bert_tf.data.pairs import Pair, draw_pairs
+
+OTHER = 1_000_000
+
+
+def draw(sentence_lengths, seed="0", max_sequence_length=32, short=0.1, calls=None):
+    """Draws the pairs of a document; all documents have sentences of these lengths."""
+    starts = [0, *itertools.accumulate(sentence_lengths)]
+    calls = [] if calls is None else calls
+
+    def random_segment(where, length):
+        calls.append((where, length))
+        lengths = random.Random(where).choices(sentence_lengths, k=length)
+        sentences = itertools.accumulate(lengths)
+        end = next(total for total in sentences if total >= length)
+        return np.arange(OTHER, OTHER + end)
+
+    return list(
+        draw_pairs(
+            np.arange(starts[-1]),
+            starts,
+            random_segment,
+            seed,
+            max_sequence_length=max_sequence_length,
+            short_sequence_probability=short,
+        )
+    )
+
+
+def random_lengths(rng, num_sentences=30, longest=20):
+    return [rng.randint(1, longest) for _ in range(num_sentences)]
+
+
+def own_segments(pairs: list[Pair]) -> list[np.ndarray]:
+    """The segments of the document at hand, in order."""
+    segments = []
+    for pair in pairs:
+        segments.append(pair.first)
+        if not pair.is_random_next:
+            segments.append(pair.second)
+    return segments
+
+
+def test_invariants_of_random_documents():
+    rng = random.Random(0)
+    for trial in range(120):
+        max_length = rng.choice([8, 16, 32, 128])
+        lengths = random_lengths(rng, rng.randint(1, 40), rng.choice([1, 5, 30, 300]))
+        for pair in draw(lengths, str(trial), max_length):
+            assert len(pair.first) >= 1
+            assert len(pair.second) >= 1
+            assert len(pair.first) + len(pair.second) + 3 <= max_length
+            for segment in (pair.first, pair.second):
+                assert (np.diff(segment) == 1).all(), "tokens in order, without a gap"
+            assert pair.first[-1] < sum(lengths)
+            if pair.is_random_next:
+                assert pair.second[0] >= OTHER
+            else:
+                assert pair.first[-1] < pair.second[0] < pair.second[-1] + 1 < OTHER
+
+
+def test_a_continuation_begins_where_the_first_segment_ends():
+    # Sentences of one token: nothing is ever too long and trimmed.
+    continued = [p for p in draw([1] * 5000) if not p.is_random_next]
+    assert len(continued) > 50
+    assert all(pair.second[0] == pair.first[-1] + 1 for pair in continued)
+
+
+def test_each_token_is_used_once_if_nothing_is_trimmed():
+    used = np.concatenate(own_segments(draw([1] * 5000)))
+    assert used.tolist() == list(range(5000))
+
+
+def test_no_token_is_used_twice_and_few_are_lost_by_trimming():
+    rng = random.Random(0)
+    used = total = 0
+    for trial in range(200):
+        lengths = random_lengths(rng)
+        tokens = np.concatenate(own_segments(draw(lengths, str(trial), 128)))
+        assert (np.diff(tokens) > 0).all()
+        used, total = used + len(tokens), total + sum(lengths)
+    assert 0.9 < used / total < 1
+
+
+def test_sentences_longer_than_a_pair_are_seen_whole():
+    used = np.concatenate(own_segments(draw([5, 1000, 5], max_sequence_length=35)))
+    assert len(used) > 0.9 * 1010
+    assert (np.diff(used) > 0).all()
+
+
+def test_half_of_the_pairs_are_random():
+    rng = random.Random(1)
+    kinds = [
+        pair.is_random_next
+        for trial in range(40)
+        for pair in draw(random_lengths(rng, 300), str(trial))
+    ]
+    deviation = 3 * 0.5 / len(kinds) ** 0.5
+    # A sentence that is left over at a document's end is random beyond the half.
+    assert abs(np.mean(kinds) - 0.5) < deviation + 0.5 * 40 / len(kinds)
+
+
+def test_the_length_of_the_first_segment_does_not_tell_the_kind():
+    rng = random.Random(2)
+    lengths = collections.defaultdict(list)
+    for trial in range(60):
+        for pair in draw(random_lengths(rng, 300, 40), str(trial), 64):
+            lengths[pair.is_random_next].append(len(pair.first))
+    assert len(lengths[True]) > 3000
+    assert np.mean(lengths[True]) == pytest.approx(np.mean(lengths[False]), rel=0.03)
+
+
+def test_a_tenth_of_the_pairs_is_shorter():
+    def lengths(short):
+        pairs = draw([1] * 40_000, short=short)
+        # The last ones have what was left.
+        return np.array([len(p.first) + len(p.second) for p in pairs[:-5]])
+
+    assert set(lengths(short=0)) == {29}
+    found = lengths(short=0.1)
+    # Of 28 lengths from 2 to 29 one is not shorter.
+    assert np.mean(found < 29) == pytest.approx(0.1 * 27 / 28, abs=0.03)
+    assert found.min() == 2
+
+
+def test_the_random_segment_fills_what_the_first_leaves():
+    calls = []
+    pairs = draw([1] * 2500, short=0, calls=calls)
+    random_pairs = [pair for pair in pairs if pair.is_random_next]
+    assert len(calls) == len(random_pairs) > 50
+    for (_, length), pair in zip(calls, random_pairs, strict=True):
+        assert len(pair.first) + length == 29
+    assert len({where for where, _ in calls}) == len(calls)
+    assert all(0 <= where < 1 for where, _ in calls)
+
+
+def test_a_single_sentence_gets_a_random_partner():
+    for seed in range(10):
+        (pair,) = draw([7], str(seed))
+        assert pair.is_random_next
+        assert pair.first.tolist() == list(range(7))
+
+
+def test_two_sentences_too_long_are_trimmed_to_the_same_length_at_random_ends():
+    fronts = []
+    for seed in range(200):
+        pairs = draw([29, 29], str(seed), short=0)
+        if not pairs[0].is_random_next:
+            ((first, second, _),) = pairs
+            assert (len(first), len(second)) == (15, 14)
+            fronts.append(first[0])
+    # Each of the 14 tokens leaves from the front with probability 1/2.
+    assert np.mean(fronts) == pytest.approx(7, abs=1)
+    assert np.std(fronts) == pytest.approx(14**0.5 / 2, abs=0.5)
+
+
+@pytest.mark.parametrize("first_length", range(1, 29))
+def test_only_the_longer_segment_is_trimmed(first_length):
+    for seed in range(20):
+        pairs = draw([first_length, 25], str(seed), short=0)
+        if pairs[0].is_random_next:
+            continue
+        expected = [first_length, 25]
+        while sum(expected) > 29:
+            expected[0 if expected[0] > expected[1] else 1] -= 1
+        assert [len(pairs[0].first), len(pairs[0].second)] == expected
+        return
+    pytest.fail("no continuation among 20 seeds")
+
+
+def test_the_seed_determines_everything():
+    lengths = random_lengths(random.Random(3))
+
+    def listed(seed):
+        pairs = draw(lengths, seed)
+        return [(p.first.tolist(), p.second.tolist(), p.is_random_next) for p in pairs]
+
+    assert listed("1") == listed("1")
+    assert listed("1") != listed("2")

@@ -1,0 +1,159 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.finetuning import batching
+from bert_tf.finetuning.task import MappedColumn, Split
+
+LENGTHS = np.random.default_rng(0).integers(1, 33, 103)
+
+
+def split(**changes):
+    """An example of n tokens has token ids n, a target and a weight of its own."""
+    token_ids = tf.RaggedTensor.from_row_lengths(np.repeat(LENGTHS, LENGTHS), LENGTHS)
+    fields = {
+        "source": None,
+        "inputs": {"token_ids": token_ids, "padding_mask": tf.ones_like(token_ids)},
+        "targets": tf.range(len(LENGTHS)),
+    }
+    return Split(name="train", **(fields | changes))
+
+
+def run(dataset):
+    return list(dataset.as_numpy_iterator())
+
+
+def seen(batches):
+    """The targets of all rows that count, in order."""
+    return np.concatenate([targets[weights > 0] for _, targets, weights in batches])
+
+
+def test_padded_lengths():
+    lengths = np.array([1, 8, 9, 64, 65, 128, 129, 257, 500, 512])
+    expected = [8, 8, 16, 64, 80, 128, 160, 320, 510, 510]
+    np.testing.assert_array_equal(batching.padded_lengths(lengths, 510), expected)
+    assert len(set(batching.padded_lengths(np.arange(1, 513), 512))) == 20
+
+
+def test_every_epoch_has_each_example_once():
+    batches = run(batching.batches(split(), 16, max_length=32, epochs=3))
+    assert len(batches) == 3 * 7  # ceil(103 / 16)
+    for epoch in range(3):
+        rows = seen(batches[7 * epoch : 7 * epoch + 7])
+        np.testing.assert_array_equal(np.sort(rows), np.arange(103))
+    assert list(seen(batches[:7])) != list(seen(batches[7:14]))
+    rest = run(batching.batches(split(), 16, max_length=32, first_epoch=1, epochs=3))
+    np.testing.assert_array_equal(seen(rest), seen(batches[7:]))
+
+
+def test_rows_are_whole_examples_and_zeros():
+    for inputs, targets, weights in run(batching.batches(split(), 16, max_length=32)):
+        ids, mask = inputs["token_ids"], inputs["padding_mask"]
+        lengths = LENGTHS[targets]
+        real = np.arange(ids.shape[1]) < lengths[:, np.newaxis]
+        counts = (weights > 0)[:, np.newaxis]
+        np.testing.assert_array_equal(
+            ids * counts, np.where(real, lengths[:, np.newaxis], 0) * counts
+        )
+        np.testing.assert_array_equal(mask * counts, real * counts)
+        assert ids.shape[0] == 16
+        assert ids.shape[1] == batching.padded_lengths(lengths[weights > 0], 32).max()
+
+
+def test_weights_of_a_batch_sum_to_one():
+    for _, targets, weights in run(batching.batches(split(), 16, max_length=32)):
+        count = len(targets[weights > 0])
+        np.testing.assert_allclose(weights[weights > 0], 1 / count, rtol=1e-6)
+    own = tf.cast(tf.range(len(LENGTHS)) % 3, tf.float32)
+    for _, targets, weights in run(
+        batching.batches(split(weights=own), 16, max_length=32)
+    ):
+        expected = (targets % 3) * (weights > 0)
+        np.testing.assert_allclose(weights, expected / expected.sum(), rtol=1e-6)
+
+
+def test_targets_and_weights_may_be_per_token():
+    tags = tf.RaggedTensor.from_row_lengths(np.repeat(LENGTHS, LENGTHS), LENGTHS)
+    dataset = batching.batches(
+        split(targets={"tag": tags}, weights=tf.cast(tags > 8, tf.float32)),
+        16,
+        max_length=32,
+    )
+    totals = []
+    for inputs, targets, weights in run(dataset):
+        assert targets["tag"].shape == weights["tag"].shape == inputs["token_ids"].shape
+        assert not weights["tag"][targets["tag"] <= 8].any()
+        totals.append(weights["tag"].sum())
+    # One batch is nothing but short examples, which do not count.
+    np.testing.assert_allclose(sorted(totals), [0] + [1] * 6, rtol=1e-6)
+
+
+def test_an_example_may_have_several_sequences():
+    token_ids = tf.ragged.constant([[[2, 3], [2]], [[2, 4, 4, 3]]] * 4)  # [8, (C), (S)]
+    inputs = {"token_ids": token_ids, "padding_mask": tf.ones_like(token_ids)}
+    choices = split(inputs=inputs, targets=tf.range(8))
+    np.testing.assert_array_equal(choices.lengths, [2, 4] * 4)
+    dataset = batching.batches(choices, 4, max_length=32)
+    assert dataset.element_spec[0]["token_ids"].shape.as_list() == [4, None, None]
+    for inputs, targets, _ in run(dataset):
+        assert inputs["token_ids"].shape[::2] == (4, 8)
+        row = inputs["token_ids"][targets % 2 == 0][0]
+        np.testing.assert_array_equal(row[:2, :3], [[2, 3, 0], [2, 0, 0]])
+
+
+@pytest.mark.parametrize("static_shape", [False, True])
+def test_a_column_may_stay_in_its_file(tmp_path, static_shape):
+    np.save(tmp_path / "file.npy", np.repeat(LENGTHS, LENGTHS)[:, np.newaxis] * [1, 2])
+    mapped = MappedColumn(
+        np.load(tmp_path / "file.npy", mmap_mode="r"), np.cumsum([0, *LENGTHS])
+    )
+    both = split()
+    both = split(inputs={**both.inputs, "mapped": mapped})
+    dataset = batching.batches(both, 16, max_length=32, static_shape=static_shape)
+    assert dataset.element_spec[0]["mapped"].shape[0] == 16
+    for inputs, _, _ in run(dataset):
+        expected = inputs["token_ids"][..., np.newaxis] * [1, 2]
+        np.testing.assert_array_equal(inputs["mapped"], expected)
+
+
+def test_the_batches_follow_from_the_seed():
+    def order(seed):
+        return seen(run(batching.batches(split(), 16, max_length=32, seed=seed)))
+
+    np.testing.assert_array_equal(order(1), order(1))
+    assert list(order(1)) != list(order(2))
+
+
+def test_little_is_padding():
+    batches = run(batching.batches(split(), 16, max_length=32))
+    slots = sum(inputs["token_ids"].size for inputs, _, _ in batches)
+    assert slots < 0.75 * len(batches) * 16 * 32
+
+
+def test_static_shape():
+    dataset = batching.batches(split(), 16, max_length=32, static_shape=True)
+    spec = dataset.element_spec
+    assert all(s.shape.is_fully_defined() for s in keras.tree.flatten(spec))
+    assert {i["token_ids"].shape for i, _, _ in run(dataset)} == {(16, 32)}
+
+
+class SumAndTwice(keras.Model):
+    """Per row the sum of the tokens, and per token twice the token."""
+
+    def call(self, inputs):
+        ids = tf.cast(inputs["token_ids"], tf.float32)
+        return {"sum": tf.reduce_sum(ids, axis=1), "twice": 2 * ids}
+
+
+@pytest.mark.parametrize("static_shape", [False, True])
+def test_predict_keeps_the_order(static_shape):
+    outputs = batching.predict(
+        SumAndTwice(), split(targets=None), 16, max_length=32, static_shape=static_shape
+    )
+    assert [o["sum"] for o in outputs] == [n * n for n in LENGTHS]
+    for length, output in zip(LENGTHS, outputs, strict=True):
+        assert (output["twice"][:length] == 2 * length).all()

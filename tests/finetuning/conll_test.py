@@ -1,0 +1,145 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+import pathlib
+import re
+
+import pytest
+
+from bert_tf.finetuning.conll import ColumnFile, iob2
+
+CONLL_2003 = """\
+-DOCSTART- -X- -X- O
+
+EU NNP B-NP I-ORG
+rejects VBZ B-VP O
+German JJ B-NP I-MISC
+
+Peter NNP B-NP I-PER
+Blackburn NNP I-NP I-PER
+
+-DOCSTART- -X- -X- O
+
+BRUSSELS NNP B-NP I-LOC
+Belgium NNP B-NP B-LOC
+"""
+
+WNUT = (
+    "@paulwalk\tO\r\nEmpire\tB-location\r\nState\tI-location\r\n\t\r\nESB\tB-location"
+)
+
+
+def read(tmp_path, content):
+    path = tmp_path / "file.conll"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return ColumnFile.read(path)
+
+
+def test_the_layout_of_conll_2003(tmp_path):
+    file = read(tmp_path, CONLL_2003)
+    assert (file.separator, file.num_columns) == (" ", 4)
+    assert [sentence.words for sentence in file.sentences] == [
+        ["EU", "rejects", "German"],
+        ["Peter", "Blackburn"],
+        ["BRUSSELS", "Belgium"],
+    ]
+    assert [sentence.line for sentence in file.sentences] == [3, 7, 12]
+    assert list(file.documents) == [[0, 1], [2]]
+    assert file.tags() == [
+        ["B-ORG", "O", "B-MISC"],
+        ["B-PER", "I-PER"],
+        ["B-LOC", "B-LOC"],
+    ]
+
+
+def test_the_layout_of_wnut(tmp_path):
+    file = read(tmp_path, "\ufeff" + WNUT)
+    assert (file.separator, file.num_columns) == ("\t", 2)
+    assert file.tags() == [["O", "B-location", "I-location"], ["B-location"]]
+    # Nothing says what belongs together.
+    assert list(file.documents) == [[0], [1]]
+
+
+def test_several_spaces_and_a_space_that_is_a_word(tmp_path):
+    file = read(tmp_path, "a  b   O\n\u00a0 c O\n\n\nd e O\n\n")
+    assert [s.words for s in file.sentences] == [["a", "\u00a0"], ["d"]]
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("I-A I-A O I-A", "B-A I-A O B-A"),
+        ("I-A B-A I-A", "B-A B-A I-A"),
+        ("I-A I-B I-B", "B-A B-B I-B"),
+        ("B-A I-B", "B-A B-B"),
+        ("B-A I-A O O B-B", "B-A I-A O O B-B"),
+    ],
+)
+def test_iob1_becomes_iob2(tags, expected):
+    assert iob2(tags.split()) == expected.split()
+    assert iob2(expected.split()) == expected.split()
+
+
+def test_writes_the_columns_and_a_tag(tmp_path):
+    file = read(tmp_path, CONLL_2003)
+    file.write(tmp_path / "out", [["B-X", "O", "O"], ["O", "O"], ["O", "B-Y"]])
+    assert (tmp_path / "out").read_text() == (
+        "-DOCSTART- -X- -X- O O\n\n"
+        "EU NNP B-NP I-ORG B-X\nrejects VBZ B-VP O O\nGerman JJ B-NP I-MISC O\n\n"
+        "Peter NNP B-NP I-PER O\nBlackburn NNP I-NP I-PER O\n\n"
+        "-DOCSTART- -X- -X- O O\n\n"
+        "BRUSSELS NNP B-NP I-LOC O\nBelgium NNP B-NP B-LOC B-Y\n\n"
+    )
+    again = ColumnFile.read(tmp_path / "out")
+    assert again.tags()[2] == ["O", "B-Y"]
+    assert list(again.documents) == list(file.documents)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a X O\nb O\n", "line 2: 2 columns where the first word has 3. Received: 'b"),
+        ("a\tO\nb\n", "line 2: 1 column where the first word has 2. Received: 'b'"),
+        ("a\tO\n\tO\n", "line 2: 1 column where the first word has 2."),
+        ("a\tO\tO\nb\tO\n", "line 2: 2 columns where the first word has 3"),
+        ("a O\nb O O\n", "line 2: 3 columns where the first word has 2"),
+        (b"a O\n\nb\xe9 O\n", "line 3: not UTF-8"),
+        ("\n-DOCSTART- O\n\n", "has no words"),
+        ("", "has no words"),
+    ],
+)
+def test_bad_files(tmp_path, content, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a O\nb S-PER\n", "line 2: the last column must be a tag: O, B-type or "
+         "I-type. Received: 'S-PER'"),
+        ("a O\n\nb B-\n", "line 3: the last column"),
+        ("O\nO\n", "line 1: the last column"),
+    ],
+)  # fmt: skip
+def test_bad_tags(tmp_path, content, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(tmp_path, content).tags()
+
+
+@pytest.mark.parametrize(
+    ("name", "sentences", "entities"),
+    [
+        ("wnut17train.conll", 3_394, 1_975),
+        ("emerging.dev.conll", 1_009, 836),
+        ("emerging.test.annotated", 1_287, 1_079),
+    ],
+)
+def test_real_wnut(name, sentences, entities):
+    if "BERT_TF_DATA" not in os.environ:
+        pytest.skip("BERT_TF_DATA, the folder of the real data sets, is not set.")
+    file = ColumnFile.read(pathlib.Path(os.environ["BERT_TF_DATA"], "wnut17", name))
+    assert len(file.sentences) == sentences
+    tags = [tag for sentence in file.tags() for tag in sentence]
+    assert sum(tag.startswith("B") for tag in tags) == entities

@@ -1,0 +1,411 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import dataclasses
+import json
+import shutil
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import convert
+from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.finetuning import batching
+from bert_tf.finetuning import run as finetune
+from bert_tf.finetuning.task import FinetuneConfig, Split, Task, encode
+from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+from bert_tf.text.tokenizer import Tokenizer
+from bert_tf.text.vocabulary import Vocabulary
+
+# --- The smallest task there is: which words are "cat"? --------------------------
+
+
+class Tagger(keras.Model):
+    """Logits [B, S, 2]."""
+
+    def __init__(self, backbone):
+        hidden = backbone(backbone.input)["sequence_output"]
+        logits = keras.layers.Dense(2, dtype="float32", name="logits")(hidden)
+        super().__init__(backbone.input, logits)
+
+    def compile(self, optimizer, **kwargs):
+        loss = keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="sum"
+        )
+        super().compile(optimizer, loss=loss, **kwargs)
+
+
+class FindCats(Task):
+    """Every token is a target: ragged targets, and outputs that differ in shape."""
+
+    kind = "cats"
+    metric = "recall"
+    head = types.MappingProxyType({"animals": ["cat"]})
+    evaluation_splits = ("dev", "test")
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config(FinetuneConfig):
+        examples: int = 160
+
+    def model(self, backbone):
+        backbone.pooler.trainable = False  # It is not used.
+        return Tagger(backbone)
+
+    def dataset(self, name):
+        rng = np.random.default_rng(["train", "dev", "test"].index(name))
+        count = self.options.examples if name == "train" else 21
+        words = ["a", "b", "c", "cat", "mat", "sat"]
+        texts = [" ".join(rng.choice(words, rng.integers(1, 20))) for _ in range(count)]
+        inputs = encode(self.tokenizer, texts, max_sequence_length=24)
+        cat = self.tokenizer.vocabulary.tokens.index("cat")
+        tags = tf.cast(inputs["token_ids"] == cat, tf.int32)
+        if name == "test":
+            return Split(name, tags, inputs)
+        return Split(name, tags, inputs, tags, tf.ones_like(tags, tf.float32))
+
+    def evaluate(self, split, outputs):
+        found = total = 0
+        for tags, logits in zip(split.source, outputs, strict=True):
+            cats = np.flatnonzero(tags)
+            found += (logits[cats].argmax(axis=-1) == 1).sum()
+            total += len(cats)
+        return {"recall": found / total}
+
+    def compare(self, split, outputs):
+        gold = np.concatenate([np.where(t, "cat", "else") for t in split.source])
+        found = np.concatenate(
+            [o[: len(t)].argmax(axis=-1) for t, o in zip(split.source, outputs)]
+        )
+        return gold, np.where(found, "cat", "else")
+
+    def write_predictions(self, split, outputs, folder):
+        path = folder / f"{split.name}.json"
+        path.write_text(json.dumps([o.argmax(axis=-1).tolist() for o in outputs]))
+        return path
+
+    def serve(self, model):
+        raise NotImplementedError
+
+
+# --- Fixtures --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory, tiny_config, vocabulary):
+    """The model directory of an encoder with random weights."""
+    architecture = dataclasses.replace(tiny_config, num_layers=1)
+    directory = ModelDirectory.create(
+        tmp_path_factory.mktemp("encoder"),
+        architecture=architecture,
+        vocabulary=vocabulary,
+        lowercase=True,
+        head={"kind": "pretrainer"},
+        options={},
+    )
+    keras.utils.set_random_seed(7)
+    directory.save_weights(BertPretrainer(BertBackbone(architecture)))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def options(encoder, tmp_path_factory):
+    return FindCats.Config(
+        init_from=str(encoder.path),
+        output=str(tmp_path_factory.mktemp("models") / "cats"),
+        batch_size=16,
+        epochs=3,
+        learning_rate=3e-2,
+        max_sequence_length=24,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(options):
+    """Options and metrics of a fine-tuning."""
+    metrics = finetune.main(FindCats, options)
+    return options, metrics
+
+
+def weights(options):
+    """The weights in the output directory of a run."""
+    directory = ModelDirectory.open(options.output)
+    model = Tagger(BertBackbone(directory.architecture))
+    directory.load_weights(model)
+    return [weight.numpy() for weight in model.weights]
+
+
+def other(options, tmp_path, name="other", **changes):
+    return dataclasses.replace(options, output=str(tmp_path / name), **changes)
+
+
+@pytest.fixture
+def eagerly():
+    """Graphs take seconds to trace, which is too much for a handful of steps."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+# --- Tests -----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_bilstm_on_the_encoder_is_part_of_the_model(options, tmp_path, capsys):
+    first = other(options, tmp_path, bilstm=True, epochs=1)
+    finetune.main(FindCats, first)
+    assert "random values: bilstm, logits." in capsys.readouterr().out
+    directory = ModelDirectory.open(first.output)
+    assert directory.architecture.bilstm
+    # What starts from it takes it along.
+    second = other(first, tmp_path, "second", init_from=first.output, bilstm=False)
+    finetune.main(FindCats, second)
+    assert f"{first.output}; with random values: none" in capsys.readouterr().out
+    assert ModelDirectory.open(second.output).architecture.bilstm
+
+
+def test_learns_and_reports(finished):
+    options, metrics = finished
+    directory = ModelDirectory.open(options.output)
+    epochs = metrics["training"]["epochs"]
+    assert len(epochs) == 3
+    assert epochs[-1]["loss"] < 0.3 * epochs[0]["loss"]
+    best = metrics["training"]["best_epoch"]
+    assert metrics["dev"]["recall"] == epochs[best - 1]["dev_recall"] > 0.9
+    assert "test" not in metrics  # It has no labels,
+    assert len(json.loads((directory.path / "test.json").read_text())) == 21
+    assert directory.read_metrics() == metrics
+    assert directory.head == {"kind": "cats", "animals": ["cat"]}
+    assert list((directory.path / "logs").rglob("events.*"))
+
+
+def test_the_directory_holds_the_model_that_was_evaluated(finished):
+    options, metrics = finished
+    directory = ModelDirectory.open(options.output)
+    task = FindCats(options, Tokenizer(directory.vocabulary))
+    model = task.model(BertBackbone(directory.architecture))
+    directory.load_weights(model)
+    dev = task.dataset("dev")
+    outputs = batching.predict(model, dev, 16, max_length=24)
+    assert task.evaluate(dev, outputs) == metrics["dev"]
+
+
+class Unsteady(FindCats):
+    """Is best after the second of three epochs, whatever the outputs."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.seen = []
+        type(self).last = self
+
+    def evaluate(self, split, outputs):
+        self.seen.append(np.concatenate(outputs))
+        return {"recall": [0.5, 0.9, 0.7, 0.9][len(self.seen) - 1]}
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_keeps_the_best_epoch(options, tmp_path):
+    metrics = finetune.main(Unsteady, other(options, tmp_path, examples=32))
+    assert metrics["training"]["best_epoch"] == 2
+    _, second, third, final = Unsteady.last.seen
+    np.testing.assert_allclose(final, second, atol=1e-6)
+    assert np.abs(third - second).max() > 1e-3
+
+
+class Interrupted(FindCats):
+    """Is stopped while the second epoch is evaluated."""
+
+    evaluations = 0
+
+    def evaluate(self, split, outputs):
+        self.evaluations += 1
+        if self.evaluations == 2:
+            raise KeyboardInterrupt
+        return super().evaluate(split, outputs)
+
+
+@pytest.mark.slow
+def test_an_interrupted_training_ends_as_one_that_was_not(finished, tmp_path, capsys):
+    options, metrics = finished
+    again = other(options, tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        finetune.main(Interrupted, again)
+    state = tmp_path / "other" / "training_state"
+    assert state.exists()
+    again_metrics = finetune.main(FindCats, again)
+    assert "continues after epoch 1" in capsys.readouterr().out
+    assert again_metrics["training"]["epochs"] == metrics["training"]["epochs"]
+    for a, b in zip(weights(options), weights(again), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not state.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
+def test_the_seed_decides(options, tmp_path):
+    runs = [
+        other(options, tmp_path, f"run{run}", seed=1, epochs=1, examples=40)
+        for run in range(2)
+    ]
+    first, second = (finetune.main(FindCats, run) for run in runs)
+    assert first["training"]["epochs"] == second["training"]["epochs"]
+    for a, b in zip(weights(runs[0]), weights(runs[1]), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_finished_directory_is_not_trained_again(finished, capsys, monkeypatch):
+    options, metrics = finished
+    monkeypatch.setattr(finetune, "train", None)
+    assert finetune.main(FindCats, options) == metrics
+    shown = capsys.readouterr().out
+    assert "finished and not trained again" in shown
+    assert "learned nothing" not in shown
+
+
+def test_a_training_no_better_than_one_answer_says_so(finished, tmp_path, capsys):
+    options, metrics = finished
+    copy = shutil.copytree(options.output, tmp_path / "copy")
+    options = dataclasses.replace(options, output=str(copy))
+    score = metrics["training"]["score"]
+    metrics = {**metrics, "training": {**metrics["training"], "chance": score}}
+    ModelDirectory.open(options.output).write_metrics(metrics)
+    finetune.main(FindCats, options)
+    assert "It learned nothing: one answer" in capsys.readouterr().out
+
+
+def test_other_options_or_data_are_refused(finished, monkeypatch):
+    options, _ = finished
+    with pytest.raises(ValueError, match="epochs: 3 before, 4 now"):
+        finetune.main(FindCats, dataclasses.replace(options, epochs=4))
+    monkeypatch.setattr(FindCats, "head", {"animals": ["dog"]})
+    with pytest.raises(ValueError, match=r"animals: \['cat'\] before, \['dog'\] now"):
+        finetune.main(FindCats, options)
+
+
+@pytest.mark.slow
+def test_two_replicas_learn_what_one_does(options, tmp_path):
+    # 40 examples in batches of 16: in the partial one, a replica has only empty rows.
+    one, two = (
+        other(options, tmp_path, strategy, strategy=strategy, epochs=1, examples=40)
+        for strategy in ("default", "mirrored")
+    )
+    losses = [
+        finetune.main(FindCats, run)["training"]["epochs"][0]["loss"]
+        for run in (one, two)
+    ]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    for a, b in zip(weights(one), weights(two), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
+def test_bfloat16_keeps_float32_weights(options, tmp_path):
+    bfloat16 = other(
+        options, tmp_path, precision="mixed_bfloat16", epochs=1, examples=16
+    )
+    metrics = finetune.main(FindCats, bfloat16)
+    assert np.isfinite(metrics["training"]["epochs"][0]["loss"])
+    assert {weight.dtype for weight in weights(bfloat16)} == {np.dtype("float32")}
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_loss_that_is_not_finite_ends_the_training(options, tmp_path):
+    with pytest.raises(ValueError, match=r"epoch 1, step \d+ is not finite"):
+        finetune.main(FindCats, other(options, tmp_path, learning_rate=1e38))
+
+
+@pytest.mark.parametrize("head_is_for", ["the encoder", "the same task", "another"])
+def test_starts_from_the_weights_of_a_checkpoint(
+    options, encoder, finished, head_is_for, tmp_path, monkeypatch, capsys
+):
+    source = encoder
+    if head_is_for != "the encoder":
+        # What was fine-tuned is something to start from as well.
+        source = ModelDirectory.open(finished[0].output)
+        if head_is_for == "another":
+            source = dataclasses.replace(source, head={"kind": "find_dogs"})
+    monkeypatch.setattr(convert, "open_checkpoint", lambda _: source)
+    started = {}
+
+    def keep(task, model, *_):
+        started.update({weight.path: weight.numpy() for weight in model.weights})
+        raise InterruptedError
+
+    monkeypatch.setattr(finetune, "train", keep)
+    with pytest.raises(InterruptedError):
+        finetune.main(FindCats, other(options, tmp_path))
+    expected = source.read_weights()
+    same = {
+        name for name, x in started.items() if np.array_equal(x, expected.get(name))
+    }
+    head = {"logits/kernel", "logits/bias"}
+    assert started.keys() - same == (set() if head_is_for == "the same task" else head)
+    random = "none" if head_is_for == "the same task" else "logits"
+    assert f"with random values: {random}.\n" in capsys.readouterr().out
+
+
+def test_random_weights_are_asked_for(options, vocabulary, tmp_path):
+    vocabulary.write(tmp_path / "vocab.txt")
+    random = dataclasses.replace(
+        options, init_from="", size="tiny", vocabulary=str(tmp_path / "vocab.txt")
+    )
+    encoder = finetune._Encoder.open(random)
+    assert encoder.architecture.hidden_dim == 128
+    assert encoder.vocabulary == vocabulary
+    assert encoder.source is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"init_from": ""}, "either --init_from, or both --size and --vocabulary"),
+        ({"size": "tiny"}, "either --init_from, or both"),
+        ({"init_from": "", "size": "tiny"}, "Received: init_from='', size='tiny'"),
+        ({"max_sequence_length": 64}, "has 32 positions. Received: .*=64"),
+        ({"init_from": "nowhere"}, "nowhere is not a model directory"),
+        ({"strategy": "mirrored", "batch_size": 15}, "use --batch_size=16"),
+    ],
+)
+def test_wrong_options_write_nothing(options, tmp_path, changes, message):
+    wrong = other(options, tmp_path, **changes)
+    with pytest.raises(ValueError, match=message):
+        finetune.main(FindCats, wrong)
+    assert not list(tmp_path.iterdir())
+
+
+def test_encode_keeps_every_text_and_no_padding(vocabulary: Vocabulary):
+    tokenizer = Tokenizer(vocabulary)
+    texts = ["the cat", "", "a b c d e f"] * 3000
+    inputs = encode(tokenizer, texts, texts, max_sequence_length=8)
+    assert inputs["token_ids"].nrows() == 9000
+    assert inputs["token_ids"].row_lengths()[-3:].numpy().tolist() == [7, 3, 8]
+    assert inputs["segment_ids"][-3].numpy().tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert inputs["padding_mask"].flat_values.numpy().all()
+    with_padding = tokenizer.encode(
+        tf.constant(texts[:3]), tf.constant(texts[:3]), max_sequence_length=8
+    )
+    for name, values in with_padding.items():
+        np.testing.assert_array_equal(inputs[name][-3:].to_tensor(), values)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
+def test_of_several_runs_the_best_is_kept(options, tmp_path, capsys):
+    several = other(options, tmp_path, epochs=1, examples=32, seeds=2)
+    metrics = finetune.main(FindCats, several)
+    folders = sorted((tmp_path / "other" / "runs").iterdir())
+    assert [folder.name for folder in folders] == ["seed=0", "seed=1"]
+    scores = [
+        json.loads((folder / "metrics.json").read_text())["training"]["score"]
+        for folder in folders
+    ]
+    assert metrics["training"]["score"] == max(scores) == metrics["dev"]["recall"]
+    before = weights(several)
+    capsys.readouterr()
+    assert finetune.main(FindCats, several)["dev"] == metrics["dev"]
+    for first, second in zip(before, weights(several), strict=True):
+        np.testing.assert_array_equal(first, second)
+    assert (tmp_path / "other" / "comparison_dev.png").is_file()

@@ -1,0 +1,319 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+from bert_tf.modeling.config import SIZES, BertConfig
+from tests.modeling.fusion_test import in_graph
+
+BATCH, LENGTH, PREDICTIONS = 3, 12, 4
+
+# Backbone with pooler, vocabulary 30,522, 512 positions; the counts of the published
+# checkpoints (KerasHub presets, google-research/bert README).
+PARAMETERS = {
+    "tiny": 4_385_920,
+    "mini": 11_170_560,
+    "small": 28_763_648,
+    "medium": 41_373_184,
+    "base": 109_482_240,
+    "large": 335_141_888,
+}
+
+
+def make_inputs(config: BertConfig, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    lengths = np.array([LENGTH, 7, 3])
+    padding_mask = np.arange(LENGTH) < lengths[:, None]
+    token_ids = rng.integers(5, config.vocabulary_size, (BATCH, LENGTH)) * padding_mask
+    segment_ids = (np.arange(LENGTH) >= 2) & padding_mask
+    inputs = {
+        "token_ids": token_ids,
+        "segment_ids": segment_ids,
+        "padding_mask": padding_mask,
+        "mask_positions": rng.integers(0, 3, (BATCH, PREDICTIONS)),
+    }
+    return {name: value.astype("int32") for name, value in inputs.items()}
+
+
+@pytest.fixture(scope="module")
+def pretrainer(tiny_config):
+    keras.utils.set_random_seed(1)
+    return BertPretrainer(BertBackbone(tiny_config))
+
+
+def test_every_size_is_counted():
+    assert PARAMETERS.keys() == SIZES.keys()
+
+
+@pytest.mark.parametrize("size", ["tiny", "mini", "small", "medium"])
+def test_parameter_counts(size):
+    backbone = BertBackbone(BertConfig.from_size(size, vocabulary_size=30_522))
+    assert backbone.count_params() == PARAMETERS[size]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["base", "large"])
+def test_parameter_counts_of_large_models(size):
+    test_parameter_counts(size)
+
+
+def copy_to_keras_hub(backbone: BertBackbone, hub) -> None:
+    """Writes our weights into KerasHub's `BertBackbone`, one to one."""
+
+    def copy(ours, theirs, shapes=None):
+        for mine, other in zip(ours.weights, theirs.weights, strict=True):
+            other.assign(np.reshape(mine.numpy(), other.shape))
+
+    copy(backbone.embeddings.token_embedding, hub.token_embedding)
+    copy(backbone.embeddings.position_embedding, hub.position_embedding)
+    copy(backbone.embeddings.segment_embedding, hub.segment_embedding)
+    copy(backbone.embeddings.layer_norm, hub.embeddings_layer_norm)
+    copy(backbone.pooler, hub.pooled_dense)
+    for ours, theirs in zip(
+        backbone.encoder_layers, hub.transformer_layers, strict=True
+    ):
+        attention = theirs._self_attention_layer
+        copy(ours.query, attention._query_dense)
+        copy(ours.key, attention._key_dense)
+        copy(ours.value, attention._value_dense)
+        copy(ours.attention_output, attention._output_dense)
+        copy(ours.attention_layer_norm, theirs._self_attention_layer_norm)
+        copy(ours.intermediate, theirs._feedforward_intermediate_dense)
+        copy(ours.output_dense, theirs._feedforward_output_dense)
+        copy(ours.output_layer_norm, theirs._feedforward_layer_norm)
+
+
+def test_equals_keras_hub(tiny_config):
+    import keras_hub
+
+    backbone = BertBackbone(tiny_config)
+    for weight in backbone.weights:  # Biases and norms must count in the comparison.
+        weight.assign(weight + keras.random.normal(weight.shape, stddev=0.2, seed=7))
+    shared = {"vocabulary_size", "num_layers", "num_heads", "hidden_dim"}
+    shared |= {"intermediate_dim", "dropout", "max_sequence_length", "num_segments"}
+    facts = dataclasses.asdict(tiny_config)
+    hub = keras_hub.models.BertBackbone(**{name: facts[name] for name in shared})
+    assert hub.count_params() == backbone.count_params()
+    copy_to_keras_hub(backbone, hub)
+
+    inputs = make_inputs(tiny_config)
+    del inputs["mask_positions"]
+    ours, theirs = backbone(inputs), hub(inputs)
+    real = inputs["padding_mask"].astype(bool)  # What stands on padding is undefined.
+    np.testing.assert_allclose(
+        ours["sequence_output"].numpy()[real],
+        theirs["sequence_output"].numpy()[real],
+        atol=2e-5,
+    )
+    np.testing.assert_allclose(
+        ours["pooled_output"], theirs["pooled_output"], atol=2e-5
+    )
+
+
+def test_shapes_and_dtypes(pretrainer, tiny_config):
+    outputs = pretrainer(make_inputs(tiny_config))
+    assert outputs["mlm"].shape == (BATCH, PREDICTIONS, tiny_config.vocabulary_size)
+    assert outputs["nsp"].shape == (BATCH, 2)
+    symbolic = pretrainer.output
+    assert symbolic["mlm"].shape == (None, None, tiny_config.vocabulary_size)
+    assert {output.dtype for output in symbolic.values()} == {"float32"}
+
+
+def test_padding_does_not_reach_real_tokens(pretrainer, tiny_config):
+    inputs = make_inputs(tiny_config)
+    changed = dict(inputs)
+    changed["token_ids"] = np.where(inputs["padding_mask"], inputs["token_ids"], 9)
+    before, after = pretrainer(inputs), pretrainer(changed)
+    np.testing.assert_array_equal(before["mlm"], after["mlm"])
+    np.testing.assert_array_equal(before["nsp"], after["nsp"])
+
+
+def test_attention_mask_per_pair_keeps_two_sequences_apart(pretrainer, tiny_config):
+    layer = pretrainer.backbone.encoder_layers[0]
+    x = keras.random.normal((1, 6, tiny_config.hidden_dim), seed=3)
+    block_diagonal = np.kron(np.eye(2), np.ones((3, 3)))[None]
+    together = layer(x, attention_mask=block_diagonal)
+    apart = layer(keras.ops.reshape(x, (2, 3, -1)), attention_mask=np.ones((2, 3)))
+    np.testing.assert_allclose(
+        keras.ops.reshape(together, (2, 3, -1)), apart, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("name", ["pretrainer", "left_to_right"])
+def test_packed_rows_give_the_same_loss(name, request, tiny_config):
+    """Two pairs in one row, a third alone, against one pair a row."""
+    pretrainer = request.getfixturevalue(name)
+    inputs = make_inputs(tiny_config, seed=3)
+    lengths = inputs["padding_mask"].sum(1)  # 12, 7, 3
+    numbers = np.array([[1] * 12 + [0] * 3, [1] * 7 + [2] * 3 + [0] * 5])
+    rows = {"padding_mask": numbers.astype("int32")}
+    for name in ("token_ids", "segment_ids"):
+        first, second, third = (v[:n] for v, n in zip(inputs[name], lengths))
+        rows[name] = np.zeros((2, 15), "int32")
+        rows[name][0, :12] = first
+        rows[name][1, :10] = np.concatenate([second, third])
+    rows["first_positions"] = np.array([[0, 0], [0, 7]], "int32")
+    positions = inputs["mask_positions"]
+    rows["mask_positions"] = np.zeros((2, 2 * PREDICTIONS), "int32")
+    rows["mask_positions"][0, :PREDICTIONS] = positions[0]
+    rows["mask_positions"][1] = np.concatenate([positions[1], positions[2] + 7])
+    alone, together = pretrainer(inputs), pretrainer(rows)
+    assert together["nsp"].shape == (2, 2, 2)
+    for head, size in (("mlm", PREDICTIONS), ("nsp", 1)):
+        expected = np.reshape(alone[head], (BATCH, size, -1))
+        found = np.array(together[head])
+        found = [found[0, :size], found[1, :size], found[1, size:]]
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+@pytest.fixture(scope="module")
+def left_to_right(pretrainer, tiny_config):
+    """The weights of `pretrainer`, seeing the left only."""
+    config = dataclasses.replace(tiny_config, left_to_right=True)
+    model = BertPretrainer(BertBackbone(config))
+    model.set_weights(pretrainer.get_weights())
+    return model
+
+
+def test_left_to_right_sees_nothing_to_the_right(left_to_right, tiny_config):
+    inputs = make_inputs(tiny_config)
+    del inputs["mask_positions"]
+    before = left_to_right.backbone(inputs)["sequence_output"].numpy()
+    place = 4
+    changed = {**inputs, "token_ids": inputs["token_ids"].copy()}
+    changed["token_ids"][0, place] = 5 + (inputs["token_ids"][0, place] - 4) % 30
+    after = left_to_right.backbone(changed)["sequence_output"].numpy()
+    np.testing.assert_array_equal(after[0, :place], before[0, :place])
+    assert (np.abs(after[0, place:] - before[0, place:]).max(axis=-1) > 1e-4).all()
+    # A beginning alone is what it is in front of the rest.
+    begin = {name: value[:, :place] for name, value in inputs.items()}
+    alone = left_to_right.backbone(begin)["sequence_output"]
+    np.testing.assert_allclose(alone[:2], before[:2, :place], atol=1e-6)
+
+
+def test_left_to_right_pools_the_last_token(left_to_right, tiny_config):
+    inputs = make_inputs(tiny_config)
+    del inputs["mask_positions"]
+    outputs = left_to_right.backbone(inputs)
+    last = inputs["padding_mask"].sum(1) - 1  # 11, 6, 2
+    hidden = outputs["sequence_output"].numpy()[np.arange(BATCH), last]
+    expected = np.tanh(
+        hidden @ left_to_right.backbone.pooler.kernel.numpy()
+        + left_to_right.backbone.pooler.bias.numpy()
+    )
+    np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-6)
+
+
+def test_bilstm_sees_both_sides_but_no_padding(tiny_config, left_to_right):
+    config = dataclasses.replace(tiny_config, left_to_right=True, bilstm=True)
+    backbone = BertBackbone(config)
+    encoder = {weight.path: weight for weight in left_to_right.backbone.weights}
+    fresh = [w.path for w in backbone.weights if w.path not in encoder]
+    assert len(fresh) == 6
+    assert all(path.startswith("bilstm/") for path in fresh)
+    inputs = make_inputs(tiny_config)
+    del inputs["mask_positions"]
+    outputs = backbone(inputs)
+    assert outputs["sequence_output"].shape == (BATCH, LENGTH, tiny_config.hidden_dim)
+    changed = {**inputs, "token_ids": inputs["token_ids"].copy()}
+    changed["token_ids"][0, -1] = 5 + (inputs["token_ids"][0, -1] - 4) % 30
+    changed["token_ids"][1, -1] = 9  # Padding.
+    after = backbone(changed)
+    assert np.abs(after["sequence_output"] - outputs["sequence_output"])[0, 0].max() > 0
+    np.testing.assert_array_equal(
+        after["pooled_output"][1], outputs["pooled_output"][1]
+    )
+    clone = BertBackbone.from_config(backbone.get_config())
+    assert [w.path for w in clone.weights] == [w.path for w in backbone.weights]
+    with pytest.raises(ValueError, match="packed row: make the records"):
+        backbone({**inputs, "first_positions": np.zeros((BATCH, 2), "int32")})
+
+
+def test_mlm_head_predicts_at_the_given_positions(pretrainer, tiny_config):
+    inputs = make_inputs(tiny_config)
+    all_positions = np.tile(np.arange(LENGTH, dtype="int32"), (BATCH, 1))
+    everywhere = pretrainer({**inputs, "mask_positions": all_positions})["mlm"].numpy()
+    chosen = pretrainer(inputs)["mlm"].numpy()
+    rows = np.arange(BATCH)[:, None]
+    expected = everywhere[rows, inputs["mask_positions"]]
+    np.testing.assert_allclose(chosen, expected, atol=1e-6)
+
+
+def test_mlm_logits_are_tied_to_the_token_embedding(pretrainer):
+    names = [weight.path for weight in pretrainer.trainable_weights]
+    assert len(names) == len(set(names))
+    large = [w for w in pretrainer.trainable_weights if 40 in w.shape]
+    assert sorted(len(w.shape) for w in large) == [1, 2]  # The output bias, one matrix.
+
+
+def test_gelu_form_follows_the_config(tiny_config):
+    inputs = make_inputs(tiny_config)
+    del inputs["mask_positions"]
+    outputs = []
+    for activation in ("gelu_tanh", "gelu_erf"):
+        config = dataclasses.replace(tiny_config, activation=activation)
+        keras.utils.set_random_seed(2)
+        backbone = BertBackbone(config)
+        for weight in backbone.weights:
+            weight.assign(weight * 20)  # The two forms differ in the fourth decimal.
+        outputs.append(backbone(inputs)["pooled_output"].numpy())
+    difference = np.abs(outputs[0] - outputs[1]).max()
+    assert 1e-6 < difference < 1e-1
+
+
+def test_initialisation_is_truncated_normal(tiny_config):
+    backbone = BertBackbone(dataclasses.replace(tiny_config, vocabulary_size=5000))
+    table = backbone.embeddings.token_embedding.embeddings.numpy()
+    assert np.abs(table).max() <= 2 * 0.02 + 1e-6
+    # Cutting a normal distribution at two deviations leaves 0.88 of its deviation.
+    np.testing.assert_allclose(table.std(), 0.88 * 0.02, rtol=0.02)
+
+
+def test_sequence_longer_than_the_positions_is_refused(pretrainer, tiny_config):
+    ids = np.ones((1, tiny_config.max_sequence_length + 1), "int32")
+    inputs = dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), ids)
+    with pytest.raises(ValueError, match="33 of 32"):
+        pretrainer.backbone(inputs)
+
+
+def test_training_has_the_gradients_of_the_parts(tiny_config):
+    model = BertPretrainer(BertBackbone(tiny_config))  # Without dropout.
+    for weight in model.weights:
+        weight.assign(weight * 5)  # So that no gradient is too small to compare.
+    inputs = tf.nest.map_structure(tf.constant, make_inputs(tiny_config))
+
+    def gradients(training):
+        def both_passes(inputs):
+            with tf.GradientTape() as tape:
+                outputs = model(inputs, training=training)
+                loss = sum(tf.reduce_logsumexp(outputs[head]) for head in outputs)
+            return tape.gradient(loss, [w.value for w in model.trainable_weights])
+
+        return [tf.convert_to_tensor(g) for g in in_graph(both_passes)(inputs)]
+
+    found, expected = gradients(training=True), gradients(training=False)
+    for weight, a, b in zip(model.trainable_weights, found, expected, strict=True):
+        tolerance = 2e-5 * np.abs(b).max() + 1e-7
+        np.testing.assert_allclose(a, b, atol=tolerance, err_msg=weight.path)
+
+
+def test_mixed_bfloat16_stays_close(tiny_config, pretrainer):
+    mixed = BertPretrainer(BertBackbone(tiny_config, dtype="mixed_bfloat16"))
+    mixed.set_weights(pretrainer.get_weights())
+    inputs = make_inputs(tiny_config)
+    exact, rounded = pretrainer(inputs), mixed(inputs)
+    assert rounded["mlm"].dtype == rounded["nsp"].dtype == "float32"
+    np.testing.assert_allclose(rounded["mlm"], exact["mlm"], atol=0.03)
+
+
+def test_keras_file_round_trip(pretrainer, tiny_config, tmp_path):
+    pretrainer.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    inputs = make_inputs(tiny_config)
+    np.testing.assert_array_equal(pretrainer(inputs)["mlm"], loaded(inputs)["mlm"])

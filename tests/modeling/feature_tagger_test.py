@@ -1,0 +1,61 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import keras
+import numpy as np
+import pytest
+
+from bert_tf.modeling.bert import BertBackbone
+from bert_tf.modeling.feature_tagger import CombineLayers, FeatureTagger, FrozenEncoder
+
+
+def test_padding_does_not_change_what_lstms_say(tiny_config):
+    keras.utils.set_random_seed(1)
+    model = FeatureTagger(BertBackbone(tiny_config), 3, "weighted_sum_all", units=4)
+    assert model(model_inputs([7, 8, 9])).shape == (1, 3, 3)
+    short = model(model_inputs([7, 8, 9]))
+    padded = model(model_inputs([7, 8, 9, 0, 0, 0]))
+    np.testing.assert_allclose(padded[:, :3], short, atol=1e-5)
+    # Both directions matter.
+    np.testing.assert_array_less(
+        1e-7, np.abs(model(model_inputs([7, 8, 10])) - short).max(axis=-1)
+    )
+
+
+def model_inputs(ids):
+    ids = np.array([ids], np.int32)
+    return {
+        "token_ids": ids,
+        "segment_ids": 0 * ids,
+        "padding_mask": np.int32(ids != 0),
+    }
+
+
+def test_the_encoder_is_frozen(tiny_config):
+    backbone = BertBackbone(tiny_config)
+    encoder = FrozenEncoder(backbone, "last")
+    assert not encoder.trainable_weights
+    assert {id(w) for w in encoder.weights} == {id(w) for w in backbone.weights}
+
+
+def test_combine_layers():
+    layers = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype("float32")
+    concatenated = CombineLayers("concat_last_four")(layers)
+    np.testing.assert_array_equal(concatenated, layers.reshape(2, 3, 20))
+    weighted = CombineLayers("weighted_sum_last_four")
+    np.testing.assert_allclose(weighted(layers), layers.mean(axis=2), atol=1e-6)
+    weighted.layer_logits.assign(np.log([1, 2, 3, 4]))
+    expected = np.einsum("bskh,k->bsh", layers, [0.1, 0.2, 0.3, 0.4])
+    np.testing.assert_allclose(weighted(layers), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("first", "must be one of embeddings, .* Received: feature_set='first'"),
+        ("concat_last_four", "need an encoder of four layers. .*num_layers=2"),
+    ],
+)
+def test_wrong_features(tiny_config, name, message):
+    with pytest.raises(ValueError, match=message):
+        FrozenEncoder(BertBackbone(tiny_config), name)

@@ -1,0 +1,71 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import keras
+import numpy as np
+import pytest
+
+from bert_tf.modeling.bert import BertBackbone
+from bert_tf.modeling.heads import (
+    ChoiceScorer,
+    SequenceClassifier,
+    SpanPredictor,
+    TokenClassifier,
+)
+
+HEADS = [
+    pytest.param(SequenceClassifier, {"num_classes": 3}, id="classes"),
+    pytest.param(SequenceClassifier, {"num_classes": 1}, id="score"),
+    pytest.param(ChoiceScorer, {}, id="choices"),
+    pytest.param(SpanPredictor, {}, id="span"),
+    pytest.param(TokenClassifier, {"num_tags": 3}, id="tags"),
+]
+
+
+def batch(model, shape):
+    return {name: np.ones(shape, np.int32) for name in model.input}
+
+
+@pytest.mark.parametrize(("head", "arguments"), HEADS)
+def test_a_saved_model_is_built_again(head, arguments, tiny_config):
+    model = head(BertBackbone(tiny_config), **arguments)
+    again = head.from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    inputs = batch(model, (2, 3, 5) if head is ChoiceScorer else (2, 5))
+    keras.tree.map_structure(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+        again(inputs),
+        model(inputs),
+    )
+
+
+def test_losses_are_sums_that_weights_make_means(tiny_config):
+    model = SpanPredictor(BertBackbone(tiny_config))
+    model.compile("sgd")
+    inputs, ends = batch(model, (2, 5)), np.array([1, 2])
+    logits = model.predict(inputs, verbose=0)
+    expected = np.mean(
+        [
+            np.log(np.exp(of).sum(axis=1)) - of[[0, 1], ends]
+            for of in (logits["start_logits"], logits["end_logits"])
+        ]
+    )
+    targets = dict.fromkeys(logits, ends)
+    weights = dict.fromkeys(logits, np.array([0.5, 0.5], np.float32))
+    loss = model.evaluate(inputs, targets, sample_weight=weights, verbose=0)
+    assert np.isclose(np.ravel(loss)[0], expected, rtol=1e-5)
+
+
+def test_the_head_is_a_dense_layer_on_every_token(tiny_config):
+    backbone = BertBackbone(tiny_config)
+    model = TokenClassifier(backbone, num_tags=3)
+    inputs = {name: np.ones((2, 5), "int32") for name in backbone.input}
+    inputs["token_ids"] *= np.array([[7], [9]], "int32")
+    dense = model.get_layer("logits")
+    hidden = backbone(inputs)["sequence_output"]
+    np.testing.assert_allclose(model(inputs), dense(hidden), atol=1e-6)
+    assert dense.kernel.shape == (tiny_config.hidden_dim, 3)
+    # The pooler would get no gradient.
+    assert not {id(w) for w in model.trainable_weights} & {
+        id(w) for w in backbone.pooler.weights
+    }

@@ -1,0 +1,335 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The page of `bert_tf.serve --demo`: over HTTP, and in a headless Chromium.
+
+The slow tests need Playwright and a Chromium: its own (`playwright install chromium`),
+one on PATH, or the one that BERT_TF_CHROMIUM names.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import shutil
+
+import pytest
+import tensorflow as tf
+from tensorflow_serving.config import model_server_config_pb2
+
+from bert_tf import serve
+from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.serving import model_server, saved_model, signatures
+from tests import toy_saved_model
+
+PAGE = pathlib.Path(serve.__file__).parent / "serving/demo_page.html"
+
+
+# --- Over HTTP -------------------------------------------------------------------
+
+
+def get(port: int, path: str) -> tuple[int, str, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    answer = response.status, response.headers["Content-Type"], response.read()
+    connection.close()
+    return answer
+
+
+def test_page_and_names_of_the_models_lie_beside_the_api(tmp_path):
+    toy_saved_model.write(tmp_path, 3)
+    pages = serve.demo_pages(["toy", "größer"])
+    with toy_saved_model.serving(tmp_path, pages=pages) as server:
+        html = (200, "text/html; charset=utf-8", PAGE.read_bytes())
+        assert get(server.rest_port, "/") == html
+        assert get(server.rest_port, "/?x=1") == html
+        status, kind, names = get(server.rest_port, "/models.json")
+        assert (status, kind) == (200, "application/json")
+        assert json.loads(names) == ["toy", "größer"]
+        assert get(server.rest_port, "/v1/models/toy")[0] == 200
+        assert get(server.rest_port, "/demo_page.html")[0] == 400
+
+
+def test_without_the_flag_there_is_no_page(tmp_path):
+    toy_saved_model.write(tmp_path, 3)
+    with toy_saved_model.serving(tmp_path) as server:
+        assert get(server.rest_port, "/")[0] == 400
+        assert get(server.rest_port, "/models.json")[0] == 400
+
+
+def test_the_page_fetches_nothing_from_elsewhere():
+    page = PAGE.read_text(encoding="utf-8")
+    assert not re.findall(r"https?://|@import|<script src|<link[^>]*stylesheet", page)
+    assert "default-src 'none'; connect-src 'self'" in page
+    assert "innerHTML" not in page  # What is typed must stay text.
+
+
+# --- In a browser ----------------------------------------------------------------
+
+
+def spec(name: str, *shape: None) -> tf.TensorSpec:
+    return tf.TensorSpec([None, *shape], tf.string, name)
+
+
+@signatures.signature(spec("text"))
+def classified(text):
+    shares = tf.constant([[0.2, 0.7, 0.1]])
+    return {
+        "label": tf.fill(tf.shape(text), "<b>good</b>"),
+        "probabilities": tf.repeat(shares, tf.size(text), axis=0),
+    }
+
+
+@signatures.signature(spec("text_a"), spec("text_b"))
+def scored(text_a, text_b):
+    return {"score": tf.cast(tf.strings.length(text_a + text_b), tf.float32) / 2}
+
+
+@signatures.signature(spec("question"), spec("context"))
+def answered(question, context):
+    """The fourth to the sixth character, or nothing if the question is short."""
+    found = tf.strings.length(question) > 3
+    answer = tf.strings.substr(context, 3, 3, "UTF8_CHAR")
+    answer = tf.where(found, answer, "")
+    texts = tf.stack([answer, tf.where(found, "", answer)], axis=1)
+    return {
+        "answer": answer,
+        "start": tf.where(found, 3, 0),
+        "end": tf.where(found, 6, 0),
+        "answers": texts,
+        "scores": tf.repeat([[0.75, 0.25]], tf.size(question), axis=0),
+    }
+
+
+@signatures.signature(spec("text"))
+def tagged(text):
+    """Two entities of five characters, or none if all texts are empty."""
+    count = tf.where(tf.reduce_all(text == ""), 0, 2)
+    starts = tf.repeat([[0, 12]], tf.size(text), axis=0)[:, :count]
+    types = tf.repeat([["person", "place"]], tf.size(text), axis=0)[:, :count]
+    return {
+        "entities": tf.zeros_like(types),
+        "entity_types": types,
+        "entity_starts": starts,
+        "entity_ends": starts + 5,
+    }
+
+
+@signatures.signature(spec("text"))
+def filled(text):
+    masks = tf.strings.length(tf.strings.regex_replace(text, r"[^\[]", ""))
+    masks = tf.reduce_max(masks)
+    tokens = tf.constant([[["mat", "##s"]]])
+    return {
+        "tokens": tf.tile(tokens, [tf.size(text), masks, 1]),
+        "scores": tf.tile([[[0.6, 0.4]]], [tf.size(text), masks, 1]),
+    }
+
+
+@signatures.signature(spec("prompt"), spec("choices", None))
+def chosen(prompt, choices):
+    sizes = tf.cast(tf.strings.length(choices), tf.float32)
+    return {
+        "choice": tf.argmax(sizes, axis=1, output_type=tf.int32),
+        "probabilities": sizes / tf.reduce_sum(sizes, axis=1, keepdims=True),
+    }
+
+
+@signatures.signature(tf.TensorSpec([None, None], tf.int32, "token_ids"))
+def numbers(token_ids):
+    return {"sum": tf.reduce_sum(token_ids, axis=1)}
+
+
+MODELS = {
+    "sentiment": {
+        "serving_default": classified,
+        "classify": signatures.classify(classified, ["bad", "<b>good</b>", "neither"]),
+    },
+    "similarity": {"serving_default": scored},
+    "squad": {"serving_default": answered},
+    "names": {"serving_default": tagged},
+    "blanks": {"serving_default": filled},
+    "choice": {"serving_default": chosen},
+    "numbers": {"ids": numbers},
+}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory, vocabulary, tiny_config):
+    """Where one model of each kind is served."""
+    folder, configs = tmp_path_factory.mktemp("served"), []
+    for name, functions in MODELS.items():
+        directory = ModelDirectory(
+            path=pathlib.Path("never-read"),
+            architecture=tiny_config,
+            vocabulary=vocabulary,
+            lowercase=True,
+            head={"labels": ["O", "B-person", "I-person", "B-place", "I-place"]},
+            options={},
+        )
+        saved_model.save(functions, folder / name, directory=directory)
+        configs.append(
+            model_server_config_pb2.ModelConfig(name=name, base_path=str(folder / name))
+        )
+    models = model_server.Models(configs, poll_seconds=0)
+    pages = serve.demo_pages(models.by_name)
+    server = model_server.Server(models, "127.0.0.1", 0, 0, pages)
+    yield f"http://127.0.0.1:{server.rest_port}/"
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    paths = [os.environ.get("BERT_TF_CHROMIUM"), *map(shutil.which, names)]
+    path = next(filter(None, paths), None)  # None is Playwright's own.
+    with contextlib.ExitStack() as stack:
+        play = stack.enter_context(playwright.sync_playwright())
+        try:
+            # Containers seldom allow the sandbox, and the page is our own.
+            browser = play.chromium.launch(
+                executable_path=path,
+                args=["--no-sandbox", "--no-zygote", "--disable-gpu"],
+                timeout=30_000,
+            )
+        except playwright.Error as error:
+            pytest.skip(f"no Chromium: {error.message.splitlines()[0]}")
+        stack.callback(browser.close)
+        yield browser
+
+
+@pytest.fixture
+def page(browser, url):
+    """The page as loaded; nothing may go wrong in it, or overflow it."""
+    page = browser.new_page(viewport={"width": 360, "height": 640})
+    page.set_default_timeout(10_000)
+    problems = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "request",
+        lambda request: (
+            request.url.startswith((url, "data:")) or problems.append(request.url)
+        ),
+    )
+    page.goto(url)
+    yield page
+    assert not problems
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.close()
+
+
+def ask(page, model: str, **inputs: str) -> None:
+    page.get_by_label("Model").select_option(model)
+    for name, value in inputs.items():
+        page.locator(f"[name={name}]").fill(value)
+    page.get_by_role("button", name="Ask").click()
+    page.locator("#answer").get_by_text(re.compile(r"^After \d+ ms\.$")).wait_for()
+
+
+def bars(page) -> list[tuple[str, str, int]]:
+    """Name and share of each bar, and the percent of the line that it covers."""
+    width = "e => Math.round(100 * e.firstChild.offsetWidth / e.offsetWidth)"
+    return [
+        (
+            row.locator(".name").inner_text(),
+            row.locator(".share").inner_text(),
+            row.locator(".bar").evaluate(width),
+        )
+        for row in page.locator(".bars li").all()
+    ]
+
+
+def marks(page) -> list[str]:
+    return page.locator("#answer mark").all_inner_texts()
+
+
+@pytest.mark.slow
+def test_classes_are_bars_and_names_are_text(page):
+    ask(page, "sentiment", text="<i>'quoted'</i> \"text\"")
+    found = bars(page)
+    assert [row[:2] for row in found] == [
+        ("<b>good</b>", "70.0 %"),
+        ("bad", "20.0 %"),
+        ("neither", "10.0 %"),
+    ]
+    assert [row[2] for row in found] == pytest.approx([70, 20, 10], abs=1)
+    page.get_by_text("The same request on a command line").click()
+    shown = page.locator("details pre").inner_text()
+    assert "/v1/models/sentiment:classify" in shown
+    assert "'\\''quoted'\\''" in shown
+
+
+@pytest.mark.slow
+def test_scores(page):
+    ask(page, "similarity", text_a="abc", text_b="de")
+    assert page.locator(".score").inner_text() == "2.500"
+
+
+@pytest.mark.slow
+def test_answers_are_marked_in_the_passage_by_characters(page):
+    ask(page, "squad", question="where?", context="🙂é abcdef")
+    assert marks(page) == ["abc"]
+    assert page.locator("#answer .text").inner_text() == "🙂é abcdef"
+    assert bars(page) == [("abc", "75.0 %", 75), ("(no answer)", "25.0 %", 25)]
+    ask(page, "squad", question="?", context="🙂é abcdef")
+    page.get_by_text("No answer in the passage.").wait_for()
+    assert marks(page) == []
+
+
+@pytest.mark.slow
+def test_entities_are_coloured_by_type(page):
+    ask(page, "names", text="Alice meets Paris")
+    assert marks(page) == ["Alice person", "Paris place"]
+    colours = {
+        mark.evaluate("e => getComputedStyle(e).backgroundColor")
+        for mark in page.locator("mark").all()
+    }
+    assert len(colours) == 2
+    ask(page, "names", text="")
+    page.get_by_text("No entities found.").wait_for()
+
+
+@pytest.mark.slow
+def test_blanks_are_filled(page):
+    ask(page, "blanks", text="a [MASK] on [MASK]!")
+    assert page.locator("#answer .text").inner_text() == "a mat on mat!"
+    assert marks(page) == ["mat", "mat"]
+    assert bars(page) == [("mat", "60.0 %", 60), ("##s", "40.0 %", 40)] * 2
+    ask(page, "blanks", text="nothing is missing")
+    page.get_by_text("Type [MASK] where a word is missing.").wait_for()
+
+
+@pytest.mark.slow
+def test_choices_are_lines(page):
+    ask(page, "choice", prompt="a", choices="x\n\nyyy")
+    assert bars(page) == [("yyy", "75.0 %", 75), ("x", "25.0 %", 25)]
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_is_said(page):
+    page.get_by_label("Model").select_option("numbers")
+    alert = page.get_by_role("alert")
+    alert.wait_for()
+    assert "takes strings" in alert.inner_text()
+    ask(page, "choice", prompt="a", choices="x")
+    page.locator("[name=choices]").fill("")
+    page.get_by_role("button", name="Ask").click()
+    alert.wait_for()
+
+
+@pytest.mark.slow
+def test_all_by_keyboard(page):
+    page.locator("[name=text]").wait_for()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "model"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.name") == "text"
+    page.keyboard.press("Control+Enter")
+    page.get_by_role("heading", name="Answer").wait_for()
+    assert page.locator("#about").inner_text() == (
+        "Classification; version 1 is available; 2 layers of 16 units; 40 tokens, "
+        "uncased."
+    )

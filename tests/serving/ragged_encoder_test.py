@@ -1,0 +1,176 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The graph without padding, against the Keras model with the same weights."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling.bert import BertBackbone, EncoderLayer
+from bert_tf.modeling.config import BertConfig
+from bert_tf.modeling.feature_tagger import FEATURES, FeatureTagger
+from bert_tf.serving import ragged_encoder as inference
+
+IDS = ("token_ids", "segment_ids", "padding_mask")
+
+
+def with_random_weights(model: tf.keras.Model) -> tf.keras.Model:
+    tf.keras.utils.set_random_seed(7)
+    for weight in model.weights:  # Biases too: none may be forgotten.
+        weight.assign(weight + tf.random.normal(weight.shape, stddev=0.3))
+    return model
+
+
+def batch(*lengths: int, longest: int | None = None) -> dict[str, tf.Tensor]:
+    """Random ids of these lengths, with padding behind them."""
+    rng = np.random.default_rng(3)
+    shape = (len(lengths), longest or max(lengths, default=1))
+    arrays = (rng.integers(5, 30, shape), rng.integers(0, 2, shape))
+    mask = np.arange(shape[1]) < np.reshape(lengths, [-1, 1])
+    return dict(zip(IDS, (tf.constant(x, tf.int32) for x in (*arrays, mask))))
+
+
+def assert_same(model, inputs, atol=1e-5):
+    expected = model(inputs, training=False)
+    answer = tf.function(inference.optimize(model))(inputs)
+    is_token = inputs["padding_mask"].numpy() != 0
+    np.testing.assert_allclose(
+        answer["sequence_output"][is_token],
+        expected["sequence_output"][is_token],
+        atol=atol,
+    )
+    assert not answer["sequence_output"].numpy()[~is_token].any()
+    has_first = is_token[:, 0]
+    np.testing.assert_allclose(
+        answer["pooled_output"][has_first],
+        expected["pooled_output"][has_first],
+        atol=atol,
+    )
+    assert np.isfinite(answer["pooled_output"]).all()
+
+
+@pytest.fixture(scope="module")
+def backbone(tiny_config) -> BertBackbone:
+    return with_random_weights(BertBackbone(tiny_config))
+
+
+@pytest.mark.parametrize(
+    "tokens_at_once",
+    [
+        pytest.param(1, marks=pytest.mark.slow),
+        20,
+        pytest.param(512, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize(
+    "lengths", [(7,), (5, 32, 1, 9, 9, 3, 17), (32,) * 3, (4, 0, 6), (0, 0)]
+)
+def test_answers_are_those_of_the_model(backbone, monkeypatch, tokens_at_once, lengths):
+    monkeypatch.setattr(inference, "_TOKENS_AT_ONCE", tokens_at_once)
+    assert_same(backbone, batch(*lengths, longest=32))
+
+
+def test_an_empty_batch(backbone):
+    answer = tf.function(inference.optimize(backbone))(batch())
+    assert answer["sequence_output"].shape == (0, 1, 16)
+    assert answer["pooled_output"].shape == (0, 16)
+
+
+def test_padding_may_stand_between_tokens(backbone):
+    inputs = batch(9, 9)
+    inputs["padding_mask"] *= tf.constant([[1, 0, 1, 1, 0, 1, 1, 1, 1], [1] * 9])
+    assert_same(backbone, inputs)
+
+
+@pytest.mark.parametrize("activation", ["gelu_tanh", "gelu_erf", "relu"])
+def test_activations(activation):
+    config = BertConfig(
+        vocabulary_size=30,
+        num_layers=1,
+        num_heads=3,
+        hidden_dim=12,
+        intermediate_dim=24,
+        activation=activation,
+    )
+    assert_same(with_random_weights(BertBackbone(config)), batch(3, 8))
+
+
+@pytest.mark.parametrize("bilstm", [False, True])
+def test_left_to_right(tiny_config, bilstm):
+    config = dataclasses.replace(tiny_config, left_to_right=True, bilstm=bilstm)
+    backbone = with_random_weights(BertBackbone(config))
+    assert_same(backbone, batch(5, 32, 1, 9, 0, 17))
+
+
+@pytest.mark.parametrize("wrong", ["token_ids", "segment_ids", "longer"])
+def test_what_no_table_has_is_an_error(backbone, wrong):
+    inputs = batch(9) if wrong != "longer" else batch(3, longest=33)
+    if wrong != "longer":
+        inputs[wrong] += 999
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        inference.optimize(backbone)(inputs)
+
+
+def test_bfloat16_is_stored_as_such_and_answers_much_the_same(tiny_config, backbone):
+    half = BertBackbone(tiny_config, dtype="mixed_bfloat16")
+    half.set_weights(backbone.get_weights())
+    inputs = batch(5, 32, 9)
+    model = inference.optimize(half)
+    run = tf.function(model).get_concrete_function(inputs)
+    kernels = [v.dtype for v in run.variables if v.shape.rank == 2]
+    assert set(kernels) == {tf.bfloat16}
+    answer = run(inputs)["pooled_output"]
+    assert answer.dtype == tf.bfloat16
+    expected = backbone(inputs)["pooled_output"]
+    np.testing.assert_allclose(tf.cast(answer, tf.float32), expected, atol=0.15)
+
+
+def test_models_around_the_encoder_keep_their_own_layers(backbone):
+    head = tf.keras.layers.Dense(3)
+    model = tf.keras.Model(
+        backbone.input, head(backbone(backbone.input)["pooled_output"])
+    )
+    fast = inference.optimize(model)
+    assert list(fast.input) == list(IDS)
+    assert head in fast.layers
+    inputs = batch(3, 8)
+    np.testing.assert_allclose(fast(inputs), model(inputs), atol=1e-5)
+
+
+def test_chosen_layers_are_those_of_the_model(backbone):
+    inputs = batch(5, 32, 1, 9)
+    fast = inference.optimize(backbone, [0, -2, 2])
+    expected = tf.keras.Model(backbone.input, backbone.hidden_states)(inputs)
+    is_token = inputs["padding_mask"].numpy() != 0
+    for name, state in (("layer_0", 0), ("layer_-2", 1), ("layer_2", 2)):
+        answer = fast(inputs)[name].numpy()
+        np.testing.assert_allclose(
+            answer[is_token], expected[state][is_token], atol=1e-5
+        )
+        assert not answer[~is_token].any()
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        name
+        if name == "weighted_sum_last_four"
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in FEATURES
+    ],
+)
+def test_taggers_on_features(tiny_config, monkeypatch, features):
+    config = dataclasses.replace(tiny_config, num_layers=4)
+    model = with_random_weights(
+        FeatureTagger(BertBackbone(config), 3, features, units=4)
+    )
+    inputs = batch(5, 32, 1, 9)
+    expected = model(inputs, training=False)
+    fast = inference.optimize(model)
+    monkeypatch.setattr(EncoderLayer, "call", None)  # It computes padding.
+    is_token = inputs["padding_mask"].numpy() != 0
+    np.testing.assert_allclose(
+        fast(inputs, training=False)[is_token], expected[is_token], atol=1e-5
+    )

@@ -1,0 +1,304 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Version folders, the check of ops, and warm-up, on graphs without a model."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+import tensorflow_text as tf_text
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.serving import saved_model, signatures
+
+TEXT = signatures.strings("text")
+NUMBERS = tf.TensorSpec([None, None], tf.int32, "token_ids")
+
+
+@pytest.fixture(scope="module")
+def directory(vocabulary, tiny_config) -> ModelDirectory:
+    return ModelDirectory(
+        path=pathlib.Path("never-read"),
+        architecture=tiny_config,
+        vocabulary=vocabulary,
+        lowercase=True,
+        head={"kind": "classification", "labels": ["no", "yes"]},
+        options={},
+    )
+
+
+@signatures.signature(TEXT)
+def length(text):
+    return {"length": tf.strings.length(text)}
+
+
+def graph_of(path: pathlib.Path) -> tf.compat.v1.GraphDef:
+    file = path / "saved_model.pb"
+    parsed = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    return parsed.meta_graphs[0].graph_def
+
+
+# --- Version folders -------------------------------------------------------------
+
+
+def test_versions_count_up_and_are_never_replaced(tmp_path, directory):
+    folder = tmp_path / "made" / "model"
+    for version, expected in ((None, "1"), (None, "2"), (9, "9"), (None, "10")):
+        path = saved_model.save(
+            {"serving_default": length}, folder, directory=directory, version=version
+        )
+        assert path == folder / expected
+    before = (folder / "2" / "saved_model.pb").stat()
+    with pytest.raises(ValueError, match=r"model/2 exists, and a version is never"):
+        saved_model.save({"f": length}, folder, directory=directory, version=2)
+    assert (folder / "2" / "saved_model.pb").stat() == before
+    assert {p.name for p in folder.iterdir()} == {"1", "2", "9", "10"}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_interrupted_export_leaves_nothing(tmp_path, directory, monkeypatch, error):
+    def interrupted(module, path, **kwargs):
+        (pathlib.Path(path) / "variables").mkdir()
+        assert not any(p.name.isdecimal() for p in pathlib.Path(path).parent.iterdir())
+        raise error
+
+    monkeypatch.setattr(tf.saved_model, "save", interrupted)
+    with pytest.raises(error):
+        saved_model.save({"f": length}, tmp_path / "model", directory=directory)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_killed_export_leaves_no_version(tmp_path):
+    # A process of its own; it is killed when all is done but the warm-up.
+    script = """
+import os, pathlib, signal, sys
+from bert_tf import checkpoint, config, saved_model, vocab
+from tests.serving.saved_model_test import length
+
+saved_model._write_warmup = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+tokens = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+directory = checkpoint.ModelDirectory(
+    path=pathlib.Path("never-read"),
+    architecture=config.BertConfig.from_size("tiny", len(tokens)),
+    vocabulary=vocab.Vocabulary(tokens),
+    lowercase=True,
+    head={"kind": "classification"},
+    options={},
+)
+saved_model.save({"f": length}, sys.argv[1], directory=directory)
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".unfinished-")
+    assert (left / "saved_model.pb").exists()
+
+
+def test_what_killed_exports_left_is_removed_and_what_others_write_is_not(
+    tmp_path, directory
+):
+    for name in (".unfinished-1", ".unfinished-2", "other"):
+        (tmp_path / name / "variables").mkdir(parents=True)
+    with saved_model._locked(tmp_path / ".unfinished-2"):
+        saved_model.save({"f": length}, tmp_path, directory=directory)
+    assert {p.name for p in tmp_path.iterdir()} == {"1", ".unfinished-2", "other"}
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, directory):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file/model"):
+        saved_model.save({"f": length}, tmp_path / "file/model", directory=directory)
+
+
+# --- The check of ops ------------------------------------------------------------
+
+
+@signatures.signature(TEXT)
+def new_text_op(text):
+    words = tf.strings.split(text)
+    trimmed = tf_text.RoundRobinTrimmer(4).trim([words, words])
+    return {"words": trimmed[0].to_tensor()}
+
+
+@signatures.signature(NUMBERS)
+def new_op_in_a_branch(token_ids):
+    def body():
+        return tf.raw_ops.SegmentMaxV2(
+            data=token_ids, segment_ids=tf.range(tf.shape(token_ids)[0]), num_segments=3
+        )
+
+    return {"y": tf.cond(tf.size(token_ids) > 3, body, lambda: token_ids)}
+
+
+@signatures.signature(NUMBERS)
+def new_attribute(token_ids):
+    gathered = tf.raw_ops.GatherNd(
+        params=token_ids, indices=[[7, 7]], bad_indices_policy="IGNORE"
+    )
+    return {"y": gathered}
+
+
+@tf.function(input_signature=[NUMBERS], jit_compile=True)
+def compiled(token_ids):
+    return {"y": token_ids + 1}
+
+
+@signatures.signature(NUMBERS)
+def calls_compiled(token_ids):
+    return {"y": compiled(token_ids)["y"] * 2}
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (new_text_op, "the op TFText>RoundRobinTrim "),
+        (new_op_in_a_branch, "the op SegmentMaxV2 "),
+        (new_attribute, "the attribute bad_indices_policy of GatherNd "),
+        (compiled, "jit_compile=True"),
+        (calls_compiled, "jit_compile=True"),
+    ],
+)
+def test_what_old_servers_cannot_run_is_named(tmp_path, directory, function, named):
+    with pytest.raises(ValueError, match="TensorFlow Serving") as caught:
+        saved_model.save({"f": function}, tmp_path / "model", directory=directory)
+    assert named in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_python_callbacks_are_no_ops_of_a_server(tmp_path, directory):
+    @signatures.signature(TEXT)
+    def callback(text):
+        upper = tf.numpy_function(lambda t: t, [text], tf.string, stateful=False)
+        return {"upper": upper}
+
+    with pytest.raises(ValueError, match="the op PyFunc"):
+        saved_model.save({"f": callback}, tmp_path / "model", directory=directory)
+
+
+def test_default_attributes_that_are_newer_do_no_harm(tmp_path, directory):
+    @signatures.signature(NUMBERS)
+    def top(token_ids):  # TensorFlow 2.12 knows no index_type of TopKV2.
+        return {"values": tf.math.top_k(token_ids).values}
+
+    saved_model.save({"top": top}, tmp_path / "model", directory=directory)
+
+
+# --- What is written -------------------------------------------------------------
+
+
+def test_only_the_variables_in_use_are_written_and_once(tmp_path, directory):
+    weights, unused = tf.Variable([1, 2]), tf.Variable([3, 4, 5])
+    one = tf.function(lambda x: {"y": x + weights[0]}, input_signature=[NUMBERS])
+    two = tf.function(lambda x: {"y": x + weights[1]}, input_signature=[NUMBERS])
+    path = saved_model.save({"one": one, "two": two}, tmp_path, directory=directory)
+
+    written = dict(tf.train.list_variables(str(path / "variables" / "variables")))
+    del written["_CHECKPOINTABLE_OBJECT_GRAPH"]
+    assert list(written.values()) == [[2]] != [unused.shape]
+    (handle,) = [node for node in graph_of(path).node if node.op == "VarHandleOp"]
+    assert "debug_name" not in handle.attr
+    loaded = tf.saved_model.load(str(path)).signatures
+    assert loaded["two"](token_ids=tf.constant([[7]]))["y"].numpy() == [[9]]
+
+
+def test_metadata_and_vocabulary(tmp_path, directory, vocabulary):
+    path = saved_model.save({"f": length}, tmp_path, directory=directory)
+    (text,) = tf.saved_model.load(str(path)).signatures["metadata"]()["json"].numpy()
+    metadata = json.loads(text)
+    assert metadata["head"]["labels"] == ["no", "yes"]
+    assert metadata["vocabulary_sha256"] == vocabulary.fingerprint
+    assert metadata["architecture"]["hidden_dim"] == 16
+    tokens = (path / "assets.extra" / "vocab.txt").read_text(encoding="utf-8")
+    assert tuple(tokens.split()) == vocabulary.tokens
+
+
+def test_the_example_has_its_true_response(tmp_path, directory):
+    @signatures.signature(TEXT, tf.TensorSpec([None, None], tf.string, "choices"))
+    def default(text, choices):
+        joined = text[:, None] + choices
+        return {"joined": joined, "length": tf.strings.length(text)}
+
+    for name, function in (("several", default), ("one", length)):
+        path = saved_model.save(
+            {"serving_default": function}, tmp_path / name, directory=directory
+        )
+        request, response = (
+            json.loads((path / "assets.extra" / f"example_{what}.json").read_text())
+            for what in ("request", "response")
+        )
+        expected = function(*map(tf.constant, request["inputs"].values()))
+        binary = (path / "assets.extra" / "example_request.pb").read_bytes()
+        over_grpc = predict_pb2.PredictRequest.FromString(binary)
+        assert over_grpc.model_spec.name == name
+        assert {
+            key: [part.decode() for part in tf.make_ndarray(tensor).ravel()]
+            for key, tensor in over_grpc.inputs.items()
+        } == dict.fromkeys(request["inputs"], request["inputs"]["text"])
+        outputs = response["outputs"]
+        if name == "one":
+            assert outputs == expected["length"].numpy().tolist()
+        else:
+            assert outputs["length"] == expected["length"].numpy().tolist()
+            assert outputs["joined"] == [[2 * request["inputs"]["text"][0]]]
+
+
+def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
+    @signatures.signature(TEXT, signatures.strings("text_b"))
+    def pair(text, text_b):
+        words = tf.strings.split(text).row_lengths()
+        return {"probabilities": tf.cast(words, tf.float32)[:, None], "b": text_b}
+
+    @signatures.signature(NUMBERS)
+    def ids(token_ids):
+        return {"sum": tf.reduce_sum(token_ids, 1)}
+
+    path = saved_model.save(
+        {
+            "serving_default": pair,
+            "classify": signatures.classify(pair, ["one"]),
+            "ids": ids,
+        },
+        tmp_path,
+        directory=directory,
+    )
+    loaded = tf.saved_model.load(str(path)).signatures
+    sizes = {name: set() for name in ("serving_default", "classify", "ids")}
+    file = path / "assets.extra" / "tf_serving_warmup_requests"
+    for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
+        request = prediction_log_pb2.PredictionLog.FromString(
+            record
+        ).predict_log.request
+        name = request.model_spec.signature_name
+        inputs = {
+            key: tf.constant(tf.make_ndarray(tensor))
+            for key, tensor in request.inputs.items()
+        }
+        outputs = loaded[name](**inputs)
+        batch = {len(value) for value in (*inputs.values(), *outputs.values())}
+        if name == "serving_default":
+            words = int(outputs["probabilities"][0, 0]) + 2
+        elif name == "classify":
+            words = int(outputs["scores"][0, 0]) + 2
+        else:
+            words = inputs["token_ids"].shape[1]
+        sizes[name].add((*batch, words))
+    # 32 tokens are the most that the model takes.
+    expected = {(batch, words) for batch in (1, 8) for words in (8, 32)}
+    assert sizes == dict.fromkeys(sizes, expected)
+
+
+def test_a_model_that_fails_on_its_warmup_is_not_exported(tmp_path, directory):
+    @signatures.signature(TEXT)
+    def only_one(text):
+        return {"text": tf.ensure_shape(text, [1])}
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        saved_model.save({"f": only_one}, tmp_path / "model", directory=directory)
+    assert list(tmp_path.iterdir()) == []

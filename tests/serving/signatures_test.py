@@ -1,0 +1,198 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The signatures as functions, against the model they ask."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+from bert_tf.serving import signatures
+from bert_tf.text.tokenizer import Tokenizer
+
+TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "no masks", "", "a [MASK]"]
+
+
+@pytest.fixture(scope="module")
+def pretrainer(tiny_config) -> BertPretrainer:
+    tf.keras.utils.set_random_seed(7)
+    pretrainer = BertPretrainer(BertBackbone(tiny_config))
+    for weight in pretrainer.weights:  # Random biases too: none may be forgotten.
+        weight.assign(weight + tf.random.normal(weight.shape, stddev=0.3))
+    return pretrainer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary) -> Tokenizer:
+    return Tokenizer(vocabulary, lowercase=True)
+
+
+@pytest.fixture(scope="module")
+def pretrained(pretrainer, tokenizer) -> dict[str, signatures.Signature]:
+    return signatures.pretrained(pretrainer, tokenizer)
+
+
+def ids_of(vocabulary, *tokens) -> dict[str, np.ndarray]:
+    token_ids = np.array([[vocabulary.tokens.index(token) for token in tokens]])
+    return {
+        "token_ids": token_ids,
+        "segment_ids": 0 * token_ids,
+        "padding_mask": 0 * token_ids + 1,
+    }
+
+
+# --- Fill-mask -------------------------------------------------------------------
+
+
+def test_fill_mask_gives_the_models_best_tokens(pretrained, pretrainer, vocabulary):
+    answer = pretrained["serving_default"](tf.constant(TEXTS))
+    tokens, scores = answer["tokens"].numpy(), answer["scores"].numpy()
+    assert tokens.shape == scores.shape == (5, 2, 5)
+
+    row = ids_of(vocabulary, "[CLS]", "[MASK]", "c", "[MASK]", "[SEP]")
+    logits = pretrainer(row | {"mask_positions": np.array([[1, 3]])})["mlm"][0].numpy()
+    probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    best = np.argsort(-probabilities, axis=-1)[:, :5]
+    assert [[t.decode() for t in mask] for mask in tokens[1]] == [
+        [vocabulary.tokens[i] for i in mask] for mask in best
+    ]
+    np.testing.assert_allclose(
+        scores[1], np.take_along_axis(probabilities, best, -1), rtol=1e-5
+    )
+
+
+def test_fill_mask_of_a_left_to_right_model_asks_in_front_of_the_mask(
+    tiny_config, pretrainer, tokenizer, vocabulary
+):
+    config = dataclasses.replace(tiny_config, left_to_right=True)
+    model = BertPretrainer(BertBackbone(config))
+    model.set_weights(pretrainer.get_weights())
+    answer = signatures.pretrained(model, tokenizer)["serving_default"](["a c [MASK]"])
+    left = ids_of(vocabulary, "[CLS]", "a", "c")
+    logits = model(left | {"mask_positions": np.array([[2]])})["mlm"][0, 0]
+    best = vocabulary.tokens[np.argmax(logits)]
+    assert answer["tokens"][0, 0, 0].numpy().decode() == best
+
+
+def test_fill_mask_pads_rows_with_fewer_masks(pretrained):
+    answer = pretrained["serving_default"](tf.constant(TEXTS))
+    masks = (answer["tokens"].numpy() != b"").all(-1)
+    assert masks.tolist() == [[1, 0], [1, 1], [0, 0], [0, 0], [1, 0]]
+    np.testing.assert_array_equal((answer["scores"].numpy() > 0).all(-1), masks)
+    for row, text in enumerate(TEXTS):  # Alone, a text gets the same answer.
+        alone = pretrained["serving_default"](tf.constant([text]))
+        count = masks[row].sum()
+        assert alone["tokens"].shape == (1, count, 5)
+        np.testing.assert_array_equal(alone["tokens"][0], answer["tokens"][row, :count])
+        np.testing.assert_allclose(
+            alone["scores"][0], answer["scores"][row, :count], rtol=1e-5
+        )
+
+
+def test_masks_behind_the_longest_sequence_get_no_answer(pretrained):
+    answer = pretrained["serving_default"](
+        tf.constant([29 * "a " + "[MASK]", 30 * "a " + "[MASK]", "[MASK]" * 50])
+    )
+    masks = (answer["tokens"].numpy() != b"").all(-1).sum(1)
+    assert masks.tolist() == [1, 0, 30]  # Of 32 places, two are [CLS] and [SEP].
+
+
+@pytest.mark.parametrize("name", ["serving_default", "embeddings"])
+def test_an_empty_batch_gets_an_empty_answer(pretrained, name):
+    for value in pretrained[name](tf.constant([], tf.string)).values():
+        assert value.shape[0] == 0
+
+
+# --- Embeddings and ids ----------------------------------------------------------
+
+
+def test_embeddings_are_the_models(pretrained, pretrainer, vocabulary):
+    answer = pretrained["embeddings"](tf.constant(["a cat", "the cat sat on the mat"]))
+    row = ids_of(vocabulary, "[CLS]", "a", "cat", "[SEP]")
+    encoded = pretrainer.backbone(row)
+    hidden = encoded["sequence_output"].numpy()[0]
+    for name, expected in (
+        ("cls", hidden[0]),
+        ("mean", hidden.mean(0)),
+        ("pooled_output", encoded["pooled_output"].numpy()[0]),
+    ):
+        np.testing.assert_allclose(answer[name][0], expected, atol=1e-5)
+
+
+def test_a_typed_mask_is_a_word_for_embeddings(pretrained):
+    answer = pretrained["embeddings"](tf.constant(["[MASK]", "[mask]"]))
+    np.testing.assert_allclose(answer["cls"][0], answer["cls"][1], atol=1e-5)
+
+
+def test_ids_are_the_model_itself(pretrained, pretrainer, vocabulary):
+    row = ids_of(vocabulary, "[CLS]", "a", "cat", "[SEP]")
+    tensors = [tf.constant(value, tf.int32) for value in row.values()]
+    answer, expected = pretrained["ids"](*tensors), pretrainer.backbone(row)
+    assert list(answer) == ["sequence_output", "pooled_output"]
+    for name, value in answer.items():
+        np.testing.assert_allclose(value, expected[name], atol=1e-6)
+
+
+def test_bfloat16_answers_in_float32_and_much_the_same(
+    pretrained, pretrainer, tokenizer, tiny_config
+):
+    half = BertPretrainer(BertBackbone(tiny_config, dtype="mixed_bfloat16"))
+    half.set_weights(pretrainer.get_weights())
+    answers = signatures.pretrained(half, tokenizer)["embeddings"](tf.constant(TEXTS))
+    expected = pretrained["embeddings"](tf.constant(TEXTS))
+    for name, value in answers.items():
+        assert value.dtype == tf.float32
+        np.testing.assert_allclose(value, expected[name], atol=0.1)
+        assert np.abs(value - expected[name]).max() > 1e-5
+
+
+def test_ids_of_a_model_with_one_output(pretrainer):
+    backbone = pretrainer.backbone
+    dense = tf.keras.layers.Dense(3, dtype="bfloat16")
+    model = tf.keras.Model(backbone.input, dense(backbone.output["pooled_output"]))
+    ids = signatures.ids(model)
+    assert [spec.name for spec in ids.input_signature] == list(backbone.input)
+    answer = ids(*tf.zeros([3, 2, 4], tf.int32))
+    assert list(answer) == ["logits"]
+    assert answer["logits"].shape == (2, 3)
+    assert answer["logits"].dtype == tf.float32
+
+
+# --- Serialized examples ---------------------------------------------------------
+
+
+def examples(**features) -> tf.Tensor:
+    serialized = []
+    for values in zip(*features.values(), strict=True):
+        example = tf.train.Example()
+        for name, value in zip(features, values, strict=True):
+            example.features.feature[name].bytes_list.value.append(value.encode())
+        serialized.append(example.SerializeToString())
+    return tf.constant(serialized)
+
+
+@signatures.signature(signatures.strings("text_a"), signatures.strings("text_b"))
+def lengths(text_a, text_b):
+    """Scores that say which text went in where."""
+    a, b = (tf.cast(tf.strings.length(t), tf.float32) for t in (text_a, text_b))
+    return {"probabilities": tf.stack([a, b], axis=1), "score": a - b}
+
+
+def test_classify_reads_examples():
+    answer = signatures.classify(lengths, ["first", "second"])(
+        examples(text_a=["aaa", ""], text_b=["b", "bb"])
+    )
+    assert answer["scores"].numpy().tolist() == [[3, 1], [0, 2]]
+    assert answer["classes"].numpy().tolist() == 2 * [[b"first", b"second"]]
+
+
+def test_regress_reads_examples():
+    answer = signatures.regress(lengths)(examples(text_b=["b"], text_a=["aaa"]))
+    assert answer["outputs"].numpy().tolist() == [2]
+
+
+def test_an_example_without_a_feature_is_an_error():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="text_b"):
+        signatures.regress(lengths)(examples(text_a=["a"]))

@@ -1,0 +1,702 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import csv
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.finetuning import batching
+from bert_tf.finetuning import run as finetune
+from bert_tf.finetuning.glue import GLUE
+from bert_tf.modeling.bert import BertBackbone
+from bert_tf.modeling.heads import SequenceClassifier
+from bert_tf.text.tokenizer import Tokenizer
+from tasks.classification import METRICS, Classification
+
+# --- Files -----------------------------------------------------------------------
+
+OWN = {"text_a": "text", "label": "label"}
+
+
+def write(folder, **files):
+    """Writes files whose names are given with __ for the dot."""
+    for name, content in files.items():
+        path = folder / name.replace("__", ".")
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary):
+    return Tokenizer(vocabulary)
+
+
+@pytest.fixture
+def read(tmp_path, tokenizer):
+    """Reads the data set that the options name, from files in `tmp_path`."""
+
+    def read(**options):
+        for name in ("train_file", "dev_file", "test_file"):
+            if name in options:
+                options[name] = str(tmp_path / options[name])
+        options = Classification.Config(output="unused", **options)
+        return Classification(options, tokenizer)
+
+    return read
+
+
+def rows(task, split):
+    """(text_a, text_b, label) of every example."""
+    return [example[2:] for example in task.examples[split]]
+
+
+# --- GLUE's layouts, with made-up rows -------------------------------------------
+
+
+def test_sst2(tmp_path, read):
+    write(
+        tmp_path,
+        train__tsv="sentence\tlabel\nit 's \"fine\t1\nnot so \t0\n",
+        dev__tsv="sentence\tlabel\nfine \t1\n",
+        test__tsv="index\tsentence\n0\tgood .\n1\tbad .\n",
+    )
+    task = read(task="sst2", data_dir=str(tmp_path))
+    assert rows(task, "train") == [("it 's \"fine", "", "1"), ("not so ", "", "0")]
+    assert rows(task, "test") == [("good .", "", None), ("bad .", "", None)]
+    assert task.head == {
+        "problem": "classification",
+        "pairs": False,
+        "labels": ["0", "1"],
+    }
+    assert task.evaluation_splits == ["dev", "test"]
+    assert task.metric == "accuracy"
+    assert task.dataset("test").targets is None
+    np.testing.assert_array_equal(task.dataset("train").targets, [1, 0])
+
+
+def test_cola_of_glue(tmp_path, read):
+    write(
+        tmp_path,
+        train__tsv="gj04\t1\t\tThey left.\ngj04\t0\t*\tThey leaves.\n",
+        dev__tsv="gj04\t1\t\tHe left.\n",
+        test__tsv="index\tsentence\n0\tWho left?\n",
+    )
+    task = read(task="cola", data_dir=str(tmp_path))
+    assert rows(task, "train") == [("They left.", "", "1"), ("They leaves.", "", "0")]
+    assert rows(task, "test") == [("Who left?", "", None)]
+    assert task.metric == "matthews_correlation"
+
+
+def test_cola_of_its_authors(tmp_path, read):
+    write(
+        tmp_path,
+        in_domain_train__tsv="gj04\t1\t\tThey left.\ngj04\t0\t*\tThey leaves.\n",
+        in_domain_dev__tsv="gj04\t1\t\tHe left.\n",
+        out_of_domain_dev__tsv="clc95\t0\t*\tHe leave.",
+    )
+    task = read(task="cola", data_dir=str(tmp_path))
+    assert rows(task, "dev") == [("He left.", "", "1"), ("He leave.", "", "0")]
+
+
+@pytest.mark.parametrize(
+    ("train", "dev"),
+    [
+        ("train__tsv", "dev__tsv"),
+        ("msr_paraphrase_train__txt", "msr_paraphrase_test__txt"),
+    ],
+)
+def test_mrpc(tmp_path, read, train, dev):
+    header = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
+    files = {
+        train: header + '1\t70\t71\tHe said "no.\tHe said no.\r\n0\t72\t73\tA\tB\r\n',
+        dev: header + "0\t74\t75\tC\tD\r\n",
+    }
+    write(tmp_path, **files)
+    task = read(task="mrpc", data_dir=str(tmp_path))
+    assert rows(task, "train") == [
+        ('He said "no.', "He said no.", "1"),
+        ("A", "B", "0"),
+    ]
+    assert rows(task, "dev") == [("C", "D", "0")]
+    assert task.metrics == ("f1", "accuracy")
+
+
+def test_stsb(tmp_path, read):
+    header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2"
+    header += "\tsentence1\tsentence2"
+    front = "main-captions\tMSRvid\t2012test\t0001\tnone\tnone"
+    write(
+        tmp_path,
+        train__tsv=f"{header}\tscore\n0\t{front}\tA plane.\tA jet.\t5.000\n"
+        f"1\t{front}\tA man.\tA jet.\t1.000\n",
+        dev__tsv=f"{header}\tscore\n0\t{front}\tA man.\tA boy.\t2.5\n",
+        test__tsv=f"{header}\n0\t{front}\tA dog.\tA cat.\n",
+    )
+    task = read(task="stsb", data_dir=str(tmp_path))
+    assert rows(task, "dev") == [("A man.", "A boy.", "2.5")]
+    assert rows(task, "test") == [("A dog.", "A cat.", None)]
+    assert task.metrics == ("spearman", "pearson")
+    assert task.head == {
+        "problem": "regression",
+        "pairs": True,
+        "mean": 3.0,
+        "deviation": 2.0,
+    }
+    np.testing.assert_array_equal(task.dataset("train").targets, [[1], [-1]])
+    np.testing.assert_array_equal(task.dataset("dev").targets, [[-0.25]])
+    np.testing.assert_array_equal(task.gold["dev"], [2.5])
+
+
+def test_qqp_has_rows_that_a_line_break_cut(tmp_path, read):
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    write(
+        tmp_path,
+        train__tsv=header + '0\t1\t2\tWhy?\tWhat\n" is it?\t0\n'
+        "1\t3\t4\tHow?\tHow so?\t1\n2\t5\t6\tWho?\tWhen?\t0\n",
+        dev__tsv=header + "7\t8\t9\tWho?\tWhom?\t0\n",
+        test__tsv="id\tquestion1\tquestion2\n0\tIs it?\tWas it?\n",
+    )
+    task = read(task="qqp", data_dir=str(tmp_path))
+    assert rows(task, "train") == [("How?", "How so?", "1"), ("Who?", "When?", "0")]
+    assert rows(task, "test") == [("Is it?", "Was it?", None)]
+    assert task.metrics == ("f1", "accuracy")
+
+
+def test_mnli_has_two_dev_sets(tmp_path, read):
+    front = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse"
+    front += "\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"
+    front += "\tsentence1\tsentence2"
+    values = "0\t1\t1e\tfiction\t( a )\t( b )\t(R a)\t(R b)\tIt rains.\tIt pours."
+    dev = f"{front}\tlabel1\tlabel2\tgold_label\n{values}\tneutral\tneutral\t"
+    write(
+        tmp_path,
+        train__tsv=f"{front}\tlabel1\tgold_label\n{values}\tneutral\tneutral\n"
+        f"{values}\tentailment\tentailment\n{values}\tx\tcontradiction\n",
+        dev_matched__tsv=dev + "entailment\n",
+        dev_mismatched__tsv=dev + "contradiction\n",
+        test_matched__tsv=f"{front}\n{values}\n",
+        test_mismatched__tsv=f"{front}\n{values}\n{values}\n",
+    )
+    task = read(task="mnli", data_dir=str(tmp_path))
+    assert rows(task, "dev") == [("It rains.", "It pours.", "entailment")]
+    assert rows(task, "dev_mismatched")[0][2] == "contradiction"
+    assert len(rows(task, "test_mismatched")) == 2
+    assert task.labels == ("contradiction", "entailment", "neutral")
+    assert task.evaluation_splits[0] == "dev"
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("qnli", ("question", "sentence")),
+        ("rte", ("sentence1", "sentence2")),
+        ("wnli", ("sentence1", "sentence2")),
+    ],
+)
+def test_qnli_rte_wnli(tmp_path, read, name, columns):
+    header = "\t".join(["index", *columns])
+    write(
+        tmp_path,
+        train__tsv=f"{header}\tlabel\n0\tWho?\tThey.\tyes\n1\tWhen?\tHe.\tno\n",
+        dev__tsv=f"{header}\tlabel\n0\tHow?\tSo.\tno\n",
+        test__tsv=f"{header}\n0\tWhere?\tHere.\n",
+    )
+    task = read(task=name, data_dir=str(tmp_path))
+    assert rows(task, "train") == [("Who?", "They.", "yes"), ("When?", "He.", "no")]
+    assert rows(task, "test") == [("Where?", "Here.", None)]
+    assert task.metrics == ("accuracy",)
+
+
+@pytest.mark.parametrize(
+    ("name", "counts", "labels"),
+    [
+        ("sst2", (67_349, 872), ("0", "1")),
+        ("cola", (8_551, 527 + 516), ("0", "1")),
+        ("mrpc", (4_076, 1_725), ("0", "1")),
+        ("stsb", (5_749, 1_500), ()),
+        ("rte", (2_490, 277), ("entailment", "not_entailment")),
+        ("wnli", (518, 71), ("0", "1")),
+    ],
+)
+def test_real_glue(read, name, counts, labels):
+    if "BERT_TF_DATA" not in os.environ:
+        pytest.skip("BERT_TF_DATA, the folder of the real data sets, is not set.")
+    folder = os.path.join(os.environ["BERT_TF_DATA"], name)
+    task = read(task=name, data_dir=folder)
+    assert (len(rows(task, "train")), len(rows(task, "dev"))) == counts
+    assert task.labels == labels
+    if not labels:
+        assert {min(task.gold["train"]), max(task.gold["train"])} == {0, 5}
+
+
+# --- Data of one's own -----------------------------------------------------------
+
+
+def test_own_data_in_three_formats(tmp_path, read):
+    write(
+        tmp_path,
+        train__csv='id,said,answered,verdict\n1,"a, b",c,10\n2,d,e,9\n3,f,g,10\n',
+        dev__jsonl='{"said": "x", "answered": "y", "verdict": 9}\n',
+        test__txt="answered\tsaid\ny\tx\n",
+    )
+    task = read(
+        train_file="train.csv",
+        dev_file="dev.jsonl",
+        test_file="test.txt",
+        text_a="said",
+        text_b="answered",
+        label="verdict",
+    )
+    assert rows(task, "train")[0] == ("a, b", "c", "10")
+    assert rows(task, "dev") == [("x", "y", "9")]
+    assert rows(task, "test") == [("x", "y", None)]
+    assert task.labels == ("9", "10")  # By number, not by spelling.
+    assert task.metrics == ("accuracy", "macro_f1")
+
+
+def test_a_test_file_replaces_that_of_glue(tmp_path, read):
+    data = "sentence\tlabel\nx\t1\ny\t0\n"
+    write(tmp_path, train__tsv=data, dev__tsv=data, test__tsv="index\tsentence\n0\tx\n")
+    write(tmp_path, own__csv="sentence\nz\n")
+    task = read(task="sst2", data_dir=str(tmp_path), test_file="own.csv")
+    assert rows(task, "test") == [("z", "", None)]
+
+
+GOOD = "text\tlabel\na\tyes\nb\tno\n"
+SCORES = "text\tlabel\na\t1\nb\t2\n"
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "options", "message"),
+    [
+        ("text\tlabel\na\n", GOOD, {}, "train.tsv, line 2: 1 column instead of 2"),
+        (GOOD, "text\tlabel\na\tno\nb\tmaybe\n", {}, "dev.tsv, line 3: the label "
+         "'maybe' does not occur in the training data, which have: no, yes."),
+        (GOOD, "text\nb\n", {}, "dev.tsv has no column 'label'. It has: text."),
+        (GOOD, GOOD, {"text_a": "sentence"}, "train.tsv has no column 'sentence'. "
+         "It has: text, label. The columns are chosen by --text_a"),
+        (GOOD, "", {}, "dev.tsv is empty"),
+        (GOOD, "text\tlabel\n", {}, "dev.tsv has a header but no rows"),
+        (b"text\tlabel\nb\xe9\tno\n", GOOD, {}, "train.tsv, line 2: not UTF-8"),
+        ("text\tlabel\na\tno\nb\t\n", GOOD, {}, "line 3: the label is empty"),
+        ("text\tlabel\na\tno\nb\tno\n", GOOD, {}, "train.tsv: every label is 'no'"),
+        (SCORES, "text\tlabel\na\tfew\n", {"problem": "regression"},
+         "dev.tsv, line 2: a score must be a finite number. Received: 'few'"),
+        ("text\tlabel\na\t1\nb\tnan\n", SCORES, {"problem": "regression"},
+         "train.tsv, line 3: a score must be a finite number. Received: 'nan'"),
+        ("text\tlabel\na\t1\nb\t1\n", SCORES, {"problem": "regression"},
+         "train.tsv: every score is 1.0"),
+        (GOOD, GOOD, {"test_file": "none.tsv"}, "The test set is missing: there is no"),
+        (GOOD, GOOD, {"dev_file": "none.tsv"}, "The dev set is missing: there is no"),
+        (GOOD, GOOD, {"label": ""}, "--label is missing. Data of one's own need"),
+        (GOOD, GOOD, {"data_dir": "x"}, "--data_dir goes with --task"),
+        (GOOD, GOOD, {"task": "sst2"}, "leave out --train_file, --dev_file, --text_a, "
+         "--label"),
+        (GOOD, GOOD, {"task": "sst3"}, "--task must be one of cola, sst2, "),
+    ],
+)  # fmt: skip
+def test_bad_input(tmp_path, read, train, dev, options, message):
+    write(tmp_path, train__tsv=train, dev__tsv=dev)
+    options = {**OWN, "train_file": "train.tsv", "dev_file": "dev.tsv", **options}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"problem": "regression"}, "columns itself; leave out --problem"),
+        ({"data_dir": "nowhere"}, "there is no train.tsv in /"),
+    ],
+)
+def test_bad_options_of_glue(read, options, message):
+    with pytest.raises(ValueError, match=message):
+        read(task="rte", **options)
+
+
+# --- Scores and predictions ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("metric", "gold", "predicted", "expected"),
+    [
+        # 2 true positives, 1 false positive, 1 false negative, 2 true negatives.
+        ("accuracy", [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], 4 / 6),
+        ("f1", [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], 2 * 2 / (2 * 2 + 1 + 1)),
+        ("f1", [1, 0], [0, 0], 0.0),
+        ("matthews_correlation", [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], 3 / 9),
+        ("matthews_correlation", [1, 0], [1, 1], 0.0),
+        # F1 of the classes: 2/3, 0 and 4/5.
+        ("macro_f1", [0, 0, 1, 2, 2], [0, 2, 0, 2, 2], (1 / 2 + 0 + 4 / 5) / 3),
+        ("pearson", [1, 2, 3], [1, 2, 2], 3**0.5 / 2),
+        ("spearman", [1, 2, 3, 4], [10, 30, 20, 400], 1 - 6 * 2 / (4 * 15)),
+        ("pearson", [1, 2, 3], [1, 1, 1], 0.0),
+        ("spearman", [1, 2, 3], [1, 1, 1], 0.0),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:An input array is constant")
+def test_metrics(metric, gold, predicted, expected):
+    value = METRICS[metric](np.array(gold), np.array(predicted))
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+
+
+def test_glue_names_metrics_that_exist():
+    assert len(GLUE) == 9
+    assert {metric for data in GLUE.values() for metric in data.metrics} <= set(METRICS)
+
+
+def test_predictions_of_classes(tmp_path, read):
+    write(tmp_path, train__tsv=GOOD, dev__tsv=GOOD)
+    task = read(**OWN, train_file="train.tsv", dev_file="dev.tsv")
+    dev = task.dataset("dev")
+    logits = [np.log([0.2, 0.8]), np.log([0.4, 0.6])]
+    assert task.evaluate(dev, logits) == {"accuracy": 0.5, "macro_f1": 1 / 3}
+    path = task.write_predictions(dev, logits, tmp_path)
+    assert path == tmp_path / "predictions_dev.tsv"
+    assert path.read_text() == (
+        "index\tprediction\tP(no)\tP(yes)\n0\tyes\t0.2\t0.8\n1\tyes\t0.4\t0.6\n"
+    )
+
+
+def test_predictions_of_scores(tmp_path, read):
+    write(tmp_path, train__tsv="text\tlabel\na\t10\nb\t30\n", dev__tsv=SCORES)
+    task = read(**OWN, train_file="train.tsv", dev_file="dev.tsv", problem="regression")
+    dev = task.dataset("dev")
+    outputs = [np.array([-1.0]), np.array([0.5])]
+    assert task.evaluate(dev, outputs) == pytest.approx({"spearman": 1, "pearson": 1})
+    path = task.write_predictions(dev, outputs, tmp_path)
+    assert path.read_text() == "index\tprediction\n0\t10.0\n1\t25.0\n"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "expected"),
+    [
+        (".txt", "index\tprediction\tP(no)\tP(yes)\n0\tyes\t0.2\t0.8\n"),
+        (".csv", "index,prediction,P(no),P(yes)\n0,yes,0.2,0.8\n"),
+        (
+            ".jsonl",
+            '{"index": 0, "prediction": "yes", "P(no)": 0.2, "P(yes)": 0.8}\n',
+        ),
+    ],
+)
+def test_predictions_are_as_the_data(tmp_path, read, suffix, expected):
+    write(tmp_path, train__tsv=GOOD, dev__tsv=GOOD)
+    content = '{"text": "a"}' if suffix == ".jsonl" else "text\na\n"
+    (tmp_path / f"new{suffix}").write_text(content)
+    files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
+    task = read(**OWN, **files, test_file=f"new{suffix}")
+    split = task.dataset("test")
+    path = task.write_predictions(split, [np.log([0.2, 0.8])], tmp_path)
+    assert path.name == f"predictions_test{suffix.replace('txt', 'tsv')}"
+    assert path.read_text() == expected
+
+
+# --- Submissions -----------------------------------------------------------------
+
+
+def submitted(task, folder, split, logits):
+    before = set(folder.iterdir())
+    task.write_predictions(task.dataset(split), logits, folder)
+    new = {path.name: path for path in set(folder.iterdir()) - before}
+    new.pop(f"predictions_{split}.tsv", None)
+    return {name: path.read_text() for name, path in new.items()}
+
+
+def test_every_data_set_has_a_file_to_submit():
+    assert {file for data in GLUE.values() for file in data.submissions.values()} == {
+        "AX.tsv",
+        "CoLA.tsv",
+        "MNLI-m.tsv",
+        "MNLI-mm.tsv",
+        "MRPC.tsv",
+        "QNLI.tsv",
+        "QQP.tsv",
+        "RTE.tsv",
+        "SST-2.tsv",
+        "STS-B.tsv",
+        "WNLI.tsv",
+    }
+    for data in GLUE.values():
+        tests = {split for split in data.files if split.startswith("test")}
+        assert data.submissions.keys() == tests
+
+
+def test_submits_classes(tmp_path, read):
+    data = "index\tsentence1\tsentence2\tlabel\n0\tA\tB\tentailment\n"
+    data += "1\tC\tD\tnot_entailment\n"
+    test = "index\tsentence1\tsentence2\n0\tE\tF\n1\tG\tH\n"
+    write(tmp_path, train__tsv=data, dev__tsv=data, test__tsv=test)
+    task = read(task="rte", data_dir=str(tmp_path))
+    assert submitted(task, tmp_path, "test", [[0, 1], [1, 0]]) == {
+        "RTE.tsv": "index\tprediction\n0\tnot_entailment\n1\tentailment\n"
+    }
+    assert not submitted(task, tmp_path, "dev", [[0, 1], [1, 0]])
+    (tmp_path / "own.tsv").write_text(test)
+    other = read(task="rte", data_dir=str(tmp_path), test_file="own.tsv")
+    assert not submitted(other, tmp_path, "test", [[0, 1], [1, 0]])
+
+
+def test_submits_scores_from_0_to_5(tmp_path, read):
+    header = "index\tsentence1\tsentence2"
+    data = f"{header}\tscore\n0\tA\tB\t1\n1\tC\tD\t3\n"  # Mean 2, deviation 1.
+    test = f"{header}\n0\tE\tF\n1\tG\tH\n2\tI\tJ\n"
+    write(tmp_path, train__tsv=data, dev__tsv=data, test__tsv=test)
+    task = read(task="stsb", data_dir=str(tmp_path))
+    logits = np.float32([[-2.5], [1.5], [9]])
+    assert submitted(task, tmp_path, "test", logits) == {
+        "STS-B.tsv": "index\tprediction\n0\t0.0\n1\t3.5\n2\t5.0\n"
+    }
+
+
+@pytest.mark.parametrize("place", ["MNLI", "diagnostic"])
+def test_submits_the_diagnostic_set(tmp_path, read, place):
+    folder = tmp_path / "MNLI"
+    folder.mkdir()
+    pairs = "index\tsentence1\tsentence2"
+    data = f"{pairs}\tgold_label\n0\tA\tB\tneutral\n1\tC\tD\tcontradiction\n"
+    write(folder, train__tsv=data, dev_matched__tsv=data, dev_mismatched__tsv=data)
+    write(folder, test_matched__tsv=f"{pairs}\n0\tE\tF\n")
+    (tmp_path / place).mkdir(exist_ok=True)
+    write(tmp_path / place, diagnostic__tsv=f"{pairs}\n0\tG\tH\n")
+    task = read(task="mnli", data_dir=str(folder))
+    splits = ["dev", "dev_mismatched", "test", "test_diagnostic"]
+    assert task.evaluation_splits == splits
+    assert submitted(task, tmp_path, "test_diagnostic", [[0, 1]]) == {
+        "AX.tsv": "index\tprediction\n0\tneutral\n"
+    }
+
+
+# --- Long texts ------------------------------------------------------------------
+
+
+LONG = "text\tlabel\na b c d e f g h i j k l\tyes\nb\tno\n\tno\n"
+
+
+@pytest.mark.parametrize(
+    ("long_text", "rows"),
+    [
+        ("truncate", ["abcdef", "b", ""]),
+        ("head_tail", ["ahijkl", "b", ""]),
+        ("window_mean", ["abcdef", "fghijk", "ghijkl", "b", ""]),
+        ("window_max", ["abcdef", "fghijk", "ghijkl", "b", ""]),
+    ],
+)
+def test_long_texts(tmp_path, read, long_text, rows):
+    write(tmp_path, train__tsv=LONG, dev__tsv=LONG)
+    files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
+    task = read(**OWN, **files, long_text=long_text, max_sequence_length=8)
+    split = task.dataset("train")
+    tokens = task.tokenizer.vocabulary.tokens
+    found = [
+        "".join(tokens[i] for i in row[1:-1])
+        for row in split.inputs["token_ids"].to_list()
+    ]
+    assert found == rows
+    windows = len(rows) - 2
+    np.testing.assert_array_equal(split.targets, [1] * windows + [0, 0])
+    if windows > 1:  # A text counts as much as any other.
+        np.testing.assert_allclose(split.weights, [1 / windows] * windows + [1, 1])
+
+
+@pytest.mark.parametrize(
+    ("long_text", "problem"),
+    [
+        ("truncate", "regression"),
+        pytest.param("head_tail", "classification", marks=pytest.mark.slow),
+        pytest.param("window_mean", "regression", marks=pytest.mark.slow),
+        pytest.param("window_max", "classification", marks=pytest.mark.slow),
+    ],
+)
+def test_long_texts_are_served_as_they_are_scored(
+    tmp_path, read, tiny_config, long_text, problem
+):
+    data = LONG.replace("yes", "30").replace("no", "10")
+    write(tmp_path, train__tsv=data, dev__tsv=data)
+    files = {"train_file": "train.tsv", "dev_file": "dev.tsv", "problem": problem}
+    task = read(**OWN, **files, long_text=long_text, max_sequence_length=8)
+    model = task.model(BertBackbone(tiny_config))
+    # So that windows differ.
+    model.get_layer("logits").kernel.assign_add(
+        np.random.default_rng(0).normal(size=model.get_layer("logits").kernel.shape)
+    )
+    split = task.dataset("dev")
+    outputs = batching.predict(model, split, 4, max_length=8)
+    task.write_predictions(split, outputs, tmp_path)
+    found = predictions(tmp_path, "dev")
+    assert len(found) == 3
+    texts = tf.constant([example.text_a for example in task.examples["dev"]])
+    answer = task.serve(model)["serving_default"](texts)
+    if problem == "regression":
+        expected = [float(row["prediction"]) for row in found]
+        np.testing.assert_allclose(answer["score"], expected, atol=1e-4)
+    else:
+        expected = [[float(row["P(10)"]), float(row["P(30)"])] for row in found]
+        np.testing.assert_allclose(answer["probabilities"], expected, atol=2e-6)
+
+
+def test_what_windows_say_together(tmp_path, read):
+    write(tmp_path, train__tsv=LONG, dev__tsv=LONG)
+    files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
+    outputs = np.float32([[0, 3], [6, 0], [3, 3], [1, 2], [2, 1]])  # Three of a text.
+    for long_text, expected in (
+        ("window_mean", [[3, 2], [1, 2], [2, 1]]),
+        ("window_max", [[6, 3], [1, 2], [2, 1]]),
+    ):
+        task = read(**OWN, **files, long_text=long_text, max_sequence_length=8)
+        logits = task._logits(task.dataset("dev"), outputs)
+        np.testing.assert_allclose(logits, expected)
+
+
+def test_windows_are_for_single_texts(tmp_path, read):
+    data = "a\tb\tlabel\nx\ty\t1\nx\tz\t0\n"
+    write(tmp_path, train__tsv=data, dev__tsv=data)
+    files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
+    columns = {"text_a": "a", "text_b": "b", "label": "label"}
+    with pytest.raises(ValueError, match="--long_text=window_max is for single texts"):
+        read(**columns, **files, long_text="window_max")
+
+
+# --- The whole -------------------------------------------------------------------
+
+
+def test_the_head_is_a_dense_layer_on_the_pooled_output(tiny_config):
+    backbone = BertBackbone(tiny_config)
+    model = SequenceClassifier(backbone, num_classes=3)
+    inputs = {name: np.ones((2, 5), "int32") for name in backbone.input}
+    inputs["token_ids"] *= np.array([[7], [9]], "int32")
+    dense = model.get_layer("logits")
+    pooled = backbone(inputs)["pooled_output"]
+    np.testing.assert_allclose(model(inputs), dense(pooled), atol=1e-6)
+    assert dense.kernel.shape == (tiny_config.hidden_dim, 3)
+    again = SequenceClassifier.from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    np.testing.assert_allclose(again(inputs), model(inputs), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "targets", "loss"),
+    [
+        (1, [[0.5], [-1.0]], lambda x, y: (x[:, 0] - y[:, 0]) ** 2),
+        (3, [2, 0], lambda x, y: np.log(np.exp(x).sum(axis=1)) - x[[0, 1], y]),
+    ],
+)
+def test_the_loss_is_a_weighted_sum(tiny_config, num_classes, targets, loss):
+    model = SequenceClassifier(BertBackbone(tiny_config), num_classes)
+    model.compile("sgd", run_eagerly=True)
+    inputs = {name: np.ones((2, 5), "int32") for name in model.input}
+    inputs["token_ids"] *= np.array([[7], [9]], "int32")
+    targets, weights = np.array(targets), np.array([0.75, 0.25])
+    found = model.test_on_batch(inputs, targets, weights, return_dict=True)["loss"]
+    expected = (loss(model(inputs).numpy(), targets) * weights).sum()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory, random_encoder):
+    """Sentences and pairs in which a word decides; options without --output."""
+    folder = tmp_path_factory.mktemp("toy")
+    rng = random.Random(0)
+    for split, count in (("train", 400), ("dev", 45), ("test", 10)):
+        lines = ["first,second,label,score"]
+        for _ in range(count):
+            words = rng.choices("abcdefgh", k=rng.randint(1, 12))
+            is_cat = rng.random() < 0.5
+            words[rng.randrange(len(words))] = "cat" if is_cat else "mat"
+            at = rng.randint(0, len(words))
+            first, second = " ".join(words[:at]), " ".join(words[at:])
+            label, score = ("yes", 30) if is_cat else ("no", 10)
+            lines.append(f"{first},{second},{label},{score}")
+        write(folder, **{f"{split}__csv": "\n".join(lines)})
+    return {
+        **random_encoder(folder, num_layers=1, dropout=0.1),
+        "train_file": str(folder / "train.csv"),
+        "dev_file": str(folder / "dev.csv"),
+        "text_a": "first",
+        "text_b": "second",
+        "label": "label",
+        "max_sequence_length": 32,
+        "batch_size": 16,
+        "learning_rate": 2e-2,
+    }
+
+
+def predictions(folder, split):
+    (path,) = pathlib.Path(folder).glob(f"predictions_{split}.*")
+    delimiter = {".tsv": "\t", ".csv": ","}[path.suffix]
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file, delimiter=delimiter))
+
+
+def test_learns_and_serves_a_classification(toy, tmp_path, tokenizer):
+    output, served = tmp_path / "model", tmp_path / "served"
+    options = Classification.Config(**toy, output=str(output), export=str(served))
+    metrics = finetune.main(Classification, options)
+    assert metrics["dev"]["accuracy"] > 0.95
+    found = predictions(output, "dev")
+    assert [row["index"] for row in found] == [str(i) for i in range(45)]
+    task = Classification(options, tokenizer)
+    right = sum(
+        row["prediction"] == example.label
+        for row, example in zip(found, task.examples["dev"], strict=True)
+    )
+    assert right / 45 == metrics["dev"]["accuracy"]
+
+    signatures = tf.saved_model.load(str(served / "1")).signatures
+    examples = task.examples["dev"]
+    answer = signatures["serving_default"](
+        text_a=tf.constant([example.text_a for example in examples]),
+        text_b=tf.constant([example.text_b for example in examples]),
+    )
+    assert answer["label"].numpy().tolist() == [r["prediction"].encode() for r in found]
+    expected = [[float(row["P(no)"]), float(row["P(yes)"])] for row in found]
+    np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-5)
+
+
+def test_serves_the_scores_that_it_writes(tmp_path, read, tokenizer, tiny_config):
+    write(tmp_path, train__tsv="text\tlabel\na\t10\nthe cat\t30\n", dev__tsv=SCORES)
+    task = read(**OWN, train_file="train.tsv", dev_file="dev.tsv", problem="regression")
+    model = task.model(BertBackbone(tiny_config))
+    train = task.dataset("train")
+    outputs = batching.predict(model, train, 4, max_length=32)
+    task.write_predictions(train, outputs, tmp_path)
+    scores = [float(row["prediction"]) for row in predictions(tmp_path, "train")]
+    signatures = task.serve(model)
+    answer = signatures["serving_default"](tf.constant(["a", "the cat"]))
+    np.testing.assert_allclose(answer["score"], scores, atol=1e-4)
+    assert set(signatures) == {"serving_default", "ids", "regress"}
+
+
+@pytest.mark.slow
+def test_the_command(toy, tmp_path):
+    def run(**options):
+        flags = [f"--{name}={value}" for name, value in options.items()]
+        return subprocess.run(
+            [sys.executable, "-m", "tasks.classification", *flags],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    output = tmp_path / "model"
+    done = run(**toy, output=output)
+    assert done.returncode == 0, done.stderr
+    assert "dev: accuracy 0.9" in done.stdout or "dev: accuracy 1.0" in done.stdout
+    assert len(predictions(output, "dev")) == 45
+
+    # The same command on the finished directory: predictions for new data.
+    test_file = toy["train_file"].replace("train", "test")
+    done = run(**toy, output=output, test_file=test_file)
+    assert "finished and not trained again" in done.stdout
+    assert len(predictions(output, "test")) == 10
+
+    wrong = run(**(toy | {"label": "none"}), output=tmp_path / "other")
+    assert wrong.returncode == 1
+    assert wrong.stderr.splitlines()[-1].startswith("error: ")
+    assert "has no column 'none'" in wrong.stderr

@@ -1,0 +1,307 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import csv
+import os
+import pathlib
+import random
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.finetuning import batching
+from bert_tf.finetuning import run as finetune
+from bert_tf.modeling.bert import BertBackbone
+from bert_tf.modeling.heads import ChoiceScorer
+from bert_tf.text.tokenizer import Tokenizer
+from tasks.multiple_choice import MultipleChoice
+
+OWN = {"prompt": "start", "choices": "x,y,z", "label": "right"}
+GOOD = "start\tx\ty\tz\tright\na\tb\tc\td\t2\ne\tf\tg\t\ty\n"
+
+
+def write(folder, **files):
+    """Writes files whose names are given with __ for the dot."""
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(content, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary):
+    return Tokenizer(vocabulary)
+
+
+@pytest.fixture
+def read(tmp_path, tokenizer):
+    """Reads the data set that the options name, from files in `tmp_path`."""
+
+    def read(**options):
+        for name in ("train_file", "dev_file", "test_file"):
+            if name in options:
+                options[name] = str(tmp_path / options[name])
+        return MultipleChoice(
+            MultipleChoice.Config(output="unused", **options), tokenizer
+        )
+
+    return read
+
+
+# --- Files -----------------------------------------------------------------------
+
+SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source"
+SWAG += ",ending0,ending1,ending2,ending3"
+
+
+def test_swag(tmp_path, read):
+    row = (
+        '0,anet_x,1,"A man, old. He",A man is old.,He,gold,"sits, up.",eats.,"""x"".",z'
+    )
+    write(
+        tmp_path,
+        train__csv=f"{SWAG},label\n{row},2\n",
+        val__csv=f"{SWAG},label\n{row},0\n",
+        test__csv=f"{SWAG}\n{row}\n",
+    )
+    task = read(task="swag", data_dir=str(tmp_path))
+    choices = ("He sits, up.", "He eats.", 'He "x".', "He z")
+    assert task.examples["train"] == [("A man is old.", choices, 2)]
+    assert task.examples["test"] == [("A man is old.", choices, None)]
+    assert task.evaluation_splits == ["dev", "test"]
+    assert task.dataset("test").targets is None
+
+
+def test_swag_needs_gold_labels(tmp_path, read):
+    row = "0,v,1,s,A,He,gold,a,b,c,d"
+    write(
+        tmp_path,
+        train__csv=f"{SWAG},label\n{row},2\n{row},\n",
+        val__csv=f"{SWAG},label\n",
+    )
+    message = "train.csv, line 3: the column 'label' must have the number of the right "
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(task="swag", data_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize("dev", ["dev__tsv", "test__tsv"])
+def test_codah_and_its_folds(tmp_path, read, dev):
+    row = "o\tIt\tflies.\tspreads its wings.\tcrosses the road.\ttries.\t"
+    write(tmp_path, **{"train__tsv": f"{row}1\n{row}3\n", dev: f"{row}0\n"})
+    task = read(task="codah", data_dir=str(tmp_path))
+    assert [example.label for example in task.examples["train"]] == [1, 3]
+    prompt, choices, label = task.examples["dev"][0]
+    assert (prompt, choices[1], label) == ("It", "spreads its wings.", 0)
+
+
+def test_real_codah(read):
+    if "BERT_TF_DATA" not in os.environ:
+        pytest.skip("BERT_TF_DATA, the folder of the real data sets, is not set.")
+    folder = os.path.join(os.environ["BERT_TF_DATA"], "codah")
+    examples = read(task="codah", data_dir=folder).examples
+    counts = {split: len(rows) for split, rows in examples.items()}
+    assert counts == {"train": 1_665, "dev": 556, "test": 555}
+    assert {example.label for example in examples["train"]} == {0, 1, 2, 3}
+
+
+def test_own_data(tmp_path, read):
+    write(
+        tmp_path,
+        train__tsv=GOOD,
+        dev__jsonl='{"start": "a", "x": "b", "y": "c", "z": "", "right": 1}\n',
+        test__csv='start,x,y,z\n"a, b",c,d,e\n',
+    )
+    files = {"train_file": "train.tsv", "dev_file": "dev.jsonl"}
+    task = read(**OWN, **files, test_file="test.csv")
+    assert task.examples["train"] == [
+        ("a", ("b", "c", "d"), 2),
+        ("e", ("f", "g", ""), 1),
+    ]
+    assert task.examples["dev"] == [("a", ("b", "c", ""), 1)]
+    assert task.examples["test"] == [("a, b", ("c", "d", "e"), None)]
+
+
+@pytest.mark.parametrize(
+    ("train", "options", "message"),
+    [
+        ("start\tx\ty\tz\tright\na\tb\tc\td\t3\n", {}, "train.tsv, line 2: the column "
+         "'right' must have the number of the right choice, 0 to 2, or its column's "
+         "name. Received: '3'"),
+        ("start\tx\ty\tz\tright\na\tb\tc\td\t-1\n", {}, "Received: '-1'"),
+        ("start\tx\ty\tz\tright\na\tb\tc\t\t2\n", {}, "line 2: the right choice, 2,"),
+        ("start\tx\ty\tz\tright\na\tb\t\t \t0\n", {}, "line 2: fewer than two choices"),
+        ("start\tx\ty\tz\tright\na\tb\n", {}, "line 2: 2 columns instead of 5"),
+        ("start\tx\ty\tz\tright\n", {}, "train.tsv has a header but no rows"),
+        (GOOD, {"choices": "x,q"}, "train.tsv has no column 'q'"),
+        (GOOD, {"choices": ""}, "--choices is missing"),
+        (GOOD, {"data_dir": "x"}, "--data_dir goes with --task"),
+        (GOOD, {"dev_file": "none.tsv"}, "The dev set is missing: there is no"),
+        (GOOD, {"test_file": "none.tsv"}, "The test set is missing: there is no"),
+        (GOOD, {"task": "codah"}, "leave out --train_file, --dev_file, --prompt"),
+        (GOOD, {"task": "copa"}, "--task must be one of swag, codah. Received: task="),
+    ],
+)  # fmt: skip
+def test_bad_input(tmp_path, read, train, options, message):
+    write(tmp_path, train__tsv=train, dev__tsv=GOOD)
+    options = {**OWN, "train_file": "train.tsv", "dev_file": "dev.tsv", **options}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(**options)
+
+
+# --- Sequences, scores and predictions -------------------------------------------
+
+
+def test_each_choice_is_a_pair_with_the_prompt(tmp_path, read, vocabulary):
+    write(tmp_path, train__tsv=GOOD)
+    task = read(**OWN, train_file="train.tsv", dev_file="train.tsv")
+    train = task.dataset("train")
+    assert len(train) == 2
+    tokens = [
+        [" ".join(vocabulary.tokens[i] for i in choice) for choice in example]
+        for example in train.inputs["token_ids"].to_list()
+    ]
+    assert tokens == [
+        [f"[CLS] a [SEP] {choice} [SEP]" for choice in "bcd"],
+        [f"[CLS] e [SEP] {choice} [SEP]" for choice in "fg"] + [""],
+    ]
+    np.testing.assert_array_equal(train.lengths, [5, 5])
+    batch = next(iter(batching.batches(train, 4, max_length=32)))
+    assert batch[0]["token_ids"].shape == (4, 3, 8)
+    np.testing.assert_array_equal(train.targets, [2, 1])
+
+
+def test_accuracy_and_predictions(tmp_path, read):
+    write(tmp_path, train__tsv=GOOD)
+    task = read(**OWN, train_file="train.tsv", dev_file="train.tsv")
+    dev = task.dataset("dev")
+    outputs = [np.log([0.2, 0.3, 0.5]), np.array([0.0, -1e9, -1e9])]
+    assert task.evaluate(dev, outputs) == {"accuracy": 0.5}
+    path = task.write_predictions(dev, outputs, tmp_path)
+    assert path.read_text() == (
+        "index\tprediction\tP(0)\tP(1)\tP(2)\n"
+        "0\t2\t0.200000\t0.300000\t0.500000\n"
+        "1\t0\t1.000000\t0.000000\t0.000000\n"
+    )
+
+
+# --- The model -------------------------------------------------------------------
+
+
+def test_the_head_scores_every_choice_with_one_vector(tiny_config):
+    backbone = BertBackbone(tiny_config)
+    model = ChoiceScorer(backbone)
+    rng = np.random.default_rng(0)
+    inputs = {name: np.ones((2, 3, 5), "int32") for name in backbone.input}
+    inputs["token_ids"] = rng.integers(5, 40, (2, 3, 5))
+    inputs["padding_mask"][1, 2] = 0
+    logits = model(inputs).numpy()
+    vector = model.get_layer("logits").kernel.numpy()[:, 0]
+    for row, choice in np.ndindex(2, 3):
+        alone = {name: x[row, choice][np.newaxis] for name, x in inputs.items()}
+        expected = backbone(alone)["pooled_output"].numpy()[0] @ vector
+        if (row, choice) == (1, 2):
+            expected = -1e9
+        np.testing.assert_allclose(logits[row, choice], expected, atol=1e-5)
+    again = ChoiceScorer.from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    np.testing.assert_allclose(again(inputs), logits, atol=1e-6)
+
+
+def test_the_loss_is_a_weighted_sum(tiny_config):
+    model = ChoiceScorer(BertBackbone(tiny_config))
+    model.compile("sgd", run_eagerly=True)
+    inputs = {name: np.ones((2, 3, 5), "int32") for name in model.input}
+    inputs["token_ids"] = np.arange(30, dtype="int32").reshape(2, 3, 5) + 7
+    targets, weights = np.array([2, 0]), np.array([0.75, 0.25])
+    found = model.test_on_batch(inputs, targets, weights, return_dict=True)["loss"]
+    logits = model(inputs).numpy()
+    losses = np.log(np.exp(logits).sum(axis=1)) - logits[[0, 1], targets]
+    np.testing.assert_allclose(found, (losses * weights).sum(), rtol=1e-5)
+
+
+# --- The whole -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, random_encoder):
+    """Options and metrics of a fine-tuning, exported: the cat is right."""
+    folder = tmp_path_factory.mktemp("toy")
+    rng = random.Random(0)
+    for split, count in (("train", 300), ("dev", 45)):
+        lines = ["start,x,y,z,right"]
+        for _ in range(count):
+            prompt = " ".join(rng.choices("abcdefgh", k=rng.randint(1, 8)))
+            choices = [
+                " ".join(rng.choices("abcdefgh", k=rng.randint(1, 8)))
+                for _ in range(rng.choice([2, 3]))
+            ]
+            label = rng.randrange(len(choices))
+            choices[label] += " cat"
+            choices += [""] * (3 - len(choices))
+            lines.append(f"{prompt},{','.join(choices)},{label}")
+        write(folder, **{f"{split}__csv": "\n".join(lines)})
+    options = MultipleChoice.Config(
+        **random_encoder(folder, num_layers=1, dropout=0.1),
+        train_file=str(folder / "train.csv"),
+        dev_file=str(folder / "dev.csv"),
+        **OWN,
+        max_sequence_length=32,
+        batch_size=16,
+        learning_rate=2e-2,
+        output=str(folder / "model"),
+        export=str(folder / "served"),
+    )
+    return options, finetune.main(MultipleChoice, options)
+
+
+def predictions(options):
+    path = pathlib.Path(options.output) / "predictions_dev.tsv"
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def ask(options, prompts, choices):
+    served = tf.saved_model.load(options.export + "/1").signatures["serving_default"]
+    answers = served(prompt=tf.constant(prompts), choices=tf.constant(choices))
+    return {name: value.numpy() for name, value in answers.items()}
+
+
+def test_learns_and_serves_what_it_writes(finished, tokenizer):
+    options, metrics = finished
+    assert metrics["dev"]["accuracy"] > 0.95
+    rows = predictions(options)
+    assert [row["index"] for row in rows] == [str(i) for i in range(45)]
+    examples = MultipleChoice(options, tokenizer).examples["dev"]
+    right = sum(
+        row["prediction"] == str(example.label)
+        for row, example in zip(rows, examples, strict=True)
+    )
+    assert right / 45 == metrics["dev"]["accuracy"]
+
+    answers = ask(
+        options, [e.prompt for e in examples], [list(e.choices) for e in examples]
+    )
+    assert [str(n) for n in answers["choice"]] == [row["prediction"] for row in rows]
+    expected = [[float(row[f"P({n})"]) for n in range(3)] for row in rows]
+    np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-5)
+
+
+def test_serves_any_number_of_choices_and_any_strings(finished):
+    options, _ = finished
+    choices = ["a", "the cat", "", "\0", "[SEP] ü 漢字", "b " * 1_000, "c"]
+    answers = ask(options, ["d", ""], [choices, [""] * 7])
+    assert answers["choice"][0] == 1
+    assert answers["probabilities"][0][2] == 0
+    np.testing.assert_allclose(answers["probabilities"].sum(axis=1), [1, 1], rtol=1e-5)
+    nothing = ask(options, tf.zeros([0], tf.string), tf.zeros([0, 3], tf.string))
+    assert nothing["probabilities"].shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "choices"), [(["a", "b"], [["c", "d"]]), (["a"], [[]]), ([], [["a"]])]
+)
+def test_bad_requests(finished, prompts, choices):
+    options, _ = finished
+    prompts, choices = (np.array(x, object).astype(str) for x in (prompts, choices))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        ask(options, prompts, choices)

@@ -1,0 +1,433 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import json
+import pathlib
+import random
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.finetuning import batching, squad, tables
+from bert_tf.finetuning import run as finetune
+from bert_tf.modeling.bert import BertBackbone
+from bert_tf.modeling.heads import SpanPredictor
+from bert_tf.text.tokenizer import Tokenizer
+from tasks import question_answering
+from tasks.question_answering import QuestionAnswering
+
+LIMITS = {"max_sequence_length": 16, "max_question_length": 4, "stride": 4}
+
+
+def write_squad(path, rows, *, version_2=True):
+    """Writes questions (context, question, answer, start); answer None: impossible."""
+    paragraphs = []
+    for number, (context, question, answer, start) in enumerate(rows):
+        answers = [] if answer is None else [{"text": answer, "answer_start": start}]
+        entry = {"id": f"q{number}", "question": question, "answers": answers}
+        if version_2:
+            entry["is_impossible"] = answer is None
+        paragraphs.append({"context": context, "qas": [entry]})
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary):
+    return Tokenizer(vocabulary)
+
+
+@pytest.fixture
+def read(tmp_path, tokenizer):
+    """The task on rows for training, which are those for dev as well."""
+
+    def read(rows, **options):
+        path = write_squad(tmp_path / "data.json", rows)
+        options = {"train_file": path, "dev_file": path, **LIMITS, **options}
+        return QuestionAnswering(
+            QuestionAnswering.Config(output="unused", **options), tokenizer
+        )
+
+    return read
+
+
+# --- Targets ---------------------------------------------------------------------
+
+
+def test_targets_are_pieces_from_characters(read, vocabulary):
+    # One, two, three, four bytes a character; the answer ends within a word.
+    context = "é 漢🙂 the cats, sat"
+    task = read([(context, "a b", "cat", 9), (context, "c", None, 0)])
+    train = task.dataset("train")
+    start, end = (train.targets[k].numpy() for k in ("start_logits", "end_logits"))
+    token = vocabulary.tokens[train.inputs["token_ids"][0, start[0]]]
+    assert (token, end[0]) == ("cat", start[0])
+    assert (start[1], end[1]) == (0, 0)
+    assert task.no_answer
+
+
+def test_windows_without_the_answer_point_to_cls(read):
+    context = "a b c d e f g h i j k l m n o p q r"
+    task = read([(context, "x y", "j k l m", context.index("j"))])
+    train = task.dataset("train")
+    found = []
+    for row, ids in enumerate(train.inputs["token_ids"]):
+        start, end = (int(t[row]) for t in train.targets.values())
+        tokens = [task.tokenizer.vocabulary.tokens[i] for i in ids]
+        found.append(" ".join(tokens[start : end + 1]))
+    # Windows of eleven words, four words apart.
+    assert found == ["[CLS]", "j k l m", "j k l m"]
+    assert not task.no_answer
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([("a b", "c", "b", 1)], {}, "question 'q0': answer_start=1 should be the"),
+        (
+            [("a \u200b", "c", "\u200b", 2)],
+            {},
+            "'q0': the answer '\\u200b' has nothing",
+        ),
+        ([("a", "c", "a", 0)], {"dev_file": ""}, "--dev_file is missing"),
+        ([("a", "c", "a", 0)], {"train_file": ""}, "--train_file is missing"),
+        (
+            [("a", "c", "a", 0)],
+            {"max_sequence_length": 7},
+            "Received: --max_sequence_l",
+        ),
+    ],
+)
+def test_bad_input(read, rows, options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(rows, **options).dataset("train")
+
+
+def test_dev_needs_answers(read, tmp_path):
+    path = tmp_path / "dev.json"
+    entry = {"id": "1", "question": "a"}
+    paragraph = {"context": "b", "qas": [entry]}
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    with pytest.raises(ValueError, match=r"dev\.json, question '1': needs answers"):
+        read([("a", "c", "a", 0)], dev_file=str(path))
+
+
+def test_tables_of_ones_own(read, tmp_path, tiny_config):
+    files = {
+        "train": "ask,text,found,at\nx,a cat on a mat,a,9\nx,the cat,,\n",
+        "test": 'ask,text\n"a, b",the cat\nc,a mat\n',
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    task = read(
+        [],
+        train_file=str(tmp_path / "train.csv"),
+        dev_file=str(tmp_path / "train.csv"),
+        test_file=str(tmp_path / "test.csv"),
+        question="ask",
+        context="text",
+        answer="found",
+        answer_start="at",
+    )
+    # [CLS] x [SEP] a cat on a mat [SEP]; [CLS] x [SEP] the cat [SEP]
+    targets = task.dataset("train").targets["start_logits"]
+    assert targets.numpy().tolist() == [6, 0]
+    test = task.dataset("test")
+    model = task.model(BertBackbone(tiny_config))
+    outputs = batching.predict(model, test, 8, max_length=16)
+    task.write_predictions(test, outputs, tmp_path)
+    predictions = json.loads((tmp_path / "predictions_test.json").read_text())
+    table = tables.Table(tmp_path / "predictions_test.csv")
+    rows = [row for _, row in table.rows(["id", "question", "prediction"])]
+    assert rows == [["2", "a, b", predictions["2"]], ["3", "c", predictions["3"]]]
+
+
+@pytest.mark.slow
+def test_a_million_characters(read):
+    words = random.Random(0).choices("abcdefgh", k=500_000)
+    words[400_000] = "cat"
+    context = " ".join(words)
+    limits = {"max_sequence_length": 384, "stride": 128}
+    task = read([(context, "where is it", "cat", 800_000)], **limits)
+    train = task.dataset("train")
+    assert len(train) == 1 + -(-(500_000 - 378) // 128)
+    assert 2 <= (train.targets["start_logits"].numpy() > 0).sum() <= 3
+    outputs = [
+        {
+            name: np.float32(np.arange(length) == targets[row])
+            for name, targets in train.targets.items()
+        }
+        for row, length in enumerate(train.lengths)
+    ]
+    dev = task.dataset("dev")
+    # Where there is no answer, both point to [CLS], which is no candidate.
+    assert task.evaluate(dev, outputs)["exact"] == 100
+
+
+# --- The model -------------------------------------------------------------------
+
+
+def test_the_head_is_a_start_and_an_end_vector(tiny_config):
+    backbone = BertBackbone(tiny_config)
+    model = SpanPredictor(backbone)
+    inputs = {name: np.ones((2, 5), "int32") for name in backbone.input}
+    inputs["token_ids"] *= np.array([[7], [9]], "int32")
+    inputs["padding_mask"][1, 3:] = 0
+    outputs = model(inputs)
+    hidden = backbone(inputs)["sequence_output"].numpy()
+    kernel = model.get_layer("logits").kernel.numpy()
+    for column, name in enumerate(("start_logits", "end_logits")):
+        expected = hidden @ kernel[:, column]
+        expected[1, 3:] = -1e9
+        np.testing.assert_allclose(outputs[name], expected, atol=1e-5)
+    again = SpanPredictor.from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    np.testing.assert_allclose(again(inputs)["end_logits"], outputs["end_logits"])
+
+
+def test_the_loss_is_the_weighted_mean_of_both_ends(tiny_config):
+    model = SpanPredictor(BertBackbone(tiny_config))
+    model.compile("sgd", run_eagerly=True)
+    inputs = {name: np.ones((2, 5), "int32") for name in model.input}
+    inputs["token_ids"] = np.arange(10, dtype="int32").reshape(2, 5) + 7
+    targets = {"start_logits": np.array([1, 0]), "end_logits": np.array([3, 0])}
+    weights = np.array([0.75, 0.25], "float32")
+    found = model.test_on_batch(
+        inputs, targets, dict.fromkeys(targets, weights), return_dict=True
+    )["loss"]
+    expected = 0
+    for name, logits in model(inputs).items():
+        log_sum = np.log(np.exp(logits.numpy()).sum(axis=1))
+        losses = log_sum - logits.numpy()[[0, 1], targets[name]]
+        expected += (losses * weights).sum() / 2
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+# --- The whole -------------------------------------------------------------------
+
+
+def toy_rows(count, seed):
+    """The answer is the word behind "cat", where there is a cat."""
+    rng, rows = random.Random(seed), []
+    for _ in range(count):
+        words = rng.choices("abcdefgh", k=rng.randint(4, 20))
+        at = rng.randrange(len(words) - 1)
+        answer = words[at + 1] if rng.random() < 0.7 else None
+        if answer:
+            words[at] = "cat"
+        context = " ".join(words)
+        rows.append((context, "the", answer, context.find("cat") + 4))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory, random_encoder):
+    """Options of a fine-tuning that takes seconds, without --output."""
+    folder = tmp_path_factory.mktemp("toy")
+    (folder / "test.jsonl").write_text('{"question": "the", "context": "a cat b"}\n')
+    return {
+        **random_encoder(folder, initializer_range=0.1),
+        "train_file": write_squad(folder / "train.json", toy_rows(400, 0)),
+        "dev_file": write_squad(folder / "dev.json", toy_rows(60, 1)),
+        "test_file": str(folder / "test.jsonl"),
+        "batch_size": 16,
+        "epochs": 4,
+        "learning_rate": 1e-2,
+        **LIMITS,
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(toy, tmp_path_factory):
+    """Options and metrics of a fine-tuning, exported."""
+    folder = tmp_path_factory.mktemp("finished")
+    options = QuestionAnswering.Config(
+        **toy, output=str(folder / "model"), export=str(folder / "served")
+    )
+    return options, finetune.main(QuestionAnswering, options)
+
+
+@pytest.fixture(scope="module")
+def served(finished):
+    return tf.saved_model.load(finished[0].export + "/1").signatures["serving_default"]
+
+
+def load(options, name):
+    return json.loads((pathlib.Path(options.output) / name).read_text())
+
+
+def ask(served, questions, contexts):
+    answers = served(question=tf.constant(questions), context=tf.constant(contexts))
+    return {name: value.numpy() for name, value in answers.items()}
+
+
+def test_learns(finished):
+    options, metrics = finished
+    dev = squad.read(options.dev_file)
+    predictions = load(options, "predictions_dev.json")
+    scores = squad.scores(dev, predictions)
+    assert scores.items() <= metrics["dev"].items()
+    assert scores["f1"] > 85
+    assert scores["HasAns_exact"] > 70
+    threshold = metrics["dev"]["threshold"]
+    null_odds = load(options, "null_odds_dev.json")
+    for name, candidates in load(options, "nbest_dev.json").items():
+        assert sum(c["probability"] for c in candidates) == pytest.approx(1, abs=1e-4)
+        best = next(c for c in candidates if c["text"])
+        assert predictions[name] == (
+            "" if null_odds[name] > threshold else best["text"]
+        )
+    assert load(options, "predictions_test.json").keys() == {"1"}
+
+
+def test_serves_the_answers_that_it_writes(finished, served):
+    options, metrics = finished
+    dev = squad.read(options.dev_file)
+    answers = ask(served, [q.question for q in dev], [q.context for q in dev])
+    predictions = load(options, "predictions_dev.json")
+    assert [a.decode() for a in answers["answer"]] == list(predictions.values())
+    odds = list(load(options, "null_odds_dev.json").values())
+    expected = np.array(odds) - metrics["dev"]["threshold"]
+    np.testing.assert_allclose(answers["no_answer_score"], expected, atol=1e-3)
+    for row, candidates in enumerate(load(options, "nbest_dev.json").values()):
+        best = candidates[:5]
+        texts = [candidate["text"].encode() for candidate in best]
+        assert answers["answers"][row].tolist()[: len(best)] == texts
+        np.testing.assert_allclose(
+            answers["scores"][row][: len(best)],
+            [candidate["probability"] for candidate in best],
+            atol=1e-4,
+        )
+
+
+def is_substring(answers, row, context):
+    """Whether all answers are where their offsets say."""
+    raw = context if isinstance(context, bytes) else context.encode()
+    names = ("answer", "start", "end", "start_byte", "end_byte")
+    candidates = [tuple(answers[name][row] for name in names)]
+    candidates += zip(*(answers[f"{name}s"][row] for name in names))
+    for text, start, end, start_byte, end_byte in candidates:
+        assert text == raw[start_byte:end_byte]
+        if not isinstance(context, bytes):
+            assert text.decode() == context[start:end]
+    return True
+
+
+def test_any_strings_get_an_answer(served):
+    contexts = [
+        "",
+        " \n\t",
+        "a",
+        "\0 cat \0 b",
+        "ünï çat 漢字🙂 cat é",
+        "[SEP] [CLS] cat [MASK] a",
+        "a cat b " * 3_000,
+        b"\xff cat \xc3\x28 a \xe2\x82",
+    ]
+    questions = ["", "the", "", "\0", "[SEP]", "the " * 1_000, "ß", b"\xff"]
+    together = ask(served, questions, contexts)
+    for row, context in enumerate(contexts):
+        assert is_substring(together, row, context)
+        alone = ask(served, questions[row : row + 1], contexts[row : row + 1])
+        for name, value in alone.items():
+            assert (
+                np.isfinite(together[name][row]).all() if value.dtype != object else 1
+            )
+            if value.dtype == np.float32:
+                np.testing.assert_allclose(value[0], together[name][row], atol=1e-3)
+            elif name in ("answer", "start", "end"):
+                assert value[0] == together[name][row]
+    assert together["answer"][0] == together["answer"][1] == b""
+
+
+def test_an_empty_batch(served):
+    answers = ask(served, tf.zeros([0], tf.string), tf.zeros([0], tf.string))
+    assert {name: len(value) for name, value in answers.items()} == dict.fromkeys(
+        answers, 0
+    )
+    assert len(answers) == 13
+
+
+def test_questions_and_contexts_that_differ_in_number(served):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="text per question"):
+        ask(served, ["a", "b"], ["a"])
+
+
+def test_ids_signature(finished):
+    loaded = tf.saved_model.load(finished[0].export + "/1")
+    inputs = {n: tf.ones([1, 6], tf.int32) for n in
+              ("token_ids", "segment_ids", "padding_mask")}  # fmt: skip
+    outputs = loaded.signatures["ids"](**inputs)
+    assert {n: x.shape.as_list() for n, x in outputs.items()} == {
+        "start_logits": [1, 6],
+        "end_logits": [1, 6],
+    }
+
+
+@pytest.mark.slow
+def test_a_model_of_version_1_always_answers(tmp_path, toy, tiny_config, tokenizer):
+    rows = [row for row in toy_rows(20, 2) if row[2]]
+    path = write_squad(tmp_path / "data.json", rows, version_2=False)
+    options = {**toy, "train_file": path, "dev_file": path, "test_file": ""}
+    task = QuestionAnswering(
+        QuestionAnswering.Config(output="unused", **options), tokenizer
+    )
+    model = task.model(BertBackbone(tiny_config))
+    dev = task.dataset("dev")
+    outputs = batching.predict(model, dev, 8, max_length=16)
+    assert task.evaluate(dev, outputs).keys() == {"exact", "f1"}
+    path = task.write_predictions(dev, outputs, tmp_path)
+    predictions = json.loads(path.read_text())
+    assert all(predictions.values())
+    assert not (tmp_path / "null_odds_dev.json").exists()
+    answers = task.serve(model)["serving_default"](
+        tf.constant([row[1] for row in rows]), tf.constant([row[0] for row in rows])
+    )
+    assert [a.decode() for a in answers["answer"].numpy()] == list(predictions.values())
+    assert "no_answer_score" not in answers
+    nothing = task.serve(model)["serving_default"](
+        tf.constant(["a"]), tf.constant([""])
+    )
+    assert (nothing["answer"].numpy(), nothing["score"].numpy()) == ([b""], [0])
+
+
+def test_an_ensemble_of_one_is_that_one(finished, tmp_path):
+    options, metrics = finished
+    run = QuestionAnswering.Config(
+        ensemble=options.output, dev_file=options.dev_file, output=str(tmp_path / "all")
+    )
+    scores = question_answering.ensemble(run)
+    assert scores["f1"] == pytest.approx(metrics["dev"]["f1"], abs=1e-6)
+    assert load(run, "metrics.json")["dev"]["f1"] == scores["f1"]
+    assert load(run, "predictions_dev.json") == load(options, "predictions_dev.json")
+    other = QuestionAnswering.Config(
+        ensemble=options.output, dev_file=options.train_file, output=str(tmp_path)
+    )
+    with pytest.raises(ValueError, match="not about the questions of"):
+        question_answering.ensemble(other)
+
+
+@pytest.mark.slow
+def test_the_command(finished, tmp_path):
+    options, metrics = finished
+
+    def run(**options):
+        flags = [f"--{name}={value}" for name, value in options.items()]
+        return subprocess.run(
+            [sys.executable, "-m", "tasks.question_answering", *flags],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = run(**options.to_dict())
+    assert done.returncode == 0, done.stderr
+    assert "finished and not trained again" in done.stdout
+    assert f"f1 {metrics['dev']['f1']:.4f}" in done.stdout
+    wrong = run(**(options.to_dict() | {"dev_file": "none.json"}))
+    assert wrong.returncode == 1
+    assert wrong.stderr.splitlines()[-1].startswith("error: ")

@@ -1,0 +1,380 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import dataclasses
+import random
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from seqeval.metrics.sequence_labeling import get_entities
+
+from bert_tf.finetuning import batching, features
+from bert_tf.finetuning import run as finetune
+from bert_tf.finetuning.conll import ColumnFile, iob2
+from bert_tf.modeling.bert import BertBackbone
+from bert_tf.text import windows
+from bert_tf.text.tokenizer import Tokenizer
+from tasks import tagging
+from tasks.tagging import Tagging
+
+GOOD = "the O\ncats B-P\n\nmats I-L\nsat I-P\n"
+
+DOCUMENTS = """\
+-DOCSTART- -X- O
+
+the X O
+cat X B-P
+
+a X O
+mats X B-L
+
+-DOCSTART- -X- O
+
+b X O
+"""
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary):
+    return Tokenizer(vocabulary)
+
+
+@pytest.fixture
+def read(tmp_path, tokenizer):
+    """Makes the task of files with the given contents."""
+
+    def read(train=GOOD, dev=GOOD, test=None, **options):
+        for name, content in (("train", train), ("dev", dev), ("test", test)):
+            if content is not None:
+                path = tmp_path / f"{name}.conll"
+                path.write_text(content)
+                options[f"{name}_file"] = str(path)
+        options = {"max_sequence_length": 32, **options}
+        output = str(tmp_path / "output")
+        return Tagging(Tagging.Config(output=output, **options), tokenizer)
+
+    return read
+
+
+def pieces(task, split):
+    """The token ids as text."""
+    tokens = np.array(task.tokenizer.vocabulary.tokens)
+    return [" ".join(tokens[row]) for row in split.inputs["token_ids"].to_list()]
+
+
+def as_outputs(split, num_tags):
+    """Logits of a model that knows the targets of the tokens that count."""
+    rng = np.random.default_rng(0)
+    for targets, weights in zip(
+        split.targets.to_list(), split.weights.to_list(), strict=True
+    ):
+        guess = rng.integers(0, num_tags, len(targets) + 3)  # With some padding.
+        guess[: len(targets)] = np.where(weights, targets, guess[: len(targets)])
+        yield np.eye(num_tags)[guess]
+
+
+# --- Data ------------------------------------------------------------------------
+
+
+def test_only_first_pieces_count(read):
+    task = read()
+    assert task.labels == ("O", "B-L", "I-L", "B-P", "I-P")
+    assert task.head == {"labels": ["O", "B-L", "I-L", "B-P", "I-P"]}
+    split = task.dataset("train")
+    assert pieces(task, split) == ["[CLS] the cat ##s [SEP]", "[CLS] mat ##s sat [SEP]"]
+    assert split.weights.to_list() == [[0, 1, 1, 0, 0], [0, 1, 0, 1, 0]]
+    b_l, b_p = 1, 3
+    targets = [
+        [t for t, w in zip(*row, strict=True) if w]
+        for row in zip(split.targets.to_list(), split.weights.to_list(), strict=True)
+    ]
+    assert targets == [[0, b_p], [b_l, b_p]]  # I-L, I-P were IOB1.
+
+
+def test_a_word_without_pieces_is_unknown(read):
+    task = read("the O\n\u200b\ufe0f B-P\n\nmat O\n", dev="the B-P\n")
+    split = task.dataset("train")
+    assert pieces(task, split)[0] == "[CLS] the [UNK] [SEP]"
+    assert split.weights.to_list()[0] == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        (32, ["[CLS] the cat a mat ##s [SEP]", "[CLS] b [SEP]"]),
+        (7, ["[CLS] the cat a mat ##s [SEP]", "[CLS] b [SEP]"]),
+        (6, ["[CLS] the cat [SEP]", "[CLS] a mat ##s [SEP]", "[CLS] b [SEP]"]),
+    ],
+)
+def test_sentences_of_a_document_share_a_window(read, length, expected):
+    task = read(DOCUMENTS, DOCUMENTS, context="document", max_sequence_length=length)
+    assert pieces(task, task.dataset("train")) == expected
+    alone = read(DOCUMENTS, DOCUMENTS, max_sequence_length=length)
+    assert pieces(alone, alone.dataset("train"))[0] == "[CLS] the cat [SEP]"
+
+
+@pytest.mark.parametrize("context", ["sentence", "document"])
+@pytest.mark.parametrize("length", [3, 5, 8, 17, 32])
+def test_every_word_has_one_prediction(read, tmp_path, context, length):
+    rng = random.Random(length)
+    lines = []
+    for _ in range(20):
+        lines += rng.choice([["-DOCSTART- O", ""], []])
+        for _ in range(rng.choice([1, 5, 40])):
+            word = rng.choice(["the", "cats", "satsing", "\u200b", "mat"])
+            lines.append(f"{word} {rng.choice(['O', 'B-P', 'B-L', 'I-P'])}")
+        lines.append("")
+    content = "\n".join(lines)
+    task = read(content, content, context=context, max_sequence_length=length)
+    split = task.dataset("dev")
+    assert split.lengths.max() <= length
+    outputs = list(as_outputs(split, len(task.labels)))
+    assert task.evaluate(split, outputs) == {"f1": 1, "precision": 1, "recall": 1}
+    path = task.write_predictions(split, outputs, tmp_path)
+    assert path == tmp_path / "predictions_dev.conll"
+    written = ColumnFile.read(path)
+    assert written.tags() == task.gold["dev"]
+    for sentence, original in zip(
+        written.sentences, task.files["dev"].sentences, strict=True
+    ):
+        assert [row[:-1] for row in sentence.rows] == list(original.rows)
+
+
+def test_a_test_set_without_tags(read, tmp_path):
+    task = read(test="the\nmats\n")
+    assert task.evaluation_splits == ["dev", "test"]
+    split = task.dataset("test")
+    assert split.targets is None
+    logits = np.zeros([5, 5])
+    logits[1, 4] = logits[2, 4] = 1  # I-P twice.
+    path = task.write_predictions(split, [logits], tmp_path)
+    assert path.read_text() == "the B-P\nmats I-P\n\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"dev": "the X O\n"}, "train.conll must have the same number of columns. "
+         "Received: 3 and 2"),
+        ({"dev": "the\n"}, "Received: 1 and 2"),
+        ({"test": "the X O\n"}, "Received: 3 and 2"),
+        ({"dev": "the O\ncat B-X\n"}, "dev.conll, line 2: entities of type 'X' do not "
+         "occur in the training data, which have: L, P."),
+        ({"test": "the O\n\n\ncat I-X\n"}, "test.conll, line 4: entities of type 'X'"),
+        ({"train": "the O\n"}, "train.conll: every tag is O"),
+        ({"train": "the O\ncat\n"}, "train.conll, line 2: 1 column where"),
+        ({"train": "the NN\n"}, "train.conll, line 1: the last column must be a tag"),
+    ],
+)  # fmt: skip
+def test_bad_input(read, files, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(**files)
+
+
+# --- Scores ----------------------------------------------------------------------
+
+GOLD = [
+    ["B-A", "I-A", "O", "B-B", "O"],
+    ["B-A", "I-A", "O", "B-B", "I-B"],
+    ["B-A", "B-A"],
+]
+PREDICTED = [
+    ["B-A", "I-A", "O", "B-A", "O"],
+    ["I-A", "I-A", "I-B", "I-B", "O"],
+    ["B-A", "I-A"],
+]
+
+
+def test_scores_are_those_of_conlleval(read):
+    content = "\n\n".join("\n".join(f"a {tag}" for tag in tags) for tags in GOLD)
+    task = read(content, content)
+    split = task.dataset("dev")
+    outputs = [
+        np.eye(len(task.labels))[[0, *map(task.labels.index, tags), 0]]
+        for tags in PREDICTED
+    ]
+    # conlleval.pl of CoNLL-2000 says: 6 phrases, 5 found, 2 correct, FB1 36.36.
+    scores = task.evaluate(split, outputs)
+    assert scores == pytest.approx({"f1": 4 / 11, "precision": 2 / 5, "recall": 2 / 6})
+
+
+def test_compares_types(read):
+    task = read("a O\nb B-P\nc I-P\nd B-L\n", "a O\nb B-P\nc I-P\nd B-L\n")
+    outputs = [np.eye(5)[[0, 3, 3, 2, 1, 0]]]  # B-P B-P I-L B-L
+    assert task.compare(task.dataset("dev"), outputs) == (
+        ["O", "P", "P", "L"],
+        ["P", "P", "L", "L"],
+    )
+
+
+# --- Entities in the graph -------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [0, 1, 200])
+def test_entities_are_those_of_seqeval(words):
+    labels = ["O", "B-A", "I-A", "B-B", "I-B"]
+    rng = np.random.default_rng(words)
+    tags = rng.choice(5, words, p=[0.3, 0.1, 0.3, 0.1, 0.2])
+    rows = np.sort(rng.integers(0, 40, words))  # Some texts are empty.
+    tag, first, last = tagging._entities(
+        tf.constant(tags, tf.int32), tf.constant(rows, tf.int32)
+    )
+    expected, normalised = [], []
+    for row in range(40):
+        of_row = [labels[tag] for tag in tags[rows == row]]
+        place = int((rows < row).sum())
+        for kind, start, end in get_entities(of_row):
+            expected.append((kind, place + start, place + end))
+        normalised += iob2(of_row)
+    assert [labels[t] for t in tag] == normalised
+    kinds = [labels[t][2:] for t in tf.gather(tag, first)]
+    found = list(zip(kinds, first.numpy(), last.numpy(), strict=True))
+    assert found == expected
+
+
+# --- The whole -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory, random_encoder):
+    """Sentences in which words alone decide: cat the, B-P I-P; mats, B-L."""
+    folder = tmp_path_factory.mktemp("toy")
+    rng = random.Random(0)
+    entities = {"cat": "B-P", "the": "I-P", "mats": "B-L"}
+    for split, count in (("train", 300), ("dev", 30)):
+        lines = []
+        for _ in range(count):
+            words = rng.choices([*"abcdef", "cat the", "mats"], k=rng.randint(1, 20))
+            words = " ".join(words).split()
+            lines += [f"{word} {entities.get(word, 'O')}" for word in words] + [""]
+        (folder / f"{split}.conll").write_text("\n".join(lines))
+    return {
+        **random_encoder(folder, num_layers=1, initializer_range=0.1),
+        "train_file": str(folder / "train.conll"),
+        "dev_file": str(folder / "dev.conll"),
+        "max_sequence_length": 12,
+        "batch_size": 16,
+        "learning_rate": 2e-2,
+    }
+
+
+def served(path):
+    return tf.saved_model.load(str(path / "1")).signatures["serving_default"]
+
+
+def by_text(answer, *names):
+    """For each text the values of some outputs together, without the filling."""
+    columns = [answer[name].numpy().tolist() for name in names]
+    return [
+        [row for row in zip(*rows, strict=True) if row[0]]
+        for rows in zip(*columns, strict=True)
+    ]
+
+
+def test_learns_and_serves(toy, tmp_path, tokenizer):
+    output = tmp_path / "model"
+    options = Tagging.Config(**toy, output=str(output), export=str(tmp_path / "served"))
+    metrics = finetune.main(Tagging, options)
+    assert metrics["dev"]["f1"] > 0.95
+
+    # The exported model says the same of the words, in windows as in training.
+    found = ColumnFile.read(output / "predictions_dev.conll")
+    texts = [" ".join(sentence.words) for sentence in found.sentences]
+    answer = served(tmp_path / "served")(text=tf.constant(texts))
+    assert by_text(answer, "words", "tags") == [
+        [(word.encode(), tag.encode()) for word, _, tag in sentence.rows]
+        for sentence in found.sentences
+    ]
+    scores = np.concatenate([row[row > 0] for row in answer["scores"].numpy()])
+    assert (scores > 1 / 5).all()
+    assert (scores <= 1).all()
+
+    text = "a é cat thé b mats\u00a0cat"
+    answer = served(tmp_path / "served")(text=tf.constant(["", text, "a"]))
+    names = ("entities", "entity_types", "entity_starts", "entity_ends")
+    assert by_text(answer, *names) == [
+        [],
+        [
+            ("cat thé".encode(), b"P", 4, 11),
+            (b"mats", b"L", 14, 18),
+            (b"cat", b"P", 19, 22),
+        ],
+        [],
+    ]
+    utf8 = text.encode()
+    names = ("entities", "entity_start_bytes", "entity_end_bytes")
+    for entity, start, end in by_text(answer, *names)[1]:
+        assert utf8[start:end] == entity
+    shapes = {
+        name: values.shape.as_list()
+        for name, values in served(tmp_path / "served")(
+            text=tf.constant([], tf.string)
+        ).items()
+    }
+    assert set(map(tuple, shapes.values())) == {(0, 0)}
+
+
+@pytest.mark.slow
+def test_trains_lstms_on_features_that_are_computed_once(
+    toy, tmp_path, monkeypatch, tokenizer
+):
+    encoded = []
+    compute = features._compute
+
+    def counting(encoder, split, *args):
+        encoded.append(len(split))
+        return compute(encoder, split, *args)
+
+    monkeypatch.setattr(features, "_compute", counting)
+    options = Tagging.Config(
+        **toy,
+        features="embeddings",
+        lstm_units=8,
+        epochs=4,
+        output=str(tmp_path / "model"),
+        export=str(tmp_path / "served"),
+    )
+    metrics = finetune.main(Tagging, options)
+    assert metrics["dev"]["f1"] > 0.95
+    # Once for training and once for dev; not in every epoch, nor by another seed.
+    assert len(encoded) == 2
+    again = dataclasses.replace(
+        options, export="", output=str(tmp_path / "again"), epochs=1
+    )
+    finetune.main(Tagging, again)
+    assert len(encoded) == 2
+
+    found = ColumnFile.read(tmp_path / "model" / "predictions_dev.conll")
+    texts = [" ".join(sentence.words) for sentence in found.sentences]
+    answer = served(tmp_path / "served")(text=tf.constant(texts))
+    assert by_text(answer, "words", "tags") == [
+        [(word.encode(), tag.encode()) for word, _, tag in sentence.rows]
+        for sentence in found.sentences
+    ]
+
+
+@pytest.mark.slow
+def test_long_texts_take_several_steps(read, tiny_config, monkeypatch):
+    task = read(max_sequence_length=10)
+    model = task.model(BertBackbone(tiny_config))
+    texts = ["a b c d e f g h i j k l m n o p q r s t u", "", "the cats sat"]
+    at_once = task.serve(model)["serving_default"](tf.constant(texts))
+    monkeypatch.setattr(windows, "_AT_ONCE", 2)
+    in_steps = task.serve(model)["serving_default"](tf.constant(texts))
+    assert len(by_text(in_steps, "words")[0]) == 21
+    np.testing.assert_array_equal(in_steps["tags"], at_once["tags"])
+    np.testing.assert_allclose(in_steps["scores"], at_once["scores"], atol=1e-6)
+
+
+def test_ids_answer_with_logits(read, tiny_config):
+    task = read()
+    model = task.model(BertBackbone(tiny_config))
+    split = task.dataset("dev")
+    expected = batching.predict(model, split, 2, max_length=32)
+    inputs = {name: column.to_tensor() for name, column in split.inputs.items()}
+    logits = task.serve(model)["ids"](*inputs.values())["logits"]
+    for row, (found, output) in enumerate(zip(logits, expected, strict=True)):
+        length = split.lengths[row]
+        np.testing.assert_allclose(found[:length], output[:length], atol=1e-5)

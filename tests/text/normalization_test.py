@@ -1,0 +1,96 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of bert_tf.normalization."""
+
+import random
+
+import pytest
+import tensorflow_text as tf_text
+
+from bert_tf.text import normalization
+
+
+def look_up(units, key: bytes):
+    """Reads a double array as its format says; None for a key that is not there."""
+    index = 0
+    for label in key:
+        index ^= int(units[index]) >> 10 ^ label
+        if int(units[index]) & 0x800000FF != label:
+            return None
+    unit = int(units[index])
+    if not unit & 0x100:
+        return None
+    return int(units[index ^ unit >> 10]) & 0x7FFFFFFF
+
+
+def test_a_double_array_finds_its_keys_and_no_others():
+    rng = random.Random(1)
+
+    def random_key():
+        alphabet = rng.choice([range(1, 4), range(1, 256)])
+        return bytes(rng.choices(alphabet, k=rng.randint(1, 5)))
+
+    values = {random_key(): rng.randrange(1 << 31) for _ in range(5000)}
+    # All children that a node can have, and keys that begin or continue others.
+    values |= {bytes([7, label]): label for label in range(1, 256)}
+    values |= {b"\7": 1, b"\7\1\1": 2}
+    units = normalization.double_array_trie(values)
+    assert len(units) % 256 == 0
+    assert {key: look_up(units, key) for key in values} == values
+    prefixes = {key[:length] for key in values for length in range(len(key))}
+    prefixes = rng.sample(sorted(prefixes), 500)
+    others = {prefix + bytes([label]) for prefix in prefixes for label in range(1, 256)}
+    found = [key for key in others - values.keys() if look_up(units, key) is not None]
+    assert not found
+
+
+def test_equal_branches_are_stored_once():
+    values = {bytes([a, b]): 5 for a in range(1, 256) for b in range(1, 256)}
+    assert len(normalization.double_array_trie(values)) <= 3 * 256
+
+
+@pytest.mark.parametrize(
+    ("char", "cased", "uncased"),
+    [
+        ("A", "A", "a"),
+        ("É", "É", "e"),
+        ("\u0301", "\u0301", ""),  # A combining accent.
+        ("İ", "İ", "i"),
+        ("ẞ", "ẞ", "ß"),
+        ("½", "½", "½"),  # Compatibility forms stay.
+        ("ﬁ", "ﬁ", "ﬁ"),
+        ("\u212b", "\u212b", "a"),  # The sign of the Ångström.
+        ("\uac01", "\uac01", "\u1100\u1161\u11a8"),  # Hangul is taken apart.
+        ("\t", " ", " "),
+        ("\u00a0", " ", " "),
+        ("\u2028", " ", " "),
+        ("\0", "", ""),
+        ("\x85", "", ""),  # A control character, though Python's split() splits at it.
+        ("\u200b", "", ""),
+        ("\ufffd", "", ""),
+    ],
+)
+def test_normal_form(char, cased, uncased):
+    assert normalization.normal_form(char, lowercase=False) == cased
+    assert normalization.normal_form(char, lowercase=True) == uncased
+
+
+def test_word_table_splits_punctuation_and_chinese():
+    table = normalization.word_table(lowercase=True)
+    words = "Don't (ÉTUDE) 中文a\u00a0b—c≠".translate(table).split()
+    assert words == "Don ' t ( etude ) 中 文 a b — c =".lower().split()
+
+
+def test_models_are_small_and_built_once():
+    cased = normalization.normalizer_model(False)
+    assert len(cased) < 30_000
+    assert len(normalization.normalizer_model(True)) < 260_000
+    assert normalization.normalizer_model(False) is cased
+
+
+def test_models_set_punctuation_apart_for_servers_that_do_not_know_it():
+    model = normalization.normalizer_model(True)
+    normalizer = tf_text.FastBertNormalizer(model_buffer=model)
+    texts = normalizer.normalize(["É—a?", "“\u2329"]).numpy()
+    # U+2329 decomposes to U+3008.
+    assert [text.decode() for text in texts] == ["e — a?", " “  \u3008 "]

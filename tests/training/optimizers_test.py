@@ -1,0 +1,242 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.training.optimizers import AdamW, InTurn, Lamb, WarmupDecay
+
+
+def reference_updates(weights, gradients_per_step, rates, bias_correction, clip=1.0):
+    """The optimizer of google-research/bert (optimization.py) in numpy, float64.
+
+    There the moments are not corrected; the correction is that of Kingma and Ba,
+    section 2, in its efficient form.
+    """
+    weights = [w.astype("float64") for w in weights]
+    m = [np.zeros_like(w) for w in weights]
+    v = [np.zeros_like(w) for w in weights]
+    for step, (gradients, rate) in enumerate(zip(gradients_per_step, rates), start=1):
+        norm = np.sqrt(sum(np.sum(g.astype("float64") ** 2) for g in gradients))
+        for i, gradient in enumerate(gradients):
+            gradient = gradient * (clip / max(norm, clip))
+            m[i] = 0.9 * m[i] + 0.1 * gradient
+            v[i] = 0.999 * v[i] + 0.001 * gradient**2
+            scale = 1.0
+            if bias_correction:
+                scale = np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+            update = scale * m[i] / (np.sqrt(v[i]) + 1e-6)
+            if weights[i].ndim > 1:  # LayerNorm parameters and biases are vectors.
+                update = update + 0.01 * weights[i]
+            weights[i] = weights[i] - rate * update
+    return weights
+
+
+@pytest.mark.parametrize("bias_correction", [True, False])
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_equals_the_numpy_transcription(bias_correction, jit_compile):
+    rng = np.random.default_rng(0)
+    start = [rng.normal(size=s).astype("float32") for s in [(5, 3), (3,), (3, 2)]]
+    # The first gradients are longer than the clipping norm, the last are shorter.
+    gradients = [
+        [(rng.normal(size=w.shape) * size).astype("float32") for w in start]
+        for size in (3.0, 0.5, 0.01, 0.001)
+    ]
+    schedule = WarmupDecay(0.1, warmup_steps=2, total_steps=5)
+    variables = [keras.Variable(w) for w in start]
+    optimizer = AdamW(schedule, bias_correction=bias_correction)
+    optimizer.build(variables)
+
+    apply = tf.function(lambda g: optimizer.apply(g), jit_compile=jit_compile)
+    for step_gradients in gradients:
+        apply([tf.constant(g) for g in step_gradients])
+
+    rates = [float(schedule(step)) for step in range(4)]
+    expected = reference_updates(start, gradients, rates, bias_correction)
+    for variable, value in zip(variables, expected):
+        # TensorFlow's kernel takes 1 - 0.999 in float32, so that an update is good to
+        # 7e-6 of its size; the weights moved by about one.
+        np.testing.assert_allclose(variable.numpy(), value, rtol=0, atol=1e-5)
+
+
+def reference_lamb(weights, gradients_per_step, rates):
+    """Algorithm 2 of arXiv 1904.00962 in numpy, float64, phi the identity."""
+    weights = [w.astype("float64") for w in weights]
+    m = [np.zeros_like(w) for w in weights]
+    v = [np.zeros_like(w) for w in weights]
+    for t, (gradients, rate) in enumerate(zip(gradients_per_step, rates), start=1):
+        for i, gradient in enumerate(gradients):
+            m[i] = 0.9 * m[i] + 0.1 * gradient
+            v[i] = 0.999 * v[i] + 0.001 * gradient.astype("float64") ** 2
+            r = (m[i] / (1 - 0.9**t)) / (np.sqrt(v[i] / (1 - 0.999**t)) + 1e-6)
+            if weights[i].ndim > 1:
+                r = r + 0.01 * weights[i]
+                r = r * np.linalg.norm(weights[i]) / np.linalg.norm(r)
+            weights[i] = weights[i] - rate * r
+    return weights
+
+
+def test_lamb_equals_the_numpy_transcription():
+    rng = np.random.default_rng(0)
+    start = [rng.normal(size=s).astype("float32") for s in [(5, 3), (3,), (3, 2)]]
+    gradients = [
+        [rng.normal(size=w.shape).astype("float32") for w in start] for _ in "abc"
+    ]
+    variables = [keras.Variable(w) for w in start]
+    optimizer = Lamb(0.1, global_clipnorm=None)
+    optimizer.build(variables)
+    for step_gradients in gradients:
+        optimizer.apply([tf.constant(g) for g in step_gradients])
+    expected = reference_lamb(start, gradients, [0.1] * 3)
+    for variable, value in zip(variables, expected):
+        np.testing.assert_allclose(variable.numpy(), value, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
+def test_step_with_infinite_gradients_changes_nothing_but_is_counted(optimizer_class):
+    variables = [keras.Variable(np.ones((2, 3), "float32")), keras.Variable([1.0])]
+    optimizer = optimizer_class(0.1)
+    optimizer.build(variables)
+    gradients = [tf.fill((2, 3), 0.3), tf.constant([0.4])]
+    optimizer.apply(gradients)
+    np.testing.assert_allclose(
+        float(optimizer.gradient_norm.numpy()), np.sqrt(6 * 0.09 + 0.16), rtol=1e-6
+    )
+    state = [*variables, *optimizer._momentums, *optimizer._velocities]
+    before = [variable.numpy() for variable in state]
+    optimizer.apply([tf.fill((2, 3), 0.3), tf.constant([np.inf])])
+    assert int(optimizer.iterations.numpy()) == 2
+    assert np.isinf(optimizer.gradient_norm.numpy())
+    for variable, value in zip(state, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def test_loss_scale_halves_on_overflow_and_does_not_change_the_step(monkeypatch):
+    monkeypatch.setattr("bert_tf.training.optimizers._GOOD_STEPS", 2)
+    plain, scaled = (keras.Variable(np.ones((2, 3), "float32")) for _ in "ab")
+    one, other = AdamW(0.1), AdamW(0.1, dynamic_loss_scale=True)
+    one.build([plain])
+    other.build([scaled])
+    scales = []
+    for gradient in (0.3, np.inf, 0.7, 0.1):
+        scale = float(other.scale_loss(1.0))
+        one.apply([tf.fill((2, 3), gradient)])
+        other.apply([tf.fill((2, 3), gradient * scale)])
+        scales.append(scale)
+        np.testing.assert_allclose(scaled.numpy(), plain.numpy(), rtol=1e-6)
+        np.testing.assert_allclose(other.gradient_norm, one.gradient_norm, rtol=1e-6)
+    assert scales == [2.0**15, 2.0**15, 2.0**14, 2.0**14]
+    assert float(other.scale_loss(1.0)) == 2.0**15  # Two good steps.
+
+
+def test_repeated_ids_of_an_embedding_count_as_one_gradient():
+    table = np.ones((4, 2), "float32")
+    sparse = tf.IndexedSlices(
+        tf.constant([[0.1, 0.2], [0.1, 0.2], [0.3, 0.1]]),
+        tf.constant([1, 1, 2]),
+        (4, 2),
+    )
+    dense = np.array([[0, 0], [0.2, 0.4], [0.3, 0.1], [0, 0]], "float32")
+    variable = keras.Variable(table)
+    optimizer = AdamW(0.1)
+    optimizer.build([variable])
+    for _ in range(3):
+        optimizer.apply([sparse])
+    (expected,) = reference_updates([table], [[dense]] * 3, [0.1] * 3, True)
+    np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-5)
+
+
+def test_two_replicas_equal_one():
+    rng = np.random.default_rng(1)
+    inputs = rng.normal(size=(8, 4)).astype("float32") * 5
+    targets = rng.normal(size=(8, 2)).astype("float32")
+
+    def train(strategy):
+        keras.utils.set_random_seed(3)
+        with strategy.scope():
+            model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+            loss = keras.losses.MeanSquaredError(reduction="sum")
+            model.compile(AdamW(0.1, global_clipnorm=0.5), loss, jit_compile=False)
+        dataset = tf.data.Dataset.from_tensors((inputs, targets)).repeat(3)
+        model.fit(dataset, verbose=0)
+        return model.get_weights()
+
+    one = train(tf.distribute.get_strategy())
+    two = train(
+        tf.distribute.MirroredStrategy(
+            ["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
+        )
+    )
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_schedule_rises_then_falls_to_zero():
+    schedule = WarmupDecay(1.0, warmup_steps=4, total_steps=10)
+    rates = [float(schedule(step)) for step in range(12)]
+    np.testing.assert_allclose(rates[:4], [0.25, 0.5, 0.75, 1.0])
+    np.testing.assert_allclose(np.diff(rates[4:10]), -1 / 7, rtol=1e-5)
+    np.testing.assert_allclose(rates[9:], [1 / 7, 0, 0], atol=1e-6)
+    without_warmup = WarmupDecay(1.0, warmup_steps=0, total_steps=2)
+    np.testing.assert_allclose(
+        [float(without_warmup(s)) for s in range(2)], [2 / 3, 1 / 3]
+    )
+
+
+@pytest.mark.parametrize(
+    ("decay", "expected"),
+    [
+        ("cosine", (1 + np.cos(np.pi * np.arange(1, 5) / 5)) / 2),
+        ("polynomial", np.sqrt(1 - np.arange(1, 5) / 5)),
+        ("constant", np.ones(4)),
+    ],
+)
+def test_forms_of_the_fall(decay, expected):
+    schedule = WarmupDecay(2.0, warmup_steps=2, total_steps=6, decay=decay)
+    rates = [float(schedule(step)) for step in range(6)]
+    np.testing.assert_allclose(rates[:2], [1.0, 2.0])
+    np.testing.assert_allclose(rates[2:], 2 * expected, rtol=1e-6)
+
+
+def test_schedules_in_turn():
+    first, second = WarmupDecay(1.0, 1, 3), WarmupDecay(0.5, 2, 4, "constant")
+    schedule = InTurn([first, second], [3, 4])
+    rates = [float(schedule(step)) for step in range(7)]
+    expected = [*(float(first(i)) for i in range(3)), 0.25, 0.5, 0.5, 0.5]
+    np.testing.assert_allclose(rates, expected)
+
+
+def test_unknown_decay_is_refused():
+    with pytest.raises(ValueError, match=r"linear, cosine.* decay='log'"):
+        WarmupDecay(1.0, 1, 3, "log")
+
+
+def test_schedule_refuses_a_warmup_as_long_as_the_training():
+    with pytest.raises(ValueError, match="warmup_steps=10, total_steps=10"):
+        WarmupDecay(1.0, warmup_steps=10, total_steps=10)
+
+
+@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
+def test_optimizer_and_schedule_survive_serialisation(optimizer_class):
+    first = WarmupDecay(1e-4, 10, 100, "cosine")
+    schedule = InTurn([first, WarmupDecay(1e-4, 0, 10)], [100, 10])
+    optimizer = optimizer_class(schedule, bias_correction=False)
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(copy) is optimizer_class
+    assert copy.get_config() == optimizer.get_config()
+
+
+def test_schedule_and_optimizer_print_what_they_are():
+    schedule = WarmupDecay(1e-3, 10, 100)
+    shown = "WarmupDecay(peak=0.001, warmup_steps=10, total_steps=100, decay='linear')"
+    assert repr(schedule) == shown
+    in_turn = InTurn([schedule, schedule], [1000, 500])
+    for any_schedule in (schedule, in_turn):
+        again = eval(repr(any_schedule))
+        assert again.get_config() == any_schedule.get_config()
+    optimizer = repr(AdamW(schedule, bias_correction=False))
+    assert optimizer.startswith(f"AdamW(learning_rate={shown}, weight_decay=0.01, ")
+    assert "bias_correction=False" in optimizer
+    assert repr(Lamb(0.5)).startswith("Lamb(learning_rate=0.5, ")

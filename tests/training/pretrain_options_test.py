@@ -1,0 +1,68 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from bert_tf.training.pretrain_options import PretrainConfig
+from tests.data.masking_test import write_records
+
+TWO_PHASES = PretrainConfig(
+    records="short,long",
+    output="model",
+    steps=(90, 10),
+    batch_size=(16, 8),
+    learning_rate=(1e-2, 5e-3),
+    warmup_steps=(20, 2),
+)
+
+
+def test_phases_follow_one_another():
+    first, second = TWO_PHASES.phases()
+    assert (first.records, second.records) == ("short", "long")
+    assert (first.first_step, first.end) == (0, 90)
+    assert (second.first_step, second.end) == (90, 100)
+    assert (first.batch_size, second.batch_size) == (16, 8)
+
+
+def test_one_number_is_for_all_phases():
+    options = dataclasses.replace(TWO_PHASES, batch_size=4)
+    assert [phase.batch_size for phase in options.phases()] == [4, 4]
+
+
+def test_a_phase_knows_its_records(tmp_path, vocabulary):
+    write_records(tmp_path, vocabulary, [([2, 5, 3, 6, 3], 3, 0)], length=32)
+    (phase,) = PretrainConfig(records=str(tmp_path), output="model").phases()
+    assert (phase.length, phase.vocabulary) == (32, vocabulary)
+
+
+def test_each_rate_has_a_rise_and_a_fall():
+    rates = np.array([TWO_PHASES.schedule()(step) for step in range(100)])
+    np.testing.assert_allclose(rates[[19, 91]], [1e-2, 5e-3], rtol=1e-6)
+    assert (np.diff(rates[:19]) > 0).all()
+    assert (np.diff(rates[20:90]) < 0).all()
+    assert rates[89] < 2e-4
+    assert (np.diff(rates[92:]) < 0).all()
+
+
+def test_one_rate_falls_through_all_phases():
+    options = dataclasses.replace(TWO_PHASES, learning_rate=1e-2, warmup_steps=20)
+    rates = np.array([options.schedule()(step) for step in range(100)])
+    np.testing.assert_allclose(np.diff(rates[20:]), -1e-2 / 81, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 9}, "--steps needs a number for each of the 2 --records"),
+        ({"steps": (1, 2, 3)}, "--steps must have one number or one for each of the 2"),
+        ({"warmup_steps": (1, 2, 3)}, "--warmup_steps must have one number or one for"),
+        ({"learning_rate": 1e-3}, "--warmup_steps has several numbers and"),
+        ({"warmup_steps": 90}, "`warmup_steps` must be at least 0 and below"),
+    ],
+)
+def test_numbers_that_contradict_each_other_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(TWO_PHASES, **change).schedule()

@@ -1,0 +1,188 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+from bert_tf.training import monitor as monitoring
+from bert_tf.training import strategy as distribution
+from bert_tf.training.optimizers import AdamW
+from tests.data.masking_test import make_batch, write_records
+
+
+def test_default_is_one_replica():
+    assert distribution.strategy("default").num_replicas_in_sync == 1
+
+
+def test_mirrored_takes_all_cpus_where_there_is_no_gpu():
+    assert distribution.strategy("mirrored").num_replicas_in_sync == 2
+
+
+def test_unknown_strategy_is_refused():
+    with pytest.raises(ValueError, match="one of default, mirrored, multi_worker, tpu"):
+        distribution.strategy("horovod")
+
+
+def test_missing_gpu_is_said_in_one_line(monkeypatch):
+    monkeypatch.setattr(
+        tf.config,
+        "list_logical_devices",
+        lambda kind: ["CPU:0"] if kind == "CPU" else [],
+    )
+    with pytest.raises(ValueError, match="--strategy=mirrored needs GPUs"):
+        distribution.strategy("mirrored")
+
+
+@pytest.mark.parametrize(
+    "value", ["", "{", '{"cluster": {"worker": ["a:1"]}}', '{"cluster": 1, "task": 2}']
+)
+def test_workers_without_a_cluster_are_told_how_to_say_it(monkeypatch, value):
+    monkeypatch.setenv("TF_CONFIG", value)
+    with pytest.raises(ValueError, match="needs the environment variable TF_CONFIG"):
+        distribution.strategy("multi_worker")
+
+
+def test_batch_that_does_not_divide_names_one_that_does():
+    distribution.check_batch_size(16, 8)
+    with pytest.raises(ValueError, match="use --batch_size=16"):
+        distribution.check_batch_size(10, 8)
+
+
+def test_two_devices_train_to_the_same_weights_as_one(tiny_config, vocabulary):
+    # Rows with unequal numbers of masked tokens fall on the two devices.
+    batches = [make_batch(vocabulary, batch_size=8, seed=s) for s in range(4)]
+    stacked = tf.nest.map_structure(lambda *tensors: tf.stack(tensors), *batches)
+
+    def train(strategy):
+        keras.utils.set_random_seed(5)
+        with strategy.scope():
+            model = BertPretrainer(BertBackbone(tiny_config))
+            model.compile(AdamW(1e-2), jit_compile=False)
+        dataset = tf.data.Dataset.from_tensor_slices(stacked)
+        history = model.fit(dataset, verbose=0).history
+        return model.get_weights(), history
+
+    (one, one_history) = train(distribution.strategy("default"))
+    (two, two_history) = train(distribution.strategy("mirrored"))
+    # Adam divides by the gradient's size, so rounding shows most where it is small.
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    for name in ("loss", "mlm_accuracy", "nsp_accuracy"):
+        np.testing.assert_allclose(one_history[name], two_history[name], rtol=1e-5)
+
+
+def test_a_step_with_two_losses_is_traced_once(tiny_config, vocabulary):
+    model = BertPretrainer(BertBackbone(tiny_config))
+    model.compile(AdamW(1e-3), jit_compile=False)
+    distribution.prepare(model)
+    traced, train_step = [], model.train_step
+    model.train_step = lambda data: traced.append(1) or train_step(data)
+    batch = make_batch(vocabulary, batch_size=2, seed=0)
+    model.fit(tf.data.Dataset.from_tensors(batch), verbose=0)
+    assert len(traced) == 1
+
+
+def test_replicas_draw_dropout_masks_of_their_own():
+    strategy = distribution.strategy("mirrored")
+    with strategy.scope():
+        inputs = keras.Input((64,))
+        model = keras.Model(inputs, keras.layers.Dropout(0.5)(inputs))
+        model.compile("sgd", "mse")
+        distribution.prepare(model)
+
+    @tf.function
+    def masks():
+        outputs = strategy.run(lambda: model(tf.ones((1, 64)), training=True))
+        return strategy.experimental_local_results(outputs)
+
+    first, second = masks(), masks()
+    draws = [np.asarray(mask) for mask in (*first, *second)]
+    for i, a in enumerate(draws):
+        for b in draws[:i]:
+            assert (a != b).any()
+
+
+@pytest.mark.slow
+def test_two_workers_train_to_the_same_weights_as_one(
+    vocabulary, random_encoder, tmp_path
+):
+    rng = np.random.default_rng(0)
+    pairs = []
+    for i in range(64):
+        a, b = (rng.integers(5, 40, n).tolist() for n in rng.integers(2, 7, 2))
+        pairs.append(([2, *a, 3, *b, 3], len(a) + 2, i % 2))
+    for split in ("train", "validation"):
+        write_records(
+            tmp_path / "records", vocabulary, pairs, split, length=40, pairs_per_row=2
+        )
+    size = random_encoder(tmp_path, max_sequence_length=40)["size"]
+    ports = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            ports.append(free.getsockname()[1])
+    cluster = {"worker": [f"localhost:{port}" for port in ports]}
+
+    def start(output, strategy, worker=0, steps=6, **options):
+        task = {"type": "worker", "index": worker}
+        command = [sys.executable, "-m", "bert_tf.pretrain", "--dropout=0"]
+        command += [f"--records={tmp_path / 'records'}"]
+        command += [f"--size={size}", "--learning_rate=1e-2"]
+        command += ["--batch_size=8", f"--steps={steps}", "--warmup_steps=1"]
+        command += ["--validate_every=3", f"--strategy={strategy}"]
+        command += [f"--output={tmp_path / output}"]
+        config = json.dumps({"cluster": cluster, "task": task})
+        env = {**os.environ, "TF_CONFIG": config}
+        return subprocess.Popen(command, env=env, text=True, **options)
+
+    def train_with_two():
+        workers = [start("two", "multi_worker", worker) for worker in range(2)]
+        assert [worker.wait(300) for worker in workers] == [0, 0]
+
+    train_with_two()
+    assert start("one", "default").wait(300) == 0
+    one, two = (ModelDirectory.open(tmp_path / name) for name in ("one", "two"))
+    expected, found = one.read_weights(), two.read_weights()
+    for name, weight in expected.items():
+        np.testing.assert_allclose(found[name], weight, atol=2e-5, err_msg=name)
+    of_the_machine = {"tokens_per_second", "share_of_peak", "peak_memory_gb"}
+    for name, value in one.read_metrics().items():
+        if name not in of_the_machine:
+            assert two.read_metrics()[name] == pytest.approx(value, rel=1e-4), name
+
+    # Both go on from the state of step 3 where that of step 6 is lost.
+    states = two.path / "training_state"
+    for file in states.glob("ckpt-6.*"):
+        file.unlink()
+    train_with_two()
+    assert (states / "ckpt-6.index").exists()
+    for name, weight in two.read_weights().items():
+        np.testing.assert_array_equal(found[name], weight, err_msg=name)
+    assert len(monitoring.read_history(two.path)) == 2
+
+    # When the first is lost, the other ends and says what to do.
+    first = start("lost", "multi_worker", 0, steps=10**6)
+    other = start("lost", "multi_worker", 1, steps=10**6, stderr=subprocess.PIPE)
+    try:
+        while not (tmp_path / "lost" / "training_state" / "ckpt-3.index").exists():
+            assert (first.poll(), other.poll()) == (None, None)
+            time.sleep(0.2)
+        first.kill()
+        _, said = other.communicate(timeout=300)
+    finally:
+        first.kill()
+        other.kill()
+    assert other.returncode == 1
+    assert "error: Another worker, or the connection to it, was lost." in said
+    assert "Traceback" not in said
