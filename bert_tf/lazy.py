@@ -6,8 +6,8 @@
 gives a package the names in its `__init__.pyi`, each imported when it is first used;
 editors and type checkers read the same file.
 
-The package lazy-loader does the same, but its `load` puts a stand-in into `sys.modules`,
-and with that TensorFlow 2.21 fails to import Keras.
+The package lazy-loader does the same, but its `load` puts the stand-in into
+`sys.modules`, where it breaks the import of Keras 3.15.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ def exports(
     def __getattr__(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if modules[name] == package:  # A module of the package.
+            return importlib.import_module(f"{package}.{name}")
         return getattr(importlib.import_module(modules[name]), name)
 
     return __getattr__, lambda: sorted(modules), sorted(modules)

@@ -1,0 +1,15 @@
+from bert_tf.modeling import attention as attention
+from bert_tf.modeling import bert as bert
+from bert_tf.modeling import config as config
+from bert_tf.modeling import feature_tagger as feature_tagger
+from bert_tf.modeling import heads as heads
+from bert_tf.modeling import keras_model as keras_model
+from bert_tf.modeling.bert import BertBackbone as BertBackbone
+from bert_tf.modeling.bert import BertPretrainer as BertPretrainer
+from bert_tf.modeling.bert import EncoderLayer as EncoderLayer
+from bert_tf.modeling.config import FEATURES as FEATURES
+from bert_tf.modeling.config import GOOGLE_KEYS as GOOGLE_KEYS
+from bert_tf.modeling.config import BertConfig as BertConfig
+from bert_tf.modeling.feature_tagger import FeatureTagger as FeatureTagger
+from bert_tf.modeling.feature_tagger import FrozenEncoder as FrozenEncoder
+from bert_tf.modeling.gradients import after as after
