@@ -162,7 +162,7 @@ def plot(
     most = max(panels, key=lambda axes: len(axes.get_legend_handles_labels()[1]))
     if len(most.get_legend_handles_labels()[1]) > 1:
         most.legend(fontsize="small")
-    with storage.replaced(path) as unfinished:
+    with storage.atomic_path(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=120)
 
 

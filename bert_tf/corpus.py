@@ -190,7 +190,7 @@ def main(options: CorpusConfig) -> None:
     vocabulary.write(os.path.join(output, "vocab.txt"))
     storage.write_json(os.path.join(output, "manifest.json"), manifest)
     of_jobs = [shard.path + ".json" for shard in shards]
-    of_killed_jobs = storage.glob(os.path.join(output, f"{storage.UNFINISHED}*"))
+    of_killed_jobs = storage.glob(os.path.join(output, f"{storage.TEMPORARY_PREFIX}*"))
     for path in of_jobs + of_killed_jobs:
         storage.remove(path)
     print(_last_line(manifest, output, num_files=len(shards)))

@@ -1,10 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Files on this machine or elsewhere: what preparing and reading records needs of them.
+"""File access for local and remote paths, with atomic writes.
 
-A path with "://" goes to `tf.io.gfile`: `gs://` with TensorFlow as it comes, others
-with a file system plugin. All others are local, and TensorFlow is not imported for
-them. What goes wrong is an `OSError` in either case.
+Paths with "://" go through `tf.io.gfile`: `gs://` works out of the box, other schemes
+need a file system plugin. All other paths are local and do not import TensorFlow.
+Every function raises `OSError` on failure, for either kind of path.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import uuid
 from collections.abc import Iterator
 from typing import IO, Any, TypeVar
 
-# The names of what is being written begin so.
-UNFINISHED = ".unfinished-"
+# `atomic_path` and exports give unfinished files and directories names that start so.
+TEMPORARY_PREFIX = ".unfinished-"
 
 _Path = TypeVar("_Path", str, pathlib.Path)
 
@@ -31,7 +31,7 @@ def is_remote(path: str) -> bool:
 
 @contextlib.contextmanager
 def _remote() -> Iterator[Any]:
-    """Yields `tf.io.gfile`, and turns its errors into those of local files."""
+    """Yields `tf.io.gfile` and converts its errors to `OSError`."""
     import tensorflow as tf
 
     try:
@@ -40,16 +40,16 @@ def _remote() -> Iterator[Any]:
         raise FileNotFoundError(error.message) from error
     except tf.errors.UnimplementedError as error:
         raise OSError(
-            f"{error.message}. TensorFlow itself knows gs://; mount other stores as a "
-            "local folder, or load a file system plugin."
+            f"{error.message}. TensorFlow supports gs:// out of the box; mount other "
+            "stores as a local directory or load a file system plugin."
         ) from error
     except tf.errors.OpError as error:
         raise OSError(error.message) from error
 
 
 @contextlib.contextmanager
-def opened(path: str, mode: str) -> Iterator[IO[bytes]]:
-    """Opens a file for "rb" or "wb"."""
+def open_file(path: str, mode: str) -> Iterator[IO[bytes]]:
+    """Opens a file in mode "rb" or "wb"."""
     if is_remote(path):
         with _remote() as gfile, gfile.GFile(path, mode) as file:
             yield file
@@ -59,41 +59,42 @@ def opened(path: str, mode: str) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def replaced(path: _Path) -> Iterator[_Path]:
-    """Yields a path beside `path` to write to, which gets its name when all went well.
+def atomic_path(path: _Path) -> Iterator[_Path]:
+    """Yields a temporary path to write to and renames it to `path` on success.
 
-    It becomes a file or, on this machine, a folder. A folder takes the place of none or
-    an empty one.
+    The caller creates a file or, for local paths only, a directory. A file replaces an
+    existing file; a directory only an empty one. On an exception the temporary path
+    is removed and `path` is unchanged.
     """
-    folder, name = os.path.split(path)
-    # Keras asks for the ending, so the mark stands in front.
-    mark = f"{UNFINISHED}{uuid.uuid4().hex[:8]}-"
-    unfinished = os.path.join(folder, mark + name)
+    directory, name = os.path.split(path)
+    # A prefix and not a suffix, because Keras checks the suffix of weight files.
+    name = f"{TEMPORARY_PREFIX}{uuid.uuid4().hex[:8]}-{name}"
+    temporary = os.path.join(directory, name)
     try:
-        yield type(path)(unfinished)
-        rename(unfinished, path)
+        yield type(path)(temporary)
+        rename(temporary, path)
     except BaseException:
-        remove_unfinished = remove_directory if is_directory(unfinished) else remove
+        remove_temporary = remove_directory if is_directory(temporary) else remove
         with contextlib.suppress(OSError):
-            remove_unfinished(unfinished)
+            remove_temporary(temporary)
         raise
 
 
 @contextlib.contextmanager
-def written(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for writing, which gets its name when it is complete."""
-    with replaced(path) as unfinished, opened(unfinished, "wb") as file:
+def atomic_write(path: str) -> Iterator[IO[bytes]]:
+    """Opens a file for writing that appears at `path` only when it is complete."""
+    with atomic_path(path) as temporary, open_file(temporary, "wb") as file:
         yield file
 
 
 def read_text(path: str) -> str:
-    with opened(path, "rb") as file:
+    with open_file(path, "rb") as file:
         return file.read().decode("utf-8")
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a whole file beside its place, then renames it into it."""
-    with written(path) as file:
+    """Writes a file atomically."""
+    with atomic_write(path) as file:
         file.write(text.encode("utf-8"))
 
 
@@ -102,7 +103,7 @@ def read_json(path: str | os.PathLike) -> Any:
 
 
 def write_json(path: str | os.PathLike, value: Any) -> None:
-    """Writes a JSON file beside its place, then renames it into it."""
+    """Writes a JSON file atomically."""
     write_text(os.fspath(path), json.dumps(value, indent=2) + "\n")
 
 
@@ -121,7 +122,7 @@ def is_directory(path: str) -> bool:
 
 
 def glob(pattern: str) -> list[str]:
-    """Returns what matches a pattern, sorted."""
+    """Returns the paths that match a pattern, sorted."""
     if is_remote(pattern):
         with _remote() as gfile:
             return sorted(gfile.glob(pattern))
@@ -129,7 +130,7 @@ def glob(pattern: str) -> list[str]:
 
 
 def stat(path: str) -> tuple[int, int]:
-    """Returns the size of a file in bytes, and when it was changed, in seconds."""
+    """Returns the size of a file in bytes and its modification time in seconds."""
     if is_remote(path):
         with _remote() as gfile:
             remote = gfile.stat(path)
@@ -139,7 +140,7 @@ def stat(path: str) -> tuple[int, int]:
 
 
 def make_directory(path: str) -> None:
-    """Makes a directory and those above it, where they do not exist."""
+    """Creates a directory and its parents, unless they exist."""
     if is_remote(path):
         with _remote() as gfile:
             gfile.makedirs(path)
@@ -148,7 +149,7 @@ def make_directory(path: str) -> None:
 
 
 def rename(source: str, target: str) -> None:
-    """Renames a file; one of the new name is replaced."""
+    """Renames a file, replacing `target` if it exists."""
     if is_remote(source):
         with _remote() as gfile:
             gfile.rename(source, target, overwrite=True)
@@ -165,7 +166,7 @@ def remove(path: str) -> None:
 
 
 def remove_directory(path: str) -> None:
-    """Removes a directory with everything in it."""
+    """Removes a directory and its contents."""
     if is_remote(path):
         with _remote() as gfile:
             gfile.rmtree(path)

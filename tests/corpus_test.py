@@ -266,7 +266,7 @@ def test_all_paths_may_be_remote(options, tmp_path, monkeypatch):
     corpus.main(remote)
     made = [name for name in contents(options) if name.startswith("train")]
     for name in made:
-        with storage.opened(f"{place}/records/{name}", "rb") as file:
+        with storage.open_file(f"{place}/records/{name}", "rb") as file:
             assert file.read() == contents(options)[name]
     assert not storage.glob(f"{place}/records/*.tfrecord.json")
     x, *_ = next(iter(input_pipeline.pretrain_dataset(remote.output, batch_size=4)))

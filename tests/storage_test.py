@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.storage: the same behaviour on disk and behind "://"."""
+"""Tests of bert_tf.storage: local and remote paths behave the same."""
 
 import contextlib
 import os
@@ -12,8 +12,8 @@ from bert_tf import storage
 
 
 @pytest.fixture(params=["local", "remote"])
-def folder(request, tmp_path) -> str:
-    """An existing folder; `ram://` stands for gs:// and what else TensorFlow knows."""
+def directory(request, tmp_path) -> str:
+    """An empty directory, local or remote (`ram://` in place of `gs://`)."""
     if request.param == "local":
         return str(tmp_path)
     path = f"ram://{uuid.uuid4().hex}"
@@ -21,8 +21,8 @@ def folder(request, tmp_path) -> str:
     return path
 
 
-def test_files_are_written_found_and_removed(folder):
-    path = os.path.join(folder, "a/b/c.txt")
+def test_write_find_rename_and_remove(directory):
+    path = os.path.join(directory, "a/b/c.txt")
     assert not storage.exists(path)
     storage.make_directory(os.path.dirname(path))
     storage.make_directory(os.path.dirname(path))
@@ -32,33 +32,33 @@ def test_files_are_written_found_and_removed(folder):
     assert storage.stat(path)[0] == 8
     assert storage.is_directory(os.path.dirname(path))
     assert not storage.is_directory(path)
-    assert storage.glob(os.path.join(folder, "a/b/*")) == [path]
+    assert storage.glob(os.path.join(directory, "a/b/*")) == [path]
     storage.rename(path, path + "2")
-    assert storage.glob(os.path.join(folder, "a/b/c*")) == [path + "2"]
+    assert storage.glob(os.path.join(directory, "a/b/c*")) == [path + "2"]
     storage.remove(path + "2")
-    assert storage.glob(os.path.join(folder, "a/b/*")) == []
-    storage.remove_directory(os.path.join(folder, "a"))
-    assert not storage.exists(os.path.join(folder, "a/b"))
+    assert storage.glob(os.path.join(directory, "a/b/*")) == []
+    storage.remove_directory(os.path.join(directory, "a"))
+    assert not storage.exists(os.path.join(directory, "a/b"))
 
 
-def test_a_file_has_its_name_when_it_is_complete(folder):
-    path = os.path.join(folder, "x")
-    with storage.written(path) as file:
+def test_atomic_write_leaves_nothing_half_written(directory):
+    path = os.path.join(directory, "x")
+    with storage.atomic_write(path) as file:
         file.write(b"new")
         assert not storage.exists(path)
     assert storage.read_text(path) == "new"
-    with pytest.raises(TypeError), storage.written(path) as file:
+    with pytest.raises(TypeError), storage.atomic_write(path) as file:
         file.write(b"half" + None)
     assert storage.read_text(path) == "new"
-    assert storage.glob(os.path.join(folder, "*")) == [path]
+    assert storage.glob(os.path.join(directory, "*")) == [path]
 
 
-def test_a_folder_has_its_name_when_it_is_complete(tmp_path):
+def test_atomic_path_creates_whole_directory_or_none(tmp_path):
     path = tmp_path / "x"
     for failing in (True, False):
         with (
             contextlib.suppress(KeyboardInterrupt),
-            storage.replaced(path) as unfinished,
+            storage.atomic_path(path) as unfinished,
         ):
             unfinished.mkdir()
             (unfinished / "file").write_text("content")
@@ -68,22 +68,22 @@ def test_a_folder_has_its_name_when_it_is_complete(tmp_path):
     assert (path / "file").read_text() == "content"
 
 
-def test_json_is_written_whole_or_not_at_all(folder):
-    path = os.path.join(folder, "x.json")
+def test_write_json_keeps_old_file_on_error(directory):
+    path = os.path.join(directory, "x.json")
     storage.write_json(path, {"a": [1, "é"]})
     with pytest.raises(TypeError):
         storage.write_json(path, {"a": object()})
     assert storage.read_json(path) == {"a": [1, "é"]}
-    assert storage.glob(os.path.join(folder, "*")) == [path]
+    assert storage.glob(os.path.join(directory, "*")) == [path]
 
 
-def test_what_is_missing_is_a_missing_file(folder):
-    path = os.path.join(folder, "none")
+def test_missing_file_raises_file_not_found(directory):
+    path = os.path.join(directory, "none")
     for access in (storage.read_text, storage.stat, storage.remove):
         with pytest.raises(FileNotFoundError):
             access(path)
 
 
-def test_a_store_that_tensorflow_does_not_know_is_named():
-    with pytest.raises(OSError, match=r"'nfs2'.*mount other stores"):
+def test_unknown_scheme_is_named_in_error():
+    with pytest.raises(OSError, match=r"'nfs2'.*mount other"):
         storage.read_text("nfs2://bucket/x")

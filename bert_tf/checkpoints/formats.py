@@ -117,7 +117,7 @@ def write_checkpoint(
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} exists, and nothing is replaced. Choose another.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with storage.replaced(path) as unfinished:
+    with storage.atomic_path(path) as unfinished:
         unfinished.mkdir()
         return write(unfinished, checkpoint)
 

@@ -261,7 +261,7 @@ class ModelDirectory(Checkpoint):
 
     def save_weights(self, model: keras.Model) -> None:
         """Writes `model.weights.h5`, replacing the one that is there."""
-        with storage.replaced(self.path / WEIGHTS) as unfinished:
+        with storage.atomic_path(self.path / WEIGHTS) as unfinished:
             model.save_weights(unfinished)
 
     def load_weights(self, model: keras.Model) -> None:
@@ -305,7 +305,7 @@ class ModelDirectory(Checkpoint):
         """Makes `path` a model directory of these weights, whatever is there."""
         shutil.rmtree(path, ignore_errors=True)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with storage.replaced(path) as unfinished:
+        with storage.atomic_path(path) as unfinished:
             unfinished.mkdir()
             for name in (CONFIG, VOCABULARY, WEIGHTS):
                 shutil.copyfile(self.path / name, unfinished / name)

@@ -80,7 +80,7 @@ def read_lines(path: str) -> Iterator[str]:
 def _open(path: str) -> Iterator[tuple[IO[bytes], bool]]:
     """Opens a file for reading; yields its (unpacked) bytes and whether it is gzip."""
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(storage.opened(path, "rb"))
+        file = stack.enter_context(storage.open_file(path, "rb"))
         is_gzip = file.read(2) == _GZIP_MAGIC
         file.seek(0)
         if is_gzip:

@@ -108,7 +108,7 @@ def deal(stretch: Stretch) -> list[int]:
     sentences["length"] = np.diff(starts)
     buckets = (hashes % stretch.num_buckets).astype(np.intp)
     order = np.argsort(buckets, kind="stable")
-    with storage.written(stretch.path) as file:
+    with storage.atomic_write(stretch.path) as file:
         file.write(sentences[order].tobytes())
     return np.bincount(buckets, minlength=stretch.num_buckets).cumsum().tolist()
 
@@ -140,7 +140,7 @@ def find_repeats(bucket: Bucket) -> dict[str, list]:
 
 
 def _read(path: str, start: int, stop: int) -> np.ndarray:
-    with storage.opened(path, "rb") as file:
+    with storage.open_file(path, "rb") as file:
         file.seek(start * _SENTENCE.itemsize)
         data = file.read((stop - start) * _SENTENCE.itemsize)
     return np.frombuffer(data, _SENTENCE)

@@ -141,7 +141,10 @@ def write_shard(shard: Shard) -> dict[str, int]:
             yield example.SerializeToString(deterministic=True)
 
     rng = random.Random(f"{shard.seed} {shard.split} {shard.index}")
-    with TokenStore(shard.store) as store, storage.replaced(shard.path) as unfinished:
+    with (
+        TokenStore(shard.store) as store,
+        storage.atomic_path(shard.path) as unfinished,
+    ):
         split = Split(store, shard.split, shard.held_out, shard.seed)
         try:
             with tf.io.TFRecordWriter(unfinished) as writer:

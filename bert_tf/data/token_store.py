@@ -127,7 +127,10 @@ def _local_copy(directory: str, summary: str) -> str:
             for name in _FILES:
                 source = os.path.join(directory, f"{name}.bin")
                 target = os.path.join(partial, f"{name}.bin")
-                with storage.opened(source, "rb") as remote, open(target, "wb") as copy:
+                with (
+                    storage.open_file(source, "rb") as remote,
+                    open(target, "wb") as copy,
+                ):
                     shutil.copyfileobj(remote, copy, _COPY_BYTES)
             os.rename(partial, local)
     return local
@@ -244,7 +247,7 @@ def tokenise(part: Part) -> dict[str, list[int]]:
     totals = {path: np.zeros(len(COUNTS), np.int64) for path, _, _ in part.spans}
     with contextlib.ExitStack() as stack:
         files = {
-            name: stack.enter_context(storage.written(f"{part.path}.{name}"))
+            name: stack.enter_context(storage.atomic_write(f"{part.path}.{name}"))
             for name in _FILES
         }
         for paths, batch in _batches(part):
@@ -338,12 +341,12 @@ def _join(
     """Writes the files of a `TokenStore` from its parts."""
     for name in _FILES:
         is_index = name in ("sentences", "documents")
-        with storage.opened(os.path.join(directory, f"{name}.bin"), "wb") as joined:
+        with storage.open_file(os.path.join(directory, f"{name}.bin"), "wb") as joined:
             end = np.zeros(1, np.int64)
             if is_index:
                 joined.write(end.tobytes())
             for part in parts:
-                with storage.opened(f"{part.path}.{name}", "rb") as values:
+                with storage.open_file(f"{part.path}.{name}", "rb") as values:
                     if is_index:
                         sizes = np.frombuffer(values.read(), np.uint32)
                         ends = end + np.cumsum(sizes, dtype=np.int64)

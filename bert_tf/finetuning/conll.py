@@ -134,7 +134,7 @@ class ColumnFile:
         conlleval reads the result where the column before it is the gold tag.
         """
         with (
-            storage.replaced(path) as unfinished,
+            storage.atomic_path(path) as unfinished,
             unfinished.open("w", encoding="utf-8", newline="\n") as file,
         ):
             for sentence, added in zip(self.sentences, tags, strict=True):

@@ -57,7 +57,7 @@ def cached(
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         shape = (int(token_ids.row_splits[-1]), *encoder.output["features"].shape[2:])
-        with storage.replaced(path) as unfinished:
+        with storage.atomic_path(path) as unfinished:
             file = np.lib.format.open_memmap(unfinished, "w+", np.float32, shape)
             split = Split("features", None, inputs)
             _compute(encoder, split, file, max_length, static_shape)

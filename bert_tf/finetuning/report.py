@@ -66,7 +66,7 @@ def plot(
             ax=axes,
         )
         axes.set(xlabel="predicted", ylabel="gold")
-    with storage.replaced(path) as unfinished:
+    with storage.atomic_path(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=120)
 
 

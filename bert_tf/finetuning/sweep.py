@@ -147,7 +147,7 @@ def _promote(folder: pathlib.Path, output: pathlib.Path) -> None:
         model_directory.METRICS,
         model_directory.CONFIG,
     ):
-        with storage.replaced(output / name) as unfinished:
+        with storage.atomic_path(output / name) as unfinished:
             shutil.copyfile(folder / name, unfinished)
 
 

@@ -105,7 +105,7 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
     What the file held before stays until the new one is complete.
     """
     with (
-        storage.replaced(path) as unfinished,
+        storage.atomic_path(path) as unfinished,
         unfinished.open("w", newline="", encoding="utf-8") as file,
     ):
         if path.suffix == ".jsonl":

@@ -148,7 +148,9 @@ def _beside(final: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields a folder to fill, which becomes `final` when all went well."""
     is_first = not final.parent.exists()
     # TensorFlow Serving looks only at names that are numbers.
-    unfinished = final.with_name(f"{storage.UNFINISHED}{uuid.uuid4().hex}-{final.name}")
+    unfinished = final.with_name(
+        f"{storage.TEMPORARY_PREFIX}{uuid.uuid4().hex}-{final.name}"
+    )
     _remove_leftovers(final.parent)
     unfinished.mkdir(parents=True)
     with _locked(unfinished):
@@ -164,7 +166,7 @@ def _beside(final: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def _remove_leftovers(folder: pathlib.Path) -> None:
     """Removes what killed exports have left. Those under way hold a lock on theirs."""
-    for path in folder.glob(f"{storage.UNFINISHED}*"):
+    for path in folder.glob(f"{storage.TEMPORARY_PREFIX}*"):
         with contextlib.suppress(BlockingIOError), _locked(path):
             shutil.rmtree(path)
 
