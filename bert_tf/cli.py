@@ -5,15 +5,15 @@
 Every command is a plain function of one flat dataclass::
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class GreetConfig(config.Options):
-        name: str = config.option(help="Whom to greet.")
-        times: int = config.option(1, help="How often.", minimum=1)
+    class GreetConfig(cli.Options):
+        name: str = cli.option(help="Whom to greet.")
+        times: int = cli.option(1, help="How often.", minimum=1)
 
     def main(options: GreetConfig) -> None:
         print(f"Hello {options.name}\\n" * options.times)
 
     if __name__ == "__main__":
-        config.run(main, GreetConfig)
+        cli.run(main, GreetConfig)
 
 The definition gives type, default, help text, flag and JSON at once, and scripts
 and tests call ``main(GreetConfig(name="you"))``. This module also holds

@@ -27,7 +27,7 @@ class PartyConfig(GreetConfig):
 
 GREET = """
 import dataclasses
-from bert_tf import config
+from bert_tf import cli
 from tests.cli_test import GreetConfig
 
 def main(options):
@@ -35,7 +35,7 @@ def main(options):
         raise ValueError("--name must be somebody.")
     print(options.to_dict())
 
-config.run(main, GreetConfig)
+cli.run(main, GreetConfig)
 """
 
 
@@ -106,7 +106,7 @@ def test_dataclass_checks_values_without_flags():
 
 
 def test_public_names_need_no_tensorflow_until_used():
-    program = "import sys, bert_tf.config; sys.exit('tensorflow' in sys.modules)"
+    program = "import sys, bert_tf.modeling.config; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import convert
+from bert_tf.checkpoints import formats
 from bert_tf.checkpoints.model_directory import ModelDirectory
 from bert_tf.finetuning import batching
 from bert_tf.finetuning import run as finetune
@@ -327,7 +327,7 @@ def test_starts_from_the_weights_of_a_checkpoint(
         source = ModelDirectory.open(finished[0].output)
         if head_is_for == "another":
             source = dataclasses.replace(source, head={"kind": "find_dogs"})
-    monkeypatch.setattr(convert, "open_checkpoint", lambda _: source)
+    monkeypatch.setattr(formats, "open_checkpoint", lambda _: source)
     started = {}
 
     def keep(task, model, *_):
