@@ -7,7 +7,10 @@ The names for Keras scripts. Each is imported at its first use, so that
 """
 
 from bert_tf.lazy import exports
+from bert_tf.modeling import loading
 
 __version__ = "0.1.0"
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)
+
+loading.open_checkpoint = lambda path: __getattr__("open_checkpoint")(path)

@@ -51,6 +51,7 @@ def option(
     common: bool = False,
     grid: bool = False,
     per_phase: bool = False,
+    resumable: bool = False,
 ) -> Any:
     """A dataclass field that is also a flag. Without a default it is required.
 
@@ -60,9 +61,11 @@ def option(
         grid: Whether the flag takes several numbers, each of which is to be tried.
         per_phase: Whether it takes several numbers, one for each part of a training;
             the field then holds a tuple, and the number itself where there is but one.
+        resumable: Whether a run can resume with another value of the option.
     """
     metadata = {"help": help, "choices": choices, "min": minimum, "max": maximum}
     metadata |= {"common": common, "grid": grid, "per_phase": per_phase}
+    metadata |= {"resumable": resumable}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -106,6 +109,11 @@ class Options:
         return {
             f.name: f.default for f in fields if f.default is not dataclasses.MISSING
         }
+
+    @classmethod
+    def resumable(cls) -> set[str]:
+        """Returns the names of the options that may change when a run resumes."""
+        return {f.name for f in dataclasses.fields(cls) if f.metadata.get("resumable")}
 
 
 _DEFINE = {

@@ -90,8 +90,8 @@ def _describe(source: Checkpoint) -> list[str]:
         lines += [f"  {note}" for note in source.notes]
         if source.match.unused:
             lines.append(f"  Unused: {', '.join(source.match.unused)}")
-    if source.head.get("fresh"):
-        lines.append(f"  Not in it: {', '.join(source.head['fresh'])}")
+    if source.head.get("newly_initialized"):
+        lines.append(f"  Not in it: {', '.join(source.head['newly_initialized'])}")
     return [f"Read: {source.path}, {kind}.", *lines]
 
 
@@ -129,7 +129,7 @@ def _run(checkpoint: Checkpoint, inputs: dict[str, np.ndarray]) -> np.ndarray:
     from bert_tf.modeling.bert import BertBackbone
 
     backbone = BertBackbone(checkpoint.architecture, dtype="float32")
-    checkpoint.fill(backbone)
+    checkpoint.load_into(backbone)
     return keras.ops.convert_to_numpy(backbone(inputs)["sequence_output"])
 
 

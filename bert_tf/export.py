@@ -65,7 +65,7 @@ def main(options: ExportConfig) -> pathlib.Path:
     layers = _layers(options.layers, directory.architecture.num_layers)
     tokenizer = Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
     head = directory.head
-    if head["kind"] == "encoder" or "mlm" in head.get("fresh", ()):
+    if head["kind"] == "encoder" or "mlm" in head.get("newly_initialized", ()):
         backbone = directory.load_backbone(dtype=options.precision)
         functions = signatures.encoder(backbone, tokenizer, layers)
     else:

@@ -31,7 +31,7 @@ from bert_tf import cli
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling.config import BertConfig
 from bert_tf.training import flops
-from bert_tf.training.pretrain_options import MAY_CHANGE, Phase, PretrainConfig
+from bert_tf.training.pretrain_options import Phase, PretrainConfig
 
 model_directory = lazy_import("bert_tf.checkpoints.model_directory")
 checkpoint = lazy_import("bert_tf.training.checkpoint")
@@ -81,7 +81,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
         head=_head(options),
         options=options.to_dict(),
         defaults=options.defaults(),
-        may_change=MAY_CHANGE,
+        resumable=options.resumable(),
         write=chief,
     )
 
@@ -90,7 +90,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
     with strategy.scope():
         pretrainer = _pretrainer(options, phases, architecture)
         if source:
-            fresh = ", ".join(source.fill(pretrainer)) or "none"
+            fresh = ", ".join(source.load_into(pretrainer)) or "none"
             print(f"Starts from {source.path}; with random values: {fresh}.")
         seed_generators = distribution.seed_generators(pretrainer)
         state = checkpoint.TrainingState(
@@ -259,7 +259,7 @@ def _validation(
 def _head(options: PretrainConfig) -> dict[str, Any]:
     if options.next_sentence:
         return {"kind": "pretrainer"}
-    return {"kind": "pretrainer", "fresh": ["pooler", "nsp"]}
+    return {"kind": "pretrainer", "newly_initialized": ["pooler", "nsp"]}
 
 
 def _check_records(phases: Sequence[Phase], replicas: int) -> None:

@@ -41,7 +41,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -97,11 +97,6 @@ class QuestionAnswering(Task):
     class Config(FinetuneConfig):
         """Options of `python -m tasks.question_answering`."""
 
-        may_change: ClassVar[tuple[str, ...]] = (
-            *FinetuneConfig.may_change,
-            "test_file",
-        )
-
         train_file: str = cli.option(
             "",
             help="JSON in the layout of SQuAD, or a TSV, .csv or .jsonl file with a "
@@ -118,6 +113,7 @@ class QuestionAnswering(Task):
             "",
             help="Questions to answer, like --dev_file's, with or without answers.",
             common=True,
+            resumable=True,
         )
         question: str = cli.option(
             "question", help="Column of the question, in tables."

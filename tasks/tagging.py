@@ -35,7 +35,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -74,11 +74,6 @@ class Tagging(Task):
     class Config(FinetuneConfig):
         """Options of `python -m tasks.tagging`."""
 
-        may_change: ClassVar[tuple[str, ...]] = (
-            *FinetuneConfig.may_change,
-            "test_file",
-        )
-
         train_file: str = cli.option(help="Training data, a CoNLL column file.")
         dev_file: str = cli.option(
             help="Data like --train_file's, to choose the best epoch by."
@@ -87,6 +82,7 @@ class Tagging(Task):
             "",
             help="Data to predict; without tags where it has fewer columns.",
             common=True,
+            resumable=True,
         )
         context: str = cli.option(
             "sentence",

@@ -106,7 +106,9 @@ def test_dataclass_checks_values_without_flags():
 
 
 def test_public_names_need_no_tensorflow_until_used():
-    program = "import sys, bert_tf.modeling.config; sys.exit('tensorflow' in sys.modules)"
+    program = (
+        "import sys, bert_tf.modeling.config; sys.exit('tensorflow' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

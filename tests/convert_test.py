@@ -64,7 +64,7 @@ def test_a_shape_that_does_not_fit_is_named_with_both(folder, tiny_config):
     with pytest.raises(
         ValueError, match=r"embeddings has shape \[40, 8\].* fill it is \[40, 16\]"
     ):
-        checkpoint.fill(BertBackbone(tiny_config))
+        checkpoint.load_into(BertBackbone(tiny_config))
 
 
 def test_handles_are_fetched(folder, monkeypatch):

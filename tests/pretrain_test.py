@@ -261,7 +261,10 @@ def test_left_to_right_without_next_sentences_learns_what_follows(options, tmp_p
     assert metrics["val_loss"] == pytest.approx(metrics["val_mlm_loss"], abs=1e-6)
     directory = ModelDirectory.open(options.output)
     assert directory.architecture.left_to_right
-    assert directory.head == {"kind": "pretrainer", "fresh": ["pooler", "nsp"]}
+    assert directory.head == {
+        "kind": "pretrainer",
+        "newly_initialized": ["pooler", "nsp"],
+    }
     kept = {
         step: ModelDirectory.open(tmp_path / "left/steps" / step)
         for step in ("25", "50", "60")

@@ -95,7 +95,7 @@ def open_tensors(
         if layer not in match.layers
     ]
     if fresh:
-        head = {**head, "fresh": fresh}
+        head = {**head, "newly_initialized": fresh}
     return ForeignCheckpoint(
         path=path,
         architecture=dataclasses.replace(config, vocabulary_size=vocabulary.size),

@@ -123,12 +123,12 @@ def write_checkpoint(
 
 
 def _write_model_directory(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
-    from bert_tf.checkpoints.model_directory import ModelDirectory, stand_in
+    from bert_tf.checkpoints.model_directory import ModelDirectory, matching_model
 
     weights = checkpoint.read_weights()
     units = len(weights.get("logits/bias", ()))
-    model = stand_in(checkpoint.architecture, checkpoint.head["kind"], units)
-    checkpoint.fill(model)
+    model = matching_model(checkpoint.architecture, checkpoint.head["kind"], units)
+    checkpoint.load_into(model)
     directory = ModelDirectory.create(
         path,
         architecture=checkpoint.architecture,

@@ -65,7 +65,7 @@ class Checkpoint(abc.ABC):
         head: What stands on the encoder: `{"kind": "encoder"}` for nothing,
             `{"kind": "pretrainer"}`, or the kind of a task and what it needs to be
             built again, e.g. its labels. Layers that were never trained stand in
-            `"fresh"`.
+            `"newly_initialized"`.
     """
 
     path: pathlib.Path
@@ -84,7 +84,7 @@ class Checkpoint(abc.ABC):
             ValueError: A file is missing, damaged or of another model.
         """
 
-    def fill(self, model: keras.Model, *, head: bool = True) -> list[str]:
+    def load_into(self, model: keras.Model, *, head: bool = True) -> list[str]:
         """Gives the weights of `model` their values from here, each by its name.
 
         Args:
@@ -117,7 +117,7 @@ class Checkpoint(abc.ABC):
     def load_backbone(self, dtype: Any = None) -> BertBackbone:
         """Returns the encoder with its weights, whatever head the model has."""
         backbone = BertBackbone(self.architecture, dtype=dtype)
-        self._name_fresh(self.fill(backbone))
+        self._name_fresh(self.load_into(backbone))
         return backbone
 
     def load_pretrainer(self, dtype: Any = None) -> BertPretrainer:
@@ -132,7 +132,7 @@ class Checkpoint(abc.ABC):
                 "heads are in the directory that bert_tf.pretrain wrote."
             )
         model = BertPretrainer(BertBackbone(self.architecture, dtype=dtype))
-        self._name_fresh(self.fill(model))
+        self._name_fresh(self.load_into(model))
         return model
 
     def _name_fresh(self, fresh: list[str]) -> None:
@@ -201,14 +201,14 @@ class ModelDirectory(Checkpoint):
         head: Mapping[str, Any],
         options: Mapping[str, Any],
         defaults: Mapping[str, Any] | None = None,
-        may_change: Collection[str] = (),
+        resumable: Collection[str] = (),
         write: bool = True,
     ) -> ModelDirectory:
         """Makes the folder, or takes up one that the same command made before.
 
         Args:
             defaults: What an option was that the earlier run did not know yet.
-            may_change: Names of `options` that may differ from the earlier run's.
+            resumable: Names of `options` that may differ from the earlier run's.
             write: Whether to make it; of several workers one does, and all check.
 
         Raises:
@@ -218,7 +218,7 @@ class ModelDirectory(Checkpoint):
         path = pathlib.Path(path)
         new = cls(path, architecture, vocabulary, lowercase, head, options)
         if (path / CONFIG).exists():
-            new._refuse_if_different(cls.open(path), defaults or {}, may_change)
+            new._refuse_if_different(cls.open(path), defaults or {}, resumable)
         if not write:
             return new
         path.mkdir(parents=True, exist_ok=True)
@@ -232,13 +232,13 @@ class ModelDirectory(Checkpoint):
         storage.write_json(path / CONFIG, config)  # Last: it makes the folder a model.
         return new
 
-    def _refuse_if_different(self, old: ModelDirectory, defaults, may_change) -> None:
+    def _refuse_if_different(self, old: ModelDirectory, defaults, resumable) -> None:
         def flat(directory):
             facts = {**defaults, "vocabulary": directory.vocabulary.fingerprint}
             facts |= dataclasses.asdict(directory.architecture)
             facts |= {"lowercase": directory.lowercase, **directory.head}
             facts |= dict(directory.options)
-            return {k: v for k, v in facts.items() if k not in may_change}
+            return {k: v for k, v in facts.items() if k not in resumable}
 
         before, now = flat(old), flat(self)
         differences = [
@@ -280,9 +280,9 @@ class ModelDirectory(Checkpoint):
             model.load_weights(weights)
 
     def read_weights(self) -> dict[str, np.ndarray]:
-        model = stand_in(self.architecture, self.head["kind"], self._units())
+        model = matching_model(self.architecture, self.head["kind"], self._units())
         self.load_weights(model)
-        fresh = self.head.get("fresh", ())
+        fresh = self.head.get("newly_initialized", ())
         return {
             variable.path: keras.ops.convert_to_numpy(variable)
             for variable in model.weights
@@ -321,7 +321,9 @@ class ModelDirectory(Checkpoint):
         return storage.read_json(path) if path.exists() else {}
 
 
-def stand_in(architecture: BertConfig, kind: str, units: int | None) -> keras.Model:
+def matching_model(
+    architecture: BertConfig, kind: str, units: int | None
+) -> keras.Model:
     """Returns a model whose weights file is that of models with such a head.
 
     Args:

@@ -77,7 +77,7 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         head={"kind": task.kind, **task.head},
         options=options.to_dict(),
         defaults=options.defaults(),
-        may_change=options.may_change,
+        resumable=options.resumable(),
     )
 
     # === Training ===
@@ -190,7 +190,7 @@ def train(
 def _fill(model: keras.Model, source: Checkpoint, head: Mapping[str, Any]) -> None:
     """Takes the encoder's weights, and the head's where it is one for the same task."""
     same_task = all(source.head.get(key) == head.get(key) for key in ("kind", "labels"))
-    fresh = source.fill(model, head=same_task)
+    fresh = source.load_into(model, head=same_task)
     print(
         f"Starts from {source.path}; with random values: {', '.join(fresh) or 'none'}."
     )

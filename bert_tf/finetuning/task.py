@@ -42,6 +42,7 @@ class ComputeOptions(cli.Options):
         "default",
         help="Where to train: default (first GPU or CPU), mirrored (all GPUs), tpu.",
         choices=("default", "mirrored", "tpu"),
+        resumable=True,
     )
     precision: str = cli.option(
         "float32",
@@ -53,15 +54,6 @@ class ComputeOptions(cli.Options):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(ComputeOptions):
     """Options that all tasks share (recipe: paper, appendix A.3)."""
-
-    # What may change when a finished model is taken up again: none of it changes
-    # what was learned.
-    may_change: ClassVar[tuple[str, ...]] = (
-        "output",
-        "strategy",
-        "export",
-        "export_precision",
-    )
 
     init_from: str = cli.option(
         "",
@@ -81,17 +73,19 @@ class FinetuneConfig(ComputeOptions):
     bilstm: bool = cli.option(
         False, help="Put a bidirectional LSTM on the encoder (paper, section 5.1)."
     )
-    output: str = cli.option(help="Model directory to write.")
+    output: str = cli.option(help="Model directory to write.", resumable=True)
     export: str = cli.option(
         "",
         help="Folder for a SavedModel of the result, e.g. saved_models/sst2.",
         common=True,
+        resumable=True,
     )
     export_precision: str = cli.option(
         "float32",
         help="Arithmetic of the exported encoder; mixed_bfloat16 pays on processors "
         "that have it.",
         choices=("float32", "mixed_bfloat16"),
+        resumable=True,
     )
     batch_size: int = cli.option(
         32,
@@ -136,16 +130,11 @@ class FinetuneConfig(ComputeOptions):
 class TablesConfig(FinetuneConfig):
     """Options of a task whose data are tables: those of a data set, or one's own."""
 
-    may_change: ClassVar[tuple[str, ...]] = (
-        *FinetuneConfig.may_change,
-        "data_dir",
-        "test_file",
-    )
-
     data_dir: str = cli.option(
         "",
         help="Folder of the files of --task.",
         common=True,
+        resumable=True,
     )
     train_file: str = cli.option(
         "",
@@ -162,6 +151,7 @@ class TablesConfig(FinetuneConfig):
         "",
         help="Data to predict, with or without labels; also with --task.",
         common=True,
+        resumable=True,
     )
 
 

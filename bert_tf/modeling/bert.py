@@ -22,8 +22,7 @@ from typing import Any
 import keras
 from keras import ops
 
-import bert_tf
-from bert_tf.modeling import activations, attention, gradients, residual
+from bert_tf.modeling import activations, attention, gradients, loading, residual
 from bert_tf.modeling.config import BertConfig
 from bert_tf.modeling.keras_model import BertModel, PackableModel, is_packed
 from bert_tf.modeling.losses import MaskedLMLoss
@@ -388,8 +387,7 @@ class BertBackbone(PackableModel):
         Raises:
             ValueError: It holds no BERT, or one that is damaged.
         """
-        # Formats stand above the model; the package finds them when they are asked for.
-        return bert_tf.open_checkpoint(path).load_backbone(dtype)
+        return loading.open_checkpoint(path).load_backbone(dtype)
 
     def get_config(self):
         return {
@@ -543,4 +541,4 @@ class BertPretrainer(BertModel):
 
         A head that it lacks has random values, and a warning says so.
         """
-        return bert_tf.open_checkpoint(path).load_pretrainer(dtype)
+        return loading.open_checkpoint(path).load_pretrainer(dtype)

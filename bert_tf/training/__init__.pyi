@@ -8,6 +8,5 @@ from bert_tf.training import strategy as strategy
 from bert_tf.training.checkpoint import TrainingState as TrainingState
 from bert_tf.training.optimizers import AdamW as AdamW
 from bert_tf.training.optimizers import WarmupDecay as WarmupDecay
-from bert_tf.training.pretrain_options import MAY_CHANGE as MAY_CHANGE
 from bert_tf.training.pretrain_options import Phase as Phase
 from bert_tf.training.pretrain_options import PretrainConfig as PretrainConfig

@@ -100,7 +100,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class InTurn(keras.optimizers.schedules.LearningRateSchedule):
+class SequentialSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Several schedules, one after the other.
 
     Args:
@@ -126,7 +126,7 @@ class InTurn(keras.optimizers.schedules.LearningRateSchedule):
         return rate
 
     def __repr__(self):
-        return f"InTurn({self.schedules!r}, {self.steps!r})"
+        return f"SequentialSchedule({self.schedules!r}, {self.steps!r})"
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object

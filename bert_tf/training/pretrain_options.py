@@ -20,19 +20,6 @@ optimization = lazy_import("bert_tf.training.optimizers")
 if TYPE_CHECKING:
     from bert_tf.text.vocabulary import Vocabulary
 
-# What a continued run may change: none of it changes what is learned.
-MAY_CHANGE = (
-    "compare",
-    "loss_band",
-    "micro_batch_size",
-    "output",
-    "recompute",
-    "records",
-    "strategy",
-    "validate_every",
-    "xla",
-)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainConfig(cli.Options):
@@ -40,9 +27,12 @@ class PretrainConfig(cli.Options):
 
     records: str = cli.option(
         help="Folder that bert_tf.corpus wrote; several, separated by commas, are "
-        "phases of the training, one after the other."
+        "phases of the training, one after the other.",
+        resumable=True,
     )
-    output: str = cli.option(help="Model directory to write or to continue.")
+    output: str = cli.option(
+        help="Model directory to write or to continue.", resumable=True
+    )
     size: str = cli.option(
         "",
         help="Architecture: tiny, mini, small, medium, base, large, layers/hidden size/"
@@ -68,6 +58,7 @@ class PretrainConfig(cli.Options):
         "multi_worker (those of all hosts in TF_CONFIG), tpu.",
         choices=("default", "mirrored", "multi_worker", "tpu"),
         common=True,
+        resumable=True,
     )
     precision: str = cli.option(
         "float32",
@@ -76,7 +67,9 @@ class PretrainConfig(cli.Options):
         common=True,
     )
     xla: bool = cli.option(
-        False, help="Compile the training step with XLA: for GPUs, slower on CPUs."
+        False,
+        help="Compile the training step with XLA: for GPUs, slower on CPUs.",
+        resumable=True,
     )
     batch_size: int | tuple[int, ...] = cli.option(
         256,
@@ -92,11 +85,13 @@ class PretrainConfig(cli.Options):
         "part of the batch. 0: all of them; -1: as many as fit into memory, by "
         "estimate.",
         minimum=-1,
+        resumable=True,
     )
     recompute: bool = cli.option(
         False,
         help="Keep the input of each layer only and compute the rest again when it is "
         "needed: less memory, a third more time.",
+        resumable=True,
     )
     steps: int | tuple[int, ...] = cli.option(
         1_000_000,
@@ -157,6 +152,7 @@ class PretrainConfig(cli.Options):
         "the next.",
         minimum=1,
         common=True,
+        resumable=True,
     )
     keep_all: bool = cli.option(
         False,
@@ -168,11 +164,13 @@ class PretrainConfig(cli.Options):
         help="Halt when the mean loss of 100 steps is this much above the lowest one "
         "before; 0: never.",
         minimum=0,
+        resumable=True,
     )
     compare: str = cli.option(
         "",
         help="Other runs to draw beside this one in curve.png: model directories or "
         "history.csv files, separated by commas.",
+        resumable=True,
     )
     seed: int = cli.option(
         0, help="Of weights, dropout, shuffling and masks.", minimum=0
@@ -218,7 +216,7 @@ class PretrainConfig(cli.Options):
             rates = self._for_each("learning_rate", len(steps))
             warmups = self._for_each("warmup_steps", len(steps))
             parts = zip(rates, warmups, steps, strict=True)
-            return optimization.InTurn(
+            return optimization.SequentialSchedule(
                 [optimization.WarmupDecay(*part, self.decay) for part in parts], steps
             )
         if isinstance(self.warmup_steps, tuple):

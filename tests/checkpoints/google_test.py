@@ -153,4 +153,4 @@ def test_a_checkpoint_that_google_wrote():
     assert checkpoint.architecture.hidden_dim == 4
     assert checkpoint.head == {"kind": "pretrainer"}
     assert checkpoint.match.unused == []
-    assert checkpoint.fill(checkpoint.load_pretrainer()) == []
+    assert checkpoint.load_into(checkpoint.load_pretrainer()) == []

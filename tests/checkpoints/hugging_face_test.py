@@ -72,13 +72,17 @@ def test_hidden_states_and_heads_are_those_of_transformers(folder, vocabulary):
         (
             "BertForTokenClassification",  # Of the second token.
             lambda backbone: TokenClassifier(backbone, 3),
-            {"kind": "tagging", "labels": ["no", "maybe", "yes"], "fresh": ["pooler"]},
+            {
+                "kind": "tagging",
+                "labels": ["no", "maybe", "yes"],
+                "newly_initialized": ["pooler"],
+            },
             [[-0.9045554, 0.1503655, -1.2974957], [-0.6512064, -0.2223427, -1.3983200]],
         ),
         (
             "BertForQuestionAnswering",  # Of the second token: start, end.
             SpanPredictor,
-            {"kind": "question_answering", "fresh": ["pooler"]},
+            {"kind": "question_answering", "newly_initialized": ["pooler"]},
             [[-1.2579899, 0.1529703], [-1.2994328, -0.1069622]],
         ),
     ],
@@ -90,15 +94,15 @@ def test_heads_of_tasks_are_those_of_transformers(
     checkpoint = hugging_face.open_folder(folder)
     assert checkpoint.head == head
     model = task_model(BertBackbone(checkpoint.architecture))
-    fresh = checkpoint.fill(model)
-    assert fresh == list(head.get("fresh", ()))
+    fresh = checkpoint.load_into(model)
+    assert fresh == list(head.get("newly_initialized", ()))
     inputs = toy.INPUTS
     if task_model is ChoiceScorer:  # Two choices of one example.
         inputs = {name: x[np.newaxis] for name, x in inputs.items()}
     ours = model(inputs)
     if task_model is SpanPredictor:
         ours = np.stack([ours["start_logits"], ours["end_logits"]], axis=-1)
-    if "fresh" in head:
+    if "newly_initialized" in head:
         ours = ours[:, 1]
     np.testing.assert_allclose(ours, logits, atol=2e-6)
 

@@ -37,7 +37,7 @@ def preset(tmp_path_factory, vocabulary):
 def test_outputs_are_those_of_keras_hub(preset):
     model, folder = preset
     checkpoint = formats.open_checkpoint(folder)
-    assert checkpoint.head == {"kind": "pretrainer", "fresh": ["nsp"]}
+    assert checkpoint.head == {"kind": "pretrainer", "newly_initialized": ["nsp"]}
     assert checkpoint.lowercase
     ours = checkpoint.load_pretrainer()
     outputs = ours(toy.INPUTS | {"mask_positions": toy.MASK_POSITIONS})

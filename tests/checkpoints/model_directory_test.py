@@ -25,7 +25,7 @@ def create(path, config, vocabulary, head=None, **options):
         head=head or {"kind": "pretrainer"},
         options=options,
         defaults={"stride": 1},
-        may_change=("output",),
+        resumable=("output",),
     )
 
 
@@ -56,7 +56,7 @@ def test_fill_names_layers_and_weights_that_are_missing(
     for name in ("pooler/bias", "nsp/kernel", "nsp/bias"):
         del weights[name]
     monkeypatch.setattr(ModelDirectory, "read_weights", lambda _: weights)
-    assert directory.fill(model) == ["pooler/bias", "nsp"]
+    assert directory.load_into(model) == ["pooler/bias", "nsp"]
 
 
 def test_backbone_of_a_fine_tuned_model(tmp_path, tiny_config, vocabulary):

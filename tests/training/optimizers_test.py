@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.training.optimizers import AdamW, InTurn, Lamb, WarmupDecay
+from bert_tf.training.optimizers import AdamW, Lamb, SequentialSchedule, WarmupDecay
 
 
 def reference_updates(weights, gradients_per_step, rates, bias_correction, clip=1.0):
@@ -202,7 +202,7 @@ def test_forms_of_the_fall(decay, expected):
 
 def test_schedules_in_turn():
     first, second = WarmupDecay(1.0, 1, 3), WarmupDecay(0.5, 2, 4, "constant")
-    schedule = InTurn([first, second], [3, 4])
+    schedule = SequentialSchedule([first, second], [3, 4])
     rates = [float(schedule(step)) for step in range(7)]
     expected = [*(float(first(i)) for i in range(3)), 0.25, 0.5, 0.5, 0.5]
     np.testing.assert_allclose(rates, expected)
@@ -221,7 +221,7 @@ def test_schedule_refuses_a_warmup_as_long_as_the_training():
 @pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
 def test_optimizer_and_schedule_survive_serialisation(optimizer_class):
     first = WarmupDecay(1e-4, 10, 100, "cosine")
-    schedule = InTurn([first, WarmupDecay(1e-4, 0, 10)], [100, 10])
+    schedule = SequentialSchedule([first, WarmupDecay(1e-4, 0, 10)], [100, 10])
     optimizer = optimizer_class(schedule, bias_correction=False)
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert type(copy) is optimizer_class
@@ -232,8 +232,8 @@ def test_schedule_and_optimizer_print_what_they_are():
     schedule = WarmupDecay(1e-3, 10, 100)
     shown = "WarmupDecay(peak=0.001, warmup_steps=10, total_steps=100, decay='linear')"
     assert repr(schedule) == shown
-    in_turn = InTurn([schedule, schedule], [1000, 500])
-    for any_schedule in (schedule, in_turn):
+    sequential = SequentialSchedule([schedule, schedule], [1000, 500])
+    for any_schedule in (schedule, sequential):
         again = eval(repr(any_schedule))
         assert again.get_config() == any_schedule.get_config()
     optimizer = repr(AdamW(schedule, bias_correction=False))
