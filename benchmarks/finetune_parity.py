@@ -57,10 +57,10 @@ class ParityConfig(cli.Options):
 
 def main(options: ParityConfig) -> None:
     """Trains the seeds that are missing, and prints mean and deviation."""
-    from bert_tf.finetuning import tables
+    from bert_tf.data import read_table, write_table
 
     path = pathlib.Path(options.output)
-    rows = tables.read(path) if path.exists() else []
+    rows = read_table(path) if path.exists() else []
     done = {int(row["seed"]) for row in rows}
     for seed in sorted({*range(options.seeds)} - done):
         task = _task(options)
@@ -68,7 +68,7 @@ def main(options: ParityConfig) -> None:
         best = max(_train(options, task, seed), key=lambda scores: scores[task.metric])
         seconds = round(time.process_time() - start)
         rows.append({"seed": seed, **best, "processor_seconds": seconds})
-        tables.write(path, rows)
+        write_table(path, rows)
     names = [name for name in rows[0] if name != "seed"]
     for name in names:
         values = [float(row[name]) for row in rows]

@@ -45,12 +45,12 @@ class LearningConfig(cli.Options):
 
 def main(options: LearningConfig) -> None:
     """Trains what is not trained yet, and draws both curves."""
-    from bert_tf.finetuning import tables
+    from bert_tf.data import read_table, write_table
 
     folder = pathlib.Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "learning.csv"
-    rows = tables.read(path) if path.exists() else []
+    rows = read_table(path) if path.exists() else []
     for name, train in LIBRARIES.items():
         if any(row["library"] == name for row in rows):
             continue
@@ -61,7 +61,7 @@ def main(options: LearningConfig) -> None:
             curve.append((step, tokens, loss, seconds))
         names = ("library", "step", "tokens", "val_loss", "processor_seconds")
         rows += [dict(zip(names, (name, *point), strict=True)) for point in curve]
-        tables.write(path, rows)
+        write_table(path, rows)
     _draw(rows, folder / "learning.png")
     last = {row["library"]: float(row["val_loss"]) for row in rows}
     losses = ", ".join(f"{name} {loss:.4f}" for name, loss in last.items())

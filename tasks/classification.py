@@ -38,9 +38,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bert_tf import cli
-from bert_tf.finetuning import glue, tables
+from bert_tf.data import Table, write_table
+from bert_tf.finetuning import glue
 from bert_tf.finetuning.glue import GLUE, DataSet
-from bert_tf.finetuning.tables import Table
 from bert_tf.finetuning.task import Split, TablesConfig, Task, encode
 from bert_tf.lazy import lazy_import
 
@@ -253,7 +253,7 @@ class Classification(Task):
         else:
             answers = [round(score, 6) for score in self._scores(logits)]
         if name := self.data_set.submissions.get(split.name):
-            tables.write(folder / name, _submission(answers))
+            write_table(folder / name, _submission(answers))
         rows = [{"index": i, "prediction": answer} for i, answer in enumerate(answers)]
         if self.labels:
             names = [f"P({label})" for label in self.labels]
@@ -263,7 +263,7 @@ class Classification(Task):
         suffix = self.examples[split.name][0].path.suffix
         suffix = suffix if suffix in (".csv", ".jsonl") else ".tsv"
         path = folder / f"predictions_{split.name}{suffix}"
-        tables.write(path, rows)
+        write_table(path, rows)
         return path
 
     def serve(self, model: keras.Model) -> dict[str, signatures.Signature]:
@@ -351,7 +351,7 @@ class Classification(Task):
                 columns.append(data.label)
             table.require(columns, "--text_a, --text_b and --label, or by --task")
             skip = data.skip_bad_rows and split == "train"
-            for line, values in table.rows(columns, skip_bad_rows=skip):
+            for line, values in table.rows(columns, skip_malformed=skip):
                 row = dict(zip(columns, values, strict=True))
                 texts = row[data.text_a], row.get(data.text_b, "")
                 examples.append(Example(path, line, *texts, row.get(data.label)))

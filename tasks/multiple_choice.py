@@ -34,8 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bert_tf import cli
-from bert_tf.finetuning import tables
-from bert_tf.finetuning.tables import Table
+from bert_tf.data import Table, write_table
 from bert_tf.finetuning.task import Split, TablesConfig, Task, encode
 from bert_tf.lazy import lazy_import
 
@@ -210,7 +209,7 @@ class MultipleChoice(Task):
             for index, row in enumerate(probabilities)
         ]
         path = folder / f"predictions_{split.name}.tsv"
-        tables.write(path, rows)
+        write_table(path, rows)
         return path
 
     def serve(self, model: keras.Model) -> dict[str, signatures.Signature]:

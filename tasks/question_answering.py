@@ -46,7 +46,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bert_tf import cli, storage
-from bert_tf.finetuning import squad, tables
+from bert_tf.data import write_table
+from bert_tf.finetuning import squad
 from bert_tf.finetuning.squad import Predictions, Question
 from bert_tf.finetuning.task import FinetuneConfig, Split, Task
 from bert_tf.lazy import lazy_import
@@ -245,7 +246,7 @@ class QuestionAnswering(Task):
                 {"id": q.id, "question": q.question, "prediction": answers[q.id]}
                 for q in questions
             ]
-            tables.write(path.with_suffix(".csv"), rows)
+            write_table(path.with_suffix(".csv"), rows)
         return path
 
     def serve(self, model: keras.Model) -> dict[str, signatures.Signature]:

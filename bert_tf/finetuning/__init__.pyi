@@ -4,14 +4,12 @@ from bert_tf.finetuning import glue as glue
 from bert_tf.finetuning import run as run
 from bert_tf.finetuning import squad as squad
 from bert_tf.finetuning import sweep as sweep
-from bert_tf.finetuning import tables as tables
 from bert_tf.finetuning.conll import ColumnFile as ColumnFile
 from bert_tf.finetuning.conll import iob2 as iob2
 from bert_tf.finetuning.glue import GLUE as GLUE
 from bert_tf.finetuning.glue import DataSet as DataSet
 from bert_tf.finetuning.squad import Predictions as Predictions
 from bert_tf.finetuning.squad import Question as Question
-from bert_tf.finetuning.tables import Table as Table
 from bert_tf.finetuning.task import ComputeOptions as ComputeOptions
 from bert_tf.finetuning.task import FinetuneConfig as FinetuneConfig
 from bert_tf.finetuning.task import Split as Split

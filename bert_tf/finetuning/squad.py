@@ -24,7 +24,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf import storage
-from bert_tf.finetuning.tables import Table
+from bert_tf.data import Table
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)

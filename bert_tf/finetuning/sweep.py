@@ -27,7 +27,7 @@ from typing import Any
 
 from bert_tf import storage
 from bert_tf.checkpoints import model_directory
-from bert_tf.finetuning import tables
+from bert_tf.data import write_table
 from bert_tf.finetuning.task import FinetuneConfig
 
 _RUNS, _TABLE = "runs", "runs.tsv"
@@ -122,7 +122,7 @@ def best(
                 _promote(folder, output)
         # Weights of a model that is not the best are nothing to keep by the dozen.
         (folder / model_directory.WEIGHTS).unlink(missing_ok=True)
-        tables.write(output / _TABLE, [run.row for run in done])
+        write_table(output / _TABLE, [run.row for run in done])
     if winner is None:
         raise ValueError(
             f"Each of the {len(runs)} runs diverged. A lower --learning_rate may help."

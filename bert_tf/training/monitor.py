@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tqdm
 
-from bert_tf.finetuning import tables
+from bert_tf.data import read_table, write_table
 from bert_tf.training import memory
 from bert_tf.training.checkpoint import TrainingState
 
@@ -187,7 +187,7 @@ def weights_are_finite(model: keras.Model) -> bool:
 def _append_history(path: pathlib.Path, row: dict[str, float]) -> None:
     # An interrupted run may have written rows that lie after its last checkpoint.
     rows = [r for r in read_history(path.parent) if r["step"] < row["step"]]
-    tables.write(path, [dict(sorted(row.items())) for row in [*rows, row]])
+    write_table(path, [dict(sorted(row.items())) for row in [*rows, row]])
 
 
 def save_batch(directory: pathlib.Path, batch: Any) -> pathlib.Path:
@@ -211,7 +211,7 @@ def read_history(path: pathlib.Path) -> list[dict[str, float]]:
     path = path / _HISTORY if path.is_dir() else path
     if not path.is_file():
         return []
-    return [{k: float(v) for k, v in row.items()} for row in tables.read(path)]
+    return [{k: float(v) for k, v in row.items()} for row in read_table(path)]
 
 
 def read_others(paths: str) -> dict[str, list[dict[str, float]]]:

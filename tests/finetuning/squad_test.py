@@ -119,7 +119,7 @@ def test_the_place_of_an_answer_that_the_table_does_not_say(
             "line 2: where the answer begins must be the number of a",
         ),
         ("a cat,?,cat,-1", "from 0. Received: '-1'"),
-        ("a cat,?,cat", "x.csv, line 2: 3 columns instead of 4"),
+        ("a cat,?,cat", "x.csv, line 2: expected 4 columns"),
     ],
 )
 def test_rows_whose_answer_is_elsewhere(write, row, message):
@@ -139,7 +139,7 @@ def test_a_row_whose_answer_is_nowhere(write):
 )
 def test_tables_without_a_column(write, header, missing):
     path = write(f"{header}\n", "x.csv")
-    message = f"no column {missing}. .* by --question, --context, --answer and --answer"
+    message = f"no column {missing}. .* with --question, --context, --answer and --answer"
     with pytest.raises(ValueError, match=message):
         squad.read(path, COLUMNS, needs_answers=True)
 

@@ -276,12 +276,12 @@ SCORES = "text\tlabel\na\t1\nb\t2\n"
 @pytest.mark.parametrize(
     ("train", "dev", "options", "message"),
     [
-        ("text\tlabel\na\n", GOOD, {}, "train.tsv, line 2: 1 column instead of 2"),
+        ("text\tlabel\na\n", GOOD, {}, "train.tsv, line 2: expected 2 columns"),
         (GOOD, "text\tlabel\na\tno\nb\tmaybe\n", {}, "dev.tsv, line 3: the label "
          "'maybe' does not occur in the training data, which have: no, yes."),
-        (GOOD, "text\nb\n", {}, "dev.tsv has no column 'label'. It has: text."),
+        (GOOD, "text\nb\n", {}, "dev.tsv has no column 'label'"),
         (GOOD, GOOD, {"text_a": "sentence"}, "train.tsv has no column 'sentence'. "
-         "It has: text, label. The columns are chosen by --text_a"),
+         "Its columns are: text, label. Select columns with --text_a"),
         (GOOD, "", {}, "dev.tsv is empty"),
         (GOOD, "text\tlabel\n", {}, "dev.tsv has a header but no rows"),
         (b"text\tlabel\nb\xe9\tno\n", GOOD, {}, "train.tsv, line 2: not UTF-8"),

@@ -130,7 +130,7 @@ def test_own_data(tmp_path, read):
         ("start\tx\ty\tz\tright\na\tb\tc\td\t-1\n", {}, "Received: '-1'"),
         ("start\tx\ty\tz\tright\na\tb\tc\t\t2\n", {}, "line 2: the right choice, 2,"),
         ("start\tx\ty\tz\tright\na\tb\t\t \t0\n", {}, "line 2: fewer than two choices"),
-        ("start\tx\ty\tz\tright\na\tb\n", {}, "line 2: 2 columns instead of 5"),
+        ("start\tx\ty\tz\tright\na\tb\n", {}, "line 2: expected 5 columns"),
         ("start\tx\ty\tz\tright\n", {}, "train.tsv has a header but no rows"),
         (GOOD, {"choices": "x,q"}, "train.tsv has no column 'q'"),
         (GOOD, {"choices": ""}, "--choices is missing"),

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning import batching, squad, tables
+from bert_tf.data import Table
+from bert_tf.finetuning import batching, squad
 from bert_tf.finetuning import run as finetune
 from bert_tf.modeling.bert import BertBackbone
 from bert_tf.modeling.heads import SpanPredictor
@@ -141,7 +142,7 @@ def test_tables_of_ones_own(read, tmp_path, tiny_config):
     outputs = batching.predict(model, test, 8, max_length=16)
     task.write_predictions(test, outputs, tmp_path)
     predictions = json.loads((tmp_path / "predictions_test.json").read_text())
-    table = tables.Table(tmp_path / "predictions_test.csv")
+    table = Table(tmp_path / "predictions_test.csv")
     rows = [row for _, row in table.rows(["id", "question", "prediction"])]
     assert rows == [["2", "a, b", predictions["2"]], ["3", "c", predictions["3"]]]
 

@@ -1,10 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""TSV, CSV and JSONL files in, rows out, each with the number of its line; and back.
+"""Reads and writes TSV, CSV and JSONL tables; errors name the file and the line.
 
-The ending of the name decides: `.csv` is comma-separated with double quotes (RFC
-4180; a quoted field may span lines), `.jsonl` has one object per line, and all else
-is tab-separated without quoting, as the files of the benchmarks are. Text is UTF-8.
+The file name decides the format: `.csv` is comma-separated with double quotes (RFC
+4180; a quoted field may span lines), `.jsonl` has one object per line. All other files
+are tab-separated without quoting, as benchmarks such as GLUE ship them. Text is UTF-8.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from absl import logging
 from bert_tf import storage
 from bert_tf.data.documents import read_lines
 
-# Python's reader stops at 128 KiB per field; a text may be a whole book.
+# The default limit of 128 KiB per field is too small for a text as long as a book.
 csv.field_size_limit(2**31 - 1)
 
 
@@ -30,12 +30,19 @@ class Table:
 
     Args:
         path: The file.
-        columns: Names of the columns where the file has no header; of a JSONL file,
-            the keys of the first object are the names.
+        columns: Column names of a file without a header. The column names of a JSONL
+            file are the keys of its first object.
 
     Raises:
         ValueError: The file is empty or not UTF-8.
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
+
+    Example:
+
+    ```python
+    for line, (text, label) in Table("train.csv").rows(["text", "label"]):
+        print(line, text, label)
+    ```
     """
 
     def __init__(self, path: str | os.PathLike, columns: Sequence[str] = ()):
@@ -47,66 +54,68 @@ class Table:
         self.columns = tuple(columns or first)
 
     def require(self, columns: Sequence[str], flags: str) -> None:
-        """Raises ValueError for a column that is missing; `flags` choose them."""
+        """Raises ValueError for a missing column, naming the `flags` that select it."""
         for column in columns:
             if column not in self.columns:
                 raise ValueError(
-                    f"{self.path} has no column {column!r}. It has: "
-                    f"{', '.join(self.columns)}. The columns are chosen by {flags}."
+                    f"{self.path} has no column {column!r}. Its columns are: "
+                    f"{', '.join(self.columns)}. Select columns with {flags}."
                 )
 
     def rows(
-        self, columns: Sequence[str], *, skip_bad_rows: bool = False
+        self, columns: Sequence[str], *, skip_malformed: bool = False
     ) -> Iterator[tuple[int, list[str]]]:
-        """Yields `(line, values)`, the values of `columns` in their order.
+        """Yields `(line, values)`, with the values of `columns` in that order.
 
         Args:
-            columns: Names out of `self.columns`.
-            skip_bad_rows: Leave out, and count in a warning, what would raise.
+            columns: A subset of `self.columns`.
+            skip_malformed: Skip malformed rows and log how many, instead of raising.
 
         Raises:
             ValueError: A row has more or fewer columns than the header, or an object
-                lacks a key or has no text there; the message names file and line.
+                has no text or number under a key. The message names file and line.
         """
         records, skipped = self._records(), 0
         if self._has_header:
             next(records)
         for line, record in records:
             try:
-                values = self._pick(record, columns)
+                values = self._select(record, columns)
             except ValueError as error:
-                if not skip_bad_rows:
+                if not skip_malformed:
                     message = f"{self.path}, line {line}: {error}"
                     raise ValueError(message) from None
                 skipped += 1
             else:
                 yield line, values
         if skipped:
-            logging.warning("%s: %d malformed rows left out.", self.path, skipped)
+            logging.warning("%s: skipped %d malformed rows.", self.path, skipped)
 
     def _records(self) -> Iterator[tuple[int, Any]]:
         read = {".csv": _read_csv, ".jsonl": _read_jsonl}
         return read.get(self.path.suffix, _read_tsv)(self.path)
 
-    def _pick(self, record: Any, columns: Sequence[str]) -> list[str]:
+    def _select(self, record: Any, columns: Sequence[str]) -> list[str]:
         if isinstance(record, dict):
             return [_text(record, key) for key in columns]
         if len(record) != len(self.columns):
             raise ValueError(
-                f"{len(record)} column{'s' * (len(record) != 1)} instead of "
-                f"{len(self.columns)} ({', '.join(self.columns)})."
+                f"expected {len(self.columns)} columns ({', '.join(self.columns)}), "
+                f"got {len(record)}."
             )
         return [record[self.columns.index(column)] for column in columns]
 
 
-def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes a TSV, .csv or .jsonl file of at least one row, all with the same keys.
+def write_table(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes a TSV, .csv or .jsonl file atomically.
 
-    What the file held before stays until the new one is complete.
+    Args:
+        path: The file; its suffix selects the format.
+        rows: At least one row; all have the same keys.
     """
     with (
-        storage.atomic_path(path) as unfinished,
-        unfinished.open("w", newline="", encoding="utf-8") as file,
+        storage.atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
     ):
         if path.suffix == ".jsonl":
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -117,11 +126,11 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
             writer.writerows(rows)
 
 
-def read(path: str | os.PathLike) -> list[dict[str, str]]:
-    """Returns the rows of a file with a header, by the names of its columns.
+def read_table(path: str | os.PathLike) -> list[dict[str, str]]:
+    """Returns the rows of a file with a header as dictionaries by column name.
 
     Raises:
-        ValueError, OSError: As for `Table` and its `rows`.
+        ValueError, OSError: As in `Table` and `Table.rows`.
     """
     table = Table(path)
     return [
@@ -137,7 +146,7 @@ def _read_tsv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
-    # Strict: otherwise a quote that is never closed swallows the rest of the file.
+    # Strict mode reports an unclosed quote, which otherwise swallows the rest.
     reader = csv.reader((f"{line}\n" for line in read_lines(str(path))), strict=True)
     number = 1
     try:
@@ -146,7 +155,7 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
                 yield number, fields
             number = reader.line_num + 1
     except csv.Error as error:
-        raise ValueError(f"{path}, line {number}: not CSV: {error}.") from error
+        raise ValueError(f"{path}, line {number}: invalid CSV: {error}.") from error
 
 
 def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -155,20 +164,21 @@ def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 record = json.loads(line)
             except json.JSONDecodeError as error:
-                raise ValueError(f"{path}, line {number}: not JSON: {error}") from error
+                message = f"{path}, line {number}: invalid JSON: {error}"
+                raise ValueError(message) from error
             if not isinstance(record, dict):
-                raise ValueError(f"{path}, line {number}: not a JSON object: {line}")
+                raise ValueError(
+                    f"{path}, line {number}: expected a JSON object, got {line}"
+                )
             yield number, record
 
 
 def _text(record: dict[str, Any], key: str) -> str:
-    value = record.get(key)
+    if key not in record:
+        raise ValueError(f"the object has no key {key!r}, only {', '.join(record)}.")
+    value = record[key]
     if isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
         return json.dumps(value)
-    raise ValueError(
-        f"{key!r} must be text or a number. Received: {json.dumps(value)}"
-        if key in record
-        else f"the object has no {key!r}. It has: {', '.join(record)}."
-    )
+    raise ValueError(f"{key!r} must be text or a number. Got {json.dumps(value)}")

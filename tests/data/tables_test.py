@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from bert_tf.finetuning import tables
-from bert_tf.finetuning.tables import Table
+from bert_tf.data import Table, write_table
 
 
 def write(folder, name, content):
@@ -16,7 +15,7 @@ def write(folder, name, content):
     return path
 
 
-def test_tsv_has_no_quoting_and_may_have_a_mark_and_windows_line_ends(tmp_path):
+def test_tsv_with_byte_order_mark_crlf_and_literal_quotes(tmp_path):
     text = '\ufefftext\tlabel\r\n"open quote\t1\r\n\r\n caf\u00e9\x85\u2028 \t0\r\n'
     table = Table(write(tmp_path, "a.tsv", text))
     assert table.columns == ("text", "label")
@@ -31,30 +30,30 @@ def test_tsv_without_header(tmp_path):
     assert list(table.rows(["text"])) == [(1, ["x"]), (2, ["y"])]
 
 
-def test_csv_quotes_and_spans_lines(tmp_path):
+def test_csv_with_quoted_fields_that_span_lines(tmp_path):
     text = 'text,label\n"a, ""b""\n\nc",1\nd,0\n'
     table = Table(write(tmp_path, "a.csv", text))
     rows = list(table.rows(["text", "label"]))
     assert rows == [(2, ['a, "b"\n\nc', "1"]), (5, ["d", "0"])]
 
 
-def test_jsonl_takes_text_and_numbers(tmp_path):
+def test_jsonl_with_text_and_numbers(tmp_path):
     text = '{"id": [1], "text": "a\\tb", "label": 1.5}\n{"label": true, "text": ""}\n'
     table = Table(write(tmp_path, "a.jsonl", text))
     rows = list(table.rows(["text", "label"]))
     assert rows == [(1, ["a\tb", "1.5"]), (2, ["", "true"])]
 
 
-def test_a_text_may_be_a_million_characters_long(tmp_path):
+def test_text_of_a_million_characters(tmp_path):
     text = "word " * 200_000
     for name in ("a.tsv", "a.csv"):
         path = write(tmp_path, name, f"text\n{text}\n")
         assert list(Table(path).rows(["text"])) == [(2, [text])]
 
 
-def test_bad_rows_may_be_skipped(tmp_path):
+def test_skip_malformed_rows(tmp_path):
     path = write(tmp_path, "a.tsv", "text\tlabel\nx\t1\ncut\ny\t0\n")
-    rows = Table(path).rows(["text"], skip_bad_rows=True)
+    rows = Table(path).rows(["text"], skip_malformed=True)
     assert [values for _, values in rows] == [["x"], ["y"]]
 
 
@@ -62,44 +61,56 @@ def test_bad_rows_may_be_skipped(tmp_path):
     ("name", "content", "message"),
     [
         ("a.tsv", "", "a.tsv is empty"),
-        ("a.tsv", "text\tlabel\nx\t1\ny\n", "a.tsv, line 3: 1 column instead of 2"),
-        ("a.tsv", "text\tlabel\nx\t1\t2\n", "a.tsv, line 2: 3 columns instead of 2"),
-        ("a.csv", "text,label\nx\n", "a.csv, line 2: 1 column instead of 2"),
-        ("a.csv", 'text,label\na,1\n"x,1\ny,2\n', "a.csv, line 3: not CSV"),
-        ("a.jsonl", '{"text": "x"}\n{"text": 1,}\n', "a.jsonl, line 2: not JSON"),
-        ("a.jsonl", "[1]\n", "a.jsonl, line 1: not a JSON object"),
+        (
+            "a.tsv",
+            "text\tlabel\nx\t1\ny\n",
+            "a.tsv, line 3: expected 2 columns (text, label), got 1.",
+        ),
+        (
+            "a.tsv",
+            "text\tlabel\nx\t1\t2\n",
+            "a.tsv, line 2: expected 2 columns (text, label), got 3.",
+        ),
+        (
+            "a.csv",
+            "text,label\nx\n",
+            "a.csv, line 2: expected 2 columns (text, label), got 1.",
+        ),
+        ("a.csv", 'text,label\na,1\n"x,1\ny,2\n', "a.csv, line 3: invalid CSV"),
+        ("a.jsonl", '{"text": "x"}\n{"text": 1,}\n', "a.jsonl, line 2: invalid JSON"),
+        ("a.jsonl", "[1]\n", "a.jsonl, line 1: expected a JSON object"),
         (
             "a.jsonl",
             '{"text": "x"}\n{"txt": "y"}\n',
-            "line 2: the object has no 'text'",
+            "line 2: the object has no key 'text', only txt.",
         ),
         ("a.jsonl", '{"text": ["x"]}\n', r"line 1: 'text' must be text or a number"),
         ("a.tsv", b"text\na\n\xff\n", "a.tsv, line 3: not UTF-8"),
     ],
 )
-def test_what_is_wrong_is_said_with_file_and_line(tmp_path, name, content, message):
+def test_malformed_file_error_names_file_and_line(tmp_path, name, content, message):
     path = write(tmp_path, name, content)
     with pytest.raises(ValueError, match=re.escape(message)):
         list(Table(path).rows(["text"]))
 
 
-def test_a_missing_column_is_named_with_those_present(tmp_path):
+def test_missing_column(tmp_path):
     table = Table(write(tmp_path, "a.tsv", "sentence\tlabel\nx\t1\n"))
-    message = "has no column 'text'. It has: sentence, label. .* by --text_a"
+    message = "has no column 'text'. Its columns are: sentence, label. .* --text_a"
     with pytest.raises(ValueError, match=message):
         table.require(["label", "text"], "--text_a")
 
 
 @pytest.mark.parametrize("name", ["table.tsv", "table.csv", "table.jsonl"])
-def test_what_is_written_can_be_read(tmp_path, name):
+def test_write_and_read_round_trip(tmp_path, name):
     rows = [{"text": "a cat", "score": "0.5"}, {"text": "é, 漢", "score": "1"}]
-    tables.write(tmp_path / name, rows)
+    write_table(tmp_path / name, rows)
     read = [values for _, values in Table(tmp_path / name).rows(["score", "text"])]
     assert read == [["0.5", "a cat"], ["1", "é, 漢"]]
     assert list(tmp_path.iterdir()) == [tmp_path / name]
 
 
-def test_numbers_stay_numbers_in_json(tmp_path):
-    tables.write(tmp_path / "table.jsonl", [{"index": 0, "prediction": 0.5}])
+def test_jsonl_keeps_numbers(tmp_path):
+    write_table(tmp_path / "table.jsonl", [{"index": 0, "prediction": 0.5}])
     line = (tmp_path / "table.jsonl").read_text()
     assert json.loads(line) == {"index": 0, "prediction": 0.5}
