@@ -1,0 +1,165 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The structure script, on a project of a few lines."""
+
+import pathlib
+
+import pytest
+
+from benchmarks import structure
+
+FILES = {
+    "bert_tf/__init__.py": "",
+    "bert_tf/lazy.py": "def lazy_import(name): ...",
+    "bert_tf/storage.py": "",
+    "bert_tf/cli.py": "from bert_tf import storage\n",
+    "bert_tf/text/__init__.py": "",
+    "bert_tf/text/__init__.pyi": """
+from bert_tf.text import words as words
+from bert_tf.text.tokenizer import Tokenizer as Tokenizer
+""",
+    "bert_tf/text/tokenizer.py": """
+from bert_tf import storage
+
+class Tokenizer: ...
+""",
+    "bert_tf/text/words.py": "from bert_tf.text import tokenizer\n",
+    "bert_tf/modeling/__init__.py": "",
+    "bert_tf/modeling/__init__.pyi": "from bert_tf.modeling.bert import Bert as Bert\n",
+    "bert_tf/modeling/bert.py": '''"""A docstring."""
+
+import keras  # A comment.
+
+
+class Bert(keras.Model):
+    # A comment on a line of its own.
+    def call(self, inputs):
+        """A docstring.
+
+        Two more lines.
+        """
+        return (
+            inputs
+        )
+''',
+    "bert_tf/vocab.py": """
+import typing
+from bert_tf import cli, text
+from bert_tf.lazy import lazy_import
+
+if typing.TYPE_CHECKING:
+    from bert_tf.modeling import Bert
+else:
+    import json
+
+tf = lazy_import("tensorflow")
+
+def main():
+    def inner():
+        return text.Tokenizer()
+""",
+    "tasks/__init__.py": "",
+    "tasks/tagging.py": """
+import bert_tf
+
+print(bert_tf.text.words, bert_tf.modeling.unknown)
+""",
+}
+
+
+@pytest.fixture
+def checkout(tmp_path) -> structure.Checkout:
+    for command in (*structure.COMMANDS, "demo"):
+        write(tmp_path, {f"bert_tf/{command}.py": ""})
+    write(tmp_path, FILES)
+    return structure.Checkout(tmp_path)
+
+
+def write(root: pathlib.Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def test_names_of_a_package_resolve_to_their_modules(checkout):
+    assert checkout.dependencies("bert_tf.vocab") == {
+        "bert_tf.cli",
+        "bert_tf.lazy",
+        "bert_tf.text.tokenizer",
+    }
+    assert checkout.dependencies("tasks.tagging") == {"bert_tf.text.words"}
+
+
+def test_imports_name_their_source_and_purpose(checkout):
+    found = {
+        (entry.source, entry.name, entry.for_types)
+        for entry in checkout.imports("bert_tf.vocab")
+    }
+    assert found == {
+        ("typing", "", False),
+        ("bert_tf.cli", "", False),
+        ("bert_tf.text", "", False),
+        ("bert_tf.text", "Tokenizer", False),
+        ("bert_tf.lazy", "lazy_import", False),
+        ("bert_tf.modeling", "Bert", True),
+        ("json", "", False),
+        ("tensorflow", "", False),
+    }
+
+
+def test_closure_follows_used_names_only(checkout):
+    assert checkout.closure(["bert_tf.vocab"]) == {
+        "bert_tf.vocab",
+        "bert_tf.cli",
+        "bert_tf.lazy",
+        "bert_tf.storage",
+        "bert_tf.text.tokenizer",
+    }
+
+
+def test_flat_layout_resolves_lazy_names_and_top_level_names(tmp_path):
+    write(
+        tmp_path,
+        {
+            "bert_tf/__init__.py": '_HOME = {"Bert": "model"}',
+            "bert_tf/lazy.py": 'model = _Module("bert_tf.model")',
+            "bert_tf/model.py": "from bert_tf.lazy import model",
+            "bert_tf/a.py": "from bert_tf import Bert",
+            "bert_tf/b.py": "from bert_tf.lazy import model",
+        },
+    )
+    checkout = structure.Checkout(tmp_path)
+    assert checkout.dependencies("bert_tf.a") == {"bert_tf.model"}
+    assert checkout.closure(["bert_tf.b"]) == {
+        *("bert_tf.b", "bert_tf.lazy", "bert_tf.model"),
+    }
+    graph = {name: checkout.dependencies(name) for name in checkout.modules}
+    assert structure.circles(graph) == [{"bert_tf.lazy", "bert_tf.model"}]
+
+
+def test_lines(checkout):
+    file = checkout.modules["bert_tf.modeling.bert"]
+    assert structure.all_lines(file) == 15
+    assert structure.code_lines(file) == 6
+    assert structure.function_lengths(file) == [4]
+    assert structure.function_lengths(checkout.modules["bert_tf.vocab"]) == [3, 2]
+
+
+def test_table(checkout, capsys):
+    root = str(checkout.root)
+    structure.main(structure.StructureConfig(path=f"{root},{root}"))
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.count("|") == 4 for line in lines)
+    rows = dict(line[2:-2].split(" | ", 1) for line in lines[2:])
+    # Packages: text, modeling. tasks -> text, vocab -> text; and with the foundation
+    # vocab -> cli, vocab -> lazy, cli -> storage, text -> storage.
+    assert rows["imports between packages"] == "0 | 0"
+    assert rows["imports between packages, commands, tasks"] == "2 | 2"
+    assert rows["the same with lazy, cli, storage"] == "6 | 6"
+    assert rows["closure of the seven commands, modules"] == "11 | 11"
+    assert rows["import circles of modules"] == "0 | 0"
+
+
+def test_circles_are_the_groups_that_import_each_other():
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "e": {"e"}, "d": set()}
+    assert structure.circles(graph) == [{"b", "c"}, {"e"}]
