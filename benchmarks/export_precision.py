@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_tf import cli
+from bert_tf import cli, serving
 from bert_tf.lazy import lazy_import
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
@@ -20,7 +20,6 @@ from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 
 batching = lazy_import("bert_tf.finetuning.batching")
-inference = lazy_import("bert_tf.serving.ragged_encoder")
 
 _TASKS = {
     task.kind: task
@@ -62,7 +61,7 @@ def scores(path: str, dtype: str) -> dict[str, float]:
     directory.load_weights(model)
     split = task.dataset(task.evaluation_splits[0])
     outputs = batching.predict(
-        inference.optimize(model),
+        serving.optimize_for_inference(model),
         split,
         batch_size=32,
         max_length=task.options.max_sequence_length,

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import cli
+from bert_tf import cli, serving
 from bert_tf.finetuning.task import Task
 from bert_tf.lazy import lazy_import
 from tasks.multiple_choice import MultipleChoice
@@ -34,9 +34,7 @@ from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 
 formats = lazy_import("bert_tf.checkpoints.formats")
-inference = lazy_import("bert_tf.serving.ragged_encoder")
 passages = lazy_import("bert_tf.text.passages")
-saved_model = lazy_import("bert_tf.serving.saved_model")
 tf = lazy_import("tensorflow")
 windows = lazy_import("bert_tf.text.windows")
 
@@ -75,8 +73,10 @@ def main(options: SpeedConfig) -> None:
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for task, cases, count in _tasks(folder, tokenizer, sentences):
-            functions = task.serve(inference.optimize(task.model(backbone)))
-            path = saved_model.save(functions, folder / task.kind, directory=directory)
+            functions = task.serve(serving.optimize_for_inference(task.model(backbone)))
+            path = serving.export_saved_model(
+                functions, folder / task.kind, directory=directory
+            )
             answer = in_session(path, "serving_default", options.threads)
             for name, requests in cases.items():
                 times = _measure(answer, requests, options.seconds)

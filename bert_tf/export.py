@@ -51,8 +51,8 @@ class ExportConfig(cli.Options):
 def main(options: ExportConfig) -> pathlib.Path:
     """Exports as `options` say and returns the folder of the new version."""
     # Here, so that --help is fast.
+    from bert_tf import serving
     from bert_tf.checkpoints import formats
-    from bert_tf.serving import saved_model, signatures
     from bert_tf.text.tokenizer import Tokenizer
 
     directory = formats.open_checkpoint(options.model_dir)
@@ -67,11 +67,11 @@ def main(options: ExportConfig) -> pathlib.Path:
     head = directory.head
     if head["kind"] == "encoder" or "mlm" in head.get("newly_initialized", ()):
         backbone = directory.load_backbone(dtype=options.precision)
-        functions = signatures.encoder(backbone, tokenizer, layers)
+        functions = serving.encoder_signatures(backbone, tokenizer, layers)
     else:
         pretrainer = directory.load_pretrainer(dtype=options.precision)
-        functions = signatures.pretrained(pretrainer, tokenizer, layers)
-    path = saved_model.save(
+        functions = serving.pretrained_signatures(pretrainer, tokenizer, layers)
+    path = serving.export_saved_model(
         functions,
         pathlib.Path(options.output) / options.name,
         directory=directory,

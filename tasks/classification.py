@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bert_tf import cli
+from bert_tf import cli, serving
 from bert_tf.data import Table, write_table
 from bert_tf.finetuning import glue
 from bert_tf.finetuning.glue import GLUE, DataSet
@@ -47,7 +47,6 @@ from bert_tf.lazy import lazy_import
 finetune = lazy_import("bert_tf.finetuning.run")
 heads = lazy_import("bert_tf.modeling.heads")
 scipy = lazy_import("scipy")
-signatures = lazy_import("bert_tf.serving.signatures")
 sklearn = lazy_import("sklearn")
 tf = lazy_import("tensorflow")
 windows = lazy_import("bert_tf.text.windows")
@@ -266,7 +265,7 @@ class Classification(Task):
         write_table(path, rows)
         return path
 
-    def serve(self, model: keras.Model) -> dict[str, signatures.Signature]:
+    def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
         """The signatures of the exported model, for N texts or pairs.
 
         serving_default  text [N], or text_a, text_b [N] -> label [N] string and
@@ -285,23 +284,29 @@ class Classification(Task):
                 "probabilities": tf.nn.softmax(logits),
             }
 
-        strings = signatures.strings
         if self.data_set.text_b:
 
-            @tf.function(input_signature=[strings("text_a"), strings("text_b")])
+            @tf.function(
+                input_signature=[
+                    serving.string_input("text_a"),
+                    serving.string_input("text_b"),
+                ]
+            )
             def serving_default(text_a, text_b):
                 return answer(text_a, text_b)
         else:
 
-            @tf.function(input_signature=[strings("text")])
+            @tf.function(input_signature=[serving.string_input("text")])
             def serving_default(text):
                 return answer(text)
 
         if self.labels:
-            examples = {"classify": signatures.classify(serving_default, self.labels)}
+            examples = {
+                "classify": serving.classify_signature(serving_default, self.labels)
+            }
         else:
-            examples = {"regress": signatures.regress(serving_default)}
-        ids = signatures.ids(model)
+            examples = {"regress": serving.regress_signature(serving_default)}
+        ids = serving.ids_signature(model)
         return {"serving_default": serving_default, "ids": ids, **examples}
 
     def _logits_of(self, model: keras.Model, *texts: tf.Tensor) -> tf.Tensor:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bert_tf import cli
+from bert_tf import cli, serving
 from bert_tf.data import Table, write_table
 from bert_tf.finetuning.task import Split, TablesConfig, Task, encode
 from bert_tf.lazy import lazy_import
@@ -41,7 +41,6 @@ from bert_tf.lazy import lazy_import
 finetune = lazy_import("bert_tf.finetuning.run")
 heads = lazy_import("bert_tf.modeling.heads")
 scipy = lazy_import("scipy")
-signatures = lazy_import("bert_tf.serving.signatures")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
@@ -212,7 +211,7 @@ class MultipleChoice(Task):
         write_table(path, rows)
         return path
 
-    def serve(self, model: keras.Model) -> dict[str, signatures.Signature]:
+    def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
         """The signatures of the exported model, for N prompts with C choices each.
 
         serving_default  prompt [N], choices [N, C] -> choice [N] int32, the number of
@@ -221,8 +220,8 @@ class MultipleChoice(Task):
         ids              token_ids, segment_ids, padding_mask [N, C, S] -> logits [N, C]
         """
 
-        @signatures.signature(
-            signatures.strings("prompt"),
+        @serving.signature(
+            serving.string_input("prompt"),
             tf.TensorSpec([None, None], tf.string, "choices"),
         )
         def serving_default(prompt, choices):
@@ -247,7 +246,7 @@ class MultipleChoice(Task):
                 "probabilities": tf.nn.softmax(logits),
             }
 
-        return {"serving_default": serving_default, "ids": signatures.ids(model)}
+        return {"serving_default": serving_default, "ids": serving.ids_signature(model)}
 
     # --- Reading -----------------------------------------------------------------
 

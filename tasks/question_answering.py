@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bert_tf import cli, storage
+from bert_tf import cli, serving, storage
 from bert_tf.data import write_table
 from bert_tf.finetuning import squad
 from bert_tf.finetuning.squad import Predictions, Question
@@ -56,7 +56,6 @@ finetune = lazy_import("bert_tf.finetuning.run")
 heads = lazy_import("bert_tf.modeling.heads")
 keras = lazy_import("keras")
 passages = lazy_import("bert_tf.text.passages")
-signatures = lazy_import("bert_tf.serving.signatures")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
@@ -249,7 +248,7 @@ class QuestionAnswering(Task):
             write_table(path.with_suffix(".csv"), rows)
         return path
 
-    def serve(self, model: keras.Model) -> dict[str, signatures.Signature]:
+    def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
         """The signatures of the exported model, for N questions.
 
         serving_default  question, context [N] ->
@@ -267,8 +266,8 @@ class QuestionAnswering(Task):
         """
         options, threshold = self.options, self.threshold
 
-        @signatures.signature(
-            signatures.strings("question"), signatures.strings("context")
+        @serving.signature(
+            serving.string_input("question"), serving.string_input("context")
         )
         def serving_default(question, context):
             pieces, windows = self._windows(question, context)
@@ -301,7 +300,7 @@ class QuestionAnswering(Task):
                 outputs["no_answer_score"] = found.null_odds - threshold
             return outputs
 
-        return {"serving_default": serving_default, "ids": signatures.ids(model)}
+        return {"serving_default": serving_default, "ids": serving.ids_signature(model)}
 
     # --- Windows and answers -----------------------------------------------------
 

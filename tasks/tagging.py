@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import cli
+from bert_tf import cli, serving
 from bert_tf.finetuning.conll import ColumnFile, iob2
 from bert_tf.finetuning.task import FinetuneConfig, Split, Task
 from bert_tf.lazy import lazy_import
@@ -48,7 +48,6 @@ from bert_tf.modeling.config import FEATURES
 features = lazy_import("bert_tf.finetuning.features")
 finetune = lazy_import("bert_tf.finetuning.run")
 heads = lazy_import("bert_tf.modeling.heads")
-signatures = lazy_import("bert_tf.serving.signatures")
 spans = lazy_import("bert_tf.text.spans")
 taggers = lazy_import("bert_tf.modeling.feature_tagger")
 tf = lazy_import("tensorflow")
@@ -188,7 +187,7 @@ class Tagging(Task):
         self.files[split.name].write(path, self._predicted_tags(split, outputs))
         return path
 
-    def serve(self, model: keras.Model) -> dict[str, signatures.Signature]:
+    def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
         """The signatures of the exported model, for N texts.
 
         serving_default  text [N] -> for its W words: words, tags [N, W] string, scores
@@ -201,11 +200,11 @@ class Tagging(Task):
         ids              token_ids, segment_ids, padding_mask [N, S] -> logits [N, S, C]
         """
 
-        @signatures.signature(signatures.strings("text"))
+        @serving.signature(serving.string_input("text"))
         def serving_default(text):
             return self._answer(model, text)
 
-        return {"serving_default": serving_default, "ids": signatures.ids(model)}
+        return {"serving_default": serving_default, "ids": serving.ids_signature(model)}
 
     # --- Reading -----------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import predict_pb2
 
 from bert_tf import client
-from tests import toy_saved_model
+from tests.toy.saved_model import serve_toy_model, write_toy_model
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -22,8 +22,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     base_path = tmp_path_factory.mktemp("toy")
-    toy_saved_model.write(base_path, 3)
-    with toy_saved_model.serving(base_path) as server:
+    write_toy_model(base_path, 3)
+    with serve_toy_model(base_path) as server:
         yield server
 
 

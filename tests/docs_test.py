@@ -21,13 +21,12 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import cli
+from bert_tf import cli, serving
 from bert_tf.checkpoints import model_directory
 from bert_tf.finetuning import run as finetune
 from bert_tf.modeling import config as bert_config
 from bert_tf.modeling import heads
 from bert_tf.modeling.bert import BertBackbone
-from bert_tf.serving import signatures
 from tests.data.masking_test import write_records
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -117,7 +116,13 @@ def test_examples_in_docstrings_run(example, tmp_path, monkeypatch, vocabulary):
     architecture = bert_config.BertConfig.from_size("tiny", vocabulary.size)
     exec(
         textwrap.dedent(example).replace("steps_per_epoch=100", "steps_per_epoch=1"),
-        {**vars(heads), **vars(signatures), **names, "config": architecture, "np": np},
+        {
+            **vars(heads),
+            **{name: getattr(serving, name) for name in serving.__all__},
+            **names,
+            "config": architecture,
+            "np": np,
+        },
     )
 
 

@@ -13,13 +13,12 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
-from bert_tf import export
+from bert_tf import export, serving
 from bert_tf.checkpoints.model_directory import ModelDirectory
 from bert_tf.finetuning.task import Task
 from bert_tf.modeling.bert import BertBackbone, BertPretrainer
 from bert_tf.modeling.config import BertConfig
-from bert_tf.serving import ragged_encoder as inference
-from bert_tf.serving import saved_model, servable, signatures
+from bert_tf.serving import saved_model, servable
 from bert_tf.text.tokenizer import Tokenizer
 from bert_tf.text.vocabulary import Vocabulary
 from tasks.classification import Classification
@@ -113,7 +112,7 @@ def test_names_and_dtypes_of_the_signatures(server):
 def test_answers_are_those_of_the_model_in_this_process(toy, server):
     _, pretrainer, _ = toy
     tokenizer = Tokenizer(toy[0].vocabulary, lowercase=True)
-    here = signatures.pretrained(pretrainer, tokenizer)
+    here = serving.pretrained_signatures(pretrainer, tokenizer)
     for name in ("serving_default", "embeddings"):
         expected = here[name](tf.constant(TEXTS))
         for key, value in ask(server, name, text=TEXTS).items():
@@ -369,7 +368,7 @@ def assert_same(old: dict, new: dict, tolerance: float) -> None:
 
 def served(task: Task, pretrainer: BertPretrainer) -> dict:
     """The signatures that the command of a task exports."""
-    return task.serve(inference.optimize(task.model(pretrainer.backbone)))
+    return task.serve(serving.optimize_for_inference(task.model(pretrainer.backbone)))
 
 
 @pytest.mark.slow
@@ -394,7 +393,11 @@ def test_tensorflow_2_12_classifies(old_python, toy, tmp_path, options):
         Tokenizer(directory.vocabulary),
     )
     folder = tmp_path / "served"
-    path = str(saved_model.save(served(task, pretrainer), folder, directory=directory))
+    path = str(
+        serving.export_saved_model(
+            served(task, pretrainer), folder, directory=directory
+        )
+    )
     texts = [*TEXTS, "ünï çat 漢字🙂 " * 40, "\0"]
     names = ["text"] if "text_b" not in options else ["text_a", "text_b"]
     requests = [
@@ -445,7 +448,7 @@ def test_tensorflow_2_12_answers_questions_and_chooses(old_python, toy, tmp_path
     )
     asked, chosen = (
         str(
-            saved_model.save(
+            serving.export_saved_model(
                 served(task, pretrainer),
                 tmp_path / task.kind,
                 directory=directory,
@@ -483,7 +486,9 @@ def test_tensorflow_2_12_tags(old_python, toy, tmp_path, features):
     )
     task = Tagging(options, Tokenizer(directory.vocabulary))
     functions = served(task, pretrainer)
-    path = str(saved_model.save(functions, tmp_path / "tags", directory=directory))
+    path = str(
+        serving.export_saved_model(functions, tmp_path / "tags", directory=directory)
+    )
     texts = [*TEXTS, "ünï çat 漢字🙂, " * 40, "\0", "the cat sat. " * 200]
     requests = [
         (path, "serving_default", {"text": text})

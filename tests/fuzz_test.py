@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import serving
 from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.serving import ragged_encoder as inference
-from bert_tf.serving import signatures
 from bert_tf.text.tokenizer import Tokenizer
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
@@ -50,12 +49,12 @@ def pretrainer(tiny_config) -> BertPretrainer:
 
 
 @pytest.fixture(scope="module")
-def pretrained(pretrainer, vocabulary) -> dict[str, signatures.Signature]:
-    return signatures.pretrained(pretrainer, Tokenizer(vocabulary))
+def pretrained(pretrainer, vocabulary) -> dict[str, serving.Signature]:
+    return serving.pretrained_signatures(pretrainer, Tokenizer(vocabulary))
 
 
-def answer(task, pretrainer) -> signatures.Signature:
-    model = inference.optimize(task.model(pretrainer.backbone))
+def answer(task, pretrainer) -> serving.Signature:
+    model = serving.optimize_for_inference(task.model(pretrainer.backbone))
     return task.serve(model)["serving_default"]
 
 

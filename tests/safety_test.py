@@ -14,11 +14,10 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.config import model_server_config_pb2
 
-from bert_tf import client
+from bert_tf import client, serving
 from bert_tf.checkpoints.model_directory import ModelDirectory
 from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.serving import model_server, saved_model, signatures
-from bert_tf.serving import ragged_encoder as inference
+from bert_tf.serving import model_server
 from bert_tf.text.tokenizer import Tokenizer
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
@@ -72,9 +71,9 @@ def address(tmp_path_factory, tiny_config, vocabulary):
     tf.keras.utils.set_random_seed(7)
     tokenizer = Tokenizer(vocabulary)
     pretrainer = BertPretrainer(BertBackbone(tiny_config))
-    exports = {"masks": signatures.pretrained(pretrainer, tokenizer)}
+    exports = {"masks": serving.pretrained_signatures(pretrainer, tokenizer)}
     for name, task in tasks(folder, tokenizer).items():
-        model = inference.optimize(task.model(pretrainer.backbone))
+        model = serving.optimize_for_inference(task.model(pretrainer.backbone))
         exports[name] = task.serve(model)
     directory = ModelDirectory(
         path=pathlib.Path("never-read"),
@@ -85,7 +84,7 @@ def address(tmp_path_factory, tiny_config, vocabulary):
         options={},
     )
     for name, functions in exports.items():
-        saved_model.save(functions, folder / name, directory=directory)
+        serving.export_saved_model(functions, folder / name, directory=directory)
         configs.append(
             model_server_config_pb2.ModelConfig(name=name, base_path=str(folder / name))
         )

@@ -12,7 +12,7 @@ from concurrent import futures
 import pytest
 
 from bert_tf import client, serve
-from tests import toy_saved_model
+from tests.toy.saved_model import write_toy_model
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -29,7 +29,7 @@ def read(url: str) -> bytes:
 
 @pytest.mark.slow
 def test_sigterm_lets_requests_under_way_finish(tmp_path):
-    toy_saved_model.write(tmp_path / "toy", 7)
+    write_toy_model(tmp_path / "toy", 7)
     config_file = tmp_path / "models.config"
     config_file.write_text(
         'model_config_list { config { name: "toy" base_path: "/models/toy" '
@@ -85,7 +85,7 @@ def test_sigterm_lets_requests_under_way_finish(tmp_path):
 
 
 def test_running_in_this_process(tmp_path):
-    toy_saved_model.write(tmp_path, 1)
+    write_toy_model(tmp_path, 1)
     with serve.running(model_name="toy", model_base_path=tmp_path) as address:
         outputs = client.predict({"text": ["a"]}, "toy", address=address)
         assert outputs["label"].tolist() == [b"toy:a"]

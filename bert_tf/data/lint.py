@@ -22,7 +22,7 @@ import numpy as np
 from bert_tf import storage
 from bert_tf.data import jobs
 from bert_tf.data.token_store import COUNTS, TokenStore
-from bert_tf.text.vocabulary import CONTINUATION, Vocabulary
+from bert_tf.text.vocabulary import CONTINUATION_PREFIX, Vocabulary
 
 _SENTENCES_PER_BUCKET = 1_000_000
 _SENTENCES_PER_STRETCH = 2_000_000
@@ -244,7 +244,7 @@ def _source_ends(summary: dict[str, Any], name: str) -> np.ndarray:
 def _sentence(store: TokenStore, place: int, vocabulary: Vocabulary) -> str:
     ids = store.tokens(*store.sentence_starts(place, place + 1).tolist())
     text = " ".join(vocabulary.tokens[i] for i in ids[:50])
-    return text.replace(f" {CONTINUATION}", "")
+    return text.replace(f" {CONTINUATION_PREFIX}", "")
 
 
 # --- In words --------------------------------------------------------------------

@@ -24,7 +24,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf import storage
+from bert_tf import serving, storage
 from bert_tf.checkpoints import formats
 from bert_tf.checkpoints.model_directory import Checkpoint, ModelDirectory
 from bert_tf.finetuning import batching, sweep
@@ -32,7 +32,6 @@ from bert_tf.finetuning import report as comparison
 from bert_tf.finetuning.task import FinetuneConfig, Split, Task
 from bert_tf.modeling.bert import BertBackbone
 from bert_tf.modeling.config import BertConfig
-from bert_tf.serving import ragged_encoder as inference
 from bert_tf.text.tokenizer import Tokenizer
 from bert_tf.text.vocabulary import Vocabulary
 from bert_tf.training import strategy as distribution
@@ -274,14 +273,14 @@ def _static_shape(options: FinetuneConfig) -> bool:
 
 
 def _export(task: Task, directory: ModelDirectory) -> pathlib.Path:
-    from bert_tf.serving import saved_model
-
     # A model of its own, of one device and without what only training needs.
     precision = task.options.export_precision
     model = task.model(BertBackbone(directory.architecture, dtype=precision))
     directory.load_weights(model)
-    functions = task.serve(inference.optimize(model))
-    return saved_model.save(functions, task.options.export, directory=directory)
+    functions = task.serve(serving.optimize_for_inference(model))
+    return serving.export_saved_model(
+        functions, task.options.export, directory=directory
+    )
 
 
 def _report(task: Task, directory: ModelDirectory, metrics: dict[str, Any]) -> None:

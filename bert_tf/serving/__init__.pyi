@@ -1,6 +1,14 @@
 from bert_tf.serving import model_server as model_server
-from bert_tf.serving import ragged_encoder as ragged_encoder
 from bert_tf.serving import rest as rest
-from bert_tf.serving import saved_model as saved_model
-from bert_tf.serving import signatures as signatures
+from bert_tf.serving.ragged_encoder import (
+    optimize_for_inference as optimize_for_inference,
+)
+from bert_tf.serving.saved_model import export_saved_model as export_saved_model
 from bert_tf.serving.signatures import Signature as Signature
+from bert_tf.serving.signatures import classify_signature as classify_signature
+from bert_tf.serving.signatures import encoder_signatures as encoder_signatures
+from bert_tf.serving.signatures import ids_signature as ids_signature
+from bert_tf.serving.signatures import pretrained_signatures as pretrained_signatures
+from bert_tf.serving.signatures import regress_signature as regress_signature
+from bert_tf.serving.signatures import signature as signature
+from bert_tf.serving.signatures import string_input as string_input

@@ -35,7 +35,9 @@ from bert_tf.modeling.feature_tagger import FeatureTagger
 _TOKENS_AT_ONCE = 512
 
 
-def optimize(model: keras.Model, layers: Sequence[int] = ()) -> keras.Model:
+def optimize_for_inference(
+    model: keras.Model, layers: Sequence[int] = ()
+) -> keras.Model:
     """Returns `model` with the encoder in it, or itself, made for inference.
 
     The other layers are shared. The encoder has the weights of the time of this call.

@@ -53,7 +53,7 @@ _WARMUP_BATCH_SIZES = (1, 8)
 _WARMUP_LENGTHS = (8, 32, 128)
 
 
-def save(
+def export_saved_model(
     signatures: Mapping[str, Signature],
     folder: str | os.PathLike,
     *,

@@ -36,7 +36,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.serving import ragged_encoder as inference
+from bert_tf.serving.ragged_encoder import optimize_for_inference
 from bert_tf.text.tokenizer import Tokenizer
 
 Signature = tf.types.experimental.PolymorphicFunction
@@ -45,7 +45,7 @@ Signature = tf.types.experimental.PolymorphicFunction
 _TOP_K = 5
 
 
-def strings(name: str) -> tf.TensorSpec:
+def string_input(name: str) -> tf.TensorSpec:
     """The input of one string per row, called `name`."""
     return tf.TensorSpec([None], tf.string, name)
 
@@ -56,7 +56,7 @@ def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
     Example:
 
     ```python
-    @signature(strings("text"))
+    @signature(string_input("text"))
     def serving_default(text):
         return {"length": tf.strings.length(text)}
     ```
@@ -69,7 +69,7 @@ def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
 # --- Pre-trained models ----------------------------------------------------------
 
 
-def encoder(
+def encoder_signatures(
     backbone: BertBackbone, tokenizer: Tokenizer, layers: Sequence[int] = ()
 ) -> dict[str, Signature]:
     """Returns the signatures of an encoder without the masked-LM head.
@@ -79,25 +79,25 @@ def encoder(
         tokenizer: Its tokenizer.
         layers: The numbers n of the `layer_<n>` that are answered with.
     """
-    fast = inference.optimize(backbone, layers)
+    fast = optimize_for_inference(backbone, layers)
     embeddings = _embeddings(fast, tokenizer, backbone.config.max_sequence_length)
     return {
         "serving_default": embeddings,
         "embeddings": embeddings,
-        "ids": ids(fast),
+        "ids": ids_signature(fast),
     }
 
 
-def pretrained(
+def pretrained_signatures(
     pretrainer: BertPretrainer, tokenizer: Tokenizer, layers: Sequence[int] = ()
 ) -> dict[str, Signature]:
     """Returns the signatures of a pre-trained model; `layers` as for `encoder`."""
-    fast = inference.optimize(pretrainer.backbone, layers)
+    fast = optimize_for_inference(pretrainer.backbone, layers)
     max_length = pretrainer.backbone.config.max_sequence_length
     return {
         "serving_default": _fill_mask(fast, pretrainer, tokenizer),
         "embeddings": _embeddings(fast, tokenizer, max_length),
-        "ids": ids(fast),
+        "ids": ids_signature(fast),
     }
 
 
@@ -107,7 +107,7 @@ def _fill_mask(
     config, mlm_head = pretrainer.backbone.config, pretrainer.mlm_head
     vocabulary = tokenizer.vocabulary
 
-    @signature(strings("text"))
+    @signature(string_input("text"))
     def fill_mask(text):
         inputs = tokenizer.encode(
             text,
@@ -145,7 +145,7 @@ def _fill_mask(
 def _embeddings(
     encoder: keras.Model, tokenizer: Tokenizer, max_sequence_length: int
 ) -> Signature:
-    @signature(strings("text"))
+    @signature(string_input("text"))
     def embeddings(text):
         inputs = tokenizer.encode(text, max_sequence_length=max_sequence_length)
         encoded = _float32(encoder(inputs, training=False))
@@ -166,7 +166,7 @@ def _embeddings(
 # --- Any model -------------------------------------------------------------------
 
 
-def ids(model: keras.Model) -> Signature:
+def ids_signature(model: keras.Model) -> Signature:
     """The model itself, for callers that tokenize on their own.
 
     Args:
@@ -192,7 +192,7 @@ def _float32(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 # --- Serialized tf.Examples ------------------------------------------------------
 
 
-def classify(serving_default: Signature, labels: Sequence[str]) -> Signature:
+def classify_signature(serving_default: Signature, labels: Sequence[str]) -> Signature:
     """`serving_default` for TensorFlow Serving's Classify call.
 
     Args:
@@ -204,7 +204,7 @@ def classify(serving_default: Signature, labels: Sequence[str]) -> Signature:
         `serving_default` -> classes [N, C] string, scores [N, C] float32.
     """
 
-    @signature(strings("inputs"))
+    @signature(string_input("inputs"))
     def classify(inputs):
         scores = serving_default(**_parse(inputs, serving_default))["probabilities"]
         classes = tf.broadcast_to(tf.constant(labels), tf.shape(scores))
@@ -213,7 +213,7 @@ def classify(serving_default: Signature, labels: Sequence[str]) -> Signature:
     return classify
 
 
-def regress(serving_default: Signature) -> Signature:
+def regress_signature(serving_default: Signature) -> Signature:
     """`serving_default` for TensorFlow Serving's Regress call.
 
     Args:
@@ -224,7 +224,7 @@ def regress(serving_default: Signature) -> Signature:
         `serving_default` -> outputs [N] float32.
     """
 
-    @signature(strings("inputs"))
+    @signature(string_input("inputs"))
     def regress(inputs):
         answers = serving_default(**_parse(inputs, serving_default))
         return {"outputs": answers["score"]}

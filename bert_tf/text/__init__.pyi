@@ -8,6 +8,6 @@ from bert_tf.text.learning import learn_vocabulary as learn_vocabulary
 from bert_tf.text.passages import NO_SCORE as NO_SCORE
 from bert_tf.text.tokenizer import Pieces as Pieces
 from bert_tf.text.tokenizer import Tokenizer as Tokenizer
-from bert_tf.text.vocabulary import CONTINUATION as CONTINUATION
+from bert_tf.text.vocabulary import CONTINUATION_PREFIX as CONTINUATION_PREFIX
 from bert_tf.text.vocabulary import SPECIAL_TOKENS as SPECIAL_TOKENS
 from bert_tf.text.vocabulary import Vocabulary as Vocabulary

@@ -13,7 +13,7 @@ import tqdm
 from bert_tf import storage
 from bert_tf.data import documents
 from bert_tf.text import normalization
-from bert_tf.text.vocabulary import CONTINUATION, SPECIAL_TOKENS, UNK, Vocabulary
+from bert_tf.text.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, UNK, Vocabulary
 
 # --- Learning --------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ def learn_vocabulary(
         special_tokens=[*SPECIAL_TOKENS, *_character_tokens(characters)],
         initial_alphabet=characters,
         limit_alphabet=len(characters),
-        continuing_subword_prefix=CONTINUATION,
+        continuing_subword_prefix=CONTINUATION_PREFIX,
         show_progress=False,
     )
     learner = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=UNK))
@@ -99,7 +99,11 @@ def _character_tokens(characters: Sequence[str]) -> list[str]:
     """The tokens that characters need: one, and if it can continue a word two."""
     return [
         *characters,
-        *(CONTINUATION + c for c in characters if not normalization.stands_alone(c)),
+        *(
+            CONTINUATION_PREFIX + c
+            for c in characters
+            if not normalization.is_single_character_word(c)
+        ),
     ]
 
 

@@ -66,7 +66,7 @@ _CHINESE = (
 )
 
 
-def stands_alone(char: str) -> bool:
+def is_single_character_word(char: str) -> bool:
     """Whether `char` is split off from its neighbours: punctuation, or Chinese."""
     return is_punctuation(char) or any(a <= ord(char) <= b for a, b in _CHINESE)
 
@@ -79,7 +79,7 @@ def word_table(lowercase: bool) -> dict[int, str]:
     table = {}
     for char in _assigned_characters():
         form = normal_form(char, lowercase)
-        form = "".join(f" {c} " if stands_alone(c) else c for c in form)
+        form = "".join(f" {c} " if is_single_character_word(c) else c for c in form)
         if form != char:
             table[ord(char)] = form
     return table

@@ -17,7 +17,7 @@ from bert_tf.data import documents
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
-CONTINUATION = "##"
+CONTINUATION_PREFIX = "##"
 
 
 # --- A vocabulary ----------------------------------------------------------------
@@ -124,7 +124,9 @@ class Vocabulary:
     @functools.cached_property
     def is_continuation(self) -> np.ndarray:
         """Whether each token continues a word, bool [V]."""
-        return np.array([token.startswith(CONTINUATION) for token in self.tokens])
+        return np.array(
+            [token.startswith(CONTINUATION_PREFIX) for token in self.tokens]
+        )
 
     def __repr__(self) -> str:
         return f"Vocabulary({self.size} tokens, {self.fingerprint[:12]})"

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.text.normalization import is_punctuation, stands_alone
+from bert_tf.text.normalization import is_punctuation, is_single_character_word
 from bert_tf.text.tokenizer import Pieces
 from bert_tf.text.vocabulary import Vocabulary
 
@@ -74,7 +74,7 @@ def _begins(pieces: Pieces, vocabulary: Vocabulary) -> tf.Tensor:
 
     tokens = [token if len(token) == 1 else "a" for token in vocabulary.tokens]
     is_mark = has(np.array([is_punctuation(token) for token in tokens]))
-    is_alone = has(np.array([stands_alone(token) for token in tokens]))
+    is_alone = has(np.array([is_single_character_word(token) for token in tokens]))
     continues = has(vocabulary.is_continuation)
 
     # Runs: what white space separates.

@@ -18,10 +18,10 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.config import model_server_config_pb2
 
-from bert_tf import serve
+from bert_tf import serve, serving
 from bert_tf.checkpoints.model_directory import ModelDirectory
-from bert_tf.serving import model_server, saved_model, signatures
-from tests import toy_saved_model
+from bert_tf.serving import model_server
+from tests.toy.saved_model import serve_toy_model, write_toy_model
 
 PAGE = pathlib.Path(serve.__file__).parent / "serving/demo_page.html"
 
@@ -39,9 +39,9 @@ def get(port: int, path: str) -> tuple[int, str, bytes]:
 
 
 def test_page_and_names_of_the_models_lie_beside_the_api(tmp_path):
-    toy_saved_model.write(tmp_path, 3)
+    write_toy_model(tmp_path, 3)
     pages = serve.demo_pages(["toy", "größer"])
-    with toy_saved_model.serving(tmp_path, pages=pages) as server:
+    with serve_toy_model(tmp_path, pages=pages) as server:
         html = (200, "text/html; charset=utf-8", PAGE.read_bytes())
         assert get(server.rest_port, "/") == html
         assert get(server.rest_port, "/?x=1") == html
@@ -53,8 +53,8 @@ def test_page_and_names_of_the_models_lie_beside_the_api(tmp_path):
 
 
 def test_without_the_flag_there_is_no_page(tmp_path):
-    toy_saved_model.write(tmp_path, 3)
-    with toy_saved_model.serving(tmp_path) as server:
+    write_toy_model(tmp_path, 3)
+    with serve_toy_model(tmp_path) as server:
         assert get(server.rest_port, "/")[0] == 400
         assert get(server.rest_port, "/models.json")[0] == 400
 
@@ -73,7 +73,7 @@ def spec(name: str, *shape: None) -> tf.TensorSpec:
     return tf.TensorSpec([None, *shape], tf.string, name)
 
 
-@signatures.signature(spec("text"))
+@serving.signature(spec("text"))
 def classified(text):
     shares = tf.constant([[0.2, 0.7, 0.1]])
     return {
@@ -82,12 +82,12 @@ def classified(text):
     }
 
 
-@signatures.signature(spec("text_a"), spec("text_b"))
+@serving.signature(spec("text_a"), spec("text_b"))
 def scored(text_a, text_b):
     return {"score": tf.cast(tf.strings.length(text_a + text_b), tf.float32) / 2}
 
 
-@signatures.signature(spec("question"), spec("context"))
+@serving.signature(spec("question"), spec("context"))
 def answered(question, context):
     """The fourth to the sixth character, or nothing if the question is short."""
     found = tf.strings.length(question) > 3
@@ -103,7 +103,7 @@ def answered(question, context):
     }
 
 
-@signatures.signature(spec("text"))
+@serving.signature(spec("text"))
 def tagged(text):
     """Two entities of five characters, or none if all texts are empty."""
     count = tf.where(tf.reduce_all(text == ""), 0, 2)
@@ -117,7 +117,7 @@ def tagged(text):
     }
 
 
-@signatures.signature(spec("text"))
+@serving.signature(spec("text"))
 def filled(text):
     masks = tf.strings.length(tf.strings.regex_replace(text, r"[^\[]", ""))
     masks = tf.reduce_max(masks)
@@ -128,7 +128,7 @@ def filled(text):
     }
 
 
-@signatures.signature(spec("prompt"), spec("choices", None))
+@serving.signature(spec("prompt"), spec("choices", None))
 def chosen(prompt, choices):
     sizes = tf.cast(tf.strings.length(choices), tf.float32)
     return {
@@ -137,7 +137,7 @@ def chosen(prompt, choices):
     }
 
 
-@signatures.signature(tf.TensorSpec([None, None], tf.int32, "token_ids"))
+@serving.signature(tf.TensorSpec([None, None], tf.int32, "token_ids"))
 def numbers(token_ids):
     return {"sum": tf.reduce_sum(token_ids, axis=1)}
 
@@ -145,7 +145,9 @@ def numbers(token_ids):
 MODELS = {
     "sentiment": {
         "serving_default": classified,
-        "classify": signatures.classify(classified, ["bad", "<b>good</b>", "neither"]),
+        "classify": serving.classify_signature(
+            classified, ["bad", "<b>good</b>", "neither"]
+        ),
     },
     "similarity": {"serving_default": scored},
     "squad": {"serving_default": answered},
@@ -169,7 +171,7 @@ def url(tmp_path_factory, vocabulary, tiny_config):
             head={"labels": ["O", "B-person", "I-person", "B-place", "I-place"]},
             options={},
         )
-        saved_model.save(functions, folder / name, directory=directory)
+        serving.export_saved_model(functions, folder / name, directory=directory)
         configs.append(
             model_server_config_pb2.ModelConfig(name=name, base_path=str(folder / name))
         )

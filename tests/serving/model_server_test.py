@@ -30,7 +30,7 @@ from tensorflow_serving.apis import (
 from tensorflow_serving.config import model_server_config_pb2
 
 from bert_tf.serving import model_server
-from tests import toy_saved_model
+from tests.toy.saved_model import serve_toy_model, write_toy_model
 
 Code = grpc.StatusCode
 State = get_model_status_pb2.ModelVersionStatus
@@ -91,13 +91,13 @@ def example(text: str) -> tf.train.Example:
 @pytest.fixture(scope="module")
 def base_path(tmp_path_factory) -> pathlib.Path:
     base_path = tmp_path_factory.mktemp("toy")
-    toy_saved_model.write(base_path, 3)
+    write_toy_model(base_path, 3)
     return base_path
 
 
 @pytest.fixture(scope="module")
 def stubs(base_path):
-    with toy_saved_model.serving(base_path) as server:
+    with serve_toy_model(base_path) as server:
         stubs = Stubs(server.port)
         yield stubs
         stubs.channel.close()
@@ -396,8 +396,8 @@ def wait_until(condition) -> None:
 
 
 def test_versions_come_and_go_without_a_failed_request(tmp_path):
-    toy_saved_model.write(tmp_path, 9, "nine:")
-    with toy_saved_model.serving(tmp_path, poll_seconds=0.02) as server:
+    write_toy_model(tmp_path, 9, "nine:")
+    with serve_toy_model(tmp_path, poll_seconds=0.02) as server:
         stubs = Stubs(server.port)
         labels, done = [], threading.Event()
 
@@ -409,7 +409,7 @@ def test_versions_come_and_go_without_a_failed_request(tmp_path):
             askers = [pool.submit(keep_asking) for _ in range(4)]
             try:
                 (tmp_path / "11.partial").mkdir()  # Half written: not a number.
-                toy_saved_model.write(tmp_path, 10, "ten:")  # As text, 10 < 9.
+                write_toy_model(tmp_path, 10, "ten:")  # As text, 10 < 9.
                 wait_until(lambda: stubs.label("x") == "ten:x")
                 wait_until(lambda: (9, State.END, 0) in stubs.statuses())
                 (tmp_path / "12").mkdir()

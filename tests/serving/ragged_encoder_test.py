@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf.modeling.bert import BertBackbone, EncoderLayer
 from bert_tf.modeling.config import BertConfig
 from bert_tf.modeling.feature_tagger import FEATURES, FeatureTagger
-from bert_tf.serving import ragged_encoder as inference
+from bert_tf.serving import ragged_encoder
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
 
@@ -34,7 +34,7 @@ def batch(*lengths: int, longest: int | None = None) -> dict[str, tf.Tensor]:
 
 def assert_same(model, inputs, atol=1e-5):
     expected = model(inputs, training=False)
-    answer = tf.function(inference.optimize(model))(inputs)
+    answer = tf.function(ragged_encoder.optimize_for_inference(model))(inputs)
     is_token = inputs["padding_mask"].numpy() != 0
     np.testing.assert_allclose(
         answer["sequence_output"][is_token],
@@ -68,12 +68,12 @@ def backbone(tiny_config) -> BertBackbone:
     "lengths", [(7,), (5, 32, 1, 9, 9, 3, 17), (32,) * 3, (4, 0, 6), (0, 0)]
 )
 def test_answers_are_those_of_the_model(backbone, monkeypatch, tokens_at_once, lengths):
-    monkeypatch.setattr(inference, "_TOKENS_AT_ONCE", tokens_at_once)
+    monkeypatch.setattr(ragged_encoder, "_TOKENS_AT_ONCE", tokens_at_once)
     assert_same(backbone, batch(*lengths, longest=32))
 
 
 def test_an_empty_batch(backbone):
-    answer = tf.function(inference.optimize(backbone))(batch())
+    answer = tf.function(ragged_encoder.optimize_for_inference(backbone))(batch())
     assert answer["sequence_output"].shape == (0, 1, 16)
     assert answer["pooled_output"].shape == (0, 16)
 
@@ -110,14 +110,14 @@ def test_what_no_table_has_is_an_error(backbone, wrong):
     if wrong != "longer":
         inputs[wrong] += 999
     with pytest.raises(tf.errors.InvalidArgumentError):
-        inference.optimize(backbone)(inputs)
+        ragged_encoder.optimize_for_inference(backbone)(inputs)
 
 
 def test_bfloat16_is_stored_as_such_and_answers_much_the_same(tiny_config, backbone):
     half = BertBackbone(tiny_config, dtype="mixed_bfloat16")
     half.set_weights(backbone.get_weights())
     inputs = batch(5, 32, 9)
-    model = inference.optimize(half)
+    model = ragged_encoder.optimize_for_inference(half)
     run = tf.function(model).get_concrete_function(inputs)
     kernels = [v.dtype for v in run.variables if v.shape.rank == 2]
     assert set(kernels) == {tf.bfloat16}
@@ -132,7 +132,7 @@ def test_models_around_the_encoder_keep_their_own_layers(backbone):
     model = tf.keras.Model(
         backbone.input, head(backbone(backbone.input)["pooled_output"])
     )
-    fast = inference.optimize(model)
+    fast = ragged_encoder.optimize_for_inference(model)
     assert list(fast.input) == list(IDS)
     assert head in fast.layers
     inputs = batch(3, 8)
@@ -141,7 +141,7 @@ def test_models_around_the_encoder_keep_their_own_layers(backbone):
 
 def test_chosen_layers_are_those_of_the_model(backbone):
     inputs = batch(5, 32, 1, 9)
-    fast = inference.optimize(backbone, [0, -2, 2])
+    fast = ragged_encoder.optimize_for_inference(backbone, [0, -2, 2])
     expected = tf.keras.Model(backbone.input, backbone.hidden_states)(inputs)
     is_token = inputs["padding_mask"].numpy() != 0
     for name, state in (("layer_0", 0), ("layer_-2", 1), ("layer_2", 2)):
@@ -168,7 +168,7 @@ def test_taggers_on_features(tiny_config, monkeypatch, features):
     )
     inputs = batch(5, 32, 1, 9)
     expected = model(inputs, training=False)
-    fast = inference.optimize(model)
+    fast = ragged_encoder.optimize_for_inference(model)
     monkeypatch.setattr(EncoderLayer, "call", None)  # It computes padding.
     is_token = inputs["padding_mask"].numpy() != 0
     np.testing.assert_allclose(

@@ -7,14 +7,14 @@ import json
 
 import pytest
 
-from tests import toy_saved_model
+from tests.toy.saved_model import serve_toy_model, write_toy_model
 
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory):
     base_path = tmp_path_factory.mktemp("toy")
-    toy_saved_model.write(base_path, 3)
-    with toy_saved_model.serving(base_path) as server:
+    write_toy_model(base_path, 3)
+    with serve_toy_model(base_path) as server:
         yield server.rest_port
 
 

@@ -14,10 +14,11 @@ import tensorflow_text as tf_text
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
+from bert_tf import serving
 from bert_tf.checkpoints.model_directory import ModelDirectory
-from bert_tf.serving import saved_model, signatures
+from bert_tf.serving import saved_model
 
-TEXT = signatures.strings("text")
+TEXT = serving.string_input("text")
 NUMBERS = tf.TensorSpec([None, None], tf.int32, "token_ids")
 
 
@@ -33,7 +34,7 @@ def directory(vocabulary, tiny_config) -> ModelDirectory:
     )
 
 
-@signatures.signature(TEXT)
+@serving.signature(TEXT)
 def length(text):
     return {"length": tf.strings.length(text)}
 
@@ -50,13 +51,15 @@ def graph_of(path: pathlib.Path) -> tf.compat.v1.GraphDef:
 def test_versions_count_up_and_are_never_replaced(tmp_path, directory):
     folder = tmp_path / "made" / "model"
     for version, expected in ((None, "1"), (None, "2"), (9, "9"), (None, "10")):
-        path = saved_model.save(
+        path = serving.export_saved_model(
             {"serving_default": length}, folder, directory=directory, version=version
         )
         assert path == folder / expected
     before = (folder / "2" / "saved_model.pb").stat()
     with pytest.raises(ValueError, match=r"model/2 exists, and a version is never"):
-        saved_model.save({"f": length}, folder, directory=directory, version=2)
+        serving.export_saved_model(
+            {"f": length}, folder, directory=directory, version=2
+        )
     assert (folder / "2" / "saved_model.pb").stat() == before
     assert {p.name for p in folder.iterdir()} == {"1", "2", "9", "10"}
 
@@ -70,7 +73,9 @@ def test_an_interrupted_export_leaves_nothing(tmp_path, directory, monkeypatch, 
 
     monkeypatch.setattr(tf.saved_model, "save", interrupted)
     with pytest.raises(error):
-        saved_model.save({"f": length}, tmp_path / "model", directory=directory)
+        serving.export_saved_model(
+            {"f": length}, tmp_path / "model", directory=directory
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -92,7 +97,7 @@ directory = checkpoint.ModelDirectory(
     head={"kind": "classification"},
     options={},
 )
-saved_model.save({"f": length}, sys.argv[1], directory=directory)
+serving.export_saved_model({"f": length}, sys.argv[1], directory=directory)
 """
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
     assert done.returncode == -signal.SIGKILL
@@ -107,27 +112,29 @@ def test_what_killed_exports_left_is_removed_and_what_others_write_is_not(
     for name in (".unfinished-1", ".unfinished-2", "other"):
         (tmp_path / name / "variables").mkdir(parents=True)
     with saved_model._locked(tmp_path / ".unfinished-2"):
-        saved_model.save({"f": length}, tmp_path, directory=directory)
+        serving.export_saved_model({"f": length}, tmp_path, directory=directory)
     assert {p.name for p in tmp_path.iterdir()} == {"1", ".unfinished-2", "other"}
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, directory):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file/model"):
-        saved_model.save({"f": length}, tmp_path / "file/model", directory=directory)
+        serving.export_saved_model(
+            {"f": length}, tmp_path / "file/model", directory=directory
+        )
 
 
 # --- The check of ops ------------------------------------------------------------
 
 
-@signatures.signature(TEXT)
+@serving.signature(TEXT)
 def new_text_op(text):
     words = tf.strings.split(text)
     trimmed = tf_text.RoundRobinTrimmer(4).trim([words, words])
     return {"words": trimmed[0].to_tensor()}
 
 
-@signatures.signature(NUMBERS)
+@serving.signature(NUMBERS)
 def new_op_in_a_branch(token_ids):
     def body():
         return tf.raw_ops.SegmentMaxV2(
@@ -137,7 +144,7 @@ def new_op_in_a_branch(token_ids):
     return {"y": tf.cond(tf.size(token_ids) > 3, body, lambda: token_ids)}
 
 
-@signatures.signature(NUMBERS)
+@serving.signature(NUMBERS)
 def new_attribute(token_ids):
     gathered = tf.raw_ops.GatherNd(
         params=token_ids, indices=[[7, 7]], bad_indices_policy="IGNORE"
@@ -150,7 +157,7 @@ def compiled(token_ids):
     return {"y": token_ids + 1}
 
 
-@signatures.signature(NUMBERS)
+@serving.signature(NUMBERS)
 def calls_compiled(token_ids):
     return {"y": compiled(token_ids)["y"] * 2}
 
@@ -167,27 +174,31 @@ def calls_compiled(token_ids):
 )
 def test_what_old_servers_cannot_run_is_named(tmp_path, directory, function, named):
     with pytest.raises(ValueError, match="TensorFlow Serving") as caught:
-        saved_model.save({"f": function}, tmp_path / "model", directory=directory)
+        serving.export_saved_model(
+            {"f": function}, tmp_path / "model", directory=directory
+        )
     assert named in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_python_callbacks_are_no_ops_of_a_server(tmp_path, directory):
-    @signatures.signature(TEXT)
+    @serving.signature(TEXT)
     def callback(text):
         upper = tf.numpy_function(lambda t: t, [text], tf.string, stateful=False)
         return {"upper": upper}
 
     with pytest.raises(ValueError, match="the op PyFunc"):
-        saved_model.save({"f": callback}, tmp_path / "model", directory=directory)
+        serving.export_saved_model(
+            {"f": callback}, tmp_path / "model", directory=directory
+        )
 
 
 def test_default_attributes_that_are_newer_do_no_harm(tmp_path, directory):
-    @signatures.signature(NUMBERS)
+    @serving.signature(NUMBERS)
     def top(token_ids):  # TensorFlow 2.12 knows no index_type of TopKV2.
         return {"values": tf.math.top_k(token_ids).values}
 
-    saved_model.save({"top": top}, tmp_path / "model", directory=directory)
+    serving.export_saved_model({"top": top}, tmp_path / "model", directory=directory)
 
 
 # --- What is written -------------------------------------------------------------
@@ -197,7 +208,9 @@ def test_only_the_variables_in_use_are_written_and_once(tmp_path, directory):
     weights, unused = tf.Variable([1, 2]), tf.Variable([3, 4, 5])
     one = tf.function(lambda x: {"y": x + weights[0]}, input_signature=[NUMBERS])
     two = tf.function(lambda x: {"y": x + weights[1]}, input_signature=[NUMBERS])
-    path = saved_model.save({"one": one, "two": two}, tmp_path, directory=directory)
+    path = serving.export_saved_model(
+        {"one": one, "two": two}, tmp_path, directory=directory
+    )
 
     written = dict(tf.train.list_variables(str(path / "variables" / "variables")))
     del written["_CHECKPOINTABLE_OBJECT_GRAPH"]
@@ -209,7 +222,7 @@ def test_only_the_variables_in_use_are_written_and_once(tmp_path, directory):
 
 
 def test_metadata_and_vocabulary(tmp_path, directory, vocabulary):
-    path = saved_model.save({"f": length}, tmp_path, directory=directory)
+    path = serving.export_saved_model({"f": length}, tmp_path, directory=directory)
     (text,) = tf.saved_model.load(str(path)).signatures["metadata"]()["json"].numpy()
     metadata = json.loads(text)
     assert metadata["head"]["labels"] == ["no", "yes"]
@@ -220,13 +233,13 @@ def test_metadata_and_vocabulary(tmp_path, directory, vocabulary):
 
 
 def test_the_example_has_its_true_response(tmp_path, directory):
-    @signatures.signature(TEXT, tf.TensorSpec([None, None], tf.string, "choices"))
+    @serving.signature(TEXT, tf.TensorSpec([None, None], tf.string, "choices"))
     def default(text, choices):
         joined = text[:, None] + choices
         return {"joined": joined, "length": tf.strings.length(text)}
 
     for name, function in (("several", default), ("one", length)):
-        path = saved_model.save(
+        path = serving.export_saved_model(
             {"serving_default": function}, tmp_path / name, directory=directory
         )
         request, response = (
@@ -250,19 +263,19 @@ def test_the_example_has_its_true_response(tmp_path, directory):
 
 
 def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
-    @signatures.signature(TEXT, signatures.strings("text_b"))
+    @serving.signature(TEXT, serving.string_input("text_b"))
     def pair(text, text_b):
         words = tf.strings.split(text).row_lengths()
         return {"probabilities": tf.cast(words, tf.float32)[:, None], "b": text_b}
 
-    @signatures.signature(NUMBERS)
+    @serving.signature(NUMBERS)
     def ids(token_ids):
         return {"sum": tf.reduce_sum(token_ids, 1)}
 
-    path = saved_model.save(
+    path = serving.export_saved_model(
         {
             "serving_default": pair,
-            "classify": signatures.classify(pair, ["one"]),
+            "classify": serving.classify_signature(pair, ["one"]),
             "ids": ids,
         },
         tmp_path,
@@ -295,10 +308,12 @@ def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
 
 
 def test_a_model_that_fails_on_its_warmup_is_not_exported(tmp_path, directory):
-    @signatures.signature(TEXT)
+    @serving.signature(TEXT)
     def only_one(text):
         return {"text": tf.ensure_shape(text, [1])}
 
     with pytest.raises(tf.errors.InvalidArgumentError):
-        saved_model.save({"f": only_one}, tmp_path / "model", directory=directory)
+        serving.export_saved_model(
+            {"f": only_one}, tmp_path / "model", directory=directory
+        )
     assert list(tmp_path.iterdir()) == []

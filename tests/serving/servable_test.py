@@ -9,12 +9,12 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from bert_tf.serving import servable
-from tests import toy_saved_model
+from tests.toy.saved_model import write_toy_model
 
 
 @pytest.fixture
 def folder(tmp_path) -> pathlib.Path:
-    return toy_saved_model.write(tmp_path, 1)
+    return write_toy_model(tmp_path, 1)
 
 
 def write_warmup(folder: pathlib.Path, logs) -> None:

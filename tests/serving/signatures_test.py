@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import serving
 from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.serving import signatures
 from bert_tf.text.tokenizer import Tokenizer
 
 TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "no masks", "", "a [MASK]"]
@@ -30,8 +30,8 @@ def tokenizer(vocabulary) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def pretrained(pretrainer, tokenizer) -> dict[str, signatures.Signature]:
-    return signatures.pretrained(pretrainer, tokenizer)
+def pretrained(pretrainer, tokenizer) -> dict[str, serving.Signature]:
+    return serving.pretrained_signatures(pretrainer, tokenizer)
 
 
 def ids_of(vocabulary, *tokens) -> dict[str, np.ndarray]:
@@ -69,7 +69,9 @@ def test_fill_mask_of_a_left_to_right_model_asks_in_front_of_the_mask(
     config = dataclasses.replace(tiny_config, left_to_right=True)
     model = BertPretrainer(BertBackbone(config))
     model.set_weights(pretrainer.get_weights())
-    answer = signatures.pretrained(model, tokenizer)["serving_default"](["a c [MASK]"])
+    answer = serving.pretrained_signatures(model, tokenizer)["serving_default"](
+        ["a c [MASK]"]
+    )
     left = ids_of(vocabulary, "[CLS]", "a", "c")
     logits = model(left | {"mask_positions": np.array([[2]])})["mlm"][0, 0]
     best = vocabulary.tokens[np.argmax(logits)]
@@ -140,7 +142,9 @@ def test_bfloat16_answers_in_float32_and_much_the_same(
 ):
     half = BertPretrainer(BertBackbone(tiny_config, dtype="mixed_bfloat16"))
     half.set_weights(pretrainer.get_weights())
-    answers = signatures.pretrained(half, tokenizer)["embeddings"](tf.constant(TEXTS))
+    answers = serving.pretrained_signatures(half, tokenizer)["embeddings"](
+        tf.constant(TEXTS)
+    )
     expected = pretrained["embeddings"](tf.constant(TEXTS))
     for name, value in answers.items():
         assert value.dtype == tf.float32
@@ -152,7 +156,7 @@ def test_ids_of_a_model_with_one_output(pretrainer):
     backbone = pretrainer.backbone
     dense = tf.keras.layers.Dense(3, dtype="bfloat16")
     model = tf.keras.Model(backbone.input, dense(backbone.output["pooled_output"]))
-    ids = signatures.ids(model)
+    ids = serving.ids_signature(model)
     assert [spec.name for spec in ids.input_signature] == list(backbone.input)
     answer = ids(*tf.zeros([3, 2, 4], tf.int32))
     assert list(answer) == ["logits"]
@@ -173,7 +177,7 @@ def examples(**features) -> tf.Tensor:
     return tf.constant(serialized)
 
 
-@signatures.signature(signatures.strings("text_a"), signatures.strings("text_b"))
+@serving.signature(serving.string_input("text_a"), serving.string_input("text_b"))
 def lengths(text_a, text_b):
     """Scores that say which text went in where."""
     a, b = (tf.cast(tf.strings.length(t), tf.float32) for t in (text_a, text_b))
@@ -181,7 +185,7 @@ def lengths(text_a, text_b):
 
 
 def test_classify_reads_examples():
-    answer = signatures.classify(lengths, ["first", "second"])(
+    answer = serving.classify_signature(lengths, ["first", "second"])(
         examples(text_a=["aaa", ""], text_b=["b", "bb"])
     )
     assert answer["scores"].numpy().tolist() == [[3, 1], [0, 2]]
@@ -189,10 +193,10 @@ def test_classify_reads_examples():
 
 
 def test_regress_reads_examples():
-    answer = signatures.regress(lengths)(examples(text_b=["b"], text_a=["aaa"]))
+    answer = serving.regress_signature(lengths)(examples(text_b=["b"], text_a=["aaa"]))
     assert answer["outputs"].numpy().tolist() == [2]
 
 
 def test_an_example_without_a_feature_is_an_error():
     with pytest.raises(tf.errors.InvalidArgumentError, match="text_b"):
-        signatures.regress(lengths)(examples(text_a=["a"]))
+        serving.regress_signature(lengths)(examples(text_a=["a"]))

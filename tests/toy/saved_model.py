@@ -79,7 +79,9 @@ class Toy(tf.Module):
         return {"outputs": self.label(self._texts(inputs))["probabilities"][:, 1:]}
 
 
-def write(base_path: pathlib.Path, version: int, prefix: str = "toy:") -> pathlib.Path:
+def write_toy_model(
+    base_path: pathlib.Path, version: int, prefix: str = "toy:"
+) -> pathlib.Path:
     """Writes `<base_path>/<version>/` in one step, as an export does."""
     toy = Toy(prefix)
     beside = base_path / f"{version}.partial"
@@ -99,7 +101,7 @@ def write(base_path: pathlib.Path, version: int, prefix: str = "toy:") -> pathli
 
 
 @contextlib.contextmanager
-def serving(
+def serve_toy_model(
     base_path: pathlib.Path,
     poll_seconds: float = 0,
     pages: Mapping[str, rest.Page] = MappingProxyType({}),
