@@ -32,7 +32,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 
-from bert_tf import cli
+from bert_tf import cli, storage
 from bert_tf.data import documents
 
 # The script was written for TensorFlow 1.
@@ -141,7 +141,7 @@ def _write_text(path: pathlib.Path, size: int, patterns: str) -> None:
     """Writes documents of the text, from the beginning, until `size` is reached."""
     written = 0
     with path.open("w", encoding="utf-8") as file:
-        for source in itertools.cycle(documents.expand(patterns)):
+        for source in itertools.cycle(storage.expand_globs(patterns)):
             for document in documents.read_documents(source):
                 text = "\n".join(document) + "\n\n"
                 file.write(text)

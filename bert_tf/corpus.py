@@ -130,7 +130,7 @@ def main(options: CorpusConfig) -> None:
         OSError: A file can't be read or written, or a process was killed.
     """
     started = time.monotonic()
-    files = documents.expand(options.input)
+    files = storage.expand_globs(options.input)
     vocabulary = Vocabulary.from_file(options.vocabulary)
     output = options.output
     store_directory = options.token_store or os.path.join(output, "tokens")

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""File access for local and remote paths, with atomic writes.
+"""Reads and writes files at local and remote paths; writes are atomic.
 
 Paths with "://" go through `tf.io.gfile`: `gs://` works out of the box, other schemes
 need a file system plugin. All other paths are local and do not import TensorFlow.
@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import contextlib
 import glob as local_glob
+import gzip
 import json
 import os
 import pathlib
 import shutil
 import uuid
+import zlib
 from collections.abc import Iterator
 from typing import IO, Any, TypeVar
 
 # `atomic_path` and exports give unfinished files and directories names that start so.
 TEMPORARY_PREFIX = ".unfinished-"
+
+_GZIP_MAGIC = b"\x1f\x8b"
 
 _Path = TypeVar("_Path", str, pathlib.Path)
 
@@ -107,6 +111,77 @@ def write_json(path: str | os.PathLike, value: Any) -> None:
     write_text(os.fspath(path), json.dumps(value, indent=2) + "\n")
 
 
+# --- Text files ------------------------------------------------------------------
+
+
+def read_lines(path: str) -> Iterator[str]:
+    """Yields the lines of a UTF-8 text file without line ends.
+
+    The file may be gzip, begin with a byte order mark, and have Unix or Windows line
+    ends.
+
+    Raises:
+        ValueError: The file is not UTF-8 or its gzip data is damaged; the message names
+            file and line.
+    """
+    return (line for _, line in read_lines_from(path, 0))
+
+
+def read_lines_from(path: str, start: int) -> Iterator[tuple[int, str]]:
+    """Yields (byte offset, text) of each line that begins at or after byte `start`.
+
+    Raises:
+        ValueError: As `read_lines`.
+    """
+    with open_unzipped(path) as (file, _):
+        offset = 0
+        if start:  # Begin one byte earlier, because a line may start at `start`.
+            file.seek(start - 1)
+            offset = start - 1 + len(file.readline())
+        try:
+            for line in file:
+                text = line.decode("utf-8").rstrip("\r\n")
+                yield offset, text if offset else text.removeprefix("\ufeff")
+                offset += len(line)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}, line {_line_number(path, offset)}: not UTF-8 text "
+                f"({error.reason} 0x{error.object[error.start]:02x} at byte "
+                f"{error.start} of the line). Convert the file, for example: "
+                "iconv -f LATIN1 -t UTF-8"
+            ) from None
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(
+                f"{path}: damaged gzip file after line "
+                f"{_line_number(path, offset) - 1}: {error}"
+            ) from None
+
+
+@contextlib.contextmanager
+def open_unzipped(path: str) -> Iterator[tuple[IO[bytes], bool]]:
+    """Opens a file for reading; yields the unzipped stream and whether it is gzip."""
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(open_file(path, "rb"))
+        is_gzip = file.read(2) == _GZIP_MAGIC
+        file.seek(0)
+        if is_gzip:
+            file = stack.enter_context(gzip.GzipFile(fileobj=file))
+        yield file, is_gzip
+
+
+def _line_number(path: str, offset: int) -> int:
+    """Returns the number, from 1, of the line that begins at a byte offset."""
+    with open_unzipped(path) as (file, _):
+        number = 1
+        while offset > 0:
+            offset -= len(file.readline())
+            number += 1
+        return number
+
+
+# --- Files and directories -------------------------------------------------------
+
+
 def exists(path: str) -> bool:
     if is_remote(path):
         with _remote() as gfile:
@@ -127,6 +202,29 @@ def glob(pattern: str) -> list[str]:
         with _remote() as gfile:
             return sorted(gfile.glob(pattern))
     return sorted(local_glob.glob(pattern, recursive=True))
+
+
+def expand_globs(patterns: str) -> list[str]:
+    """Returns the files that comma-separated glob patterns match, without duplicates.
+
+    Files are in the order of the patterns, sorted within each pattern.
+
+    Raises:
+        ValueError: A pattern matches no file.
+    """
+    paths: list[str] = []
+    for pattern in filter(None, map(str.strip, patterns.split(","))):
+        matches = glob(pattern)
+        files = [path for path in matches if not is_directory(path)]
+        if not files:
+            hint = f" It is a directory: use {pattern}/*." if matches else ""
+            raise ValueError(f"No file matches the pattern {pattern!r}.{hint}")
+        paths += files
+    if not paths:
+        raise ValueError(
+            f"At least one file or glob pattern is required. Got {patterns!r}."
+        )
+    return list(dict.fromkeys(paths))
 
 
 def stat(path: str) -> tuple[int, int]:

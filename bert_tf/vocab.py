@@ -21,7 +21,6 @@ import os
 import time
 
 from bert_tf import cli, storage
-from bert_tf.data import documents
 from bert_tf.text.learning import _MIN_FREQUENCY, learn_vocabulary
 
 # --- Command ---------------------------------------------------------------------
@@ -57,7 +56,7 @@ def main(options: VocabularyConfig) -> None:
             f"--output={output} exists, and what was made with it needs it. Delete it "
             "or name another file."
         )
-    paths = documents.expand(options.input)
+    paths = storage.expand_globs(options.input)
     storage.make_directory(os.path.dirname(output) or ".")
     start = time.monotonic()
     vocabulary = learn_vocabulary(paths, options.vocabulary_size, options.lowercase)

@@ -3,6 +3,7 @@
 """Tests of bert_tf.storage: local and remote paths behave the same."""
 
 import contextlib
+import gzip
 import os
 import uuid
 
@@ -87,3 +88,45 @@ def test_missing_file_raises_file_not_found(directory):
 def test_unknown_scheme_is_named_in_error():
     with pytest.raises(OSError, match=r"'nfs2'.*mount other"):
         storage.read_text("nfs2://bucket/x")
+
+
+# --- Text files ------------------------------------------------------------------
+
+
+def test_expand_globs_keeps_pattern_order_without_duplicates(tmp_path):
+    for name in ("b.txt", "a.txt", "c.md"):
+        (tmp_path / name).touch()
+    (tmp_path / "d.txt").mkdir()
+    found = storage.expand_globs(f"{tmp_path}/*.md, {tmp_path}/*.txt,{tmp_path}/a*")
+    assert [os.path.basename(path) for path in found] == ["c.md", "a.txt", "b.txt"]
+
+
+def test_expand_globs_names_pattern_without_match(tmp_path):
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(ValueError, match=r"No file matches the pattern '.*/\*\.md'"):
+        storage.expand_globs(f"{tmp_path}/*.txt,{tmp_path}/*.md")
+    with pytest.raises(ValueError, match=r"It is a directory: use .*/\*"):
+        storage.expand_globs(str(tmp_path))
+    with pytest.raises(ValueError, match="At least one file"):
+        storage.expand_globs(" , ")
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_read_lines_handles_byte_order_mark_line_ends_and_gzip(tmp_path, compress):
+    text = "\ufeffDer Löwe\r\n\r\nschläft\u2028heute\n\ufeffnacht".encode()
+    (tmp_path / "text").write_bytes(compress(text))
+    assert list(storage.read_lines(str(tmp_path / "text"))) == [
+        "Der Löwe",
+        "",
+        "schläft\u2028heute",  # Only \n ends a line.
+        "\ufeffnacht",  # A byte order mark only at the start of the file.
+    ]
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_read_lines_names_line_that_is_not_utf8(tmp_path, compress):
+    (tmp_path / "latin").write_bytes(
+        compress("Eins.\nZwei.\nfünf.\n".encode("latin-1"))
+    )
+    with pytest.raises(ValueError, match=r"latin, line 3: not UTF-8 .* 0xfc"):
+        list(storage.read_lines(str(tmp_path / "latin")))

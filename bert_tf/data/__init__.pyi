@@ -4,7 +4,6 @@ from bert_tf.data import jobs as jobs
 from bert_tf.data import lint as lint
 from bert_tf.data import masking as masking
 from bert_tf.data import token_store as token_store
-from bert_tf.data.documents import read_lines as read_lines
 from bert_tf.data.records import Shard as Shard
 from bert_tf.data.records import write_shard as write_shard
 from bert_tf.data.tables import Table as Table

@@ -21,14 +21,12 @@ joined first.
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import itertools
 import re
 import statistics
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from bert_tf import storage
 
@@ -37,91 +35,6 @@ SEPARATORS = ("auto", "doc_tag", "blank_line", "file")
 TO_THE_END = 1 << 62  # A byte offset behind every file.
 
 _SAMPLE_BYTES = 1 << 18  # Of each file, to recognise its layout.
-_GZIP_MAGIC = b"\x1f\x8b"
-
-
-# --- Files -----------------------------------------------------------------------
-
-
-def expand(patterns: str) -> list[str]:
-    """Returns the files that comma-separated glob patterns name, each file once.
-
-    Files come in the order of the patterns, sorted within each.
-
-    Raises:
-        ValueError: A pattern matches no file; the message names it.
-    """
-    paths: list[str] = []
-    for pattern in filter(None, map(str.strip, patterns.split(","))):
-        found = storage.glob(pattern)
-        files = [path for path in found if not storage.is_directory(path)]
-        if not files:
-            hint = f" It is a directory: write {pattern}/*." if found else ""
-            raise ValueError(f"No file matches the pattern {pattern!r}.{hint}")
-        paths += files
-    if not paths:
-        raise ValueError(
-            f"At least one file or glob pattern is needed. Received: {patterns!r}"
-        )
-    return list(dict.fromkeys(paths))
-
-
-def read_lines(path: str) -> Iterator[str]:
-    """Yields the lines of a text file, without their line ends.
-
-    Raises:
-        ValueError: The file is not UTF-8, or its gzip stream is damaged; the message
-            names file and line.
-    """
-    return (line for _, line in _lines(path, 0))
-
-
-@contextlib.contextmanager
-def _open(path: str) -> Iterator[tuple[IO[bytes], bool]]:
-    """Opens a file for reading; yields its (unpacked) bytes and whether it is gzip."""
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(storage.open_file(path, "rb"))
-        is_gzip = file.read(2) == _GZIP_MAGIC
-        file.seek(0)
-        if is_gzip:
-            file = stack.enter_context(gzip.GzipFile(fileobj=file))
-        yield file, is_gzip
-
-
-def _lines(path: str, start: int) -> Iterator[tuple[int, str]]:
-    """Yields (byte offset, text) of each line that begins at or after `start`."""
-    with _open(path) as (file, _):
-        offset = 0
-        if start:  # From the byte before: a line may begin exactly at `start`.
-            file.seek(start - 1)
-            offset = start - 1 + len(file.readline())
-        try:
-            for line in file:
-                text = line.decode("utf-8").rstrip("\r\n")
-                yield offset, text if offset else text.removeprefix("\ufeff")
-                offset += len(line)
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}, line {_line_number(path, offset)}: not UTF-8 text "
-                f"({error.reason} 0x{error.object[error.start]:02x} at byte "
-                f"{error.start} of the line). Convert the file, for example: "
-                "iconv -f LATIN1 -t UTF-8"
-            ) from None
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(
-                f"{path}: damaged gzip file after line "
-                f"{_line_number(path, offset) - 1}: {error}"
-            ) from None
-
-
-def _line_number(path: str, offset: int) -> int:
-    """Counts from 1 to the line that begins at a byte offset."""
-    with _open(path) as (file, _):
-        number = 1
-        while offset > 0:
-            offset -= len(file.readline())
-            number += 1
-        return number
 
 
 # --- Documents -------------------------------------------------------------------
@@ -142,10 +55,10 @@ def recognise(path: str, separator: str = "auto") -> Layout:
         separator: One of `SEPARATORS`: what the user says separates documents.
     """
     try:
-        with _open(path) as (file, _):
+        with storage.open_unzipped(path) as (file, _):
             sample = file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
     except (EOFError, zlib.error):
-        sample = ""  # `_lines` will say what is wrong, and where.
+        sample = ""  # `read_lines_from` will say what is wrong, and where.
     lines = [line.strip() for line in sample.splitlines()]
     is_tagged = next(filter(None, lines), "").startswith("<doc ")
     if separator == "doc_tag" or (separator == "auto" and is_tagged):
@@ -191,7 +104,7 @@ def sections(path: str, size: int, separator: str = "auto") -> list[tuple[int, i
     """
     length = storage.stat(path)[0]
     if length > size:
-        with _open(path) as (_, is_gzip):
+        with storage.open_unzipped(path) as (_, is_gzip):
             pass
         if not is_gzip and recognise(path, separator).separator != "file":
             starts = range(0, length, size)
@@ -214,10 +127,10 @@ def read_documents(
         end: ... up to the first separator that begins at or behind this one.
 
     Raises:
-        ValueError: As `read_lines`.
+        ValueError: As `storage.read_lines`.
     """
     layout = recognise(path, separator)
-    lines = _lines(path, start)
+    lines = storage.read_lines_from(path, start)
     if layout.wrapped:
         lines = _unwrap(lines)
     is_separator = _IS_SEPARATOR[layout.separator]

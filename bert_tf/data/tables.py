@@ -19,7 +19,6 @@ from typing import Any
 from absl import logging
 
 from bert_tf import storage
-from bert_tf.data.documents import read_lines
 
 # The default limit of 128 KiB per field is too small for a text as long as a book.
 csv.field_size_limit(2**31 - 1)
@@ -140,14 +139,16 @@ def read_table(path: str | os.PathLike) -> list[dict[str, str]]:
 
 
 def _read_tsv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(read_lines(str(path)), start=1):
+    for number, line in enumerate(storage.read_lines(str(path)), start=1):
         if line:
             yield number, line.split("\t")
 
 
 def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
     # Strict mode reports an unclosed quote, which otherwise swallows the rest.
-    reader = csv.reader((f"{line}\n" for line in read_lines(str(path))), strict=True)
+    lines = (f"{line}
+" for line in storage.read_lines(str(path)))
+    reader = csv.reader(lines, strict=True)
     number = 1
     try:
         for fields in reader:
@@ -159,7 +160,7 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(read_lines(str(path)), start=1):
+    for number, line in enumerate(storage.read_lines(str(path)), start=1):
         if line:
             try:
                 record = json.loads(line)

@@ -22,7 +22,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from bert_tf import storage
-from bert_tf.data.documents import read_lines
 
 _DOCUMENT = "-DOCSTART-"
 _SPACES = re.compile(" +")
@@ -148,7 +147,7 @@ class ColumnFile:
 def _numbered(path: pathlib.Path) -> Iterator[tuple[int, str]]:
     """Yields the lines of a file from 1, and a blank one that ends it."""
     number = 0
-    for number, line in enumerate(read_lines(str(path)), start=1):
+    for number, line in enumerate(storage.read_lines(str(path)), start=1):
         yield number, line
     yield number + 1, ""
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from bert_tf import storage
-from bert_tf.data import documents
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
@@ -65,7 +64,7 @@ class Vocabulary:
         """
         path = os.fspath(path)
         try:
-            tokens = tuple(documents.read_lines(path))
+            tokens = tuple(storage.read_lines(path))
         except FileNotFoundError as error:
             raise ValueError(
                 f"{path}: no such vocabulary. Learn one with `python -m bert_tf.vocab`."

@@ -21,43 +21,6 @@ def write(path: pathlib.Path, text: str | bytes) -> str:
 # --- Files -----------------------------------------------------------------------
 
 
-def test_expand_keeps_the_order_of_patterns_and_names_each_file_once(tmp_path):
-    for name in ("b.txt", "a.txt", "c.md"):
-        write(tmp_path / name, "x")
-    (tmp_path / "d.txt").mkdir()
-    found = documents.expand(f"{tmp_path}/*.md, {tmp_path}/*.txt,{tmp_path}/a*")
-    assert [os.path.basename(path) for path in found] == ["c.md", "a.txt", "b.txt"]
-
-
-def test_expand_names_the_pattern_without_a_file(tmp_path):
-    write(tmp_path / "a.txt", "x")
-    with pytest.raises(ValueError, match=r"No file matches the pattern '.*/\*\.md'"):
-        documents.expand(f"{tmp_path}/*.txt,{tmp_path}/*.md")
-    with pytest.raises(ValueError, match=r"It is a directory: write .*/\*"):
-        documents.expand(str(tmp_path))
-    with pytest.raises(ValueError, match="At least one file"):
-        documents.expand(" , ")
-
-
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_read_lines_knows_marks_line_ends_and_gzip(tmp_path, pack):
-    text = "\ufeffDer Löwe\r\n\r\nschläft\u2028heute\n\ufeffnacht".encode()
-    path = write(tmp_path / "text", pack(text))
-    assert list(documents.read_lines(path)) == [
-        "Der Löwe",
-        "",
-        "schläft\u2028heute",  # Only \n ends a line.
-        "\ufeffnacht",  # A mark only where a file begins.
-    ]
-
-
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path, pack):
-    path = write(tmp_path / "latin", pack("Eins.\nZwei.\nfünf.\n".encode("latin-1")))
-    with pytest.raises(ValueError, match=r"latin, line 3: not UTF-8 .* 0xfc"):
-        list(documents.read_lines(path))
-
-
 def test_the_line_is_counted_from_the_start_of_the_file(tmp_path):
     path = write(tmp_path / "latin", b"One.\nTwo.\n\nThree.\nFour \xe9.\n")
     with pytest.raises(ValueError, match="line 5"):
@@ -80,7 +43,7 @@ def test_remote_files_are_read_alike(tmp_path):
     for name, data in (("a", text.encode()), ("b", gzip.compress(text.encode()))):
         with tf.io.gfile.GFile(f"ram://documents_test/{name}", "wb") as file:
             file.write(data)
-    plain, packed = documents.expand("ram://documents_test/*")
+    plain, packed = storage.expand_globs("ram://documents_test/*")
     assert storage.stat(plain)[0] == len(text)
     whole = list(documents.read_documents(local))
     assert list(documents.read_documents(packed)) == whole
@@ -280,7 +243,7 @@ DATA = os.environ.get("BERT_TF_DATA")
 
 @pytest.mark.skipif(not DATA, reason="BERT_TF_DATA does not name the data folder")
 def test_real_layouts():
-    books = documents.expand(f"{DATA}/books/*.txt")
+    books = storage.expand_globs(f"{DATA}/books/*.txt")
     assert {documents.recognise(book).separator for book in books} == {"file"}
     wrapped = [book for book in books if documents.recognise(book).wrapped]
     assert len(wrapped) == 12
