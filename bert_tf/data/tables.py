@@ -146,8 +146,7 @@ def _read_tsv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
 
 def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
     # Strict mode reports an unclosed quote, which otherwise swallows the rest.
-    lines = (f"{line}
-" for line in storage.read_lines(str(path)))
+    lines = (f"{line}\n" for line in storage.read_lines(str(path)))
     reader = csv.reader(lines, strict=True)
     number = 1
     try:
