@@ -1,9 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The structure of the project: what `BUILD` says is what the modules import."""
+"""Imports between packages; the contents of the wheel."""
 
-import ast
+import importlib
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -11,186 +12,163 @@ import zipfile
 
 import pytest
 
-from bert_tf import lazy
+from benchmarks import structure
 
 ROOT = pathlib.Path(__file__).parents[1]
+CHECKOUT = structure.Checkout(ROOT, ("bert_tf", "tasks", "benchmarks", "tests"))
+PACKAGES = sorted(name for name in CHECKOUT.index if name != "bert_tf")
 
-# From the bottom up: a module imports only what stands in lines above its own.
+# From the bottom up: a module imports from its own package and from the lines above
+# its own only.
 LAYERS = """
-    lazy config fusion gradients client normalization packing pairs spans glue storage
-    dropout documents jobs activations losses
-    attention residual
-    formats.names vocab beam keras_model optimization distribution flops memory
-    comparison conll tables
-    model
-    text checkpoint input_pipeline windows taggers train_step squad
-    formats.foreign inference monitoring pretrain_options token_store passages words
-    formats.google formats.hugging_face formats.keras_hub lint shards signatures
-    formats.model_garden
-    convert corpus saved_model task servable rest_json heads
-    batching export pretrain rest sweep
-    finetune model_server features
-    serve
+    lazy storage
+    cli
+    text modeling
+    data checkpoints
+    training serving
+    finetuning
+    vocab corpus pretrain convert export serve client tasks
     demo
 """
-
-# The distribution that an import comes from, where the names differ.
-DISTRIBUTIONS = {
-    "absl": "absl_py",
-    "google": "protobuf",
-    "grpc": "grpcio",
-    "keras_hub": "keras_nlp",
-    "sklearn": "scikit_learn",
-    "tensorflow_serving": "tensorflow_serving_api",
+LEVEL = {
+    node: level
+    for level, line in enumerate(LAYERS.strip().splitlines())
+    for node in line.split()
 }
 
 
-def sources() -> list[pathlib.Path]:
-    folders = ("bert_tf", "tasks", "tests", "benchmarks")
-    return sorted(file for f in folders for file in (ROOT / f).rglob("*.py"))
+def imports(*folders: str) -> list[tuple[str, str, structure.Import]]:
+    """Returns (module, "file:line", import) for all modules in `folders`."""
+    return [
+        (module, f"{file.relative_to(ROOT)}:{entry.line}", entry)
+        for module, file in CHECKOUT.modules.items()
+        if module.partition(".")[0] in folders
+        for entry in CHECKOUT.imports(module)
+    ]
 
 
-def imports(source: pathlib.Path) -> set[str]:
-    """Dotted names of everything that a file imports when it runs, wherever in it."""
-    tree = ast.parse(source.read_text(encoding="utf-8"))
-    for_types_only = {
-        inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
-        for inner in ast.walk(node)
+def package(module: str) -> str:
+    """Returns the package of `bert_tf` that a module is in, or an empty string."""
+    return next((p for p in PACKAGES if f"{module}.".startswith(f"{p}.")), "")
+
+
+def fail_if(violations: list[str]) -> None:
+    if violations:
+        pytest.fail("\n".join(sorted(set(violations))), pytrace=False)
+
+
+def test_every_module_is_in_a_layer():
+    nodes = {
+        structure.node(module)
+        for module in CHECKOUT.modules
+        if module.startswith(("bert_tf.", "tasks."))
     }
-    names = set()
-    for node in set(ast.walk(tree)) - for_types_only:
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                if node.module == "bert_tf.lazy":  # Its stand-ins have their names.
-                    names.add(getattr(lazy, alias.name).__name__)
-                inner = f"{node.module}.{alias.name}"
-                path = ROOT / inner.replace(".", "/")
-                is_module = path.is_dir() or path.with_suffix(".py").is_file()
-                names.add(inner if is_module else node.module)
-    return names
-
-
-def label(module: str) -> str | None:
-    """The Bazel label that provides a module; None for the standard library."""
-    top, _, rest = module.partition(".")
-    if (ROOT / top).is_dir():
-        own = {"bert_tf": "", "tasks": "tasks_", "tests": "", "benchmarks": ""}[top]
-        return f":{own}{rest.replace('.', '_')}" if rest else f":{top}"
-    if top in sys.stdlib_module_names:
-        return None
-    return f"@pypi//{DISTRIBUTIONS.get(top, top)}"
-
-
-def targets() -> dict[str, dict]:
-    """Every target of BUILD: its rule, sources and deps."""
-    found: dict[str, dict] = {}
-
-    def rule(kind):
-        def add(name, **attributes):
-            assert name not in found, f"two targets are called {name}"
-            found[name] = {"kind": kind, **attributes}
-
-        return add
-
-    scope = {kind: rule(kind) for kind in ("py_library", "py_binary", "py_test")}
-    scope |= {"load": lambda *_: None, "package": lambda **_: None}
-    exec(compile((ROOT / "BUILD").read_text(), "BUILD", "exec"), scope)
-    return found
-
-
-TARGETS = targets()
-
-
-def test_every_source_has_a_target():
-    covered = {src for target in TARGETS.values() for src in target["srcs"]}
-    assert covered == {str(source.relative_to(ROOT)) for source in sources()}
-
-
-@pytest.mark.parametrize("name", TARGETS)
-def test_deps_are_the_imports(name):
-    target = TARGETS[name]
-    expected = set()
-    for source in target["srcs"]:
-        expected |= {label(module) for module in imports(ROOT / source)}
-        if source.startswith("bert_tf/"):
-            # Python runs the __init__.py of all its packages first.
-            packages = pathlib.PurePath(source).parents[:-1]
-            expected |= {label(".".join(package.parts)) for package in packages}
-    expected -= {None, f":{name}"}
-    assert set(target.get("deps", [])) == expected
-
-
-def test_commands_are_binaries_and_tests_are_tests():
-    for source in sources():
-        path = str(source.relative_to(ROOT))
-        is_command = 'if __name__ == "__main__":' in source.read_text(encoding="utf-8")
-        kinds = {t["kind"] for t in TARGETS.values() if path in t["srcs"]}
-        if path.endswith("_test.py"):
-            assert kinds == {"py_test"}, path
-        elif is_command and not path.startswith("benchmarks/"):
-            assert "py_binary" in kinds, path
+    assert nodes == LEVEL.keys()
 
 
 def test_imports_go_down():
-    level = {
-        module: number
-        for number, line in enumerate(LAYERS.strip().splitlines())
-        for module in line.split()
-    }
-    modules = {
-        ".".join(source.relative_to(ROOT / "bert_tf").with_suffix("").parts): source
-        for source in sources()
-        if source.is_relative_to(ROOT / "bert_tf") and source.stem != "__init__"
-    }
-    assert level.keys() == modules.keys()
-    for importer, source in modules.items():
-        for name in imports(source):
-            package, _, module = name.partition(".")
-            assert package not in ("tasks", "tests", "benchmarks"), source
-            if package == "bert_tf" and module:
-                assert level[module] < level[importer], f"{importer} -> {module}"
+    wrong = []
+    for module, place, entry in imports("bert_tf", "tasks"):
+        importer, imported = structure.node(module), structure.node(entry.module)
+        if "bert_tf" in (module, imported) or entry.module not in CHECKOUT.modules:
+            continue
+        top = entry.module.partition(".")[0]
+        if top in ("tests", "benchmarks"):
+            wrong.append(f"{place} imports {entry.module}")
+        elif importer != imported and LEVEL[imported] >= LEVEL[importer]:
+            wrong.append(f"{place} ({importer}) imports {entry.module}")
+    fail_if(wrong)
+
+
+def test_modules_do_not_import_each_other_in_circles():
+    graph = {module: CHECKOUT.dependencies(module) for module in CHECKOUT.modules}
+    assert structure.circles(graph) == []
 
 
 def test_tasks_do_not_import_each_other():
-    for source in (ROOT / "tasks").glob("*.py"):
-        assert not any(name.startswith("tasks") for name in imports(source)), source
+    fail_if(
+        [
+            f"{place} imports {entry.module}"
+            for module, place, entry in imports("tasks")
+            if entry.module.startswith("tasks.") and entry.module != module
+        ]
+    )
 
 
-def test_model_knows_keras_only():
-    # The last three know TensorFlow too, where it is the backend.
-    seen, waiting = {"config", "gradients", "fusion", "dropout"}, ["model"]
-    while waiting:
-        module = waiting.pop()
-        seen.add(module)
-        for name in imports(ROOT / f"bert_tf/{module}.py"):
-            package, _, inner = name.partition(".")
-            assert label(name) in {None, "@pypi//keras"} or package == "bert_tf", module
-            if package == "bert_tf" and inner and inner not in seen:
-                waiting.append(inner)
+def test_packages_are_used_through_their_interface():
+    """A unit test in tests/data may import any module of bert_tf/data."""
+    wrong = []
+    for module, place, entry in imports("bert_tf", "tasks", "benchmarks", "tests"):
+        used = package(entry.source)
+        own = package(module) or package(module.replace("tests.", "bert_tf.", 1))
+        if not used or used == own or module == "bert_tf":
+            continue
+        if entry.source != used:
+            wrong.append(f"{place} imports {entry.source}, a module inside {used}")
+        elif entry.name and entry.name not in CHECKOUT.index[used]:
+            wrong.append(f"{place}: {used} does not list {entry.name}")
+    fail_if(wrong)
 
 
-def test_pre_training_needs_neither_text_nor_serving_packages():
-    """So that it runs beside tensorflow-tpu, which excludes both."""
-    seen, waiting = set(), ["pretrain"]
-    while waiting:
-        module = waiting.pop()
-        path = ROOT / "bert_tf" / module.replace(".", "/")
-        for name in imports(path.with_suffix(".py")):
-            assert not name.startswith(("tensorflow_text", "tensorflow_serving")), (
-                module
-            )
-            package, _, inner = name.partition(".")
-            if package == "bert_tf" and inner and inner not in seen:
-                seen.add(inner)
-                waiting.append(inner)
+@pytest.mark.parametrize("name", ["bert_tf", *PACKAGES])
+def test_listed_names_exist(name):
+    module = importlib.import_module(name)
+    assert dir(module) == sorted(CHECKOUT.index[name])
+    fail_if([f"{name}.{n}" for n in CHECKOUT.index[name] if not hasattr(module, n)])
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_listed_names_are_used_outside_of_the_package(name):
+    """A name that the top-level package or a page of the docs shows counts as used."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    used = set(re.findall(r"\w+", "\n".join(re.findall(r"`+[^`]+`+", text))))
+    used |= CHECKOUT.index["bert_tf"].keys()
+    for module, _, entry in imports("bert_tf", "tasks", "benchmarks", "tests"):
+        if entry.source == name and package(module) != name:
+            used.add(entry.name)
+    fail_if([f"{name}.{unused}" for unused in CHECKOUT.index[name].keys() - used])
+
+
+def test_own_modules_are_imported_lazily_through_packages():
+    """`lazy_import` is for other people's packages."""
+    wrong = [
+        str(file.relative_to(ROOT))
+        for module, file in CHECKOUT.modules.items()
+        if module.startswith(("bert_tf", "tasks"))
+        if re.search(r"lazy_import\(\s*\"bert_tf", file.read_text(encoding="utf-8"))
+    ]
+    fail_if(wrong)
+
+
+def test_modeling_imports_keras_only():
+    """TensorFlow in `fused` only, so that models run on other backends."""
+    wrong = []
+    for module, place, entry in imports("bert_tf"):
+        top = entry.source.partition(".")[0]
+        allowed = {"bert_tf", "keras", *sys.stdlib_module_names}
+        if module == "bert_tf.modeling.fused":
+            allowed.add("tensorflow")
+        if package(module) == "bert_tf.modeling" and top not in allowed:
+            wrong.append(f"{place} imports {entry.source}")
+    fail_if(wrong)
+
+
+def test_pretraining_needs_neither_text_nor_serving_packages():
+    """Both exclude tensorflow-tpu, with which pre-training runs on TPUs."""
+    fail_if(
+        [
+            f"{module} imports {entry.source}"
+            for module in CHECKOUT.closure(["bert_tf.pretrain"])
+            for entry in CHECKOUT.imports(module)
+            if entry.source.startswith(("tensorflow_text", "tensorflow_serving"))
+            and not entry.for_types
+        ]
+    )
 
 
 @pytest.mark.slow
-def test_wheel_holds_all_modules_and_their_data(tmp_path):
+def test_wheel_holds_all_modules_and_data_files(tmp_path):
     source, packages = tmp_path / "source", ("bert_tf", "tasks")
     for name in packages:
         ignored = shutil.ignore_patterns("__pycache__", ".*")
@@ -210,3 +188,4 @@ def test_wheel_holds_all_modules_and_their_data(tmp_path):
     (wheel,) = tmp_path.glob("bert_tf-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert expected == {name for name in names if ".dist-info/" not in name}
+    assert "bert_tf/py.typed" in expected
