@@ -27,7 +27,7 @@ from bert_tf.finetuning import run as finetune
 from bert_tf.modeling import config as bert_config
 from bert_tf.modeling import heads
 from bert_tf.modeling.bert import BertBackbone
-from tests.data.masking_test import write_records
+from tests.toy.records import write_records
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -15,7 +15,7 @@ from bert_tf.text.vocabulary import Vocabulary
 from bert_tf.training import memory
 from bert_tf.training import monitor as monitoring
 from bert_tf.training.pretrain_options import PretrainConfig
-from tests.data.masking_test import write_records
+from tests.toy.records import write_records
 
 
 @pytest.fixture(scope="module")

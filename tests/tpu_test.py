@@ -19,7 +19,7 @@ from bert_tf.modeling.bert import BertBackbone, BertPretrainer
 from bert_tf.training import step as train_step
 from bert_tf.training import strategy as distribution
 from bert_tf.training.optimizers import AdamW, Lamb
-from tests.data.masking_test import make_batch, write_records
+from tests.toy.records import make_batch, write_records
 
 ROOT = pathlib.Path(__file__).parents[1]
 

@@ -16,7 +16,7 @@ from bert_tf import pretrain
 from bert_tf.finetuning import run as finetune
 from bert_tf.finetuning import sweep
 from bert_tf.training.pretrain_options import PretrainConfig
-from tests.data.masking_test import write_records
+from tests.toy.records import write_records
 
 TOY = Experiment(
     "Toys",

@@ -1,9 +1,7 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-import functools
 import json
-import operator
 
 import numpy as np
 import pytest
@@ -11,77 +9,13 @@ import tensorflow as tf
 
 from bert_tf.data import masking as input_pipeline
 from bert_tf.text.vocabulary import Vocabulary
-
-LENGTH = 16
-
-
-def make_batch(vocabulary: Vocabulary, batch_size: int, seed: int):
-    """A masked batch of random pairs of uneven lengths, as the pipeline gives it."""
-    masker = make_masker(vocabulary)
-    return masker(random_pairs(vocabulary, batch_size, seed), (seed, tf.constant(0)))
-
-
-def make_masker(vocabulary, **overrides):
-    arguments = {
-        "selection_rate": 0.15,
-        "selection_length": 3,
-        "mask_token_rate": 0.8,
-        "random_token_rate": 0.1,
-        "whole_words": False,
-    }
-    return input_pipeline.Masker(vocabulary, **(arguments | overrides))
-
-
-def random_pairs(vocabulary, batch_size, seed, length=LENGTH):
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(6, length + 1, batch_size)[:, None]
-    position = np.arange(length)[None]
-    token_ids = rng.integers(5, vocabulary.size, (batch_size, length))
-    token_ids[:, 0] = vocabulary.cls_id
-    token_ids[:, 3] = vocabulary.sep_id
-    token_ids = np.where(position == lengths - 1, vocabulary.sep_id, token_ids)
-    token_ids = np.where(position < lengths, token_ids, vocabulary.pad_id)
-    pairs = {
-        "token_ids": token_ids,
-        "segment_ids": (position > 3) & (position < lengths),
-        "padding_mask": position < lengths,
-        "is_random_next": rng.integers(0, 2, batch_size),
-    }
-    return {name: tf.constant(value, tf.int32) for name, value in pairs.items()}
-
-
-def write_records(
-    folder, vocabulary, pairs, split="train", length=LENGTH, pairs_per_row=1
-):
-    """Writes `pairs` of (token_ids, first_segment_length, is_random_next)."""
-    folder.mkdir(exist_ok=True)
-    rows = [pairs[i : i + pairs_per_row] for i in range(0, len(pairs), pairs_per_row)]
-    with tf.io.TFRecordWriter(str(folder / f"{split}-00000-of-00001.tfrecord")) as file:
-        for row in rows:
-            token_ids, first, is_random = zip(*row)
-            feature = {
-                "token_ids": functools.reduce(operator.iadd, token_ids, []),
-                "pair_length": [len(ids) for ids in token_ids],
-                "first_segment_length": first,
-                "is_random_next": is_random,
-            }
-            example = tf.train.Example()
-            for name, values in feature.items():
-                example.features.feature[name].int64_list.value.extend(values)
-            file.write(example.SerializeToString())
-    vocabulary.write(folder / "vocab.txt")
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text()) if path.exists() else {}
-    manifest |= {
-        "max_sequence_length": length,
-        "vocabulary_fingerprint": vocabulary.fingerprint,
-        "lowercase": True,
-        "padding_share": 0.25,
-        f"{split}_pairs": len(pairs),
-        f"{split}_rows": len(rows),
-        "pairs_per_row": pairs_per_row,
-    }
-    path.write_text(json.dumps(manifest))
+from tests.toy.records import (
+    LENGTH,
+    make_batch,
+    make_masker,
+    random_pairs,
+    write_records,
+)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf.training.pretrain_options import PretrainConfig
-from tests.data.masking_test import write_records
+from tests.toy.records import write_records
 
 TWO_PHASES = PretrainConfig(
     records="short,long",

@@ -12,8 +12,8 @@ from bert_tf.modeling.bert import BertBackbone, BertPretrainer
 from bert_tf.training import step as train_step
 from bert_tf.training import strategy as distribution
 from bert_tf.training.optimizers import AdamW
-from tests.data.masking_test import make_batch
 from tests.modeling.gradients_test import kept
+from tests.toy.records import make_batch
 
 STRATEGIES = ["default", pytest.param("mirrored", marks=pytest.mark.slow)]
 

@@ -18,7 +18,7 @@ from bert_tf.modeling.bert import BertBackbone, BertPretrainer
 from bert_tf.training import monitor as monitoring
 from bert_tf.training import strategy as distribution
 from bert_tf.training.optimizers import AdamW
-from tests.data.masking_test import make_batch, write_records
+from tests.toy.records import make_batch, write_records
 
 
 def test_default_is_one_replica():

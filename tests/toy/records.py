@@ -1,0 +1,106 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Small records and masked batches for tests."""
+
+import functools
+import json
+import operator
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data import masking
+from bert_tf.text.vocabulary import Vocabulary
+
+LENGTH = 16  # Default row length.
+
+
+def make_masker(vocabulary: Vocabulary, **overrides: Any) -> masking.Masker:
+    """Returns a `Masker` with BERT's rates and at most 3 predictions per row."""
+    arguments = {
+        "selection_rate": 0.15,
+        "selection_length": 3,
+        "mask_token_rate": 0.8,
+        "random_token_rate": 0.1,
+        "whole_words": False,
+    }
+    return masking.Masker(vocabulary, **(arguments | overrides))
+
+
+def random_pairs(
+    vocabulary: Vocabulary, batch_size: int, seed: int, length: int = LENGTH
+) -> dict[str, tf.Tensor]:
+    """Returns unmasked rows of random tokens, each one pair of at least 6 tokens."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(6, length + 1, batch_size)[:, None]
+    position = np.arange(length)[None]
+    token_ids = rng.integers(5, vocabulary.size, (batch_size, length))
+    token_ids[:, 0] = vocabulary.cls_id
+    token_ids[:, 3] = vocabulary.sep_id
+    token_ids = np.where(position == lengths - 1, vocabulary.sep_id, token_ids)
+    token_ids = np.where(position < lengths, token_ids, vocabulary.pad_id)
+    pairs = {
+        "token_ids": token_ids,
+        "segment_ids": (position > 3) & (position < lengths),
+        "padding_mask": position < lengths,
+        "is_random_next": rng.integers(0, 2, batch_size),
+    }
+    return {name: tf.constant(value, tf.int32) for name, value in pairs.items()}
+
+
+def make_batch(vocabulary: Vocabulary, batch_size: int, seed: int):
+    """Returns a masked batch `(x, y, sample_weight)` of random pairs."""
+    pairs = random_pairs(vocabulary, batch_size, seed)
+    return make_masker(vocabulary)(pairs, (seed, tf.constant(0)))
+
+
+def write_records(
+    directory: pathlib.Path,
+    vocabulary: Vocabulary,
+    pairs: Sequence[tuple[list[int], int, int]],
+    split: str = "train",
+    length: int = LENGTH,
+    pairs_per_row: int = 1,
+) -> None:
+    """Writes one split of a record directory and updates the manifest.
+
+    Args:
+        directory: Created unless it exists.
+        vocabulary: Written to `vocab.txt`.
+        pairs: `(token_ids, first_segment_length, is_random_next)` of each pair.
+        split: "train" or "validation".
+        length: Row length in the manifest.
+        pairs_per_row: Number of consecutive pairs packed into each row.
+    """
+    directory.mkdir(exist_ok=True)
+    rows = [pairs[i : i + pairs_per_row] for i in range(0, len(pairs), pairs_per_row)]
+    path = directory / f"{split}-00000-of-00001.tfrecord"
+    with tf.io.TFRecordWriter(str(path)) as file:
+        for row in rows:
+            token_ids, first, is_random = zip(*row)
+            feature = {
+                "token_ids": functools.reduce(operator.iadd, token_ids, []),
+                "pair_length": [len(ids) for ids in token_ids],
+                "first_segment_length": first,
+                "is_random_next": is_random,
+            }
+            example = tf.train.Example()
+            for name, values in feature.items():
+                example.features.feature[name].int64_list.value.extend(values)
+            file.write(example.SerializeToString())
+    vocabulary.write(directory / "vocab.txt")
+    path = directory / "manifest.json"
+    manifest = json.loads(path.read_text()) if path.exists() else {}
+    manifest |= {
+        "max_sequence_length": length,
+        "vocabulary_fingerprint": vocabulary.fingerprint,
+        "lowercase": True,
+        "padding_share": 0.25,
+        f"{split}_pairs": len(pairs),
+        f"{split}_rows": len(rows),
+        "pairs_per_row": pairs_per_row,
+    }
+    path.write_text(json.dumps(manifest))
