@@ -227,7 +227,7 @@ class Runner:
                 _forget()
         metrics = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
         training = metrics["training"]
-        self.chances[column.data_set] = training["chance"] * task.to_percent
+        self.chances[column.data_set] = training["majority_baseline"] * task.to_percent
         return training["score"] * task.to_percent
 
 

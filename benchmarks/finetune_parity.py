@@ -34,7 +34,7 @@ from bert_tf.lazy import lazy_import
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
-    from bert_tf.finetuning.task import Split, Task
+    from bert_tf.finetuning import Split, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -37,11 +37,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bert_tf import cli, serving
+from bert_tf import cli, finetuning, serving
 from bert_tf.data import Table, write_table
 from bert_tf.finetuning import glue
+from bert_tf.finetuning.data_sets import TablesConfig
 from bert_tf.finetuning.glue import GLUE, DataSet
-from bert_tf.finetuning.task import Split, TablesConfig, Task, encode
+from bert_tf.finetuning.task import Task
 from bert_tf.lazy import lazy_import
 
 finetune = lazy_import("bert_tf.finetuning.run")
@@ -54,6 +55,7 @@ windows = lazy_import("bert_tf.text.windows")
 if TYPE_CHECKING:
     import keras
 
+    from bert_tf.finetuning import Split
     from bert_tf.modeling.bert import BertBackbone
     from bert_tf.text.tokenizer import Tokenizer
 
@@ -176,6 +178,16 @@ class Classification(Task):
     def model(self, backbone: BertBackbone) -> keras.Model:
         return heads.SequenceClassifier(backbone, num_classes=len(self.labels) or 1)
 
+    def preprocess(self, *texts: tf.Tensor) -> Any:
+        """Returns the encoder's inputs [N, S], or `text.Windows` of them."""
+        limit = self.options.max_sequence_length
+        if not self.in_windows:
+            return self.tokenizer.encode(
+                *texts, max_sequence_length=limit, keep=self._keep
+            )
+        pieces = self.tokenizer.tokenize(*texts)
+        return windows.cut(pieces, self.tokenizer.vocabulary, limit)
+
     def dataset(self, name: str) -> Split:
         examples, targets = self.examples[name], self.gold[name]
         if targets is not None and not self.labels:
@@ -183,31 +195,26 @@ class Classification(Task):
         text_a = [example.text_a for example in examples]
         if self.in_windows:
             return self._windows(name, text_a, targets)
-        inputs = encode(
-            self.tokenizer,
-            text_a,
-            [e.text_b for e in examples] if self.data_set.text_b else None,
-            max_sequence_length=self.options.max_sequence_length,
-            keep=self._keep,
-        )
+        texts = [text_a]
+        if self.data_set.text_b:
+            texts.append([example.text_b for example in examples])
+        inputs = finetuning.encode(self.preprocess, *texts)
         if targets is not None:
             targets = tf.constant(targets)
-        return Split(name, np.arange(len(examples)), inputs, targets)
+        return finetuning.Split(name, np.arange(len(examples)), inputs, targets)
 
     def _windows(
         self, name: str, texts: Sequence[str], targets: np.ndarray | None
     ) -> Split:
         """A split whose examples are windows; those of a text weigh as much as one."""
-        cut = windows.cut(
-            self.tokenizer.tokenize(tf.constant(texts)),
-            self.tokenizer.vocabulary,
-            self.options.max_sequence_length,
-        )
+        cut = self.preprocess(tf.constant(texts))
         text = cut.text.numpy()
         if targets is None:
-            return Split(name, text, cut.inputs)
+            return finetuning.Split(name, text, cut.inputs)
         weights = tf.constant(1 / np.bincount(text)[text], tf.float32)
-        return Split(name, text, cut.inputs, tf.constant(targets[text]), weights)
+        return finetuning.Split(
+            name, text, cut.inputs, tf.constant(targets[text]), weights
+        )
 
     @property
     def _keep(self) -> str:
@@ -229,12 +236,12 @@ class Classification(Task):
         predicted = logits.argmax(axis=1) if self.labels else logits[:, 0]
         return {m: float(METRICS[m](gold, predicted)) for m in self.metrics}
 
-    def chance(self, split: Split) -> float:
+    def majority_baseline(self, split: Split) -> float:
         gold, metric = self.gold[split.name], METRICS[self.metric]
         constants = (np.full_like(gold, number) for number in range(len(self.labels)))
         return max((float(metric(gold, answer)) for answer in constants), default=0.0)
 
-    def compare(
+    def gold_and_predicted(
         self, split: Split, outputs: Sequence[np.ndarray]
     ) -> tuple[Sequence, Sequence]:
         logits, gold = self._logits(split, outputs), self.gold[split.name]
@@ -311,14 +318,9 @@ class Classification(Task):
 
     def _logits_of(self, model: keras.Model, *texts: tf.Tensor) -> tf.Tensor:
         """The graph from N texts or pairs to logits [N, C]."""
-        limit = self.options.max_sequence_length
+        cut = self.preprocess(*texts)
         if not self.in_windows:
-            inputs = self.tokenizer.encode(
-                *texts, max_sequence_length=limit, keep=self._keep
-            )
-            return model(inputs, training=False)
-        pieces = self.tokenizer.tokenize(*texts)
-        cut = windows.cut(pieces, self.tokenizer.vocabulary, limit)
+            return model(cut, training=False)
         logits = windows.run(
             lambda inputs, _: model(inputs, training=False),
             cut,

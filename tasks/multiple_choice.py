@@ -33,9 +33,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bert_tf import cli, serving
+from bert_tf import cli, finetuning, serving
 from bert_tf.data import Table, write_table
-from bert_tf.finetuning.task import Split, TablesConfig, Task, encode
+from bert_tf.finetuning.data_sets import TablesConfig
+from bert_tf.finetuning.task import Task
 from bert_tf.lazy import lazy_import
 
 finetune = lazy_import("bert_tf.finetuning.run")
@@ -46,6 +47,7 @@ tf = lazy_import("tensorflow")
 if TYPE_CHECKING:
     import keras
 
+    from bert_tf.finetuning import Split
     from bert_tf.modeling.bert import BertBackbone
     from bert_tf.text.tokenizer import Tokenizer
 
@@ -165,33 +167,44 @@ class MultipleChoice(Task):
     def model(self, backbone: BertBackbone) -> keras.Model:
         return heads.ChoiceScorer(backbone)
 
-    def dataset(self, name: str) -> Split:
-        examples = self.examples[name]
-        count = len(examples[0].choices)
-        choices = [choice for example in examples for choice in example.choices]
-        inputs = encode(
-            self.tokenizer,
-            [example.prompt for example in examples for _ in range(count)],
-            choices,
+    def preprocess(self, prompt: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Encodes `prompt` [N] with each of `choices` [N, C]; inputs are [N, C, S].
+
+        The `padding_mask` of an empty choice is 0.
+        """
+        shape = tf.shape(choices)
+        inputs = self.tokenizer.encode(
+            tf.repeat(prompt, shape[1]),
+            tf.reshape(choices, [-1]),
             max_sequence_length=self.options.max_sequence_length,
         )
-        exists = tf.constant([bool(choice) for choice in choices])
         inputs = {
-            key: tf.RaggedTensor.from_uniform_row_length(_keep(x, exists), count)
-            for key, x in inputs.items()
-        }  # [N, C, (S)]
+            name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
+            for name, x in inputs.items()
+        }
+        exists = tf.cast(choices != "", tf.int32)
+        inputs["padding_mask"] *= exists[:, :, tf.newaxis]
+        return inputs
+
+    def dataset(self, name: str) -> Split:
+        examples = self.examples[name]
+        inputs = finetuning.encode(
+            self.preprocess,
+            [example.prompt for example in examples],
+            [example.choices for example in examples],
+        )  # [N, C, (S)]
         labels = [example.label for example in examples]
         targets = None if labels[0] is None else tf.constant(labels)
-        return Split(name, labels, inputs, targets)
+        return finetuning.Split(name, labels, inputs, targets)
 
     def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
         best = np.argmax(outputs, axis=1)
         return {"accuracy": float(np.mean(best == split.source))}
 
-    def chance(self, split: Split) -> float:
+    def majority_baseline(self, split: Split) -> float:
         return float(np.bincount(split.source).max() / len(split.source))
 
-    def compare(
+    def gold_and_predicted(
         self, split: Split, outputs: Sequence[np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
         """The numbers of the choices, from 0, as names."""
@@ -228,19 +241,7 @@ class MultipleChoice(Task):
             tf.debugging.assert_equal(
                 tf.size(prompt), tf.shape(choices)[0], "`choices` must be of [N, C]."
             )
-            shape = tf.shape(choices)
-            inputs = self.tokenizer.encode(
-                tf.repeat(prompt, shape[1]),
-                tf.reshape(choices, [-1]),
-                max_sequence_length=self.options.max_sequence_length,
-            )
-            inputs = {
-                name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
-                for name, x in inputs.items()
-            }
-            exists = tf.cast(choices != "", tf.int32)
-            inputs["padding_mask"] *= exists[:, :, tf.newaxis]
-            logits = model(inputs, training=False)  # [N, C]
+            logits = model(self.preprocess(prompt, choices), training=False)  # [N, C]
             return {
                 "choice": tf.argmax(logits, axis=1, output_type=tf.int32),
                 "probabilities": tf.nn.softmax(logits),
@@ -290,13 +291,6 @@ class MultipleChoice(Task):
         if not examples:
             raise ValueError(f"{path} has a header but no rows.")
         return examples
-
-
-def _keep(rows: tf.RaggedTensor, is_kept: tf.Tensor) -> tf.RaggedTensor:
-    """Empties the rows that are not kept."""
-    lengths = tf.where(is_kept, rows.row_lengths(), 0)
-    values = tf.ragged.boolean_mask(rows, is_kept).values
-    return tf.RaggedTensor.from_row_lengths(values, lengths)
 
 
 def _label(text: str, choices: Sequence[str], data: DataSet, where: str) -> int:

@@ -45,11 +45,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bert_tf import cli, serving, storage
+from bert_tf import cli, finetuning, serving, storage
 from bert_tf.data import write_table
 from bert_tf.finetuning import squad
 from bert_tf.finetuning.squad import Predictions, Question
-from bert_tf.finetuning.task import FinetuneConfig, Split, Task
+from bert_tf.finetuning.task import FinetuneConfig, Task
 from bert_tf.lazy import lazy_import
 
 finetune = lazy_import("bert_tf.finetuning.run")
@@ -59,6 +59,7 @@ passages = lazy_import("bert_tf.text.passages")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
+    from bert_tf.finetuning import Split
     from bert_tf.modeling.bert import BertBackbone
     from bert_tf.text.tokenizer import Pieces, Tokenizer
 
@@ -197,7 +198,7 @@ class QuestionAnswering(Task):
         def concat(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             return {key: tf.concat([p[key] for p in parts], 0) for key in parts[0]}
 
-        return Split(
+        return finetuning.Split(
             name, chunks, concat(inputs), concat(targets) if is_labelled else None
         )
 
@@ -213,13 +214,13 @@ class QuestionAnswering(Task):
         scores = squad.scores(questions, predictions.best(self.threshold))
         return scores | {"threshold": self.threshold}
 
-    def chance(self, split: Split) -> float:
+    def majority_baseline(self, split: Split) -> float:
         questions = self.questions[split.name]
         return squad.scores(questions, dict.fromkeys((q.id for q in questions), ""))[
             self.metric
         ]
 
-    def compare(
+    def gold_and_predicted(
         self, split: Split, outputs: Sequence[Any]
     ) -> tuple[list[str], list[str]]:
         """Whether there is an answer, and whether one with a word of it was given."""
@@ -270,7 +271,7 @@ class QuestionAnswering(Task):
             serving.string_input("question"), serving.string_input("context")
         )
         def serving_default(question, context):
-            pieces, windows = self._windows(question, context)
+            pieces, windows = self.preprocess(question, context)
             spans = passages.spans_of(
                 model,
                 self.tokenizer,
@@ -304,7 +305,7 @@ class QuestionAnswering(Task):
 
     # --- Windows and answers -----------------------------------------------------
 
-    def _windows(self, question: tf.Tensor, context: tf.Tensor):
+    def preprocess(self, question: tf.Tensor, context: tf.Tensor):
         return passages.cut(
             self.tokenizer,
             question,
@@ -317,7 +318,7 @@ class QuestionAnswering(Task):
     def _cut(self, questions: Sequence[Question]) -> Chunk:
         context = tf.constant([question.context for question in questions])
         question = tf.constant([question.question for question in questions])
-        return Chunk(context, *self._windows(question, context))
+        return Chunk(context, *self.preprocess(question, context))
 
     def _predictions(self, split: Split, outputs: Sequence[Any]) -> Predictions:
         n_best, null_odds = {}, {}

@@ -39,9 +39,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import cli, serving
+from bert_tf import cli, finetuning, serving
 from bert_tf.finetuning.conll import ColumnFile, iob2
-from bert_tf.finetuning.task import FinetuneConfig, Split, Task
+from bert_tf.finetuning.task import FinetuneConfig, Task
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling.config import FEATURES
 
@@ -57,6 +57,7 @@ words = lazy_import("bert_tf.text.words")
 if TYPE_CHECKING:
     import keras
 
+    from bert_tf.finetuning import Split
     from bert_tf.modeling.bert import BertBackbone
     from bert_tf.text.tokenizer import Tokenizer
 
@@ -133,14 +134,18 @@ class Tagging(Task):
         )
         return self._encoder_and_tagger
 
-    def trained_part(self, model: keras.Model) -> keras.Model:
+    def trainable_model(self, model: keras.Model) -> keras.Model:
         return model.tagger if self.options.features else model
+
+    def preprocess(self, pieces: tf.RaggedTensor) -> windows.Windows:
+        """Cuts the word pieces of N texts into windows."""
+        limit = self.options.max_sequence_length
+        return windows.cut(pieces, self.tokenizer.vocabulary, limit)
 
     def dataset(self, name: str) -> Split:
         of_words, of_texts = self._tokenize(self.files[name])
         options = self.options
-        vocabulary = self.tokenizer.vocabulary
-        cut = windows.cut(of_texts, vocabulary, options.max_sequence_length)
+        cut = self.preprocess(of_texts)
         # The piece of each token; -1, where it has no say: the place behind the last.
         piece = cut.piece.values.numpy()
         begins_word = np.zeros(len(of_words.values) + 1, bool)
@@ -149,12 +154,13 @@ class Tagging(Task):
         inputs = self._features(cut.inputs) if options.features else cut.inputs
         gold = self.gold[name]
         if gold is None:
-            return Split(name, answers, inputs)
+            return finetuning.Split(name, answers, inputs)
         numbers = {label: number for number, label in enumerate(self.labels)}
         tags = np.array([numbers[tag] for sentence in gold for tag in sentence])
         of_pieces = np.append(tags[of_words.value_rowids()], 0).astype(np.int32)
         targets = answers.with_values(tf.constant(of_pieces[piece]))
-        return Split(name, answers, inputs, targets, tf.cast(answers, tf.float32))
+        weights = tf.cast(answers, tf.float32)
+        return finetuning.Split(name, answers, inputs, targets, weights)
 
     def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
         import seqeval.metrics  # Here, as it imports scikit-learn.
@@ -171,7 +177,7 @@ class Tagging(Task):
             for name, score in scores.items()
         }
 
-    def compare(
+    def gold_and_predicted(
         self, split: Split, outputs: Sequence[np.ndarray]
     ) -> tuple[Sequence[str], Sequence[str]]:
         """The entity types of all words, O for none."""
@@ -282,12 +288,11 @@ class Tagging(Task):
     def _answer(self, model: keras.Model, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """The graph of `serving_default`; T words in all texts, E entities."""
         pieces = self.tokenizer.tokenize_with_offsets(text)
-        limit = self.options.max_sequence_length
         logits = windows.run(  # Of each piece, all texts one after the other.
             lambda inputs, piece: tf.boolean_mask(
                 model(inputs, training=False), piece >= 0
             ),
-            windows.cut(pieces.ids, self.tokenizer.vocabulary, limit),
+            self.preprocess(pieces.ids),
             width=len(self.labels),
         )
         row, start, end, begins = words.words(pieces, self.tokenizer.vocabulary)

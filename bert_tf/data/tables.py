@@ -39,8 +39,10 @@ class Table:
     Example:
 
     ```python
-    for line, (text, label) in Table("train.csv").rows(["text", "label"]):
-        print(line, text, label)
+    from bert_tf.data import Table, write_table
+
+    write_table("train.csv", [{"text": "a cat", "label": 1}])
+    list(Table("train.csv").rows(["label", "text"]))  # [(2, ["1", "a cat"])]
     ```
     """
 
@@ -105,13 +107,14 @@ class Table:
         return [record[self.columns.index(column)] for column in columns]
 
 
-def write_table(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_table(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]]) -> None:
     """Writes a TSV, .csv or .jsonl file atomically.
 
     Args:
         path: The file; its suffix selects the format.
         rows: At least one row; all have the same keys.
     """
+    path = pathlib.Path(path)
     with (
         storage.atomic_path(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as file,

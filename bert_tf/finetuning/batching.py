@@ -1,36 +1,152 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Splits in memory -> batches of examples of like length, for Keras.
+"""Tokenized splits in memory, and batches of examples of similar length for Keras.
 
-In: a `task.Split`. Out: a `tf.data.Dataset` of `(inputs, targets, weights)` with
+`encode` tokenizes texts for a `Split`. `batches` turns a `Split` into a
+`tf.data.Dataset` of `(inputs, targets, weights)`:
 
-    inputs    [B, S] each (or [B, C, S]), zeros for padding, S one of a few lengths
-    targets   [B], or [B, S] where every token has one
-    weights   float32 like the targets; those of a batch sum to one
+    inputs    [B, S] each (or [B, C, S]), zero-padded, S one of a few lengths
+    targets   [B], or [B, S] with a target per token
+    weights   float32, shaped like the targets; they sum to one in each batch
 
-B is the same for all batches. Rows for which no example is left have weight 0: none
-is dropped and none counts twice.
+All batches have B rows. Rows of a partial batch without an example have weight 0, so
+that no example is dropped or counted twice.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.finetuning.task import Column, MappedColumn, Split
+# Examples per call of `preprocess`: amortizes the call, and bounds the memory.
+_ENCODE_CHUNK = 4096
 
-_EMPTY = -1  # A row of a batch without an example.
+_EMPTY = -1  # Marks a row of a batch without an example.
 
 
-def padded_lengths(lengths: np.ndarray, max_length: int) -> np.ndarray:
+class MappedColumn:
+    """A ragged column of N examples in a memory-mapped file.
+
+    Args:
+        values: The values of all examples, concatenated, [tokens, ...].
+        row_splits: Offsets of the examples in `values` [N + 1].
+    """
+
+    def __init__(self, values: np.ndarray, row_splits: np.ndarray):
+        self._values = values
+        self._row_splits = row_splits
+
+    def take(self, rows: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+        """Returns examples, padded or truncated, [B, length, ...]; a graph function."""
+        inner, dtype = self._values.shape[1:], self._values.dtype
+
+        def read(rows: np.ndarray, length: np.ndarray) -> np.ndarray:
+            batch = np.zeros([len(rows), length, *inner], dtype)
+            for index, row in enumerate(rows):
+                start, end = self._row_splits[row : row + 2]
+                values = self._values[start : min(end, start + length)]
+                batch[index, : len(values)] = values
+            return batch
+
+        taken = tf.numpy_function(read, [rows, length], dtype, stateful=False)
+        return tf.ensure_shape(taken, [None, None, *inner])
+
+
+# A value for each of N examples: [N, ...], ragged if their lengths differ.
+Column: TypeAlias = tf.Tensor | tf.RaggedTensor | MappedColumn
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A tokenized split of a data set in memory; N examples.
+
+    An example is one input of the model. A long text can be several examples.
+
+    Attributes:
+        name: `"train"`, `"dev"`, ...
+        source: Data that the task needs for metrics and predictions.
+        inputs: The model's inputs, `padding_mask` among them: ragged [N, (S)], or
+            [N, C, (S)] if an example has C sequences.
+        targets: Targets of the loss, one column or one for each output; None without
+            labels.
+        weights: Weights of the targets, float32; all 1 if None.
+    """
+
+    name: str
+    source: Any
+    inputs: Mapping[str, Column]
+    targets: Column | Mapping[str, Column] | None = None
+    weights: Column | None = None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each example, or of its longest sequence [N]."""
+        mask = self.inputs["padding_mask"]
+        lengths = mask.row_lengths(axis=mask.ragged_rank)
+        if isinstance(lengths, tf.RaggedTensor):
+            lengths = tf.reduce_max(lengths, axis=1)
+        return lengths.numpy()
+
+
+def encode(
+    preprocess: Callable[..., Mapping[str, tf.Tensor]], *columns: Sequence[Any]
+) -> dict[str, tf.RaggedTensor]:
+    """Applies `preprocess` to N examples and removes the padding.
+
+    Args:
+        preprocess: Maps strings, one argument per column, to padded model inputs
+            [B, S] or [B, C, S], `padding_mask` among them; see `Task.preprocess`.
+        *columns: N strings each, or N lists of C strings.
+
+    Returns:
+        The inputs, ragged [N, (S)] or [N, C, (S)].
+
+    Example:
+
+    ```python
+    import functools
+
+    from bert_tf.finetuning import encode
+
+    tokenizer = Tokenizer("vocab.txt")
+    preprocess = functools.partial(tokenizer.encode, max_sequence_length=128)
+    encode(preprocess, ["A text.", "Another."])["token_ids"]  # [2, (S)]
+    ```
+    """
+    chunks = []
+    for start in range(0, len(columns[0]), _ENCODE_CHUNK):
+        chunk = slice(start, start + _ENCODE_CHUNK)
+        padded = preprocess(*(tf.constant(column[chunk]) for column in columns))
+        *_, count, length = padded["padding_mask"].shape  # [B, S] or [B, C, S]
+        is_flat = len(padded["padding_mask"].shape) == 2
+        rows = {name: tf.reshape(x, [-1, length]) for name, x in padded.items()}
+        lengths = tf.reduce_sum(rows["padding_mask"], axis=1)
+        chunks.append(
+            {name: tf.RaggedTensor.from_tensor(x, lengths) for name, x in rows.items()}
+        )
+    inputs = {name: tf.concat([c[name] for c in chunks], 0) for name in chunks[0]}
+    if is_flat:
+        return inputs
+    return {
+        name: tf.RaggedTensor.from_uniform_row_length(x, count)
+        for name, x in inputs.items()
+    }
+
+
+def bucket_lengths(lengths: np.ndarray, max_length: int) -> np.ndarray:
     """Rounds lengths up, to multiples of 8 up to 64, of 16 up to 128, and so on.
 
-    So at most an eighth of a long row is padding, and 512 tokens come in only twenty
-    shapes, which matters to devices that compile for each.
+    At most an eighth of a long row is padding, and there are only twenty shapes up to
+    512 tokens, which matters on devices that compile for each shape.
     """
     doublings = np.ceil(np.log2(np.maximum(lengths, 1))).astype(int)
     step = np.maximum(8, 2 ** np.maximum(doublings - 3, 0))
@@ -47,21 +163,21 @@ def batches(
     seed: int = 0,
     static_shape: bool = False,
 ) -> tf.data.Dataset:
-    """Batches a labelled split for `model.fit`, shuffled anew for every epoch.
+    """Batches a labeled split for `model.fit`, reshuffled in every epoch.
 
-    An epoch has ceil(N / B) batches. Which examples meet in a batch, and the order of
-    the batches, follow from (seed, epoch) alone.
+    An epoch has ceil(N / B) batches. The examples of each batch and the order of the
+    batches depend only on (seed, epoch).
 
     Args:
         split: The examples.
         batch_size: Rows of a (global) batch, B.
-        max_length: The longest S, that of the tokenisation.
-        first_epoch: The passes that are left out, because they are done.
-        epochs: Passes over the split, with those.
-        seed: Of the shuffling.
-        static_shape: Pad all to `max_length`, for devices that need one shape.
+        max_length: Upper bound of S, the tokenizer's `max_sequence_length`.
+        first_epoch: Epochs to skip because they are already trained.
+        epochs: Passes over the split, skipped ones included.
+        seed: Shuffling seed.
+        static_shape: Pad all rows to `max_length`, for devices that need one shape.
     """
-    padded = _padded(split, max_length, static_shape)
+    padded = _padded_lengths(split, max_length, static_shape)
     plans = [
         _plan(padded, batch_size, np.random.default_rng((seed, epoch)))
         for epoch in range(first_epoch, epochs)
@@ -78,19 +194,19 @@ def predict(
     max_length: int,
     static_shape: bool = False,
 ) -> list[Any]:
-    """Returns the model's output for each example of the split, in its order.
+    """Returns the model's output for each example, in the order of the split.
 
-    Where an output has a value per token, the example's padding has one too. The
-    arguments are those of `batches`; targets are not needed.
+    Outputs with a value per token include values for padding. The arguments are those
+    of `batches`. The split needs no targets.
     """
-    rows, lengths = _plan(_padded(split, max_length, static_shape), batch_size)
-    unlabelled = dataclasses.replace(split, targets=None)
+    rows, lengths = _plan(_padded_lengths(split, max_length, static_shape), batch_size)
+    unlabeled = dataclasses.replace(split, targets=None)
     results = [None] * len(split)
-    # Keras joins the outputs of all batches of a call, so each has one length.
+    # `Model.predict` concatenates the outputs of all batches, so they need one length.
     for length in np.unique(lengths):
         chosen = rows[lengths == length]
         same = lengths[lengths == length]
-        dataset = _assemble(unlabelled, chosen, same, static_shape)
+        dataset = _assemble(unlabeled, chosen, same, static_shape)
         outputs = model.predict(dataset, verbose=0)
         for position, row in enumerate(chosen.ravel()):
             if row != _EMPTY:
@@ -100,32 +216,32 @@ def predict(
     return results
 
 
-def _padded(split: Split, max_length: int, static_shape: bool) -> np.ndarray:
+def _padded_lengths(split: Split, max_length: int, static_shape: bool) -> np.ndarray:
     if static_shape:
         return np.full(len(split), max_length)
-    return padded_lengths(split.lengths, max_length)
+    return bucket_lengths(split.lengths, max_length)
 
 
 def _plan(
     padded: np.ndarray, batch_size: int, rng: np.random.Generator | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Says which examples make up each batch, and how long its rows are.
+    """Assigns examples of similar length to batches.
 
     Args:
         padded: Padded length of each example [N].
-        rng: Shuffles; in the order of length, then of the split, when None.
+        rng: Shuffles; None sorts by length, then by position in the split.
 
     Returns:
-        Indices of examples [M, B] int32, `_EMPTY` where there is none, and lengths
-        [M] int32.
+        Indices of the examples [M, B] int32, `_EMPTY` for rows without one, and the
+        length of each batch [M] int32.
     """
     count = len(padded)
     num_batches = -(-count // batch_size)
     order = rng.permutation(count) if rng else np.arange(count)
-    # Sorted by rounded lengths, so that chance decides within each.
+    # Sort by bucket, not by length, to keep the order random within a bucket.
     order = order[np.argsort(padded[order], kind="stable")]
-    # Any batch may be the one with empty rows: were it the last, those would always
-    # be the longest examples that weigh more.
+    # A random batch gets the empty rows: examples of the partial batch weigh more, and
+    # in the last batch these would always be the longest examples.
     partial = rng.integers(num_batches) if rng else num_batches - 1
     empty = np.full(num_batches * batch_size - count, _EMPTY)
     order = np.insert(order, (partial + 1) * batch_size - len(empty), empty)
@@ -140,7 +256,7 @@ def _plan(
 def _assemble(
     split: Split, rows: np.ndarray, lengths: np.ndarray, static_shape: bool
 ) -> tf.data.Dataset:
-    """Gathers the examples of each batch and pads them; see the module docstring."""
+    """Gathers and pads the examples of each batch; see the module docstring."""
     batch_size = rows.shape[1]
     static_length = lengths[0] if static_shape else None
     weights = split.weights
@@ -154,7 +270,7 @@ def _assemble(
             return tf.ensure_shape(column, shape)
         column = tf.gather(column, rows)
         if isinstance(column, tf.RaggedTensor):
-            outer = column.ragged_rank  # Dimensions before that of the tokens.
+            outer = column.ragged_rank  # Dimensions before the tokens.
             inner = column.shape[outer + 1 :].as_list()
             column = column.to_tensor(shape=[-1] * outer + [length] + inner)
             shape = [batch_size] + [None] * (outer - 1) + [static_length] + inner
@@ -163,7 +279,7 @@ def _assemble(
 
     def batch(rows: tf.Tensor, length: tf.Tensor):
         is_example = rows != _EMPTY
-        rows = tf.maximum(rows, 0)  # Any example will do where the weight is 0.
+        rows = tf.maximum(rows, 0)  # Any example: its weight will be 0.
         inputs = {name: take(c, rows, length) for name, c in split.inputs.items()}
         if split.targets is None:
             return (inputs,)
@@ -171,8 +287,8 @@ def _assemble(
             lambda column: take(column, rows, length), split.targets
         )
         weight = take(weights, rows, length)  # [B] or [B, S]
-        counts = tf.reshape(is_example, [batch_size] + [1] * (weight.shape.rank - 1))
-        weight = tf.where(counts, weight, 0.0)
+        mask = tf.reshape(is_example, [batch_size] + [1] * (weight.shape.rank - 1))
+        weight = tf.where(mask, weight, 0.0)
         weight = tf.math.divide_no_nan(weight, tf.reduce_sum(weight))
         return inputs, targets, keras.tree.map_structure(lambda _: weight, targets)
 

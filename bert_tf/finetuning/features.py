@@ -7,8 +7,8 @@ for each token, in a file that is mapped into memory; what is trained on them ru
 encoder once and not in every epoch.
 
     encoder = taggers.FrozenEncoder(backbone, "concat_last_four")
-    inputs = task.encode(tokenizer, texts, max_sequence_length=128)
-    column = cached(encoder, inputs, "features", max_length=128)  # A task.MappedColumn.
+    inputs = encode(preprocess, texts)
+    column = cached(encoder, inputs, "features", max_length=128)  # A MappedColumn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from bert_tf import storage
 from bert_tf.finetuning import batching
-from bert_tf.finetuning.task import MappedColumn, Split
+from bert_tf.finetuning.batching import MappedColumn, Split
 from bert_tf.modeling.feature_tagger import FrozenEncoder
 
 _BATCH_SIZE = 32

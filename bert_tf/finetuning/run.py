@@ -29,7 +29,8 @@ from bert_tf.checkpoints import formats
 from bert_tf.checkpoints.model_directory import Checkpoint, ModelDirectory
 from bert_tf.finetuning import batching, sweep
 from bert_tf.finetuning import report as comparison
-from bert_tf.finetuning.task import FinetuneConfig, Split, Task
+from bert_tf.finetuning.batching import Split
+from bert_tf.finetuning.task import FinetuneConfig, Task
 from bert_tf.modeling.bert import BertBackbone
 from bert_tf.modeling.config import BertConfig
 from bert_tf.text.tokenizer import Tokenizer
@@ -99,10 +100,10 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
     directory.load_weights(model)
     for name in task.evaluation_splits:
         split = task.dataset(name)
-        outputs = _predict(task.trained_part(model), split, options)
+        outputs = _predict(task.trainable_model(model), split, options)
         if split.targets is not None:
             metrics[name] = task.evaluate(split, outputs)
-            gold, predicted = task.compare(split, outputs)
+            gold, predicted = task.gold_and_predicted(split, outputs)
             print(f"\n{name}:\n{comparison.table(gold, predicted)}")
             comparison.plot(
                 gold,
@@ -129,7 +130,7 @@ def train(
     `directory` keeps the weights of the epoch that is best on dev, and the metrics.
 
     Returns:
-        `metric`, the name of the `score` on dev of the `best_epoch` (from 1); `chance`,
+        `metric`, the name of the `score` on dev of the `best_epoch` (from 1); `majority_baseline`,
         the score of one answer for everything; `epochs`, the losses and scores of each;
         and `seconds`.
     """
@@ -138,7 +139,7 @@ def train(
     steps_per_epoch = math.ceil(len(split) / options.batch_size)
     steps = steps_per_epoch * options.epochs
     schedule = WarmupDecay(options.learning_rate, int(_WARMUP_SHARE * steps), steps)
-    part = task.trained_part(model)
+    part = task.trainable_model(model)
     with strategy.scope():
         # Without XLA, which would compile for every sequence length.
         part.compile(AdamW(schedule), jit_compile=False)
@@ -176,7 +177,7 @@ def train(
     training = {
         "metric": f"{epochs.split.name} {task.metric}",
         "score": epochs.scores[epochs.best],
-        "chance": task.chance(epochs.split),
+        "majority_baseline": task.majority_baseline(epochs.split),
         "best_epoch": epochs.best + 1,
         "epochs": epochs.history,
         "seconds": round(epochs.seconds, 1),
@@ -289,10 +290,10 @@ def _report(task: Task, directory: ModelDirectory, metrics: dict[str, Any]) -> N
             scores = ", ".join(f"{k} {v:.4f}" for k, v in metrics[name].items())
             print(f"{name}: {scores}")
     training = metrics["training"]
-    if sweep.has_collapsed(training["score"], training["chance"]):
+    if sweep.has_collapsed(training["score"], training["majority_baseline"]):
         print(
             f"It learned nothing: one answer for everything has {task.metric} "
-            f"{training['chance']:.4f}. Try another --learning_rate or --seed, or more "
+            f"{training['majority_baseline']:.4f}. Try another --learning_rate or --seed, or more "
             "--epochs."
         )
     print(

@@ -37,9 +37,9 @@ class Diverged(ValueError):
     """The loss of a training is not finite."""
 
 
-def has_collapsed(score: float, chance: float) -> bool:
+def has_collapsed(score: float, majority_baseline: float) -> bool:
     """Whether a training is no better than one answer for everything."""
-    return score <= chance
+    return score <= majority_baseline
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,20 +49,20 @@ class Run:
     Attributes:
         settings: The values of the options in which the runs differ.
         score: On dev, of the best epoch; NaN for a run that diverged.
-        chance: The score of one answer for everything.
+        majority_baseline: The score of one answer for everything.
         seconds: Wall-clock time of the training.
     """
 
     settings: Mapping[str, Any]
     score: float = math.nan
-    chance: float = math.nan
+    majority_baseline: float = math.nan
     seconds: float = math.nan
 
     @property
     def state(self) -> str:
         if math.isnan(self.score):
             return "diverged"
-        return "collapsed" if has_collapsed(self.score, self.chance) else ""
+        return "collapsed" if has_collapsed(self.score, self.majority_baseline) else ""
 
     @property
     def row(self) -> dict[str, Any]:
@@ -115,7 +115,9 @@ def best(
             done.append(Run(settings))
         else:
             metric = training["metric"]
-            result = (training[key] for key in ("score", "chance", "seconds"))
+            result = (
+                training[key] for key in ("score", "majority_baseline", "seconds")
+            )
             done.append(Run(settings, *result))
             if training["score"] > best_score:
                 winner, best_score = options, training["score"]

@@ -87,7 +87,7 @@ class FakeTraining:
         self.fine_tuned.append((options.init_from, options.seed))
         score = 0.5 if "left_to_right" in options.init_from else 0.7
         score += 0.001 * options.seed
-        self._write(options.output, {"training": {"score": score, "chance": 0.5}})
+        self._write(options.output, {"training": {"score": score, "majority_baseline": 0.5}})
 
     @staticmethod
     def _write(folder, metrics):

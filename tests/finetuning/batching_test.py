@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning import batching
-from bert_tf.finetuning.task import MappedColumn, Split
+from bert_tf.finetuning.batching import MappedColumn, Split
 
 LENGTHS = np.random.default_rng(0).integers(1, 33, 103)
 
@@ -32,11 +32,11 @@ def seen(batches):
     return np.concatenate([targets[weights > 0] for _, targets, weights in batches])
 
 
-def test_padded_lengths():
+def test_bucket_lengths():
     lengths = np.array([1, 8, 9, 64, 65, 128, 129, 257, 500, 512])
     expected = [8, 8, 16, 64, 80, 128, 160, 320, 510, 510]
-    np.testing.assert_array_equal(batching.padded_lengths(lengths, 510), expected)
-    assert len(set(batching.padded_lengths(np.arange(1, 513), 512))) == 20
+    np.testing.assert_array_equal(batching.bucket_lengths(lengths, 510), expected)
+    assert len(set(batching.bucket_lengths(np.arange(1, 513), 512))) == 20
 
 
 def test_every_epoch_has_each_example_once():
@@ -61,7 +61,7 @@ def test_rows_are_whole_examples_and_zeros():
         )
         np.testing.assert_array_equal(mask * counts, real * counts)
         assert ids.shape[0] == 16
-        assert ids.shape[1] == batching.padded_lengths(lengths[weights > 0], 32).max()
+        assert ids.shape[1] == batching.bucket_lengths(lengths[weights > 0], 32).max()
 
 
 def test_weights_of_a_batch_sum_to_one():

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
+import functools
 import json
 import shutil
 import types
@@ -15,7 +16,8 @@ from bert_tf.checkpoints import formats
 from bert_tf.checkpoints.model_directory import ModelDirectory
 from bert_tf.finetuning import batching
 from bert_tf.finetuning import run as finetune
-from bert_tf.finetuning.task import FinetuneConfig, Split, Task, encode
+from bert_tf.finetuning.batching import Split, encode
+from bert_tf.finetuning.task import FinetuneConfig, Task
 from bert_tf.modeling.bert import BertBackbone, BertPretrainer
 from bert_tf.text.tokenizer import Tokenizer
 from bert_tf.text.vocabulary import Vocabulary
@@ -54,12 +56,15 @@ class FindCats(Task):
         backbone.pooler.trainable = False  # It is not used.
         return Tagger(backbone)
 
+    def preprocess(self, text):
+        return self.tokenizer.encode(text, max_sequence_length=24)
+
     def dataset(self, name):
         rng = np.random.default_rng(["train", "dev", "test"].index(name))
         count = self.options.examples if name == "train" else 21
         words = ["a", "b", "c", "cat", "mat", "sat"]
         texts = [" ".join(rng.choice(words, rng.integers(1, 20))) for _ in range(count)]
-        inputs = encode(self.tokenizer, texts, max_sequence_length=24)
+        inputs = encode(self.preprocess, texts)
         cat = self.tokenizer.vocabulary.tokens.index("cat")
         tags = tf.cast(inputs["token_ids"] == cat, tf.int32)
         if name == "test":
@@ -74,7 +79,7 @@ class FindCats(Task):
             total += len(cats)
         return {"recall": found / total}
 
-    def compare(self, split, outputs):
+    def gold_and_predicted(self, split, outputs):
         gold = np.concatenate([np.where(t, "cat", "else") for t in split.source])
         found = np.concatenate(
             [o[: len(t)].argmax(axis=-1) for t, o in zip(split.source, outputs)]
@@ -269,7 +274,10 @@ def test_a_training_no_better_than_one_answer_says_so(finished, tmp_path, capsys
     copy = shutil.copytree(options.output, tmp_path / "copy")
     options = dataclasses.replace(options, output=str(copy))
     score = metrics["training"]["score"]
-    metrics = {**metrics, "training": {**metrics["training"], "chance": score}}
+    metrics = {
+        **metrics,
+        "training": {**metrics["training"], "majority_baseline": score},
+    }
     ModelDirectory.open(options.output).write_metrics(metrics)
     finetune.main(FindCats, options)
     assert "It learned nothing: one answer" in capsys.readouterr().out
@@ -379,7 +387,8 @@ def test_wrong_options_write_nothing(options, tmp_path, changes, message):
 def test_encode_keeps_every_text_and_no_padding(vocabulary: Vocabulary):
     tokenizer = Tokenizer(vocabulary)
     texts = ["the cat", "", "a b c d e f"] * 3000
-    inputs = encode(tokenizer, texts, texts, max_sequence_length=8)
+    preprocess = functools.partial(tokenizer.encode, max_sequence_length=8)
+    inputs = encode(preprocess, texts, texts)
     assert inputs["token_ids"].nrows() == 9000
     assert inputs["token_ids"].row_lengths()[-3:].numpy().tolist() == [7, 3, 8]
     assert inputs["segment_ids"][-3].numpy().tolist() == [0, 0, 0, 0, 1, 1, 1]

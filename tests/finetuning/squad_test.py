@@ -139,7 +139,9 @@ def test_a_row_whose_answer_is_nowhere(write):
 )
 def test_tables_without_a_column(write, header, missing):
     path = write(f"{header}\n", "x.csv")
-    message = f"no column {missing}. .* with --question, --context, --answer and --answer"
+    message = (
+        f"no column {missing}. .* with --question, --context, --answer and --answer"
+    )
     with pytest.raises(ValueError, match=message):
         squad.read(path, COLUMNS, needs_answers=True)
 

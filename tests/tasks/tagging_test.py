@@ -203,7 +203,7 @@ def test_scores_are_those_of_conlleval(read):
 def test_compares_types(read):
     task = read("a O\nb B-P\nc I-P\nd B-L\n", "a O\nb B-P\nc I-P\nd B-L\n")
     outputs = [np.eye(5)[[0, 3, 3, 2, 1, 0]]]  # B-P B-P I-L B-L
-    assert task.compare(task.dataset("dev"), outputs) == (
+    assert task.gold_and_predicted(task.dataset("dev"), outputs) == (
         ["O", "P", "P", "L"],
         ["P", "P", "L", "L"],
     )
