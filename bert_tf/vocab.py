@@ -1,29 +1,28 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The WordPiece vocabulary: read, check, write, and learn from text.
+"""Learns a WordPiece vocabulary from text files.
 
     python -m bert_tf.vocab --input='text/*' --output=vocab.txt
 
-In: text files, as `bert_tf.documents` reads them. Out: `vocab.txt`, one token a line,
-a token's id is its place: first [PAD] [UNK] [CLS] [SEP] [MASK], then single characters,
-then pieces of words by frequency. "##" begins what continues a word. The same text
-gives the same vocabulary.
-
-The pieces are learnt by the trainer of the `tokenizers` library (byte pair encoding:
-the most frequent pair of neighbours becomes a piece, again and again), on words that
-are normalised and split by BERT's rules, those of `bert_tf.normalization`.
+Input: UTF-8 text files, see `bert_tf.data.documents`. Output: `vocab.txt` with one
+token per line: [PAD] [UNK] [CLS] [SEP] [MASK], then single characters, then word pieces
+by decreasing frequency. The prefix "##" marks pieces that continue a word. A token's
+zero-based line number is its id. The same text always gives the same vocabulary.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import time
+from collections.abc import Iterator, Sequence
+
+import tqdm
 
 from bert_tf import cli, storage
-from bert_tf.text.learning import _MIN_FREQUENCY, learn_vocabulary
-
-# --- Command ---------------------------------------------------------------------
+from bert_tf.data import documents
+from bert_tf.text import learn_vocabulary
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,15 +30,15 @@ class VocabularyConfig(cli.Options):
     """Flags of `python -m bert_tf.vocab`."""
 
     input: str = cli.option(
-        help="Text files to learn from: glob patterns, separated by commas. UTF-8, "
-        "gzip or not; WikiExtractor's tags are not part of the text."
+        help="Text files: comma-separated glob patterns. UTF-8, optionally gzipped. "
+        "WikiExtractor's <doc> tags are skipped."
     )
     output: str = cli.option(help="File to write, for example vocab.txt.")
     vocabulary_size: int = cli.option(
         30522, help="Number of tokens. The original uncased BERT has 30522.", minimum=10
     )
     lowercase: bool = cli.option(
-        True, help="Lower-case and strip accents: an uncased vocabulary."
+        True, help="Lowercase and strip accents (an uncased vocabulary)."
     )
 
 
@@ -47,31 +46,49 @@ def main(options: VocabularyConfig) -> None:
     """Learns a vocabulary and writes it.
 
     Raises:
-        ValueError: `input` matches no file or holds no text, a file is not UTF-8, or
-            `output` exists.
+        ValueError: `input` matches no file or contains no words, a file is not UTF-8,
+            or `output` exists.
     """
     output = options.output
     if storage.exists(output):
         raise ValueError(
-            f"--output={output} exists, and what was made with it needs it. Delete it "
-            "or name another file."
+            f"--output={output} exists. Models trained with a vocabulary depend on its "
+            "exact contents: delete the file or choose another path."
         )
     paths = storage.expand_globs(options.input)
     storage.make_directory(os.path.dirname(output) or ".")
     start = time.monotonic()
-    vocabulary = learn_vocabulary(paths, options.vocabulary_size, options.lowercase)
+    passes = iter(("Counting characters", "Counting words"))
+    vocabulary = learn_vocabulary(
+        lambda: _sentences(paths, next(passes)),
+        options.vocabulary_size,
+        options.lowercase,
+    )
     vocabulary.write(output)
     megabytes = sum(storage.stat(path)[0] for path in paths) / 1e6
-    summary = (
+    print(
         f"{output}: {vocabulary.size:,} tokens from {megabytes:.1f} MB of text in "
         f"{time.monotonic() - start:.0f} s."
     )
     if vocabulary.size < options.vocabulary_size:
-        summary += (
-            f" The text has no more pieces that occur {_MIN_FREQUENCY} times; "
-            f"--vocabulary_size={options.vocabulary_size} needs more text."
+        print(
+            f"The text is too small for --vocabulary_size={options.vocabulary_size}: "
+            "no other word piece occurs twice."
         )
-    print(summary)
+
+
+def _sentences(paths: Sequence[str], description: str) -> Iterator[str]:
+    """Yields all sentences and shows a progress bar over the bytes of the files."""
+    sizes = [storage.stat(path)[0] for path in paths]
+    with tqdm.tqdm(
+        total=sum(sizes), desc=description, unit="B", unit_scale=True
+    ) as bar:
+        for path, end in zip(paths, itertools.accumulate(sizes)):
+            for document in documents.read_documents(path):
+                yield from document
+                # About one byte per character; corrected at the end of the file.
+                bar.update(min(sum(map(len, document)), end - bar.n))
+            bar.update(end - bar.n)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,15 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What BERT does to a text before it looks for word pieces, compiled for TensorFlow.
+"""BERT's text normalization, compiled into a model for `tf_text.FastBertNormalizer`.
 
-In: nothing but Python's own Unicode tables. Out: the model that
-`tf_text.FastBertNormalizer` interprets; `bert_tf.text` puts it into the graph.
+The rules are those of `tokenization.py` in google-research/bert. tf_text's built-in
+models apply NFKC case folding instead, which BERT was not trained with: it expands ½
+to three characters, ß to ss and ﬁ to fi.
 
-tf_text's built-in models case-fold (NFKC), which is not what BERT was trained with:
-they turn ½ into three characters, ß into ss and ﬁ into fi. BERT's own rules are those
-of `tokenization.py` in google-research/bert, here `normal_form`. They look at one
-character at a time, with a single exception, the final sigma, that `bert_tf.text`
-treats.
-
-The tables are those of the Python that builds the model (Unicode 13 in Python 3.10,
-15.1 in Python 3.13). An exported model carries the result along.
+All rules look at one character at a time. The only exception, the final sigma, is in
+`bert_tf.text.tokenizer`. Character properties come from the `unicodedata` of the Python
+that builds the model (Unicode 13 in Python 3.10, 15.1 in Python 3.13). An exported
+model contains the compiled rules.
 """
 
 from __future__ import annotations
@@ -26,14 +23,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import flatbuffers
 import numpy as np
 
-# --- The rules -------------------------------------------------------------------
+# --- Rules -----------------------------------------------------------------------
 
 
-def normal_form(char: str, lowercase: bool) -> str:
-    """Returns what BERT reads instead of `char`; "" deletes it.
+def normalize_character(char: str, lowercase: bool) -> str:
+    """Returns the replacement of `char`, or "" to delete it.
 
-    Control and format characters go, white space becomes a space. If `lowercase`,
-    letters are lower-cased, decomposed (NFD), and lose their accents.
+    Deletes control and format characters and maps whitespace to a space. If
+    `lowercase`, also lowercases, decomposes (NFD) and strips accents.
     """
     category = unicodedata.category(char)
     if char in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
@@ -47,14 +44,14 @@ def normal_form(char: str, lowercase: bool) -> str:
 
 
 def is_punctuation(char: str) -> bool:
-    """Whether `char` is a word of its own; so are all ASCII symbols."""
+    """Whether `char` is punctuation. All ASCII symbols count as punctuation."""
     if char.isascii():
         return char.isprintable() and not char.isalnum() and char != " "
     return unicodedata.category(char).startswith("P")
 
 
-# Chinese characters are words of their own, kana and Hangul are not.
-_CHINESE = (
+# Blocks of CJK ideographs, without kana and Hangul.
+_CJK_IDEOGRAPHS = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
     (0x20000, 0x2A6DF),
@@ -67,18 +64,19 @@ _CHINESE = (
 
 
 def is_single_character_word(char: str) -> bool:
-    """Whether `char` is split off from its neighbours: punctuation, or Chinese."""
-    return is_punctuation(char) or any(a <= ord(char) <= b for a, b in _CHINESE)
+    """Whether `char` is always a word by itself: punctuation or a CJK ideograph."""
+    is_ideograph = any(first <= ord(char) <= last for first, last in _CJK_IDEOGRAPHS)
+    return is_ideograph or is_punctuation(char)
 
 
-def word_table(lowercase: bool) -> dict[int, str]:
-    """All rules as a table: `text.translate(table).split()` gives the words of BERT.
+def pretokenization_table(lowercase: bool) -> dict[int, str]:
+    """Returns a table such that `text.translate(table).split()` gives BERT's words.
 
-    Takes about a second.
+    `text` must be lowercased already if `lowercase`. Takes about a second.
     """
     table = {}
     for char in _assigned_characters():
-        form = normal_form(char, lowercase)
+        form = normalize_character(char, lowercase)
         form = "".join(f" {c} " if is_single_character_word(c) else c for c in form)
         if form != char:
             table[ord(char)] = form
@@ -86,32 +84,31 @@ def word_table(lowercase: bool) -> dict[int, str]:
 
 
 def _assigned_characters() -> Iterator[str]:
-    """Yields all characters but the unassigned, private and surrogate ones."""
+    """Yields all characters except unassigned, private-use and surrogate ones."""
     for char in map(chr, range(sys.maxunicode + 1)):
         if unicodedata.category(char) not in ("Cn", "Co", "Cs"):
             yield char
 
 
-# --- The model -------------------------------------------------------------------
+# --- Model -----------------------------------------------------------------------
 
-# A value is a flag that says "replaced", where the replacement begins in the pool of
-# strings, and in the lowest six bits its length in bytes.
+# A value of the trie: the flag "replaced", the offset of the replacement in the string
+# pool, and its length in bytes in the lowest six bits.
 _REPLACED = 1 << 30
 _LENGTH_BITS = 6
 
 
 def _utf8_replacements(lowercase: bool) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the UTF-8 of every character that changes, and of what it becomes."""
+    """Yields (UTF-8 bytes, replacement) of every character that changes."""
     for char in _assigned_characters():
-        form = normal_form(char, lowercase)
-        # Python may know punctuation that the ICU library of a server does not know
-        # yet, so it is set apart here. ASCII needs no such help.
+        form = normalize_character(char, lowercase)
+        # The ICU version of a server may be older than Python's and miss some
+        # punctuation, so non-ASCII punctuation gets its spaces here.
         if not form.isascii() and len(form) == 1 and is_punctuation(form):
             form = f" {form} "
         if form != char:
             yield char.encode(), form.encode()
-    # Bytes that are not UTF-8 are deleted: those that begin no character, and the
-    # beginnings of characters that were cut off.
+    # Delete invalid UTF-8: bytes that start no character, and truncated characters.
     for byte in range(0x80, 0x100):
         yield bytes([byte]), b""
     for code_point in itertools.chain(
@@ -124,10 +121,10 @@ def _utf8_replacements(lowercase: bool) -> Iterator[tuple[bytes, bytes]]:
 
 @functools.cache
 def normalizer_model(lowercase: bool) -> bytes:
-    """Compiles `normal_form` into the flatbuffer of `tf_text.FastBertNormalizer`.
+    """Compiles `normalize_character` into a model for `tf_text.FastBertNormalizer`.
 
-    Takes about a second. The table's fields are those of tensorflow/text's
-    `fast_bert_normalizer_model.fbs`.
+    The model is a flatbuffer of the schema `fast_bert_normalizer_model.fbs` of
+    tensorflow/text. Takes about a second; the result is cached.
     """
     pool, pool_offsets, values = bytearray(), {b"": 0}, {}
     for utf8, replacement in _utf8_replacements(lowercase):
@@ -136,7 +133,7 @@ def normalizer_model(lowercase: bool) -> bytes:
             pool += replacement
         offset = pool_offsets[replacement] << _LENGTH_BITS
         values[utf8] = _REPLACED | offset | len(replacement)
-    value_of_nul = values.pop(b"\0")  # The trie ends its keys with NUL.
+    value_of_nul = values.pop(b"\0")  # NUL terminates the keys of the trie.
 
     builder = flatbuffers.Builder(1 << 19)
     trie = builder.CreateNumpyVector(double_array_trie(values))
@@ -150,96 +147,104 @@ def normalizer_model(lowercase: bool) -> bytes:
     return bytes(builder.Output())
 
 
-# --- The trie --------------------------------------------------------------------
+# --- Trie ------------------------------------------------------------------------
 
-# A node's children by label. The child with the label 0 is not a node but the value
-# of the key that ends there.
-_VALUE = 0
-_PAGE = 256  # All children of a node lie on one page, as labels are single bytes.
+# A trie node maps labels (bytes) to child nodes. Label 0 holds the value of the key
+# that ends at the node.
+_VALUE_LABEL = 0
+_PAGE_SIZE = 256  # Labels are single bytes, so the children of a node share one page.
 
 
 def double_array_trie(values: Mapping[bytes, int]) -> np.ndarray:
-    """Packs a trie into the array of units that the darts-clone library reads.
+    """Builds a double-array trie in the format of the darts-clone library.
 
-    The children of a node lie at `base ^ label`, where the base is the node's own
-    index XOR the offset in its unit. A unit has its label in bits 0-7, whether a
-    value is among its children in bit 8, and its offset from bit 10 on. A value's
-    unit is the value with bit 31 set.
+    The children of a node are at `base ^ label`, where `base` is the index of the node
+    XOR the offset in its unit. A unit has its label in bits 0-7, a flag in bit 8
+    that is set if the node has a value, and its offset from bit 10. The unit of a value
+    is the value with bit 31 set.
 
     Args:
-        values: From non-empty keys without NUL to values below 2^31.
+        values: Maps non-empty keys without NUL to values below 2^31.
 
     Returns:
-        The units, uint32. Whole pages, as a reader looks up any label anywhere.
+        The units, uint32. The size is a multiple of 256, because a lookup may read any
+        unit of a page.
     """
     root: dict = {}
     for key, value in values.items():
         node = root
         for label in key:
             node = node.setdefault(label, {})
-        node[_VALUE] = value
+        node[_VALUE_LABEL] = value
 
-    families: dict[tuple, int] = {}
-    _share(root, families)
-    families = list(families)
-    bases, num_units = _place([[label for label, _ in family] for family in families])
+    numbers: dict[tuple, int] = {}
+    _number_child_sets(root, numbers)
+    child_sets = list(numbers)
+    bases, num_units = _assign_bases(
+        [[label for label, _ in child_set] for child_set in child_sets]
+    )
     units = np.zeros(num_units, np.uint32)
     units[0] = bases[-1] << 10
-    for base, family in zip(bases, families):
-        for label, child in family:
+    for base, child_set in zip(bases, child_sets):
+        for label, child in child_set:
             index = base ^ label
-            if label == _VALUE:
+            if label == _VALUE_LABEL:
                 units[index] = 1 << 31 | child
             else:
-                has_value = families[child][0][0] == _VALUE
+                has_value = child_sets[child][0][0] == _VALUE_LABEL
                 offset = index ^ bases[child]
                 units[index] = offset << 10 | has_value << 8 | label
     return units
 
 
-def _share(node: Mapping, families: dict[tuple, int]) -> int:
-    """Numbers the sets of children below `node`, equal ones once; the root is last.
+def _number_child_sets(node: Mapping, numbers: dict[tuple, int]) -> int:
+    """Numbers the distinct sets of children below `node`; the root gets the last one.
 
-    Sharing halves the trie: the many characters that are deleted have the same
-    child, and the cut-off beginnings of all rare scripts look alike.
+    Sharing equal sets halves the trie, because many characters are deleted and the
+    truncated characters of all rare scripts have equal subtrees.
     """
-    family = tuple(
-        (label, child if label == _VALUE else _share(child, families))
+    child_set = tuple(
+        (
+            label,
+            child if label == _VALUE_LABEL else _number_child_sets(child, numbers),
+        )
         for label, child in sorted(node.items())
     )
-    return families.setdefault(family, len(families))
+    return numbers.setdefault(child_set, len(numbers))
 
 
-def _place(families: Sequence[Sequence[int]]) -> tuple[list[int], int]:
-    """Finds a base for each set of labels, so that no two children share a unit.
+def _assign_bases(child_sets: Sequence[Sequence[int]]) -> tuple[list[int], int]:
+    """Finds a base for each set of labels such that no two children share a unit.
 
-    Nor do two families share a base: a reader recognises a child by its label
-    alone. Large families come first, on one of the last few pages; the many of a
-    single child then fill the holes on all pages.
+    Bases are unique too, because a lookup recognizes a child only by its label. Large
+    sets are placed first, on one of the last four pages. Sets of one label then fill
+    the gaps on all pages.
 
     Returns:
-        The bases, and the number of units in use.
+        The bases and the number of units.
     """
-    index_of = np.arange(_PAGE)[:, None] ^ np.arange(_PAGE)  # [base, label]
-    free = np.empty((0, _PAGE), bool)  # Units, by page.
-    vacant = np.empty((0, _PAGE), bool)  # Bases, by page.
-    bases = [0] * len(families)
-    first_page = 0
-    for number in sorted(range(len(families)), key=lambda n: -len(families[n])):
-        indices = index_of[:, families[number]]
-        single = len(families[number]) == 1
-        for page in itertools.count(first_page if single else max(0, len(free) - 4)):
-            if page == len(free):
-                free = np.vstack([free, np.ones(_PAGE, bool)])
-                vacant = np.vstack([vacant, np.ones(_PAGE, bool)])
-                free[0, 0] = False  # The root.
-            fits = vacant[page] & free[page, indices].all(axis=1)
+    index_of = np.arange(_PAGE_SIZE)[:, None] ^ np.arange(_PAGE_SIZE)  # [base, label]
+    is_free_unit = np.empty((0, _PAGE_SIZE), bool)  # [page, index in page]
+    is_free_base = np.empty((0, _PAGE_SIZE), bool)
+    bases = [0] * len(child_sets)
+    first_page = 0  # The first one with a gap.
+    for number in sorted(range(len(child_sets)), key=lambda n: -len(child_sets[n])):
+        indices = index_of[:, child_sets[number]]
+        is_single = len(child_sets[number]) == 1
+        num_pages = len(is_free_unit)
+        for page in itertools.count(first_page if is_single else max(0, num_pages - 4)):
+            if page == len(is_free_unit):
+                new_page = np.ones(_PAGE_SIZE, bool)
+                is_free_unit = np.vstack([is_free_unit, new_page])
+                is_free_base = np.vstack([is_free_base, new_page])
+                is_free_unit[0, 0] = False  # The root.
+            fits = is_free_base[page] & is_free_unit[page, indices].all(axis=1)
             if fits.any():
                 break
-            if single:
+            if is_single:
                 first_page = page + 1
         base = int(fits.argmax())
-        free[page, indices[base]] = False
-        vacant[page, base] = False
-        bases[number] = page * _PAGE + base
-    return bases, free.size
+        is_free_unit[page, indices[base]] = False
+        is_free_base[page, base] = False
+        bases[number] = page * _PAGE_SIZE + base
+    return bases, is_free_unit.size

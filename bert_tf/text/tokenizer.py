@@ -1,20 +1,17 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Text -> token ids, inside the graph: the same function for training and serving.
+"""BERT's tokenizer as TensorFlow graph functions, shared by training and serving.
 
-In: UTF-8 strings [B]. Out: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32 of
-[CLS] a [SEP], or [CLS] a [SEP] b [SEP], and on request the bytes of the input that each
-token stands for.
+Input: UTF-8 strings [B]. Output: `token_ids`, `segment_ids`, `padding_mask` [B, S]
+int32 of rows [CLS] a [SEP] or [CLS] a [SEP] b [SEP], optionally with byte offsets.
 
-The rules are those of `tokenization.py` in google-research/bert, and so are the
-results, with one exception: a word is limited to 800 bytes instead of 200 characters.
-All that google's code takes apart is taken apart alike (200 Thai letters are 600
-bytes); an ASCII word of 201 to 800 letters gives pieces instead of [UNK]. What is a
-letter or an accent is as in the Python that builds the graph, see
-`bert_tf.normalization`.
+The results equal those of `tokenization.py` in google-research/bert with one exception:
+a word is limited to 800 bytes instead of 200 characters. 200 characters of any script
+fit (200 Thai letters are 600 bytes), but ASCII words of 201 to 800 letters are split
+into pieces instead of mapped to [UNK].
 
-TensorFlow Serving has all ops in use since 2.12: the two of FastBertTokenizer in
-tf_text, and TensorFlow's own.
+The graph uses only ops that TensorFlow Serving links since 2.12: tf_text's
+FastBertNormalize and FastWordpieceTokenizeWithOffsets, and core TensorFlow ops.
 """
 
 from __future__ import annotations
@@ -34,10 +31,10 @@ from bert_tf.text.vocabulary import MASK, UNK, Vocabulary
 
 _MAX_BYTES_PER_WORD = 800
 
-# Python lower-cases a sigma at the end of a word to ς, and normalisation character by
-# character cannot know the end of a word (Unicode standard, section 3.13): a cased
-# letter stands before it, none behind, with or without what case ignores between. What
-# is deleted, like control characters, is ignored too.
+# Python lowercases a sigma at the end of a word to ς (Unicode standard, section 3.13):
+# a cased letter precedes it and none follows, ignoring certain characters in between.
+# The normalizer sees single characters, so a regular expression replaces final sigmas
+# before it. Characters that the normalizer deletes are ignored too.
 _CASED = r"\p{Lu}\p{Ll}\p{Lt}"
 _IGNORED = (
     r"\p{Mn}\p{Me}\p{Cf}\p{Lm}\p{Sk}'.:·՟״‘’․‧︓﹒﹕＇．："
@@ -45,40 +42,41 @@ _IGNORED = (
 )
 _FINAL_SIGMA = f"([{_CASED}][{_IGNORED}]*)Σ([{_IGNORED}]*(?:[^{_CASED}{_IGNORED}]|$))"
 
-# Stands for a typed [MASK] inside the graph: a code point among the Chinese ones that
-# Unicode never assigned, hence a word of its own. With the control characters, which
-# normalisation deletes, it is as long as "[MASK]", so that all bytes keep their places.
-_MASK_MARK = "\ufaff"
-_PADDED_MASK_MARK = _MASK_MARK + "\1\1\1"
+# Replaces [MASK] in the input text: a code point in a CJK block that Unicode never
+# assigned, hence always a word by itself. Control characters, which the normalizer
+# deletes, make it as long as "[MASK]", so that byte offsets stay valid.
+_MASK_PLACEHOLDER = "\ufaff"
+_PADDED_MASK_PLACEHOLDER = _MASK_PLACEHOLDER + "\1\1\1"
 
 
 class Pieces(NamedTuple):
-    """Word pieces of B texts, each ragged [B, (pieces)] int32.
+    """Word pieces of B texts, each field ragged [B, (pieces)] int32.
 
-    A piece stands for the bytes `starts` to `ends` (exclusive) of its text. Accents
-    behind a letter belong to it; pieces of one character all have the whole of it.
+    A piece covers the bytes `starts` to `ends` (exclusive) of its text, including
+    combining accents after its letters. If one character gives several pieces, each of
+    them covers the whole character.
     """
 
     ids: tf.RaggedTensor
-    starts: tf.RaggedTensor
-    ends: tf.RaggedTensor
+    starts: tf.RaggedTensor | None = None
+    ends: tf.RaggedTensor | None = None
 
 
 class Tokenizer:
-    """BERT's tokenizer as graph functions (paper, section 3; arXiv 1609.08144).
+    """BERT's tokenizer (arXiv 1810.04805, section 3; arXiv 1609.08144).
 
-    All methods work eagerly, in `tf.data` and in a SavedModel, which carries the
-    vocabulary and the normalisation rules along. Bytes that are not UTF-8 are skipped.
+    All methods work eagerly, in `tf.data` and in a SavedModel, which then contains the
+    vocabulary and the normalization rules. Invalid UTF-8 bytes are skipped.
 
     Args:
         vocabulary: A `Vocabulary` or the path of a vocabulary file.
-        lowercase: Whether to lower-case and strip accents, as uncased models need.
+        lowercase: Whether to lowercase and strip accents, as uncased models require.
 
     Example:
 
     ```python
     tokenizer = Tokenizer("vocab.txt")
-    tokenizer.encode(tf.constant(["Strings in."]), max_sequence_length=128)
+    tokenizer.encode(tf.constant(["The cat sat."]), max_sequence_length=128)
     ```
     """
 
@@ -98,22 +96,25 @@ class Tokenizer:
     @functools.cached_property
     def _wordpiece_with_mask(self) -> tf_text.FastWordpieceTokenizer:
         tokens = list(self.vocabulary.tokens)
-        tokens[self.vocabulary.mask_id] = _MASK_MARK
-        with tf.init_scope():  # The first use may be while a graph is traced.
+        tokens[self.vocabulary.mask_id] = _MASK_PLACEHOLDER
+        with tf.init_scope():  # The first access may happen inside a `tf.function`.
             return _wordpiece(tokens)
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.vocabulary!r}, lowercase={self.lowercase})"
 
-    # --- Pieces ------------------------------------------------------------------
+    # --- Word pieces -------------------------------------------------------------
 
     def tokenize(self, text: tf.Tensor, *, allow_mask: bool = False) -> tf.RaggedTensor:
-        """Returns the ids of the word pieces, ragged [B, (pieces)] int32.
+        """Splits texts into word pieces, without special tokens.
 
         Args:
             text: Strings [B].
-            allow_mask: Whether a typed `[MASK]` is the mask token. By default it is
-                text like any other, as are all names of special tokens.
+            allow_mask: Whether "[MASK]" in a text becomes the mask token. By default
+                the names of special tokens are ordinary text.
+
+        Returns:
+            Ids, ragged [B, (pieces)] int32.
         """
         text, wordpiece = self._prepare(text, allow_mask)
         return wordpiece.tokenize(self._normalizer.normalize(text))
@@ -121,22 +122,22 @@ class Tokenizer:
     def tokenize_with_offsets(
         self, text: tf.Tensor, *, allow_mask: bool = False
     ) -> Pieces:
-        """As `tokenize`, with the bytes of `text` that each piece stands for."""
+        """Like `tokenize`, and returns the byte offsets in `text` of each piece."""
         text, wordpiece = self._prepare(text, allow_mask)
         normalized, origins = self._normalizer.normalize_with_offsets(text)
         ids, starts, ends = wordpiece.tokenize_with_offsets(normalized)
         row = ids.value_rowids()
 
-        # From bytes of the normalised text to those of the text. `origins` has one
-        # more in each row: where the text ends.
+        # Map byte offsets in the normalized text to offsets in the text. `origins` has
+        # one more value per row: the length of the text.
         first = starts.values + tf.gather(origins.row_starts(), row)
-        behind = ends.values + tf.gather(origins.row_starts(), row)
+        after_last = ends.values + tf.gather(origins.row_starts(), row)
         start = tf.gather(origins.values, first)
-        last = tf.gather(origins.values, behind - 1)
-        end = tf.gather(origins.values, behind)
+        last = tf.gather(origins.values, after_last - 1)
+        end = tf.gather(origins.values, after_last)
 
-        # All that replaces a character has the place of its first byte. A piece that
-        # ends there, inside the replacement or at its end, gets the whole character.
+        # All bytes of a replacement map to the first byte of the replaced character.
+        # Extend pieces that end inside a replacement to the end of that character.
         sizes = tf.cast(tf.strings.length(text), tf.int64)
         text_starts = tf.gather(tf.cumsum(sizes, exclusive=True), row)
         all_bytes = tf.io.decode_raw(tf.strings.reduce_join(text), tf.uint8)
@@ -151,17 +152,17 @@ class Tokenizer:
     def _prepare(
         self, text: tf.Tensor, allow_mask: bool
     ) -> tuple[tf.Tensor, tf_text.FastWordpieceTokenizer]:
-        """Replaces what depends on its neighbours; all bytes keep their places."""
+        """Applies the rules that need context. Byte offsets do not change."""
         text = tf.convert_to_tensor(text, tf.string)
         if text.shape.rank != 1:
             raise ValueError(
-                f"`text` must be of shape [B]. Received: shape={text.shape}"
+                f"`text` must have shape [B]. Received: text.shape={text.shape}"
             )
         if self.lowercase:
             text = tf.strings.regex_replace(text, _FINAL_SIGMA, r"\1ς\2")
         if not allow_mask:
             return text, self._wordpiece
-        text = tf.strings.regex_replace(text, re.escape(MASK), _PADDED_MASK_MARK)
+        text = tf.strings.regex_replace(text, re.escape(MASK), _PADDED_MASK_PLACEHOLDER)
         return text, self._wordpiece_with_mask
 
     # --- Model inputs ------------------------------------------------------------
@@ -177,29 +178,32 @@ class Tokenizer:
         allow_mask: bool = False,
         return_offsets: bool = False,
     ) -> dict[str, tf.Tensor]:
-        """Returns the inputs of the encoder.
+        """Tokenizes single texts or pairs into inputs of the encoder.
 
         Args:
-            text_a: Strings [B].
-            text_b: Strings [B] of second segments.
-            max_sequence_length: Most tokens of a row, special ones included. Longer
-                pairs lose tokens of whichever segment is longer.
-            keep: What is left of a segment that loses tokens: "head", its beginning, or
-                "head_tail", the first quarter and the rest from its end (as in arXiv
-                1905.05583, section 5.3.1).
-            padded_length: S. The longest row of the batch when None.
+            text_a: Strings [B], the first segments.
+            text_b: Strings [B], the second segments.
+            max_sequence_length: Maximum number of tokens in a row, including special
+                tokens. Longer pairs are truncated token by token, always in the
+                longer segment.
+            padded_length: S. By default the length of the longest row.
+            keep: Which part of a truncated segment to keep: "head", or "head_tail" for
+                one quarter from the head and the rest from the tail (arXiv 1905.05583,
+                section 5.3.1).
             allow_mask: See `tokenize`.
-            return_offsets: Whether to add `start_offsets`, `end_offsets` [B, S]: the
-                bytes of `text_a` or, in segment 1, `text_b` that a token stands for;
-                0, 0 for special tokens.
+            return_offsets: Whether to return `start_offsets` and `end_offsets` [B, S]
+                int32: byte offsets in `text_a`, or `text_b` in segment 1. Both are 0
+                for special tokens.
 
         Returns:
-            `token_ids`, `segment_ids`, `padding_mask` (1 = token), each [B, S] int32.
+            `token_ids`, `segment_ids`, `padding_mask` (1 = token, 0 = padding), each
+            [B, S] int32.
 
         Raises:
-            ValueError: The special tokens alone do not fit, `padded_length` is less
-                than `max_sequence_length`, or a text is not of shape [B].
-            tf.errors.InvalidArgumentError: There are not as many `text_b` as `text_a`.
+            ValueError: `max_sequence_length` is too small for the special tokens,
+                `padded_length` is less than `max_sequence_length`, or a text does not
+                have shape [B].
+            tf.errors.InvalidArgumentError: `text_a` and `text_b` differ in size.
         """
         num_special = 2 if text_b is None else 3
         if max_sequence_length < num_special:
@@ -216,18 +220,20 @@ class Tokenizer:
         texts = [text_a] if text_b is None else [text_a, text_b]
         if text_b is not None:
             tf.debugging.assert_equal(
-                tf.size(text_a), tf.size(text_b), "`text_b` must have a text per row."
+                tf.size(text_a),
+                tf.size(text_b),
+                "`text_a` and `text_b` must have the same size.",
             )
         text = tf.concat(texts, axis=0)  # One call is faster than two.
         if return_offsets:
             pieces = self.tokenize_with_offsets(text, allow_mask=allow_mask)
         else:
-            pieces = Pieces(self.tokenize(text, allow_mask=allow_mask), None, None)
+            pieces = Pieces(self.tokenize(text, allow_mask=allow_mask))
         sizes = tf.cast(pieces.ids.row_lengths(), tf.int32)
         max_pieces = max_sequence_length - num_special
-        sizes = trim_sizes(tf.split(sizes, len(texts)), max_pieces)
+        sizes = truncate_sizes(tf.split(sizes, len(texts)), max_pieces)
         if keep == "head_tail":
-            pieces = _head_and_tail(pieces, tf.concat(sizes, axis=0))
+            pieces = _keep_head_and_tail(pieces, tf.concat(sizes, axis=0))
         starts = tf.cast(pieces.ids.row_starts(), tf.int32)
         return self.pack(pieces, tf.split(starts, len(texts)), sizes, padded_length)
 
@@ -238,37 +244,37 @@ class Tokenizer:
         sizes: Sequence[tf.Tensor],
         padded_length: int | None = None,
     ) -> dict[str, tf.Tensor]:
-        """Makes rows of [CLS] a [SEP], or [CLS] a [SEP] b [SEP], out of pieces.
+        """Combines pieces into rows [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
 
         Args:
-            pieces: Those of any texts; their `starts` and `ends` may be None.
-            starts: For each segment, [B] int32: the first of its pieces, counted
-                through all texts. Rows may share pieces.
-            sizes: For each segment, [B] int32: how many pieces it has.
-            padded_length: S. The longest row when None.
+            pieces: Word pieces of any number of texts, with or without offsets.
+            starts: For each segment, [B] int32: the index of its first piece in the
+                flat values of `pieces`. Rows may share pieces.
+            sizes: For each segment, [B] int32: its number of pieces.
+            padded_length: S. By default the length of the longest row.
 
         Returns:
-            As `encode`, with offsets if the pieces have them.
+            Same as `encode`, with offsets if `pieces` has them.
         """
         starts = [start[:, tf.newaxis] for start in starts]
         sizes = [size[:, tf.newaxis] for size in sizes]
         row_sizes = 1 + sum(size + 1 for size in sizes)  # [B, 1]
-        # At least one, also for an empty batch.
+        # At least 1, also for an empty batch.
         length = padded_length or tf.maximum(tf.reduce_max(row_sizes), 1)
         position = tf.range(length)[tf.newaxis]  # [1, S]
         in_row = position < row_sizes
 
-        # Where each token of [B, S] stands in a list of all pieces, preceded by the
-        # special tokens: one look-up each for ids and offsets.
+        # Index [B, S] of each token in a list of the special tokens and all pieces. One
+        # gather each then gives ids and offsets.
         specials = [getattr(self.vocabulary, f"{n}_id") for n in ("pad", "cls", "sep")]
         pad, cls, sep = range(3)
         index = tf.where(in_row, sep, pad)
         index = tf.where(position == 0, cls, index)
         segment_start = 1
         for start, size in zip(starts, sizes):
-            place = position - segment_start
-            inside = (place >= 0) & (place < size)
-            index = tf.where(inside, len(specials) + start + place, index)
+            offset = position - segment_start
+            in_segment = (offset >= 0) & (offset < size)
+            index = tf.where(in_segment, len(specials) + start + offset, index)
             segment_start += size + 1
 
         def look_up(special_values: Sequence[int], values: tf.RaggedTensor):
@@ -285,11 +291,18 @@ class Tokenizer:
         return inputs
 
 
-def trim_sizes(sizes: Sequence[tf.Tensor], max_pieces: int) -> list[tf.Tensor]:
-    """Sizes of one or two segments that together have at most `max_pieces`.
+def truncate_sizes(sizes: Sequence[tf.Tensor], max_pieces: int) -> list[tf.Tensor]:
+    """Truncates one or two segments to at most `max_pieces` in total.
 
-    The longer of two loses its last piece until they fit, the second when both are
-    equally long, as in google-research/bert.
+    Like google-research/bert, removes pieces one by one from the longer of two
+    segments, or from the second if both have the same size.
+
+    Args:
+        sizes: For each segment, [B] int32: its number of pieces.
+        max_pieces: The maximum of their sum.
+
+    Returns:
+        The truncated sizes.
     """
     if len(sizes) == 1:
         return [tf.minimum(sizes[0], max_pieces)]
@@ -298,23 +311,22 @@ def trim_sizes(sizes: Sequence[tf.Tensor], max_pieces: int) -> list[tf.Tensor]:
     return [tf.minimum(a, max_pieces - b), b]
 
 
-def _head_and_tail(pieces: Pieces, sizes: tf.Tensor) -> Pieces:
-    """Leaves `sizes` [B] of each text's pieces, a quarter of them at its beginning."""
-    left_out = tf.cast(pieces.ids.row_lengths(), tf.int32) - sizes
-    place = tf.ragged.range(sizes)
-    row = place.value_rowids()
-    is_tail = place.values >= tf.gather(sizes // 4, row)
-    skipped = tf.where(is_tail, tf.gather(left_out, row), 0)
-    index = place.values + skipped
+def _keep_head_and_tail(pieces: Pieces, sizes: tf.Tensor) -> Pieces:
+    """Truncates each text to `sizes` [B] pieces, one quarter from its head."""
+    num_removed = tf.cast(pieces.ids.row_lengths(), tf.int32) - sizes
+    kept = tf.ragged.range(sizes)
+    row = kept.value_rowids()
+    is_tail = kept.values >= tf.gather(sizes // 4, row)
+    skipped = tf.where(is_tail, tf.gather(num_removed, row), 0)
+    index = kept.values + skipped
     index += tf.cast(tf.gather(pieces.ids.row_starts(), row), tf.int32)
-    return Pieces(
-        *(
-            None
-            if column is None
-            else place.with_values(tf.gather(column.values, index))
-            for column in pieces
-        )
-    )
+
+    def select(values: tf.RaggedTensor | None) -> tf.RaggedTensor | None:
+        if values is None:
+            return None
+        return kept.with_values(tf.gather(values.values, index))
+
+    return Pieces(*map(select, pieces))
 
 
 def _wordpiece(tokens: Sequence[str]) -> tf_text.FastWordpieceTokenizer:
@@ -327,5 +339,5 @@ def _wordpiece(tokens: Sequence[str]) -> tf_text.FastWordpieceTokenizer:
 
 
 def _utf8_size(byte: tf.Tensor) -> tf.Tensor:
-    """The bytes, int64, of a character by its first one; 1 for a later one."""
+    """Returns the size of a UTF-8 character by its first byte; 1 for other bytes."""
     return 1 + tf.add_n([tf.cast(byte >= b, tf.int64) for b in (0xC0, 0xE0, 0xF0)])

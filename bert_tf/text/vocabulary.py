@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The WordPiece vocabulary."""
+"""The WordPiece vocabulary: the mapping between tokens and ids."""
 
 from __future__ import annotations
 
@@ -19,16 +19,13 @@ SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 CONTINUATION_PREFIX = "##"
 
 
-# --- A vocabulary ----------------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of a `vocab.txt`; a token's id is its place.
+    """The tokens of a `vocab.txt`. The index of a token is its id.
 
     Raises:
-        ValueError: A token is empty or stands there twice, or a special token is
-            missing; the message names the tokens and their lines.
+        ValueError: A token is empty or listed twice, or a special token is missing.
+            The message names the tokens and their lines.
     """
 
     tokens: tuple[str, ...]
@@ -38,36 +35,36 @@ class Vocabulary:
         for line, token in enumerate(self.tokens, start=1):
             if not token:
                 raise ValueError(
-                    "A vocabulary has one token on every line. "
-                    f"Received: an empty line {line}"
+                    f"A vocabulary must have one token per line. Line {line} is empty."
                 )
             if token in lines:
                 raise ValueError(
-                    f"A vocabulary lists every token once. Received: {token!r} in line "
-                    f"{lines[token]} and line {line}"
+                    f"The tokens of a vocabulary must be unique. Got {token!r} in line "
+                    f"{lines[token]} and line {line}."
                 )
             lines[token] = line
         missing = [token for token in SPECIAL_TOKENS if token not in lines]
         if missing:
             raise ValueError(
-                f"A vocabulary needs the tokens {' '.join(SPECIAL_TOKENS)}. "
-                f"Missing: {' '.join(missing)}"
+                f"A vocabulary must contain {' '.join(SPECIAL_TOKENS)}. "
+                f"Missing: {' '.join(missing)}."
             )
 
     @classmethod
     def from_file(cls, path: str | os.PathLike) -> Vocabulary:
-        """Reads one token per line, UTF-8.
+        """Reads a UTF-8 file with one token per line.
 
         Raises:
-            ValueError: The file is missing or breaks a rule; the message names the
-                file and the line.
+            ValueError: The file does not exist, is not UTF-8, or its tokens are
+                invalid. The message names the file and the line.
         """
         path = os.fspath(path)
         try:
             tokens = tuple(storage.read_lines(path))
         except FileNotFoundError as error:
             raise ValueError(
-                f"{path}: no such vocabulary. Learn one with `python -m bert_tf.vocab`."
+                f"{path} does not exist. Learn a vocabulary with "
+                "`python -m bert_tf.vocab`."
             ) from error
         try:
             return cls(tokens)
@@ -75,7 +72,7 @@ class Vocabulary:
             raise ValueError(f"{path}: {error}") from error
 
     def write(self, path: str | os.PathLike) -> None:
-        """Writes the file that `from_file` reads, in place of what is there."""
+        """Writes one token per line; replaces an existing file atomically."""
         text = "".join(f"{token}\n" for token in self.tokens)
         storage.write_text(os.fspath(path), text)
 
@@ -108,7 +105,7 @@ class Vocabulary:
         return tuple(self.ids(SPECIAL_TOKENS))
 
     def ids(self, tokens: Iterable[str]) -> list[int]:
-        """Ids of `tokens`; that of [UNK] for one that is not in the vocabulary."""
+        """Returns the ids of `tokens`. Unknown tokens get the id of [UNK]."""
         return [self._ids.get(token, self.unk_id) for token in tokens]
 
     @functools.cached_property
@@ -117,12 +114,12 @@ class Vocabulary:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over the tokens: equal exactly when the ids mean the same."""
+        """SHA-256 of the tokens. Equal fingerprints mean the same token ids."""
         return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
 
     @functools.cached_property
     def is_continuation(self) -> np.ndarray:
-        """Whether each token continues a word, bool [V]."""
+        """Whether each token continues a word ("##"), bool [V]."""
         return np.array(
             [token.startswith(CONTINUATION_PREFIX) for token in self.tokens]
         )

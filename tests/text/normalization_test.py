@@ -11,7 +11,7 @@ from bert_tf.text import normalization
 
 
 def look_up(units, key: bytes):
-    """Reads a double array as its format says; None for a key that is not there."""
+    """Looks up a key in a darts-clone double array; None if it is missing."""
     index = 0
     for label in key:
         index ^= int(units[index]) >> 10 ^ label
@@ -23,7 +23,7 @@ def look_up(units, key: bytes):
     return int(units[index ^ unit >> 10]) & 0x7FFFFFFF
 
 
-def test_a_double_array_finds_its_keys_and_no_others():
+def test_double_array_contains_exactly_its_keys():
     rng = random.Random(1)
 
     def random_key():
@@ -31,7 +31,7 @@ def test_a_double_array_finds_its_keys_and_no_others():
         return bytes(rng.choices(alphabet, k=rng.randint(1, 5)))
 
     values = {random_key(): rng.randrange(1 << 31) for _ in range(5000)}
-    # All children that a node can have, and keys that begin or continue others.
+    # A node with all possible children, and keys that are prefixes of others.
     values |= {bytes([7, label]): label for label in range(1, 256)}
     values |= {b"\7": 1, b"\7\1\1": 2}
     units = normalization.double_array_trie(values)
@@ -44,7 +44,7 @@ def test_a_double_array_finds_its_keys_and_no_others():
     assert not found
 
 
-def test_equal_branches_are_stored_once():
+def test_equal_subtrees_are_shared():
     values = {bytes([a, b]): 5 for a in range(1, 256) for b in range(1, 256)}
     assert len(normalization.double_array_trie(values)) <= 3 * 256
 
@@ -54,41 +54,41 @@ def test_equal_branches_are_stored_once():
     [
         ("A", "A", "a"),
         ("É", "É", "e"),
-        ("\u0301", "\u0301", ""),  # A combining accent.
+        ("\u0301", "\u0301", ""),  # Combining accent.
         ("İ", "İ", "i"),
         ("ẞ", "ẞ", "ß"),
-        ("½", "½", "½"),  # Compatibility forms stay.
+        ("½", "½", "½"),  # No NFKC.
         ("ﬁ", "ﬁ", "ﬁ"),
-        ("\u212b", "\u212b", "a"),  # The sign of the Ångström.
-        ("\uac01", "\uac01", "\u1100\u1161\u11a8"),  # Hangul is taken apart.
+        ("\u212b", "\u212b", "a"),  # Angstrom sign.
+        ("\uac01", "\uac01", "\u1100\u1161\u11a8"),  # NFD of Hangul.
         ("\t", " ", " "),
         ("\u00a0", " ", " "),
         ("\u2028", " ", " "),
         ("\0", "", ""),
-        ("\x85", "", ""),  # A control character, though Python's split() splits at it.
+        ("\x85", "", ""),  # A control character, although str.split() splits at it.
         ("\u200b", "", ""),
         ("\ufffd", "", ""),
     ],
 )
-def test_normal_form(char, cased, uncased):
-    assert normalization.normal_form(char, lowercase=False) == cased
-    assert normalization.normal_form(char, lowercase=True) == uncased
+def test_normalize_character(char, cased, uncased):
+    assert normalization.normalize_character(char, lowercase=False) == cased
+    assert normalization.normalize_character(char, lowercase=True) == uncased
 
 
-def test_word_table_splits_punctuation_and_chinese():
-    table = normalization.word_table(lowercase=True)
+def test_pretokenization_table_splits_punctuation_and_ideographs():
+    table = normalization.pretokenization_table(lowercase=True)
     words = "Don't (ÉTUDE) 中文a\u00a0b—c≠".translate(table).split()
     assert words == "Don ' t ( etude ) 中 文 a b — c =".lower().split()
 
 
-def test_models_are_small_and_built_once():
+def test_models_are_small_and_cached():
     cased = normalization.normalizer_model(False)
     assert len(cased) < 30_000
     assert len(normalization.normalizer_model(True)) < 260_000
     assert normalization.normalizer_model(False) is cased
 
 
-def test_models_set_punctuation_apart_for_servers_that_do_not_know_it():
+def test_models_add_spaces_around_non_ascii_punctuation():
     model = normalization.normalizer_model(True)
     normalizer = tf_text.FastBertNormalizer(model_buffer=model)
     texts = normalizer.normalize(["É—a?", "“\u2329"]).numpy()

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.text against google's rules, in goldens and written out anew."""
+"""Tests of the tokenizer against google-research/bert: goldens and a reference."""
 
 import glob
 import os
@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.text.tokenizer import Tokenizer, trim_sizes
+from bert_tf.text.tokenizer import Tokenizer, truncate_sizes
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 
-# --- The rules of tokenization.py in google-research/bert, written out -------------
+# --- A reference implementation of tokenization.py in google-research/bert ---------
 
 
 def is_punctuation(char: str) -> bool:
@@ -40,7 +40,7 @@ def is_chinese(char: str) -> bool:
 
 
 def reference_words(text: str, lowercase: bool) -> list[str]:
-    """Cleans, separates Chinese, splits at white space, strips, splits at marks."""
+    """Cleans, splits at whitespace and CJK, strips accents, splits punctuation."""
     clean = ""
     for char in text:
         if char in " \t\n\r" or unicodedata.category(char) == "Zs":
@@ -57,7 +57,7 @@ def reference_words(text: str, lowercase: bool) -> list[str]:
 
 
 def reference_pieces(word: str, tokens: frozenset[str]) -> list[str]:
-    """The longest piece that fits, again and again."""
+    """Greedy longest-match WordPiece."""
     pieces, start = [], 0
     while start < len(word):
         for end in range(len(word), start, -1):
@@ -76,11 +76,11 @@ def reference_tokens(text: str, tokens: frozenset[str], lowercase: bool) -> list
     return [piece for word in words for piece in reference_pieces(word, tokens)]
 
 
-# --- What the tests share ---------------------------------------------------------
+# --- Helpers ----------------------------------------------------------------------
 
 
 def character_vocabulary(texts, lowercase: bool) -> Vocabulary:
-    """All characters, at the beginning and inside of words: shows any difference."""
+    """Contains each character with and without "##", so that any difference shows."""
     chars = {c for text in texts for c in "".join(reference_words(text, lowercase))}
     tokens = [prefix + char for prefix in ("", "##") for char in sorted(chars)]
     return Vocabulary((*SPECIAL_TOKENS, *tokens))
@@ -91,7 +91,7 @@ def tokens_of(tokenizer: Tokenizer, texts, **options) -> list[list[str]]:
     return [[tokenizer.vocabulary.tokens[i] for i in row] for row in rows]
 
 
-def assert_as_reference(tokenizer: Tokenizer, texts) -> None:
+def assert_matches_reference(tokenizer: Tokenizer, texts) -> None:
     known = frozenset(tokenizer.vocabulary.tokens)
     differences = []
     for start in range(0, len(texts), 4096):
@@ -100,7 +100,7 @@ def assert_as_reference(tokenizer: Tokenizer, texts) -> None:
             expected = reference_tokens(text, known, tokenizer.lowercase)
             if tokens != expected:
                 differences.append((ascii(text), expected, tokens))
-    assert not differences, f"{len(differences)}, first: {differences[:3]}"
+    assert not differences, f"{len(differences)} differences: {differences[:3]}"
 
 
 WORDPIECES = Vocabulary(
@@ -120,7 +120,7 @@ BOTH_CASES = pytest.mark.parametrize("lowercase", [True, False])
 
 # --- Words ------------------------------------------------------------------------
 
-# Text, and its words for uncased and cased models: made with google's BasicTokenizer.
+# (text, uncased words, cased words), from BasicTokenizer in google-research/bert.
 GOLDEN = [
     ("Hello, World!", "hello , world !", "Hello , World !"),
     (
@@ -221,7 +221,7 @@ GOLDEN = [
 
 
 @BOTH_CASES
-def test_words_are_those_of_google(lowercase):
+def test_words_match_google_goldens(lowercase):
     texts = [text for text, _, _ in GOLDEN]
     golden = [(uncased if lowercase else cased).split() for _, uncased, cased in GOLDEN]
     words = dict.fromkeys(word for words in golden for word in words)
@@ -231,27 +231,27 @@ def test_words_are_those_of_google(lowercase):
 
 
 @BOTH_CASES
-def test_characters_in_contexts(lowercase):
+def test_characters_in_contexts_match_reference(lowercase):
     chars = dict.fromkeys("".join(text for text, _, _ in GOLDEN))
     contexts = ("{}", "a{}b", "A{0}{0} ", "é{}.", "中{}", "\u0301{}Σ")
     texts = [context.format(char) for char in chars for context in contexts]
     vocabulary = character_vocabulary(texts, lowercase)
-    assert_as_reference(Tokenizer(vocabulary, lowercase), texts)
+    assert_matches_reference(Tokenizer(vocabulary, lowercase), texts)
 
 
 @BOTH_CASES
-def test_random_texts(lowercase):
+def test_random_texts_match_reference(lowercase):
     rng = random.Random(2)
     chars = "abXY ΣσςΑάé.,'-:[]MASK\u0301\u00ad\u200d中文가각—’\n\t\0\u00a0ßİǅﬁ½😀"
     texts = ["".join(rng.choices(chars, k=rng.randint(0, 12))) for _ in range(2000)]
     vocabulary = character_vocabulary(texts, lowercase)
-    assert_as_reference(Tokenizer(vocabulary, lowercase), texts)
+    assert_matches_reference(Tokenizer(vocabulary, lowercase), texts)
 
 
 @pytest.mark.slow
 @BOTH_CASES
 @pytest.mark.parametrize("context", ["{}", "a{}b"])
-def test_all_assigned_code_points(lowercase, context):
+def test_all_assigned_code_points_match_reference(lowercase, context):
     texts = [
         context.format(char)
         for char in map(chr, range(sys.maxunicode + 1))
@@ -259,45 +259,49 @@ def test_all_assigned_code_points(lowercase, context):
     ]
     assert len(texts) > 280_000
     vocabulary = character_vocabulary(texts, lowercase)
-    assert_as_reference(Tokenizer(vocabulary, lowercase), texts)
+    assert_matches_reference(Tokenizer(vocabulary, lowercase), texts)
 
 
 @pytest.mark.parametrize("name", ["uncased", "cased"])
-def test_real_vocabularies_on_wikipedia(name):
+def test_wikipedia_with_published_vocabularies_matches_reference(name):
     data = os.environ.get("BERT_TF_DATA")
     if not data:
-        pytest.skip("BERT_TF_DATA, the folder of the real data sets, is not set.")
+        pytest.skip("BERT_TF_DATA, the directory of real data sets, is not set")
     lines = []
     for path in sorted(glob.glob(f"{data}/wikipedia_en/*"))[::20]:
         with open(path, encoding="utf-8") as file:
             lines += file.read().split("\n")[:400]
     vocabulary = Vocabulary.from_file(f"{data}/vocab/bert-base-{name}-vocab.txt")
-    assert_as_reference(Tokenizer(vocabulary, name == "uncased"), lines)
+    assert_matches_reference(Tokenizer(vocabulary, name == "uncased"), lines)
 
 
 # --- Pieces -----------------------------------------------------------------------
 
 
-def test_longest_pieces_first():
+def test_longest_piece_matches_first():
     texts = ["unaffable", "untable", "the, unthe", "[", "affun", ""]
     assert tokens_of(Tokenizer(WORDPIECES), texts) == [
         ["un", "##aff", "##able"],
         ["unt", "##able"],
-        ["the", ",", "[UNK]"],  # "unt" is taken first, and then nothing fits.
+        [
+            "the",
+            ",",
+            "[UNK]",
+        ],  # Greedy: "unt" matches first, then no piece matches "he".
         ["["],
         ["[UNK]"],
         [],
     ]
 
 
-def test_the_vocabulary_may_be_a_path(tmp_path):
+def test_vocabulary_can_be_a_path(tmp_path):
     WORDPIECES.write(tmp_path / "vocab.txt")
     tokenizer = Tokenizer(tmp_path / "vocab.txt")
     assert tokenizer.vocabulary == WORDPIECES
     assert tokens_of(tokenizer, ["The"]) == [["the"]]
 
 
-def test_special_tokens_have_any_place():
+def test_special_tokens_can_have_any_id():
     reverse = Vocabulary(tuple(reversed(WORDPIECES.tokens)))
     tokenizer = Tokenizer(reverse)
     row = tokenizer.encode(["the x"], max_sequence_length=8, padded_length=8)
@@ -305,7 +309,7 @@ def test_special_tokens_have_any_place():
     assert tokens == ["[CLS]", "the", "[UNK]", "[SEP]"] + ["[PAD]"] * 4
 
 
-def test_length_of_words():
+def test_word_length_limit():
     tokenizer = Tokenizer(Vocabulary((*SPECIAL_TOKENS, "a", "##a", "ก", "##ก")))
     letters = [200, 800, 801, 100_000]
     sizes = [len(row) for row in tokens_of(tokenizer, ["a" * n for n in letters])]
@@ -314,7 +318,7 @@ def test_length_of_words():
     assert tokens_of(tokenizer, ["a" * 801 + " a"]) == [["[UNK]", "a"]]
 
 
-def test_odd_strings_do_no_harm():
+def test_empty_control_and_huge_strings():
     tokenizer = Tokenizer(LETTERS)
     texts = ["", " ", "\n\t\u3000", "\0", "\0a\0b", "\u0301", b"\xff\xfe", "\ufffd"]
     assert tokens_of(tokenizer, texts) == [[], [], [], [], ["a", "##b"], [], [], []]
@@ -322,7 +326,7 @@ def test_odd_strings_do_no_harm():
     assert tokens_of(tokenizer, []) == []
 
 
-def test_bytes_that_are_not_utf8_are_skipped():
+def test_invalid_utf8_is_skipped():
     rng = random.Random(3)
     valid = "héllo wörld — 中文 한국 😀 𝕏".encode()
     texts = []
@@ -344,10 +348,10 @@ def test_bytes_that_are_not_utf8_are_skipped():
     ]
 
 
-# --- The mask ---------------------------------------------------------------------
+# --- [MASK] -----------------------------------------------------------------------
 
 
-def test_a_typed_mask_is_text_unless_asked_for():
+def test_mask_in_text_is_ordinary_text_unless_allowed():
     tokenizer = Tokenizer(LETTERS)
     texts = [
         "a [MASK]",
@@ -397,7 +401,7 @@ def test_offsets_around_masks(lowercase):
 
 
 def spans_of(tokenizer: Tokenizer, text: str | bytes) -> list[tuple[str, bytes]]:
-    """The pieces, and the bytes of the text that each stands for."""
+    """Returns the (token without "##", bytes of the text) of all pieces."""
     data = text.encode() if isinstance(text, str) else text
     pieces = tokenizer.tokenize_with_offsets([data])
     return [
@@ -411,34 +415,37 @@ def spans_of(tokenizer: Tokenizer, text: str | bytes) -> list[tuple[str, bytes]]
     [
         ("Été — là", ["É", "t", "é", "—", "l", "à"]),
         ("e\u0301a\u0300\u0302.", ["e\u0301", "a\u0300\u0302", "."]),
-        ("a\u200bb\u00a0c", ["a\u200b", "b", "c"]),  # What is deleted goes along.
-        ("각a", ["각", "각", "각", "a"]),  # Three letters from one character.
+        (
+            "a\u200bb\u00a0c",
+            ["a\u200b", "b", "c"],
+        ),  # Deleted characters belong to the piece before.
+        ("각a", ["각", "각", "각", "a"]),  # NFD of one character gives three.
         ("中a文", ["中", "a", "文"]),
         ("≠½", ["≠", "½"]),
-        ("a𐄀b", ["a", "𐄀", "b"]),  # Punctuation of four bytes.
+        ("a𐄀b", ["a", "𐄀", "b"]),  # Four-byte punctuation.
         ("ΑΣ ΣΑ", ["Α", "Σ", "Σ", "Α"]),
         ("«𝕏»…", ["«", "𝕏", "»", "…"]),
     ],
 )
-def test_offsets_are_bytes_of_the_text(text, spans):
+def test_offsets_are_byte_offsets_in_the_text(text, spans):
     tokenizer = Tokenizer(character_vocabulary([text], True))
     assert [span.decode() for _, span in spans_of(tokenizer, text)] == spans
 
 
-def test_offsets_of_an_unknown_word_are_the_word():
+def test_offsets_of_unknown_words_cover_the_word():
     text = "the Ünknown— the"
     spans = spans_of(Tokenizer(WORDPIECES), text)
     expected = ["the", "Ünknown", "—", "the"]
     assert [span.decode() for _, span in spans] == expected
 
 
-def test_offsets_count_invalid_bytes():
+def test_offsets_include_invalid_bytes():
     spans = spans_of(Tokenizer(LETTERS), b"\xffab \xe2\x82c \x80\xf0\x9f\x98")
     assert spans == [("a", b"a"), ("b", b"b"), ("c", b"c")]
 
 
 @BOTH_CASES
-def test_what_offsets_point_to_gives_the_piece(lowercase):
+def test_bytes_at_offsets_normalize_to_the_piece(lowercase):
     texts = [text for text, _, _ in GOLDEN]
     tokenizer = Tokenizer(character_vocabulary(texts, lowercase), lowercase)
     pieces = tokenizer.tokenize_with_offsets(texts)
@@ -446,7 +453,7 @@ def test_what_offsets_point_to_gives_the_piece(lowercase):
     for text in texts:
         for piece, span in spans_of(tokenizer, text):
             words = "".join(reference_words(span.decode(), lowercase))
-            # A final sigma is one for its neighbours; Hangul gives several pieces.
+            # Alone, a sigma is not final. Hangul gives several pieces.
             assert piece in words.replace("σ", "ς") or piece in words
 
 
@@ -506,7 +513,7 @@ def test_encode_pairs():
     ]
 
 
-def test_encode_trims():
+def test_encode_truncates_longer_segment():
     tokenizer = Tokenizer(LETTERS)
     assert names(tokenizer.encode(["a b c d"], max_sequence_length=5)) == [
         "[CLS] a b c [SEP]"
@@ -515,7 +522,7 @@ def test_encode_trims():
     assert names(tokenizer.encode(*pairs, max_sequence_length=6)) == [
         "[CLS] a b [SEP] x [SEP]",
         "[CLS] a [SEP] x y [SEP]",
-        "[CLS] a b [SEP] x [SEP]",  # Equally long: the second loses first.
+        "[CLS] a b [SEP] x [SEP]",  # Equal lengths: the second loses first.
     ]
     assert names(tokenizer.encode(["a"], ["b"], max_sequence_length=3)) == [
         "[CLS] [SEP] [SEP]"
@@ -541,33 +548,33 @@ def test_encode_keeps_head_and_tail():
     ]
 
 
-def test_trim_sizes_as_if_one_by_one():
+def test_truncate_sizes_equals_removing_one_by_one():
     a, b = (size.ravel() for size in np.mgrid[:12, :12])
     for max_pieces in range(24):
         expected = []
-        for left in zip(a, b):
-            left = list(left)
-            while sum(left) > max_pieces:
-                left[0 if left[0] > left[1] else 1] -= 1
-            expected.append(left)
-        trimmed = trim_sizes([tf.constant(a), tf.constant(b)], max_pieces)
-        assert np.stack(trimmed, axis=1).tolist() == expected
+        for sizes in zip(a, b):
+            sizes = list(sizes)
+            while sum(sizes) > max_pieces:
+                sizes[0 if sizes[0] > sizes[1] else 1] -= 1
+            expected.append(sizes)
+        truncated = truncate_sizes([tf.constant(a), tf.constant(b)], max_pieces)
+        assert np.stack(truncated, axis=1).tolist() == expected
 
 
-def test_encode_an_empty_batch():
+def test_encode_empty_batch():
     inputs = Tokenizer(LETTERS).encode(
         tf.zeros([0], tf.string), max_sequence_length=8, padded_length=8
     )
     assert inputs["token_ids"].shape == [0, 8]
 
 
-def test_encode_refuses_what_cannot_be():
+def test_encode_rejects_invalid_arguments():
     tokenizer = Tokenizer(LETTERS)
     with pytest.raises(ValueError, match=r"at least 3.*max_sequence_length=2"):
         tokenizer.encode(["a"], ["b"], max_sequence_length=2)
     with pytest.raises(ValueError, match=r"padded_length=7, max_sequence_length=8"):
         tokenizer.encode(["a"], max_sequence_length=8, padded_length=7)
-    with pytest.raises(ValueError, match=r"shape \[B\]. Received: shape=\(1, 1\)"):
+    with pytest.raises(ValueError, match=r"shape \[B\]. Received: text.shape=\(1, 1\)"):
         tokenizer.encode([["a"]], max_sequence_length=8)
     with pytest.raises(tf.errors.InvalidArgumentError, match="text_b"):
         tokenizer.encode(["a"], ["b", "c"], max_sequence_length=8)
@@ -576,7 +583,7 @@ def test_encode_refuses_what_cannot_be():
 # --- Graphs -----------------------------------------------------------------------
 
 
-def test_in_tf_data():
+def test_encode_in_tf_data():
     tokenizer = Tokenizer(LETTERS)
     dataset = tf.data.Dataset.from_tensor_slices(["a", "b c", "d"]).batch(2)
     dataset = dataset.map(lambda text: tokenizer.encode(text, max_sequence_length=8))
@@ -587,7 +594,7 @@ def test_in_tf_data():
     ]
 
 
-def test_in_a_saved_model(tmp_path):
+def test_encode_in_saved_model(tmp_path):
     class Exported(tf.Module):
         def __init__(self):
             super().__init__()

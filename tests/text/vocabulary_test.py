@@ -1,0 +1,96 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of bert_tf.text.vocabulary."""
+
+import hashlib
+import os
+import pathlib
+import re
+
+import pytest
+
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, Vocabulary
+
+SPECIAL_LINES = "".join(f"{token}\n" for token in SPECIAL_TOKENS)
+
+
+def write(path: pathlib.Path, text: str | bytes) -> str:
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def test_ids_are_token_indices():
+    vocabulary = Vocabulary(("a", "##b", "[MASK]", "[SEP]", "[CLS]", "[UNK]", "[PAD]"))
+    assert vocabulary.size == 7
+    assert vocabulary.special_ids == (6, 5, 4, 3, 2)
+    assert (vocabulary.pad_id, vocabulary.unk_id, vocabulary.cls_id) == (6, 5, 4)
+    assert (vocabulary.sep_id, vocabulary.mask_id) == (3, 2)
+    assert vocabulary.ids(["##b", "a", "b"]) == [1, 0, 5]
+    assert vocabulary.is_continuation.tolist() == [False, True] + [False] * 5
+    assert vocabulary.is_continuation.dtype == bool
+
+
+def test_fingerprint_is_sha256_of_lines():
+    text = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\né"
+    vocabulary = Vocabulary(tuple(text.split("\n")))
+    assert vocabulary.fingerprint == hashlib.sha256(text.encode()).hexdigest()
+    assert vocabulary.fingerprint in {
+        Vocabulary((*SPECIAL_TOKENS, token)).fingerprint for token in ("é", "e")
+    }
+    assert vocabulary.fingerprint != Vocabulary((*SPECIAL_TOKENS, "e")).fingerprint
+
+
+def test_write_and_read_round_trip(tmp_path):
+    # U+2028 does not separate lines in this file, and \u00a0 is not stripped.
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, "\u2028", "\u00a0a", "##é", "𝕏"))
+    write(tmp_path / "vocab.txt", "to be replaced")
+    vocabulary.write(tmp_path / "vocab.txt")
+    assert Vocabulary.from_file(tmp_path / "vocab.txt") == vocabulary
+    assert Vocabulary.from_file(str(tmp_path / "vocab.txt")) == vocabulary
+    assert os.listdir(tmp_path) == ["vocab.txt"]
+
+
+def test_crlf_and_byte_order_mark_are_stripped(tmp_path):
+    text = "\ufeff" + (SPECIAL_LINES + "a\n").replace("\n", "\r\n")
+    path = write(tmp_path / "vocab.txt", text)
+    assert Vocabulary.from_file(path).tokens == (*SPECIAL_TOKENS, "a")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SPECIAL_LINES + "a\nb\na\n", "'a' in line 6 and line 8"),
+        (SPECIAL_LINES + "a\n\nb\n", "Line 7 is empty"),
+        (SPECIAL_LINES + "\n", "Line 6 is empty"),
+        ("[PAD]\n[CLS]\n[SEP]\na\n", r"Missing: \[UNK\] \[MASK\]"),
+        ("", r"Missing: \[PAD\]"),
+        (SPECIAL_LINES.encode() + b"a\n\xe9\n", "line 7: not UTF-8"),
+    ],
+)
+def test_errors_name_file_and_line(tmp_path, text, message):
+    path = write(tmp_path / "vocab.txt", text)
+    with pytest.raises(ValueError, match=f"^{re.escape(path)}.*{message}"):
+        Vocabulary.from_file(path)
+
+
+def test_missing_file_error_names_the_vocab_command(tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere does not exist.*bert_tf\.vocab"):
+        Vocabulary.from_file(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("base-uncased", 30522),
+        ("base-cased", 28996),
+        ("base-multilingual-cased", 119547),
+        ("base-chinese", 21128),
+    ],
+)
+def test_reads_published_vocabularies(name, size):
+    if "BERT_TF_DATA" not in os.environ:
+        pytest.skip("BERT_TF_DATA, the directory of real data sets, is not set")
+    path = f"{os.environ['BERT_TF_DATA']}/vocab/bert-{name}-vocab.txt"
+    vocabulary = Vocabulary.from_file(path)
+    assert vocabulary.size == size
+    assert vocabulary.special_ids == (0, 100, 101, 102, 103)

@@ -1,0 +1,104 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of bert_tf.text.wordpiece_trainer."""
+
+import pytest
+
+from bert_tf.text.normalization import is_single_character_word, pretokenization_table
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bert_tf.text.wordpiece_trainer import learn_vocabulary
+
+SYLLABLES = ("ba", "ko", "ri", "tun", "mes", "lo", "dra", "pi", "gu", "fen")
+TEXT = (
+    "The cats sat on the mats. The cat's mat, the hat: that's that! "
+    "Étude number 12 in Ä; ΟΔΟΣ is Greek — so is ΔΔ. 中文 is Chinese. "
+    "Sitting cats were sitting and mats were sat on.\n"
+    + " ".join(first + last for first in SYLLABLES for last in SYLLABLES)
+    + ".\n"
+) * 20
+
+
+LINES = TEXT.splitlines()
+
+
+def sentences() -> list[str]:
+    return LINES
+
+
+def pieces(text: str, vocabulary: Vocabulary, lowercase: bool = True) -> list[str]:
+    """A reference implementation of greedy longest-match WordPiece."""
+    table = pretokenization_table(lowercase)
+    tokens = []
+    for word in (text.lower() if lowercase else text).translate(table).split():
+        start = 0
+        while start < len(word):
+            fitting = [
+                "##" * (start > 0) + word[start:end]
+                for end in range(len(word), start, -1)
+            ]
+            tokens.append(next((p for p in fitting if p in vocabulary.tokens), "[UNK]"))
+            if tokens[-1] == "[UNK]":
+                break
+            start += len(tokens[-1]) - 2 * (start > 0)
+    return tokens
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_learned_vocabulary_covers_its_text(lowercase):
+    vocabulary = learn_vocabulary(sentences, 180, lowercase)
+    assert vocabulary.size == 180
+    assert vocabulary.tokens[:5] == SPECIAL_TOKENS
+    assert "[UNK]" not in pieces(TEXT, vocabulary, lowercase)
+    assert any(len(token) > 2 for token in vocabulary.tokens[5:])
+    upper = {c for token in vocabulary.tokens[5:] for c in token if c.isupper()}
+    assert upper == (set() if lowercase else set("TSCGÉÄΟΔΣ"))
+    if lowercase:
+        assert {"e", "a", "δ", "##ς"} <= set(vocabulary.tokens)
+        assert not {"é", "ä", "Δ", "\u0301"} & set(vocabulary.tokens)
+
+
+def test_punctuation_and_ideographs_are_not_merged():
+    vocabulary = learn_vocabulary(sentences, 180)
+    for token in vocabulary.tokens[5:]:
+        text = token.removeprefix("##") if len(token) > 2 else token
+        assert len(text) == 1 or not any(map(is_single_character_word, text)), token
+    assert {".", ",", "—", "中", "文"} <= set(vocabulary.tokens)
+    assert not {"##.", "##—", "##中"} & set(vocabulary.tokens)
+
+
+def test_frequent_words_become_tokens():
+    vocabulary = learn_vocabulary(sentences, 180)
+    assert {"the", "cats", "sat"} <= set(vocabulary.tokens)
+    assert pieces("The cats sat", vocabulary) == ["the", "cats", "sat"]
+
+
+@pytest.mark.slow
+def test_same_text_gives_same_vocabulary():
+    learned = {learn_vocabulary(sentences, 180).tokens for _ in range(5)}
+    assert len(learned) == 1
+
+
+def test_small_text_gives_fewer_tokens():
+    vocabulary = learn_vocabulary(sentences, 30_000)
+    assert 180 < vocabulary.size < 300
+    assert "chinese" in vocabulary.tokens
+
+
+def test_small_vocabulary_has_room_for_merged_pieces():
+    vocabulary = learn_vocabulary(sentences, 40)
+    assert vocabulary.size == 40
+    characters = [t for t in vocabulary.tokens[5:] if len(t.removeprefix("##")) == 1]
+    assert 15 <= len(characters) <= 20
+    assert {"t", "##t", "a", "##a"} <= set(characters)
+
+
+def test_rare_characters_are_excluded():
+    text = "common words again and again " * 2000 + "ж"
+    vocabulary = learn_vocabulary(lambda: [text], 100)
+    assert "ж" not in vocabulary.tokens
+    assert "w" in vocabulary.tokens
+
+
+def test_sentences_without_words_are_rejected():
+    with pytest.raises(ValueError, match="contains no words"):
+        learn_vocabulary(lambda: ["", " \u200b "], 100)
