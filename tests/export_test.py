@@ -25,7 +25,7 @@ from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
-from tests import toy_checkpoints
+from tests.toy import checkpoints as toy_checkpoints
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
 TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "", "The cats, sitting on a mat."]

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Model directories, and the checkpoint formats of other projects."""
+"""Checkpoints: model directories, and the formats of other projects."""
 
 from bert_tf.lazy import exports
 

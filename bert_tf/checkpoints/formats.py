@@ -1,22 +1,28 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Opens and writes checkpoints of any format."""
+"""Opens and writes checkpoints in any supported format."""
 
 from __future__ import annotations
 
 import json
 import os
 import pathlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 
 from bert_tf import storage
+from bert_tf.checkpoints import google, hugging_face, keras_hub, model_garden
+from bert_tf.checkpoints.foreign import ForeignCheckpoint
+from bert_tf.checkpoints.model_directory import (
+    Checkpoint,
+    ModelDirectory,
+    matching_model,
+)
+from bert_tf.modeling import BertConfig
 
-if TYPE_CHECKING:
-    from bert_tf.checkpoints.model_directory import Checkpoint
-
-_FORMATS = ("bert_tf", "hugging_face", "google", "keras_hub")
-
-# What a repository of the Hub may have that is of use here.
+# The files of a Hugging Face repository that are downloaded.
 _HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.weights.h5")
 
 
@@ -24,26 +30,25 @@ _HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.weights.h5")
 
 
 def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
-    """Opens any folder that holds a BERT, or a handle of the Hub's or KerasHub's.
+    """Opens a BERT in any supported format.
+
+    Args:
+        path: A model directory; a folder in the format of Google, the Model Garden,
+            Hugging Face or KerasHub; or a handle: `hf://owner/repository`, or one
+            that KerasHub downloads, e.g. `kaggle://...`.
 
     Raises:
-        ValueError: It holds none, or one that is damaged or of another architecture.
+        ValueError: It is not a BERT, or a file is missing or damaged.
     """
-    from bert_tf.checkpoints import google, hugging_face, keras_hub, model_garden
-    from bert_tf.checkpoints.model_directory import ModelDirectory
-
     handle = os.fspath(path)
     if handle.startswith("hf://"):
-        path = _fetch(handle.removeprefix("hf://"))
+        path = _download(handle.removeprefix("hf://"))
     elif "://" in handle:
         return keras_hub.open_preset(handle)
     path = pathlib.Path(path)
     if not path.is_dir():
-        raise ValueError(
-            f"{path} is not a model directory or a checkpoint of others: there is no "
-            "such folder."
-        )
-    keys = _keys_of_config(path / "config.json")
+        raise ValueError(f"There is no checkpoint folder {path}.")
+    keys = _config_keys(path / "config.json")
     if "architecture" in keys:
         return ModelDirectory.open(path)
     if "registered_name" in keys:
@@ -52,29 +57,29 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         return hugging_face.open_folder(path)
     prefix = google.find_prefix(path)
     if keys and prefix is None:
-        return ModelDirectory.open(path)  # Which says what is missing.
+        return ModelDirectory.open(path)  # Raises an error that names what is missing.
     if prefix is None:
         raise ValueError(
-            f"{path} is not a model directory or a checkpoint of others: it has no "
-            "config.json and no *.index of TensorFlow."
+            f"{path} is not a checkpoint folder: it has neither a config.json nor a "
+            "TensorFlow checkpoint (*.index)."
         )
-    if model_garden.recognises(google.load(prefix)):
+    if model_garden.is_object_based(google.load(prefix)):
         return model_garden.open_folder(path)
     return google.open_folder(path)
 
 
-def _keys_of_config(path: pathlib.Path) -> set[str]:
+def _config_keys(path: pathlib.Path) -> set[str]:
     if not path.is_file():
         return set()
     try:
         return set(json.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
-        raise ValueError(f"{path}: not a JSON file: {error}") from error
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
 
 
-def _fetch(repository: str) -> str:
-    """Fetches a repository of the Hub; returns the folder it lies in."""
-    import huggingface_hub
+def _download(repository: str) -> str:
+    """Downloads a repository from the Hugging Face Hub and returns its folder."""
+    import huggingface_hub  # Only handles need it.
 
     return huggingface_hub.snapshot_download(repository, allow_patterns=_HUB_FILES)
 
@@ -85,22 +90,20 @@ def _fetch(repository: str) -> str:
 def write_checkpoint(
     checkpoint: Checkpoint, path: str | os.PathLike, format: str = "bert_tf"
 ) -> list[str]:
-    """Writes a checkpoint as a folder of another format, or a model directory.
+    """Writes a checkpoint in another format, or as a model directory.
 
     Args:
-        checkpoint: As `open_checkpoint` returns it.
-        path: The folder, which must not exist or be empty.
-        format: One of bert_tf, hugging_face, google, keras_hub.
+        checkpoint: A checkpoint that `open_checkpoint` returned.
+        path: The folder to write. It must not exist or be empty.
+        format: `"bert_tf"` (a model directory), `"hugging_face"`, `"google"` or
+            `"keras_hub"`.
 
     Returns:
-        The names of the weights that the format has no place for.
+        The names of the weights that the format cannot hold.
 
     Raises:
-        ValueError: There is something at `path`, or the format has no place for such an
-            encoder.
+        ValueError: `path` exists, or the format cannot describe the encoder.
     """
-    from bert_tf.checkpoints import google, hugging_face, keras_hub
-
     write = {
         "bert_tf": _write_model_directory,
         "hugging_face": hugging_face.write_folder,
@@ -110,21 +113,19 @@ def write_checkpoint(
     variant = checkpoint.architecture.variant
     if variant and format != "bert_tf":
         raise ValueError(
-            f"{checkpoint.path}: an encoder that is {variant} is not a BERT for code "
-            f"that reads {format}. --format=bert_tf keeps it."
+            f"{checkpoint.path} is a {variant} encoder, which the format {format} "
+            "cannot describe. Use --format=bert_tf."
         )
     path = pathlib.Path(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ValueError(f"{path} exists, and nothing is replaced. Choose another.")
+        raise ValueError(f"{path} already exists. Choose another folder.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with storage.atomic_path(path) as unfinished:
+    with storage.replaced(path) as unfinished:
         unfinished.mkdir()
         return write(unfinished, checkpoint)
 
 
 def _write_model_directory(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
-    from bert_tf.checkpoints.model_directory import ModelDirectory, matching_model
-
     weights = checkpoint.read_weights()
     units = len(weights.get("logits/bias", ()))
     model = matching_model(checkpoint.architecture, checkpoint.head["kind"], units)
@@ -139,3 +140,38 @@ def _write_model_directory(path: pathlib.Path, checkpoint: Checkpoint) -> list[s
     )
     directory.save_weights(model)
     return sorted(weights.keys() - {weight.path for weight in model.weights})
+
+
+# --- Comparing with the format's own code ----------------------------------------
+
+
+def fixed_settings(format: str, architecture: BertConfig) -> dict[str, Any]:
+    """Returns settings of a format's own code that differ from `architecture`."""
+    modules = {"google": google, "keras_hub": keras_hub}
+    if format not in modules:
+        return {}
+    settings = modules[format].fixed_settings(architecture)
+    return {k: v for k, v in settings.items() if getattr(architecture, k) != v}
+
+
+def run_original(
+    checkpoint: Checkpoint, inputs: Mapping[str, np.ndarray]
+) -> tuple[str, np.ndarray] | None:
+    """Runs a checkpoint's encoder in the library that its format belongs to.
+
+    Args:
+        checkpoint: An opened checkpoint.
+        inputs: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32.
+
+    Returns:
+        The library's name and sequence_output [B, S, H]; None if there is no such
+        library or it is not installed.
+    """
+    if not isinstance(checkpoint, ForeignCheckpoint):
+        return None
+    if checkpoint.format.startswith(hugging_face.FORMAT):
+        output = hugging_face.run(checkpoint.path, inputs)
+        return None if output is None else ("transformers", output)
+    if checkpoint.format.startswith(keras_hub.FORMAT):
+        return "KerasHub", keras_hub.run(checkpoint.path, inputs)
+    return None

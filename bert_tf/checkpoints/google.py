@@ -1,14 +1,14 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of google-research/bert: TensorFlow 1, named variables.
+"""Checkpoints of google-research/bert (TensorFlow 1, named variables).
 
     bert_config.json                           architecture
     bert_model.ckpt.index, .data-00000-of-...  weights
     vocab.txt
 
-Whether they are cased stands nowhere. A folder that is written here says it, and the
-form of GELU and the epsilon, which google's code does not choose, under the key
-"bert_tf" of its bert_config.json, which google's code ignores.
+The format does not record whether the model is cased, nor the form of GELU and the
+epsilon, which are fixed in google's code. Our writer stores them under the key
+"bert_tf" of bert_config.json, which google's code ignores.
 """
 
 from __future__ import annotations
@@ -24,94 +24,83 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import storage
-from bert_tf.checkpoints import names
-from bert_tf.checkpoints.foreign import ForeignCheckpoint, guess_lowercase, open_tensors
+from bert_tf.checkpoints.foreign import (
+    KERAS_SUFFIXES,
+    ForeignCheckpoint,
+    Row,
+    Shape,
+    Tensors,
+    guess_lowercase,
+    rows_of_layers,
+    to_foreign,
+)
 from bert_tf.checkpoints.model_directory import Checkpoint
-from bert_tf.checkpoints.names import Row
-from bert_tf.modeling.config import GOOGLE_KEYS, BertConfig
-from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.modeling import GOOGLE_KEYS, BertConfig
+from bert_tf.text import Vocabulary
 
 FORMAT = "Google TensorFlow 1"
 
 _CONFIG, _VOCABULARY, _PREFIX = "bert_config.json", "vocab.txt", "bert_model.ckpt"
 
-# What training leaves beside the weights.
-_STATE = re.compile(r"(.*/adam_[mv]|global_step)$")
+# Optimizer state that training leaves in the file.
+_OPTIMIZER_STATE = re.compile(r"(.*/adam_[mv]|global_step)$")
 
-# --- The table of names ----------------------------------------------------------
-
-
-def _layer(ours: str, theirs: str, *parts: str) -> list[Row]:
-    return [Row(f"{ours}/{part}", (f"{theirs}/{part}",)) for part in parts]
-
-
-def _dense(ours: str, theirs: str) -> list[Row]:
-    return _layer(ours, theirs, "kernel", "bias")
-
-
-def _layer_norm(ours: str, theirs: str) -> list[Row]:
-    return _layer(ours, theirs, "gamma", "beta")
-
-
-def _output(ours: str, theirs: str) -> list[Row]:
-    return [
-        Row(f"{ours}/kernel", (f"{theirs}output_weights",), transposed=True),
-        Row(f"{ours}/bias", (f"{theirs}output_bias",)),
-    ]
-
+# --- Table of weight names -------------------------------------------------------
 
 _OURS, _THEIRS = "encoder_layer_{i}", "bert/encoder/layer_{i}"
 
+_LAYERS = {
+    "embeddings/token_embedding": "bert/embeddings/word_embeddings",
+    "embeddings/position_embedding": "bert/embeddings/position_embeddings",
+    "embeddings/segment_embedding": "bert/embeddings/token_type_embeddings",
+    "embeddings/layer_norm": "bert/embeddings/LayerNorm",
+    f"{_OURS}/query": f"{_THEIRS}/attention/self/query",
+    f"{_OURS}/key": f"{_THEIRS}/attention/self/key",
+    f"{_OURS}/value": f"{_THEIRS}/attention/self/value",
+    f"{_OURS}/attention_output": f"{_THEIRS}/attention/output/dense",
+    f"{_OURS}/attention_layer_norm": f"{_THEIRS}/attention/output/LayerNorm",
+    f"{_OURS}/intermediate": f"{_THEIRS}/intermediate/dense",
+    f"{_OURS}/output": f"{_THEIRS}/output/dense",
+    f"{_OURS}/output_layer_norm": f"{_THEIRS}/output/LayerNorm",
+    "pooler": "bert/pooler/dense",
+    "mlm/dense": "cls/predictions/transform/dense",
+    "mlm/layer_norm": "cls/predictions/transform/LayerNorm",
+}
+
+
+def _output_rows(ours: str, theirs: str) -> list[Row]:
+    suffixes = {"kernel": ("output_weights",), "bias": ("output_bias",)}
+    return rows_of_layers({ours: theirs}, suffixes, transposed=True)
+
+
 _TABLE = [
-    Row("embeddings/token_embedding/embeddings", ("bert/embeddings/word_embeddings",)),
-    Row(
-        "embeddings/position_embedding/embeddings",
-        ("bert/embeddings/position_embeddings",),
-    ),
-    Row(
-        "embeddings/segment_embedding/embeddings",
-        ("bert/embeddings/token_type_embeddings",),
-    ),
-    *_layer_norm("embeddings/layer_norm", "bert/embeddings/LayerNorm"),
-    *_dense(f"{_OURS}/query", f"{_THEIRS}/attention/self/query"),
-    *_dense(f"{_OURS}/key", f"{_THEIRS}/attention/self/key"),
-    *_dense(f"{_OURS}/value", f"{_THEIRS}/attention/self/value"),
-    *_dense(f"{_OURS}/attention_output", f"{_THEIRS}/attention/output/dense"),
-    *_layer_norm(
-        f"{_OURS}/attention_layer_norm", f"{_THEIRS}/attention/output/LayerNorm"
-    ),
-    *_dense(f"{_OURS}/intermediate", f"{_THEIRS}/intermediate/dense"),
-    *_dense(f"{_OURS}/output", f"{_THEIRS}/output/dense"),
-    *_layer_norm(f"{_OURS}/output_layer_norm", f"{_THEIRS}/output/LayerNorm"),
-    *_dense("pooler", "bert/pooler/dense"),
-    *_dense("mlm/dense", "cls/predictions/transform/dense"),
-    *_layer_norm("mlm/layer_norm", "cls/predictions/transform/LayerNorm"),
+    *rows_of_layers(_LAYERS, KERAS_SUFFIXES | {"embeddings": ("",)}),
     Row("mlm/bias", ("cls/predictions/output_bias",)),
-    *_output("nsp", "cls/seq_relationship/"),
+    *_output_rows("nsp", "cls/seq_relationship/"),
 ]
 
-# The heads of run_squad.py and run_classifier.py, by what their names begin with.
+# Prefixes of the heads of run_squad.py and run_classifier.py.
 _TASK_HEADS = {"question_answering": "cls/squad/", "classification": ""}
 
 
-def _task_of(shapes: Mapping[str, names.Shape]) -> str | None:
-    for kind, theirs in _TASK_HEADS.items():
-        if f"{theirs}output_weights" in shapes:
+def _task_of(shapes: Mapping[str, Shape]) -> str | None:
+    for kind, prefix in _TASK_HEADS.items():
+        if f"{prefix}output_weights" in shapes:
             return kind
     return None
 
 
 def _rows(kind: str | None) -> list[Row]:
-    return _TABLE + (
-        _output("logits", _TASK_HEADS[kind]) if kind in _TASK_HEADS else []
-    )
+    if kind in _TASK_HEADS:
+        return _TABLE + _output_rows("logits", _TASK_HEADS[kind])
+    return _TABLE
 
 
 # --- Reading ---------------------------------------------------------------------
 
 
 def find_prefix(path: pathlib.Path) -> str | None:
-    """The path of a folder's checkpoint without endings, the newest if several."""
+    """Returns a folder's checkpoint path without suffix, the newest if several."""
     if (path / f"{_PREFIX}.index").is_file():
         return str(path / _PREFIX)
     found = sorted(path.glob("*.index"), key=lambda file: file.stat().st_mtime)
@@ -120,35 +109,37 @@ def find_prefix(path: pathlib.Path) -> str | None:
     )
 
 
-def load(prefix: str) -> names.Tensors:
-    """Opens a checkpoint of TensorFlow 1 or 2.
+def load(prefix: str) -> Tensors:
+    """Opens a TensorFlow 1 or 2 checkpoint.
 
     Raises:
-        ValueError: It is damaged; also when a tensor is read.
+        ValueError: It is damaged. Reading a tensor may also raise this.
     """
 
-    def whole(read, *args):
+    def checked(read, *args):
         try:
             return read(*args)
         except (tf.errors.OpError, ValueError, IndexError) as error:
-            raise ValueError(f"{prefix}: not a whole checkpoint: {error}") from error
+            raise ValueError(
+                f"{prefix} is damaged or incomplete. TensorFlow reports: {error}"
+            ) from error
 
-    reader = whole(tf.train.load_checkpoint, prefix)
+    reader = checked(tf.train.load_checkpoint, prefix)
     shapes = {k: tuple(v) for k, v in reader.get_variable_to_shape_map().items()}
-    return names.Tensors(shapes, lambda name: whole(reader.get_tensor, name))
+    return Tensors(shapes, lambda name: checked(reader.get_tensor, name))
 
 
 def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
-    """Opens a folder as google-research/bert publishes them.
+    """Opens a folder in the layout that google-research/bert publishes.
 
     Raises:
-        ValueError: A file is missing or damaged, or contradicts another.
+        ValueError: A file is missing or damaged, or contradicts another one.
     """
     tensors = load(find_prefix(path))
-    shapes = {k: v for k, v in tensors.shapes.items() if not _STATE.match(k)}
+    shapes = {k: v for k, v in tensors.shapes.items() if not _OPTIMIZER_STATE.match(k)}
     kind = _task_of(shapes)
     folder = read_folder(path)
-    return open_tensors(
+    return ForeignCheckpoint.from_tensors(
         path,
         format=FORMAT,
         rows=_rows(kind),
@@ -162,7 +153,7 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
 
 
 class Folder(NamedTuple):
-    """What stands beside a checkpoint; `head` where it was written here."""
+    """The config and vocabulary beside a checkpoint; `head` if we wrote the config."""
 
     config: BertConfig
     vocabulary: Vocabulary
@@ -175,12 +166,12 @@ def read_folder(path: pathlib.Path) -> Folder:
     """Reads `bert_config.json` and `vocab.txt`.
 
     Raises:
-        ValueError: One is missing or damaged.
+        ValueError: A file is missing or damaged.
     """
     if not (path / _CONFIG).is_file():
         raise ValueError(
-            f"{path} has a checkpoint, but no {_CONFIG}. Copy the one it was trained "
-            "with there."
+            f"{path} contains a checkpoint but no {_CONFIG}. Copy the {_CONFIG} that "
+            "the model was trained with into the folder."
         )
     config = BertConfig.from_google(path / _CONFIG)
     vocabulary = Vocabulary.from_file(path / _VOCABULARY)
@@ -196,30 +187,31 @@ def read_folder(path: pathlib.Path) -> Folder:
 # --- Writing ---------------------------------------------------------------------
 
 
-def assumed(config: BertConfig) -> dict[str, Any]:
-    """What google's code computes with, whatever a config says."""
+def fixed_settings(config: BertConfig) -> dict[str, Any]:
+    """Returns the settings that google's code uses whatever the config contains."""
     activation = "relu" if config.activation == "relu" else "gelu_tanh"
     return {"activation": activation, "layer_norm_epsilon": 1e-12}
 
 
 def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
-    """Writes a folder from which google-research/bert restores.
+    """Writes a folder that google-research/bert can restore.
 
     Args:
         path: An empty folder.
+        checkpoint: The checkpoint to write.
 
     Returns:
-        The names of the weights that the format has no place for.
+        The names of the weights that the format cannot hold.
     """
     head, config = checkpoint.head, checkpoint.architecture
     weights = checkpoint.read_weights()
-    tensors, left_out = names.to_theirs(_rows(head["kind"]), weights, config)
+    tensors, left_out = to_foreign(_rows(head["kind"]), weights, config)
     _save(str(path / _PREFIX), tensors)
     checkpoint.vocabulary.write(path / _VOCABULARY)
     google = {key: getattr(config, ours) for ours, key in GOOGLE_KEYS.items()}
     google["hidden_act"] = config.activation.removesuffix("_tanh").removesuffix("_erf")
     ours = {"lowercase": checkpoint.lowercase, "head": dict(head)}
-    ours["architecture"] = {name: getattr(config, name) for name in assumed(config)}
+    ours["architecture"] = {n: getattr(config, n) for n in fixed_settings(config)}
     storage.write_json(path / _CONFIG, {**google, "bert_tf": ours})
     return left_out
 

@@ -1,10 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face checkpoints: folders that `transformers` writes and reads.
+"""Hugging Face checkpoints: folders that `transformers` reads and writes.
 
-config.json             architecture, classes of the model
+config.json             architecture, class of the model
 model.safetensors       weights; or shards and model.safetensors.index.json
-vocab.txt               or tokenizer.json, which holds a vocabulary too
+vocab.txt               or tokenizer.json, which also contains a vocabulary
 tokenizer_config.json   cased or uncased
 """
 
@@ -21,12 +21,18 @@ import safetensors
 import safetensors.numpy
 
 from bert_tf import storage
-from bert_tf.checkpoints import names
-from bert_tf.checkpoints.foreign import ForeignCheckpoint, guess_lowercase, open_tensors
+from bert_tf.checkpoints.foreign import (
+    ForeignCheckpoint,
+    Row,
+    Tensors,
+    guess_lowercase,
+    outermost_layer,
+    rows_of_layers,
+    to_foreign,
+)
 from bert_tf.checkpoints.model_directory import Checkpoint
-from bert_tf.checkpoints.names import Row
-from bert_tf.modeling.config import GOOGLE_KEYS, BertConfig
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bert_tf.modeling import GOOGLE_KEYS, BertConfig
+from bert_tf.text import SPECIAL_TOKENS, Vocabulary
 
 FORMAT = "Hugging Face"
 
@@ -34,56 +40,42 @@ _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _VOCABULARY, _TOKENIZER_CONFIG = "vocab.txt", "tokenizer_config.json"
 
-# --- The table of names ----------------------------------------------------------
-
-
-def _embedding(ours: str, theirs: str) -> list[Row]:
-    return [Row(f"{ours}/embeddings", (f"{theirs}.weight",))]
-
-
-def _dense(ours: str, theirs: str) -> list[Row]:
-    return [
-        Row(f"{ours}/kernel", (f"{theirs}.weight",), transposed=True),
-        Row(f"{ours}/bias", (f"{theirs}.bias",)),
-    ]
-
-
-def _layer_norm(ours: str, theirs: str) -> list[Row]:
-    # Gamma and beta: in files made from TensorFlow's by early versions.
-    return [
-        Row(f"{ours}/gamma", (f"{theirs}.weight", f"{theirs}.gamma")),
-        Row(f"{ours}/beta", (f"{theirs}.bias", f"{theirs}.beta")),
-    ]
-
+# --- Table of weight names -------------------------------------------------------
 
 _OURS, _THEIRS = "encoder_layer_{i}", "encoder.layer.{i}"
 
-_ENCODER = [
-    *_embedding("embeddings/token_embedding", "embeddings.word_embeddings"),
-    *_embedding("embeddings/position_embedding", "embeddings.position_embeddings"),
-    *_embedding("embeddings/segment_embedding", "embeddings.token_type_embeddings"),
-    *_layer_norm("embeddings/layer_norm", "embeddings.LayerNorm"),
-    *_dense(f"{_OURS}/query", f"{_THEIRS}.attention.self.query"),
-    *_dense(f"{_OURS}/key", f"{_THEIRS}.attention.self.key"),
-    *_dense(f"{_OURS}/value", f"{_THEIRS}.attention.self.value"),
-    *_dense(f"{_OURS}/attention_output", f"{_THEIRS}.attention.output.dense"),
-    *_layer_norm(
-        f"{_OURS}/attention_layer_norm", f"{_THEIRS}.attention.output.LayerNorm"
-    ),
-    *_dense(f"{_OURS}/intermediate", f"{_THEIRS}.intermediate.dense"),
-    *_dense(f"{_OURS}/output", f"{_THEIRS}.output.dense"),
-    *_layer_norm(f"{_OURS}/output_layer_norm", f"{_THEIRS}.output.LayerNorm"),
-    *_dense("pooler", "pooler.dense"),
-]
+_ENCODER = {
+    "embeddings/token_embedding": "embeddings.word_embeddings",
+    "embeddings/position_embedding": "embeddings.position_embeddings",
+    "embeddings/segment_embedding": "embeddings.token_type_embeddings",
+    "embeddings/layer_norm": "embeddings.LayerNorm",
+    f"{_OURS}/query": f"{_THEIRS}.attention.self.query",
+    f"{_OURS}/key": f"{_THEIRS}.attention.self.key",
+    f"{_OURS}/value": f"{_THEIRS}.attention.self.value",
+    f"{_OURS}/attention_output": f"{_THEIRS}.attention.output.dense",
+    f"{_OURS}/attention_layer_norm": f"{_THEIRS}.attention.output.LayerNorm",
+    f"{_OURS}/intermediate": f"{_THEIRS}.intermediate.dense",
+    f"{_OURS}/output": f"{_THEIRS}.output.dense",
+    f"{_OURS}/output_layer_norm": f"{_THEIRS}.output.LayerNorm",
+    "pooler": "pooler.dense",
+}
+_PRETRAINER = {
+    "mlm/dense": "cls.predictions.transform.dense",
+    "mlm/layer_norm": "cls.predictions.transform.LayerNorm",
+    "nsp": "cls.seq_relationship",
+}
+_MLM_BIAS = Row("mlm/bias", ("cls.predictions.bias", "cls.predictions.decoder.bias"))
 
-_PRETRAINER = [
-    *_dense("mlm/dense", "cls.predictions.transform.dense"),
-    *_layer_norm("mlm/layer_norm", "cls.predictions.transform.LayerNorm"),
-    Row("mlm/bias", ("cls.predictions.bias", "cls.predictions.decoder.bias")),
-    *_dense("nsp", "cls.seq_relationship"),
-]
+_SUFFIXES = {
+    "kernel": (".weight",),
+    "bias": (".bias",),
+    "embeddings": (".weight",),
+    # Early versions kept TensorFlow's names gamma and beta.
+    "gamma": (".weight", ".gamma"),
+    "beta": (".bias", ".beta"),
+}
 
-# The output matrix of masked LM is the token embedding again, and some files have it.
+# Some files have a copy of the token embedding as the output matrix of masked LM.
 _TIED = "cls.predictions.decoder.weight"
 
 
@@ -93,7 +85,7 @@ class _TaskHead(NamedTuple):
     has_labels: bool
 
 
-# The models with a task's head, by their class.
+# Model classes with a task head.
 _TASK_HEADS = {
     "BertForSequenceClassification": _TaskHead("classification", "classifier", True),
     "BertForQuestionAnswering": _TaskHead("question_answering", "qa_outputs", False),
@@ -101,7 +93,7 @@ _TASK_HEADS = {
     "BertForMultipleChoice": _TaskHead("multiple_choice", "classifier", False),
 }
 
-# Those whose class has no pooler.
+# Model classes without a pooler.
 _WITHOUT_POOLER = (
     "BertForMaskedLM",
     "BertForQuestionAnswering",
@@ -110,26 +102,25 @@ _WITHOUT_POOLER = (
 
 
 def _rows(class_name: str, *, prefix: str) -> list[Row]:
-    """The table for a class, whose encoder's names begin with `prefix`."""
-    rows = []
-    for row in _ENCODER:
-        theirs = tuple(prefix + name for name in row.theirs)
-        if row.ours.startswith("embeddings/token_embedding"):
-            theirs = (*theirs, _TIED)
-        rows.append(row._replace(theirs=theirs))
+    """Returns the table for a class whose encoder weights start with `prefix`."""
+    encoder = {ours: prefix + theirs for ours, theirs in _ENCODER.items()}
     if class_name in _TASK_HEADS:
-        return rows + _dense("logits", _TASK_HEADS[class_name].theirs)
-    return rows + _PRETRAINER
+        heads = {"logits": _TASK_HEADS[class_name].theirs}
+    else:
+        heads = _PRETRAINER
+    tokens, *others = rows_of_layers(encoder | heads, _SUFFIXES, transposed=True)
+    tokens = tokens._replace(theirs=(*tokens.theirs, _TIED))
+    return [tokens, *others] + ([] if class_name in _TASK_HEADS else [_MLM_BIAS])
 
 
-# --- The config ------------------------------------------------------------------
+# --- Config ----------------------------------------------------------------------
 
-# One of these tells a config.json of transformers from those of others.
+# A config.json with one of these keys was written by transformers.
 CONFIG_KEYS = {"model_type", "architectures", "num_hidden_layers"}
 
 _KEYS = GOOGLE_KEYS | {"layer_norm_epsilon": "layer_norm_eps"}
 
-# What a config.json means that leaves them out.
+# Defaults of keys that config.json may omit.
 _DEFAULTS = {
     "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1,
@@ -140,7 +131,7 @@ _DEFAULTS = {
     "layer_norm_eps": 1e-12,
 }
 
-# The first name of each form is written.
+# The writer uses the first name of each form.
 _ACTIVATIONS = {
     "gelu": "gelu_erf",
     "gelu_python": "gelu_erf",
@@ -150,7 +141,7 @@ _ACTIVATIONS = {
     "relu": "relu",
 }
 
-# Variants of the architecture that are another model: key and the value of BERT's.
+# Keys that would make the model another architecture, with BERT's values.
 _REQUIRED = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
@@ -162,27 +153,26 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path}: not a JSON file: {error}") from error
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
 
 
 def _architecture(path: pathlib.Path, config: Mapping[str, Any]) -> BertConfig:
     class_name = _classes(config)[0]
-    # Early files have no model_type.
+    # Early versions did not write model_type.
     kind = config.get("model_type", "bert" if class_name.startswith("Bert") else None)
     if kind != "bert":
         raise ValueError(
-            f"{path}: holds a model of another architecture, {kind!r} ({class_name}), "
-            "and only 'bert' is read."
+            f"{path}: the model type must be 'bert'. Received: {kind!r} ({class_name})"
         )
     for key, value in _REQUIRED.items():
         if config.get(key, value) != value:
             raise ValueError(
-                f"{path}: BERT has {key}={value!r}. Received: {key}={config[key]!r}"
+                f"{path}: {key} must be {value!r}. Received: {key}={config[key]!r}"
             )
     try:
         fields = {ours: (_DEFAULTS | config)[key] for ours, key in _KEYS.items()}
     except KeyError as error:
-        raise ValueError(f"{path}: the key {error} is missing.") from error
+        raise ValueError(f"{path}: key {error} is missing.") from error
     activation = fields["activation"]
     fields["activation"] = _ACTIVATIONS.get(activation, activation)
     try:
@@ -192,12 +182,12 @@ def _architecture(path: pathlib.Path, config: Mapping[str, Any]) -> BertConfig:
 
 
 def _classes(config: Mapping[str, Any]) -> list[str]:
-    """Names of the model's class, BertModel where the config has none."""
+    """Returns the names of the model's classes, BertModel if there are none."""
     return config.get("architectures") or ["BertModel"]
 
 
 def _head(class_name: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What our config.json says of a task's head."""
+    """Returns a task's head as our config.json describes it."""
     task = _TASK_HEADS[class_name]
     if not task.has_labels:
         return {"kind": task.kind}
@@ -212,11 +202,11 @@ def _head(class_name: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
-    """Opens a folder as `BertModel.from_pretrained` and its sister classes do.
+    """Opens a folder that `BertModel.from_pretrained` or a head class can load.
 
     Raises:
-        ValueError: It is no BERT, has no safetensors, or a file is damaged or
-            contradicts another.
+        ValueError: It is not a BERT, has no safetensors, or a file is damaged or
+            contradicts another one.
     """
     config = _read_json(path / _CONFIG)
     architecture = _architecture(path / _CONFIG, config)
@@ -225,7 +215,7 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
     class_name = _classes(config)[0]
     prefix = "bert." if any(name.startswith("bert.") for name in tensors.shapes) else ""
     head = _head(class_name, config) if class_name in _TASK_HEADS else None
-    return open_tensors(
+    return ForeignCheckpoint.from_tensors(
         path,
         format=f"{FORMAT} {class_name}",
         rows=_rows(class_name, prefix=prefix),
@@ -238,7 +228,7 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
     )
 
 
-def _open_tensors(path: pathlib.Path) -> names.Tensors:
+def _open_tensors(path: pathlib.Path) -> Tensors:
     if (path / _INDEX).is_file():
         files = sorted(set(_read_json(path / _INDEX)["weight_map"].values()))
     elif (path / _WEIGHTS).is_file():
@@ -251,33 +241,33 @@ def _open_tensors(path: pathlib.Path) -> names.Tensors:
             opened = safetensors.safe_open(path / file, framework="np")
         except FileNotFoundError as error:
             raise ValueError(
-                f"{path}: {_INDEX} names the file {file}, which is not there."
+                f"{path / file} does not exist, but {_INDEX} lists it."
             ) from error
         except safetensors.SafetensorError as error:
             raise ValueError(
-                f"{path / file}: not a whole safetensors file: {error}"
+                f"{path / file} is damaged or incomplete: {error}"
             ) from error
-        for name in opened.keys():  # noqa: SIM118, as it is no mapping.
+        for name in opened.keys():  # noqa: SIM118 (not a mapping)
             shapes[name] = tuple(opened.get_slice(name).get_shape())
             source[name] = opened
-    return names.Tensors(shapes, lambda name: source[name].get_tensor(name))
+    return Tensors(shapes, lambda name: source[name].get_tensor(name))
 
 
 def _why_no_weights(path: pathlib.Path) -> str:
     if not list(path.glob("pytorch_model*.bin")):
         return f"{path} has no {_WEIGHTS}."
     return (
-        f"{path} has its weights in pytorch_model.bin only. That is a pickle, which "
-        "runs code that it carries when it is opened, so it is not opened here. Where "
-        "you trust it and have transformers and torch, convert it: python -c "
+        f"{path} has its weights only in pytorch_model.bin, which is a pickle. "
+        "Loading a pickle can run arbitrary code, so it is not supported. If you trust "
+        "the file, convert it with transformers and torch: python -c "
         "'from transformers import AutoModelForPreTraining as M; "
         f'M.from_pretrained("{path}").save_pretrained("safe")\' and copy the '
-        "vocabulary beside it."
+        "vocabulary into that folder."
     )
 
 
 def _open_tokenizer(path: pathlib.Path) -> tuple[Vocabulary, bool, list[str]]:
-    """Returns vocabulary, whether it is uncased, and notes."""
+    """Returns the vocabulary, whether it is uncased, and notes."""
     config, whole = {}, {}
     if (path / _TOKENIZER_CONFIG).is_file():
         config = _read_json(path / _TOKENIZER_CONFIG)
@@ -289,8 +279,8 @@ def _open_tokenizer(path: pathlib.Path) -> tuple[Vocabulary, bool, list[str]]:
         vocabulary = _vocabulary_of(path / "tokenizer.json", whole)
     else:
         raise ValueError(
-            f"{path} has no {_VOCABULARY} and no tokenizer.json: without its "
-            "vocabulary a model is of no use. Copy it there."
+            f"{path} has no {_VOCABULARY} and no tokenizer.json. Copy the model's "
+            "vocabulary into the folder."
         )
     rules = whole.get("normalizer") or {}
     lowercase = config.get("do_lower_case", rules.get("lowercase"))
@@ -304,8 +294,8 @@ def _open_tokenizer(path: pathlib.Path) -> tuple[Vocabulary, bool, list[str]]:
     )
     if strip_accents not in (None, lowercase) or not split_chinese:
         raise ValueError(
-            f"{path}: its tokenizer has rules that BERT's does not have, so that "
-            "texts would give other tokens. Received: "
+            f"{path}: the tokenizer's rules must be those of BERT: strip_accents unset "
+            "or equal to do_lower_case, tokenize_chinese_chars on. Received: "
             f"do_lower_case={lowercase}, strip_accents={strip_accents}, "
             f"tokenize_chinese_chars={split_chinese}"
         )
@@ -316,11 +306,11 @@ def _vocabulary_of(path: pathlib.Path, tokenizer: Mapping[str, Any]) -> Vocabula
     model = tokenizer["model"]
     if model["type"] != "WordPiece":
         raise ValueError(
-            f"{path}: BERT's tokens are WordPiece. Received: {model['type']}"
+            f"{path}: the model type must be WordPiece. Received: {model['type']}"
         )
     by_id = {number: token for token, number in model["vocab"].items()}
     if sorted(by_id) != list(range(len(by_id))):
-        raise ValueError(f"{path}: the ids of its tokens have gaps.")
+        raise ValueError(f"{path}: the token ids must be consecutive from 0.")
     try:
         return Vocabulary(tuple(by_id[number] for number in range(len(by_id))))
     except ValueError as error:
@@ -331,13 +321,14 @@ def _vocabulary_of(path: pathlib.Path, tokenizer: Mapping[str, Any]) -> Vocabula
 
 
 def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
-    """Writes a folder that `transformers` loads without a warning.
+    """Writes a folder that `transformers` loads without warnings.
 
     Args:
         path: An empty folder.
+        checkpoint: The checkpoint to write.
 
     Returns:
-        The names of the weights that its class has no place for.
+        The names of the weights that its model class cannot hold.
     """
     weights = checkpoint.read_weights()
     class_name = _class_of(checkpoint.head["kind"], weights)
@@ -348,7 +339,7 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
         )
         if not (class_name in _WITHOUT_POOLER and row.ours.startswith("pooler/"))
     ]
-    tensors, left_out = names.to_theirs(rows, weights, checkpoint.architecture)
+    tensors, left_out = to_foreign(rows, weights, checkpoint.architecture)
     safetensors.numpy.save_file(tensors, path / _WEIGHTS, metadata={"format": "pt"})
     checkpoint.vocabulary.write(path / _VOCABULARY)
     storage.write_json(path / _TOKENIZER_CONFIG, _tokenizer_config(checkpoint))
@@ -360,7 +351,7 @@ def _class_of(kind: str, weights: Mapping[str, np.ndarray]) -> str:
     for class_name, task in _TASK_HEADS.items():
         if task.kind == kind:
             return class_name
-    layers = {names.layer_of(name) for name in weights}
+    layers = {outermost_layer(name) for name in weights}
     if {"mlm", "nsp"} <= layers:
         return "BertForPreTraining"
     if "mlm" in layers:
@@ -404,10 +395,10 @@ def _tokenizer_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def run(path: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """Runs a folder's encoder by transformers, where that and torch are installed.
+    """Runs a folder's encoder in transformers.
 
     Returns:
-        sequence_output [B, S, H], or None.
+        sequence_output [B, S, H], or None if transformers or torch is not installed.
     """
     try:
         torch = importlib.import_module("torch")

@@ -1,12 +1,13 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Presets of KerasHub (keras-nlp): folders that `save_to_preset` writes.
+"""KerasHub (keras-nlp) presets: folders that `save_to_preset` writes.
 
     config.json, model.weights.h5    the encoder
     task.json, task.weights.h5       a head: BertMaskedLM or BertTextClassifier
     tokenizer.json, assets/tokenizer/vocabulary.txt
 
-KerasHub itself reads and writes them.
+KerasHub itself reads and writes the files. It is imported in the functions because the
+import takes seconds and only this format needs it.
 """
 
 from __future__ import annotations
@@ -19,69 +20,49 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_tf.checkpoints import names
-from bert_tf.checkpoints.foreign import ForeignCheckpoint, open_tensors
+from bert_tf.checkpoints.foreign import (
+    KERAS_SUFFIXES,
+    ForeignCheckpoint,
+    Row,
+    Tensors,
+    rows_of_layers,
+    to_foreign,
+)
 from bert_tf.checkpoints.model_directory import Checkpoint
-from bert_tf.checkpoints.names import Row
-from bert_tf.modeling.config import BertConfig
-from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.modeling import BertConfig
+from bert_tf.text import Vocabulary
 
 FORMAT = "KerasHub"
 
-# --- The table of names ----------------------------------------------------------
-
-
-def _dense(ours: str, theirs: str) -> list[Row]:
-    return [Row(f"{ours}/{part}", (f"{theirs}/{part}",)) for part in ("kernel", "bias")]
-
-
-def _layer_norm(ours: str, theirs: str) -> list[Row]:
-    return [Row(f"{ours}/{part}", (f"{theirs}/{part}",)) for part in ("gamma", "beta")]
-
-
-def _embedding(ours: str, theirs: str) -> list[Row]:
-    return [Row(f"{ours}/embeddings", (f"{theirs}/embeddings",))]
-
-
-def _projection(ours: str, theirs: str) -> list[Row]:
-    """A dense layer whose output is split by heads."""
-    return [
-        Row(f"{ours}/kernel", (f"{theirs}/kernel",), heads_axis=1),
-        Row(f"{ours}/bias", (f"{theirs}/bias",), heads_axis=0),
-    ]
-
+# --- Table of weight names -------------------------------------------------------
 
 _OURS, _THEIRS = "encoder_layer_{i}", "transformer_layer_{i}"
 _ATTENTION = f"{_THEIRS}/self_attention_layer"
 
+_LAYERS = {
+    "embeddings/token_embedding": "token_embedding",
+    "embeddings/position_embedding": "position_embedding",
+    "embeddings/segment_embedding": "segment_embedding",
+    "embeddings/layer_norm": "embeddings_layer_norm",
+    f"{_OURS}/query": f"{_ATTENTION}/query",
+    f"{_OURS}/key": f"{_ATTENTION}/key",
+    f"{_OURS}/value": f"{_ATTENTION}/value",
+    f"{_OURS}/attention_output": f"{_ATTENTION}/attention_output",
+    f"{_OURS}/attention_layer_norm": f"{_THEIRS}/self_attention_layer_norm",
+    f"{_OURS}/intermediate": f"{_THEIRS}/feedforward_intermediate_dense",
+    f"{_OURS}/output": f"{_THEIRS}/feedforward_output_dense",
+    f"{_OURS}/output_layer_norm": f"{_THEIRS}/feedforward_layer_norm",
+    "pooler": "pooled_dense",
+    "mlm/dense": "mlm_head/intermediate_dense",
+    "mlm/layer_norm": "mlm_head/intermediate_layer_norm",
+    "logits": "logits",
+}
 _TABLE = [
-    *_embedding("embeddings/token_embedding", "token_embedding"),
-    *_embedding("embeddings/position_embedding", "position_embedding"),
-    *_embedding("embeddings/segment_embedding", "segment_embedding"),
-    *_layer_norm("embeddings/layer_norm", "embeddings_layer_norm"),
-    *_projection(f"{_OURS}/query", f"{_ATTENTION}/query"),
-    *_projection(f"{_OURS}/key", f"{_ATTENTION}/key"),
-    *_projection(f"{_OURS}/value", f"{_ATTENTION}/value"),
-    Row(
-        f"{_OURS}/attention_output/kernel",
-        (f"{_ATTENTION}/attention_output/kernel",),
-        heads_axis=0,
-    ),
-    Row(f"{_OURS}/attention_output/bias", (f"{_ATTENTION}/attention_output/bias",)),
-    *_layer_norm(
-        f"{_OURS}/attention_layer_norm", f"{_THEIRS}/self_attention_layer_norm"
-    ),
-    *_dense(f"{_OURS}/intermediate", f"{_THEIRS}/feedforward_intermediate_dense"),
-    *_dense(f"{_OURS}/output", f"{_THEIRS}/feedforward_output_dense"),
-    *_layer_norm(f"{_OURS}/output_layer_norm", f"{_THEIRS}/feedforward_layer_norm"),
-    *_dense("pooler", "pooled_dense"),
-    *_dense("mlm/dense", "mlm_head/intermediate_dense"),
-    *_layer_norm("mlm/layer_norm", "mlm_head/intermediate_layer_norm"),
+    *rows_of_layers(_LAYERS, KERAS_SUFFIXES, per_head=True),
     Row("mlm/bias", ("mlm_head/output_bias",)),
-    *_dense("logits", "logits"),
 ]
 
-# What its config has, under the same names as ours.
+# The fields of its config; they have the same names as ours.
 _FIELDS = (
     "vocabulary_size",
     "num_layers",
@@ -97,12 +78,12 @@ _FIELDS = (
 
 
 def open_preset(preset: str | pathlib.Path) -> ForeignCheckpoint:
-    """Opens a preset: a folder, or a name or handle that KerasHub fetches.
+    """Opens a preset: a folder, or a name or handle that KerasHub downloads.
 
     Raises:
-        ValueError: It is no BERT, has no vocabulary, or KerasHub cannot read it.
+        ValueError: It is not a BERT, has no vocabulary, or KerasHub cannot read it.
     """
-    import keras_hub  # Here, as it takes seconds.
+    import keras_hub
 
     _check_architecture(preset)
     try:
@@ -110,7 +91,7 @@ def open_preset(preset: str | pathlib.Path) -> ForeignCheckpoint:
         tokenizer = keras_hub.models.BertTokenizer.from_preset(str(preset))
         vocabulary = Vocabulary(tuple(tokenizer.get_vocabulary()))
     except (ValueError, OSError, KeyError) as error:
-        raise ValueError(f"{preset}: KerasHub cannot read it: {error}") from error
+        raise ValueError(f"KerasHub cannot read {preset}: {error}") from error
     backbone = getattr(model, "backbone", model)
     fields = {name: getattr(backbone, name) for name in _FIELDS}
     variables = {variable.path: variable for variable in model.weights}
@@ -118,11 +99,11 @@ def open_preset(preset: str | pathlib.Path) -> ForeignCheckpoint:
     if isinstance(model, keras_hub.models.BertTextClassifier):
         labels = [f"LABEL_{number}" for number in range(model.num_classes)]
         head = {"kind": "classification", "labels": labels}
-    return open_tensors(
+    return ForeignCheckpoint.from_tensors(
         pathlib.Path(preset),
         format=f"{FORMAT} {type(model).__name__}",
         rows=_TABLE,
-        tensors=names.Tensors(
+        tensors=Tensors(
             {name: tuple(variable.shape) for name, variable in variables.items()},
             lambda name: keras.ops.convert_to_numpy(variables[name]),
         ),
@@ -139,13 +120,13 @@ def _check_architecture(preset: str | pathlib.Path) -> None:
         kind = json.loads(config.read_text(encoding="utf-8"))["class_name"]
         if kind != "BertBackbone":
             raise ValueError(
-                f"{preset} is a preset of KerasHub of another architecture, {kind}; "
-                "only BertBackbone is read."
+                f"{preset} is a KerasHub preset of {kind}; only BertBackbone is "
+                "supported."
             )
 
 
 def _load(preset: str | pathlib.Path) -> keras.Model:
-    """Returns the preset with the head that it has, or the encoder alone."""
+    """Returns the preset with its head, or the encoder if it has none."""
     import keras_hub
 
     task = pathlib.Path(preset) / "task.json"
@@ -160,8 +141,8 @@ def _load(preset: str | pathlib.Path) -> keras.Model:
 # --- Writing ---------------------------------------------------------------------
 
 
-def assumed(config: BertConfig) -> dict[str, Any]:
-    """What KerasHub computes with, as its config has no place for it."""
+def fixed_settings(config: BertConfig) -> dict[str, Any]:
+    """Returns the settings that KerasHub fixes because its config lacks them."""
     return {
         "activation": "gelu_tanh",
         "layer_norm_epsilon": 1e-12,
@@ -175,9 +156,10 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
 
     Args:
         path: An empty folder.
+        checkpoint: The checkpoint to write.
 
     Returns:
-        The names of the weights that KerasHub has no place for.
+        The names of the weights that the format cannot hold.
     """
     import keras_hub
 
@@ -205,7 +187,7 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
     else:
         model = backbone
         tokenizer.save_to_preset(str(path))
-    tensors, left_out = names.to_theirs(_TABLE, weights, architecture)
+    tensors, left_out = to_foreign(_TABLE, weights, architecture)
     for variable in model.weights:
         if variable.path in tensors:
             variable.assign(tensors.pop(variable.path))
@@ -218,7 +200,7 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
 
 
 def run(path: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Runs a preset's encoder by KerasHub; returns sequence_output [B, S, H]."""
+    """Runs a preset's encoder in KerasHub and returns sequence_output [B, S, H]."""
     model = _load(path)
     outputs: Any = getattr(model, "backbone", model)(dict(inputs))
     return keras.ops.convert_to_numpy(outputs["sequence_output"])

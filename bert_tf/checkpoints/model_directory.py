@@ -1,15 +1,14 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The model directory: the unit that every command reads and writes.
+"""The model directory, which every command reads or writes.
 
     config.json        architecture, tokenizer, head, and the options of the command
-    vocab.txt          the WordPiece vocabulary, one token a line
-    model.weights.h5   Keras weights of the whole model, heads included
-    metrics.json       what was measured, written by the command that trained it
+    vocab.txt          the WordPiece vocabulary, one token per line
+    model.weights.h5   Keras weights of the whole model, including heads
+    metrics.json       metrics of the finished training
 
-`ModelDirectory` is that folder as an object. Every file is written beside its place
-and renamed, so a reader never sees half of one. `Checkpoint` is what it has in common
-with the folders of others, which `bert_tf.convert` opens.
+`ModelDirectory` represents such a folder. All files are written atomically.
+`Checkpoint` is its base class, shared with the formats of other projects.
 """
 
 from __future__ import annotations
@@ -22,52 +21,41 @@ import os
 import pathlib
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import h5py
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from bert_tf import storage
-from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.modeling.config import BertConfig
-from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
+from bert_tf.text import Vocabulary
 
 CONFIG, VOCABULARY = "config.json", "vocab.txt"
 WEIGHTS, METRICS = "model.weights.h5", "metrics.json"
-_TRAINING_STATES = "training_state"
 
-# Where Keras files the bias of the only dense layer that a model has itself.
+# The path in the weights file of the bias of a task model's only own dense layer.
 _BIAS = "layers/dense/vars/1"
-_STATES_KEPT = 2
-
-# What TensorFlow raises, here and there, for a state that is truncated or another's.
-_UNREADABLE = (
-    tf.errors.OpError,
-    AssertionError,
-    LookupError,
-    RuntimeError,
-    ValueError,
-)
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint(abc.ABC):
-    """A trained BERT in a folder, of this project or another one.
+    """A trained BERT in a folder: a model directory or another project's format.
 
     Attributes:
+        format: The name of the format.
         path: The folder.
-        architecture: The encoder's architecture.
+        architecture: The architecture of the encoder.
         vocabulary: The WordPiece vocabulary.
-        lowercase: Whether the tokenizer lower-cases and strips accents.
-        head: What stands on the encoder: `{"kind": "encoder"}` for nothing,
-            `{"kind": "pretrainer"}`, or the kind of a task and what it needs to be
-            built again, e.g. its labels. Layers that were never trained stand in
-            `"newly_initialized"`.
+        lowercase: Whether the tokenizer lower-cases text and strips accents.
+        head: The layers on top of the encoder: `{"kind": "encoder"}` for none,
+            `{"kind": "pretrainer"}`, or the kind of a task with what is needed to
+            rebuild its head, e.g. labels. `"newly_initialized"` lists the layers that
+            were not trained.
     """
 
+    format: ClassVar[str]
     path: pathlib.Path
     architecture: BertConfig
     vocabulary: Vocabulary
@@ -76,87 +64,101 @@ class Checkpoint(abc.ABC):
 
     @abc.abstractmethod
     def read_weights(self) -> dict[str, np.ndarray]:
-        """Reads all trained weights, float32, by their `variable.path` in Keras.
+        """Reads all trained weights as float32, by their `variable.path` in Keras.
 
-        Those of a task's head are `logits/kernel` [H, C] and `logits/bias` [C].
+        The weights of a task's head are `logits/kernel` [H, C] and `logits/bias` [C].
 
         Raises:
-            ValueError: A file is missing, damaged or of another model.
+            ValueError: A file is missing, damaged or belongs to another model.
         """
+
+    def describe(self) -> list[str]:
+        """Returns lines for the user about what the checkpoint contains."""
+        a = self.architecture
+        lines = [
+            f"{a.num_layers} layers, hidden size {a.hidden_dim}, {a.num_heads} heads, "
+            f"{a.max_sequence_length} positions, {a.activation}; "
+            f"{self.vocabulary.size:,} tokens, {'un' * self.lowercase}cased."
+        ]
+        if self.head.get("newly_initialized"):
+            missing = ", ".join(self.head["newly_initialized"])
+            lines.append(f"Layers without weights: {missing}")
+        return lines
 
     def load_into(self, model: keras.Model, *, head: bool = True) -> list[str]:
-        """Gives the weights of `model` their values from here, each by its name.
+        """Loads the weights into `model`, matched by name.
 
         Args:
-            model: A `BertBackbone` or a model that holds one.
-            head: Whether to fill the head of a task too, the layer `logits`.
+            model: A `BertBackbone` or a model that contains one.
+            head: Whether to load the layer `logits` of a task model too.
 
         Returns:
-            The names of the layers that are not here and stay as they are; of those
-            that are here in part the names of the weights.
+            The names of the layers of `model` that keep their initial values. If only
+            some weights of a layer are missing, their names.
 
         Raises:
-            ValueError: A weight has another shape here; or as in `read_weights`.
+            ValueError: A weight has another shape in `model`, or see `read_weights`.
         """
         weights = self.read_weights()
-        fresh = []
+        missing = []
         for variable in model.weights:
             name, shape = variable.path, tuple(variable.shape)
             if name not in weights or (name.startswith("logits/") and not head):
-                fresh.append(name)
+                missing.append(name)
             elif weights[name].shape != shape:
                 raise ValueError(
-                    f"{self.path}: {name} has shape {list(weights[name].shape)}, and "
-                    f"in the model to fill it is {list(shape)}."
+                    f"{name} has shape {list(weights[name].shape)} in {self.path}, but "
+                    f"{list(shape)} in the model."
                 )
             else:
                 variable.assign(weights[name])
-
-        return _layers(fresh, [variable.path for variable in model.weights])
+        return _whole_layers(missing, [variable.path for variable in model.weights])
 
     def load_backbone(self, dtype: Any = None) -> BertBackbone:
-        """Returns the encoder with its weights, whatever head the model has."""
+        """Returns the encoder with its weights, without any head."""
         backbone = BertBackbone(self.architecture, dtype=dtype)
-        self._name_fresh(self.load_into(backbone))
+        self._warn_of(self.load_into(backbone))
         return backbone
 
     def load_pretrainer(self, dtype: Any = None) -> BertPretrainer:
-        """Returns encoder and pre-training heads with their weights.
+        """Returns the encoder and the pre-training heads with their weights.
 
         Raises:
             ValueError: It is a fine-tuned model.
         """
         if self.head["kind"] not in ("pretrainer", "encoder"):
             raise ValueError(
-                f"{self.path} holds a model for {self.head['kind']}; the pre-training "
-                "heads are in the directory that bert_tf.pretrain wrote."
+                f"{self.path} is a model for {self.head['kind']} and has no "
+                "pre-training heads. Use the output of bert_tf.pretrain."
             )
         model = BertPretrainer(BertBackbone(self.architecture, dtype=dtype))
-        self._name_fresh(self.load_into(model))
+        self._warn_of(self.load_into(model))
         return model
 
-    def _name_fresh(self, fresh: list[str]) -> None:
-        if fresh:
+    def _warn_of(self, newly_initialized: Sequence[str]) -> None:
+        if newly_initialized:
+            names = ", ".join(newly_initialized)
             logging.warning(
-                "%s has no %s: random values stand there.", self.path, ", ".join(fresh)
+                "%s has no weights for: %s (newly initialized)", self.path, names
             )
 
 
-def _layers(fresh: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Names layers instead of their weights, where all of these are `fresh`."""
-    filled = {name.partition("/")[0] for name in set(names) - set(fresh)}
-    layers = {name: name.partition("/")[0] for name in fresh}
-    return list(dict.fromkeys(n if of in filled else of for n, of in layers.items()))
+def _whole_layers(missing: Sequence[str], weights: Sequence[str]) -> list[str]:
+    """Replaces weight names by the name of their layer if it is missing as a whole."""
+    loaded = {name.partition("/")[0] for name in set(weights) - set(missing)}
+    layers = {name: name.partition("/")[0] for name in missing}
+    return list(dict.fromkeys(n if of in loaded else of for n, of in layers.items()))
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelDirectory(Checkpoint):
-    """A model directory on disk, a `Checkpoint` of this project.
+    """A model directory on disk.
 
     Attributes:
-        options: The options of the command that made it.
+        options: The options of the command that wrote it.
     """
 
+    format: ClassVar[str] = "model directory"
     options: Mapping[str, Any]
 
     @classmethod
@@ -164,13 +166,13 @@ class ModelDirectory(Checkpoint):
         """Reads `config.json` and `vocab.txt`.
 
         Raises:
-            ValueError: The folder is not a model directory; the message says what
-                is missing or wrong.
+            ValueError: The folder is not a model directory. The message names the file
+                that is missing or wrong.
         """
         path = pathlib.Path(path)
         if not (path / CONFIG).is_file():
             raise ValueError(
-                f"{path} is not a model directory: it has no {CONFIG}. Train one "
+                f"{path} is not a model directory: it has no {CONFIG}. Create one "
                 "with `python -m bert_tf.pretrain --output=...`."
             )
         try:
@@ -179,13 +181,13 @@ class ModelDirectory(Checkpoint):
             lowercase, head = config["tokenizer"]["lowercase"], config["head"]
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(
-                f"{path / CONFIG}: not the config of a model directory: {error!r}"
+                f"{path / CONFIG} is not the config of a model directory: {error!r}"
             ) from error
         vocabulary = Vocabulary.from_file(path / VOCABULARY)
         if vocabulary.size != architecture.vocabulary_size:
             raise ValueError(
-                f"{path}: {CONFIG} says {architecture.vocabulary_size} tokens, "
-                f"{VOCABULARY} has {vocabulary.size}."
+                f"{path / CONFIG} has vocabulary size {architecture.vocabulary_size}, "
+                f"but {VOCABULARY} has {vocabulary.size} tokens."
             )
         options = config.get("options", {})
         return cls(path, architecture, vocabulary, lowercase, head, options)
@@ -204,21 +206,27 @@ class ModelDirectory(Checkpoint):
         resumable: Collection[str] = (),
         write: bool = True,
     ) -> ModelDirectory:
-        """Makes the folder, or takes up one that the same command made before.
+        """Creates the folder, or resumes one that the same command created.
 
         Args:
-            defaults: What an option was that the earlier run did not know yet.
-            resumable: Names of `options` that may differ from the earlier run's.
-            write: Whether to make it; of several workers one does, and all check.
+            path: The folder.
+            architecture: See `Checkpoint`, also for the next three.
+            vocabulary: See `Checkpoint`.
+            lowercase: See `Checkpoint`.
+            head: See `Checkpoint`.
+            options: The options of the command.
+            defaults: Values of options that the earlier run may not have known.
+            resumable: Names of `options` that may differ from the earlier run.
+            write: Whether to write files. With several workers, only one writes.
 
         Raises:
-            ValueError: The folder holds a model of another configuration; the
+            ValueError: The folder contains a model with another configuration. The
                 message lists each difference with both values.
         """
         path = pathlib.Path(path)
         new = cls(path, architecture, vocabulary, lowercase, head, options)
         if (path / CONFIG).exists():
-            new._refuse_if_different(cls.open(path), defaults or {}, resumable)
+            new._check_same(cls.open(path), defaults or {}, resumable)
         if not write:
             return new
         path.mkdir(parents=True, exist_ok=True)
@@ -229,16 +237,22 @@ class ModelDirectory(Checkpoint):
             "options": dict(options),
         }
         vocabulary.write(path / VOCABULARY)
-        storage.write_json(path / CONFIG, config)  # Last: it makes the folder a model.
+        # Last, because this file marks the folder as a model directory.
+        storage.write_json(path / CONFIG, config)
         return new
 
-    def _refuse_if_different(self, old: ModelDirectory, defaults, resumable) -> None:
+    def _check_same(
+        self,
+        old: ModelDirectory,
+        defaults: Mapping[str, Any],
+        resumable: Collection[str],
+    ) -> None:
         def flat(directory):
-            facts = {**defaults, "vocabulary": directory.vocabulary.fingerprint}
-            facts |= dataclasses.asdict(directory.architecture)
-            facts |= {"lowercase": directory.lowercase, **directory.head}
-            facts |= dict(directory.options)
-            return {k: v for k, v in facts.items() if k not in resumable}
+            values = {**defaults, "vocabulary": directory.vocabulary.fingerprint}
+            values |= dataclasses.asdict(directory.architecture)
+            values |= {"lowercase": directory.lowercase, **directory.head}
+            values |= dict(directory.options)
+            return {k: v for k, v in values.items() if k not in resumable}
 
         before, now = flat(old), flat(self)
         differences = [
@@ -248,9 +262,9 @@ class ModelDirectory(Checkpoint):
         ]
         if differences:
             raise ValueError(
-                f"{self.path} holds a model that was begun with other options:\n"
+                f"{self.path} contains a model with other options:\n"
                 + "\n".join(differences)
-                + "\nContinue with the same ones, or choose another --output."
+                + "\nUse the same options to resume, or choose another --output."
             )
 
     # --- Weights ---------------------------------------------------------------
@@ -260,52 +274,53 @@ class ModelDirectory(Checkpoint):
         return (self.path / WEIGHTS).is_file()
 
     def save_weights(self, model: keras.Model) -> None:
-        """Writes `model.weights.h5`, replacing the one that is there."""
-        with storage.atomic_path(self.path / WEIGHTS) as unfinished:
+        """Writes `model.weights.h5` atomically."""
+        with storage.replaced(self.path / WEIGHTS) as unfinished:
             model.save_weights(unfinished)
 
     def load_weights(self, model: keras.Model) -> None:
-        """Fills `model`, built as `head` says, from `model.weights.h5`.
+        """Loads `model.weights.h5` into `model`, which must match `head`.
 
         Raises:
-            ValueError: The file is missing, truncated, or of another model.
+            ValueError: The file is missing, truncated or belongs to another model.
         """
         weights = self.path / WEIGHTS
         if not weights.is_file():
             raise ValueError(
-                f"{self.path} has no {WEIGHTS}: its training has not come to the "
-                "first checkpoint. Run the same command again to continue it."
+                f"{self.path} has no {WEIGHTS}: its training did not reach the first "
+                "checkpoint. Rerun the same command to resume it."
             )
-        with _readable(weights):
+        with _hdf5_errors(weights):
             model.load_weights(weights)
 
     def read_weights(self) -> dict[str, np.ndarray]:
         model = matching_model(self.architecture, self.head["kind"], self._units())
         self.load_weights(model)
-        fresh = self.head.get("newly_initialized", ())
+        untrained = self.head.get("newly_initialized", ())
         return {
             variable.path: keras.ops.convert_to_numpy(variable)
             for variable in model.weights
-            if variable.path.split("/")[0] not in fresh
+            if variable.path.split("/")[0] not in untrained
         }
 
     def _units(self) -> int | None:
-        """Outputs of the task's head, from its weights; None for other models."""
+        """Returns the output size of the task's head; None if there is no task."""
         if self.head["kind"] in ("encoder", "pretrainer") or not self.has_weights:
             return None
-        with _readable(self.path / WEIGHTS), h5py.File(self.path / WEIGHTS) as file:
+        with _hdf5_errors(self.path / WEIGHTS), h5py.File(self.path / WEIGHTS) as file:
             if _BIAS not in file:
                 raise ValueError(
-                    f"{self.path}: its head is not one dense layer on the encoder, so "
-                    "that it is nothing to start from. Take what it was started from."
+                    f"The head of {self.path} is not a single dense layer, so it cannot "
+                    "be loaded as a checkpoint. Use the checkpoint that it was "
+                    "fine-tuned from."
                 )
             return file[_BIAS].shape[0]
 
     def copy(self, path: pathlib.Path) -> None:
-        """Makes `path` a model directory of these weights, whatever is there."""
+        """Copies the directory without metrics to `path`, replacing what exists."""
         shutil.rmtree(path, ignore_errors=True)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with storage.atomic_path(path) as unfinished:
+        with storage.replaced(path) as unfinished:
             unfinished.mkdir()
             for name in (CONFIG, VOCABULARY, WEIGHTS):
                 shutil.copyfile(self.path / name, unfinished / name)
@@ -316,7 +331,7 @@ class ModelDirectory(Checkpoint):
         storage.write_json(self.path / METRICS, metrics)
 
     def read_metrics(self) -> dict[str, Any]:
-        """Returns what was measured; nothing before the training is finished."""
+        """Returns the metrics; an empty dictionary before the training is finished."""
         path = self.path / METRICS
         return storage.read_json(path) if path.exists() else {}
 
@@ -324,12 +339,12 @@ class ModelDirectory(Checkpoint):
 def matching_model(
     architecture: BertConfig, kind: str, units: int | None
 ) -> keras.Model:
-    """Returns a model whose weights file is that of models with such a head.
+    """Builds a model whose weights file has the layout of models with this head.
 
     Args:
-        architecture: Of the encoder.
-        kind: `"encoder"`, `"pretrainer"`, or that of a task.
-        units: Outputs of the task's layer `logits`.
+        architecture: The architecture of the encoder.
+        kind: `"encoder"`, `"pretrainer"` or the kind of a task.
+        units: The output size of the task's layer `logits`.
     """
     backbone = BertBackbone(architecture, dtype="float32")
     if kind == "encoder":
@@ -342,8 +357,9 @@ def matching_model(
 
 
 @contextlib.contextmanager
-def _readable(weights: pathlib.Path) -> Iterator[None]:
+def _hdf5_errors(weights: pathlib.Path) -> Iterator[None]:
+    """Turns the errors of reading a damaged HDF5 file into ValueError."""
     try:
         yield
     except OSError as error:
-        raise ValueError(f"{weights}: not a readable HDF5 file: {error}") from error
+        raise ValueError(f"{weights} is not a readable HDF5 file: {error}") from error

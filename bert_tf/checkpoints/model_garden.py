@@ -1,14 +1,14 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of TensorFlow's Model Garden: TensorFlow 2, objects instead of names.
+"""Checkpoints of the TensorFlow Model Garden (TensorFlow 2, object-based).
 
-    bert_config.json, vocab.txt                as beside google-research/bert's
+    bert_config.json, vocab.txt                as in google-research/bert
     bert_model.ckpt.index, .data-00000-of-...  weights
 
-A tensor is filed under the way to it from the saved object, such as
-`encoder/_transformer_layers/0/_output_dense/kernel`, which differs between the classes
-of encoders and what holds them. The graph of objects in the file has the names of the
-variables as well, and those are alike in all.
+The key of a tensor is its path from the saved object, e.g.
+`encoder/_transformer_layers/0/_output_dense/kernel`. These paths differ between encoder
+classes and the objects that contain them. The object graph in the file also records
+variable names, which are the same for all classes, so the reader uses those.
 """
 
 from __future__ import annotations
@@ -17,99 +17,83 @@ import pathlib
 
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from bert_tf.checkpoints import google, names
-from bert_tf.checkpoints.foreign import ForeignCheckpoint, open_tensors
-from bert_tf.checkpoints.names import Row
+from bert_tf.checkpoints import google
+from bert_tf.checkpoints.foreign import (
+    KERAS_SUFFIXES,
+    ForeignCheckpoint,
+    Row,
+    Tensors,
+    rows_of_layers,
+)
 
 FORMAT = "Model Garden TensorFlow 2"
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
-# --- The table of names ----------------------------------------------------------
-
-
-def _dense(ours: str, theirs: str) -> list[Row]:
-    return [Row(f"{ours}/{part}", (f"{theirs}/{part}",)) for part in ("kernel", "bias")]
-
-
-def _layer_norm(ours: str, theirs: str) -> list[Row]:
-    return [Row(f"{ours}/{part}", (f"{theirs}/{part}",)) for part in ("gamma", "beta")]
-
-
-def _projection(ours: str, theirs: str) -> list[Row]:
-    """A dense layer whose output is split by heads."""
-    return [
-        Row(f"{ours}/kernel", (f"{theirs}/kernel",), heads_axis=1),
-        Row(f"{ours}/bias", (f"{theirs}/bias",), heads_axis=0),
-    ]
-
+# --- Table of weight names -------------------------------------------------------
 
 _OURS, _THEIRS = "encoder_layer_{i}", "transformer/layer_{i}"
-_ATTENTION = f"{_THEIRS}/self_attention"
 _WORD_EMBEDDINGS = "word_embeddings/embeddings"
 
-_ENCODER = [
-    Row("embeddings/token_embedding/embeddings", (_WORD_EMBEDDINGS,)),
-    Row("embeddings/position_embedding/embeddings", ("position_embedding/embeddings",)),
-    Row("embeddings/segment_embedding/embeddings", ("type_embeddings/embeddings",)),
-    *_layer_norm("embeddings/layer_norm", "embeddings/layer_norm"),
-    *_projection(f"{_OURS}/query", f"{_ATTENTION}/query"),
-    *_projection(f"{_OURS}/key", f"{_ATTENTION}/key"),
-    *_projection(f"{_OURS}/value", f"{_ATTENTION}/value"),
-    Row(
-        f"{_OURS}/attention_output/kernel",
-        (f"{_ATTENTION}/attention_output/kernel",),
-        heads_axis=0,
-    ),
-    Row(f"{_OURS}/attention_output/bias", (f"{_ATTENTION}/attention_output/bias",)),
-    *_layer_norm(
-        f"{_OURS}/attention_layer_norm", f"{_THEIRS}/self_attention_layer_norm"
-    ),
-    *_dense(f"{_OURS}/intermediate", f"{_THEIRS}/intermediate"),
-    *_dense(f"{_OURS}/output", f"{_THEIRS}/output"),
-    *_layer_norm(f"{_OURS}/output_layer_norm", f"{_THEIRS}/output_layer_norm"),
-    *_dense("pooler", "pooler_transform"),
-]
-
-# What follows the encoder in a pre-trained model; its names have a beginning of their
-# own.
-_PRETRAINER = [
-    *_dense("mlm/dense", "bert/cls/predictions/transform/dense"),
-    *_layer_norm("mlm/layer_norm", "bert/cls/predictions/transform/LayerNorm"),
-    Row("mlm/bias", ("bert/cls/predictions/output_bias/bias",)),
-]
+_ENCODER = {
+    "embeddings/token_embedding": "word_embeddings",
+    "embeddings/position_embedding": "position_embedding",
+    "embeddings/segment_embedding": "type_embeddings",
+    "embeddings/layer_norm": "embeddings/layer_norm",
+    f"{_OURS}/query": f"{_THEIRS}/self_attention/query",
+    f"{_OURS}/key": f"{_THEIRS}/self_attention/key",
+    f"{_OURS}/value": f"{_THEIRS}/self_attention/value",
+    f"{_OURS}/attention_output": f"{_THEIRS}/self_attention/attention_output",
+    f"{_OURS}/attention_layer_norm": f"{_THEIRS}/self_attention_layer_norm",
+    f"{_OURS}/intermediate": f"{_THEIRS}/intermediate",
+    f"{_OURS}/output": f"{_THEIRS}/output",
+    f"{_OURS}/output_layer_norm": f"{_THEIRS}/output_layer_norm",
+    "pooler": "pooler_transform",
+}
+_PRETRAINER = {
+    "mlm/dense": "bert/cls/predictions/transform/dense",
+    "mlm/layer_norm": "bert/cls/predictions/transform/LayerNorm",
+}
 
 
 def _rows(prefix: str) -> list[Row]:
-    """The table for an encoder whose variables' names begin with `prefix`."""
-    encoder = [row._replace(theirs=(prefix + row.theirs[0],)) for row in _ENCODER]
-    return encoder + _PRETRAINER
+    """Returns the table for an encoder whose variable names start with `prefix`."""
+    encoder = {ours: prefix + theirs for ours, theirs in _ENCODER.items()}
+    return [
+        *rows_of_layers(encoder, KERAS_SUFFIXES, per_head=True),
+        *rows_of_layers(_PRETRAINER, KERAS_SUFFIXES),
+        Row("mlm/bias", ("bert/cls/predictions/output_bias/bias",)),
+    ]
 
 
 # --- Reading ---------------------------------------------------------------------
 
 
-def recognises(tensors: names.Tensors) -> bool:
-    """Whether a checkpoint of TensorFlow knows objects."""
+def is_object_based(tensors: Tensors) -> bool:
+    """Whether a TensorFlow checkpoint contains an object graph."""
     return _GRAPH in tensors.shapes
 
 
 def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
-    """Opens a folder with a saved encoder, or what holds one.
+    """Opens a folder with a saved encoder, or a saved model that contains one.
 
     Raises:
-        ValueError: A file is missing or damaged, or contradicts another.
+        ValueError: A file is missing or damaged, or contradicts another one.
     """
     tensors = _by_variable(google.load(google.find_prefix(path)))
-    prefixes = [n[: -len(_WORD_EMBEDDINGS)] for n in tensors.shapes if _is_words(n)]
+    prefixes = [
+        name.removesuffix(_WORD_EMBEDDINGS)
+        for name in tensors.shapes
+        if f"/{name}".endswith(f"/{_WORD_EMBEDDINGS}")
+    ]
     if len(prefixes) != 1:
         raise ValueError(
-            f"{path}: the checkpoint of an encoder of Model Garden has one variable "
-            f"{_WORD_EMBEDDINGS}. Received: {len(prefixes)} of {len(tensors.shapes)} "
-            "variables"
+            f"{path} is not a checkpoint of a Model Garden encoder, which has exactly "
+            f"one variable named {_WORD_EMBEDDINGS}. Received: {len(prefixes)} of "
+            f"{len(tensors.shapes)} variables"
         )
     folder = google.read_folder(path)
-    return open_tensors(
+    return ForeignCheckpoint.from_tensors(
         path,
         format=FORMAT,
         rows=_rows(prefixes[0]),
@@ -121,12 +105,8 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
     )
 
 
-def _is_words(name: str) -> bool:
-    return name == _WORD_EMBEDDINGS or name.endswith(f"/{_WORD_EMBEDDINGS}")
-
-
-def _by_variable(tensors: names.Tensors) -> names.Tensors:
-    """The tensors of a checkpoint by the names of their variables, without slots."""
+def _by_variable(tensors: Tensors) -> Tensors:
+    """Renames tensors to their variables' names and drops the optimizer's."""
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
         tensors.read(_GRAPH)
     )
@@ -139,4 +119,4 @@ def _by_variable(tensors: names.Tensors) -> names.Tensors:
         and "/.OPTIMIZER_SLOT/" not in attribute.checkpoint_key
     }
     shapes = {name: tensors.shapes[key] for name, key in keys.items()}
-    return names.Tensors(shapes, lambda name: tensors.read(keys[name]))
+    return Tensors(shapes, lambda name: tensors.read(keys[name]))

@@ -1,22 +1,23 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The training state, from which a training resumes."""
+"""The training state, which an interrupted training resumes from."""
 
 from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.checkpoints import ModelDirectory
 
 _TRAINING_STATES = "training_state"
 _STATES_KEPT = 2
 
-# What TensorFlow raises, here and there, for a state that is truncated or another's.
+# TensorFlow raises any of these for a state that is truncated or of another model.
 _UNREADABLE = (
     tf.errors.OpError,
     AssertionError,
@@ -27,17 +28,18 @@ _UNREADABLE = (
 
 
 class TrainingState:
-    """Everything that a training needs to go on as if it had not stopped.
+    """Saves and restores everything that bit-equal resuming needs.
 
-    Weights, optimizer moments and step, and the states of the dropout generators,
-    which no stock Keras callback saves (keras issue 19796), go to `training_state/`
-    in the model directory. The position in the data follows from the step.
+    That is weights, optimizer moments, step, and the states of dropout's seed
+    generators, which no stock Keras callback saves (keras issue 19796). They go to
+    `training_state/` in the model directory. The position in the data follows from
+    the step.
 
     Args:
         directory: The model directory.
-        model: The compiled model; `model.optimizer` is saved with it.
-        seed_generators: The random states of its dropout layers.
-        keep_all: Whether to keep the model of each step that is saved, as the model
+        model: The compiled model. `model.optimizer` is saved too.
+        seed_generators: The seed generators of its dropout layers.
+        keep_all: Whether to keep the model of every saved step, as the model
             directory `steps/<step>` in `directory`.
 
     Attributes:
@@ -49,7 +51,7 @@ class TrainingState:
         self,
         directory: ModelDirectory,
         model: keras.Model,
-        seed_generators,
+        seed_generators: Sequence[keras.random.SeedGenerator],
         *,
         keep_all: bool = False,
     ):
@@ -70,20 +72,20 @@ class TrainingState:
 
     @property
     def step(self) -> int:
-        """Steps done so far."""
+        """The number of finished steps."""
         return int(keras.ops.convert_to_numpy(self._model.optimizer.iterations))
 
     def save(self, *, weights: bool = True) -> None:
-        """Saves the state under its step.
+        """Saves the state of the current step.
 
         Args:
-            weights: Whether `model.weights.h5` is to become that of this step, too.
+            weights: Whether to update `model.weights.h5` too.
 
         Raises:
-            OSError: They can't be written, e.g. as the disk is full. What was saved
-                before stays.
+            OSError: Writing failed, e.g. because the disk is full. The states that
+                were saved before remain.
         """
-        self._check_space()
+        self._check_disk_space()
         if weights:
             self.directory.save_weights(self._model)
         if self._keep_all:
@@ -92,29 +94,28 @@ class TrainingState:
             self._manager.save(checkpoint_number=self.step)
         except tf.errors.OpError as error:
             raise OSError(
-                f"The training state of step {self.step:,} could not be written; the "
-                f"one before it is kept. TensorFlow says: {error.message}"
+                f"The training state of step {self.step:,} cannot be written; the "
+                f"previous one is kept. TensorFlow reports: {error.message}"
             ) from error
 
-    def _check_space(self) -> None:
-        # HDF5 may crash the process when a file can't be completed.
-        weights = sum(
-            4 * math.prod(variable.shape) for variable in self._model.variables
-        )
+    def _check_disk_space(self) -> None:
+        # HDF5 may crash the process if the disk fills up while it writes.
+        weights = sum(4 * math.prod(v.shape) for v in self._model.variables)
         needed = weights * (5 if self._keep_all else 4)  # Adam has two moments.
         free = shutil.disk_usage(self.directory.path).free
         if free < needed:
             raise OSError(
-                f"The disk of {self.directory.path} is full: step {self.step:,} needs "
-                f"{needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free. What was "
-                "saved before is kept; the same command continues from there."
+                f"Not enough disk space in {self.directory.path}: step {self.step:,} "
+                f"needs {needed / 1e6:,.0f} MB, but only {free / 1e6:,.0f} MB are "
+                "free. The previous checkpoint is kept. Free some space and rerun the "
+                "same command to resume from it."
             )
 
     def restore(self) -> int:
-        """Takes up the newest readable state, if there is one, and returns its step.
+        """Restores the newest readable state, if any, and returns its step.
 
         Raises:
-            ValueError: There are states, and none is readable.
+            ValueError: There are states, but none is readable.
         """
         for path in reversed(self._manager.checkpoints):
             try:
@@ -123,14 +124,14 @@ class TrainingState:
                 return self.step
             except _UNREADABLE as error:
                 reason = str(error).splitlines()[0]
-                logging.warning("%s is damaged and left out: %s", path, reason)
+                logging.warning("%s is damaged; trying an older one: %s", path, reason)
         if self._manager.checkpoints:
             raise ValueError(
-                f"{self.path} has no state that can be read. Remove it to begin anew, "
-                "or --init_from the weights."
+                f"{self.path} has no readable training state. Remove the folder to "
+                "start over, or pass the weights to --init_from."
             )
         return self.step
 
     def remove(self) -> None:
-        """Removes the states of a training that is finished."""
+        """Removes all states, after the training is finished."""
         shutil.rmtree(self.path, ignore_errors=True)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints import formats, google
+from bert_tf.checkpoints import google, open_checkpoint, write_checkpoint
 from bert_tf.text.vocabulary import Vocabulary
-from tests import toy_checkpoints as toy
+from tests.toy import checkpoints as toy
 
 
 @pytest.fixture
@@ -23,10 +23,10 @@ def variables(folder: pathlib.Path) -> dict[str, np.ndarray]:
     return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
 
 
-def test_outputs_are_those_of_google(folder, vocabulary):
+def test_outputs_equal_google_research_bert(folder, vocabulary):
     """Golden values: modeling.py and run_pretraining.py of google-research/bert."""
     toy.write_google(folder, vocabulary)
-    model = formats.open_checkpoint(folder).load_pretrainer()
+    model = open_checkpoint(folder).load_pretrainer()
     encoded = model.backbone(toy.INPUTS)
     np.testing.assert_allclose(
         encoded["sequence_output"][:, :3, 0],
@@ -57,25 +57,25 @@ def test_outputs_are_those_of_google(folder, vocabulary):
     )
 
 
-def test_round_trip_is_bit_equal_and_training_state_ignored(
+def test_round_trip_is_bit_equal_and_drops_optimizer_state(
     folder, vocabulary, tmp_path
 ):
     tensors = toy.values(toy.google_shapes())
     state = {f"{name}/adam_m": 0 * tensor for name, tensor in tensors.items()}
     state["global_step"] = np.int64(7)
     toy.write_google(folder, vocabulary, tensors | state)
-    theirs = formats.open_checkpoint(folder)
-    assert theirs.match.unused == []
-    formats.write_checkpoint(theirs, tmp_path / "ours")
-    ours = formats.open_checkpoint(tmp_path / "ours")
-    assert formats.write_checkpoint(ours, tmp_path / "back", "google") == []
+    theirs = open_checkpoint(folder)
+    assert theirs.unused == []
+    write_checkpoint(theirs, tmp_path / "ours")
+    ours = open_checkpoint(tmp_path / "ours")
+    assert write_checkpoint(ours, tmp_path / "back", "google") == []
     back = variables(tmp_path / "back")
     assert back.keys() == tensors.keys()
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(back[name], tensor)
 
 
-def test_what_the_format_cannot_say_comes_back(folder, vocabulary, tmp_path):
+def test_extra_config_keys_restore_settings_and_head(folder, vocabulary, tmp_path):
     toy.write_hugging_face(
         folder,
         vocabulary,
@@ -83,12 +83,12 @@ def test_what_the_format_cannot_say_comes_back(folder, vocabulary, tmp_path):
         layer_norm_eps=1e-5,
         tokenizer={"do_lower_case": False},
     )
-    theirs = formats.open_checkpoint(folder)
-    formats.write_checkpoint(theirs, tmp_path / "google", "google")
-    back = formats.open_checkpoint(tmp_path / "google")
+    theirs = open_checkpoint(folder)
+    write_checkpoint(theirs, tmp_path / "google", "google")
+    back = open_checkpoint(tmp_path / "google")
     assert back.format == google.FORMAT
-    for fact in ("architecture", "vocabulary", "lowercase", "head"):
-        assert getattr(back, fact) == getattr(theirs, fact), fact
+    for name in ("architecture", "vocabulary", "lowercase", "head"):
+        assert getattr(back, name) == getattr(theirs, name), name
     weights = theirs.read_weights()
     assert back.read_weights().keys() == weights.keys()
     np.testing.assert_array_equal(
@@ -96,7 +96,7 @@ def test_what_the_format_cannot_say_comes_back(folder, vocabulary, tmp_path):
     )
 
 
-def test_head_of_run_squad(folder, vocabulary):
+def test_head_of_run_squad_becomes_logits(folder, vocabulary):
     tensors = {
         name: tensor
         for name, tensor in toy.values(toy.google_shapes()).items()
@@ -105,52 +105,52 @@ def test_head_of_run_squad(folder, vocabulary):
     tensors["cls/squad/output_weights"] = toy.value("a", (2, 8))
     tensors["cls/squad/output_bias"] = toy.value("b", (2,))
     toy.write_google(folder, vocabulary, tensors)
-    checkpoint = formats.open_checkpoint(folder)
+    checkpoint = open_checkpoint(folder)
     assert checkpoint.head == {"kind": "question_answering"}
     weights = checkpoint.read_weights()
     np.testing.assert_array_equal(weights["logits/kernel"], toy.value("a", (2, 8)).T)
 
 
-def test_capital_letters_make_it_a_cased_one(folder, vocabulary):
+def test_vocabulary_with_capital_letters_is_cased(folder, vocabulary):
     toy.write_google(folder, vocabulary)
-    assert formats.open_checkpoint(folder).lowercase
+    assert open_checkpoint(folder).lowercase
     toy.write_google(folder, Vocabulary((*vocabulary.tokens[:-1], "The")))
-    checkpoint = formats.open_checkpoint(folder)
+    checkpoint = open_checkpoint(folder)
     assert not checkpoint.lowercase
     assert "cased" in checkpoint.notes[0]
 
 
-def test_a_step_of_a_training_is_found(folder, vocabulary):
+def test_finds_checkpoint_with_step_number(folder, vocabulary):
     toy.write_google(folder, vocabulary)
     for file in folder.glob("bert_model.ckpt.*"):
         file.rename(str(file).replace("bert_model.ckpt", "model.ckpt-7"))
-    assert formats.open_checkpoint(folder).path == folder
+    assert open_checkpoint(folder).path == folder
 
 
-def test_damaged_and_missing_files_are_named(folder, vocabulary):
+def test_damaged_and_missing_files_raise(folder, vocabulary):
     toy.write_google(folder, vocabulary)
     data = folder / "bert_model.ckpt.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:1000])
-    checkpoint = formats.open_checkpoint(folder)  # Its index is whole.
-    with pytest.raises(ValueError, match=r"bert_model\.ckpt: not a whole checkpoint"):
+    checkpoint = open_checkpoint(folder)  # The index file is intact.
+    with pytest.raises(ValueError, match=r"bert_model\.ckpt is damaged or incomplete"):
         checkpoint.read_weights()
     (folder / "bert_model.ckpt.index").write_bytes(b"half")
-    with pytest.raises(ValueError, match=r"bert_model\.ckpt: not a whole checkpoint"):
-        formats.open_checkpoint(folder)
+    with pytest.raises(ValueError, match=r"bert_model\.ckpt is damaged or incomplete"):
+        open_checkpoint(folder)
     toy.write_google(folder, vocabulary)
     (folder / "vocab.txt").unlink()
     with pytest.raises(ValueError, match=r"vocab\.txt: no such vocabulary"):
-        formats.open_checkpoint(folder)
+        open_checkpoint(folder)
     (folder / "bert_config.json").unlink()
     with pytest.raises(ValueError, match=r"but no bert_config\.json"):
-        formats.open_checkpoint(folder)
+        open_checkpoint(folder)
 
 
 @pytest.mark.skipif("BERT_TF_DATA" not in os.environ, reason="needs BERT_TF_DATA")
-def test_a_checkpoint_that_google_wrote():
+def test_opens_checkpoint_written_by_google():
     folder = pathlib.Path(os.environ["BERT_TF_DATA"]) / "tf1_checkpoint"
-    checkpoint = formats.open_checkpoint(folder)
+    checkpoint = open_checkpoint(folder)
     assert checkpoint.architecture.hidden_dim == 4
     assert checkpoint.head == {"kind": "pretrainer"}
-    assert checkpoint.match.unused == []
+    assert checkpoint.unused == []
     assert checkpoint.load_into(checkpoint.load_pretrainer()) == []

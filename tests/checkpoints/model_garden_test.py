@@ -5,17 +5,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints import formats
-from tests import toy_checkpoints as toy
+from bert_tf.checkpoints import open_checkpoint
+from tests.toy import checkpoints as toy
 
 
 @pytest.mark.parametrize("prefix", ["", "bert_encoder_v2/"])
-def test_outputs_are_those_of_model_garden(tmp_path, vocabulary, prefix):
+def test_outputs_equal_model_garden(tmp_path, vocabulary, prefix):
     """Golden values: BertEncoder and BertEncoderV2 of tf-models-official 2.20."""
     toy.write_model_garden(tmp_path, vocabulary, prefix)
-    checkpoint = formats.open_checkpoint(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
     assert checkpoint.head == {"kind": "encoder"}
-    assert checkpoint.match.unused == []
+    assert checkpoint.unused == []
     encoded = checkpoint.load_backbone()(toy.INPUTS)
     np.testing.assert_allclose(
         encoded["sequence_output"][:, :3, 0],
@@ -32,11 +32,11 @@ def test_outputs_are_those_of_model_garden(tmp_path, vocabulary, prefix):
     )
 
 
-def test_another_model_is_refused(tmp_path, vocabulary):
+def test_other_model_raises(tmp_path, vocabulary):
     toy.write_model_garden(tmp_path, vocabulary)
     variable = tf.Variable([1.0], name="kernel")
     for file in tmp_path.glob("bert_model.ckpt*"):
         file.unlink()
     tf.train.Checkpoint(v=variable).write(str(tmp_path / "bert_model.ckpt"))
     with pytest.raises(ValueError, match="Received: 0 of 1 variables"):
-        formats.open_checkpoint(tmp_path)
+        open_checkpoint(tmp_path)

@@ -1,0 +1,104 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import resource
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+from bert_tf.checkpoints import ModelDirectory
+from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.training import AdamW, TrainingState
+
+
+@pytest.fixture
+def directory(tmp_path, tiny_config, vocabulary):
+    return ModelDirectory.create(
+        tmp_path / "model",
+        architecture=tiny_config,
+        vocabulary=vocabulary,
+        lowercase=True,
+        head={"kind": "pretrainer"},
+        options={},
+    )
+
+
+def training(directory, tiny_config):
+    """Returns a compiled model, its seed generators, and their `TrainingState`."""
+    model = BertPretrainer(BertBackbone(tiny_config))
+    model.compile(AdamW())
+    seeds = [keras.random.SeedGenerator(1)]
+    return model, seeds, TrainingState(directory, model, seeds)
+
+
+def step(model):
+    ones = [np.ones(v.shape, "float32") for v in model.trainable_weights]
+    model.optimizer.apply(ones)
+
+
+def test_restores_weights_step_and_seeds(directory, tiny_config):
+    model, seeds, state = training(directory, tiny_config)
+    assert state.restore() == 0
+    step(model)
+    seeds[0].next()
+    state.save()
+
+    restored, restored_seeds, state = training(directory, tiny_config)
+    assert state.restore() == 1
+    np.testing.assert_array_equal(restored_seeds[0].state, seeds[0].state)
+    for a, b in zip(restored.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(restored.optimizer.variables, model.optimizer.variables):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_restores_older_state_if_newest_is_damaged(directory, tiny_config, caplog):
+    model, _, state = training(directory, tiny_config)
+    for _ in range(2):
+        step(model)
+        state.save()
+    states = directory.path / "training_state"
+    newest = states / "ckpt-2.data-00000-of-00001"
+    newest.write_bytes(newest.read_bytes()[:1000])
+    assert training(directory, tiny_config)[2].restore() == 1
+    assert "ckpt-2 is damaged" in caplog.text
+    oldest = states / "ckpt-1.index"
+    oldest.write_bytes(oldest.read_bytes()[:50])
+    with pytest.raises(ValueError, match="no readable training state"):
+        training(directory, tiny_config)[2].restore()
+
+
+@pytest.fixture
+def saved_once(directory, tiny_config):
+    model, _, state = training(directory, tiny_config)
+    step(model)
+    state.save()
+    step(model)
+    return state
+
+
+def test_full_disk_is_detected_before_writing(
+    saved_once, directory, tiny_config, monkeypatch
+):
+    usage = shutil.disk_usage(directory.path)._replace(free=100_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(OSError, match=r"step 2 needs 0 MB, but only 0 MB are free"):
+        saved_once.save()
+    assert training(directory, tiny_config)[2].restore() == 1
+
+
+def test_failed_write_keeps_previous_state(
+    saved_once, directory, tiny_config, monkeypatch
+):
+    monkeypatch.setattr(ModelDirectory, "save_weights", lambda *_: None)
+    # Limits the file size, so that a write fails as on a full disk.
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="training state of step 2 cannot be written"):
+            saved_once.save()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert training(directory, tiny_config)[2].restore() == 1
