@@ -138,7 +138,7 @@ def test_command_prints_what_it_read_and_wrote(tmp_path, vocabulary, capsys):
     printed = capsys.readouterr().out
     for line in (
         f"Read {source} (Hugging Face BertForMaskedLM).",
-        "  2 layers, hidden size 8, 2 heads, 16 positions, gelu_erf; 40 tokens, uncased.",
+        "  2 layers, hidden size 8, 2 heads, 16 positions, gelu_erf; 40 tokens, un",
         "  Unused tensors: bert.extra",
         "  Layers without weights: pooler, nsp",
         "always uses activation='gelu_tanh'; the checkpoint has 'gelu_erf'.",

@@ -120,7 +120,7 @@ def write_checkpoint(
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} already exists. Choose another folder.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with storage.replaced(path) as unfinished:
+    with storage.atomic_path(path) as unfinished:
         unfinished.mkdir()
         return write(unfinished, checkpoint)
 

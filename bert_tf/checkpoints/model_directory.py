@@ -275,7 +275,7 @@ class ModelDirectory(Checkpoint):
 
     def save_weights(self, model: keras.Model) -> None:
         """Writes `model.weights.h5` atomically."""
-        with storage.replaced(self.path / WEIGHTS) as unfinished:
+        with storage.atomic_path(self.path / WEIGHTS) as unfinished:
             model.save_weights(unfinished)
 
     def load_weights(self, model: keras.Model) -> None:
@@ -310,8 +310,8 @@ class ModelDirectory(Checkpoint):
         with _hdf5_errors(self.path / WEIGHTS), h5py.File(self.path / WEIGHTS) as file:
             if _BIAS not in file:
                 raise ValueError(
-                    f"The head of {self.path} is not a single dense layer, so it cannot "
-                    "be loaded as a checkpoint. Use the checkpoint that it was "
+                    f"The head of {self.path} is not a single dense layer, so it "
+                    "cannot be loaded as a checkpoint. Use the checkpoint that it was "
                     "fine-tuned from."
                 )
             return file[_BIAS].shape[0]
@@ -320,7 +320,7 @@ class ModelDirectory(Checkpoint):
         """Copies the directory without metrics to `path`, replacing what exists."""
         shutil.rmtree(path, ignore_errors=True)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with storage.replaced(path) as unfinished:
+        with storage.atomic_path(path) as unfinished:
             unfinished.mkdir()
             for name in (CONFIG, VOCABULARY, WEIGHTS):
                 shutil.copyfile(self.path / name, unfinished / name)
