@@ -1,13 +1,13 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Imports that happen at first use, so that `--help` does not wait for TensorFlow.
+"""Lazy imports, so that `--help` does not wait for TensorFlow.
 
-`lazy_import` gives a stand-in for a module that takes seconds to import. `exports`
-gives a package the names in its `__init__.pyi`, each imported when it is first used;
-editors and type checkers read the same file.
+`lazy_import` returns a proxy for a module that takes seconds to import. `exports`
+gives a package the names listed in its `__init__.pyi` and imports each at first use.
+Editors and type checkers read the same file.
 
-The package lazy-loader does the same, but its `load` puts the stand-in into
-`sys.modules`, where it breaks the import of Keras 3.15.
+The package lazy-loader is not used: its `load` puts the proxy into `sys.modules`, which
+breaks the import of Keras 3.15.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _LazyModule(types.ModuleType):
 
 
 def lazy_import(name: str) -> Any:
-    """Returns a stand-in for a module, which is imported at the first attribute access.
+    """Returns a proxy that imports the module at the first attribute access.
 
     Example: `tf = lazy_import("tensorflow")`.
     """
@@ -56,7 +56,7 @@ def exports(
     def __getattr__(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if modules[name] == package:  # A module of the package.
+        if modules[name] == package:  # The name of a module.
             return importlib.import_module(f"{package}.{name}")
         return getattr(importlib.import_module(modules[name]), name)
 

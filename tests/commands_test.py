@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""All commands: what they say of themselves, and that they say it at once."""
+"""`--help` and invalid flags of all commands: content, and speed of the imports."""
 
 import json
 import os
@@ -18,8 +18,8 @@ COMMANDS = [
     if '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
 ]
 
-# Runs each command with each of the arguments, in a process that is forked from one
-# that has Python's start behind it. Prints as JSON: status, output, modules imported.
+# Runs each command with each argument in a forked process, which saves the start of
+# Python. Prints JSON: exit status, output and imported modules.
 RUN_ALL = """
 import io, json, os, runpy, sys, tempfile
 from absl import app
@@ -75,20 +75,20 @@ def results():
 
 @pytest.mark.parametrize("argument", ["--help", "--no_such_flag"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_flags_are_read_before_anything_slow_is_imported(results, command, argument):
+def test_flags_are_parsed_without_slow_imports(results, command, argument):
     _, _, modules = results[f"{command} {argument}"]
     assert not SLOW_TO_IMPORT & set(modules)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_fits_a_screen(results, command):
+def test_help_fits_on_a_screen(results, command):
     status, output, _ = results[f"{command} --help"]
     assert not status
     assert f"python -m {command}" in output
-    assert len(output.splitlines()) <= 60  # Of 80 columns.
+    assert len(output.splitlines()) <= 60  # With 80 columns.
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_wrong_flag_is_named(results, command):
+def test_unknown_flag_is_an_error(results, command):
     status, output, _ = results[f"{command} --no_such_flag"]
-    assert "error" in f"{status}{output}"  # A status that is a text is printed.
+    assert "error" in f"{status}{output}"  # Python prints a status that is a string.

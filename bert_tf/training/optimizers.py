@@ -1,21 +1,20 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers and learning-rate schedules of BERT (paper, appendix A.2).
+"""Optimizers and learning rate schedules for BERT (paper, appendix A.2).
 
-`AdamW` is `keras.optimizers.AdamW` with what BERT needs and stock Keras 3.15 gets
-wrong on TensorFlow:
+`AdamW` corrects three faults of `keras.optimizers.AdamW` (Keras 3.15, TensorFlow):
 
-- Gradients of embedding look-ups arrive as `tf.IndexedSlices` with one row per
-  occurrence. Keras squares the rows before it sums them (adam.py `update_step`), so
-  a token that occurs n times gets about sqrt(n) times the step it should. Here they
-  become dense first.
-- Keras clips each replica's gradients before they are summed over the replicas
-  (base_optimizer.py `_backend_apply_gradients`). Here they are summed first: N
-  replicas take the same step as one with the whole batch.
-- Keras' LossScaleOptimizer looks at each replica's gradients too, and a step that it
-  skips is not counted, so that steps and batches drift apart. Here it is counted.
+- The gradient of an embedding lookup is a `tf.IndexedSlices` with one row per
+  occurrence. Keras squares the rows before summing them (adam.py, `update_step`), so
+  the update of a token that occurs n times is about sqrt(n) times too large. Here
+  gradients are made dense first.
+- Keras clips the gradients of each replica before the all-reduce (base_optimizer.py,
+  `_backend_apply_gradients`). Here the all-reduce comes first, so N replicas take the
+  same step as one device with the whole batch.
+- Keras' LossScaleOptimizer also looks at each replica separately, and it does not
+  count the steps that it skips, so steps and batches drift apart. Here they count.
 
-`Lamb` is LAMB (arXiv 1904.00962) with the same mends, for very large batches.
+`Lamb` is LAMB (arXiv 1904.00962) with the same corrections, for very large batches.
 """
 
 from __future__ import annotations
@@ -29,34 +28,34 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-# What is left of the peak, by the share of the falling part that lies ahead.
+# Fraction of the peak rate, by the remaining fraction of the decay phase.
 DECAYS = {
-    "linear": lambda ahead: ahead,
-    "cosine": lambda ahead: (1 - ops.cos(math.pi * ahead)) / 2,
-    "polynomial": ops.sqrt,  # The power of LAMB's recipe for BERT.
+    "linear": lambda remaining: remaining,
+    "cosine": lambda remaining: (1 - ops.cos(math.pi * remaining)) / 2,
+    "polynomial": ops.sqrt,  # Power 0.5, as in LAMB's recipe for BERT.
     "constant": ops.ones_like,
 }
 
-# Of a loss in float16: its first factor, and the steps without overflow that double it.
+# Initial loss scale for float16, and the steps without overflow until it doubles.
 _FIRST_LOSS_SCALE = 2.0**15
 _GOOD_STEPS = 2000
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """From 0 up to `peak` in `warmup_steps`, then down until `total_steps`.
+    """Linear warm-up from 0 to `peak`, then decay until `total_steps`.
 
     Args:
-        peak: The highest rate.
-        warmup_steps: Steps of the rise, which is linear.
-        total_steps: Steps of the whole training.
-        decay: Form of the fall: `"linear"` as in the paper, `"cosine"`,
-            `"polynomial"` (the square root of the share of the steps that lies
-            ahead), or `"constant"` for none. The others end at 0.
+        peak: The highest learning rate.
+        warmup_steps: Number of steps of the warm-up.
+        total_steps: Number of steps of the whole training.
+        decay: `"linear"` as in the paper, `"cosine"`, `"polynomial"` (power 0.5) or
+            `"constant"`. All but the last end at 0.
 
     Raises:
-        ValueError: `warmup_steps` is negative or not below `total_steps`, or `decay`
-            is none of these.
+        ValueError: `warmup_steps` is not in [0, `total_steps`), or `decay` is unknown.
+
+    Example: `AdamW(WarmupDecay(1e-4, warmup_steps=10_000, total_steps=1_000_000))`.
     """
 
     def __init__(
@@ -77,14 +76,14 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.decay = decay
 
     def __call__(self, step):
-        # The first update is step 0; counting from 1 keeps it from being wasted.
+        # The first update has step 0. Adding 1 gives it a rate above 0.
         step = ops.cast(step, "float32") + 1.0
-        rising = step / max(self.warmup_steps, 1)
-        ahead = (self.total_steps + 1 - step) / (
+        warmup = step / max(self.warmup_steps, 1)
+        remaining = (self.total_steps + 1 - step) / (
             self.total_steps + 1 - self.warmup_steps
         )
-        falling = DECAYS[self.decay](ops.clip(ahead, 0.0, 1.0))
-        return self.peak * ops.minimum(rising, falling)
+        decay = DECAYS[self.decay](ops.clip(remaining, 0.0, 1.0))
+        return self.peak * ops.minimum(warmup, decay)
 
     def __repr__(self):
         arguments = (f"{name}={value!r}" for name, value in self.get_config().items())
@@ -101,11 +100,11 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SequentialSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Several schedules, one after the other.
+    """Runs several schedules one after the other.
 
     Args:
-        schedules: Each begins with its step 0 where the one before it ends.
-        steps: Length of each.
+        schedules: The schedules. Each starts at its own step 0.
+        steps: The number of steps of each.
     """
 
     def __init__(
@@ -120,13 +119,12 @@ class SequentialSchedule(keras.optimizers.schedules.LearningRateSchedule):
         rate, start = self.schedules[0](step), 0
         for schedule, length in zip(self.schedules[1:], self.steps):
             start += length
-            # A schedule asked for a time before its own may say anything finite.
-            own = ops.maximum(step - start, 0)
-            rate = ops.where(step < start, rate, schedule(own))
+            own_step = ops.maximum(step - start, 0)
+            rate = ops.where(step < start, rate, schedule(own_step))
         return rate
 
     def __repr__(self):
-        return f"SequentialSchedule({self.schedules!r}, {self.steps!r})"
+        return f"{type(self).__name__}({self.schedules!r}, {self.steps!r})"
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
@@ -140,14 +138,14 @@ class SequentialSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class _Rates(NamedTuple):
-    """What the updates of all variables in a step have in common, scalars float32.
+    """Scalars [] float32 that the updates of all variables in a step share.
 
     Attributes:
-        learning_rate: 0 where the gradients are not finite.
-        beta_1: Decay of the first moment; 1 where the gradients are not finite.
-        beta_2: That of the second moment.
-        correction_1: What the first moment is to be divided by; 1 for no correction.
-        correction_2: The same for the second moment.
+        learning_rate: 0 if the gradients are not finite.
+        beta_1: Decay rate of the first moment; 1 if the gradients are not finite.
+        beta_2: Decay rate of the second moment; 1 if the gradients are not finite.
+        correction_1: Divisor of the first moment; 1 without bias correction.
+        correction_2: Divisor of the second moment; 1 without bias correction.
     """
 
     learning_rate: tf.Tensor
@@ -159,21 +157,26 @@ class _Rates(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class AdamW(keras.optimizers.AdamW):
-    """Adam with decoupled weight decay as BERT uses it (paper, appendix A.2).
+    """Adam with decoupled weight decay, as used for BERT (paper, appendix A.2).
 
-    Weight decay spares LayerNorm parameters and biases; gradients are clipped by
-    their global norm. A step whose gradients are not finite changes no weight and no
-    moment. After a step `gradient_norm` is the norm of its gradients before clipping.
+    LayerNorm parameters and biases have no weight decay. Gradients are clipped by
+    global norm. A step with non-finite gradients changes no weights and no moments.
+    After each step, `gradient_norm` is the norm of its gradients before clipping.
 
     Args:
         learning_rate: A float or a schedule such as `WarmupDecay`.
-        weight_decay: Factor; the decay of a step is learning rate * factor * weight.
-        bias_correction: Whether the moments are corrected for their start at zero.
-            google-research/bert does not; without it fine-tuning on small data is
+        weight_decay: Each step subtracts learning_rate * weight_decay * weight.
+        beta_1: Decay rate of the first moment.
+        beta_2: Decay rate of the second moment.
+        epsilon: Added to the denominator.
+        bias_correction: Whether to correct the moments for their start at zero.
+            google-research/bert does not. Without it, fine-tuning on small datasets is
             unstable (arXiv 2006.04884).
-        global_clipnorm: Limit of the global norm of the gradients; None for no limit.
-        dynamic_loss_scale: Whether to multiply the loss by a factor that keeps
-            gradients within float16 (arXiv 1710.03740), for `"mixed_float16"`.
+        global_clipnorm: Maximum global norm of the gradients; None disables clipping.
+        dynamic_loss_scale: Whether to scale the loss so that gradients stay within the
+            range of float16 (arXiv 1710.03740). Use it with `"mixed_float16"`.
+        name: Name of the optimizer.
+        **kwargs: See `keras.optimizers.AdamW`.
     """
 
     def __init__(
@@ -220,18 +223,18 @@ class AdamW(keras.optimizers.AdamW):
         return loss * self.loss_scale if self.dynamic_loss_scale else loss
 
     def _use_weight_decay(self, variable):
-        # LayerNorm's gamma and beta and every bias are vectors; all else are matrices.
+        # Biases and LayerNorm parameters are vectors. All other weights are matrices.
         return len(variable.shape) > 1
 
     def _backend_apply_gradients(self, grads, trainable_variables):
-        # A dense gradient has one row per token id, whatever was looked up how often.
+        # Sums the rows of IndexedSlices that belong to the same token.
         grads = [tf.convert_to_tensor(gradient) for gradient in grads]
         context = tf.distribute.get_replica_context()
         grads = context.all_reduce(tf.distribute.ReduceOp.SUM, grads)
         super()._backend_apply_gradients(grads, trainable_variables)
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
-        return grads_and_vars  # Done in _backend_apply_gradients, before the clipping.
+        return grads_and_vars  # _backend_apply_gradients did it before clipping.
 
     def _clip_gradients(self, grads):
         norm, factor = tf.linalg.global_norm(grads), 1.0
@@ -242,7 +245,7 @@ class AdamW(keras.optimizers.AdamW):
         self.gradient_norm.assign(norm)
         if self.global_clipnorm:
             factor *= tf.minimum(1.0, self.global_clipnorm / norm)
-        # No product with 0 is NaN, not even that with infinity.
+        # multiply_no_nan returns 0 for 0 * inf and 0 * NaN.
         factor = tf.where(tf.math.is_finite(norm), factor, 0.0)
         return [
             tf.math.multiply_no_nan(gradient, tf.cast(factor, gradient.dtype))
@@ -257,20 +260,20 @@ class AdamW(keras.optimizers.AdamW):
         self.good_steps.assign(tf.where(enough, 0.0, good_steps))
 
     def _apply_weight_decay(self, variables):
-        pass  # Part of `update_step`, which knows whether there is a step.
+        pass  # In `update_step`, where non-finite steps are skipped.
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        # Keras hands to every variable's `update_step` what it gets here as the rate.
-        # That of the step is computed once, as it is the same for hundreds of them.
+        # Keras passes this `learning_rate` on to `update_step` of every variable.
+        # Computing `_Rates` here, once per step, saves hundreds of small ops.
         rates = self._rates(learning_rate)
         super()._backend_update_step(grads, trainable_variables, rates)
 
     def _rates(self, learning_rate) -> _Rates:
-        """Returns what all variables share; without a step nothing changes."""
+        """Returns the shared scalars, which make a non-finite step a no-op."""
         finite = tf.math.is_finite(tf.convert_to_tensor(self.gradient_norm))
         rates = (
-            tf.where(finite, tf.cast(rate, "float32"), idle)
-            for rate, idle in (
+            tf.where(finite, tf.cast(rate, "float32"), no_op)
+            for rate, no_op in (
                 (learning_rate, 0.0),
                 (self.beta_1, 1.0),
                 (self.beta_2, 1.0),
@@ -279,7 +282,7 @@ class AdamW(keras.optimizers.AdamW):
         corrections = (tf.ones(()), tf.ones(()))
         if self.bias_correction:
             step = tf.cast(self.iterations + 1, "float32")
-            # 1 - beta**step by expm1: 1 - 0.999 has but four digits in float32.
+            # 1 - beta**step through expm1: float32 keeps only four digits of 1 - 0.999.
             corrections = (
                 -tf.math.expm1(step * math.log(beta))
                 for beta in (self.beta_1, self.beta_2)
@@ -287,15 +290,15 @@ class AdamW(keras.optimizers.AdamW):
         return _Rates(*rates, *corrections)
 
     def update_step(self, gradient, variable, learning_rate):
-        """Weight decay and Adam's update of one variable."""
+        """Applies weight decay and Adam's update to one variable."""
         index = self._get_variable_index(variable)
         dtype = variable.dtype
         rates = _Rates(*(tf.cast(rate, dtype) for rate in learning_rate))
         if self._use_weight_decay(variable):
             decay = rates.learning_rate * self.weight_decay
             variable.assign_sub(variable * decay)
-        # One pass over the memory where elementwise ops would take ten. The kernel's
-        # own correction is off: powers of zero.
+        # The fused kernel takes one pass over memory; elementwise ops would take ten.
+        # Zero beta powers disable the kernel's own bias correction.
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,
@@ -318,17 +321,17 @@ class AdamW(keras.optimizers.AdamW):
         return f"{type(self).__name__}({', '.join(arguments)})"
 
     def get_config(self):
-        own = ("bias_correction", "dynamic_loss_scale")
-        return super().get_config() | {name: getattr(self, name) for name in own}
+        names = ("bias_correction", "dynamic_loss_scale")
+        return super().get_config() | {name: getattr(self, name) for name in names}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Lamb(AdamW):
-    """LAMB (arXiv 1904.00962, algorithm 2), for batches of many thousand sequences.
+    """LAMB (arXiv 1904.00962, algorithm 2), for batches of thousands of sequences.
 
-    The step of each weight matrix is scaled by the norm of the matrix over that of the
-    step; LayerNorm parameters and biases take the step as it is, without decay.
-    Arguments as for `AdamW`.
+    Each weight matrix scales its update by the ratio of the norms of the matrix and of
+    the update. LayerNorm parameters and biases are neither scaled nor decayed. See
+    `AdamW` for the arguments.
     """
 
     def __init__(self, learning_rate=1e-3, name="lamb", **kwargs):
@@ -351,6 +354,6 @@ class Lamb(AdamW):
         if self._use_weight_decay(variable):
             step += self.weight_decay * variable
             ratio = tf.math.divide_no_nan(tf.norm(variable), tf.norm(step))
-            # Weights that are all zero have no norm to go by.
+            # The ratio is 0 if all weights are zero; use 1 then.
             learning_rate *= tf.where(ratio > 0, ratio, 1.0)
         variable.assign_sub(learning_rate * step)

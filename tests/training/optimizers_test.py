@@ -10,10 +10,10 @@ from bert_tf.training.optimizers import AdamW, Lamb, SequentialSchedule, WarmupD
 
 
 def reference_updates(weights, gradients_per_step, rates, bias_correction, clip=1.0):
-    """The optimizer of google-research/bert (optimization.py) in numpy, float64.
+    """The optimizer of google-research/bert (optimization.py) in NumPy, float64.
 
-    There the moments are not corrected; the correction is that of Kingma and Ba,
-    section 2, in its efficient form.
+    The original has no bias correction. The one here is the efficient form of Kingma
+    and Ba, section 2.
     """
     weights = [w.astype("float64") for w in weights]
     m = [np.zeros_like(w) for w in weights]
@@ -36,10 +36,10 @@ def reference_updates(weights, gradients_per_step, rates, bias_correction, clip=
 
 @pytest.mark.parametrize("bias_correction", [True, False])
 @pytest.mark.parametrize("jit_compile", [True, False])
-def test_equals_the_numpy_transcription(bias_correction, jit_compile):
+def test_adamw_equals_numpy_reference(bias_correction, jit_compile):
     rng = np.random.default_rng(0)
     start = [rng.normal(size=s).astype("float32") for s in [(5, 3), (3,), (3, 2)]]
-    # The first gradients are longer than the clipping norm, the last are shorter.
+    # The first gradients are clipped, the last are not.
     gradients = [
         [(rng.normal(size=w.shape) * size).astype("float32") for w in start]
         for size in (3.0, 0.5, 0.01, 0.001)
@@ -56,13 +56,13 @@ def test_equals_the_numpy_transcription(bias_correction, jit_compile):
     rates = [float(schedule(step)) for step in range(4)]
     expected = reference_updates(start, gradients, rates, bias_correction)
     for variable, value in zip(variables, expected):
-        # TensorFlow's kernel takes 1 - 0.999 in float32, so that an update is good to
-        # 7e-6 of its size; the weights moved by about one.
+        # TensorFlow's kernel computes 1 - 0.999 in float32, which limits the relative
+        # accuracy of updates to 7e-6. The weights moved by about 1.
         np.testing.assert_allclose(variable.numpy(), value, rtol=0, atol=1e-5)
 
 
 def reference_lamb(weights, gradients_per_step, rates):
-    """Algorithm 2 of arXiv 1904.00962 in numpy, float64, phi the identity."""
+    """Algorithm 2 of arXiv 1904.00962 in NumPy, float64, with phi(x) = x."""
     weights = [w.astype("float64") for w in weights]
     m = [np.zeros_like(w) for w in weights]
     v = [np.zeros_like(w) for w in weights]
@@ -78,7 +78,7 @@ def reference_lamb(weights, gradients_per_step, rates):
     return weights
 
 
-def test_lamb_equals_the_numpy_transcription():
+def test_lamb_equals_numpy_reference():
     rng = np.random.default_rng(0)
     start = [rng.normal(size=s).astype("float32") for s in [(5, 3), (3,), (3, 2)]]
     gradients = [
@@ -95,7 +95,7 @@ def test_lamb_equals_the_numpy_transcription():
 
 
 @pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
-def test_step_with_infinite_gradients_changes_nothing_but_is_counted(optimizer_class):
+def test_step_with_infinite_gradients_only_increments_iterations(optimizer_class):
     variables = [keras.Variable(np.ones((2, 3), "float32")), keras.Variable([1.0])]
     optimizer = optimizer_class(0.1)
     optimizer.build(variables)
@@ -113,7 +113,7 @@ def test_step_with_infinite_gradients_changes_nothing_but_is_counted(optimizer_c
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
-def test_loss_scale_halves_on_overflow_and_does_not_change_the_step(monkeypatch):
+def test_loss_scale_halves_on_overflow_and_keeps_updates(monkeypatch):
     monkeypatch.setattr("bert_tf.training.optimizers._GOOD_STEPS", 2)
     plain, scaled = (keras.Variable(np.ones((2, 3), "float32")) for _ in "ab")
     one, other = AdamW(0.1), AdamW(0.1, dynamic_loss_scale=True)
@@ -128,10 +128,10 @@ def test_loss_scale_halves_on_overflow_and_does_not_change_the_step(monkeypatch)
         np.testing.assert_allclose(scaled.numpy(), plain.numpy(), rtol=1e-6)
         np.testing.assert_allclose(other.gradient_norm, one.gradient_norm, rtol=1e-6)
     assert scales == [2.0**15, 2.0**15, 2.0**14, 2.0**14]
-    assert float(other.scale_loss(1.0)) == 2.0**15  # Two good steps.
+    assert float(other.scale_loss(1.0)) == 2.0**15  # Doubled after two good steps.
 
 
-def test_repeated_ids_of_an_embedding_count_as_one_gradient():
+def test_gradients_of_repeated_token_ids_are_summed():
     table = np.ones((4, 2), "float32")
     sparse = tf.IndexedSlices(
         tf.constant([[0.1, 0.2], [0.1, 0.2], [0.3, 0.1]]),
@@ -148,7 +148,7 @@ def test_repeated_ids_of_an_embedding_count_as_one_gradient():
     np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-5)
 
 
-def test_two_replicas_equal_one():
+def test_two_replicas_take_the_same_steps_as_one():
     rng = np.random.default_rng(1)
     inputs = rng.normal(size=(8, 4)).astype("float32") * 5
     targets = rng.normal(size=(8, 2)).astype("float32")
@@ -173,7 +173,7 @@ def test_two_replicas_equal_one():
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def test_schedule_rises_then_falls_to_zero():
+def test_linear_schedule_warms_up_and_decays_to_zero():
     schedule = WarmupDecay(1.0, warmup_steps=4, total_steps=10)
     rates = [float(schedule(step)) for step in range(12)]
     np.testing.assert_allclose(rates[:4], [0.25, 0.5, 0.75, 1.0])
@@ -193,14 +193,14 @@ def test_schedule_rises_then_falls_to_zero():
         ("constant", np.ones(4)),
     ],
 )
-def test_forms_of_the_fall(decay, expected):
+def test_decays(decay, expected):
     schedule = WarmupDecay(2.0, warmup_steps=2, total_steps=6, decay=decay)
     rates = [float(schedule(step)) for step in range(6)]
     np.testing.assert_allclose(rates[:2], [1.0, 2.0])
     np.testing.assert_allclose(rates[2:], 2 * expected, rtol=1e-6)
 
 
-def test_schedules_in_turn():
+def test_sequential_schedule_restarts_each_schedule():
     first, second = WarmupDecay(1.0, 1, 3), WarmupDecay(0.5, 2, 4, "constant")
     schedule = SequentialSchedule([first, second], [3, 4])
     rates = [float(schedule(step)) for step in range(7)]
@@ -208,18 +208,18 @@ def test_schedules_in_turn():
     np.testing.assert_allclose(rates, expected)
 
 
-def test_unknown_decay_is_refused():
+def test_unknown_decay_raises():
     with pytest.raises(ValueError, match=r"linear, cosine.* decay='log'"):
         WarmupDecay(1.0, 1, 3, "log")
 
 
-def test_schedule_refuses_a_warmup_as_long_as_the_training():
+def test_warmup_as_long_as_training_raises():
     with pytest.raises(ValueError, match="warmup_steps=10, total_steps=10"):
         WarmupDecay(1.0, warmup_steps=10, total_steps=10)
 
 
 @pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
-def test_optimizer_and_schedule_survive_serialisation(optimizer_class):
+def test_optimizer_and_schedule_serialize(optimizer_class):
     first = WarmupDecay(1e-4, 10, 100, "cosine")
     schedule = SequentialSchedule([first, WarmupDecay(1e-4, 0, 10)], [100, 10])
     optimizer = optimizer_class(schedule, bias_correction=False)
@@ -228,7 +228,7 @@ def test_optimizer_and_schedule_survive_serialisation(optimizer_class):
     assert copy.get_config() == optimizer.get_config()
 
 
-def test_schedule_and_optimizer_print_what_they_are():
+def test_repr_shows_arguments():
     schedule = WarmupDecay(1e-3, 10, 100)
     shown = "WarmupDecay(peak=0.001, warmup_steps=10, total_steps=100, decay='linear')"
     assert repr(schedule) == shown

@@ -1,0 +1,65 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import dataclasses
+import json
+
+import pytest
+
+from bert_tf.modeling import BertConfig
+
+GOOGLE = {
+    "attention_probs_dropout_prob": 0.2,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "hidden_size": 768,
+    "initializer_range": 0.02,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "type_vocab_size": 2,
+    "vocab_size": 30522,
+}
+
+
+def test_from_google_reads_bert_config(tmp_path):
+    path = tmp_path / "bert_config.json"
+    path.write_text(json.dumps(GOOGLE))
+    expected = BertConfig.from_size("base", 30522, attention_dropout=0.2)
+    assert BertConfig.from_google(path) == expected
+    resolved = BertConfig.resolve(str(path), vocabulary_size=100)
+    assert resolved == dataclasses.replace(expected, vocabulary_size=100)
+
+
+def test_resolve_accepts_layers_hidden_size_and_heads():
+    expected = BertConfig.from_size("base", 100, num_layers=3)
+    assert BertConfig.resolve("3/768/12", vocabulary_size=100) == expected
+    with pytest.raises(ValueError, match="multiple of `num_heads`"):
+        BertConfig.resolve("3/768/11", vocabulary_size=100)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not a JSON file"),
+        (json.dumps({"hidden_act": "gelu"}), "needs the key 'vocab_size'"),
+        (json.dumps(GOOGLE | {"hidden_act": "swish"}), "`activation` must be one of"),
+        (json.dumps(GOOGLE | {"hidden_size": 770}), "multiple of `num_heads`"),
+        (
+            json.dumps(GOOGLE | {"vocab_size": 0}),
+            "must be a positive integer",
+        ),
+    ],
+)
+def test_invalid_bert_config_raises_with_file_and_key(tmp_path, content, message):
+    path = tmp_path / "bert_config.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message) as error:
+        BertConfig.from_google(path)
+    assert str(path) in str(error.value)
+
+
+def test_unknown_size_raises():
+    with pytest.raises(ValueError, match="one of tiny, mini, small"):
+        BertConfig.resolve("huge", 100)
