@@ -1,30 +1,28 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The questions that an exported model answers: `tf.function`s by signature name.
+"""Signatures of exported models: `tf.function`s by signature name.
 
-In: a model and its tokenizer. Out: functions for `saved_model.save`. Their names, and
-those of their inputs and outputs, are API.
+The names of signatures and of their inputs and outputs are public API. Texts are UTF-8
+strings, truncated to the model's maximum sequence length and padded to the longest text
+of the request. Letters: N texts, S tokens, H hidden dimension, M masks per text.
 
-A pre-trained model, for N texts, at most M masks in one of them:
+Signatures of a pre-trained model:
 
-    serving_default  text [N] -> tokens [N, M, 5], scores [N, M, 5] float32: for each
-                     [MASK] in a text the five likeliest tokens and their
-                     probabilities; "" and 0 where a text has fewer masks than M
-    embeddings       text [N] -> cls, mean, pooled_output [N, H] float32: final hidden
-                     state of [CLS], mean over all tokens' ([CLS] and [SEP] included),
-                     and the pooler's output; and for each layer n that was chosen,
-                     0 the embeddings, -1 the last, layer_<n> [N, H]: the mean of that
+    serving_default  text [N] -> tokens [N, M, 5] string, scores [N, M, 5] float32: the
+                     five most probable tokens of each [MASK] and their probabilities;
+                     "" and 0 for texts with fewer than M masks
+    embeddings       text [N] -> cls, mean, pooled_output [N, H] float32: the final
+                     hidden state of [CLS], the mean over all tokens including [CLS] and
+                     [SEP], and the pooler's output; layer_<n> [N, H]: the mean over all
+                     tokens for each requested layer (0: embeddings, -1: last layer)
     ids              token_ids, segment_ids, padding_mask [N, S] int32 ->
-                     sequence_output [N, S, H], 0 at padding, pooled_output [N, H], and
-                     layer_<n> [N, S, H], as sequence_output, float32
+                     sequence_output [N, S, H] (0 at padding), pooled_output [N, H],
+                     and layer_<n> [N, S, H] for each requested layer, float32
 
-Without a masked-LM head `serving_default` is what `embeddings` is.
+Without a masked-LM head, `serving_default` equals `embeddings`.
 
-A task defines its own `serving_default` and may add `ids` of its model and, for
-TensorFlow Serving's Classify and Regress calls, `classify` or `regress`.
-
-Texts are UTF-8 strings, trimmed to the longest sequence that the model takes and padded
-to the longest text of the request.
+A task defines its own `serving_default`, and may add `ids` and, for the Classify and
+Regress APIs of TensorFlow Serving, `classify` or `regress`.
 """
 
 from __future__ import annotations
@@ -35,23 +33,22 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.serving.ragged_encoder import optimize_for_inference
-from bert_tf.text.tokenizer import Tokenizer
+from bert_tf.text import Tokenizer
 
 Signature = tf.types.experimental.PolymorphicFunction
 
-# Candidates for each [MASK].
-_TOP_K = 5
+_TOP_K = 5  # Predicted tokens for each [MASK].
 
 
 def string_input(name: str) -> tf.TensorSpec:
-    """The input of one string per row, called `name`."""
+    """Returns the spec of an input with one string per row."""
     return tf.TensorSpec([None], tf.string, name)
 
 
 def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
-    """Makes a function of these inputs, which returns a dictionary, a signature.
+    """Decorates a function of `inputs` that returns a dictionary of tensors.
 
     Example:
 
@@ -61,8 +58,8 @@ def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
         return {"length": tf.strings.length(text)}
     ```
     """
-    # Converting the control flow of Python, of which there is none, would take most
-    # of the time that an export takes.
+    # AutoGraph conversion would take most of the time of an export, and no signature
+    # needs it.
     return tf.function(input_signature=inputs, autograph=False)
 
 
@@ -72,32 +69,32 @@ def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
 def encoder_signatures(
     backbone: BertBackbone, tokenizer: Tokenizer, layers: Sequence[int] = ()
 ) -> dict[str, Signature]:
-    """Returns the signatures of an encoder without the masked-LM head.
+    """Returns the signatures of an encoder without a masked-LM head.
 
     Args:
         backbone: The encoder.
         tokenizer: Its tokenizer.
-        layers: The numbers n of the `layer_<n>` that are answered with.
+        layers: The layers n to return as `layer_<n>`.
     """
-    fast = optimize_for_inference(backbone, layers)
-    embeddings = _embeddings(fast, tokenizer, backbone.config.max_sequence_length)
+    encoder = optimize_for_inference(backbone, layers)
+    embeddings = _embeddings(encoder, tokenizer, backbone.config.max_sequence_length)
     return {
         "serving_default": embeddings,
         "embeddings": embeddings,
-        "ids": ids_signature(fast),
+        "ids": ids_signature(encoder),
     }
 
 
 def pretrained_signatures(
     pretrainer: BertPretrainer, tokenizer: Tokenizer, layers: Sequence[int] = ()
 ) -> dict[str, Signature]:
-    """Returns the signatures of a pre-trained model; `layers` as for `encoder`."""
-    fast = optimize_for_inference(pretrainer.backbone, layers)
+    """Returns the signatures of a pre-trained model; see `encoder_signatures`."""
+    encoder = optimize_for_inference(pretrainer.backbone, layers)
     max_length = pretrainer.backbone.config.max_sequence_length
     return {
-        "serving_default": _fill_mask(fast, pretrainer, tokenizer),
-        "embeddings": _embeddings(fast, tokenizer, max_length),
-        "ids": ids_signature(fast),
+        "serving_default": _fill_mask(encoder, pretrainer, tokenizer),
+        "embeddings": _embeddings(encoder, tokenizer, max_length),
+        "ids": ids_signature(encoder),
     }
 
 
@@ -115,29 +112,25 @@ def _fill_mask(
             allow_mask=True,
         )
         hidden = encoder(inputs, training=False)["sequence_output"]  # [N, S, H]
-        # The head works on the masks of all rows at once, K of them, without padding.
-        masks = tf.where(
-            inputs["token_ids"] == vocabulary.mask_id
-        )  # [K, 2]: row, place
-        rows, places = tf.unstack(tf.cast(masks, tf.int32), axis=1)
-        if config.left_to_right:
-            places -= 1  # Where such a model predicts the token.
+        # The head runs on the K masks of all rows as one row, without padding.
+        masks = tf.where(inputs["token_ids"] == vocabulary.mask_id)  # [K, 2]
+        rows, positions = tf.unstack(tf.cast(masks, tf.int32), axis=1)
         num_rows, length = tf.unstack(tf.shape(inputs["token_ids"]))
         logits = mlm_head(
             tf.reshape(hidden, [1, num_rows * length, config.hidden_dim]),
-            (rows * length + places)[tf.newaxis],
+            (rows * length + positions)[tf.newaxis],
         )[0]  # [K, V]
         scores, token_ids = tf.math.top_k(
             tf.nn.softmax(logits), min(_TOP_K, vocabulary.size)
         )
         tokens = tf.gather(tf.constant(vocabulary.tokens), token_ids)
 
-        def by_row(values):  # [K, 5] -> [N, M, 5]
+        def group_by_row(values):  # [K, 5] -> [N, M, 5]
             return tf.RaggedTensor.from_value_rowids(
                 values, rows, nrows=num_rows, validate=False
             ).to_tensor()
 
-        return {"tokens": by_row(tokens), "scores": by_row(scores)}
+        return {"tokens": group_by_row(tokens), "scores": group_by_row(scores)}
 
     return fill_mask
 
@@ -153,7 +146,7 @@ def _embeddings(
         count = tf.reduce_sum(inputs["padding_mask"], axis=1, keepdims=True)
         count = tf.cast(count, tf.float32)
 
-        def mean(states: tf.Tensor) -> tf.Tensor:  # They are 0 at padding.
+        def mean(states: tf.Tensor) -> tf.Tensor:  # `states` is 0 at padding.
             return tf.reduce_sum(states, axis=1) / count
 
         layers = {name: mean(states) for name, states in encoded.items()}
@@ -167,11 +160,11 @@ def _embeddings(
 
 
 def ids_signature(model: keras.Model) -> Signature:
-    """The model itself, for callers that tokenize on their own.
+    """Returns a signature that runs the model on token ids.
 
     Args:
-        model: A functional model of named inputs, and of named outputs, or of one,
-            which is then called `logits`.
+        model: A functional model with named inputs. A single unnamed output is called
+            `logits`.
     """
     specs = [tf.TensorSpec(x.shape, x.dtype, name) for name, x in model.input.items()]
 
@@ -185,7 +178,7 @@ def ids_signature(model: keras.Model) -> Signature:
 
 
 def _float32(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Casts what is bfloat16 inside, which clients cannot read."""
+    """Casts bfloat16, which many clients cannot read."""
     return {name: tf.cast(value, tf.float32) for name, value in outputs.items()}
 
 
@@ -193,15 +186,16 @@ def _float32(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 def classify_signature(serving_default: Signature, labels: Sequence[str]) -> Signature:
-    """`serving_default` for TensorFlow Serving's Classify call.
+    """Returns a signature for TensorFlow Serving's Classify API.
 
     Args:
-        serving_default: From strings to `probabilities` [N, C].
+        serving_default: Maps strings to `probabilities` [N, C].
         labels: The names of the C classes.
 
     Returns:
-        inputs [N], serialized tf.Examples with a feature for each input of
-        `serving_default` -> classes [N, C] string, scores [N, C] float32.
+        The signature inputs [N] -> classes [N, C] string, scores [N, C] float32. The
+        inputs are serialized tf.Examples with one feature per input of
+        `serving_default`.
     """
 
     @signature(string_input("inputs"))
@@ -214,20 +208,20 @@ def classify_signature(serving_default: Signature, labels: Sequence[str]) -> Sig
 
 
 def regress_signature(serving_default: Signature) -> Signature:
-    """`serving_default` for TensorFlow Serving's Regress call.
+    """Returns a signature for TensorFlow Serving's Regress API.
 
     Args:
-        serving_default: From strings to `score` [N].
+        serving_default: Maps strings to `score` [N].
 
     Returns:
-        inputs [N], serialized tf.Examples with a feature for each input of
-        `serving_default` -> outputs [N] float32.
+        The signature inputs [N] -> outputs [N] float32, with inputs as in
+        `classify_signature`.
     """
 
     @signature(string_input("inputs"))
     def regress(inputs):
-        answers = serving_default(**_parse(inputs, serving_default))
-        return {"outputs": answers["score"]}
+        outputs = serving_default(**_parse(inputs, serving_default))
+        return {"outputs": outputs["score"]}
 
     return regress
 

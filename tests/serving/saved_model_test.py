@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Version folders, the check of ops, and warm-up, on graphs without a model."""
+"""Tests of bert_tf.serving.saved_model on small graphs without a model."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from bert_tf import serving
-from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.checkpoints import ModelDirectory
 from bert_tf.serving import saved_model
 
 TEXT = serving.string_input("text")
@@ -39,7 +39,7 @@ def length(text):
     return {"length": tf.strings.length(text)}
 
 
-def graph_of(path: pathlib.Path) -> tf.compat.v1.GraphDef:
+def read_graph(path: pathlib.Path) -> tf.compat.v1.GraphDef:
     file = path / "saved_model.pb"
     parsed = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     return parsed.meta_graphs[0].graph_def
@@ -48,15 +48,15 @@ def graph_of(path: pathlib.Path) -> tf.compat.v1.GraphDef:
 # --- Version folders -------------------------------------------------------------
 
 
-def test_versions_count_up_and_are_never_replaced(tmp_path, directory):
+def test_versions_increase_and_are_never_replaced(tmp_path, directory):
     folder = tmp_path / "made" / "model"
-    for version, expected in ((None, "1"), (None, "2"), (9, "9"), (None, "10")):
+    for version, expected in ((0, "1"), (0, "2"), (9, "9"), (0, "10")):
         path = serving.export_saved_model(
             {"serving_default": length}, folder, directory=directory, version=version
         )
         assert path == folder / expected
     before = (folder / "2" / "saved_model.pb").stat()
-    with pytest.raises(ValueError, match=r"model/2 exists, and a version is never"):
+    with pytest.raises(ValueError, match=r"model/2 exists, and exports never replace"):
         serving.export_saved_model(
             {"f": length}, folder, directory=directory, version=2
         )
@@ -65,7 +65,7 @@ def test_versions_count_up_and_are_never_replaced(tmp_path, directory):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_an_interrupted_export_leaves_nothing(tmp_path, directory, monkeypatch, error):
+def test_interrupted_export_leaves_nothing(tmp_path, directory, monkeypatch, error):
     def interrupted(module, path, **kwargs):
         (pathlib.Path(path) / "variables").mkdir()
         assert not any(p.name.isdecimal() for p in pathlib.Path(path).parent.iterdir())
@@ -80,19 +80,23 @@ def test_an_interrupted_export_leaves_nothing(tmp_path, directory, monkeypatch, 
 
 
 @pytest.mark.slow
-def test_a_killed_export_leaves_no_version(tmp_path):
-    # A process of its own; it is killed when all is done but the warm-up.
+def test_killed_export_leaves_no_version(tmp_path):
+    # Kills a separate process just before the warm-up.
     script = """
 import os, pathlib, signal, sys
-from bert_tf import checkpoint, config, saved_model, vocab
+from bert_tf import serving
+from bert_tf.checkpoints import ModelDirectory
+from bert_tf.modeling import BertConfig
+from bert_tf.serving import saved_model
+from bert_tf.text import Vocabulary
 from tests.serving.saved_model_test import length
 
 saved_model._write_warmup = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 tokens = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-directory = checkpoint.ModelDirectory(
+directory = ModelDirectory(
     path=pathlib.Path("never-read"),
-    architecture=config.BertConfig.from_size("tiny", len(tokens)),
-    vocabulary=vocab.Vocabulary(tokens),
+    architecture=BertConfig.from_size("tiny", len(tokens)),
+    vocabulary=Vocabulary(tokens),
     lowercase=True,
     head={"kind": "classification"},
     options={},
@@ -106,7 +110,7 @@ serving.export_saved_model({"f": length}, sys.argv[1], directory=directory)
     assert (left / "saved_model.pb").exists()
 
 
-def test_what_killed_exports_left_is_removed_and_what_others_write_is_not(
+def test_export_removes_leftovers_of_killed_but_not_of_running_exports(
     tmp_path, directory
 ):
     for name in (".unfinished-1", ".unfinished-2", "other"):
@@ -116,7 +120,7 @@ def test_what_killed_exports_left_is_removed_and_what_others_write_is_not(
     assert {p.name for p in tmp_path.iterdir()} == {"1", ".unfinished-2", "other"}
 
 
-def test_a_folder_that_cannot_be_written(tmp_path, directory):
+def test_unwritable_folder_raises_os_error(tmp_path, directory):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file/model"):
         serving.export_saved_model(
@@ -124,7 +128,7 @@ def test_a_folder_that_cannot_be_written(tmp_path, directory):
         )
 
 
-# --- The check of ops ------------------------------------------------------------
+# --- Op check --------------------------------------------------------------------
 
 
 @serving.signature(TEXT)
@@ -135,7 +139,7 @@ def new_text_op(text):
 
 
 @serving.signature(NUMBERS)
-def new_op_in_a_branch(token_ids):
+def new_op_in_branch(token_ids):
     def body():
         return tf.raw_ops.SegmentMaxV2(
             data=token_ids, segment_ids=tf.range(tf.shape(token_ids)[0]), num_segments=3
@@ -166,13 +170,13 @@ def calls_compiled(token_ids):
     ("function", "named"),
     [
         (new_text_op, "the op TFText>RoundRobinTrim "),
-        (new_op_in_a_branch, "the op SegmentMaxV2 "),
+        (new_op_in_branch, "the op SegmentMaxV2 "),
         (new_attribute, "the attribute bad_indices_policy of GatherNd "),
         (compiled, "jit_compile=True"),
         (calls_compiled, "jit_compile=True"),
     ],
 )
-def test_what_old_servers_cannot_run_is_named(tmp_path, directory, function, named):
+def test_unsupported_ops_and_attributes_are_named(tmp_path, directory, function, named):
     with pytest.raises(ValueError, match="TensorFlow Serving") as caught:
         serving.export_saved_model(
             {"f": function}, tmp_path / "model", directory=directory
@@ -181,7 +185,7 @@ def test_what_old_servers_cannot_run_is_named(tmp_path, directory, function, nam
     assert list(tmp_path.iterdir()) == []
 
 
-def test_python_callbacks_are_no_ops_of_a_server(tmp_path, directory):
+def test_python_callbacks_are_rejected(tmp_path, directory):
     @serving.signature(TEXT)
     def callback(text):
         upper = tf.numpy_function(lambda t: t, [text], tf.string, stateful=False)
@@ -193,18 +197,18 @@ def test_python_callbacks_are_no_ops_of_a_server(tmp_path, directory):
         )
 
 
-def test_default_attributes_that_are_newer_do_no_harm(tmp_path, directory):
+def test_new_attributes_with_default_values_are_accepted(tmp_path, directory):
     @serving.signature(NUMBERS)
-    def top(token_ids):  # TensorFlow 2.12 knows no index_type of TopKV2.
+    def top(token_ids):  # TopKV2 has no index_type in TensorFlow 2.12.
         return {"values": tf.math.top_k(token_ids).values}
 
     serving.export_saved_model({"top": top}, tmp_path / "model", directory=directory)
 
 
-# --- What is written -------------------------------------------------------------
+# --- Files -----------------------------------------------------------------------
 
 
-def test_only_the_variables_in_use_are_written_and_once(tmp_path, directory):
+def test_used_variables_are_written_once_and_others_not(tmp_path, directory):
     weights, unused = tf.Variable([1, 2]), tf.Variable([3, 4, 5])
     one = tf.function(lambda x: {"y": x + weights[0]}, input_signature=[NUMBERS])
     two = tf.function(lambda x: {"y": x + weights[1]}, input_signature=[NUMBERS])
@@ -215,13 +219,13 @@ def test_only_the_variables_in_use_are_written_and_once(tmp_path, directory):
     written = dict(tf.train.list_variables(str(path / "variables" / "variables")))
     del written["_CHECKPOINTABLE_OBJECT_GRAPH"]
     assert list(written.values()) == [[2]] != [unused.shape]
-    (handle,) = [node for node in graph_of(path).node if node.op == "VarHandleOp"]
+    (handle,) = [node for node in read_graph(path).node if node.op == "VarHandleOp"]
     assert "debug_name" not in handle.attr
     loaded = tf.saved_model.load(str(path)).signatures
     assert loaded["two"](token_ids=tf.constant([[7]]))["y"].numpy() == [[9]]
 
 
-def test_metadata_and_vocabulary(tmp_path, directory, vocabulary):
+def test_metadata_and_vocabulary_file(tmp_path, directory, vocabulary):
     path = serving.export_saved_model({"f": length}, tmp_path, directory=directory)
     (text,) = tf.saved_model.load(str(path)).signatures["metadata"]()["json"].numpy()
     metadata = json.loads(text)
@@ -232,7 +236,7 @@ def test_metadata_and_vocabulary(tmp_path, directory, vocabulary):
     assert tuple(tokens.split()) == vocabulary.tokens
 
 
-def test_the_example_has_its_true_response(tmp_path, directory):
+def test_example_response_equals_model_output(tmp_path, directory):
     @serving.signature(TEXT, tf.TensorSpec([None, None], tf.string, "choices"))
     def default(text, choices):
         joined = text[:, None] + choices
@@ -243,8 +247,8 @@ def test_the_example_has_its_true_response(tmp_path, directory):
             {"serving_default": function}, tmp_path / name, directory=directory
         )
         request, response = (
-            json.loads((path / "assets.extra" / f"example_{what}.json").read_text())
-            for what in ("request", "response")
+            json.loads((path / "assets.extra" / f"example_{kind}.json").read_text())
+            for kind in ("request", "response")
         )
         expected = function(*map(tf.constant, request["inputs"].values()))
         binary = (path / "assets.extra" / "example_request.pb").read_bytes()
@@ -302,12 +306,12 @@ def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
         else:
             words = inputs["token_ids"].shape[1]
         sizes[name].add((*batch, words))
-    # 32 tokens are the most that the model takes.
+    # The model's maximum sequence length is 32.
     expected = {(batch, words) for batch in (1, 8) for words in (8, 32)}
     assert sizes == dict.fromkeys(sizes, expected)
 
 
-def test_a_model_that_fails_on_its_warmup_is_not_exported(tmp_path, directory):
+def test_failing_warmup_request_aborts_the_export(tmp_path, directory):
     @serving.signature(TEXT)
     def only_one(text):
         return {"text": tf.ensure_shape(text, [1])}

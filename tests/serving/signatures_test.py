@@ -1,16 +1,14 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The signatures as functions, against the model they ask."""
-
-import dataclasses
+"""Tests of bert_tf.serving.signatures: outputs equal those of the Keras model."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf import serving
-from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.text.tokenizer import Tokenizer
+from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.text import Tokenizer
 
 TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "no masks", "", "a [MASK]"]
 
@@ -19,7 +17,7 @@ TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "no masks", "", "a [MASK]"]
 def pretrainer(tiny_config) -> BertPretrainer:
     tf.keras.utils.set_random_seed(7)
     pretrainer = BertPretrainer(BertBackbone(tiny_config))
-    for weight in pretrainer.weights:  # Random biases too: none may be forgotten.
+    for weight in pretrainer.weights:  # Random biases too, so that a missing one shows.
         weight.assign(weight + tf.random.normal(weight.shape, stddev=0.3))
     return pretrainer
 
@@ -46,7 +44,7 @@ def ids_of(vocabulary, *tokens) -> dict[str, np.ndarray]:
 # --- Fill-mask -------------------------------------------------------------------
 
 
-def test_fill_mask_gives_the_models_best_tokens(pretrained, pretrainer, vocabulary):
+def test_fill_mask_returns_most_probable_tokens(pretrained, pretrainer, vocabulary):
     answer = pretrained["serving_default"](tf.constant(TEXTS))
     tokens, scores = answer["tokens"].numpy(), answer["scores"].numpy()
     assert tokens.shape == scores.shape == (5, 2, 5)
@@ -63,27 +61,12 @@ def test_fill_mask_gives_the_models_best_tokens(pretrained, pretrainer, vocabula
     )
 
 
-def test_fill_mask_of_a_left_to_right_model_asks_in_front_of_the_mask(
-    tiny_config, pretrainer, tokenizer, vocabulary
-):
-    config = dataclasses.replace(tiny_config, left_to_right=True)
-    model = BertPretrainer(BertBackbone(config))
-    model.set_weights(pretrainer.get_weights())
-    answer = serving.pretrained_signatures(model, tokenizer)["serving_default"](
-        ["a c [MASK]"]
-    )
-    left = ids_of(vocabulary, "[CLS]", "a", "c")
-    logits = model(left | {"mask_positions": np.array([[2]])})["mlm"][0, 0]
-    best = vocabulary.tokens[np.argmax(logits)]
-    assert answer["tokens"][0, 0, 0].numpy().decode() == best
-
-
 def test_fill_mask_pads_rows_with_fewer_masks(pretrained):
     answer = pretrained["serving_default"](tf.constant(TEXTS))
     masks = (answer["tokens"].numpy() != b"").all(-1)
     assert masks.tolist() == [[1, 0], [1, 1], [0, 0], [0, 0], [1, 0]]
     np.testing.assert_array_equal((answer["scores"].numpy() > 0).all(-1), masks)
-    for row, text in enumerate(TEXTS):  # Alone, a text gets the same answer.
+    for row, text in enumerate(TEXTS):  # Batching does not change the result.
         alone = pretrained["serving_default"](tf.constant([text]))
         count = masks[row].sum()
         assert alone["tokens"].shape == (1, count, 5)
@@ -93,16 +76,16 @@ def test_fill_mask_pads_rows_with_fewer_masks(pretrained):
         )
 
 
-def test_masks_behind_the_longest_sequence_get_no_answer(pretrained):
+def test_truncated_masks_are_not_predicted(pretrained):
     answer = pretrained["serving_default"](
         tf.constant([29 * "a " + "[MASK]", 30 * "a " + "[MASK]", "[MASK]" * 50])
     )
     masks = (answer["tokens"].numpy() != b"").all(-1).sum(1)
-    assert masks.tolist() == [1, 0, 30]  # Of 32 places, two are [CLS] and [SEP].
+    assert masks.tolist() == [1, 0, 30]  # 32 tokens include [CLS] and [SEP].
 
 
 @pytest.mark.parametrize("name", ["serving_default", "embeddings"])
-def test_an_empty_batch_gets_an_empty_answer(pretrained, name):
+def test_empty_batch_gives_empty_outputs(pretrained, name):
     for value in pretrained[name](tf.constant([], tf.string)).values():
         assert value.shape[0] == 0
 
@@ -110,7 +93,7 @@ def test_an_empty_batch_gets_an_empty_answer(pretrained, name):
 # --- Embeddings and ids ----------------------------------------------------------
 
 
-def test_embeddings_are_the_models(pretrained, pretrainer, vocabulary):
+def test_embeddings_equal_the_model(pretrained, pretrainer, vocabulary):
     answer = pretrained["embeddings"](tf.constant(["a cat", "the cat sat on the mat"]))
     row = ids_of(vocabulary, "[CLS]", "a", "cat", "[SEP]")
     encoded = pretrainer.backbone(row)
@@ -123,12 +106,12 @@ def test_embeddings_are_the_models(pretrained, pretrainer, vocabulary):
         np.testing.assert_allclose(answer[name][0], expected, atol=1e-5)
 
 
-def test_a_typed_mask_is_a_word_for_embeddings(pretrained):
+def test_mask_is_ordinary_text_for_embeddings(pretrained):
     answer = pretrained["embeddings"](tf.constant(["[MASK]", "[mask]"]))
     np.testing.assert_allclose(answer["cls"][0], answer["cls"][1], atol=1e-5)
 
 
-def test_ids_are_the_model_itself(pretrained, pretrainer, vocabulary):
+def test_ids_equal_the_model(pretrained, pretrainer, vocabulary):
     row = ids_of(vocabulary, "[CLS]", "a", "cat", "[SEP]")
     tensors = [tf.constant(value, tf.int32) for value in row.values()]
     answer, expected = pretrained["ids"](*tensors), pretrainer.backbone(row)
@@ -137,7 +120,7 @@ def test_ids_are_the_model_itself(pretrained, pretrainer, vocabulary):
         np.testing.assert_allclose(value, expected[name], atol=1e-6)
 
 
-def test_bfloat16_answers_in_float32_and_much_the_same(
+def test_bfloat16_model_returns_close_float32_outputs(
     pretrained, pretrainer, tokenizer, tiny_config
 ):
     half = BertPretrainer(BertBackbone(tiny_config, dtype="mixed_bfloat16"))
@@ -152,7 +135,7 @@ def test_bfloat16_answers_in_float32_and_much_the_same(
         assert np.abs(value - expected[name]).max() > 1e-5
 
 
-def test_ids_of_a_model_with_one_output(pretrainer):
+def test_ids_of_model_with_one_output(pretrainer):
     backbone = pretrainer.backbone
     dense = tf.keras.layers.Dense(3, dtype="bfloat16")
     model = tf.keras.Model(backbone.input, dense(backbone.output["pooled_output"]))
@@ -179,7 +162,7 @@ def examples(**features) -> tf.Tensor:
 
 @serving.signature(serving.string_input("text_a"), serving.string_input("text_b"))
 def lengths(text_a, text_b):
-    """Scores that say which text went in where."""
+    """Outputs that depend on the order of the inputs."""
     a, b = (tf.cast(tf.strings.length(t), tf.float32) for t in (text_a, text_b))
     return {"probabilities": tf.stack([a, b], axis=1), "score": a - b}
 
@@ -197,6 +180,6 @@ def test_regress_reads_examples():
     assert answer["outputs"].numpy().tolist() == [2]
 
 
-def test_an_example_without_a_feature_is_an_error():
+def test_example_with_missing_feature_is_rejected():
     with pytest.raises(tf.errors.InvalidArgumentError, match="text_b"):
         serving.regress_signature(lengths)(examples(text_a=["a"]))
