@@ -1,17 +1,16 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Exports a pre-trained model for TensorFlow Serving: strings in, answers out.
-
-In: a model directory of `bert_tf.pretrain`, or a checkpoint of others. Out:
-`<output>/<name>/<version>/`, a SavedModel that TensorFlow Serving 2.13 to 2.20 loads
-as it is::
+"""Exports a pre-trained model for TensorFlow Serving.
 
     python -m bert_tf.export --model_dir=models/mini --output=saved_models --name=mini
 
-`bert_tf.signatures` says what can be asked of it (fill-mask, embeddings, ids; with
-`--layers=-2,0` also the hidden states of these layers), and `bert_tf.saved_model` what
-is in the folder. A fine-tuned model is exported by the command that trained it, with
-`--export`.
+Input: a model directory of `bert_tf.pretrain` or a checkpoint in another supported
+format. Output: `<output>/<name>/<version>/`, a SavedModel that stock TensorFlow Serving
+2.13 to 2.20 loads. It takes strings and has signatures for fill-mask, embeddings and
+token ids, see `bert_tf.serving.signatures`; `bert_tf.serving.saved_model` describes the
+files.
+
+To export a fine-tuned model, rerun the command that trained it with `--export`.
 """
 
 from __future__ import annotations
@@ -19,77 +18,76 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
-from bert_tf import cli
+from bert_tf import checkpoints, cli, serving, text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportConfig(cli.Options):
-    """Options of `python -m bert_tf.export`."""
+    """Flags of `python -m bert_tf.export`."""
 
     model_dir: str = cli.option(
-        help="Model directory of bert_tf.pretrain, or a checkpoint of others."
+        help="Model directory of bert_tf.pretrain, or a checkpoint in another format."
     )
     output: str = cli.option(
-        "saved_models", help="Folder that holds one folder per served model."
+        "saved_models", help="Folder with one subfolder per served model."
     )
     name: str = cli.option(help="Name of the served model.")
     version: int = cli.option(
-        0, help="Version number; 0 is the one after the newest.", minimum=0
+        0, help="Version number; 0 for the newest version plus one.", minimum=0
     )
     precision: str = cli.option(
         "float32",
-        help="Arithmetic of the layers.",
+        help="Keras dtype policy of the layers.",
         choices=("float32", "mixed_bfloat16"),
     )
     layers: str = cli.option(
         "",
-        help="Layers, separated by commas, whose hidden states are answered with as "
-        "well: 0 is the embeddings, 1 the first layer, -1 the last.",
+        help="Comma-separated layers whose hidden states are additional outputs: 0 for "
+        "the embeddings, 1 for the first layer, -1 for the last.",
     )
 
 
 def main(options: ExportConfig) -> pathlib.Path:
-    """Exports as `options` say and returns the folder of the new version."""
-    # Here, so that --help is fast.
-    from bert_tf import serving
-    from bert_tf.checkpoints import formats
-    from bert_tf.text.tokenizer import Tokenizer
+    """Exports a pre-trained model and returns the folder of the new version.
 
-    directory = formats.open_checkpoint(options.model_dir)
-    if directory.head["kind"] not in ("pretrainer", "encoder"):
-        raise ValueError(
-            f"--model_dir: {directory.path} holds a model for "
-            f"{directory.head['kind']}, which the command that trained it exports: run "
-            "it again with --export."
-        )
-    layers = _layers(options.layers, directory.architecture.num_layers)
-    tokenizer = Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
+    Raises:
+        ValueError: The model is fine-tuned, a layer does not exist, or the version
+            exists.
+    """
+    directory = checkpoints.open_checkpoint(options.model_dir)
     head = directory.head
+    if head["kind"] not in ("pretrainer", "encoder"):
+        raise ValueError(
+            f"--model_dir must be a pre-trained model. {directory.path} is fine-tuned "
+            f"for {head['kind']}: rerun the command that trained it with --export."
+        )
+    layers = _parse_layers(options.layers, directory.architecture.num_layers)
+    tokenizer = text.Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
     if head["kind"] == "encoder" or "mlm" in head.get("newly_initialized", ()):
         backbone = directory.load_backbone(dtype=options.precision)
-        functions = serving.encoder_signatures(backbone, tokenizer, layers)
+        signatures = serving.encoder_signatures(backbone, tokenizer, layers)
     else:
         pretrainer = directory.load_pretrainer(dtype=options.precision)
-        functions = serving.pretrained_signatures(pretrainer, tokenizer, layers)
+        signatures = serving.pretrained_signatures(pretrainer, tokenizer, layers)
     path = serving.export_saved_model(
-        functions,
+        signatures,
         pathlib.Path(options.output) / options.name,
         directory=directory,
-        version=options.version or None,
+        version=options.version,
     )
     print(f"Exported to {path}.")
     return path
 
 
-def _layers(text: str, num_layers: int) -> list[int]:
+def _parse_layers(value: str, num_layers: int) -> list[int]:
     try:
-        layers = [int(part) for part in text.split(",")] if text else []
+        layers = [int(part) for part in value.split(",")] if value else []
         for layer in layers:
             range(num_layers + 1)[layer]
     except (ValueError, IndexError):
         raise ValueError(
-            f"--layers must be numbers from {-num_layers - 1} to {num_layers}, "
-            f"separated by commas. Received: --layers={text}"
+            f"--layers must be comma-separated numbers from {-num_layers - 1} to "
+            f"{num_layers}. Received: --layers={value}"
         ) from None
     return layers
 

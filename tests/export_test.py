@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Exports as servers see them: loaded into a session, here and in TensorFlow 2.12."""
+"""Tests of bert_tf.export. Exports are loaded as servers do, also by TensorFlow 2.12."""
 
 import json
 import os
@@ -14,13 +14,11 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
 from bert_tf import export, serving
-from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.checkpoints import ModelDirectory
 from bert_tf.finetuning.task import Task
-from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.modeling.config import BertConfig
+from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
 from bert_tf.serving import saved_model, servable
-from bert_tf.text.tokenizer import Tokenizer
-from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.text import Tokenizer, Vocabulary
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
@@ -35,7 +33,7 @@ def write_model(path: pathlib.Path, config: BertConfig, vocabulary: Vocabulary):
     """Writes the model directory of a pre-trained model with random weights."""
     tf.keras.utils.set_random_seed(7)
     pretrainer = BertPretrainer(BertBackbone(config))
-    for weight in pretrainer.weights:  # Biases too: none may be forgotten.
+    for weight in pretrainer.weights:  # Biases too, so that a missing one shows.
         weight.assign(weight + tf.random.normal(weight.shape, stddev=0.05))
     directory = ModelDirectory.create(
         path,
@@ -62,7 +60,7 @@ def export_to(
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory, tiny_config, vocabulary):
-    """(model directory, pretrainer, path of its export)"""
+    """Returns (model directory, pretrainer, path of the export)."""
     path = tmp_path_factory.mktemp("toy")
     directory, pretrainer = write_model(path / "model", tiny_config, vocabulary)
     exported = export_to(path / "served", directory)
@@ -72,11 +70,13 @@ def toy(tmp_path_factory, tiny_config, vocabulary):
 
 @pytest.fixture(scope="module")
 def server(toy) -> servable.Servable:
-    """The export, loaded and warmed up as by a server."""
+    """Returns the export, loaded and warmed up as by a server."""
     return servable.Servable("toy", 1, toy[2])
 
 
-def ask(server: servable.Servable, signature: str, **inputs) -> dict[str, np.ndarray]:
+def predict(
+    server: servable.Servable, signature: str, **inputs
+) -> dict[str, np.ndarray]:
     request = predict_pb2.PredictRequest()
     request.model_spec.signature_name = signature
     for name, value in inputs.items():
@@ -86,8 +86,8 @@ def ask(server: servable.Servable, signature: str, **inputs) -> dict[str, np.nda
     return {name: tf.make_ndarray(tensor) for name, tensor in outputs.items()}
 
 
-def test_names_and_dtypes_of_the_signatures(server):
-    def described(tensors):
+def test_signature_names_dtypes_and_ranks(server):
+    def describe(tensors):
         return {
             name: (tf.as_dtype(info.dtype).name, len(info.tensor_shape.dim))
             for name, info in tensors.items()
@@ -95,7 +95,7 @@ def test_names_and_dtypes_of_the_signatures(server):
 
     text, vector = {"text": ("string", 1)}, ("float32", 2)
     assert {
-        name: (described(signature.inputs), described(signature.outputs))
+        name: (describe(signature.inputs), describe(signature.outputs))
         for name, signature in server.signatures.items()
         if not name.startswith("__")
     } == {
@@ -109,36 +109,35 @@ def test_names_and_dtypes_of_the_signatures(server):
     }
 
 
-def test_answers_are_those_of_the_model_in_this_process(toy, server):
+def test_outputs_equal_the_model(toy, server):
     _, pretrainer, _ = toy
     tokenizer = Tokenizer(toy[0].vocabulary, lowercase=True)
-    here = serving.pretrained_signatures(pretrainer, tokenizer)
+    signatures = serving.pretrained_signatures(pretrainer, tokenizer)
     for name in ("serving_default", "embeddings"):
-        expected = here[name](tf.constant(TEXTS))
-        for key, value in ask(server, name, text=TEXTS).items():
+        expected = signatures[name](tf.constant(TEXTS))
+        for key, value in predict(server, name, text=TEXTS).items():
             if value.dtype == object:
                 assert value.tolist() == expected[key].numpy().tolist()
             else:
                 np.testing.assert_allclose(value, expected[key], atol=1e-6)
 
 
-def test_any_string_gets_an_answer(server):
-    """Also what no tokenizer likes; and the others in the batch do not notice."""
-    strange = ["\0", "\ud7ff\U0010ffff", "  \t\n", "x" * 100_000, "the " * 50_000]
-    strange = [text.encode() for text in strange] + [b"\xff\xfe[MASK]\xc3", b"\xe2\x82"]
-    alone = ask(server, "embeddings", text=TEXTS)
-    among = ask(server, "embeddings", text=TEXTS + strange)
-    for name, value in among.items():
+def test_unusual_strings_do_not_affect_others_in_the_batch(server):
+    unusual = ["\0", "\ud7ff\U0010ffff", "  \t\n", "x" * 100_000, "the " * 50_000]
+    unusual = [text.encode() for text in unusual] + [b"\xff\xfe[MASK]\xc3", b"\xe2\x82"]
+    alone = predict(server, "embeddings", text=TEXTS)
+    together = predict(server, "embeddings", text=TEXTS + unusual)
+    for name, value in together.items():
         assert value.shape == (11, 16)
         assert np.isfinite(value).all()
         np.testing.assert_allclose(value[:4], alone[name], atol=1e-5)
-    scores = ask(server, "serving_default", text=strange)["scores"]
+    scores = predict(server, "serving_default", text=unusual)["scores"]
     assert np.isfinite(scores).all()
 
 
 @pytest.mark.parametrize("signature", ["serving_default", "embeddings"])
-def test_an_empty_batch_gets_an_empty_answer(server, signature):
-    for value in ask(server, signature, text=[]).values():
+def test_empty_batch_gives_empty_outputs(server, signature):
+    for value in predict(server, signature, text=[]).values():
         assert value.shape[0] == 0
 
 
@@ -153,13 +152,13 @@ def test_an_empty_batch_gets_an_empty_answer(server, signature):
         ("ids", {key: [[0] * 33] for key in IDS}),
     ],
 )
-def test_bad_requests_are_the_clients_fault(server, signature, inputs):
+def test_invalid_requests_raise_invalid_argument(server, signature, inputs):
     with pytest.raises(tf.errors.InvalidArgumentError):
-        ask(server, signature, **inputs)
-    assert len(ask(server, "embeddings", text=TEXTS)["cls"]) == 4
+        predict(server, signature, **inputs)
+    assert len(predict(server, "embeddings", text=TEXTS)["cls"]) == 4
 
 
-def test_fine_tuned_models_are_sent_to_their_own_command(toy, tmp_path):
+def test_fine_tuned_models_are_rejected(toy, tmp_path):
     directory = ModelDirectory.create(
         tmp_path / "model",
         architecture=toy[0].architecture,
@@ -169,12 +168,12 @@ def test_fine_tuned_models_are_sent_to_their_own_command(toy, tmp_path):
         options={},
     )
     options = export.ExportConfig(model_dir=str(directory.path), name="toy")
-    with pytest.raises(ValueError, match="classification"):
+    with pytest.raises(ValueError, match="fine-tuned for classification"):
         export.main(options)
 
 
 @pytest.mark.slow
-def test_an_encoder_of_others_answers_with_embeddings(tmp_path, vocabulary):
+def test_encoder_without_mlm_head_exports_embeddings(tmp_path, vocabulary):
     folder = toy_checkpoints.write_hugging_face(tmp_path / "theirs", vocabulary)
     options = export.ExportConfig(
         model_dir=str(folder), output=str(tmp_path / "served"), name="theirs"
@@ -192,7 +191,7 @@ def test_an_encoder_of_others_answers_with_embeddings(tmp_path, vocabulary):
 
 
 @pytest.mark.slow
-def test_chosen_layers_are_those_of_transformers(tmp_path, vocabulary):
+def test_layers_match_transformers(tmp_path, vocabulary):
     """Golden values: BertModel of transformers 5.23, `hidden_states`."""
     folder = toy_checkpoints.write_hugging_face(tmp_path / "theirs", vocabulary)
     options = export.ExportConfig(
@@ -223,15 +222,15 @@ def test_chosen_layers_are_those_of_transformers(tmp_path, vocabulary):
 
 
 @pytest.mark.parametrize("layers", ["3", "-4", "0,,1", "last"])
-def test_layers_that_there_are_not(toy, layers):
-    with pytest.raises(ValueError, match=f"from -3 to 2, .* --layers={layers}$"):
+def test_invalid_layers_are_rejected(toy, layers):
+    with pytest.raises(ValueError, match=f"from -3 to 2. .* --layers={layers}$"):
         export_to(pathlib.Path(), toy[0], layers=layers)
 
 
 # --- TensorFlow 2.12 -------------------------------------------------------------
-# The oldest runtime that is promised: TensorFlow Serving 2.13 links the same ops.
+# The oldest supported runtime: TensorFlow Serving 2.13 links the same ops.
 
-_ANSWER = """
+_RUN_REQUESTS = """
 import json, sys
 import numpy as np
 import tensorflow as tf
@@ -254,7 +253,7 @@ for path, key, inputs in json.load(sys.stdin):
         feed=[info.name for info in infos],
         fetch=[info.name for info in outputs.values()],
     )
-    # Unlike `run`, it leaves it to the graph to check shapes, as a server does.
+    # Unlike `run`, does not check shapes; neither does a server.
     answer = session._make_callable_from_options(options)
     try:
         answers.append(dict(zip(outputs, answer(*arrays))))
@@ -302,18 +301,18 @@ def old_python() -> str:
     python = os.environ.get("BERT_TF_COMPAT_PYTHON")
     if not python:
         pytest.skip(
-            "BERT_TF_COMPAT_PYTHON names no Python with tensorflow-cpu 2.12.1, "
-            "tensorflow-text 2.12.1 and numpy below 2"
+            "BERT_TF_COMPAT_PYTHON, a Python with tensorflow-cpu 2.12.1, "
+            "tensorflow-text 2.12.1 and numpy < 2, is not set"
         )
     return python
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
-    """(texts, model directory) of a model with BERT's own vocabulary."""
+    """Returns (texts, model directory) of a model with a published vocabulary."""
     data = os.environ.get("BERT_TF_DATA")
     if not data:
-        pytest.skip("BERT_TF_DATA names no folder with vocabularies and texts")
+        pytest.skip("BERT_TF_DATA, the directory of real data sets, is not set")
     data, path = pathlib.Path(data), tmp_path_factory.mktemp("real")
     (vocabulary_file,) = data.glob("vocab/*uncased*.txt")
     vocabulary = Vocabulary.from_file(vocabulary_file)
@@ -326,7 +325,7 @@ def real(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_tensorflow_2_12_gives_the_same_answers(old_python, toy, real, tmp_path):
+def test_tensorflow_2_12_runs_pretrained_models(old_python, toy, real, tmp_path):
     texts, directory = real
     float32 = str(export_to(tmp_path / "float32", directory, layers="-2,0"))
     bfloat16 = str(
@@ -342,18 +341,18 @@ def test_tensorflow_2_12_gives_the_same_answers(old_python, toy, real, tmp_path)
         (float32, "metadata", {}),
         (bfloat16, "embeddings", {"text": texts}),
     ]
-    old, new = answers_of_both(old_python, requests)
+    old, new = outputs_of_both(old_python, requests)
     refused = {"error": "INVALID_ARGUMENT"}
     assert [i for i, answer in enumerate(new) if answer == refused] == [3]
     for (path, *_), old_outputs, new_outputs in zip(requests, old, new):
         assert_same(old_outputs, new_outputs, 0.1 if path == bfloat16 else 1e-5)
 
 
-def answers_of_both(old_python: str, requests: list[tuple]) -> tuple[list, list]:
-    """The answers of TensorFlow 2.12 and those of the one that runs the tests."""
-    version, old = json.loads(run(old_python, _ANSWER, json.dumps(requests)))
+def outputs_of_both(old_python: str, requests: list[tuple]) -> tuple[list, list]:
+    """Runs requests in TensorFlow 2.12 and in the current version."""
+    version, old = json.loads(run(old_python, _RUN_REQUESTS, json.dumps(requests)))
     assert version.startswith("2.12.")
-    _, new = json.loads(run(sys.executable, _ANSWER, json.dumps(requests)))
+    _, new = json.loads(run(sys.executable, _RUN_REQUESTS, json.dumps(requests)))
     return old, new
 
 
@@ -366,8 +365,8 @@ def assert_same(old: dict, new: dict, tolerance: float) -> None:
             assert value == new[name]
 
 
-def served(task: Task, pretrainer: BertPretrainer) -> dict:
-    """The signatures that the command of a task exports."""
+def task_signatures(task: Task, pretrainer: BertPretrainer) -> dict:
+    """Returns the signatures that the command of a task exports."""
     return task.serve(serving.optimize_for_inference(task.model(pretrainer.backbone)))
 
 
@@ -381,7 +380,7 @@ def served(task: Task, pretrainer: BertPretrainer) -> dict:
         {"text_a": "x", "text_b": "y", "label": "score", "problem": "regression"},
     ],
 )
-def test_tensorflow_2_12_classifies(old_python, toy, tmp_path, options):
+def test_tensorflow_2_12_runs_classification(old_python, toy, tmp_path, options):
     directory, pretrainer, _ = toy
     file = tmp_path / "data.tsv"
     file.write_text("x\ty\tname\tscore\na\tb\tno\t1\nthe\tcat\tyes\t2.5\n")
@@ -395,7 +394,7 @@ def test_tensorflow_2_12_classifies(old_python, toy, tmp_path, options):
     folder = tmp_path / "served"
     path = str(
         serving.export_saved_model(
-            served(task, pretrainer), folder, directory=directory
+            task_signatures(task, pretrainer), folder, directory=directory
         )
     )
     texts = [*TEXTS, "ünï çat 漢字🙂 " * 40, "\0"]
@@ -408,7 +407,7 @@ def test_tensorflow_2_12_classifies(old_python, toy, tmp_path, options):
         requests.append(
             (path, "serving_default", {"text_a": texts, "text_b": texts[:1]})
         )
-    old, new = answers_of_both(old_python, requests)
+    old, new = outputs_of_both(old_python, requests)
     assert [i for i, answer in enumerate(new) if "error" in answer] == (
         [3] if len(names) == 2 else []
     )
@@ -417,7 +416,9 @@ def test_tensorflow_2_12_classifies(old_python, toy, tmp_path, options):
 
 
 @pytest.mark.slow
-def test_tensorflow_2_12_answers_questions_and_chooses(old_python, toy, tmp_path):
+def test_tensorflow_2_12_runs_question_answering_and_multiple_choice(
+    old_python, toy, tmp_path
+):
     directory, pretrainer, _ = toy
     tokenizer = Tokenizer(directory.vocabulary)
     files = {"train_file": str(tmp_path / "data.json")}
@@ -449,7 +450,7 @@ def test_tensorflow_2_12_answers_questions_and_chooses(old_python, toy, tmp_path
     asked, chosen = (
         str(
             serving.export_saved_model(
-                served(task, pretrainer),
+                task_signatures(task, pretrainer),
                 tmp_path / task.kind,
                 directory=directory,
             )
@@ -465,7 +466,7 @@ def test_tensorflow_2_12_answers_questions_and_chooses(old_python, toy, tmp_path
         (chosen, "serving_default", {"prompt": texts, "choices": choices}),
         (chosen, "serving_default", {"prompt": texts, "choices": choices[:1]}),
     ]
-    old, new = answers_of_both(old_python, requests)
+    old, new = outputs_of_both(old_python, requests)
     assert [i for i, answer in enumerate(new) if "error" in answer] == [2, 4]
     for old_outputs, new_outputs in zip(old, new):
         assert_same(old_outputs, new_outputs, 1e-5)
@@ -473,7 +474,7 @@ def test_tensorflow_2_12_answers_questions_and_chooses(old_python, toy, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("features", ["", "weighted_sum_all"])
-def test_tensorflow_2_12_tags(old_python, toy, tmp_path, features):
+def test_tensorflow_2_12_runs_tagging(old_python, toy, tmp_path, features):
     directory, pretrainer, _ = toy
     (tmp_path / "data.conll").write_text("the O\ncat B-P\nsat B-L\n")
     files = dict.fromkeys(("train_file", "dev_file"), str(tmp_path / "data.conll"))
@@ -485,7 +486,7 @@ def test_tensorflow_2_12_tags(old_python, toy, tmp_path, features):
         max_sequence_length=32,
     )
     task = Tagging(options, Tokenizer(directory.vocabulary))
-    functions = served(task, pretrainer)
+    functions = task_signatures(task, pretrainer)
     path = str(
         serving.export_saved_model(functions, tmp_path / "tags", directory=directory)
     )
@@ -494,12 +495,12 @@ def test_tensorflow_2_12_tags(old_python, toy, tmp_path, features):
         (path, "serving_default", {"text": text})
         for text in (texts, texts[:1], texts[-1:] * 9, [])
     ]
-    for old, new in zip(*answers_of_both(old_python, requests)):
+    for old, new in zip(*outputs_of_both(old_python, requests)):
         assert_same(old, new, 1e-5)
 
 
 @pytest.mark.slow
-def test_the_list_of_ops_is_that_of_tensorflow_2_12(old_python):
+def test_list_of_ops_matches_tensorflow_2_12(old_python):
     still_there = {
         line.split()[0] for line in run(sys.executable, _LIST_OPS).splitlines()
     }
