@@ -33,7 +33,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from bert_tf import cli, storage
-from bert_tf.data import documents
+from bert_tf.data import read_documents
 
 # The script was written for TensorFlow 1.
 _GOOGLE_SCRIPT = """
@@ -142,7 +142,7 @@ def _write_text(path: pathlib.Path, size: int, patterns: str) -> None:
     written = 0
     with path.open("w", encoding="utf-8") as file:
         for source in itertools.cycle(storage.expand_globs(patterns)):
-            for document in documents.read_documents(source):
+            for document in read_documents(source):
                 text = "\n".join(document) + "\n\n"
                 file.write(text)
                 written += len(text.encode())

@@ -71,21 +71,21 @@ def main(options: LearningConfig) -> None:
 def _datasets(options: LearningConfig):
     import keras
 
-    from bert_tf.data import masking as input_pipeline
+    from bert_tf import data
 
     keras.utils.set_random_seed(options.seed)  # The order depends on it.
     common = {"batch_size": options.batch_size, "seed": options.seed}
-    train = input_pipeline.pretrain_dataset(options.records, **common)
-    held_out = input_pipeline.pretrain_dataset(
+    train = data.pretrain_dataset(options.records, **common)
+    held_out = data.pretrain_dataset(
         options.records, split="validation", **common
     )
     return train.take(options.steps), held_out.take(options.validation_batches).cache()
 
 
 def _architecture(options: LearningConfig) -> bert_config.BertConfig:
-    from bert_tf.data import masking as input_pipeline
+    from bert_tf import data
 
-    _, vocabulary = input_pipeline.read_manifest(options.records)
+    _, vocabulary = data.read_manifest(options.records)
     return bert_config.BertConfig.from_size(options.size, vocabulary.size)
 
 

@@ -108,11 +108,11 @@ def main(options: BenchmarkConfig) -> None:
 
 
 def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict:
-    from bert_tf.data import masking as input_pipeline
+    from bert_tf import data
 
     records = options.packed if library == "bert_tf" else options.unpacked
-    manifest, vocabulary = input_pipeline.read_manifest(records)
-    dataset = input_pipeline.pretrain_dataset(records, batch_size=options.batch_size)
+    manifest, vocabulary = data.read_manifest(records)
+    dataset = data.pretrain_dataset(records, batch_size=options.batch_size)
     batches = list(dataset.take(_BATCHES))
     length = manifest["max_sequence_length"]
     bert = bert_config.BertConfig.from_size(options.size, vocabulary.size)

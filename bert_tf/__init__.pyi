@@ -1,6 +1,6 @@
 from bert_tf.checkpoints.formats import open_checkpoint as open_checkpoint
 from bert_tf.checkpoints.model_directory import ModelDirectory as ModelDirectory
-from bert_tf.data.masking import pretrain_dataset as pretrain_dataset
+from bert_tf.data.input_pipeline import pretrain_dataset as pretrain_dataset
 from bert_tf.modeling.bert import BertBackbone as BertBackbone
 from bert_tf.modeling.bert import BertPretrainer as BertPretrainer
 from bert_tf.modeling.config import BertConfig as BertConfig

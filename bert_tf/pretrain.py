@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert_tf import cli
+from bert_tf import cli, data
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling.config import BertConfig
 from bert_tf.training import flops
@@ -37,7 +37,6 @@ model_directory = lazy_import("bert_tf.checkpoints.model_directory")
 checkpoint = lazy_import("bert_tf.training.checkpoint")
 formats = lazy_import("bert_tf.checkpoints.formats")
 distribution = lazy_import("bert_tf.training.strategy")
-input_pipeline = lazy_import("bert_tf.data.masking")
 keras = lazy_import("keras")
 memory = lazy_import("bert_tf.training.memory")
 model = lazy_import("bert_tf.modeling.bert")
@@ -115,7 +114,7 @@ def main(options: PretrainConfig) -> dict[str, float]:
 
     # === Report ===
     validation = _validation(options, last, architecture, replicas)
-    unigram_accuracy = input_pipeline.unigram_accuracy(validation)
+    unigram_accuracy = data.unigram_accuracy(validation)
     history = monitoring.read_history(directory.path)
     metrics = history[-1] | {"unigram_accuracy": unigram_accuracy}
     directory.write_metrics(metrics)
@@ -239,7 +238,7 @@ def _batches(
     names = ("mask_selection_rate", "mask_token_rate", "random_token_rate")
     names += ("whole_word_masking", "seed")
     masking = {name: getattr(options, name) for name in names}
-    return input_pipeline.pretrain_dataset(
+    return data.pretrain_dataset(
         phase.records,
         # Of the encoder, which --init_from may have brought.
         left_to_right=architecture.left_to_right,

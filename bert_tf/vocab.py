@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 import tqdm
 
 from bert_tf import cli, storage
-from bert_tf.data import documents
+from bert_tf.data import read_documents
 from bert_tf.text import learn_vocabulary
 
 
@@ -84,7 +84,7 @@ def _sentences(paths: Sequence[str], description: str) -> Iterator[str]:
         total=sum(sizes), desc=description, unit="B", unit_scale=True
     ) as bar:
         for path, end in zip(paths, itertools.accumulate(sizes)):
-            for document in documents.read_documents(path):
+            for document in read_documents(path):
                 yield from document
                 # About one byte per character; corrected at the end of the file.
                 bar.update(min(sum(map(len, document)), end - bar.n))

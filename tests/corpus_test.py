@@ -1,9 +1,8 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.corpus: text files to records and manifest.
+"""Tests of bert_tf.corpus: from text files to records and manifest.
 
-Token k of document i is the word "d<i>t<k>", so that every token of a record tells
-where it comes from.
+Token k of document i is the word "d<i>t<k>", so that tokens in records can be traced.
 """
 
 import dataclasses
@@ -17,12 +16,10 @@ from typing import NamedTuple
 import pytest
 import tensorflow as tf
 
-from bert_tf import corpus, storage
+from bert_tf import corpus, data, storage
 from bert_tf.corpus import CorpusConfig
-from bert_tf.data import masking as input_pipeline
-from bert_tf.data import records as shards
-from bert_tf.data import token_store
-from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.data import pretrain_dataset
+from bert_tf.text import Vocabulary
 
 NUM_DOCUMENTS = 40
 LONGEST_DOCUMENT = 150
@@ -36,7 +33,7 @@ VOCABULARY = Vocabulary(
 
 @pytest.fixture
 def options(tmp_path) -> CorpusConfig:
-    """Forty documents in three files; records of 32 tokens from one process."""
+    """Forty documents in three files, records of 32 tokens, one process."""
     rng = random.Random(0)
     documents = []
     for i in range(NUM_DOCUMENTS):
@@ -111,10 +108,10 @@ def manifest(options: CorpusConfig) -> dict:
     return json.loads((pathlib.Path(options.output) / "manifest.json").read_text())
 
 
-# --- What the records hold -------------------------------------------------------
+# --- Contents of the records -------------------------------------------------------
 
 
-def test_records_are_pairs_with_the_label_that_their_name_says(options):
+def test_is_random_next_is_1_for_another_document(options):
     corpus.main(options)
     records = read(options) + read(options, "validation")
     assert len(records) > 100
@@ -123,16 +120,16 @@ def test_records_are_pairs_with_the_label_that_their_name_says(options):
         for segment in (first, second):
             (document, start), *_ = segment
             run = [(document, start + i) for i in range(len(segment))]
-            assert segment == run, "one run of one document's tokens"
+            assert segment == run, "consecutive tokens of one document"
         if is_random_next:
-            assert first[0][0] != second[0][0], "never the same document"
+            assert first[0][0] != second[0][0], "another document"
         else:
             assert first[0][0] == second[0][0]
             assert first[-1][1] < second[0][1]
     assert {record.is_random_next for record in records} == {0, 1}
 
 
-def test_held_out_documents_are_in_no_training_record(options):
+def test_held_out_documents_are_not_in_training_records(options):
     corpus.main(options)
 
     def documents(split):
@@ -149,8 +146,8 @@ def test_held_out_documents_are_in_no_training_record(options):
 
 
 @pytest.mark.slow
-def test_second_segments_come_from_everywhere(options):
-    """A random second segment may begin with each sentence of the split."""
+def test_random_segments_come_from_all_documents(options):
+    """A random segment can begin with any sentence of the split."""
     begins = {True: set(), False: set()}
     for seed in range(12):
         chosen = dataclasses.replace(
@@ -171,15 +168,15 @@ def test_records_are_in_random_order(options):
     assert neighbours < len(documents) / 5
 
 
-def test_a_small_shuffle_window_loses_nothing(options, monkeypatch):
+def test_small_shuffle_buffer_keeps_all_records(options, monkeypatch):
     corpus.main(options)
-    monkeypatch.setattr(shards, "_SHUFFLE_PAIRS", 7)
+    monkeypatch.setattr("bert_tf.data.records._SHUFFLE_RECORDS", 7)
     small = dataclasses.replace(options, output=options.output + "2")
     corpus.main(small)
     assert sorted(read(small)) == sorted(read(options))
 
 
-def test_manifest_tells_the_truth(options):
+def test_manifest_matches_the_records(options):
     corpus.main(options)
     train, validation = read(options), read(options, "validation")
     both = train + validation
@@ -216,7 +213,7 @@ def test_manifest_tells_the_truth(options):
     assert copied == VOCABULARY
 
 
-def test_packing_changes_the_rows_and_not_the_pairs(options, tmp_path):
+def test_packing_changes_rows_but_not_pairs(options, tmp_path):
     corpus.main(options)
     alone = dataclasses.replace(options, output=str(tmp_path / "alone"), pack=False)
     corpus.main(alone)
@@ -226,7 +223,7 @@ def test_packing_changes_the_rows_and_not_the_pairs(options, tmp_path):
     assert manifest(options)["padding_share"] < manifest(alone)["padding_share"]
 
 
-# --- The same records, however they are made -------------------------------------
+# --- Reproducible records -------------------------------------
 
 
 def contents(options: CorpusConfig) -> dict[str, bytes]:
@@ -244,14 +241,14 @@ def test_records_do_not_depend_on_workers_and_parts(options, monkeypatch):
         "train-00002-of-00003.tfrecord",
         "validation-00000-of-00001.tfrecord",
     ]
-    monkeypatch.setattr(token_store, "_PART_BYTES", 5000)
+    monkeypatch.setattr("bert_tf.data.token_store._PART_BYTES", 5000)
     other = dataclasses.replace(options, output=options.output + "2", num_workers=2)
     corpus.main(other)
     assert contents(other) == contents(options)
 
 
-def test_all_paths_may_be_remote(options, tmp_path, monkeypatch):
-    """`ram://` stands for gs:// and what else TensorFlow knows."""
+def test_remote_paths(options, tmp_path, monkeypatch):
+    """Uses `ram://` in place of `gs://`."""
     corpus.main(options)
     place = "ram://corpus_test"
     for path in [*pathlib.Path(tmp_path / "text").iterdir(), tmp_path / "vocabulary"]:
@@ -269,13 +266,13 @@ def test_all_paths_may_be_remote(options, tmp_path, monkeypatch):
         with storage.open_file(f"{place}/records/{name}", "rb") as file:
             assert file.read() == contents(options)[name]
     assert not storage.glob(f"{place}/records/*.tfrecord.json")
-    x, *_ = next(iter(input_pipeline.pretrain_dataset(remote.output, batch_size=4)))
+    x, *_ = next(iter(pretrain_dataset(remote.output, batch_size=4)))
     assert x["token_ids"].shape == (4, 32)
-    corpus.main(remote)  # Finds that it is done.
+    corpus.main(remote)  # Already complete.
     assert len(list(tmp_path.glob("bert_tf_tokens_*[!k]"))) == 1
 
 
-def test_the_seed_determines_the_records(options):
+def test_seed_determines_records(options):
     corpus.main(options)
     for name, seed in (("same", options.seed), ("other", 1)):
         again = dataclasses.replace(options, output=options.output + name, seed=seed)
@@ -283,7 +280,7 @@ def test_the_seed_determines_the_records(options):
         assert (contents(again) == contents(options)) == (name == "same")
 
 
-def test_every_document_and_every_seed_has_its_own_random_stream(options, tmp_path):
+def test_documents_and_seeds_have_separate_random_streams(options, tmp_path):
     alike = ["".join(f"d{i}t{k}\n" for k in range(60)) for i in range(20)]
     (tmp_path / "alike").write_text("\n".join(alike))
     cuts = []
@@ -300,10 +297,10 @@ def test_every_document_and_every_seed_has_its_own_random_stream(options, tmp_pa
     assert len(set(cuts)) == 40
 
 
-def test_records_of_two_lengths_come_from_one_store(options, tmp_path, monkeypatch):
+def test_records_of_two_lengths_share_a_token_store(options, tmp_path, monkeypatch):
     options = dataclasses.replace(options, token_store=str(tmp_path / "store"))
     corpus.main(options)
-    monkeypatch.setattr(token_store, "tokenise", None)  # Is not called again.
+    monkeypatch.setattr("bert_tf.data.token_store.tokenize_part", None)  # Not called.
     long = dataclasses.replace(
         options, output=options.output + "64", max_sequence_length=64
     )
@@ -315,12 +312,12 @@ def test_records_of_two_lengths_come_from_one_store(options, tmp_path, monkeypat
     }
 
 
-def test_an_interrupted_run_goes_on(options, monkeypatch):
+def test_interrupted_run_resumes(options, monkeypatch):
     options = dataclasses.replace(options, num_shards=4)
     whole = dataclasses.replace(options, output=options.output + "whole")
     corpus.main(whole)
     written = []
-    write_shard = corpus.write_shard
+    write_shard = data.write_shard
 
     def interrupted(shard):
         if len(written) == 2:
@@ -328,12 +325,12 @@ def test_an_interrupted_run_goes_on(options, monkeypatch):
         written.append(shard.path)
         return write_shard(shard)
 
-    monkeypatch.setattr(corpus, "write_shard", interrupted)
+    monkeypatch.setattr(data, "write_shard", interrupted)
     with pytest.raises(KeyboardInterrupt):
         corpus.main(options)
     assert not (pathlib.Path(options.output) / "manifest.json").exists()
     monkeypatch.setattr(
-        corpus,
+        data,
         "write_shard",
         lambda shard: written.append(shard.path) or write_shard(shard),
     )
@@ -343,47 +340,47 @@ def test_an_interrupted_run_goes_on(options, monkeypatch):
     assert {**manifest(options), "seconds": 0} == {**manifest(whole), "seconds": 0}
 
 
-def test_a_complete_run_is_not_repeated(options, capsys):
+def test_complete_run_is_not_repeated(options, capsys):
     corpus.main(options)
     assert "pairs for training and" in capsys.readouterr().out
     before = contents(options)
     corpus.main(options)
-    assert "complete already" in capsys.readouterr().out
+    assert "is already complete" in capsys.readouterr().out
     assert contents(options) == before
 
 
 # --- Errors and warnings ---------------------------------------------------------
 
 
-def test_other_settings_need_another_output(options):
+def test_other_settings_require_another_output(options):
     corpus.main(options)
     with pytest.raises(
         ValueError,
-        match=r"max_sequence_length was 32, and is 64 now\. Give another --output",
+        match=r"max_sequence_length was 32, now 64\. Use another --output",
     ):
         corpus.main(dataclasses.replace(options, max_sequence_length=64))
-    # How many processes work does not matter.
+    # The number of processes may change.
     corpus.main(dataclasses.replace(options, num_workers=2))
 
 
-def test_records_of_unknown_origin_are_not_mixed_with_new_ones(options):
+def test_records_without_settings_are_not_overwritten(options):
     output = pathlib.Path(options.output)
     output.mkdir()
     (output / "train-00000-of-00009.tfrecord").touch()
-    with pytest.raises(ValueError, match="holds a train-00000-of-00009"):
+    with pytest.raises(ValueError, match="contains train-00000-of-00009"):
         corpus.main(options)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "needs at least two documents. Received: 0 in 1 files"),
-        ("\n\n", "needs at least two documents. Received: 0"),
-        ("d0t0\n\nd0t1\n\nd0t2\n", r"Received: 1 in 1 files .*_separator=blank_line"),
+        ("", "requires at least two documents. Got 0 in 1 files"),
+        ("\n\n", "requires at least two documents. Got 0"),
+        ("d0t0\n\nd0t1\n\nd0t2\n", r"Got 1 in 1 files .*_separator=blank_line"),
         ("d0t0\nd0t1\n\nd1t0\nd1t1\n\nd2t0\nd2t1\n", None),
     ],
 )
-def test_a_corpus_needs_two_documents(options, tmp_path, text, message):
+def test_two_documents_are_required(options, tmp_path, text, message):
     (tmp_path / "few").write_text(text)
     options = dataclasses.replace(options, input=str(tmp_path / "few"))
     if message:
@@ -395,41 +392,44 @@ def test_a_corpus_needs_two_documents(options, tmp_path, text, message):
         assert {record.first[0][0] for record in read(options)} == {0, 1, 2}
 
 
-def test_few_documents_are_all_for_training(options, tmp_path, caplog):
+def test_few_documents_are_not_held_out(options, tmp_path, caplog):
     (tmp_path / "few").write_text("d0t0\nd0t1\n\nd1t0\nd1t1\n\n" * 9)
     few = dataclasses.replace(options, input=str(tmp_path / "few"), held_out_share=0.01)
     corpus.main(few)
-    assert "All 18 documents are for training" in caplog.text
+    assert (
+        "No documents are held out for validation, because there are only 18"
+        in caplog.text
+    )
     assert manifest(few)["validation_documents"] == 0
     assert not read(few, "validation")
 
 
-def test_two_documents_of_many_are_held_out_at_least(options):
+def test_at_least_two_of_many_documents_are_held_out(options):
     corpus.main(dataclasses.replace(options, held_out_share=0.01))
     assert manifest(options)["validation_documents"] == 2
     assert read(options, "validation")
 
 
-def test_training_keeps_two_documents(options, tmp_path):
+def test_at_least_two_documents_are_left_for_training(options, tmp_path):
     (tmp_path / "few").write_text("d0t0\nd0t1\n\nd1t0\nd1t1\n\nd2t0\nd2t1\n")
     few = dataclasses.replace(options, input=str(tmp_path / "few"), held_out_share=0.5)
-    with pytest.raises(ValueError, match=r"held_out_share=0\.5 of 3 documents"):
+    with pytest.raises(ValueError, match=r"held_out_share=0\.5 with 3 documents"):
         corpus.main(few)
 
 
-def test_what_is_wrong_with_the_text_is_said_and_noted(options, tmp_path, capsys):
+def test_warnings_are_printed_and_in_manifest(options, tmp_path, capsys):
     (tmp_path / "text" / "empty.txt").write_text("\n\n")
     corpus.main(options)
     (warning,) = manifest(options)["warnings"]
-    assert warning.startswith("1 of 4 files gave no document: ")
+    assert warning.startswith("1 of 4 files contain no document: ")
     assert warning.endswith("empty.txt")
     assert f"warning: {warning}\n" in capsys.readouterr().out
 
 
-def test_what_is_wrong_with_the_input_is_named(options, tmp_path):
+def test_errors_name_the_input(options, tmp_path):
     with pytest.raises(ValueError, match="No file matches the pattern"):
         corpus.main(dataclasses.replace(options, input=f"{tmp_path}/none*"))
-    with pytest.raises(ValueError, match="none: no such vocabulary"):
+    with pytest.raises(ValueError, match="none does not exist"):
         corpus.main(dataclasses.replace(options, vocabulary=f"{tmp_path}/none"))
     (tmp_path / "text" / "latin").write_bytes(b"One.\nTw\xf6.\n")
     with pytest.raises(ValueError, match="latin, line 2: not UTF-8"):
@@ -441,7 +441,7 @@ def test_what_is_wrong_with_the_input_is_named(options, tmp_path):
         corpus.main(options)
 
 
-def test_output_that_cannot_be_written(options, tmp_path):
+def test_output_directory_below_a_file_raises(options, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
         corpus.main(dataclasses.replace(options, output=str(tmp_path / "file" / "x")))

@@ -13,7 +13,7 @@ import unittest.mock
 import pytest
 import tensorflow as tf
 
-from bert_tf.data import masking as input_pipeline
+from bert_tf import data
 from bert_tf.modeling import fusion
 from bert_tf.modeling.bert import BertBackbone, BertPretrainer
 from bert_tf.training import step as train_step
@@ -113,7 +113,7 @@ def test_the_whole_training_step_compiles_with_static_shapes(
 def test_batches_are_static(vocabulary, tmp_path):
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]
     write_records(tmp_path / "records", vocabulary, [(pair, 8, 0)] * 20)
-    dataset = input_pipeline.pretrain_dataset(tmp_path / "records", batch_size=8)
+    dataset = data.pretrain_dataset(tmp_path / "records", batch_size=8)
     for spec in tf.nest.flatten(dataset.element_spec):
         assert spec.shape.is_fully_defined()
         assert spec.dtype in (tf.int32, tf.float32)

@@ -1,15 +1,14 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs of `bert_tf.jobs`, on the machines of an engine that Apache Beam drives.
+"""Runs the jobs of `bert_tf.data.jobs` on a cluster with Apache Beam.
 
     pip install -r requirements-beam.txt
     python -m bert_tf.corpus ... --runner=FlinkRunner --beam_options=--flink_master=...
 
-They are the very jobs that processes of one machine do, so that the results are the
-same, and so is the rule for going on after an interruption. What they read and write
-must be in reach of every machine: `gs://`, or a folder that all have mounted. There
-bert_tf must be installed, for example in the container that
-`--beam_options=--sdk_container_image=...` names.
+The jobs are the same as on one machine, so the results are equal, and the same command
+resumes after an interruption. All machines must see the same paths: `gs://` or a shared
+mount. bert_tf must be installed on them, for example in the container image of
+`--beam_options=--sdk_container_image=...`.
 """
 
 from __future__ import annotations
@@ -19,36 +18,36 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bert_tf.data.jobs import Job, once
+from bert_tf.data.jobs import Job, run_once
 
-RUNNERS = ("DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")
+BEAM_RUNNERS = ("DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")
 
 
-class Workers(contextlib.AbstractContextManager):
-    """What `jobs.Workers` is, with an engine in the place of processes.
+class BeamWorkers(contextlib.AbstractContextManager):
+    """Replaces `Workers` to run jobs with Apache Beam.
 
     Args:
-        runner: One of `RUNNERS`.
-        options: Flags for Beam and the engine, as typed.
+        runner: One of `BEAM_RUNNERS`.
+        options: Command-line flags of Beam and the runner.
 
     Raises:
         ValueError: Apache Beam is not installed.
     """
 
     def __init__(self, runner: str, options: str = ""):
-        try:
+        try:  # An optional dependency.
             import apache_beam
             from apache_beam.options.pipeline_options import PipelineOptions
         except ModuleNotFoundError as error:
             raise ValueError(
-                f"--runner={runner} needs Apache Beam: "
+                f"--runner={runner} requires Apache Beam: "
                 "pip install -r requirements-beam.txt"
             ) from error
         self._beam = apache_beam
         self._options = PipelineOptions([f"--runner={runner}", *shlex.split(options)])
 
     def __exit__(self, *_: object) -> None:
-        pass  # A pipeline ends in `run`.
+        pass  # `run` waits for its pipeline.
 
     def run(
         self,
@@ -59,17 +58,17 @@ class Workers(contextlib.AbstractContextManager):
         description: str,
         unit: str,
     ) -> list[Any]:
-        """As `jobs.Workers.run`; progress is on the pages of the engine."""
-        del sizes
+        """See `Workers.run`. The web interface of the runner shows the progress."""
+        del sizes, unit
         print(f"{description}: {len(jobs):,} jobs.")
         with self._beam.Pipeline(options=self._options) as pipeline:
             (
                 pipeline
                 | "Jobs" >> self._beam.Create(list(jobs), reshuffle=True)
-                | description >> self._beam.Map(_do, function)
+                | description >> self._beam.Map(_run, function)
             )
-        return [once(function, job) for job in jobs]  # From files now.
+        return [run_once(function, job) for job in jobs]  # Reads the result files.
 
 
-def _do(job: Job, function: Callable[[Any], Any]) -> None:
-    once(function, job)
+def _run(job: Job, function: Callable[[Any], Any]) -> None:
+    run_once(function, job)

@@ -1,21 +1,17 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Text files in, documents out: each document a list of sentences.
+"""Splits text files into documents and sentences.
 
-What is read: UTF-8 text, gzip or not, with or without a byte order mark, with Unix or
-Windows line ends, local or remote (see `bert_tf.storage`).
-What separates documents is recognised from the beginning of each file, or said with
-`separator`:
+Text is UTF-8, optionally gzip, local or remote (see `storage.read_lines`). There are
+three ways to separate documents, detected for each file or set by the user:
 
-* `doc_tag`: WikiExtractor's `<doc id= url= title=>` ... `</doc>`. The line that
-  repeats the title is dropped: it is no sentence, and BERT's authors "ignored lists,
-  tables and headers" (arXiv 1810.04805, section 3.1).
-* `blank_line`: a blank line ends a document, as in google-research/bert.
-* `file`: the file is one document and blank lines separate its paragraphs, as in
-  books. `auto` takes this for text whose lines are wrapped at a fixed width, and where
-  lines mostly stand alone between blank ones: a paragraph is no document.
+* `doc_tag`: WikiExtractor's `<doc id= url= title=>` ... `</doc>`. The title line is
+  dropped, because BERT's authors "ignored lists, tables and headers" (arXiv 1810.04805,
+  section 3.1).
+* `blank_line`: blank lines separate documents, as in google-research/bert.
+* `file`: the file is one document and blank lines separate paragraphs, as in books.
 
-A line is a sentence, or running text that is split into sentences; wrapped lines are
+A line is a sentence or a paragraph that is split into sentences. Hard-wrapped lines are
 joined first.
 """
 
@@ -30,108 +26,108 @@ from typing import NamedTuple
 
 from bert_tf import storage
 
-SEPARATORS = ("auto", "doc_tag", "blank_line", "file")
+DOCUMENT_SEPARATORS = ("auto", "doc_tag", "blank_line", "file")
 
-TO_THE_END = 1 << 62  # A byte offset behind every file.
+END_OF_FILE = 1 << 62  # Larger than the size of any file.
 
-_SAMPLE_BYTES = 1 << 18  # Of each file, to recognise its layout.
+_SAMPLE_BYTES = 1 << 18  # Read from the start of each file to detect its layout.
 
 
 # --- Documents -------------------------------------------------------------------
 
 
 class Layout(NamedTuple):
-    """How a file's lines make documents."""
+    """How the lines of a file form documents."""
 
-    separator: str  # One of `SEPARATORS`, except "auto".
-    wrapped: bool  # Paragraphs are broken into lines at a fixed width.
+    separator: str  # One of `DOCUMENT_SEPARATORS`, except "auto".
+    is_wrapped: bool  # Whether paragraphs are wrapped at a fixed width.
 
 
-def recognise(path: str, separator: str = "auto") -> Layout:
-    """Returns the layout of a file, judged from its beginning.
+def detect_layout(path: str, separator: str = "auto") -> Layout:
+    """Detects the layout of a text file from its first 256 KiB.
 
-    Args:
-        path: A text file.
-        separator: One of `SEPARATORS`: what the user says separates documents.
+    With `separator="auto"` a file is one document if its lines are wrapped, or if many
+    lines have a blank line before and after them: these are paragraphs.
     """
     try:
         with storage.open_unzipped(path) as (file, _):
             sample = file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
     except (EOFError, zlib.error):
-        sample = ""  # `read_lines_from` will say what is wrong, and where.
+        sample = ""  # `read_lines_from` raises the error, with the line number.
     lines = [line.strip() for line in sample.splitlines()]
     is_tagged = next(filter(None, lines), "").startswith("<doc ")
     if separator == "doc_tag" or (separator == "auto" and is_tagged):
-        return Layout("doc_tag", wrapped=False)
-    wrapped = _is_wrapped(lines)
+        return Layout("doc_tag", is_wrapped=False)
+    is_wrapped = _is_wrapped(lines)
     if separator == "auto":
         blocks = itertools.groupby(lines, key=bool)
         sizes = [len(list(block)) for is_text, block in blocks if is_text]
-        # Titles stand between blank lines, too, but are few of the lines (3 % and less
-        # in an encyclopedia; of the lines of novels 30 % and more stand alone).
-        is_paragraphs = wrapped or (
+        # Titles have blank lines around them, too, but they are at most 3% of the lines
+        # in an encyclopedia. In novels 30% and more of the lines are paragraphs.
+        is_paragraphs = is_wrapped or (
             statistics.median(sizes or [1]) == 1 and 4 * sizes.count(1) >= sum(sizes)
         )
         separator = "file" if is_paragraphs else "blank_line"
-    return Layout(separator, wrapped)
+    return Layout(separator, is_wrapped)
 
 
 def _is_wrapped(lines: list[str]) -> bool:
-    """Whether lines are broken at a fixed width, between 40 and 120 characters.
+    """Returns whether lines are wrapped at a width between 40 and 120 characters.
 
-    Then most line breaks stand inside sentences (68 to 94 % of those inside blocks in
-    hard-wrapped novels, below 20 % where a line is a sentence or a paragraph), and most
-    lines that another one follows are nearly full.
+    In wrapped text most line breaks are inside sentences: 68 to 94% in hard-wrapped
+    novels, but below 20% where each line is a sentence or a paragraph. And most lines
+    are nearly full, except the last of each paragraph.
     """
     breaks = [pair for pair in itertools.pairwise(lines) if all(pair)]
     if not breaks:
         return False
-    inside = sum(
+    num_inside = sum(
         line[-1] not in _FINAL and following[0].islower() for line, following in breaks
     )
     lengths = sorted(map(len, filter(None, lines)))
     width = lengths[int(0.95 * len(lengths))]
     typical = statistics.median(len(line) for line, _ in breaks)
-    return inside > len(breaks) / 2 and 0.75 * width <= typical and 40 <= width <= 120
+    is_full = 40 <= width <= 120 and typical >= 0.75 * width
+    return num_inside > len(breaks) / 2 and is_full
 
 
-def sections(path: str, size: int, separator: str = "auto") -> list[tuple[int, int]]:
-    """Divides a file into byte ranges (start, end) for `read_documents`.
+def byte_ranges(path: str, size: int, separator: str = "auto") -> list[tuple[int, int]]:
+    """Divides a file into byte ranges (start, end) of about `size` bytes.
 
-    Together the ranges give every document once and in the file's order, so that
-    several processes can read one large file. A file that is one document, and a
-    gzip file, stay whole.
+    `read_documents` yields every document in exactly one of the ranges, so that several
+    processes can read one file. A gzip file or a file that is one document is not
+    divided.
     """
     length = storage.stat(path)[0]
     if length > size:
         with storage.open_unzipped(path) as (_, is_gzip):
             pass
-        if not is_gzip and recognise(path, separator).separator != "file":
+        if not is_gzip and detect_layout(path, separator).separator != "file":
             starts = range(0, length, size)
             return [(start, start + size) for start in starts[:-1]] + [
-                (starts[-1], TO_THE_END)
+                (starts[-1], END_OF_FILE)
             ]
-    return [(0, TO_THE_END)]
+    return [(0, END_OF_FILE)]
 
 
 def read_documents(
-    path: str, separator: str = "auto", start: int = 0, end: int = TO_THE_END
+    path: str, separator: str = "auto", start: int = 0, end: int = END_OF_FILE
 ) -> Iterator[list[str]]:
     """Yields the documents of a text file, each a non-empty list of sentences.
 
     Args:
         path: A text file.
-        separator: One of `SEPARATORS`: what separates documents.
-        start: With `end`, a range of `sections`: the documents after the first
-            separator that begins at or behind this byte ...
-        end: ... up to the first separator that begins at or behind this one.
+        separator: One of `DOCUMENT_SEPARATORS`.
+        start: Start of a range of `byte_ranges`. Reading begins at the first separator
+            at or after this byte.
+        end: End of the range. Reading stops at the first separator at or after it.
 
     Raises:
         ValueError: As `storage.read_lines`.
     """
-    layout = recognise(path, separator)
+    layout = detect_layout(path, separator)
     lines = storage.read_lines_from(path, start)
-    if layout.wrapped:
+    if layout.is_wrapped:
         lines = _unwrap(lines)
     is_separator = _IS_SEPARATOR[layout.separator]
     document: list[str] = []
@@ -165,7 +161,7 @@ _IS_SEPARATOR = {
 
 
 def _unwrap(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Joins the lines of each paragraph; blank lines stay."""
+    """Joins the lines of each paragraph; keeps blank lines."""
     paragraph: list[str] = []
     for offset, line in lines:
         if line and not line.isspace():
@@ -181,17 +177,17 @@ def _unwrap(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 # --- Sentences -------------------------------------------------------------------
 
-_FINAL = frozenset(".!?:;…。！？\"'”’)]")  # What a line that ends a sentence ends in.
+_FINAL = frozenset(".!?:;…。！？\"'”’)]")  # Last character of a sentence.
 _OPENING = "\"'“‘([«¿¡"
 
-# A possible end: final punctuation, closing quotes, white space, and no small letter
-# behind; or full-width punctuation, which needs no space.
+# Candidate ends: final punctuation, closing quotes and white space, not followed by a
+# lower-case letter; or full-width punctuation, which needs no white space.
 _END = re.compile(
     r"""[.!?…]["'”’)\]»]*\s+(?![a-z\s])|[。！？｡]["'”’」』）]*\s*""",
 )
 
-# Abbreviations, by what their full stop may stand before: a name, a number, or also a
-# new sentence, which is then believed only of words that rarely begin anything else.
+# Abbreviations by what follows them inside a sentence: a name, a number, or anything.
+# Those of the last kind end a sentence only before a word of `_SENTENCE_STARTERS`.
 _ABBREVIATIONS = {
     word: follower
     for follower, words in {
@@ -199,24 +195,24 @@ _ABBREVIATIONS = {
         "Gen Col Maj Capt Cpt Lt Sgt Cpl Adm Cmdr St Ste Mt Ft vs cf viz e.g i.e",
         "number": "No no Nos nos Vol vol Vols vols Fig fig Figs figs Ch ch Sec sec Art "
         "art pp p Op op ca c fl b d r Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec",
-        "sentence": "Inc Ltd Co Corp Bros Jr Sr etc al ed eds a.m p.m Ph.D",
+        "any": "Inc Ltd Co Corp Bros Jr Sr etc al ed eds a.m p.m Ph.D",
     }.items()
     for word in words.split()
 }
-_BEGINNINGS = (
+_STARTERS = (
     "The This That These Those There Then It Its He His She Her They Their We Our You "
     "In On At By As For From With After Before During When While Since If Although "
     "But And However Some Many Most Another Both According What Who How Why"
 )
-_BEGINNERS = frozenset(_BEGINNINGS.split())
+_SENTENCE_STARTERS = frozenset(_STARTERS.split())
 
 
 def split_sentences(text: str) -> list[str]:
-    """Splits a paragraph into its sentences.
+    """Splits a paragraph into sentences with rules for English.
 
-    Rules, not a model: abbreviations, initials, decimal and ordinal numbers, and
-    quotations are told from sentence ends by what surrounds the full stop. English
-    first; other languages get what their punctuation and capitals give.
+    The characters around a full stop distinguish the end of a sentence from
+    abbreviations, initials, decimal and ordinal numbers, and quotations. Other
+    languages are split by punctuation and capital letters.
 
     >>> split_sentences('Dr. J. Smith paid $2.50. "Why?" he asked.')
     ['Dr. J. Smith paid $2.50.', '"Why?" he asked.']
@@ -235,9 +231,9 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _is_end(text: str, begin: int, stop: int, following: int) -> bool:
-    """Whether the punctuation at `stop` ends the sentence that starts at `begin`.
+    """Returns whether the punctuation at `stop` ends the sentence from `begin`.
 
-    `following` is where the next word, or the quote before it, stands.
+    The next word, or the quote before it, starts at `following`.
     """
     if text[stop] != ".":
         return not text[following].islower()
@@ -252,5 +248,5 @@ def _is_end(text: str, begin: int, stop: int, following: int) -> bool:
         return False  # "1. An item"
     is_initial = len(word) == 1 or (len(word) < 8 and word[-2:-1] == ".")  # "U.S"
     if follower or (is_initial and word.isascii() and word[-1].isalpha()):
-        return next_word.partition(" ")[0].rstrip(",") in _BEGINNERS
+        return next_word.partition(" ")[0].rstrip(",") in _SENTENCE_STARTERS
     return True

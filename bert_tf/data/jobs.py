@@ -1,10 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Long work in small jobs: on all cores, each job done once, nothing half written.
+"""Runs resumable jobs on all cores.
 
 A job is a picklable object with a `path`. `Workers.run` calls a function on every job
-and stores its result, a JSON value, in `path` + ".json". That file says that the job is
-done: the same command, run again after an interruption, goes on with the others.
+and writes its result, a JSON value, to `path` + ".json". Jobs with such a file are not
+run again, so the same command resumes after an interruption.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from bert_tf import storage
 
 
 class Job(Protocol):
-    """A unit of work: any picklable object with the path of what it makes."""
+    """A unit of work: any picklable object with the path of its output."""
 
     path: str
 
 
 class Workers(contextlib.AbstractContextManager):
-    """A pool of processes; use it as a context manager.
+    """A pool of worker processes, used as a context manager.
 
     Args:
-        num_workers: Number of processes, 0 for one per core. 1 works in the calling
-            process.
+        num_workers: Number of processes; 0 for one per core. With 1, jobs run in the
+            calling process.
     """
 
     def __init__(self, num_workers: int = 0):
         self._pool = None
         if num_workers != 1:
-            # Not forked: a forked TensorFlow can wait forever for the threads that it
-            # had in its parent.
+            # Not fork: a forked TensorFlow can wait forever for threads that exist only
+            # in the parent.
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 num_workers or _num_cores(),
                 mp_context=multiprocessing.get_context("spawn"),
@@ -57,22 +57,22 @@ class Workers(contextlib.AbstractContextManager):
         self,
         function: Callable[[Any], Any],
         jobs: Sequence[Job],
-        sizes: Sequence[int],
+        sizes: Sequence[float],
         *,
         description: str,
         unit: str,
     ) -> list[Any]:
-        """Returns `function(job)` for every job, in order, with a progress bar.
+        """Returns `function(job)` for every job, in order. Shows a progress bar.
 
         Args:
-            function: A function of a module, from a job to a JSON value.
-            jobs: The jobs; those that were done before are not done again.
-            sizes: How much work each job is, in `unit`.
-            description: What the progress bar says is going on.
-            unit: For example "B" for bytes.
+            function: A module-level function that maps a job to a JSON value.
+            jobs: The jobs. Jobs that already have a result are skipped.
+            sizes: The amount of work in each job, in `unit`.
+            description: Label of the progress bar.
+            unit: Unit of the progress bar, for example "B" for bytes.
 
         Raises:
-            OSError: A worker was killed.
+            OSError: A worker process was killed.
         """
         with tqdm.tqdm(
             total=sum(sizes), desc=description, unit=unit, unit_scale=True
@@ -80,11 +80,11 @@ class Workers(contextlib.AbstractContextManager):
             if not self._pool:
                 results = []
                 for job, size in zip(jobs, sizes, strict=True):
-                    results.append(once(function, job))
+                    results.append(run_once(function, job))
                     bar.update(size)
                 return results
             futures = {
-                self._pool.submit(once, function, job): size
+                self._pool.submit(run_once, function, job): size
                 for job, size in zip(jobs, sizes, strict=True)
             }
             try:
@@ -93,75 +93,72 @@ class Workers(contextlib.AbstractContextManager):
                     bar.update(futures[future])
             except BrokenProcessPool:
                 raise OSError(
-                    f"{description}: a worker process was killed, probably because "
-                    "memory ran out. The same command goes on where this one stopped; "
-                    "a smaller --num_workers needs less memory."
+                    f"{description}: a worker process was killed, probably because the "
+                    "machine ran out of memory. Rerun the same command to resume; use "
+                    "a smaller --num_workers to reduce memory."
                 ) from None
             return [future.result() for future in futures]
 
 
-def once(function: Callable[[Any], Any], job: Job) -> Any:
-    """Returns `function(job)`, from the file of its result where that exists."""
-    done = job.path + ".json"
-    if storage.exists(done):
-        return storage.read_json(done)
+def run_once(function: Callable[[Any], Any], job: Job) -> Any:
+    """Returns `function(job)`, read from the result file if it exists."""
+    result_path = job.path + ".json"
+    if storage.exists(result_path):
+        return storage.read_json(result_path)
     result = function(job)
-    storage.write_json(done, result)
+    storage.write_json(result_path, result)
     return result
 
 
 def _num_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # Not on macOS.
+    if hasattr(os, "sched_getaffinity"):  # Not available on macOS.
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _start_worker() -> None:
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Accelerators are for training.
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Leave accelerators to training.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle.
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    """Ends this process when its parent was killed, which pools do not notice."""
+def _exit_with_parent() -> None:
+    """Exits this process when its parent was killed, which pools do not notice."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
     os._exit(1)
 
 
-def claim(
-    directory: str,
-    flag: str,
-    settings: dict[str, Any],
-    *,
-    results: Sequence[str],
+def claim_directory(
+    directory: str, flag: str, settings: dict[str, Any], results: Sequence[str]
 ) -> None:
-    """Creates a directory for the work that `settings` describe, or goes on in it.
+    """Creates a directory for results of `settings`, or checks an existing one.
 
     Args:
-        directory: The directory; `settings.json` in it remembers what it is for.
-        flag: Name of the option that gives the directory, for the message.
-        settings: What the result depends on.
-        results: Globs of what this work makes. A directory without any is free.
+        directory: The directory. The settings are written to its `settings.json`.
+        flag: Name of the flag that sets the directory, for error messages.
+        settings: Everything that determines the results.
+        results: Glob patterns of result files. Without results, other settings in the
+            directory are overwritten.
 
     Raises:
-        ValueError: The directory holds results of other settings, or unknown ones.
+        ValueError: The directory holds results of different or unknown settings.
     """
-    remembered = os.path.join(directory, "settings.json")
+    path = os.path.join(directory, "settings.json")
     found = [path for p in results for path in storage.glob(os.path.join(directory, p))]
-    remedy = f"Give another --{flag}, or remove the directory."
-    if found and not storage.exists(remembered):
+    remedy = f"Use another --{flag} or remove the directory."
+    if found and not storage.exists(path):
         name = os.path.basename(found[0])
-        raise ValueError(f"{directory} holds a {name} of unknown origin. {remedy}")
+        raise ValueError(f"{directory} contains {name} but no settings.json. {remedy}")
     if found:
-        before = storage.read_json(remembered)
+        previous = storage.read_json(path)
         for name, value in settings.items():
-            if before.get(name) != value:
+            if previous.get(name) != value:
                 raise ValueError(
-                    f"{directory} holds work with other settings: {name} was "
-                    f"{before.get(name)!r}, and is {value!r} now. {remedy}"
+                    f"{directory} holds results of other settings: {name} was "
+                    f"{previous.get(name)!r}, now {value!r}. {remedy}"
                 )
     storage.make_directory(directory)
-    storage.write_json(remembered, settings)
+    storage.write_json(path, settings)

@@ -1,26 +1,24 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""One document in, its sentence pairs for next sentence prediction out.
-
-A pure function of the document, a way to get segments of other documents, and a seed:
-whoever calls it, with however many processes, gets the same pairs.
-"""
+"""Makes sentence pairs for next sentence prediction and packs them into rows."""
 
 from __future__ import annotations
 
 import bisect
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 _NUM_SPECIAL_TOKENS = 3  # [CLS] first segment [SEP] second segment [SEP]
 
+_MAX_OPEN_ROWS = 1000  # More would reduce padding by less than 0.1%.
+
 
 class Pair(NamedTuple):
-    """Two segments for next sentence prediction; token ids, no special tokens."""
+    """Token ids of two segments, without special tokens."""
 
     first: np.ndarray
     second: np.ndarray
@@ -28,7 +26,7 @@ class Pair(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Number of tokens with the special ones."""
+        """Number of tokens including special tokens."""
         return len(self.first) + len(self.second) + _NUM_SPECIAL_TOKENS
 
 
@@ -43,25 +41,28 @@ def draw_pairs(
 ) -> Iterator[Pair]:
     """Yields the sentence pairs of one document (arXiv 1810.04805, 3.1 and A.2).
 
-    Sentences are gathered up to a target length and divided at a random sentence
-    boundary. The part before it is the first segment; the second is, with equal
-    chances, the part behind it or a random segment of another document. In the latter
-    case the part behind is put back, so that each token is used about once. A pair
-    that is too long loses tokens from its longer segment, at random ends.
+    Collects sentences up to a target length and splits them at a random sentence
+    boundary into the first segment and its continuation. With probability 1/2 a random
+    segment of another document replaces the continuation, whose sentences then begin
+    the next pair. So each token is used about once. Pairs that are too long lose
+    tokens at random ends of their longer segment.
 
-    The kind of pair is drawn before the sentences are gathered, so that the length of
-    the first segment tells nothing about it; only a single sentence that is left at
-    the end of a document always gets a random partner.
+    Whether a pair is random is drawn before its sentences are collected, so that the
+    length of the first segment is independent of the label. There is one exception: a
+    single sentence at the end of a document always gets a random second segment.
+
+    The result depends on the arguments only, not on other documents or processes.
 
     Args:
-        tokens: The document's token ids, [num_tokens].
-        starts: Where its sentences begin in `tokens`, and num_tokens at the end.
-        random_segment: Called with a number in [0, 1) that chooses the place, and the
-            wanted number of tokens; returns whole sentences of another document.
-        seed: Determines all random choices.
-        max_sequence_length: Most tokens of a pair with its three special tokens.
-        short_sequence_probability: Share of pairs with a target length drawn between 2
-            and the greatest possible, which is the target otherwise.
+        tokens: Token ids of the document, [num_tokens].
+        starts: Start of each sentence in `tokens`, followed by num_tokens.
+        random_segment: Function of a number in [0, 1), which selects the position, and
+            a number of tokens. Returns whole sentences of another document.
+        seed: Seed of all random choices.
+        max_sequence_length: Maximum number of tokens in a pair, including 3 special
+            tokens.
+        short_sequence_probability: Probability of a target length that is uniform
+            between 2 and the maximum, instead of the maximum.
     """
     rng = random.Random(seed)
     room = max_sequence_length - _NUM_SPECIAL_TOKENS
@@ -91,10 +92,10 @@ def draw_pairs(
 
 
 def _cut_long_sentences(starts: Sequence[int], room: int) -> Sequence[int]:
-    """Cuts sentences that exceed a whole pair into pieces of at most half a pair.
+    """Cuts sentences longer than a pair into pieces of at most half a pair.
 
-    Otherwise most of a list, a table, or a text in a script whose full stops are not
-    recognised would never be seen.
+    Otherwise most tokens would be lost in lists, tables, and scripts whose full stops
+    `split_sentences` does not know.
     """
     if max(stop - start for start, stop in itertools.pairwise(starts)) <= room:
         return starts
@@ -109,7 +110,7 @@ def _cut_long_sentences(starts: Sequence[int], room: int) -> Sequence[int]:
 def _trim(
     first: np.ndarray, second: np.ndarray, room: int, rng: random.Random
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Takes tokens from the longer segment, one by one, until both fit into `room`."""
+    """Drops tokens of the longer segment, one by one, until both fit into `room`."""
     if len(first) + len(second) > room:
         second_length = min(len(second), max(room // 2, room - len(first)))
         first = _drop(first, len(first) + second_length - room, rng)
@@ -118,6 +119,39 @@ def _trim(
 
 
 def _drop(segment: np.ndarray, count: int, rng: random.Random) -> np.ndarray:
-    """Drops `count` tokens, each from the front or the back with equal chances."""
+    """Drops `count` tokens, each from the front or the back with probability 1/2."""
     front = rng.getrandbits(count).bit_count()
     return segment[front : len(segment) - count + front]
+
+
+def pack(
+    pairs: Iterable[Pair], max_length: int, max_pairs: int
+) -> Iterator[list[Pair]]:
+    """Packs pairs into rows with online best fit (arXiv 2107.02027).
+
+    Each pair goes to the open row with the least room that it fits in. Attention does
+    not cross the pairs of a row (see `BertBackbone`), so packing only replaces padding.
+
+    Args:
+        pairs: Pairs of at most `max_length` tokens.
+        max_length: Maximum number of tokens in a row.
+        max_pairs: Maximum number of pairs in a row.
+    """
+    # (room, age, row), sorted: the first row with enough room is the best fit.
+    open_rows: list[tuple[int, int, list[Pair]]] = []
+    for age, pair in enumerate(pairs):
+        length = pair.length
+        best = bisect.bisect_left(open_rows, (length,))
+        if best < len(open_rows):
+            room, opened, row = open_rows.pop(best)
+        else:
+            room, opened, row = max_length, age, []
+        row.append(pair)
+        room -= length
+        if room and len(row) < max_pairs:
+            bisect.insort(open_rows, (room, opened, row))
+            if len(open_rows) > _MAX_OPEN_ROWS:
+                yield open_rows.pop(0)[2]  # The fullest.
+        else:
+            yield row
+    yield from (row for _, _, row in open_rows)

@@ -1,37 +1,118 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A token store in, a file of records out: a job that knows nothing of other files.
+"""Writes and parses records, the rows of sentence pairs that pre-training reads.
 
-What a record is: see `bert_tf.corpus`. The same job gives the same bytes, wherever it
-is done.
+A record is a `tf.train.Example` of one row, not masked and not padded. It holds
+`token_ids` of all pairs, and with one value for each pair
+
+* `pair_length`: number of tokens in [CLS] first segment [SEP] second segment [SEP]
+* `first_segment_length`: number of tokens in [CLS] first segment [SEP]
+* `is_random_next`: 1 if the second segment is from another document, 0 if it continues
+  the first
+
+A directory of records holds `train-*.tfrecord`, `validation-*.tfrecord`, `vocab.txt`,
+and `manifest.json`, which is written last.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import random
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
 from bert_tf import storage
-from bert_tf.data import packing
-from bert_tf.data.pairs import Pair, draw_pairs
+from bert_tf.data.pairs import Pair, draw_pairs, pack
 from bert_tf.data.token_store import TokenStore
+from bert_tf.lazy import lazy_import
+from bert_tf.text import Vocabulary
 
-_SHUFFLE_PAIRS = 16_384  # Records that wait in memory while a shard is written.
-_PAIRS_PER_ROW = 8  # At most, with `pack`: shapes are static.
+tf = lazy_import("tensorflow")
+
+_SHUFFLE_RECORDS = 16_384  # Records in memory while a shard is written.
+_MAX_PAIRS_PER_ROW = 8  # Every row has the inputs of so many pairs: shapes are static.
+
+# --- Reading ---------------------------------------------------------------------
+
+
+def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabulary]:
+    """Returns the manifest and the vocabulary of a directory of records.
+
+    Raises:
+        ValueError: The directory has no manifest, so the records are incomplete; or
+            `vocab.txt` is not the vocabulary of the records.
+    """
+    path = os.path.join(records, "manifest.json")
+    if not storage.exists(path):
+        raise ValueError(
+            f"{records} has no manifest.json, so its records are incomplete. Write "
+            "records with `python -m bert_tf.corpus --output=...`."
+        )
+    manifest = storage.read_json(path)
+    if "pairs_per_row" not in manifest:
+        raise ValueError(
+            f"{records} was written by an older version. Write the records again."
+        )
+    vocabulary = Vocabulary.from_file(os.path.join(records, "vocab.txt"))
+    if vocabulary.fingerprint != manifest["vocabulary_fingerprint"]:
+        raise ValueError(
+            f"{records}/vocab.txt is not the vocabulary of the records. Expected "
+            f"fingerprint {manifest['vocabulary_fingerprint'][:12]}. "
+            f"Got {vocabulary.fingerprint[:12]}. Write the records again."
+        )
+    return manifest, vocabulary
+
+
+def parse_rows(
+    serialized: tf.Tensor, batch_size: int, length: int, pairs: int
+) -> dict[str, tf.Tensor]:
+    """Parses serialized rows [B] into the inputs of the encoder and `is_random_next`.
+
+    `is_random_next` is [B], or [B, Q] with -1 in rows of fewer than Q pairs.
+    """
+    names = ("token_ids", "pair_length", "first_segment_length", "is_random_next")
+    features = {name: tf.io.RaggedFeature(tf.int64) for name in names}
+    row = {
+        name: tf.cast(values, tf.int32)
+        for name, values in tf.io.parse_example(serialized, features).items()
+    }
+    lengths = row["pair_length"].to_tensor(shape=(batch_size, pairs))
+    ends = tf.cumsum(lengths, axis=1)  # [B, Q]
+    starts = ends - lengths
+    first_ends = starts + row["first_segment_length"].to_tensor(shape=starts.shape)
+    position = tf.tile(tf.range(length)[tf.newaxis], [batch_size, 1])  # [B, S]
+    number = tf.searchsorted(ends, position, side="right")  # Of the pair, from 0.
+    is_real = position < ends[:, -1:]
+    number = tf.where(is_real, number, 0)
+    in_second = is_real & (position >= tf.gather(first_ends, number, batch_dims=1))
+    inputs = {
+        "token_ids": row["token_ids"].to_tensor(shape=(batch_size, length)),
+        "segment_ids": tf.cast(in_second, tf.int32),
+        "padding_mask": tf.where(is_real, number + 1, 0),
+    }
+    random_next = row["is_random_next"].to_tensor(-1, shape=starts.shape)
+    if pairs == 1:
+        return inputs | {"is_random_next": random_next[:, 0]}
+    first_positions = tf.where(lengths > 0, starts, 0)
+    return inputs | {"first_positions": first_positions, "is_random_next": random_next}
+
+
+# --- Writing ---------------------------------------------------------------------
 
 
 class Split:
-    """The documents for training, or those held out; draws pairs from them.
+    """The documents of one split; draws their pairs.
 
     Args:
         store: All documents.
         name: "train" or "validation".
-        held_out: Number of documents held out.
-        seed: Seed of the order of the documents, from which the first are held out.
+        held_out: Number of documents for validation.
+        seed: Seed of the random permutation of all documents; the first `held_out` of
+            it are for validation.
     """
 
     def __init__(self, store: TokenStore, name: str, held_out: int, seed: int):
@@ -56,15 +137,15 @@ class Split:
         )
 
     def _random_segment(self, position: int, where: float, length: int) -> np.ndarray:
-        """Returns sentences of another document, from a random one on.
+        """Returns consecutive sentences of another document, from a random one on.
 
-        All sentences of the split but those of the document at `position` have the
-        same chance: "a random sentence from the corpus" (1810.04805, section 3.1).
+        All sentences of the split except those of the document at `position` are
+        equally likely: "a random sentence from the corpus" (1810.04805, section 3.1).
 
         Args:
-            position: The document to avoid.
-            where: Chooses the sentence; in [0, 1).
-            length: Number of tokens to reach, where the document has so many.
+            position: Position of the document to exclude.
+            where: Selects the first sentence, in [0, 1).
+            length: Minimum number of tokens, unless the document ends before.
         """
         ends = self._sentence_ends
         own_end = int(ends[position])
@@ -75,7 +156,7 @@ class Split:
         other = int(ends.searchsorted(sentence, side="right"))
         last = int(self._store.first_sentences[self.documents[other] + 1])
         start = last - (int(ends[other]) - sentence)
-        # A sentence has a token at least, so `length` of them are enough.
+        # A sentence has at least one token, so `length` sentences are enough.
         starts = self._store.sentence_starts(start, min(last, start + length))
         end = min(int(starts.searchsorted(starts[0] + length)), len(starts) - 1)
         return self._store.tokens(int(starts[0]), int(starts[end]))
@@ -83,7 +164,7 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """A job: every `num_shards`th document of a split to one file of records."""
+    """A job of `write_shard`: every `num_shards`-th document of a split."""
 
     path: str
     split: str
@@ -100,22 +181,22 @@ class Shard:
 
 
 def write_shard(shard: Shard) -> dict[str, int]:
-    """Writes one file of records, in random order; returns what it counted."""
-    import tensorflow as tf
+    """Writes one file of records in random order and returns its counts.
 
+    The bytes of the file depend on `shard` and the store only.
+    """
     counts = dict.fromkeys(("documents", "pairs", "random_next", "tokens", "rows"), 0)
     counts["pairs_per_row"] = 0
 
-    def pairs(split: Split) -> Iterator[tuple[int, Pair]]:
-        """Yields each pair behind its length."""
+    def pairs(split: Split) -> Iterator[Pair]:
         for i in range(shard.index, len(split.documents), shard.num_shards):
             counts["documents"] += 1
             for pair in split.pairs(i, shard):
                 counts["pairs"] += 1
                 counts["random_next"] += pair.is_random_next
-                yield pair.length, pair
+                yield pair
 
-    # One message for all records: three times faster than a new one for each.
+    # Reusing one message is three times faster than creating one for each record.
     example = tf.train.Example()
     features = example.features.feature
     token_ids = features["token_ids"].int64_list.value
@@ -124,9 +205,8 @@ def write_shard(shard: Shard) -> dict[str, int]:
     is_random_next = features["is_random_next"].int64_list.value
 
     def records(split: Split) -> Iterator[bytes]:
-        limit = shard.max_sequence_length
-        rows = packing.pack(pairs(split), limit, _PAIRS_PER_ROW if shard.pack else 1)
-        for row in rows:
+        max_pairs = _MAX_PAIRS_PER_ROW if shard.pack else 1
+        for row in pack(pairs(split), shard.max_sequence_length, max_pairs):
             tokens = []
             for pair in row:
                 tokens += [shard.cls_id, *pair.first.tolist(), shard.sep_id]
@@ -141,29 +221,26 @@ def write_shard(shard: Shard) -> dict[str, int]:
             yield example.SerializeToString(deterministic=True)
 
     rng = random.Random(f"{shard.seed} {shard.split} {shard.index}")
-    with (
-        TokenStore(shard.store) as store,
-        storage.atomic_path(shard.path) as unfinished,
-    ):
+    with TokenStore(shard.store) as store, storage.atomic_path(shard.path) as path:
         split = Split(store, shard.split, shard.held_out, shard.seed)
         try:
-            with tf.io.TFRecordWriter(unfinished) as writer:
-                for record in _shuffled(records(split), rng):
+            with tf.io.TFRecordWriter(path) as writer:
+                for record in _shuffle(records(split), rng):
                     writer.write(record)
         except tf.errors.OpError as error:
             raise OSError(f"{shard.path}: {error.message}") from error
     return counts
 
 
-def _shuffled(records: Iterable[bytes], rng: random.Random) -> Iterator[bytes]:
-    """Yields all records, each a random one of the `_SHUFFLE_PAIRS` in memory."""
-    waiting: list[bytes] = []
+def _shuffle(records: Iterable[bytes], rng: random.Random) -> Iterator[bytes]:
+    """Yields all records, each a random one of `_SHUFFLE_RECORDS` in memory."""
+    buffer: list[bytes] = []
     for record in records:
-        if len(waiting) < _SHUFFLE_PAIRS:
-            waiting.append(record)
+        if len(buffer) < _SHUFFLE_RECORDS:
+            buffer.append(record)
         else:
-            i = int(rng.random() * _SHUFFLE_PAIRS)
-            yield waiting[i]
-            waiting[i] = record
-    rng.shuffle(waiting)
-    yield from waiting
+            i = int(rng.random() * _SHUFFLE_RECORDS)
+            yield buffer[i]
+            buffer[i] = record
+    rng.shuffle(buffer)
+    yield from buffer

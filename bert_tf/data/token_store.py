@@ -1,11 +1,11 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Text files in, a `TokenStore` out: tokenised documents on disk, 2 bytes per token.
+"""Tokenizes text files into a `TokenStore`: token ids on disk, 2 bytes per token.
 
-Text is tokenised once; records of any length are then drawn from the store. The text
-is divided into parts of equal size, which `tokenise` handles independently, and the
-parts are joined in the order of the text, so that a store depends on the text, the
-vocabulary and the options only. Memory does not grow with the text.
+Text is tokenized once; records of any length are then made from the store. Workers
+tokenize parts of the text independently, and the parts are concatenated in order. So
+the store depends only on the text, the vocabulary and the options. Memory does not grow
+with the text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import fcntl
 import functools
 import hashlib
 import itertools
-import json
 import os
 import pathlib
 import re
@@ -27,54 +26,53 @@ from typing import IO, Any
 
 import numpy as np
 
-from bert_tf import storage
+from bert_tf import storage, text
 from bert_tf.data import documents, jobs
-from bert_tf.text.vocabulary import Vocabulary
 
-_PART_BYTES = 1 << 23  # Of text, per job.
-_BATCH_CHARACTERS = 1 << 20  # Of text, per call of the tokenizer.
+_PART_BYTES = 1 << 23  # Text per job.
+_BATCH_CHARACTERS = 1 << 20  # Text per call of the tokenizer.
 
-_COPY_BYTES = 1 << 24  # At a time, from and to other machines.
+_COPY_BYTES = 1 << 24  # Buffer for copying files.
 
 _FORMAT = 2
 _FILES = ("tokens", "sentences", "documents", "sentence_hashes", "document_hashes")
 
-# What is counted for each file: "continuations" are tokens inside words, "garbled" are
-# sentences with characters that only a wrong decoding makes.
+# Statistics of each text file. "continuations" are tokens inside words. "garbled" are
+# sentences with characters that result from decoding with a wrong encoding.
 COUNTS = (
     *("documents", "sentences", "tokens", "unknown", "continuations", "garbled"),
     "one_sentence_documents",
 )
 
-# What has no place in text (control characters, the replacement character), and UTF-8
-# that was read as Latin-1 or Windows-1252 before: Ã© for é, â€™ for ’.
+# Control characters, the replacement character, and UTF-8 that was decoded as Latin-1
+# or Windows-1252: Ã© for é, â€™ for ’.
 _GARBLED = re.compile("[\x80-\x84\x86-\x9f\ufffd]|[\xc2\xc3][\xa0-\xbf]|\xe2\u20ac")
 
 
 class TokenStore(contextlib.AbstractContextManager):
-    """Tokenised documents in flat files of one directory, read by position.
+    """Tokenized documents in the files of one directory.
 
-    * `tokens.bin`, uint16 or uint32 [tokens]
-    * `sentences.bin`, int64 [sentences + 1]: first token of each sentence
-    * `documents.bin`, int64 [documents + 1]: first sentence of each document
-    * `sentence_hashes.bin`, `document_hashes.bin`, uint64 [sentences], [documents]:
-      equal for equal tokens
+    * `tokens.bin`: token ids, uint16 or uint32 [tokens]
+    * `sentences.bin`: first token of each sentence, int64 [sentences + 1]
+    * `documents.bin`: first sentence of each document, int64 [documents + 1]
+    * `sentence_hashes.bin`, `document_hashes.bin`: 64-bit hashes of the token ids,
+      uint64 [sentences] and [documents]
+    * `store.json`: the summary, written last
 
-    and `store.json`, which is written last. Only the document index is held in memory;
-    the rest is read where it is needed, and not mapped, because touched pages of a map
-    count as memory of the process. It is read in random order: of a remote store a copy
-    is made in this machine's folder for temporary files, once for all processes.
+    Only the document index is kept in memory. The other files are read with `pread`
+    and not mapped, because touched pages of a mapping count as memory of the process.
+    A remote store is first copied to this machine's directory for temporary files,
+    once for all processes, because it is read in random order.
 
     Attributes:
-        summary: `COUNTS` in total and, under "sources", for each file.
-        first_sentences: The document index.
+        summary: `COUNTS` in total and, under "sources", by text file.
+        first_sentences: First sentence of each document, int64 [documents + 1].
     """
 
     def __init__(self, directory: str):
-        summary = storage.read_text(os.path.join(directory, "store.json"))
-        self.summary = json.loads(summary)
+        self.summary = storage.read_json(os.path.join(directory, "store.json"))
         if storage.is_remote(directory):
-            directory = _local_copy(directory, summary)
+            directory = _local_copy(directory, self.summary)
         local = self._directory = pathlib.Path(directory)
         self.first_sentences = np.fromfile(local / "documents.bin", np.int64)
         self._dtype = np.dtype(self.summary["dtype"])
@@ -92,7 +90,7 @@ class TokenStore(contextlib.AbstractContextManager):
     def sentence_starts(self, start: int, stop: int) -> np.ndarray:
         """Returns the first token of sentences start..stop, int64 [stop - start + 1].
 
-        The last entry is the end of the last sentence.
+        The last value is the end of the last sentence.
         """
         return _read(self._sentences, np.dtype(np.int64), start, stop + 1)
 
@@ -100,14 +98,13 @@ class TokenStore(contextlib.AbstractContextManager):
         """Returns the token ids start..stop, uint16 or uint32 [stop - start]."""
         return _read(self._tokens, self._dtype, start, stop)
 
-    def sentence_hashes(self, start: int, stop: int) -> np.ndarray:
-        """Returns the hashes of sentences start..stop, uint64 [stop - start]."""
-        path = self._directory / "sentence_hashes.bin"
-        return np.fromfile(path, "<u8", stop - start, offset=8 * start)
+    def hashes(self, kind: str, start: int, stop: int) -> np.ndarray:
+        """Returns the hashes of items start..stop, uint64 [stop - start].
 
-    def document_hashes(self) -> np.ndarray:
-        """Returns the hashes of all documents, uint64 [documents]."""
-        return np.fromfile(self._directory / "document_hashes.bin", "<u8")
+        `kind` is "sentence" or "document".
+        """
+        path = self._directory / f"{kind}_hashes.bin"
+        return np.fromfile(path, "<u8", stop - start, offset=8 * start)
 
 
 def _read(file: IO[bytes], dtype: np.dtype, start: int, stop: int) -> np.ndarray:
@@ -115,8 +112,8 @@ def _read(file: IO[bytes], dtype: np.dtype, start: int, stop: int) -> np.ndarray
     return np.frombuffer(os.pread(file.fileno(), count, start * dtype.itemsize), dtype)
 
 
-def _local_copy(directory: str, summary: str) -> str:
-    """Copies the files of a remote store, unless another process did."""
+def _local_copy(directory: str, summary: dict[str, Any]) -> str:
+    """Copies a remote store to this machine, unless another process already has."""
     key = hashlib.sha256(f"{directory} {summary}".encode()).hexdigest()[:16]
     local = os.path.join(tempfile.gettempdir(), f"bert_tf_tokens_{key}")
     with open(f"{local}.lock", "w") as lock:
@@ -139,42 +136,41 @@ def _local_copy(directory: str, summary: str) -> str:
 # --- Building a store ------------------------------------------------------------
 
 
-def build(
+def build_token_store(
     directory: str,
     files: Sequence[str],
     *,
     separator: str,
-    vocabulary: Vocabulary,
+    vocabulary: text.Vocabulary,
     lowercase: bool,
     workers: jobs.Workers,
 ) -> dict[str, Any]:
-    """Tokenises text files into a store, unless that was done before.
+    """Tokenizes text files into a store, or returns the summary of an existing one.
 
     Args:
-        directory: Where the store is, or is to be.
-        files: Text files, see `documents.read_documents`.
-        separator: One of `documents.SEPARATORS`.
+        directory: Directory of the store.
+        files: Text files, see `read_documents`.
+        separator: One of `DOCUMENT_SEPARATORS`.
         vocabulary: The vocabulary.
-        lowercase: Whether it is an uncased one.
-        workers: Who does it.
+        lowercase: Whether to lower-case the text and strip accents.
+        workers: Run the jobs.
 
     Returns:
         The `summary` of the `TokenStore`.
 
     Raises:
-        ValueError: The directory holds a store of other text or with other settings,
-            or a file is not readable as text.
+        ValueError: The directory holds a store with other text or settings, or a file
+            is not UTF-8 text.
     """
     settings = {
         "format": _FORMAT,
-        "input": describe(files),
+        "input": describe_files(files),
         "document_separator": separator,
         "vocabulary": vocabulary.fingerprint,
         "lowercase": lowercase,
     }
-    jobs.claim(
-        directory, "token_store", settings, results=["store.json", "parts/*.json"]
-    )
+    results = ["store.json", "parts/*.json"]
+    jobs.claim_directory(directory, "token_store", settings, results)
     done = os.path.join(directory, "store.json")
     if not storage.exists(done):
         parts_directory = os.path.join(directory, "parts")
@@ -182,76 +178,78 @@ def build(
         vocabulary_path = os.path.join(directory, "vocab.txt")
         vocabulary.write(vocabulary_path)
         parts, sizes = [], []
-        for spans, size in _divide(files, separator):
+        for ranges, size in _partition(files, separator):
             path = os.path.join(parts_directory, f"{len(parts):05d}")
-            parts.append(Part(path, spans, separator, vocabulary_path, lowercase))
+            parts.append(Part(path, ranges, separator, vocabulary_path, lowercase))
             sizes.append(size)
-        counts = workers.run(tokenise, parts, sizes, description="Tokenising", unit="B")
-        _join(directory, parts, counts, _token_dtype(vocabulary))
+        counts = workers.run(
+            tokenize_part, parts, sizes, description="Tokenizing", unit="B"
+        )
+        _join_parts(directory, parts, counts, _token_dtype(vocabulary))
         storage.remove_directory(parts_directory)
     return storage.read_json(done)
 
 
-def describe(files: Sequence[str]) -> str:
-    """Returns a text that changes when the files do."""
+def describe_files(files: Sequence[str]) -> str:
+    """Returns a summary of files that changes when a path, size or time changes."""
     stats = [(path, *storage.stat(path)) for path in files]
     digest = hashlib.sha256(repr(stats).encode()).hexdigest()
     total = sum(size for _, size, _ in stats)
     return f"{len(files)} files, {total:,} bytes, state {digest[:12]}"
 
 
-def _token_dtype(vocabulary: Vocabulary) -> np.dtype:
+def _token_dtype(vocabulary: text.Vocabulary) -> np.dtype:
     return np.min_scalar_type(vocabulary.size - 1).newbyteorder("<")
 
 
-Span = tuple[str, int, int]  # File, start and end in bytes: see `documents.sections`.
+Range = tuple[str, int, int]  # File, start and end in bytes, see `byte_ranges`.
 
 
-def _divide(
+def _partition(
     files: Sequence[str], separator: str
-) -> Iterator[tuple[tuple[Span, ...], int]]:
-    """Yields stretches of text of about `_PART_BYTES`, with their size in bytes."""
-    spans: list[Span] = []
+) -> Iterator[tuple[tuple[Range, ...], int]]:
+    """Yields ranges that are together about `_PART_BYTES` long, and their size."""
+    ranges: list[Range] = []
     total = 0
     for path in files:
         length, _ = storage.stat(path)
-        for start, end in documents.sections(path, _PART_BYTES, separator):
-            spans.append((path, start, end))
+        for start, end in documents.byte_ranges(path, _PART_BYTES, separator):
+            ranges.append((path, start, end))
             total += min(end, length) - start
             if total >= _PART_BYTES:
-                yield tuple(spans), total
-                spans, total = [], 0
-    if spans:
-        yield tuple(spans), total
+                yield tuple(ranges), total
+                ranges, total = [], 0
+    if ranges:
+        yield tuple(ranges), total
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A job: stretches of text files to one part of a store."""
+    """A job of `tokenize_part`."""
 
-    path: str  # Of the part's files, without extension.
-    spans: tuple[Span, ...]
+    path: str  # Prefix of the output files.
+    ranges: tuple[Range, ...]
     separator: str
-    vocabulary: str  # Its path.
+    vocabulary: str  # Path of the vocabulary file.
     lowercase: bool
 
 
-def tokenise(part: Part) -> dict[str, list[int]]:
-    """Writes one part of a store.
+def tokenize_part(part: Part) -> dict[str, list[int]]:
+    """Tokenizes ranges of text files into one part of a store.
 
     Returns:
-        For each file its `COUNTS`.
+        The `COUNTS` of each text file.
     """
     tokenizer = _tokenizer(part.vocabulary, part.lowercase)
     dtype = _token_dtype(tokenizer.vocabulary)
-    totals = {path: np.zeros(len(COUNTS), np.int64) for path, _, _ in part.spans}
+    totals = {path: np.zeros(len(COUNTS), np.int64) for path, _, _ in part.ranges}
     with contextlib.ExitStack() as stack:
         files = {
             name: stack.enter_context(storage.atomic_write(f"{part.path}.{name}"))
             for name in _FILES
         }
         for paths, batch in _batches(part):
-            ids, lengths, counts = _tokenise_batch(tokenizer, batch)
+            ids, lengths, counts = _tokenize_batch(tokenizer, batch)
             ids = ids.astype(dtype)
             sizes = counts[:, COUNTS.index("sentences")]
             sizes = sizes[sizes > 0]
@@ -267,19 +265,17 @@ def tokenise(part: Part) -> dict[str, list[int]]:
     return {path: row.tolist() for path, row in totals.items()}
 
 
-@functools.lru_cache(maxsize=1)  # One per process, not per job.
-def _tokenizer(vocabulary: str, lowercase: bool) -> Any:
-    from bert_tf.text import tokenizer as text
-
+@functools.lru_cache(maxsize=1)  # Each process builds its tokenizer once.
+def _tokenizer(vocabulary: str, lowercase: bool) -> text.Tokenizer:
     return text.Tokenizer(vocabulary, lowercase)
 
 
 def _batches(part: Part) -> Iterator[tuple[list[str], list[list[str]]]]:
-    """Yields batches of documents, as lists of their files and of their sentences."""
+    """Yields batches of documents: their text files, and the sentences of each."""
     paths: list[str] = []
     batch: list[list[str]] = []
     size = 0
-    for path, start, end in part.spans:
+    for path, start, end in part.ranges:
         for document in documents.read_documents(path, part.separator, start, end):
             paths.append(path)
             batch.append(document)
@@ -291,14 +287,20 @@ def _batches(part: Part) -> Iterator[tuple[list[str], list[list[str]]]]:
         yield paths, batch
 
 
-def _tokenise_batch(
-    tokenizer: Any, batch: list[list[str]]
+def _tokenize_batch(
+    tokenizer: text.Tokenizer, batch: list[list[str]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns token ids, tokens per sentence, and the `COUNTS` of each document.
+    """Tokenizes documents given as lists of sentences.
 
-    Sentences without tokens are left out, and so may be whole documents.
+    Sentences and documents without tokens are dropped.
+
+    Returns:
+        Token ids [tokens], tokens per sentence [sentences], and the `COUNTS` of each
+        document [len(batch), len(COUNTS)].
     """
-    ragged = tokenizer.tokenize([text for document in batch for text in document])
+    ragged = tokenizer.tokenize(
+        [sentence for document in batch for sentence in document]
+    )
     ids, lengths = ragged.flat_values.numpy(), ragged.row_lengths().numpy()
     owner = np.repeat(np.arange(len(batch)), [len(document) for document in batch])
     per_document = functools.partial(np.bincount, minlength=len(batch))
@@ -323,7 +325,7 @@ def _is_garbled(sentence: str) -> bool:
 
 
 def _hashes(ids: np.ndarray, ends: np.ndarray) -> bytes:
-    """Returns 8 bytes for each stretch of `ids`, which end where `ends` says."""
+    """Returns the 8-byte hashes of consecutive slices of `ids` that end at `ends`."""
     data = memoryview(ids).cast("B")
     bounds = [0, *(ends * ids.itemsize).tolist()]
     return b"".join(
@@ -332,13 +334,13 @@ def _hashes(ids: np.ndarray, ends: np.ndarray) -> bytes:
     )
 
 
-def _join(
+def _join_parts(
     directory: str,
     parts: Sequence[Part],
     counts: Sequence[dict[str, list[int]]],
     dtype: np.dtype,
 ) -> None:
-    """Writes the files of a `TokenStore` from its parts."""
+    """Concatenates the parts into the files of a `TokenStore`."""
     for name in _FILES:
         is_index = name in ("sentences", "documents")
         with storage.open_file(os.path.join(directory, f"{name}.bin"), "wb") as joined:

@@ -10,10 +10,9 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bert_tf import cli
+from bert_tf import cli, data
 from bert_tf.lazy import lazy_import
 
-input_pipeline = lazy_import("bert_tf.data.masking")
 keras = lazy_import("keras")
 optimization = lazy_import("bert_tf.training.optimizers")
 
@@ -260,4 +259,4 @@ class Phase:
 
     @functools.cached_property
     def _read(self) -> tuple[dict[str, Any], Vocabulary]:
-        return input_pipeline.read_manifest(self.records)
+        return data.read_manifest(self.records)

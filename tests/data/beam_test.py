@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.beam: an engine makes what processes of one machine make."""
+"""Tests of bert_tf.data.beam: same records as with processes of one machine."""
 
 import dataclasses
 import pathlib
@@ -10,14 +10,14 @@ import sys
 import pytest
 
 from bert_tf import corpus
-from bert_tf.data import beam
+from bert_tf.data.beam import BeamWorkers
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture
 def options(tmp_path) -> corpus.CorpusConfig:
-    """Sixty documents in three files, for several jobs of each kind."""
+    """Sixty documents in three files, so that there are several jobs of each kind."""
     (tmp_path / "text").mkdir()
     for i in range(3):
         documents = [
@@ -40,38 +40,40 @@ def options(tmp_path) -> corpus.CorpusConfig:
     )
 
 
-def test_an_engine_makes_the_same_records(options):
+def test_beam_writes_equal_records(options):
     pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
     corpus.main(options)
-    on_engine = dataclasses.replace(
+    with_beam = dataclasses.replace(
         options, output=options.output + "-beam", runner="DirectRunner"
     )
     flags = [
-        f"--{name}={value}" for name, value in dataclasses.asdict(on_engine).items()
+        f"--{name}={value}" for name, value in dataclasses.asdict(with_beam).items()
     ]
     subprocess.run(
         [sys.executable, "-m", "bert_tf.corpus", *flags], cwd=ROOT, check=True
     )
     found = {}
-    for folder in (options.output, on_engine.output):
+    for folder in (options.output, with_beam.output):
         files = sorted(pathlib.Path(folder).rglob("*"))
         found[folder] = {
             file.relative_to(folder): file.read_bytes()
             for file in files
             if file.suffix in (".tfrecord", ".bin", ".txt")
         }
-    assert found[on_engine.output] == found[options.output]
+    assert found[with_beam.output] == found[options.output]
     assert len(found[options.output]) == 4 + 5 + 2
 
 
-def test_what_is_wrong_with_the_text_is_said_by_the_engine_too(options, tmp_path):
+def test_errors_in_text_are_raised_through_beam(options, tmp_path):
     pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
     (tmp_path / "text" / "latin").write_bytes(b"One.\nTw\xf6.\n")
     with pytest.raises(ValueError, match="latin, line 2: not UTF-8"):
         corpus.main(dataclasses.replace(options, runner="DirectRunner"))
 
 
-def test_missing_beam_is_said(monkeypatch):
+def test_missing_beam_raises_value_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(ValueError, match="--runner=FlinkRunner needs Apache Beam: pip"):
-        beam.Workers("FlinkRunner")
+    with pytest.raises(
+        ValueError, match="--runner=FlinkRunner requires Apache Beam: pip"
+    ):
+        BeamWorkers("FlinkRunner")

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.documents."""
+"""Tests of bert_tf.data.documents."""
 
 import gzip
 import os
@@ -21,21 +21,21 @@ def write(path: pathlib.Path, text: str | bytes) -> str:
 # --- Files -----------------------------------------------------------------------
 
 
-def test_the_line_is_counted_from_the_start_of_the_file(tmp_path):
+def test_error_in_range_has_line_number_of_file(tmp_path):
     path = write(tmp_path / "latin", b"One.\nTwo.\n\nThree.\nFour \xe9.\n")
     with pytest.raises(ValueError, match="line 5"):
         list(documents.read_documents(path, "blank_line", start=7))
 
 
-def test_a_damaged_gzip_file_is_named(tmp_path):
+def test_damaged_gzip_file_is_named(tmp_path):
     whole = gzip.compress(random.Random(0).randbytes(1000).hex().encode())
     path = write(tmp_path / "half.gz", whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"half\.gz: damaged gzip file"):
         list(documents.read_documents(path))
 
 
-def test_remote_files_are_read_alike(tmp_path):
-    """`ram://` stands for what tf.io.gfile knows, such as gs:// and s3://."""
+def test_remote_files_give_equal_documents(tmp_path):
+    """Uses `ram://` in place of `gs://`."""
     import tensorflow as tf
 
     text = "One.\nTwo.\n\nThree.\nFour.\n" * 9
@@ -47,9 +47,9 @@ def test_remote_files_are_read_alike(tmp_path):
     assert storage.stat(plain)[0] == len(text)
     whole = list(documents.read_documents(local))
     assert list(documents.read_documents(packed)) == whole
-    sections = documents.sections(plain, 50)
-    assert len(sections) == 5
-    found = [d for s in sections for d in documents.read_documents(plain, "auto", *s)]
+    ranges = documents.byte_ranges(plain, 50)
+    assert len(ranges) == 5
+    found = [d for r in ranges for d in documents.read_documents(plain, "auto", *r)]
     assert found == whole
 
 
@@ -92,7 +92,7 @@ def read(tmp_path, text, separator="auto"):
     return list(documents.read_documents(path, separator))
 
 
-def test_doc_tags_delimit_documents_and_titles_are_dropped(tmp_path):
+def test_doc_tags_separate_documents_and_titles_are_dropped(tmp_path):
     assert read(tmp_path, TAGGED) == [
         ["It is loud.", "It is old.", 'Rock "n" Roll'],
         ["No title line here."],
@@ -101,7 +101,7 @@ def test_doc_tags_delimit_documents_and_titles_are_dropped(tmp_path):
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_blank_lines_delimit_documents_of_several_lines(tmp_path, line_end):
+def test_blank_lines_separate_documents_of_several_lines(tmp_path, line_end):
     text = "One.\nTwo. And three.\n\n \t\nFour.\nFive.\n\n"
     assert read(tmp_path, text.replace("\n", line_end)) == [
         ["One.", "Two.", "And three."],
@@ -109,7 +109,7 @@ def test_blank_lines_delimit_documents_of_several_lines(tmp_path, line_end):
     ]
 
 
-def test_wrapped_text_is_one_document_whose_lines_are_joined(tmp_path):
+def test_wrapped_lines_are_joined_into_one_document(tmp_path):
     assert read(tmp_path, WRAPPED.replace("\n", "\r\n")) == [
         [
             "THE TITLE",
@@ -122,40 +122,40 @@ def test_wrapped_text_is_one_document_whose_lines_are_joined(tmp_path):
     ]
 
 
-def test_single_lines_between_blank_ones_are_paragraphs(tmp_path):
+def test_single_lines_between_blank_lines_are_paragraphs(tmp_path):
     text = "A first paragraph. It goes on.\n\nA second one.\n\nA third.\n"
     whole = ["A first paragraph.", "It goes on.", "A second one.", "A third."]
     assert read(tmp_path, text) == [whole]
-    # The user knows better than what the text looks like.
+    # The separator of the user overrides the detection.
     separated = [whole[:2], whole[2:3], whole[3:]]
     assert read(tmp_path, text, "blank_line") == separated
 
 
-def test_titles_between_blank_lines_do_not_make_paragraphs_of_the_rest(tmp_path):
+def test_titles_between_blank_lines_are_not_taken_for_paragraphs(tmp_path):
     article = ["A city.", "It is old.", "It is large.", "It has a port.", "It is far."]
     text = "Cities\n\nRome\n\n{0}\n\nOslo\n\n{0}\n".format("\n".join(article))
     assert read(tmp_path, text) == [["Cities"], ["Rome"], article, ["Oslo"], article]
 
 
-def test_the_user_decides_about_the_separator(tmp_path):
+def test_separator_overrides_detection(tmp_path):
     text = "One.\nTwo.\n\nThree.\nFour.\n"
     assert read(tmp_path, text, "file") == [["One.", "Two.", "Three.", "Four."]]
     assert len(read(tmp_path, WRAPPED, "blank_line")) == 4
 
 
-def test_short_lines_without_full_stops_are_not_taken_for_wrapped(tmp_path):
+def test_short_lines_without_full_stops_are_not_wrapped_text(tmp_path):
     text = "\n".join(["cheap Flights to rome", "Hotel near me", "weather"] * 5)
     assert len(read(tmp_path, text)[0]) == 15
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "\ufeff", "<doc id='1'>\n</doc>\n"])
-def test_empty_files_have_no_documents(tmp_path, text):
+def test_empty_files_contain_no_documents(tmp_path, text):
     assert read(tmp_path, text) == []
 
 
 @pytest.mark.parametrize("tagged", [False, True])
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_sections_give_every_document_once(tmp_path, tagged, line_end):
+def test_byte_ranges_contain_every_document_once(tmp_path, tagged, line_end):
     rng = random.Random(f"{tagged} {line_end}")
     texts = []
     for i in range(40):
@@ -168,7 +168,7 @@ def test_sections_give_every_document_once(tmp_path, tagged, line_end):
     assert len(whole) == 40
     assert [len(d) for d in whole].count(1) == 0
     for size in [5, 50, 333, 10_000]:
-        pieces = documents.sections(path, size)
+        pieces = documents.byte_ranges(path, size)
         assert len(pieces) == -(-os.path.getsize(path) // size)
         found = []
         for start, end in pieces:
@@ -176,14 +176,14 @@ def test_sections_give_every_document_once(tmp_path, tagged, line_end):
         assert found == whole
 
 
-def test_files_that_stay_whole(tmp_path):
+def test_gzip_and_single_documents_are_one_range(tmp_path):
     lines = "One.\nTwo.\n\n" * 100
-    whole = [(0, documents.TO_THE_END)]
+    whole = [(0, documents.END_OF_FILE)]
     packed = write(tmp_path / "packed", gzip.compress(lines.encode(), 0))
-    assert documents.sections(packed, 100) == whole
+    assert documents.byte_ranges(packed, 100) == whole
     book = write(tmp_path / "book", lines)
-    assert documents.sections(book, 100, "file") == whole
-    assert len(documents.sections(book, 100)) == 11
+    assert documents.byte_ranges(book, 100, "file") == whole
+    assert len(documents.byte_ranges(book, 100)) == 11
 
 
 # --- Sentences -------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_split_sentences(text):
     assert documents.split_sentences(joined) == sentences
 
 
-def test_split_sentences_loses_nothing():
+def test_split_sentences_keeps_all_characters():
     rng = random.Random(0)
     alphabet = [
         *"ab AB .!?\"')( ",
@@ -241,11 +241,11 @@ def test_split_sentences_loses_nothing():
 DATA = os.environ.get("BERT_TF_DATA")
 
 
-@pytest.mark.skipif(not DATA, reason="BERT_TF_DATA does not name the data folder")
-def test_real_layouts():
+@pytest.mark.skipif(not DATA, reason="BERT_TF_DATA is not set")
+def test_layouts_of_real_text():
     books = storage.expand_globs(f"{DATA}/books/*.txt")
-    assert {documents.recognise(book).separator for book in books} == {"file"}
-    wrapped = [book for book in books if documents.recognise(book).wrapped]
+    assert {documents.detect_layout(book).separator for book in books} == {"file"}
+    wrapped = [book for book in books if documents.detect_layout(book).is_wrapped]
     assert len(wrapped) == 12
     article = next(documents.read_documents(f"{DATA}/wikipedia_en/AA_wiki_00.txt"))
     assert article[0].startswith("Anarchism is a political philosophy that")

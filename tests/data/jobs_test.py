@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.jobs."""
+"""Tests of bert_tf.data.jobs."""
 
 import dataclasses
 import os
@@ -17,7 +17,7 @@ from bert_tf.data import jobs
 
 @dataclasses.dataclass(frozen=True)
 class Number:
-    """A job that notes in `path` each time it is done."""
+    """A job that appends to `path` each time it runs."""
 
     path: str
     value: int
@@ -46,19 +46,19 @@ def numbers(directory: pathlib.Path, *values: int) -> list[Number]:
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_results_come_in_order_and_jobs_are_done_once(tmp_path, num_workers):
-    to_do = numbers(tmp_path, 3, 1, 2)
+def test_results_are_in_order_and_jobs_run_once(tmp_path, num_workers):
+    squares = numbers(tmp_path, 3, 1, 2)
     expected = [{"square": 9}, {"square": 1}, {"square": 4}]
     with jobs.Workers(num_workers) as workers:
-        assert run(workers, square, to_do) == expected
+        assert run(workers, square, squares) == expected
         (tmp_path / "1.json").unlink()
-        assert run(workers, square, to_do) == expected
-    done = [pathlib.Path(job.path).read_text() for job in to_do]
+        assert run(workers, square, squares) == expected
+    done = [pathlib.Path(job.path).read_text() for job in squares]
     assert done == ["done ", "done done ", "done "]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_failed_job_ends_the_run_and_the_others_stay_done(tmp_path, num_workers):
+def test_failed_job_stops_run_and_other_results_are_kept(tmp_path, num_workers):
     failing = numbers(tmp_path, 5, -1)
     with (
         pytest.raises(ValueError, match="-1 is negative"),
@@ -72,7 +72,7 @@ def test_a_failed_job_ends_the_run_and_the_others_stay_done(tmp_path, num_worker
     assert (tmp_path / "0").read_text() == "done "
 
 
-def test_a_killed_worker_is_reported(tmp_path):
+def test_killed_worker_raises_os_error(tmp_path):
     with (
         jobs.Workers(2) as workers,
         pytest.raises(OSError, match="Test: a worker process was killed"),
@@ -81,69 +81,49 @@ def test_a_killed_worker_is_reported(tmp_path):
 
 
 def sleep(job: Number) -> None:
-    pathlib.Path(job.path).write_text(str(os.getpid()))
-    time.sleep(60)
+    print("started", flush=True)
+    time.sleep(300)
+    print("not killed", flush=True)
 
 
-def test_workers_end_with_a_killed_parent(tmp_path):
-    script = (
-        "from tests.data import jobs_test as jobs_test\n"
-        "from bert_tf import jobs\n"
-        "if __name__ == '__main__':\n"
-        "    with jobs.Workers(2) as workers:\n"
-        f"        number = jobs_test.Number({str(tmp_path / 'pid')!r}, 1)\n"
-        "        jobs_test.run(workers, jobs_test.sleep, [number])\n"
-    )
+def test_workers_exit_when_parent_is_killed(tmp_path):
+    script = f"""
+from bert_tf.data import Workers
+from tests.data import jobs_test
+if __name__ == "__main__":
+    with Workers(2) as workers:
+        number = jobs_test.Number({str(tmp_path)!r}, 1)
+        jobs_test.run(workers, jobs_test.sleep, [number])
+"""
     (tmp_path / "script.py").write_text(script)
     root = pathlib.Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    parent = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, tmp_path / "script.py"],
-        env=environment,
-        stderr=subprocess.DEVNULL,
-    )
-    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-    worker = int((tmp_path / "pid").read_text())
-    os.kill(worker, 0)
-    parent.kill()
-    parent.wait()
-    wait_for(lambda: not is_running(worker))
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        # The worker inherits the pipe, so the pipe is at its end when both have exited.
+        assert parent.stdout.readline() == "started\n"
+        parent.kill()
+        assert parent.stdout.read() == ""
 
 
-def wait_for(condition, seconds=20):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    state = pathlib.Path(f"/proc/{pid}/stat")  # A dead child of a killed parent may
-    return not (state.exists() and " Z " in state.read_text())  # wait to be reaped.
-
-
-def test_claim_protects_the_results_of_other_settings(tmp_path):
-    place = tmp_path / "new" / "place"
+def test_claim_directory_rejects_results_of_other_settings(tmp_path):
+    directory = tmp_path / "new" / "directory"
     settings = {"length": 128, "input": "some files"}
 
     def claim(**changes):
-        jobs.claim(
-            str(place), "output", {**settings, **changes}, results=["a/*.x", "*.x"]
-        )
+        results = ["a/*.x", "*.x"]
+        jobs.claim_directory(str(directory), "output", {**settings, **changes}, results)
 
     claim(length=64)
-    claim()  # Nothing was made with the other settings.
-    (place / "made.x").touch()
+    claim()  # There are no results of the other settings yet.
+    (directory / "made.x").touch()
     claim()
-    with pytest.raises(
-        ValueError, match=r"length was 128, and is 512 now.*another --output"
-    ):
+    with pytest.raises(ValueError, match=r"length was 128, now 512.*another --output"):
         claim(length=512)
-    (place / "settings.json").unlink()
-    with pytest.raises(ValueError, match=r"holds a made\.x of unknown origin"):
+    (directory / "settings.json").unlink()
+    with pytest.raises(ValueError, match=r"contains made\.x but no settings\.json"):
         claim()
-    assert not (place / "settings.json").exists()
+    assert not (directory / "settings.json").exists()

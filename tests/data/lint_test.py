@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.lint: text files with known faults to counts and warnings."""
+"""Tests of bert_tf.data.lint: text files with known problems."""
 
 import collections
 import itertools
@@ -8,13 +8,13 @@ import re
 
 import pytest
 
-from bert_tf.data import jobs, lint, token_store
+from bert_tf.data import jobs, lint, repeats, token_store
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def unique_text(num_documents: int, start: int = 0) -> str:
-    """Documents of three sentences, none of which occurs twice, all in vocabulary."""
+    """Documents of three sentences; no sentence occurs twice."""
     sentences = itertools.islice(
         itertools.product(LETTERS, repeat=5), start * 3, (start + num_documents) * 3
     )
@@ -26,12 +26,12 @@ def unique_text(num_documents: int, start: int = 0) -> str:
 
 @pytest.fixture
 def examine(tmp_path, vocabulary, monkeypatch):
-    def examine(texts: dict[str, str], buckets: int = 3) -> dict:
+    def examine(texts: dict[str, str], chunk: int = 7) -> dict:
         for name, text in texts.items():
-            if not (tmp_path / name).exists():  # Its date is part of what it is.
+            if not (tmp_path / name).exists():  # The store checks its time.
                 (tmp_path / name).write_text(text, encoding="utf-8")
         with jobs.Workers(1) as workers:
-            summary = token_store.build(
+            token_store.build_token_store(
                 str(tmp_path / "store"),
                 [str(tmp_path / name) for name in texts],
                 separator="blank_line",
@@ -39,10 +39,8 @@ def examine(tmp_path, vocabulary, monkeypatch):
                 lowercase=True,
                 workers=workers,
             )
-            per_bucket = -(-summary["sentences"] // buckets)
-            monkeypatch.setattr(lint, "_SENTENCES_PER_BUCKET", per_bucket)
-            monkeypatch.setattr(lint, "_SENTENCES_PER_STRETCH", 7)
-            report = lint.report(str(tmp_path / "store"), vocabulary, workers)
+        monkeypatch.setattr(repeats, "_CHUNK", chunk)
+        report = lint.report(str(tmp_path / "store"), vocabulary)
         by_name = {path.rsplit("/", 1)[1]: c for path, c in report["sources"].items()}
         return report | {"sources": by_name, "warnings": lint.warnings(report)}
 
@@ -67,15 +65,15 @@ def test_good_text_has_no_warnings(examine):
     }
 
 
-@pytest.mark.parametrize("buckets", [1, 5])
-def test_repeats_are_counted_where_they_stand_again(examine, buckets):
+@pytest.mark.parametrize("chunk", [1, 5, 1000])
+def test_repeats_are_counted_in_the_file_of_the_repeat(examine, chunk):
     texts = {
         "a": unique_text(20),
         "b": "a b c.\nd e f.\n\n" + unique_text(9, start=50) + "\na b c.\n",
         "c": unique_text(5) + "\n\nx.\ny.\n\n" + unique_text(15, start=5),
-        "d": "Á B  c.\nTHE CAT SAT ON A A A A A.\n",  # Alike after normalisation.
+        "d": "Á B  c.\nTHE CAT SAT ON A A A A A.\n",  # Equal after normalization.
     }
-    report = examine(texts, buckets)
+    report = examine(texts, chunk)
     seen = collections.Counter()
     for name, text in texts.items():
         expected = {"sentences": 0, "tokens": 0}
@@ -103,47 +101,53 @@ def test_repeats_are_counted_where_they_stand_again(examine, buckets):
     assert copies.endswith("c (95%)")
 
 
-def test_boilerplate_is_quoted(examine):
+def test_boilerplate_is_quoted_in_warning(examine):
     documents = unique_text(150).split("\n\n")
     menu = "Cats on the mats, the cats."
     report = examine({"a": "\n\n".join(f"{menu}\n{text}" for text in documents)})
     assert report["most_repeated"] == [[150, "cats on the mats , the cats ."]]
-    assert any("150 times 'cats on the" in warning for warning in report["warnings"])
+    assert any(
+        "'cats on the mats , the cats .' (150 times)" in warning
+        for warning in report["warnings"]
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
-        ("\n\n", r"1 of 2 files gave no document: .*bad"),
+        ("\n\n", r"1 of 2 files contain no document: .*bad"),
         (
             "猫坐在垫子上。\n狗也在。\n",
             r"1\.00% of the tokens are \[UNK\].*bad \(100%\)",
         ),
         ("Cating catsing sats.\nMating maters.\n", r"33% .*continue a word"),
         ("The cat.\n\nThe mat.\n\nOn the mat.\n", "33% of the documents are one sent"),
-        ("The cat Ã©.\nThe mat.\n", r"1\.00% of the sentences .*wrongly.*bad \(50%\)"),
-        ("The catâ€™s.\nThe mat.\n", "of the sentences have characters like"),
-        ("The cat \ufffd.\nThe mat.\n", "of the sentences have characters like"),
+        (
+            "The cat Ã©.\nThe mat.\n",
+            r"1\.00% of the sentences .*check the encoding.*bad \(50%\)",
+        ),
+        ("The catâ€™s.\nThe mat.\n", "of the sentences contain characters like"),
+        ("The cat \ufffd.\nThe mat.\n", "of the sentences contain characters like"),
     ],
 )
-def test_what_ruins_runs_is_named(examine, text, warning):
+def test_warnings(examine, text, warning):
     report = examine({"good": unique_text(20), "bad": text})
     assert len([w for w in report["warnings"] if re.search(warning, w)]) == 1
 
 
-def test_proper_text_of_other_languages_is_not_garbled(examine):
+def test_non_english_text_is_not_garbled(examine):
     text = "« Déjà vu » à Âge d’or.\nNÃO é ação – ok…\nЭто кот.\nŁódź “é”.\n"
     assert examine({"a": text})["total"]["garbled"] == 0
 
 
-def test_long_lists_of_files_are_cut(examine):
+def test_warning_lists_three_files(examine):
     texts = {"good": unique_text(5)} | {f"empty{i}": "" for i in range(9)}
     (warning,) = examine(texts)["warnings"]
-    assert warning.startswith("9 of 10 files gave no document: ")
+    assert warning.startswith("9 of 10 files contain no document: ")
     assert warning.endswith("empty2 and 6 more")
 
 
-def test_the_table_has_a_row_for_all_and_the_largest(examine):
+def test_table_has_total_and_largest_files(examine):
     texts = {f"f{i:02d}": unique_text(i + 1, start=100 * i) for i in range(14)}
     report = examine(texts)
     lines = lint.table(report).split("\n")
@@ -153,7 +157,7 @@ def test_the_table_has_a_row_for_all_and_the_largest(examine):
     assert lines[1].split()[:3] == ["105", "315", "3,150"]
 
 
-def test_a_report_is_made_once(examine, monkeypatch):
+def test_report_is_cached(examine, monkeypatch):
     first = examine({"a": unique_text(5)})
-    monkeypatch.setattr(lint, "find_repeats", None)  # Is not called again.
+    monkeypatch.setattr(lint, "count_repeats", None)  # Not called again.
     assert examine({"a": unique_text(5)}) == first

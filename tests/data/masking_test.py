@@ -1,39 +1,12 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-
-import json
+"""Tests of bert_tf.data.masking."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.data import masking as input_pipeline
-from bert_tf.text.vocabulary import Vocabulary
-from tests.toy.records import (
-    LENGTH,
-    make_batch,
-    make_masker,
-    random_pairs,
-    write_records,
-)
-
-
-@pytest.fixture(scope="module")
-def records(tmp_path_factory, vocabulary):
-    folder = tmp_path_factory.mktemp("pipeline") / "records"
-    rng = np.random.default_rng(0)
-    rows = []
-    for i in range(40):
-        first, second = rng.integers(2, 7, 2)
-        a, b = (rng.integers(5, vocabulary.size, n).tolist() for n in (first, second))
-        token_ids = [2, *a, 3, *b, 3]
-        rows.append((token_ids, first + 2, i % 2))
-    write_records(folder, vocabulary, rows)
-    write_records(folder, vocabulary, rows[:9], split="validation")
-    return folder, rows
-
-
-# --- Masks -----------------------------------------------------------------------
+from tests.toy.records import LENGTH, make_masker, random_pairs
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +17,14 @@ def masked(vocabulary):
     return before, masker(before, (0, tf.constant(0)))
 
 
-def test_number_of_predictions_is_googles_rule(masked):
+def test_number_of_predictions_equals_google_research_bert(masked):
     before, (_, _, weights) = masked
     lengths = before["padding_mask"].numpy().sum(1)
     expected = [min(10, max(1, round(int(length) * 0.15))) for length in lengths]
     np.testing.assert_array_equal((weights["mlm"].numpy() > 0).sum(1), expected)
 
 
-def test_selected_positions_are_distinct_real_tokens(masked, vocabulary):
+def test_selected_positions_are_distinct_and_not_special(masked, vocabulary):
     before, (x, y, weights) = masked
     tokens = before["token_ids"].numpy()
     for row in range(500):
@@ -65,7 +38,7 @@ def test_selected_positions_are_distinct_real_tokens(masked, vocabulary):
         assert not set(tokens[row][positions]) & set(vocabulary.special_ids)
 
 
-def test_left_to_right_asks_each_position_for_the_next_token(vocabulary):
+def test_left_to_right_predicts_next_token(vocabulary):
     pairs = random_pairs(vocabulary, batch_size=50, seed=1)
     masker = make_masker(
         vocabulary, selection_rate=1.0, selection_length=LENGTH, left_to_right=True
@@ -84,7 +57,7 @@ def test_left_to_right_asks_each_position_for_the_next_token(vocabulary):
         )
 
 
-def test_every_position_is_equally_likely(vocabulary):
+def test_positions_are_equally_likely(vocabulary):
     pairs = random_pairs(vocabulary, 1, seed=0)
     pairs = {name: tf.repeat(value, 20_000, 0) for name, value in pairs.items()}
     x, _, weights = make_masker(vocabulary)(pairs, (0, tf.constant(1)))
@@ -97,7 +70,7 @@ def test_every_position_is_equally_likely(vocabulary):
     np.testing.assert_allclose(shares, 1 / candidates.sum(), rtol=0.05)
 
 
-def test_eighty_ten_ten(masked, vocabulary):
+def test_replacement_shares(masked, vocabulary):
     before, (x, y, weights) = masked
     used = weights["mlm"].numpy() > 0
     shown = tf.gather(x["token_ids"], x["mask_positions"], batch_dims=1).numpy()[used]
@@ -105,7 +78,7 @@ def test_eighty_ten_ten(masked, vocabulary):
     is_mask, is_same = shown == vocabulary.mask_id, shown == labels
     others = vocabulary.size - len(vocabulary.special_ids)
     np.testing.assert_allclose(is_mask.mean(), 0.8, atol=0.01)
-    # A random token is the same one once in `others` times.
+    # A random token equals the label with probability 1 / others.
     np.testing.assert_allclose(is_same.mean(), 0.1 + 0.1 / others, atol=0.01)
     random_tokens = shown[~is_mask & ~is_same]
     assert not set(random_tokens) & set(vocabulary.special_ids)
@@ -121,7 +94,7 @@ def test_eighty_ten_ten(masked, vocabulary):
 @pytest.mark.parametrize(
     ("rates", "allowed"), [((1.0, 0.0), "mask"), ((0.0, 0.0), "same")]
 )
-def test_other_mixtures(vocabulary, rates, allowed):
+def test_replacement_shares_of_one_and_zero(vocabulary, rates, allowed):
     before = random_pairs(vocabulary, 200, seed=2)
     masker = make_masker(
         vocabulary, mask_token_rate=rates[0], random_token_rate=rates[1]
@@ -133,7 +106,7 @@ def test_other_mixtures(vocabulary, rates, allowed):
     assert (shown == expected).all()
 
 
-def test_predictions_of_a_batch_weigh_the_same_and_sum_to_one(masked):
+def test_sample_weights_are_equal_and_sum_to_one(masked):
     _, (_, _, weights) = masked
     for weight in (weights["mlm"].numpy(), weights["nsp"].numpy()):
         used = weight[weight > 0]
@@ -141,7 +114,7 @@ def test_predictions_of_a_batch_weigh_the_same_and_sum_to_one(masked):
         np.testing.assert_allclose(used, 1 / len(used), rtol=1e-5)
 
 
-def test_every_step_and_seed_draws_anew(vocabulary):
+def test_masks_depend_on_step_and_seed(vocabulary):
     before, masker = random_pairs(vocabulary, 50, seed=3), make_masker(vocabulary)
 
     def draw(seed, step):
@@ -152,7 +125,7 @@ def test_every_step_and_seed_draws_anew(vocabulary):
     assert (draw(0, 0) != draw(1, 0)).any()
 
 
-def test_whole_words_are_masked_together(vocabulary):
+def test_whole_word_masking(vocabulary):
     continues = vocabulary.is_continuation
     rng = np.random.default_rng(4)
     before = random_pairs(vocabulary, 2000, seed=4, length=64)
@@ -161,7 +134,7 @@ def test_whole_words_are_masked_together(vocabulary):
     special = np.isin(tokens, vocabulary.special_ids)
     after_special = np.roll(special, 1, axis=1)
     continued = ~special & ~after_special & (rng.random(tokens.shape) < 0.4)
-    tokens = np.where(continues[tokens], 5, tokens)  # No piece without its word.
+    tokens = np.where(continues[tokens], 5, tokens)  # Start from words of one token.
     tokens = np.where(continued, pieces, tokens)
     before["token_ids"] = tf.constant(tokens, tf.int32)
     masker = make_masker(vocabulary, selection_length=10, whole_words=True)
@@ -178,145 +151,3 @@ def test_whole_words_are_masked_together(vocabulary):
     wanted = np.clip(np.round(before["padding_mask"].numpy().sum(1) * 0.15), 1, 10)
     assert (np.array(counts) <= wanted).all()
     assert np.mean(counts) > 0.8 * wanted.mean()
-
-
-# --- Batches from records --------------------------------------------------------
-
-
-def unmask(x, y, weights):
-    """Puts the labels back where they were taken from."""
-    tokens = x["token_ids"].numpy().copy()
-    for row in range(len(tokens)):
-        used = weights["mlm"][row].numpy() > 0
-        positions = x["mask_positions"][row].numpy()[used]
-        tokens[row, positions] = y["mlm"][row].numpy()[used]
-    return tokens
-
-
-def test_batches_hold_the_records(records):
-    folder, rows = records
-    dataset = input_pipeline.pretrain_dataset(folder, batch_size=3, split="validation")
-    seen = []
-    for x, y, weights in dataset:
-        for tokens, segments, padding, label in zip(
-            unmask(x, y, weights),
-            x["segment_ids"].numpy(),
-            x["padding_mask"].numpy(),
-            y["nsp"].numpy(),
-        ):
-            length = padding.sum()
-            assert (padding[:length] == 1).all()
-            first = length - segments.sum()
-            assert (segments[first:length] == 1).all()
-            seen.append((tokens[:length].tolist(), first, label))
-    assert seen == [tuple(row) for row in rows[:9]]
-
-
-def test_shapes_are_static(records):
-    dataset = input_pipeline.pretrain_dataset(records[0], batch_size=4)
-    x, y, weights = dataset.element_spec
-    assert x["token_ids"].shape == x["padding_mask"].shape == (4, LENGTH)
-    assert x["mask_positions"].shape == y["mlm"].shape == weights["mlm"].shape == (4, 3)
-    assert y["nsp"].shape == weights["nsp"].shape == (4,)
-
-
-def test_packed_rows_hold_their_pairs(records, vocabulary, tmp_path):
-    _, pairs = records
-    arguments = {"length": 3 * LENGTH, "pairs_per_row": 3, "split": "validation"}
-    write_records(tmp_path / "packed", vocabulary, pairs[:11], **arguments)
-    dataset = input_pipeline.pretrain_dataset(
-        tmp_path / "packed", batch_size=2, split="validation"
-    )
-    x_spec, y_spec, weights_spec = dataset.element_spec
-    assert x_spec["first_positions"].shape == (2, 3)
-    assert y_spec["nsp"].shape == weights_spec["nsp"].shape == (2, 3)
-    seen = []
-    for x, y, weights in dataset:
-        np.testing.assert_allclose(weights["nsp"].numpy().sum(), 1, rtol=1e-6)
-        tokens = unmask(x, y, weights)
-        for row, number in np.ndindex(2, 3):
-            inside = x["padding_mask"][row].numpy() == number + 1
-            if weights["nsp"][row, number] == 0:
-                assert not inside.any()
-                continue
-            assert np.argmax(inside) == x["first_positions"][row, number]
-            segments = x["segment_ids"][row].numpy()[inside]
-            first = len(segments) - segments.sum()
-            assert (segments[first:] == 1).all()
-            label = int(y["nsp"][row, number])
-            seen.append((tokens[row][inside].tolist(), first, label))
-        assert not tokens[x["padding_mask"].numpy() == 0].any()
-    assert seen == [tuple(pair) for pair in pairs[:11]]
-
-
-def test_an_epoch_shows_every_pair_once_with_new_masks(records):
-    folder, rows = records
-    dataset = input_pipeline.pretrain_dataset(folder, batch_size=8)
-    epochs = [[], []]
-    masked = [[], []]
-    for i, (x, y, weights) in enumerate(dataset.take(10)):
-        epochs[i // 5] += [tuple(row) for row in unmask(x, y, weights).tolist()]
-        masked[i // 5] += [tuple(row) for row in x["token_ids"].numpy().tolist()]
-    expected = sorted(tuple(r[0] + [0] * (LENGTH - len(r[0]))) for r in rows)
-    assert sorted(epochs[0]) == sorted(epochs[1]) == expected
-    assert epochs[0] != epochs[1]  # In another order,
-    assert set(masked[0]) != set(masked[1])  # with other masks.
-
-
-def test_continued_run_sees_what_it_would_have_seen(records):
-    def batches(first_step):
-        tf.random.set_seed(1)
-        dataset = input_pipeline.pretrain_dataset(
-            records[0], batch_size=8, seed=3, first_step=first_step
-        )
-        return list(dataset.take(12 - first_step))
-
-    for whole, rest in zip(batches(0)[7:], batches(7), strict=True):
-        tf.nest.map_structure(np.testing.assert_array_equal, whole, rest)
-
-
-def test_unigram_accuracy_is_the_share_of_the_commonest_label(vocabulary):
-    batch = make_batch(vocabulary, batch_size=64, seed=0)
-    labels = batch[1]["mlm"].numpy()[batch[2]["mlm"].numpy() > 0]
-    expected = np.bincount(labels).max() / len(labels)
-    dataset = tf.data.Dataset.from_tensors(batch)
-    assert input_pipeline.unigram_accuracy(dataset) == expected
-
-
-# --- Bad input -------------------------------------------------------------------
-
-
-def test_folder_without_manifest_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"no manifest\.json, so no complete set"):
-        input_pipeline.pretrain_dataset(tmp_path, batch_size=2)
-
-
-def test_records_of_another_vocabulary_are_refused(records, tmp_path, vocabulary):
-    write_records(tmp_path / "r", vocabulary, records[1])
-    other = Vocabulary((*vocabulary.tokens[:-1], "dog"))
-    other.write(tmp_path / "r" / "vocab.txt")
-    with pytest.raises(ValueError, match="not the vocabulary that the records"):
-        input_pipeline.pretrain_dataset(tmp_path / "r", batch_size=2)
-
-
-def test_records_of_an_older_version_are_refused(records, tmp_path, vocabulary):
-    write_records(tmp_path / "r", vocabulary, records[1])
-    path = tmp_path / "r" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    del manifest["pairs_per_row"]
-    path.write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match="older version: make the records again"):
-        input_pipeline.pretrain_dataset(tmp_path / "r", batch_size=2)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"mask_selection_rate": 0.0}, "mask_selection_rate=0.0"),
-        ({"mask_token_rate": 0.8, "random_token_rate": 0.3}, "sum to more than 1"),
-        ({"split": "test"}, r"has no test-\*\.tfrecord"),
-    ],
-)
-def test_wrong_arguments_are_refused(records, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        input_pipeline.pretrain_dataset(records[0], batch_size=2, **arguments)

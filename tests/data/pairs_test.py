@@ -1,9 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.pairs.
+"""Tests of bert_tf.data.pairs.
 
-The token ids of the document at hand are 0, 1, 2, ... so that a segment shows which
-part of it it is; those of other documents are `OTHER` and above.
+The token ids of the document are 0, 1, 2, ... so that a token id is its position. Token
+ids of other documents are `OTHER` and above.
 """
 
 import collections
@@ -13,13 +13,13 @@ import random
 import numpy as np
 import pytest
 
-from bert_tf.data.pairs import Pair, draw_pairs
+from bert_tf.data.pairs import Pair, draw_pairs, pack
 
 OTHER = 1_000_000
 
 
 def draw(sentence_lengths, seed="0", max_sequence_length=32, short=0.1, calls=None):
-    """Draws the pairs of a document; all documents have sentences of these lengths."""
+    """Draws the pairs of a document with sentences of these lengths."""
     starts = [0, *itertools.accumulate(sentence_lengths)]
     calls = [] if calls is None else calls
 
@@ -47,7 +47,7 @@ def random_lengths(rng, num_sentences=30, longest=20):
 
 
 def own_segments(pairs: list[Pair]) -> list[np.ndarray]:
-    """The segments of the document at hand, in order."""
+    """Returns the segments from the document itself, in order."""
     segments = []
     for pair in pairs:
         segments.append(pair.first)
@@ -56,7 +56,7 @@ def own_segments(pairs: list[Pair]) -> list[np.ndarray]:
     return segments
 
 
-def test_invariants_of_random_documents():
+def test_invariants_for_random_documents():
     rng = random.Random(0)
     for trial in range(120):
         max_length = rng.choice([8, 16, 32, 128])
@@ -74,19 +74,19 @@ def test_invariants_of_random_documents():
                 assert pair.first[-1] < pair.second[0] < pair.second[-1] + 1 < OTHER
 
 
-def test_a_continuation_begins_where_the_first_segment_ends():
-    # Sentences of one token: nothing is ever too long and trimmed.
+def test_continuation_begins_where_first_segment_ends():
+    # With sentences of one token no pair is too long.
     continued = [p for p in draw([1] * 5000) if not p.is_random_next]
     assert len(continued) > 50
     assert all(pair.second[0] == pair.first[-1] + 1 for pair in continued)
 
 
-def test_each_token_is_used_once_if_nothing_is_trimmed():
+def test_each_token_is_used_once_without_trimming():
     used = np.concatenate(own_segments(draw([1] * 5000)))
     assert used.tolist() == list(range(5000))
 
 
-def test_no_token_is_used_twice_and_few_are_lost_by_trimming():
+def test_no_token_is_used_twice_and_few_are_trimmed():
     rng = random.Random(0)
     used = total = 0
     for trial in range(200):
@@ -97,13 +97,13 @@ def test_no_token_is_used_twice_and_few_are_lost_by_trimming():
     assert 0.9 < used / total < 1
 
 
-def test_sentences_longer_than_a_pair_are_seen_whole():
+def test_sentences_longer_than_a_pair_are_cut():
     used = np.concatenate(own_segments(draw([5, 1000, 5], max_sequence_length=35)))
     assert len(used) > 0.9 * 1010
     assert (np.diff(used) > 0).all()
 
 
-def test_half_of_the_pairs_are_random():
+def test_half_of_pairs_are_random():
     rng = random.Random(1)
     kinds = [
         pair.is_random_next
@@ -111,11 +111,11 @@ def test_half_of_the_pairs_are_random():
         for pair in draw(random_lengths(rng, 300), str(trial))
     ]
     deviation = 3 * 0.5 / len(kinds) ** 0.5
-    # A sentence that is left over at a document's end is random beyond the half.
+    # A single sentence at the end of a document always gets a random segment.
     assert abs(np.mean(kinds) - 0.5) < deviation + 0.5 * 40 / len(kinds)
 
 
-def test_the_length_of_the_first_segment_does_not_tell_the_kind():
+def test_length_of_first_segment_is_independent_of_label():
     rng = random.Random(2)
     lengths = collections.defaultdict(list)
     for trial in range(60):
@@ -125,20 +125,20 @@ def test_the_length_of_the_first_segment_does_not_tell_the_kind():
     assert np.mean(lengths[True]) == pytest.approx(np.mean(lengths[False]), rel=0.03)
 
 
-def test_a_tenth_of_the_pairs_is_shorter():
+def test_short_sequence_probability():
     def lengths(short):
         pairs = draw([1] * 40_000, short=short)
-        # The last ones have what was left.
+        # The last pairs get what is left of the document.
         return np.array([len(p.first) + len(p.second) for p in pairs[:-5]])
 
     assert set(lengths(short=0)) == {29}
     found = lengths(short=0.1)
-    # Of 28 lengths from 2 to 29 one is not shorter.
+    # One of the 28 lengths from 2 to 29 is not shorter.
     assert np.mean(found < 29) == pytest.approx(0.1 * 27 / 28, abs=0.03)
     assert found.min() == 2
 
 
-def test_the_random_segment_fills_what_the_first_leaves():
+def test_random_segment_fills_the_target_length():
     calls = []
     pairs = draw([1] * 2500, short=0, calls=calls)
     random_pairs = [pair for pair in pairs if pair.is_random_next]
@@ -149,14 +149,14 @@ def test_the_random_segment_fills_what_the_first_leaves():
     assert all(0 <= where < 1 for where, _ in calls)
 
 
-def test_a_single_sentence_gets_a_random_partner():
+def test_single_sentence_gets_random_second_segment():
     for seed in range(10):
         (pair,) = draw([7], str(seed))
         assert pair.is_random_next
         assert pair.first.tolist() == list(range(7))
 
 
-def test_two_sentences_too_long_are_trimmed_to_the_same_length_at_random_ends():
+def test_long_segments_are_trimmed_equally_at_random_ends():
     fronts = []
     for seed in range(200):
         pairs = draw([29, 29], str(seed), short=0)
@@ -164,13 +164,13 @@ def test_two_sentences_too_long_are_trimmed_to_the_same_length_at_random_ends():
             ((first, second, _),) = pairs
             assert (len(first), len(second)) == (15, 14)
             fronts.append(first[0])
-    # Each of the 14 tokens leaves from the front with probability 1/2.
+    # Each of 14 tokens is dropped from the front with probability 1/2.
     assert np.mean(fronts) == pytest.approx(7, abs=1)
     assert np.std(fronts) == pytest.approx(14**0.5 / 2, abs=0.5)
 
 
 @pytest.mark.parametrize("first_length", range(1, 29))
-def test_only_the_longer_segment_is_trimmed(first_length):
+def test_longer_segment_is_trimmed(first_length):
     for seed in range(20):
         pairs = draw([first_length, 25], str(seed), short=0)
         if pairs[0].is_random_next:
@@ -183,7 +183,7 @@ def test_only_the_longer_segment_is_trimmed(first_length):
     pytest.fail("no continuation among 20 seeds")
 
 
-def test_the_seed_determines_everything():
+def test_seed_determines_pairs():
     lengths = random_lengths(random.Random(3))
 
     def listed(seed):
@@ -192,3 +192,63 @@ def test_the_seed_determines_everything():
 
     assert listed("1") == listed("1")
     assert listed("1") != listed("2")
+
+
+# --- Packing ---------------------------------------------------------------------
+
+
+def pair_of_length(length: int, number: int = 0) -> Pair:
+    """Returns a pair with a number as its first token."""
+    return Pair(np.full(1, number), np.zeros(length - 4, int), is_random_next=False)
+
+
+def numbers(rows: list[list[Pair]]) -> list[list[int]]:
+    return [[int(pair.first[0]) for pair in row] for row in rows]
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[Pair]:
+    """Pairs of realistic lengths: 60% fill a row."""
+    rng = np.random.default_rng(0)
+    lengths = np.where(rng.random(8000) < 0.6, 128, rng.integers(5, 129, 8000))
+    return [pair_of_length(int(length), i) for i, length in enumerate(lengths)]
+
+
+def test_pack_keeps_all_pairs_within_limits(pairs):
+    rows = list(pack(pairs, max_length=128, max_pairs=4))
+    assert sorted(itertools.chain(*numbers(rows))) == list(range(8000))
+    assert max(sum(pair.length for pair in row) for row in rows) <= 128
+    assert max(map(len, rows)) == 4
+
+
+def test_pack_leaves_less_than_one_percent_padding(pairs):
+    rows = list(pack(pairs, max_length=128, max_pairs=8))
+    assert sum(pair.length for pair in pairs) / (128 * len(rows)) > 0.99
+    assert len(rows) < 0.82 * len(pairs)
+
+
+def test_pack_one_pair_per_row_keeps_order(pairs):
+    rows = list(pack(pairs, max_length=128, max_pairs=1))
+    assert numbers(rows) == [[i] for i in range(8000)]
+
+
+def test_pack_limits_open_rows(pairs):
+    taken = 0
+
+    def counted():
+        nonlocal taken
+        for pair in pairs:
+            taken += 1
+            yield pair
+
+    given = 0
+    for row in pack(counted(), max_length=128, max_pairs=8):
+        given += len(row)
+        if taken < len(pairs):
+            assert taken - given < 8 * 1001
+
+
+def test_pack_is_best_fit():
+    pairs = [pair_of_length(n, i) for i, n in enumerate([60, 50, 40, 50, 100])]
+    rows = list(pack(pairs, max_length=100, max_pairs=9))
+    assert numbers(rows) == [[0, 2], [1, 3], [4]]

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.token_store."""
+"""Tests of bert_tf.data.token_store."""
 
 import itertools
 import json
@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from bert_tf.data import jobs, token_store
-from bert_tf.text import tokenizer as text
-from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.text import Tokenizer, Vocabulary
 
 TEXT = """The cat sat.
 On the mats, the cats sat!
@@ -28,7 +27,7 @@ a b c
 
 def build(directory, files, vocabulary, separator="blank_line", lowercase=True):
     with jobs.Workers(1) as workers:
-        summary = token_store.build(
+        summary = token_store.build_token_store(
             str(directory),
             [str(file) for file in files],
             separator=separator,
@@ -42,7 +41,7 @@ def build(directory, files, vocabulary, separator="blank_line", lowercase=True):
 
 
 def read(store: token_store.TokenStore) -> list[list[list[int]]]:
-    """All documents as lists of sentences of token ids, read piece by piece."""
+    """Reads all documents as lists of sentences of token ids."""
     documents = []
     for i in range(store.num_documents):
         first, last = store.first_sentences[i : i + 2].tolist()
@@ -60,7 +59,7 @@ def tokens(vocabulary: Vocabulary, line: str) -> list[int]:
     return [vocabulary.tokens.index(token) for token in line.split()]
 
 
-def test_the_store_holds_the_tokens_of_every_sentence(tmp_path, vocabulary):
+def test_store_contains_tokens_of_all_sentences(tmp_path, vocabulary):
     (tmp_path / "text.txt").write_text(TEXT)
     store = build(tmp_path / "store", [tmp_path / "text.txt"], vocabulary)
     assert read(store) == [
@@ -68,7 +67,7 @@ def test_the_store_holds_the_tokens_of_every_sentence(tmp_path, vocabulary):
             tokens(vocabulary, "the cat sat ."),
             tokens(vocabulary, "on the mat ##s , the cat ##s sat [UNK]"),
         ],
-        # The accent alone has no tokens: it is no sentence, nor is the next document.
+        # A sentence or document of only an accent has no tokens and is dropped.
         [tokens(vocabulary, "the sat on cat ."), tokens(vocabulary, "[UNK]")],
         [tokens(vocabulary, "a b c")],
     ]
@@ -84,7 +83,7 @@ def test_the_store_holds_the_tokens_of_every_sentence(tmp_path, vocabulary):
     }
 
 
-def test_a_large_vocabulary_gets_wider_tokens(tmp_path, vocabulary):
+def test_large_vocabulary_uses_uint32(tmp_path, vocabulary):
     filler = [f"word{i}" for i in range(70_000)]
     large = Vocabulary((*vocabulary.tokens, *filler, "last"))
     (tmp_path / "text.txt").write_text("The last cat.\n")
@@ -93,7 +92,7 @@ def test_a_large_vocabulary_gets_wider_tokens(tmp_path, vocabulary):
     assert store.tokens(0, 1).dtype == np.uint32
 
 
-def test_cased_text_stays_cased(tmp_path, vocabulary):
+def test_lowercase_false_keeps_case(tmp_path, vocabulary):
     (tmp_path / "text.txt").write_text("The cat\nthe cat\n")
     file = tmp_path / "text.txt"
     store = build(tmp_path / "store", [file], vocabulary, lowercase=False)
@@ -104,7 +103,7 @@ def test_cased_text_stays_cased(tmp_path, vocabulary):
 
 @pytest.fixture
 def files(tmp_path) -> list[pathlib.Path]:
-    """Several files of different sizes, one of them without a document."""
+    """Files of different sizes, one of them without documents."""
     paths = []
     for i, num_documents in enumerate([30, 1, 0, 7]):
         documents = [
@@ -119,7 +118,7 @@ def files(tmp_path) -> list[pathlib.Path]:
 @pytest.mark.parametrize(
     ("part_bytes", "batch_characters"), [(30, 1 << 20), (333, 1), (777, 100)]
 )
-def test_parts_and_batches_make_no_difference(
+def test_store_does_not_depend_on_parts_and_batches(
     tmp_path, files, vocabulary, monkeypatch, part_bytes, batch_characters
 ):
     whole = build(tmp_path / "whole", files, vocabulary)
@@ -134,7 +133,7 @@ def test_parts_and_batches_make_no_difference(
     assert not (tmp_path / "parts" / "parts").exists()
 
 
-def test_sources_are_counted(tmp_path, files, vocabulary):
+def test_counts_of_files_sum_to_total(tmp_path, files, vocabulary):
     store = build(tmp_path / "store", files, vocabulary)
     sources = store.summary["sources"]
     documents = [sources[str(file)]["documents"] for file in files]
@@ -143,19 +142,19 @@ def test_sources_are_counted(tmp_path, files, vocabulary):
         assert sum(counts[name] for counts in sources.values()) == store.summary[name]
 
 
-def test_an_interrupted_build_goes_on(tmp_path, files, vocabulary, monkeypatch):
+def test_interrupted_build_resumes(tmp_path, files, vocabulary, monkeypatch):
     whole = build(tmp_path / "whole", files, vocabulary)
     monkeypatch.setattr(token_store, "_PART_BYTES", 100)
-    tokenised = []
-    tokenise = token_store.tokenise
+    tokenized = []
+    tokenize_part = token_store.tokenize_part
 
     def interrupted(part):
-        if len(tokenised) == 3:
+        if len(tokenized) == 3:
             raise KeyboardInterrupt
-        tokenised.append(part.path)
-        return tokenise(part)
+        tokenized.append(part.path)
+        return tokenize_part(part)
 
-    monkeypatch.setattr(token_store, "tokenise", interrupted)
+    monkeypatch.setattr(token_store, "tokenize_part", interrupted)
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "store", files, vocabulary)
     with pytest.raises(FileNotFoundError):
@@ -163,17 +162,17 @@ def test_an_interrupted_build_goes_on(tmp_path, files, vocabulary, monkeypatch):
 
     monkeypatch.setattr(
         token_store,
-        "tokenise",
-        lambda part: tokenised.append(part.path) or tokenise(part),
+        "tokenize_part",
+        lambda part: tokenized.append(part.path) or tokenize_part(part),
     )
     store = build(tmp_path / "store", files, vocabulary)
-    assert len(tokenised) == len(set(tokenised)) > 6
+    assert len(tokenized) == len(set(tokenized)) > 6
     assert read(store) == read(whole)
 
 
-def test_a_complete_store_is_opened(tmp_path, files, vocabulary, monkeypatch):
+def test_complete_store_is_not_built_again(tmp_path, files, vocabulary, monkeypatch):
     build(tmp_path / "store", files, vocabulary)
-    monkeypatch.setattr(token_store, "tokenise", None)
+    monkeypatch.setattr(token_store, "tokenize_part", None)
     assert build(tmp_path / "store", files, vocabulary).num_documents == 38
 
 
@@ -181,32 +180,30 @@ def test_a_complete_store_is_opened(tmp_path, files, vocabulary, monkeypatch):
     ("change", "named"),
     [
         ({"separator": "file"}, "document_separator was 'blank_line'"),
-        ({"lowercase": False}, "lowercase was True, and is False now"),
+        ({"lowercase": False}, "lowercase was True, now False"),
         ({"vocabulary": Vocabulary(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))},
          "vocabulary was"),
         ({"files": []}, "input was '4 files"),
     ],
 )  # fmt: skip
-def test_a_store_of_other_settings_is_refused(
-    tmp_path, files, vocabulary, change, named
-):
+def test_store_of_other_settings_raises(tmp_path, files, vocabulary, change, named):
     arguments = {"files": files, "vocabulary": vocabulary}
     build(tmp_path / "store", **arguments)
-    with pytest.raises(ValueError, match=f"{named}.*Give another --token_store"):
+    with pytest.raises(ValueError, match=f"{named}.*Use another --token_store"):
         build(tmp_path / "store", **{**arguments, **change})
 
 
-def test_a_changed_file_is_noticed(tmp_path, files, vocabulary):
+def test_changed_file_raises(tmp_path, files, vocabulary):
     build(tmp_path / "store", files, vocabulary)
-    files[1].write_text("More than there was before.\n")
+    files[1].write_text("More text than before.\n")
     with pytest.raises(ValueError, match="input was '4 files"):
         build(tmp_path / "store", files, vocabulary)
 
 
-def test_the_tokens_are_those_of_the_tokenizer(tmp_path, vocabulary):
+def test_tokens_equal_those_of_tokenizer(tmp_path, vocabulary):
     (tmp_path / "text.txt").write_text(TEXT)
     store = build(tmp_path / "store", [tmp_path / "text.txt"], vocabulary, "file")
     lines = [line for line in TEXT.splitlines() if line and line != "\u0301"]
-    expected = text.Tokenizer(vocabulary).tokenize(lines).to_list()
+    expected = Tokenizer(vocabulary).tokenize(lines).to_list()
     assert read(store) == [expected]
     assert json.loads((tmp_path / "store" / "store.json").read_text())["tokens"] == 23

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data import masking
-from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.data import Masker
+from bert_tf.text import Vocabulary
 
 LENGTH = 16  # Default row length.
 
 
-def make_masker(vocabulary: Vocabulary, **overrides: Any) -> masking.Masker:
+def make_masker(vocabulary: Vocabulary, **overrides: Any) -> Masker:
     """Returns a `Masker` with BERT's rates and at most 3 predictions per row."""
     arguments = {
         "selection_rate": 0.15,
@@ -27,7 +27,7 @@ def make_masker(vocabulary: Vocabulary, **overrides: Any) -> masking.Masker:
         "random_token_rate": 0.1,
         "whole_words": False,
     }
-    return masking.Masker(vocabulary, **(arguments | overrides))
+    return Masker(vocabulary, **(arguments | overrides))
 
 
 def random_pairs(

@@ -1,0 +1,132 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Reads records as masked batches: the `tf.data.Dataset` of pre-training.
+
+The dataset yields tuples `(x, y, sample_weight)` for `model.fit`:
+
+    x   token_ids, segment_ids, padding_mask [B, S], mask_positions [B, P]   int32
+    y   mlm [B, P], nsp [B]                                                  int32
+    sample_weight   mlm [B, P], nsp [B]; each sums to one                    float32
+
+With up to Q > 1 pairs in a row, rows are packed (see `BertBackbone`): `padding_mask`
+numbers the pairs of a row from 1, x has `first_positions` [B, Q] with the start of each
+pair, and `nsp` is [B, Q].
+
+Masks depend on the seed and the number of the batch only. So every epoch has new masks,
+and a run that resumes at step n gets the same batches as an uninterrupted one. All
+shapes are static. This module does not require tensorflow-text.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import os
+
+import tensorflow as tf
+
+from bert_tf import storage
+from bert_tf.data.masking import Masker
+from bert_tf.data.records import parse_rows, read_manifest
+
+
+def pretrain_dataset(
+    records: str | os.PathLike,
+    *,
+    batch_size: int,
+    split: str = "train",
+    mask_selection_rate: float = 0.15,
+    mask_selection_length: int | None = None,
+    mask_token_rate: float = 0.8,
+    random_token_rate: float = 0.1,
+    whole_word_masking: bool = False,
+    left_to_right: bool = False,
+    shuffle_buffer: int = 100_000,
+    first_step: int = 0,
+    seed: int = 0,
+) -> tf.data.Dataset:
+    """Returns a dataset of masked batches for `BertPretrainer.fit`.
+
+    Args:
+        records: Directory written by `python -m bert_tf.corpus`.
+        batch_size: Number of rows in a global batch, B.
+        split: `"train"` is shuffled and repeated forever. `"validation"` is read once,
+            in order, with the same masks each time; a partial last batch is dropped.
+        mask_selection_rate: Share of the tokens to predict (paper, section 3.1).
+        mask_selection_length: Maximum number of predictions per row, P. Default:
+            `mask_selection_rate` times the maximum length, rounded up.
+        mask_token_rate: Share of the selected tokens replaced with [MASK].
+        random_token_rate: Share of the selected tokens replaced with a random token.
+            The other selected tokens are kept.
+        whole_word_masking: Select all tokens of a word together.
+        left_to_right: Show all tokens as they are, and ask for the selected ones at the
+            position before them, for a `BertConfig` that is `left_to_right`.
+        shuffle_buffer: Number of rows in the shuffle buffer.
+        first_step: Number of batches to skip when a run resumes.
+        seed: Seed of shuffling and masking.
+
+    Raises:
+        ValueError: The records are incomplete, `vocab.txt` is not their vocabulary, or
+            a rate is out of range.
+    """
+    manifest, vocabulary = read_manifest(records)
+    length = manifest["max_sequence_length"]
+    if not 0 < mask_selection_rate <= 1:
+        raise ValueError(
+            "`mask_selection_rate` must be above 0 and at most 1. Got "
+            f"mask_selection_rate={mask_selection_rate}."
+        )
+    if min(mask_token_rate, random_token_rate) < 0 or (
+        mask_token_rate + random_token_rate > 1
+    ):
+        raise ValueError(
+            "`mask_token_rate` and `random_token_rate` must not be negative, and their "
+            f"sum must not exceed 1. Got mask_token_rate={mask_token_rate}, "
+            f"random_token_rate={random_token_rate}."
+        )
+    if mask_selection_length is None:
+        mask_selection_length = math.ceil(length * mask_selection_rate)
+    masker = Masker(
+        vocabulary,
+        selection_rate=mask_selection_rate,
+        selection_length=mask_selection_length,
+        mask_token_rate=mask_token_rate,
+        random_token_rate=random_token_rate,
+        whole_words=whole_word_masking,
+        left_to_right=left_to_right,
+    )
+
+    files = storage.glob(os.path.join(records, f"{split}-*.tfrecord"))
+    if not files:
+        raise ValueError(f"{records} contains no {split}-*.tfrecord.")
+    dataset = tf.data.TFRecordDataset(files)
+    # Keras needs the number of batches of an evaluation.
+    dataset = dataset.apply(
+        tf.data.experimental.assert_cardinality(manifest[f"{split}_rows"])
+    )
+    if split == "train":
+        dataset = dataset.shuffle(shuffle_buffer, seed=seed).repeat()
+    dataset = dataset.batch(batch_size, drop_remainder=True).skip(first_step)
+
+    def to_batch(step, serialized):
+        shape = (batch_size, length, manifest["pairs_per_row"])
+        return masker(parse_rows(serialized, *shape), (seed, step))
+
+    # Every worker draws the same global batch and takes its part.
+    options = tf.data.Options()
+    sharding = tf.data.experimental.AutoShardPolicy.DATA
+    options.experimental_distribute.auto_shard_policy = sharding
+    return (
+        dataset.enumerate(start=first_step)
+        .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .prefetch(tf.data.AUTOTUNE)
+        .with_options(options)
+    )
+
+
+def unigram_accuracy(dataset: tf.data.Dataset) -> float:
+    """Returns the accuracy of always predicting the most frequent masked token."""
+    counts: collections.Counter[int] = collections.Counter()
+    for _, labels, weights in dataset:
+        counts.update(labels["mlm"].numpy()[weights["mlm"].numpy() > 0].tolist())
+    return counts.most_common(1)[0][1] / counts.total()

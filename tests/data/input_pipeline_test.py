@@ -1,0 +1,167 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of bert_tf.data.input_pipeline and of parsing records."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.data import pretrain_dataset, unigram_accuracy
+from bert_tf.text import Vocabulary
+from tests.toy.records import LENGTH, make_batch, write_records
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory, vocabulary):
+    folder = tmp_path_factory.mktemp("pipeline") / "records"
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(40):
+        first, second = rng.integers(2, 7, 2)
+        a, b = (rng.integers(5, vocabulary.size, n).tolist() for n in (first, second))
+        token_ids = [2, *a, 3, *b, 3]
+        rows.append((token_ids, first + 2, i % 2))
+    write_records(folder, vocabulary, rows)
+    write_records(folder, vocabulary, rows[:9], split="validation")
+    return folder, rows
+
+
+def unmask(x, y, weights):
+    """Returns the token ids with the labels put back."""
+    tokens = x["token_ids"].numpy().copy()
+    for row in range(len(tokens)):
+        used = weights["mlm"][row].numpy() > 0
+        positions = x["mask_positions"][row].numpy()[used]
+        tokens[row, positions] = y["mlm"][row].numpy()[used]
+    return tokens
+
+
+def test_batches_contain_the_records(records):
+    folder, rows = records
+    dataset = pretrain_dataset(folder, batch_size=3, split="validation")
+    seen = []
+    for x, y, weights in dataset:
+        for tokens, segments, padding, label in zip(
+            unmask(x, y, weights),
+            x["segment_ids"].numpy(),
+            x["padding_mask"].numpy(),
+            y["nsp"].numpy(),
+        ):
+            length = padding.sum()
+            assert (padding[:length] == 1).all()
+            first = length - segments.sum()
+            assert (segments[first:length] == 1).all()
+            seen.append((tokens[:length].tolist(), first, label))
+    assert seen == [tuple(row) for row in rows[:9]]
+
+
+def test_shapes_are_static(records):
+    dataset = pretrain_dataset(records[0], batch_size=4)
+    x, y, weights = dataset.element_spec
+    assert x["token_ids"].shape == x["padding_mask"].shape == (4, LENGTH)
+    assert x["mask_positions"].shape == y["mlm"].shape == weights["mlm"].shape == (4, 3)
+    assert y["nsp"].shape == weights["nsp"].shape == (4,)
+
+
+def test_packed_rows_contain_their_pairs(records, vocabulary, tmp_path):
+    _, pairs = records
+    arguments = {"length": 3 * LENGTH, "pairs_per_row": 3, "split": "validation"}
+    write_records(tmp_path / "packed", vocabulary, pairs[:11], **arguments)
+    dataset = pretrain_dataset(tmp_path / "packed", batch_size=2, split="validation")
+    x_spec, y_spec, weights_spec = dataset.element_spec
+    assert x_spec["first_positions"].shape == (2, 3)
+    assert y_spec["nsp"].shape == weights_spec["nsp"].shape == (2, 3)
+    seen = []
+    for x, y, weights in dataset:
+        np.testing.assert_allclose(weights["nsp"].numpy().sum(), 1, rtol=1e-6)
+        tokens = unmask(x, y, weights)
+        for row, number in np.ndindex(2, 3):
+            inside = x["padding_mask"][row].numpy() == number + 1
+            if weights["nsp"][row, number] == 0:
+                assert not inside.any()
+                continue
+            assert np.argmax(inside) == x["first_positions"][row, number]
+            segments = x["segment_ids"][row].numpy()[inside]
+            first = len(segments) - segments.sum()
+            assert (segments[first:] == 1).all()
+            label = int(y["nsp"][row, number])
+            seen.append((tokens[row][inside].tolist(), first, label))
+        assert not tokens[x["padding_mask"].numpy() == 0].any()
+    assert seen == [tuple(pair) for pair in pairs[:11]]
+
+
+def test_epoch_contains_every_pair_once_with_new_masks(records):
+    folder, rows = records
+    dataset = pretrain_dataset(folder, batch_size=8)
+    epochs = [[], []]
+    masked = [[], []]
+    for i, (x, y, weights) in enumerate(dataset.take(10)):
+        epochs[i // 5] += [tuple(row) for row in unmask(x, y, weights).tolist()]
+        masked[i // 5] += [tuple(row) for row in x["token_ids"].numpy().tolist()]
+    expected = sorted(tuple(r[0] + [0] * (LENGTH - len(r[0]))) for r in rows)
+    assert sorted(epochs[0]) == sorted(epochs[1]) == expected
+    assert epochs[0] != epochs[1]  # In a different order,
+    assert set(masked[0]) != set(masked[1])  # with different masks.
+
+
+def test_first_step_resumes_with_equal_batches(records):
+    def batches(first_step):
+        tf.random.set_seed(1)
+        dataset = pretrain_dataset(
+            records[0], batch_size=8, seed=3, first_step=first_step
+        )
+        return list(dataset.take(12 - first_step))
+
+    for whole, rest in zip(batches(0)[7:], batches(7), strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, whole, rest)
+
+
+def test_unigram_accuracy_is_share_of_most_frequent_label(vocabulary):
+    batch = make_batch(vocabulary, batch_size=64, seed=0)
+    labels = batch[1]["mlm"].numpy()[batch[2]["mlm"].numpy() > 0]
+    expected = np.bincount(labels).max() / len(labels)
+    dataset = tf.data.Dataset.from_tensors(batch)
+    assert unigram_accuracy(dataset) == expected
+
+
+# --- Bad input -------------------------------------------------------------------
+
+
+def test_missing_manifest_raises(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"no manifest\.json, so its records are incomplete"
+    ):
+        pretrain_dataset(tmp_path, batch_size=2)
+
+
+def test_vocabulary_of_other_records_raises(records, tmp_path, vocabulary):
+    write_records(tmp_path / "r", vocabulary, records[1])
+    other = Vocabulary((*vocabulary.tokens[:-1], "dog"))
+    other.write(tmp_path / "r" / "vocab.txt")
+    with pytest.raises(ValueError, match="not the vocabulary of the records"):
+        pretrain_dataset(tmp_path / "r", batch_size=2)
+
+
+def test_records_of_older_version_raise(records, tmp_path, vocabulary):
+    write_records(tmp_path / "r", vocabulary, records[1])
+    path = tmp_path / "r" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["pairs_per_row"]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match=r"older version\. Write the records"):
+        pretrain_dataset(tmp_path / "r", batch_size=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mask_selection_rate": 0.0}, "mask_selection_rate=0.0"),
+        ({"mask_token_rate": 0.8, "random_token_rate": 0.3}, "sum must not exceed 1"),
+        ({"split": "test"}, r"contains no test-\*\.tfrecord"),
+    ],
+)
+def test_invalid_arguments_raise(records, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        pretrain_dataset(records[0], batch_size=2, **arguments)
