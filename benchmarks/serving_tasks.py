@@ -34,7 +34,9 @@ from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 
 formats = lazy_import("bert_tf.checkpoints.formats")
+passages = lazy_import("bert_tf.text.passages")
 tf = lazy_import("tensorflow")
+windows = lazy_import("bert_tf.text.windows")
 
 if TYPE_CHECKING:
     from bert_tf.text.tokenizer import Tokenizer
@@ -187,9 +189,17 @@ def _tasks(folder: pathlib.Path, tokenizer: Tokenizer, sentences: Sequence[str])
             f"1 question, {_LONG:,} words": asked(_LONG, 1),
         },
         lambda request: _tokens(
-            asker.preprocess(
-                tf.constant(request["question"]), tf.constant(request["context"])
-            ).windows.inputs()
+            passages.inputs(
+                tokenizer,
+                *passages.cut(
+                    tokenizer,
+                    tf.constant(request["question"]),
+                    tf.constant(request["context"]),
+                    max_sequence_length=asker.options.max_sequence_length,
+                    max_question_length=asker.options.max_question_length,
+                    stride=asker.options.stride,
+                ),
+            )
         ),
     )
     tagger = _tagging(folder, tokenizer)
@@ -200,9 +210,11 @@ def _tasks(folder: pathlib.Path, tokenizer: Tokenizer, sentences: Sequence[str])
             f"{_BATCH} sentences": batches(_BATCH, text=sentences[: 8 * _BATCH]),
             f"1 text, {_LONG:,} words": batches(1, text=texts(_LONG, 8)),
         },
-        lambda request: _tokens(
-            tagger.preprocess(tokenizer.tokenize(tf.constant(request["text"]))).inputs()
-        ),
+        lambda request: windows.cut(
+            tokenizer.tokenize(tf.constant(request["text"])),
+            tokenizer.vocabulary,
+            tagger.options.max_sequence_length,
+        ).token_ids.values.shape[0],
     )
     chooser = _multiple_choice(folder, tokenizer)
     yield (
