@@ -1,12 +1,13 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The two commands of a fresh machine; only Python 3.10 to 3.13 is needed.
+"""Installs the requirements and runs the demo or the tests. Needs Python 3.10 to 3.13.
 
-    python3 quickstart.py          pre-trains a small BERT and asks it over gRPC
-    python3 quickstart.py test     runs the tests; further words go to pytest
+    python3 quickstart.py          pre-trains a small BERT and queries it over gRPC
+    python3 quickstart.py test     runs the tests
 
-Each makes a virtual environment (.venv, .venv-test) beside this file the first time and
-installs what it needs there. Words behind `demo` go to `python -m bert_tf.demo`.
+The first run of each creates a virtual environment beside this file: .venv for the
+demo, .venv-test for the tests. Arguments after `demo` are passed to
+`python -m bert_tf.demo`, arguments after `test` to pytest.
 """
 
 import os
@@ -16,11 +17,12 @@ import sys
 import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
-# A process per core, each with whole files of tests, whose toy models are built once.
-IN_PARALLEL = ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
+# One process per core. Files are not split, because their tests share toy models.
+PARALLEL = ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
+# Use -> virtual environment, requirements, module with its first arguments.
 USES = {
     "demo": (".venv", "requirements.txt", ["bert_tf.demo"]),
-    "test": (".venv-test", "requirements-dev.txt", ["pytest", *IN_PARALLEL]),
+    "test": (".venv-test", "requirements-dev.txt", ["pytest", *PARALLEL]),
 }
 
 
@@ -39,10 +41,14 @@ def main(arguments: list[str]) -> int:
 
 
 def environment(folder: pathlib.Path, requirements: pathlib.Path) -> str:
-    """Returns the Python of a virtual environment in which all is installed."""
+    """Returns the Python of a virtual environment with `requirements` installed.
+
+    The environment is rebuilt if any requirements file has changed.
+    """
     python = str(folder / "bin" / "python")
     wanted = "".join(
-        file.read_text(encoding="utf-8") for file in sorted(HERE.glob("requirements*"))
+        file.read_text(encoding="utf-8")
+        for file in sorted(HERE.glob("requirements*.txt"))
     )
     installed = folder / "installed.txt"
     if not installed.exists() or installed.read_text(encoding="utf-8") != wanted:

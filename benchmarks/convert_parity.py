@@ -35,7 +35,7 @@ tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
     from bert_tf.modeling.bert import BertBackbone
-    from bert_tf.text.tokenizer import Tokenizer
+    from bert_tf.text import Tokenizer
 
 _BATCH = 32
 _MAX_LENGTH = 128
@@ -59,7 +59,7 @@ def main(options: ParityConfig) -> None:
     import transformers
 
     from bert_tf.modeling.bert import BertBackbone
-    from bert_tf.text.tokenizer import Tokenizer
+    from bert_tf.text import Tokenizer
 
     sentences = _read(options.sentences, options.count)
     checkpoint = formats.open_checkpoint(options.model)

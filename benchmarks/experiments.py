@@ -143,12 +143,12 @@ class Runner:
         return scores
 
     def _cell(self, row: Row, column: Column) -> Iterator[float]:
-        from bert_tf import training
+        from bert_tf.training import monitor as monitoring
 
         model = self._pretrained(row)
         step = round(row.share * EVALUATIONS) * (self._steps // EVALUATIONS)
         if not column.data_set:
-            for evaluation in training.read_history(model):
+            for evaluation in monitoring.read_history(model):
                 if evaluation["step"] == step:
                     yield math.exp(evaluation["val_mlm_loss"])
             return
@@ -164,7 +164,7 @@ class Runner:
 
     def _pretrained(self, row: Row) -> pathlib.Path:
         """Returns the model directory of a row; trains it if it is not finished."""
-        from bert_tf import training
+        from bert_tf import pretrain
 
         steps = {
             "steps": self._steps,
@@ -172,18 +172,18 @@ class Runner:
             "validate_every": self._steps // EVALUATIONS,
         }
         settings = {**self._scale.pretrain, **steps, **row.pretrain}
-        options = training.PretrainConfig(
+        options = pretrain.PretrainConfig(
             records=self._options.records,
             output="",
             strategy=self._options.strategy,
             precision=self._options.precision,
+            keep_all=True,
             **settings,
         )
         label = _label(row.pretrain) or "base"
         path = self.folder / "pretrain" / f"{label}-{_fingerprint(options)}"
         if not (path / "metrics.json").exists():  # Written at the end.
-            options = dataclasses.replace(options, output=str(path))
-            training.pretrain(options, keep_all=True)
+            pretrain.main(dataclasses.replace(options, output=str(path)))
             _forget()
         return path
 

@@ -80,7 +80,7 @@ def main(options: ParityConfig) -> None:
 def _task(options: ParityConfig) -> Task:
     """The task of bert_tf, for its examples and its scores."""
     from bert_tf.checkpoints import formats
-    from bert_tf.text.tokenizer import Tokenizer
+    from bert_tf.text import Tokenizer
     from tasks.classification import Classification
     from tasks.question_answering import QuestionAnswering
 

@@ -4,7 +4,7 @@
 
 arXiv 1810.04805: tables 5 to 8 and figure 5, all on dev sets. An `Experiment` is a
 table: its rows say how to pre-train, its columns what to fine-tune on. Options are
-those of `bert_tf.training.PretrainConfig` and of the tasks.
+those of `bert_tf.pretrain.PretrainConfig` and of the tasks.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ The first times steps on random tokens, fits the law
 
     seconds = start + weights / w + arithmetic / a + attention / e
 
-where weights are those the optimizer updates, arithmetic is `estimates.step_flops` and
+where weights are those the optimizer updates, arithmetic is `flops.training_step` and
 attention the number of its probabilities, layers x heads x rows x length^2, draws what
 was measured with the law, and prints both.
 
@@ -129,12 +129,12 @@ def _words(factors: np.ndarray) -> str:
 
 def _prepare(point: Point) -> tuple[list[float], Callable[[], Any]]:
     """Returns the quantities of `_TERMS` of a step, and a function that makes one."""
-    from bert_tf.training import estimates
+    from bert_tf.training import flops
 
     step = random_step.RandomStep(point.size, point.length, point.batch_size)
     architecture, rows, length = step.architecture, point.batch_size, point.length
     predictions = random_step.predictions(length)
-    arithmetic = estimates.step_flops(
+    arithmetic = flops.training_step(
         architecture, rows=rows, length=length, predictions=predictions
     )
     probabilities = architecture.num_layers * architecture.num_heads * rows * length**2
@@ -175,7 +175,7 @@ def _two_workers(options: ScalingConfig) -> None:
 
 def _tokens_per_second(options: ScalingConfig, count: int) -> float:
     """Trains with so many workers and returns the tokens of the first's last row."""
-    from bert_tf import training
+    from bert_tf.training import monitor as monitoring
 
     folder = pathlib.Path(options.output) / f"{count}"
     every = options.steps
@@ -193,7 +193,7 @@ def _tokens_per_second(options: ScalingConfig, count: int) -> float:
         processes.append(subprocess.Popen(taskset + command, env=environment))
     if any(process.wait() for process in processes):
         raise ValueError(f"A training with {count} workers failed; see above.")
-    return training.read_history(folder)[-1]["tokens_per_second"]
+    return monitoring.read_history(folder)[-1]["tokens_per_second"]
 
 
 def _environments(count: int) -> Sequence[dict[str, str]]:

@@ -34,9 +34,7 @@ from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 
 formats = lazy_import("bert_tf.checkpoints.formats")
-passages = lazy_import("bert_tf.text.passages")
 tf = lazy_import("tensorflow")
-windows = lazy_import("bert_tf.text.windows")
 
 if TYPE_CHECKING:
     from bert_tf.text.tokenizer import Tokenizer
@@ -189,17 +187,9 @@ def _tasks(folder: pathlib.Path, tokenizer: Tokenizer, sentences: Sequence[str])
             f"1 question, {_LONG:,} words": asked(_LONG, 1),
         },
         lambda request: _tokens(
-            passages.inputs(
-                tokenizer,
-                *passages.cut(
-                    tokenizer,
-                    tf.constant(request["question"]),
-                    tf.constant(request["context"]),
-                    max_sequence_length=asker.options.max_sequence_length,
-                    max_question_length=asker.options.max_question_length,
-                    stride=asker.options.stride,
-                ),
-            )
+            asker.preprocess(
+                tf.constant(request["question"]), tf.constant(request["context"])
+            ).windows.inputs()
         ),
     )
     tagger = _tagging(folder, tokenizer)
@@ -210,11 +200,9 @@ def _tasks(folder: pathlib.Path, tokenizer: Tokenizer, sentences: Sequence[str])
             f"{_BATCH} sentences": batches(_BATCH, text=sentences[: 8 * _BATCH]),
             f"1 text, {_LONG:,} words": batches(1, text=texts(_LONG, 8)),
         },
-        lambda request: windows.cut(
-            tokenizer.tokenize(tf.constant(request["text"])),
-            tokenizer.vocabulary,
-            tagger.options.max_sequence_length,
-        ).token_ids.values.shape[0],
+        lambda request: _tokens(
+            tagger.preprocess(tokenizer.tokenize(tf.constant(request["text"]))).inputs()
+        ),
     )
     chooser = _multiple_choice(folder, tokenizer)
     yield (

@@ -64,7 +64,7 @@ def main(options: DemoConfig) -> None:
         f"{len(documents):,} documents, {text.stat().st_size / 1e6:.1f} MB in {text}."
     )
 
-    from bert_tf import corpus, export, pretrain, training, vocab
+    from bert_tf import corpus, export, pretrain, vocab
 
     _run(
         vocab,
@@ -87,7 +87,7 @@ def main(options: DemoConfig) -> None:
         )
     _run(
         pretrain,
-        training.PretrainConfig(
+        pretrain.PretrainConfig(
             records=str(records),
             output=str(model),
             size=options.size,

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bert_tf import cli, finetuning, serving
+from bert_tf import cli, finetuning, serving, text
 from bert_tf.data import Table, write_table
 from bert_tf.finetuning import glue
 from bert_tf.finetuning.data_sets import TablesConfig
@@ -50,7 +50,6 @@ heads = lazy_import("bert_tf.modeling.heads")
 scipy = lazy_import("scipy")
 sklearn = lazy_import("sklearn")
 tf = lazy_import("tensorflow")
-windows = lazy_import("bert_tf.text.windows")
 
 if TYPE_CHECKING:
     import keras
@@ -185,8 +184,7 @@ class Classification(Task):
             return self.tokenizer.encode(
                 *texts, max_sequence_length=limit, keep=self._keep
             )
-        pieces = self.tokenizer.tokenize(*texts)
-        return windows.cut(pieces, self.tokenizer.vocabulary, limit)
+        return text.cut_windows(self.tokenizer, self.tokenizer.tokenize(*texts), limit)
 
     def dataset(self, name: str) -> Split:
         examples, targets = self.examples[name], self.gold[name]
@@ -207,14 +205,12 @@ class Classification(Task):
         self, name: str, texts: Sequence[str], targets: np.ndarray | None
     ) -> Split:
         """A split whose examples are windows; those of a text weigh as much as one."""
-        cut = self.preprocess(tf.constant(texts))
-        text = cut.text.numpy()
+        windows = self.preprocess(tf.constant(texts))
+        row, inputs = windows.row.numpy(), windows.ragged_inputs()
         if targets is None:
-            return finetuning.Split(name, text, cut.inputs)
-        weights = tf.constant(1 / np.bincount(text)[text], tf.float32)
-        return finetuning.Split(
-            name, text, cut.inputs, tf.constant(targets[text]), weights
-        )
+            return finetuning.Split(name, row, inputs)
+        weights = tf.constant(1 / np.bincount(row)[row], tf.float32)
+        return finetuning.Split(name, row, inputs, tf.constant(targets[row]), weights)
 
     @property
     def _keep(self) -> str:
@@ -318,17 +314,16 @@ class Classification(Task):
 
     def _logits_of(self, model: keras.Model, *texts: tf.Tensor) -> tf.Tensor:
         """The graph from N texts or pairs to logits [N, C]."""
-        cut = self.preprocess(*texts)
+        inputs = self.preprocess(*texts)
         if not self.in_windows:
-            return model(cut, training=False)
-        logits = windows.run(
-            lambda inputs, _: model(inputs, training=False),
-            cut,
-            width=len(self.labels) or 1,
+            return model(inputs, training=False)
+        logits = inputs.map(
+            lambda windows: model(windows.inputs(), training=False),
+            tf.TensorSpec([None, len(self.labels) or 1]),
         )
         if self.options.long_text == "window_max":
-            return tf.math.segment_max(logits, cut.text)
-        return tf.math.segment_mean(logits, cut.text)
+            return tf.math.segment_max(logits, inputs.row)
+        return tf.math.segment_mean(logits, inputs.row)
 
     # --- Reading -----------------------------------------------------------------
 

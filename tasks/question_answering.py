@@ -1,8 +1,8 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Answers to questions, cut out of passages (paper, sections 4.2 and 4.3).
+"""Extracts answers to questions from passages (paper, sections 4.2 and 4.3).
 
-SQuAD 1.1 or 2.0, or data of one's own: in their layout, where `answer_start` counts
+Input: SQuAD 1.1 or 2.0, or other data in this format. `answer_start` is an offset in
 characters (code points)::
 
     {"version": "v2.0", "data": [{"title": "...", "paragraphs": [{
@@ -13,9 +13,9 @@ characters (code points)::
     python -m tasks.question_answering --train_file=train-v2.0.json \\
         --dev_file=dev-v2.0.json --init_from=models/base --output=models/squad
 
-or a TSV, CSV or JSONL file with named columns, in which an empty answer is none. An
-answer is an exact part of its passage; without `--answer_start` it is the first that
-stands there as whole words::
+or a TSV, CSV or JSONL file with named columns. The answer is an exact substring of its
+passage, or empty if there is none. Without --answer_start, it is the first occurrence
+as whole words::
 
     question             context                                   answer    start
     Where is Normandy?   The Normans gave their name to Norman...  France    53
@@ -24,16 +24,18 @@ stands there as whole words::
         --question=question --context=context --answer=answer --answer_start=start \\
         --init_from=models/base --output=models/answers
 
-Out: the fine-tuned model directory, exact match and F1 on dev in metrics.json, and
-predictions_dev.json, nbest_dev.json and, if there are questions without an answer,
-null_odds_dev.json, as SQuAD's own scripts read them; of a table predictions_dev.csv as
-well. --test_file may be without answers. Several runs make an ensemble::
+Output: a fine-tuned model directory with exact match and F1 in metrics.json, and for
+each evaluated split predictions_<split>.json, nbest_<split>.json and, if questions can
+be unanswerable, null_odds_<split>.json, in the format of SQuAD's scripts; for tables
+also predictions_<split>.csv. Expected F1 on the dev set of SQuAD 1.1 with BERT base:
+88.5 (table 2).
+
+--ensemble averages the n-best lists of several runs::
 
     python -m tasks.question_answering --ensemble=models/squad0,models/squad1 \\
         --dev_file=dev-v2.0.json --output=models/squad_ensemble
 
-Passages of any length are cut into windows; what is served does so too. BERT base
-reaches an F1 of 88.5 % on the dev set of SQuAD 1.1 (table 2).
+Long passages are cut into overlapping windows, in training and in the exported model.
 """
 
 from __future__ import annotations
@@ -41,123 +43,96 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from bert_tf import cli, finetuning, serving, storage
-from bert_tf.data import write_table
-from bert_tf.finetuning import squad
-from bert_tf.finetuning.squad import Predictions, Question
-from bert_tf.finetuning.task import FinetuneConfig, Task
+from bert_tf import cli, data, finetuning, modeling, serving, storage, text
 from bert_tf.lazy import lazy_import
 
-finetune = lazy_import("bert_tf.finetuning.run")
-heads = lazy_import("bert_tf.modeling.heads")
-keras = lazy_import("keras")
-passages = lazy_import("bert_tf.text.passages")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
-    from bert_tf.finetuning import Split
-    from bert_tf.modeling.bert import BertBackbone
-    from bert_tf.text.tokenizer import Pieces, Tokenizer
+    import keras
 
-# Texts tokenised at once: at most so many questions and bytes, unless one passage alone
-# is longer.
-_QUESTIONS_AT_ONCE = 1024
-_BYTES_AT_ONCE = 2_000_000
+# Limits of the questions tokenized at once, and of the bytes of their passages.
+_CHUNK_QUESTIONS = 1024
+_CHUNK_BYTES = 2_000_000
 
-# Candidates that are served.
-_SERVED = 5
+# Candidates in the outputs of the exported model.
+_SERVED_CANDIDATES = 5
 
 # --- The task --------------------------------------------------------------------
 
 
-class Chunk(NamedTuple):
-    """Some questions of a split, tokenised.
-
-    Attributes:
-        context: Their passages [N] string.
-        pieces: Of their texts, from `passages.cut`.
-        windows: From there as well; the W examples that the model sees.
-    """
-
-    context: tf.Tensor
-    pieces: Pieces
-    windows: passages.Windows
-
-
-class QuestionAnswering(Task):
-    """See the module docstring."""
+class QuestionAnswering(finetuning.Task):
+    """Extracts answers from passages; see the module docstring."""
 
     kind = "question_answering"
     metric = "f1"
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(FinetuneConfig):
+    class Config(finetuning.FinetuneConfig):
         """Options of `python -m tasks.question_answering`."""
 
         train_file: str = cli.option(
             "",
-            help="JSON in the layout of SQuAD, or a TSV, .csv or .jsonl file with a "
+            help="Training data: SQuAD JSON, or a TSV, .csv or .jsonl file with a "
             "header.",
             common=True,
         )
         dev_file: str = cli.option(
             "",
-            help="Data like --train_file's, to choose the best epoch by and, where "
-            "questions may be without an answer, the threshold.",
+            help="Evaluation data like --train_file. It selects the best epoch and the "
+            "threshold for unanswerable questions.",
             common=True,
         )
         test_file: str = cli.option(
             "",
-            help="Questions to answer, like --dev_file's, with or without answers.",
+            help="Questions to answer, like --dev_file, with or without answers.",
             common=True,
             resumable=True,
         )
-        question: str = cli.option(
-            "question", help="Column of the question, in tables."
-        )
-        context: str = cli.option("context", help="Column of the passage, in tables.")
+        question: str = cli.option("question", help="Column of the question.")
+        context: str = cli.option("context", help="Column of the passage.")
         answer: str = cli.option(
-            "answer", help="Column of the answer, in tables; empty for no answer."
+            "answer", help="Column of the answer; empty if there is none."
         )
         answer_start: str = cli.option(
             "",
-            help="Column of the character of the passage, from 0, at which the answer "
-            "begins, in tables.",
+            help="Column of the answer's offset in the passage, in characters from 0.",
         )
         max_sequence_length: int = cli.option(
             384,
-            help="Tokens of a window: question, part of the passage, [CLS], two [SEP].",
+            help="Maximum tokens of a window: [CLS], question, [SEP], part of the "
+            "passage, [SEP].",
             minimum=5,
             common=True,
         )
         max_question_length: int = cli.option(
-            64, help="Tokens of a question; the rest is left out.", minimum=1
+            64, help="Maximum tokens of a question; longer ones are cut.", minimum=1
         )
         stride: int = cli.option(
-            128, help="Tokens from one window of a passage to the next.", minimum=1
+            128, help="Tokens from the start of a window to the next.", minimum=1
         )
-        max_answer_length: int = cli.option(30, help="Tokens of an answer.", minimum=1)
+        max_answer_length: int = cli.option(
+            30, help="Maximum tokens of an answer.", minimum=1
+        )
         n_best: int = cli.option(
-            20, help="Answers listed for each question in nbest_dev.json.", minimum=1
+            20, help="Candidates per question in nbest_<split>.json.", minimum=1
         )
         ensemble: str = cli.option(
             "",
-            help="Instead of training: model directories of earlier runs, separated by "
-            "commas, whose n-best lists for --dev_file are averaged into --output.",
+            help="Model directories, separated by commas. Averages their n-best lists "
+            "for --dev_file into --output instead of training.",
         )
 
-    def __init__(self, options: Config, tokenizer: Tokenizer):
+    def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
         if options.max_sequence_length < options.max_question_length + 4:
             raise ValueError(
-                "A window must have room for [CLS], the question, [SEP], a token of "
-                "the passage and [SEP]. Received: --max_sequence_length="
-                f"{options.max_sequence_length}, --max_question_length="
-                f"{options.max_question_length}"
+                "--max_sequence_length must be at least --max_question_length + 4, for "
+                "three special tokens and one token of the passage. Got "
+                f"max_sequence_length={options.max_sequence_length}, "
+                f"max_question_length={options.max_question_length}."
             )
         self.questions = {
             split: _read(options, split)
@@ -165,7 +140,7 @@ class QuestionAnswering(Task):
             if split != "test" or options.test_file
         }
         self.no_answer = not all(q.answers for q in self.questions["train"])
-        # Until dev has been evaluated.
+        # `evaluate` tunes it on dev.
         self.threshold = 0.0 if self.no_answer else None
 
     @property
@@ -176,34 +151,49 @@ class QuestionAnswering(Task):
     def evaluation_splits(self) -> Sequence[str]:
         return [name for name in self.questions if name != "train"]
 
-    def model(self, backbone: BertBackbone) -> keras.Model:
-        return heads.SpanPredictor(backbone)
+    def model(self, backbone: modeling.BertBackbone) -> keras.Model:
+        return modeling.SpanPredictor(backbone)
 
-    def dataset(self, name: str) -> Split:
+    def preprocess(
+        self, question: tf.Tensor, context: tf.Tensor
+    ) -> finetuning.answers.Passages:
+        """Tokenizes questions and passages [N], and cuts the passages into windows."""
+        return finetuning.answers.cut_passages(
+            self.tokenizer,
+            question,
+            context,
+            max_sequence_length=self.options.max_sequence_length,
+            max_question_length=self.options.max_question_length,
+            stride=self.options.stride,
+        )
+
+    def dataset(self, name: str) -> finetuning.Split:
+        """Returns a split whose examples are windows; its source are `Passages`."""
         questions = self.questions[name]
-        is_labelled = all(question.answers is not None for question in questions)
-        chunks, inputs, targets = [], [], []
-        for some in _in_chunks(questions):
-            chunk = self._cut(some)
-            padded = passages.inputs(self.tokenizer, chunk.pieces, chunk.windows)
-            lengths = tf.reduce_sum(padded["padding_mask"], axis=1)
-            inputs.append(
-                {k: tf.RaggedTensor.from_tensor(x, lengths) for k, x in padded.items()}
+        is_labeled = all(question.answers is not None for question in questions)
+        source, inputs, targets = [], [], []
+        for chunk in _chunks(questions):
+            passages = self.preprocess(
+                tf.constant([question.question for question in chunk]),
+                tf.constant([question.context for question in chunk]),
             )
-            if is_labelled:
-                targets.append(_targets(some, chunk))
+            inputs.append(passages.windows.ragged_inputs())
+            if is_labeled:
+                targets.append(finetuning.answers.targets(passages, chunk))
             if name != "train":
-                chunks.append(chunk)
+                source.append(passages)
 
         def concat(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             return {key: tf.concat([p[key] for p in parts], 0) for key in parts[0]}
 
         return finetuning.Split(
-            name, chunks, concat(inputs), concat(targets) if is_labelled else None
+            name, source, concat(inputs), concat(targets) if is_labeled else None
         )
 
-    def evaluate(self, split: Split, outputs: Sequence[Any]) -> dict[str, float]:
-        questions = self.questions[split.name]
+    def evaluate(
+        self, split: finetuning.Split, outputs: Sequence[Any]
+    ) -> dict[str, float]:
+        questions, squad = self.questions[split.name], finetuning.squad
         predictions = self._predictions(split, outputs)
         if not self.no_answer:
             return squad.scores(questions, predictions.best())
@@ -214,19 +204,19 @@ class QuestionAnswering(Task):
         scores = squad.scores(questions, predictions.best(self.threshold))
         return scores | {"threshold": self.threshold}
 
-    def majority_baseline(self, split: Split) -> float:
+    def majority_baseline(self, split: finetuning.Split) -> float:
+        """Returns the F1 of answering no question."""
         questions = self.questions[split.name]
-        return squad.scores(questions, dict.fromkeys((q.id for q in questions), ""))[
-            self.metric
-        ]
+        refusals = dict.fromkeys((question.id for question in questions), "")
+        return finetuning.squad.scores(questions, refusals)[self.metric]
 
     def gold_and_predicted(
-        self, split: Split, outputs: Sequence[Any]
+        self, split: finetuning.Split, outputs: Sequence[Any]
     ) -> tuple[list[str], list[str]]:
-        """Whether there is an answer, and whether one with a word of it was given."""
+        """Returns "answer" or "no answer"; "wrong" for answers with an F1 of 0."""
         questions = self.questions[split.name]
         answers = self._predictions(split, outputs).best(self.threshold)
-        f1 = squad.scores_of_each(questions, answers)["f1"]
+        f1 = finetuning.squad.scores_of_each(questions, answers)["f1"]
         gold = ["answer" if question.answers else "no answer" for question in questions]
         predicted = [
             "no answer" if not answers[question.id] else "answer" if score else "wrong"
@@ -235,7 +225,7 @@ class QuestionAnswering(Task):
         return gold, predicted
 
     def write_predictions(
-        self, split: Split, outputs: Sequence[Any], folder: pathlib.Path
+        self, split: finetuning.Split, outputs: Sequence[Any], folder: pathlib.Path
     ) -> pathlib.Path:
         predictions = self._predictions(split, outputs)
         path = predictions.write(folder, split.name, self.threshold)
@@ -246,151 +236,114 @@ class QuestionAnswering(Task):
                 {"id": q.id, "question": q.question, "prediction": answers[q.id]}
                 for q in questions
             ]
-            write_table(path.with_suffix(".csv"), rows)
+            data.write_table(path.with_suffix(".csv"), rows)
         return path
 
     def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
-        """The signatures of the exported model, for N questions.
+        """Returns the signatures of the exported model, for N questions.
 
         serving_default  question, context [N] ->
-                         answer [N] string: a substring of the context; "" for none
-                         start, end [N] int32: its first character and the one behind
-                         start_byte, end_byte [N] int32: the same in bytes of UTF-8
+                         answer [N] string: a substring of the context, "" for none
+                         start, end [N] int32: its offsets in characters, end exclusive
+                         start_byte, end_byte [N] int32: its offsets in bytes
                          score [N] float32: its probability among the candidates
-                         answers [N, 5] and so on, starts, ends, start_bytes, end_bytes,
-                         scores: the five best candidates, the most probable first, ""
-                         with probability 0 where there are fewer
-                         no_answer_score [N] float32, if the model has learned that
-                         there may be none: above 0 where `answer` is ""
+                         answers, starts, ends, start_bytes, end_bytes, scores [N, 5]:
+                         the same of the five best candidates, most probable first;
+                         missing ones are "" with probability 0
+                         no_answer_score [N] float32: above 0 if `answer` is "". Only if
+                         the training data have unanswerable questions
         ids              token_ids, segment_ids, padding_mask [N, S] ->
                          start_logits, end_logits [N, S] float32
         """
-        options, threshold = self.options, self.threshold
+        answers, threshold = finetuning.answers, self.threshold
 
         @serving.signature(
             serving.string_input("question"), serving.string_input("context")
         )
         def serving_default(question, context):
-            pieces, windows = self.preprocess(question, context)
-            spans = passages.spans_of(
-                model,
-                self.tokenizer,
-                pieces,
-                windows,
-                max_answer_length=options.max_answer_length,
-                n_best=options.n_best,
-            )
-            best = passages.merge(windows, spans, tf.size(question))
-            found = passages.answers(context, pieces, best, no_answer=self.no_answer)
-            answer = passages.chosen(found, threshold)
-            outputs = {
-                "answer": answer.texts,
-                "start": answer.starts,
-                "end": answer.ends,
-                "start_byte": answer.start_bytes,
-                "end_byte": answer.end_bytes,
-                "score": answer.probabilities,
-                "answers": found.texts[:, :_SERVED],
-                "starts": found.starts[:, :_SERVED],
-                "ends": found.ends[:, :_SERVED],
-                "start_bytes": found.start_bytes[:, :_SERVED],
-                "end_bytes": found.end_bytes[:, :_SERVED],
-                "scores": found.probabilities[:, :_SERVED],
+            passages = self.preprocess(question, context)
+            candidates = answers.answers_from_model(model, passages, **self._decoding)
+            answer = answers.choose(candidates, threshold)
+            columns = {
+                "answer": "texts",
+                "start": "starts",
+                "end": "ends",
+                "start_byte": "start_bytes",
+                "end_byte": "end_bytes",
+                "score": "probabilities",
             }
+            outputs = {name: getattr(answer, key) for name, key in columns.items()}
+            for name, key in columns.items():
+                outputs[f"{name}s"] = getattr(candidates, key)[:, :_SERVED_CANDIDATES]
             if threshold is not None:
-                outputs["no_answer_score"] = found.null_odds - threshold
+                outputs["no_answer_score"] = candidates.null_odds - threshold
             return outputs
 
         return {"serving_default": serving_default, "ids": serving.ids_signature(model)}
 
-    # --- Windows and answers -----------------------------------------------------
+    # --- Predictions -------------------------------------------------------------
 
-    def preprocess(self, question: tf.Tensor, context: tf.Tensor):
-        return passages.cut(
-            self.tokenizer,
-            question,
-            context,
-            max_sequence_length=self.options.max_sequence_length,
-            max_question_length=self.options.max_question_length,
-            stride=self.options.stride,
-        )
+    @property
+    def _decoding(self) -> dict[str, Any]:
+        return {
+            "max_answer_length": self.options.max_answer_length,
+            "n_best": self.options.n_best,
+            "no_answer": self.no_answer,
+        }
 
-    def _cut(self, questions: Sequence[Question]) -> Chunk:
-        context = tf.constant([question.context for question in questions])
-        question = tf.constant([question.question for question in questions])
-        return Chunk(context, *self.preprocess(question, context))
-
-    def _predictions(self, split: Split, outputs: Sequence[Any]) -> Predictions:
+    def _predictions(
+        self, split: finetuning.Split, outputs: Sequence[Any]
+    ) -> finetuning.Predictions:
         n_best, null_odds = {}, {}
         questions, begin = iter(self.questions[split.name]), 0
-        for chunk in split.source:
-            end = begin + len(chunk.windows.row)
-            found = self._answers(chunk, outputs[begin:end])
+        for passages in split.source:
+            end = begin + len(passages.windows)
+            candidates = finetuning.answers.answers_from_logits(
+                outputs[begin:end], passages, **self._decoding
+            )
             begin = end
-            for row, odds in enumerate(found.null_odds):
+            candidates = type(candidates)(*(column.numpy() for column in candidates))
+            for row, odds in enumerate(candidates.null_odds):
                 name = next(questions).id
                 n_best[name] = [
                     {
-                        "text": text.decode(errors="replace"),
+                        "text": answer.decode(errors="replace"),
                         "probability": float(probability),
                         "start_logit": float(start),
                         "end_logit": float(end),
                     }
-                    for text, probability, start, end in zip(
-                        found.texts[row],
-                        found.probabilities[row],
-                        found.start_logits[row],
-                        found.end_logits[row],
+                    for answer, probability, start, end in zip(
+                        candidates.texts[row],
+                        candidates.probabilities[row],
+                        candidates.start_logits[row],
+                        candidates.end_logits[row],
                     )
                     if probability > 0
                 ]
                 if self.no_answer:
                     null_odds[name] = float(odds)
-        return Predictions(n_best, null_odds)
-
-    def _answers(self, chunk: Chunk, outputs: Sequence[Any]) -> passages.Answers:
-        """The candidates for the questions of a chunk, as numpy arrays."""
-        options, parts = self.options, []
-        for begin in range(0, len(outputs), _QUESTIONS_AT_ONCE):
-            some = slice(begin, begin + _QUESTIONS_AT_ONCE)
-            logits = {
-                name: keras.utils.pad_sequences(
-                    [output[name] for output in outputs[some]], None, "float32", "post"
-                )
-                for name in ("start_logits", "end_logits")
-            }
-            parts.append(
-                passages.spans(
-                    passages.Windows(*(x[some] for x in chunk.windows)),
-                    **logits,
-                    max_answer_length=options.max_answer_length,
-                    n_best=options.n_best,
-                )
-            )
-        spans = passages.Spans(*(tf.concat(p, axis=0) for p in zip(*parts)))
-        best = passages.merge(chunk.windows, spans, len(chunk.context))
-        found = passages.answers(
-            chunk.context, chunk.pieces, best, no_answer=self.no_answer
-        )
-        return passages.Answers(*(values.numpy() for values in found))
+        return finetuning.Predictions(n_best, null_odds)
 
 
-def _read(options: QuestionAnswering.Config, split: str) -> list[Question]:
+def _read(options: QuestionAnswering.Config, split: str) -> list[finetuning.Question]:
     path = getattr(options, f"{split}_file")
     if not path:
         raise ValueError(f"--{split}_file is missing.")
-    columns = squad.Columns(
+    columns = finetuning.squad.Columns(
         options.question, options.context, options.answer, options.answer_start
     )
-    return squad.read(path, columns, needs_answers=split != "test")
+    return finetuning.squad.read(path, columns, needs_answers=split != "test")
 
 
-def _in_chunks(questions: Sequence[Question]) -> Iterator[list[Question]]:
+def _chunks(
+    questions: Sequence[finetuning.Question],
+) -> Iterator[list[finetuning.Question]]:
+    """Yields questions to tokenize at once; a longer passage is a chunk of its own."""
     chunk, size = [], 0
     for question in questions:
         if chunk and (
-            size + len(question.context) > _BYTES_AT_ONCE
-            or len(chunk) == _QUESTIONS_AT_ONCE
+            size + len(question.context) > _CHUNK_BYTES
+            or len(chunk) == _CHUNK_QUESTIONS
         ):
             yield chunk
             chunk, size = [], 0
@@ -399,46 +352,18 @@ def _in_chunks(questions: Sequence[Question]) -> Iterator[list[Question]]:
     yield chunk
 
 
-def _targets(questions: Sequence[Question], chunk: Chunk) -> dict[str, np.ndarray]:
-    """First and last token of the answer in each window [W] int32.
-
-    Both are 0, [CLS], where the answer is not wholly in the window or there is none.
-    """
-    starts, ends = chunk.pieces.starts, chunk.pieces.ends
-    row_splits = starts.row_splits.numpy()[len(questions) :]  # Those of the passages.
-    starts, ends = starts.values.numpy(), ends.values.numpy()
-    answers = np.full([len(questions), 2], -1)
-    for row, question in enumerate(questions):
-        span = squad.answer_bytes(question)
-        if span:
-            of_passage = slice(*row_splits[row : row + 2])
-            first = np.searchsorted(ends[of_passage], span[0], side="right")
-            last = np.searchsorted(starts[of_passage], span[1], side="left") - 1
-            if first > last:
-                raise ValueError(
-                    f"{question.path}, question {question.id!r}: the answer "
-                    f"{question.answers[0][0]!r} has nothing that is a token."
-                )
-            answers[row] = first, last
-    windows = passages.Windows(*(values.numpy() for values in chunk.windows))
-    first, last = answers[windows.row].T
-    is_inside = (first >= windows.first) & (last < windows.first + windows.size)
-    offset = windows.passage_start - windows.first
-    return {
-        "start_logits": np.where(is_inside, first + offset, 0).astype(np.int32),
-        "end_logits": np.where(is_inside, last + offset, 0).astype(np.int32),
-    }
-
-
 # --- Ensembles -------------------------------------------------------------------
 
 
 def ensemble(options: QuestionAnswering.Config) -> dict[str, float]:
-    """Writes and scores the mean of several runs, see the module docstring."""
-    questions = _read(options, "dev")
+    """Writes and scores the averaged predictions of several runs."""
+    questions, squad = _read(options, "dev"), finetuning.squad
     predictions = squad.average(options.ensemble.split(","), "dev")
     if predictions.n_best.keys() != {question.id for question in questions}:
-        raise ValueError(f"The runs are not about the questions of {options.dev_file}.")
+        raise ValueError(
+            f"The predictions of --ensemble={options.ensemble} must be for the "
+            f"questions of --dev_file={options.dev_file}. Their ids differ."
+        )
     folder = pathlib.Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
     threshold = None
@@ -454,11 +379,11 @@ def ensemble(options: QuestionAnswering.Config) -> dict[str, float]:
 
 
 def main(*grid: QuestionAnswering.Config) -> None:
-    """Fine-tunes, or averages runs if `--ensemble` names some."""
+    """Fine-tunes a model for each configuration, or averages runs (`--ensemble`)."""
     if grid[0].ensemble:
         ensemble(grid[0])
     else:
-        finetune.main(QuestionAnswering, *grid)
+        finetuning.run.main(QuestionAnswering, *grid)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What all tests share: a quiet TensorFlow with two CPU devices, tiny models."""
+"""Shared setup: a quiet TensorFlow with two CPU devices, a vocabulary, tiny models."""
 
 import dataclasses
 import json
@@ -13,10 +13,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.config import GOOGLE_KEYS, BertConfig
-from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.modeling import GOOGLE_KEYS, BertConfig
+from bert_tf.text import Vocabulary
 
-# Two logical devices, so that several replicas can be tried on any machine.
+# Two logical devices, for tests of data parallelism on any machine.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
     [tf.config.LogicalDeviceConfiguration()] * 2,
@@ -25,7 +25,7 @@ tf.config.set_logical_device_configuration(
 
 @pytest.fixture(scope="session")
 def vocabulary() -> Vocabulary:
-    """Forty tokens: the special ones, letters, and pieces that continue a word."""
+    """Returns 40 tokens: special tokens, letters, words and continuation pieces."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = ["the", "cat", "sat", "on", "mat", "##s", "##ing", ".", ","]
     return Vocabulary(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *words))
@@ -33,7 +33,7 @@ def vocabulary() -> Vocabulary:
 
 @pytest.fixture(scope="session")
 def tiny_config(vocabulary: Vocabulary) -> BertConfig:
-    """Two layers of 16 units, no dropout, for the test vocabulary."""
+    """Returns an architecture with 2 layers, 16 units and no dropout."""
     return BertConfig(
         vocabulary_size=vocabulary.size,
         num_layers=2,
@@ -50,12 +50,17 @@ def tiny_config(vocabulary: Vocabulary) -> BertConfig:
 def random_encoder(
     tiny_config: BertConfig, vocabulary: Vocabulary
 ) -> Callable[..., dict[str, str]]:
-    """Writes the files of an encoder; returns the options that start from it."""
+    """Returns a function that writes the files of a randomly initialized encoder.
+
+    The function takes the folder and changes to `tiny_config`. It returns the options
+    `size` and `vocabulary` of a task.
+    """
 
     def write(folder: pathlib.Path, **changes) -> dict[str, str]:
         config = dataclasses.replace(tiny_config, **changes)
         google = {key: getattr(config, ours) for ours, key in GOOGLE_KEYS.items()}
-        google |= {"hidden_act": "gelu", "vocab_size": 1}  # That of the words wins.
+        # The size of the vocabulary overrides `vocab_size`.
+        google |= {"hidden_act": "gelu", "vocab_size": 1}
         size, words = folder / "bert_config.json", folder / "vocab.txt"
         size.write_text(json.dumps(google))
         vocabulary.write(words)

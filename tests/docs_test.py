@@ -1,7 +1,8 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""README and docs say what is so."""
+"""README and docs: commands, flags, links, code and API pages match the code."""
 
+import ast
 import dataclasses
 import importlib
 import json
@@ -21,17 +22,27 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import cli, serving
-from bert_tf.checkpoints import model_directory
-from bert_tf.finetuning import run as finetune
-from bert_tf.modeling import config as bert_config
-from bert_tf.modeling import heads
-from bert_tf.modeling.bert import BertBackbone
+from benchmarks import structure
+from bert_tf import checkpoints, cli, finetuning, modeling, serving
 from tests.toy.records import write_records
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "saved_models/README.md", *(ROOT / "docs").glob("*.md")]
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        ROOT / "saved_models/README.md",
+    ]
+)
+COMMANDS = {
+    ".".join(file.relative_to(ROOT).with_suffix("").parts): file
+    for folder in ("bert_tf", "tasks", "benchmarks")
+    for file in sorted((ROOT / folder).glob("*.py"))
+    if '\nif __name__ == "__main__":' in file.read_text(encoding="utf-8")
+}
+# docs/adding_a_task.md writes tasks/acceptability.py.
+WRITTEN_IN_DOCS = "tasks.acceptability"
 
 
 def read(page: pathlib.Path) -> str:
@@ -39,36 +50,40 @@ def read(page: pathlib.Path) -> str:
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
-    """Module and arguments of each `python -m` that a text shows."""
-    found = []
-    for block in re.findall(r"^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        for line in block.replace("\\\n", " ").splitlines():
-            if match := re.search(r"python -m (\S+)(.*)", line):
-                arguments = shlex.split(match.group(2), comments=True)
-                found.append((match.group(1), arguments))
-    return found
+    """Returns (module, arguments) of each `python -m` of this project in `text`."""
+    joined = re.sub(r"\\?\n +(?=--)", " ", text.replace("\\\n", " "))
+    return [
+        (module, shlex.split(arguments.partition("`")[0], comments=True))
+        for module, arguments in re.findall(
+            r"python -m ((?:bert_tf|tasks|benchmarks)\.\w+)(.*)", joined
+        )
+    ]
 
 
 SHOWN = [
-    pytest.param(module, arguments, id=f"{page.stem}-{module}")
-    for page in PAGES
-    for module, arguments in commands(read(page))
-    if module not in ("venv", "tasks.acceptability")  # That one is written there.
+    pytest.param(module, arguments, id=f"{source.stem}-{module}")
+    for source in (*PAGES, *COMMANDS.values())
+    for module, arguments in commands(
+        read(source)
+        if source.suffix == ".md"
+        else ast.get_docstring(ast.parse(read(source)))
+    )
+    if module != WRITTEN_IN_DOCS
 ]
 
 
 @pytest.mark.parametrize(("module", "arguments"), SHOWN)
 def test_commands_and_their_flags_exist(module, arguments):
-    source = ROOT / f"{module.replace('.', '/')}.py"
-    assert "__main__" in read(source)
+    assert module in COMMANDS
     flags = {flag for a in arguments for flag in re.findall(r"^--(\w+)", a)}
-    if module != "bert_tf.client":  # Its flags are the model's inputs.
-        assert flags <= names_of_options(importlib.import_module(module))
+    if module != "bert_tf.client":  # Its flags are the inputs of a model.
+        assert flags <= flags_of(module)
 
 
-def names_of_options(module) -> set[str]:
-    names = set()
-    for value in vars(module).values():
+def flags_of(module: str) -> set[str]:
+    """Returns the flags that a command defines."""
+    names = {"help", "helpfull", "verbosity"}
+    for value in vars(importlib.import_module(module)).values():
         if isinstance(value, type):
             options = getattr(value, "Config", value)
             if issubclass(options, cli.Options):
@@ -77,18 +92,57 @@ def names_of_options(module) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)", read(page)):
-        if "://" not in target:
-            assert (page.parent / target).exists(), target
+def test_flags_in_prose_exist(page):
+    if page.parent.name == "saved_models":
+        pytest.skip("The page has flags of TensorFlow Serving.")
+    known = set().union(*map(flags_of, COMMANDS), {"strict"})  # mkdocs build --strict
+    client = read(COMMANDS["bert_tf.client"])
+    prose = re.sub(r"^```.*?^```", "", read(page), flags=re.DOTALL | re.MULTILINE)
+    for flag in re.findall(r"`--(\w+)", prose):
+        assert flag in known or f'"--{flag}"' in client, flag
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_resolve(page):
+    for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", read(page)):
+        if "://" in target:
+            continue
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        if anchor:
+            assert anchor in anchors(read(linked)), f"{target}#{anchor}"
+
+
+def anchors(text: str) -> set[str]:
+    """Returns the anchors of the headings, as GitHub and mkdocs name them."""
+    headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    words = (re.sub(r"[^\w -]", "", heading.lower()) for heading in headings)
+    return {heading.strip().replace(" ", "-") for heading in words}
+
+
+def test_site_lists_all_pages():
+    listed = re.findall(r"^ +- (\S+\.md)", read(ROOT / "mkdocs.yml"), re.MULTILINE)
+    docs = ROOT / "docs"
+    pages = [page.relative_to(docs).as_posix() for page in docs.rglob("*.md")]
+    assert sorted(listed) == sorted(pages)
+
+
+INDEX = structure.Checkout(ROOT, ["bert_tf"]).index
+
+
+@pytest.mark.parametrize("package", INDEX)
+def test_api_pages_list_the_interface(package):
+    page = read(ROOT / f"docs/api/{package.rpartition('.')[2]}.md")
+    assert re.findall("^::: (.*)", page, re.MULTILINE) == [package]
+    assert set(re.findall("^ +- (.*)", page, re.MULTILINE)) == set(INDEX[package])
 
 
 @pytest.mark.slow
-def test_keras_script_runs(tmp_path, monkeypatch, vocabulary, capsys):
+def test_keras_script_in_readme_runs(tmp_path, monkeypatch, vocabulary, capsys):
     (script,) = re.findall(r"```python\n(.*?)```", read(README), re.DOTALL)
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]
     for split in ("train", "validation"):
-        rows = [(pair, 8, i % 2) for i in range(48)]  # Packed, as the corpus command's.
+        rows = [(pair, 8, i % 2) for i in range(48)]
         packed = {"length": 32, "pairs_per_row": 2}
         write_records(tmp_path / "records", vocabulary, rows, split, **packed)
     monkeypatch.chdir(tmp_path)
@@ -112,23 +166,22 @@ def test_examples_in_docstrings_run(example, tmp_path, monkeypatch, vocabulary):
     write_records(tmp_path / "records", vocabulary, [(pair, 8, 0)] * 64)
     vocabulary.write(tmp_path / "vocab.txt")
     monkeypatch.chdir(tmp_path)
-    names = {name: getattr(bert_tf, name) for name in bert_tf.__all__}
-    architecture = bert_config.BertConfig.from_size("tiny", vocabulary.size)
+    names = {
+        name: getattr(package, name)
+        for package in (modeling, serving, bert_tf)
+        for name in package.__all__
+    }
+    names["config"] = bert_tf.BertConfig.from_size("tiny", vocabulary.size)
+    names["np"] = np
     exec(
         textwrap.dedent(example).replace("steps_per_epoch=100", "steps_per_epoch=1"),
-        {
-            **vars(heads),
-            **{name: getattr(serving, name) for name in serving.__all__},
-            **names,
-            "config": architecture,
-            "np": np,
-        },
+        names,
     )
 
 
 @pytest.mark.slow
-def test_the_task_that_is_added_answers(
-    tmp_path, monkeypatch, vocabulary, tiny_config, capsys
+def test_task_in_docs_trains_and_answers(
+    tmp_path, monkeypatch, vocabulary, tiny_config
 ):
     page = read(ROOT / "docs/adding_a_task.md")
     (script,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -139,7 +192,7 @@ def test_the_task_that_is_added_answers(
     for name in ("train", "dev"):
         rows = [f"the cat sat {'on ' * (i % 2)}\t{i % 2}" for i in range(12)]
         (tmp_path / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *rows]))
-    source = model_directory.ModelDirectory.create(
+    source = checkpoints.ModelDirectory.create(
         tmp_path / "encoder",
         architecture=tiny_config,
         vocabulary=vocabulary,
@@ -147,7 +200,7 @@ def test_the_task_that_is_added_answers(
         head={"kind": "encoder"},
         options={},
     )
-    source.save_weights(BertBackbone(tiny_config))
+    source.save_weights(bert_tf.BertBackbone(tiny_config))
     options = task.Config(
         train_file=str(tmp_path / "train.tsv"),
         dev_file=str(tmp_path / "dev.tsv"),
@@ -157,7 +210,7 @@ def test_the_task_that_is_added_answers(
         epochs=1,
         max_sequence_length=16,
     )
-    finetune.main(task, options)
+    finetuning.fine_tune(task, options)
     metrics = json.loads((tmp_path / "model/metrics.json").read_text())
     assert "matthews_correlation" in metrics["dev"]
     assert (tmp_path / "model/predictions_dev.tsv").exists()
@@ -166,7 +219,7 @@ def test_the_task_that_is_added_answers(
     assert answer["probabilities"].shape == (2, 2)
 
 
-# What makes the commands of the README small enough for a test.
+# Flags that make the commands of the README small enough for a test.
 TOY = {
     "bert_tf.vocab": ["--vocabulary_size=200"],
     "bert_tf.corpus": ["--max_sequence_length=32", "--num_workers=1"],
@@ -178,17 +231,17 @@ TOY = {
 
 
 @pytest.mark.slow
-def test_the_tour_runs(tmp_path):
+def test_commands_in_readme_run(tmp_path):
     make_text_and_tables(tmp_path)
     ports = {}
     for name in ("port", "rest_api_port"):
         with socket.create_server(("127.0.0.1", 0)) as free:
             ports[name] = free.getsockname()[1]
-    shown = [c for c in commands(read(README)) if c[0] != "venv"]
+    blocks = re.findall(r"^```\n(.*?)^```", read(README), re.DOTALL | re.MULTILINE)
     outputs = {}
     server = None
     try:
-        for module, arguments in shown:
+        for module, arguments in commands("\n".join(blocks)):
             command = [sys.executable, "-m", module, *arguments, *TOY.get(module, [])]
             if module == "bert_tf.serve":
                 command += [f"--{name}={port}" for name, port in ports.items()]
@@ -233,7 +286,7 @@ def run(command: list[str], folder: pathlib.Path) -> str:
 
 
 def start(command: list[str], folder: pathlib.Path) -> subprocess.Popen:
-    """Starts a server and waits until it says that it serves."""
+    """Starts a server and waits until it is ready."""
     log = folder / "serve.log"
     with log.open("w") as file:
         process = subprocess.Popen(

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.export. Exports are loaded as servers do, also by TensorFlow 2.12."""
+"""Tests of bert_tf.export. Exports are loaded as a server does, also by TF 2.12."""
 
 import json
 import os

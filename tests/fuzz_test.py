@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Any strings, to what answers with places in them: no crash, nothing outside."""
+"""Fuzz tests: any byte strings give finite outputs and offsets inside the text."""
 
 import json
 
@@ -11,14 +11,14 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import serving
-from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.text.tokenizer import Tokenizer
+from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.text import Tokenizer
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 
 pytestmark = pytest.mark.slow
 
-# Bytes that are no UTF-8, control characters, and what the vocabulary knows.
+# Invalid UTF-8, control characters, and words of the vocabulary.
 BYTES = st.one_of(
     st.binary(max_size=60),
     st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")),
@@ -53,13 +53,13 @@ def pretrained(pretrainer, vocabulary) -> dict[str, serving.Signature]:
     return serving.pretrained_signatures(pretrainer, Tokenizer(vocabulary))
 
 
-def answer(task, pretrainer) -> serving.Signature:
+def serve(task, pretrainer) -> serving.Signature:
     model = serving.optimize_for_inference(task.model(pretrainer.backbone))
     return task.serve(model)["serving_default"]
 
 
 @pytest.fixture(scope="module")
-def ask(tmp_path_factory, pretrainer, vocabulary):
+def answer(tmp_path_factory, pretrainer, vocabulary):
     file = tmp_path_factory.mktemp("squad") / "data.json"
     question = {"id": "1", "question": "a", "answers": [], "is_impossible": True}
     paragraph = {"context": "b", "qas": [question]}
@@ -71,7 +71,7 @@ def ask(tmp_path_factory, pretrainer, vocabulary):
         max_sequence_length=32,
         max_question_length=8,
     )
-    return answer(QuestionAnswering(options, Tokenizer(vocabulary)), pretrainer)
+    return serve(QuestionAnswering(options, Tokenizer(vocabulary)), pretrainer)
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +84,10 @@ def tag(tmp_path_factory, pretrainer, vocabulary):
         dev_file=str(file),
         max_sequence_length=32,
     )
-    return answer(Tagging(options, Tokenizer(vocabulary)), pretrainer)
+    return serve(Tagging(options, Tokenizer(vocabulary)), pretrainer)
 
 
-def finite(outputs) -> dict[str, np.ndarray]:
+def assert_finite(outputs) -> dict[str, np.ndarray]:
     arrays = {name: value.numpy() for name, value in outputs.items()}
     for value in arrays.values():
         assert value.dtype.kind != "f" or np.isfinite(value).all()
@@ -96,27 +96,27 @@ def finite(outputs) -> dict[str, np.ndarray]:
 
 @fuzzed
 @hypothesis.given(texts=TEXTS)
-def test_embeddings_and_masks(texts, pretrained):
+def test_fill_mask_and_embeddings_are_finite(texts, pretrained):
     for name in ("serving_default", "embeddings"):
-        for value in finite(pretrained[name](tf.constant(texts))).values():
+        for value in assert_finite(pretrained[name](tf.constant(texts))).values():
             assert len(value) == len(texts)
 
 
 @fuzzed
 @hypothesis.given(question=BYTES, context=BYTES)
-def test_answers_are_in_their_context(question, context, ask):
-    outputs = finite(ask(tf.constant([question]), tf.constant([context])))
-    found = [outputs[name][0] for name in ("answer", "start_byte", "end_byte")]
-    places = zip(*(outputs[n][0] for n in ("answers", "start_bytes", "end_bytes")))
-    for text, start, end in (found, *places):
+def test_answer_offsets_are_inside_the_context(question, context, answer):
+    outputs = assert_finite(answer(tf.constant([question]), tf.constant([context])))
+    best = [outputs[name][0] for name in ("answer", "start_byte", "end_byte")]
+    candidates = zip(*(outputs[n][0] for n in ("answers", "start_bytes", "end_bytes")))
+    for text, start, end in (best, *candidates):
         assert 0 <= start <= end <= len(context)
         assert context[start:end] == text
 
 
 @fuzzed
 @hypothesis.given(texts=TEXTS)
-def test_entities_are_in_their_text(texts, tag):
-    outputs = finite(tag(tf.constant(texts)))
+def test_entity_offsets_are_inside_the_text(texts, tag):
+    outputs = assert_finite(tag(tf.constant(texts)))
     columns = ("entities", "entity_start_bytes", "entity_end_bytes")
     for text, *row in zip(texts, *(outputs[name] for name in columns), strict=True):
         for entity, start, end in zip(*row, strict=True):

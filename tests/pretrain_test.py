@@ -1,36 +1,388 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import dataclasses
+import json
+
+import keras
+import numpy as np
 import pytest
 
+import bert_tf
 from bert_tf import pretrain
-from bert_tf.training import PretrainConfig
+from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.training import memory
+from bert_tf.training import monitor as monitoring
+from bert_tf.training.pretrain_options import PretrainConfig
+from tests.toy.records import write_records
 
-METRICS = {
-    "step": 60.0,
-    "val_mlm_accuracy": 0.5,
-    "unigram_accuracy": 0.125,
-    "val_nsp_accuracy": 0.75,
-}
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory, vocabulary):
+    """Pairs that can be learned: each position has its letter, a random next others."""
+    folder = tmp_path_factory.mktemp("pretrain") / "records"
+    first, follows, random = range(5, 11), range(11, 17), range(17, 23)
+    rows = [([2, *first, 3, *follows, 3], 8, 0), ([2, *first, 3, *random, 3], 8, 1)]
+    write_records(folder, vocabulary, rows * 128)
+    write_records(folder, vocabulary, rows * 16, split="validation")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert_config_file(tmp_path_factory, random_encoder):
+    """The architecture as a bert_config.json, with dropout."""
+    folder = tmp_path_factory.mktemp("config")
+    encoder = random_encoder(folder, num_layers=1, dropout=0.1, attention_dropout=0.1)
+    return encoder["size"]
+
+
+@pytest.fixture(scope="module")
+def options(records, bert_config_file, tmp_path_factory):
+    return PretrainConfig(
+        records=str(records),
+        output=str(tmp_path_factory.mktemp("models") / "whole"),
+        size=bert_config_file,
+        dropout=0.05,
+        batch_size=16,
+        steps=60,
+        warmup_steps=10,
+        learning_rate=1e-2,
+        validate_every=25,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(options):
+    """The model directory of a whole training and its metrics."""
+    metrics = pretrain.main(options)
+    return ModelDirectory.open(options.output), metrics
+
+
+def test_learns_and_reports(trained):
+    directory, metrics = trained
+    history = monitoring.read_history(directory.path)
+    assert [row["step"] for row in history] == [25, 50, 60]
+    assert history[-1]["loss"] < 0.7 * history[0]["loss"]
+    assert metrics["val_mlm_accuracy"] > 3 * metrics["unigram_accuracy"]
+    assert json.loads((directory.path / "metrics.json").read_text()) == metrics
+    assert (directory.path / "curve.png").stat().st_size > 10_000
+    assert list((directory.path / "logs").rglob("events.*"))
+    architecture = directory.architecture
+    assert (architecture.dropout, architecture.attention_dropout) == (0.05, 0.05)
+
+
+def test_model_directory_gives_the_trained_model(trained):
+    directory, _ = trained
+    model = directory.load_pretrainer()
+    backbone = directory.load_backbone()
+    ids = np.array([[2, 5, 6, 7, 8, 9, 4, 3, 11, 12, 13, 14, 15, 16, 3]])
+    inputs = {
+        "token_ids": ids,
+        "segment_ids": (np.arange(15) > 7)[None].astype(int),
+        "padding_mask": np.ones_like(ids),
+    }
+    outputs = model({**inputs, "mask_positions": np.array([[6]])})
+    assert np.argmax(outputs["mlm"][0, 0]) == 10
+    np.testing.assert_array_equal(
+        backbone(inputs)["sequence_output"], model.backbone(inputs)["sequence_output"]
+    )
+
+
+class _Killed(Exception):
+    pass
+
+
+@pytest.mark.slow
+def test_interrupted_run_ends_with_the_same_weights(trained, options, tmp_path):
+    options = dataclasses.replace(options, output=str(tmp_path / "interrupted"))
+
+    class Kill(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if int(self.model.optimizer.iterations) == 38:
+                raise _Killed
+
+    original = keras.callbacks.TensorBoard
+    keras.callbacks.TensorBoard = lambda *_, **__: Kill()
+    try:
+        with pytest.raises(_Killed):
+            pretrain.main(options)
+    finally:
+        keras.callbacks.TensorBoard = original
+    assert ModelDirectory.open(options.output).has_weights
+
+    pretrain.main(options)
+    whole = trained[0].load_pretrainer().get_weights()
+    continued = ModelDirectory.open(options.output).load_pretrainer().get_weights()
+    for a, b in zip(whole, continued, strict=True):
+        np.testing.assert_array_equal(a, b)
+    history = monitoring.read_history(options.output)
+    assert [row["step"] for row in history] == [25, 50, 60]
+
+
+@pytest.fixture(scope="module")
+def two_phases(options, tmp_path_factory, vocabulary):
+    """Options of a training on rows of 16 tokens and then on longer ones, packed."""
+    folder = tmp_path_factory.mktemp("phases")
+    first, second = list(range(5, 11)), list(range(17, 23))
+    rows = [([2, *first, 3, *second, 3], 8, 0)] * 128
+    packed = {"length": 32, "pairs_per_row": 2}
+    for split in ("train", "validation"):
+        write_records(folder / "long", vocabulary, rows, split=split, **packed)
+    return dataclasses.replace(
+        options,
+        records=f"{options.records},{folder / 'long'}",
+        steps=(5, 4),
+        batch_size=(16, 8),
+        learning_rate=(1e-2, 5e-3),
+        warmup_steps=(2, 1),
+        validate_every=2,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(two_phases, tmp_path_factory):
+    """Options of such a training that was not interrupted."""
+    output = tmp_path_factory.mktemp("phases") / "whole"
+    options = dataclasses.replace(two_phases, output=str(output))
+    pretrain.main(options)
+    return options
+
+
+@pytest.mark.slow
+def test_two_phases_are_one_training(whole):
+    history = monitoring.read_history(whole.output)
+    assert [row["step"] for row in history] == [2, 4, 5, 7, 9]
+    np.testing.assert_allclose(
+        # The next rate, after the steps done.
+        [row["learning_rate"] for row in history],
+        [7.5e-3, 2.5e-3, 5e-3, 2.5e-3, 0],
+        rtol=1e-5,
+    )
+    tokens = np.cumsum([2 * 16 * 12, 2 * 16 * 12, 16 * 12, 2 * 8 * 24, 2 * 8 * 24])
+    assert [row["tokens"] for row in history] == tokens.tolist()
+    assert all(row["gradient_norm"] > 0 for row in history)
+    assert all(row["share_of_peak"] > 0 for row in history)
+
+
+@pytest.mark.slow
+def test_a_second_phase_that_was_interrupted(whole, two_phases, tmp_path, monkeypatch):
+    # Between two checkpoints.
+    interrupted = dataclasses.replace(two_phases, output=str(tmp_path / "interrupted"))
+    monitor_step = monitoring.TrainingMonitor.on_train_batch_end
+
+    def killed_at_step_8(self, batch, logs=None):
+        monitor_step(self, batch, logs)
+        if self._step == 8:
+            raise _Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            monitoring.TrainingMonitor, "on_train_batch_end", killed_at_step_8
+        )
+        with pytest.raises(_Killed):
+            pretrain.main(interrupted)
+    pretrain.main(interrupted)
+    weights = [
+        ModelDirectory.open(run.output).load_pretrainer().get_weights()
+        for run in (whole, interrupted)
+    ]
+    for a, b in zip(*weights, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize(
-    ("metrics", "expected"),
+    ("change", "message"),
     [
-        (
-            METRICS,
-            "Finished step 60. Held-out MLM accuracy 50.00% (most frequent token: "
-            "12.50%), NSP accuracy 75.00%. Model: models/mini. Learning curve: "
-            "models/mini/curve.png.\n",
-        ),
-        ({}, ""),  # A worker that is not the first one.
+        ({"steps": 9}, "--steps needs a number for each of the 2 --records"),
+        ({"learning_rate": 1e-3}, "--warmup_steps has several numbers and"),
+        ({"micro_batch_size": 3}, "micro_batch_size=3, rows=16"),
+        ({"compare": "nowhere"}, "--compare: nowhere is neither a history.csv"),
     ],
 )
-def test_last_line_has_the_metrics(metrics, expected, monkeypatch, capsys):
-    monkeypatch.setattr("bert_tf.training.pretrain", lambda options: metrics)
-    pretrain.main(PretrainConfig(records="records", output="models/mini"))
-    assert capsys.readouterr().out == expected
+def test_phases_that_contradict_each_other_are_refused(
+    two_phases, tmp_path, change, message
+):
+    changed = dataclasses.replace(two_phases, output=str(tmp_path / "new"), **change)
+    with pytest.raises(ValueError, match=message):
+        pretrain.main(changed)
+    assert not (tmp_path / "new").exists()
 
 
-def test_command_has_at_most_25_flags():
-    assert len(PretrainConfig.__dataclass_fields__) <= 26
+@pytest.mark.slow
+def test_lamb_in_float16_micro_batches_with_recomputation(
+    trained, options, tmp_path, monkeypatch, capsys
+):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "half"),
+        optimizer="lamb",
+        decay="polynomial",
+        precision="mixed_float16",
+        micro_batch_size=-1,
+        recompute=True,
+        steps=30,
+        compare=options.output,
+    )
+    # Room for the weights and eight of the sixteen rows.
+    monkeypatch.setattr(memory, "row_bytes", lambda *_, **__: 1e6)
+    monkeypatch.setattr(memory, "free_memory", lambda replicas: 1.2 * (0.1e6 + 15e6))
+    metrics = pretrain.main(options)
+    assert "Of 16 rows 8 at a time" in capsys.readouterr().out
+    assert metrics["val_mlm_accuracy"] > 1.5 * metrics["unigram_accuracy"]
+
+
+def test_finished_run_trains_no_further(trained, options):
+    before = trained[0].load_pretrainer().get_weights()
+    assert pretrain.main(options) == trained[1]
+    for a, b in zip(before, trained[0].load_pretrainer().get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_continuing_with_other_options_is_refused_with_both_values(trained, options):
+    changed = dataclasses.replace(options, learning_rate=1e-3)
+    with pytest.raises(ValueError, match=r"learning_rate: 0\.01 before, 0\.001 now"):
+        pretrain.main(changed)
+
+
+@pytest.mark.slow
+def test_left_to_right_without_next_sentences_learns_what_follows(options, tmp_path):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "left"),
+        left_to_right=True,
+        next_sentence=False,
+        mask_selection_rate=1.0,
+        keep_all=True,
+    )
+    metrics = pretrain.main(options)
+    # The letters follow each other; only the first of a second segment is chance.
+    assert metrics["val_mlm_accuracy"] > 0.85
+    assert metrics["val_loss"] == pytest.approx(metrics["val_mlm_loss"], abs=1e-6)
+    directory = ModelDirectory.open(options.output)
+    assert directory.architecture.left_to_right
+    assert directory.head == {
+        "kind": "pretrainer",
+        "newly_initialized": ["pooler", "nsp"],
+    }
+    kept = {
+        step: ModelDirectory.open(tmp_path / "left/steps" / step)
+        for step in ("25", "50", "60")
+    }
+    last, early = (kept[step].read_weights() for step in ("60", "25"))
+    for name, values in directory.read_weights().items():
+        np.testing.assert_array_equal(values, last[name])
+    assert (early["mlm/dense/kernel"] != last["mlm/dense/kernel"]).any()
+
+    # What starts from it is left to right without being told.
+    further = dataclasses.replace(
+        options,
+        output=str(tmp_path / "further"),
+        init_from=options.output,
+        size="",
+        left_to_right=False,
+        keep_all=False,
+        steps=2,
+        warmup_steps=1,
+        learning_rate=0.0,
+    )
+    again = pretrain.main(further)
+    assert again["val_mlm_accuracy"] == metrics["val_mlm_accuracy"]
+
+
+@pytest.mark.slow
+def test_starts_from_the_weights_of_another_model(trained, options, tmp_path):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "second"),
+        init_from=str(trained[0].path),
+        steps=2,
+        warmup_steps=1,
+        learning_rate=0.0,
+    )
+    metrics = pretrain.main(options)
+    assert metrics["val_mlm_accuracy"] == trained[1]["val_mlm_accuracy"]
+
+
+def test_checkpoint_for_other_records_or_sizes_is_refused(trained, options, tmp_path):
+    options = dataclasses.replace(options, init_from=str(trained[0].path))
+    with pytest.raises(ValueError, match=r"--size=mini means num_layers=4, and .* has"):
+        pretrain.main(dataclasses.replace(options, size="mini"))
+    source = trained[0]
+    other = Vocabulary((*source.vocabulary.tokens[:-1], "dog"))
+    directory = ModelDirectory.create(
+        tmp_path / "other",
+        architecture=source.architecture,
+        vocabulary=other,
+        lowercase=True,
+        head={"kind": "pretrainer"},
+        options={},
+    )
+    options = dataclasses.replace(options, init_from=str(directory.path))
+    with pytest.raises(ValueError, match="has another vocabulary than"):
+        pretrain.main(options)
+
+
+@pytest.mark.slow
+def test_loss_that_is_not_finite_ends_the_run_and_keeps_the_weights(options, tmp_path):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "diverged"),
+        learning_rate=1e30,
+        warmup_steps=0,
+        validate_every=1,
+    )
+    with pytest.raises(ValueError, match="not finite"):
+        pretrain.main(options)
+    directory = ModelDirectory.open(options.output)
+    for weight in directory.load_pretrainer().get_weights():
+        assert np.isfinite(weight).all()
+    # The first step gave the weights that the second failed with.
+    (saved_step,) = (row["step"] for row in monitoring.read_history(directory.path))
+    assert saved_step == 1
+    batches = bert_tf.pretrain_dataset(options.records, batch_size=16)
+    x, y, _ = list(batches.take(2))[1]
+    with np.load(directory.path / "failed_batch.npz") as failed:
+        np.testing.assert_array_equal(failed["token_ids"], x["token_ids"])
+        np.testing.assert_array_equal(failed["mlm_labels"], y["mlm"])
+
+
+@pytest.mark.slow
+def test_mirrored_run_uses_both_devices(options, tmp_path):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "m"),
+        strategy="mirrored",
+        steps=3,
+        warmup_steps=1,
+    )
+    assert np.isfinite(pretrain.main(options)["val_loss"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"records": "nowhere"}, r"nowhere has no manifest\.json"),
+        ({"batch_size": 3, "strategy": "mirrored"}, "use --batch_size=4"),
+        ({"warmup_steps": 60}, "`warmup_steps` must be at least 0 and below"),
+        ({"init_from": "nowhere"}, "nowhere is not a model directory"),
+        ({"strategy": "tpu"}, "--strategy=tpu"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    options, tmp_path, change, message
+):
+    changed = dataclasses.replace(options, output=str(tmp_path / "new"), **change)
+    with pytest.raises(ValueError, match=message):
+        pretrain.main(changed)
+    assert not (tmp_path / "new").exists()
+
+
+def test_records_longer_than_the_model_are_refused(options, tmp_path, records):
+    manifest = json.loads((records / "manifest.json").read_text())
+    for file in records.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    long = json.dumps(manifest | {"max_sequence_length": 64})
+    (tmp_path / "manifest.json").write_text(long)
+    with pytest.raises(ValueError, match="sequences of 64 tokens"):
+        pretrain.main(dataclasses.replace(options, records=str(tmp_path)))

@@ -4,12 +4,12 @@ from bert_tf.data.beam import BeamWorkers as BeamWorkers
 from bert_tf.data.documents import DOCUMENT_SEPARATORS as DOCUMENT_SEPARATORS
 from bert_tf.data.documents import read_documents as read_documents
 from bert_tf.data.input_pipeline import pretrain_dataset as pretrain_dataset
+from bert_tf.data.input_pipeline import read_manifest as read_manifest
 from bert_tf.data.input_pipeline import unigram_accuracy as unigram_accuracy
 from bert_tf.data.jobs import Workers as Workers
 from bert_tf.data.jobs import claim_directory as claim_directory
 from bert_tf.data.masking import Masker as Masker
 from bert_tf.data.records import Shard as Shard
-from bert_tf.data.records import read_manifest as read_manifest
 from bert_tf.data.records import write_shard as write_shard
 from bert_tf.data.tables import Table as Table
 from bert_tf.data.tables import read_table as read_table

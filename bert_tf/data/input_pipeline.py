@@ -22,12 +22,13 @@ from __future__ import annotations
 import collections
 import math
 import os
+from typing import Any
 
 import tensorflow as tf
 
 from bert_tf import storage
 from bert_tf.data.masking import Masker
-from bert_tf.data.records import parse_rows, read_manifest
+from bert_tf.text import Vocabulary
 
 
 def pretrain_dataset(
@@ -110,7 +111,7 @@ def pretrain_dataset(
 
     def to_batch(step, serialized):
         shape = (batch_size, length, manifest["pairs_per_row"])
-        return masker(parse_rows(serialized, *shape), (seed, step))
+        return masker(_parse(serialized, *shape), (seed, step))
 
     # Every worker draws the same global batch and takes its part.
     options = tf.data.Options()
@@ -122,6 +123,68 @@ def pretrain_dataset(
         .prefetch(tf.data.AUTOTUNE)
         .with_options(options)
     )
+
+
+def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabulary]:
+    """Returns the manifest and the vocabulary of a directory of records.
+
+    Raises:
+        ValueError: The directory has no manifest, so the records are incomplete; or
+            `vocab.txt` is not the vocabulary of the records.
+    """
+    path = os.path.join(records, "manifest.json")
+    if not storage.exists(path):
+        raise ValueError(
+            f"{records} has no manifest.json, so its records are incomplete. Write "
+            "records with `python -m bert_tf.corpus --output=...`."
+        )
+    manifest = storage.read_json(path)
+    if "pairs_per_row" not in manifest:
+        raise ValueError(
+            f"{records} was written by an older version. Write the records again."
+        )
+    vocabulary = Vocabulary.from_file(os.path.join(records, "vocab.txt"))
+    if vocabulary.fingerprint != manifest["vocabulary_fingerprint"]:
+        raise ValueError(
+            f"{records}/vocab.txt is not the vocabulary of the records. Expected "
+            f"fingerprint {manifest['vocabulary_fingerprint'][:12]}. "
+            f"Got {vocabulary.fingerprint[:12]}. Write the records again."
+        )
+    return manifest, vocabulary
+
+
+def _parse(
+    serialized: tf.Tensor, batch_size: int, length: int, pairs: int
+) -> dict[str, tf.Tensor]:
+    """Parses serialized rows [B] into the inputs of the encoder and `is_random_next`.
+
+    `is_random_next` is [B], or [B, Q] with -1 in rows of fewer than Q pairs.
+    """
+    names = ("token_ids", "pair_length", "first_segment_length", "is_random_next")
+    features = {name: tf.io.RaggedFeature(tf.int64) for name in names}
+    row = {
+        name: tf.cast(values, tf.int32)
+        for name, values in tf.io.parse_example(serialized, features).items()
+    }
+    lengths = row["pair_length"].to_tensor(shape=(batch_size, pairs))
+    ends = tf.cumsum(lengths, axis=1)  # [B, Q]
+    starts = ends - lengths
+    first_ends = starts + row["first_segment_length"].to_tensor(shape=starts.shape)
+    position = tf.tile(tf.range(length)[tf.newaxis], [batch_size, 1])  # [B, S]
+    number = tf.searchsorted(ends, position, side="right")  # Of the pair, from 0.
+    is_real = position < ends[:, -1:]
+    number = tf.where(is_real, number, 0)
+    in_second = is_real & (position >= tf.gather(first_ends, number, batch_dims=1))
+    inputs = {
+        "token_ids": row["token_ids"].to_tensor(shape=(batch_size, length)),
+        "segment_ids": tf.cast(in_second, tf.int32),
+        "padding_mask": tf.where(is_real, number + 1, 0),
+    }
+    random_next = row["is_random_next"].to_tensor(-1, shape=starts.shape)
+    if pairs == 1:
+        return inputs | {"is_random_next": random_next[:, 0]}
+    first_positions = tf.where(lengths > 0, starts, 0)
+    return inputs | {"first_positions": first_positions, "is_random_next": random_next}
 
 
 def unigram_accuracy(dataset: tf.data.Dataset) -> float:

@@ -49,7 +49,7 @@ class Masker:
         self._left_to_right = left_to_right
 
     def __call__(self, batch: dict[str, tf.Tensor], seed: tuple[int, tf.Tensor]):
-        """Masks a batch of `parse_rows`.
+        """Masks a batch of rows.
 
         Args:
             batch: Inputs of the encoder and `is_random_next`.

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Writes and parses records, the rows of sentence pairs that pre-training reads.
+"""Writes records: rows of sentence pairs that `bert_tf.data.input_pipeline` reads.
 
 A record is a `tf.train.Example` of one row, not masked and not padded. It holds
 `token_ids` of all pairs, and with one value for each pair
@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import random
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -29,79 +27,11 @@ from bert_tf import storage
 from bert_tf.data.pairs import Pair, draw_pairs, pack
 from bert_tf.data.token_store import TokenStore
 from bert_tf.lazy import lazy_import
-from bert_tf.text import Vocabulary
 
 tf = lazy_import("tensorflow")
 
 _SHUFFLE_RECORDS = 16_384  # Records in memory while a shard is written.
 _MAX_PAIRS_PER_ROW = 8  # Every row has the inputs of so many pairs: shapes are static.
-
-# --- Reading ---------------------------------------------------------------------
-
-
-def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabulary]:
-    """Returns the manifest and the vocabulary of a directory of records.
-
-    Raises:
-        ValueError: The directory has no manifest, so the records are incomplete; or
-            `vocab.txt` is not the vocabulary of the records.
-    """
-    path = os.path.join(records, "manifest.json")
-    if not storage.exists(path):
-        raise ValueError(
-            f"{records} has no manifest.json, so its records are incomplete. Write "
-            "records with `python -m bert_tf.corpus --output=...`."
-        )
-    manifest = storage.read_json(path)
-    if "pairs_per_row" not in manifest:
-        raise ValueError(
-            f"{records} was written by an older version. Write the records again."
-        )
-    vocabulary = Vocabulary.from_file(os.path.join(records, "vocab.txt"))
-    if vocabulary.fingerprint != manifest["vocabulary_fingerprint"]:
-        raise ValueError(
-            f"{records}/vocab.txt is not the vocabulary of the records. Expected "
-            f"fingerprint {manifest['vocabulary_fingerprint'][:12]}. "
-            f"Got {vocabulary.fingerprint[:12]}. Write the records again."
-        )
-    return manifest, vocabulary
-
-
-def parse_rows(
-    serialized: tf.Tensor, batch_size: int, length: int, pairs: int
-) -> dict[str, tf.Tensor]:
-    """Parses serialized rows [B] into the inputs of the encoder and `is_random_next`.
-
-    `is_random_next` is [B], or [B, Q] with -1 in rows of fewer than Q pairs.
-    """
-    names = ("token_ids", "pair_length", "first_segment_length", "is_random_next")
-    features = {name: tf.io.RaggedFeature(tf.int64) for name in names}
-    row = {
-        name: tf.cast(values, tf.int32)
-        for name, values in tf.io.parse_example(serialized, features).items()
-    }
-    lengths = row["pair_length"].to_tensor(shape=(batch_size, pairs))
-    ends = tf.cumsum(lengths, axis=1)  # [B, Q]
-    starts = ends - lengths
-    first_ends = starts + row["first_segment_length"].to_tensor(shape=starts.shape)
-    position = tf.tile(tf.range(length)[tf.newaxis], [batch_size, 1])  # [B, S]
-    number = tf.searchsorted(ends, position, side="right")  # Of the pair, from 0.
-    is_real = position < ends[:, -1:]
-    number = tf.where(is_real, number, 0)
-    in_second = is_real & (position >= tf.gather(first_ends, number, batch_dims=1))
-    inputs = {
-        "token_ids": row["token_ids"].to_tensor(shape=(batch_size, length)),
-        "segment_ids": tf.cast(in_second, tf.int32),
-        "padding_mask": tf.where(is_real, number + 1, 0),
-    }
-    random_next = row["is_random_next"].to_tensor(-1, shape=starts.shape)
-    if pairs == 1:
-        return inputs | {"is_random_next": random_next[:, 0]}
-    first_positions = tf.where(lengths > 0, starts, 0)
-    return inputs | {"first_positions": first_positions, "is_random_next": random_next}
-
-
-# --- Writing ---------------------------------------------------------------------
 
 
 class Split:

@@ -1,3 +1,4 @@
+from bert_tf.finetuning import answers as answers
 from bert_tf.finetuning import batching as batching
 from bert_tf.finetuning import features as features
 from bert_tf.finetuning import glue as glue
@@ -10,6 +11,7 @@ from bert_tf.finetuning.batching import encode as encode
 from bert_tf.finetuning.conll import ColumnFile as ColumnFile
 from bert_tf.finetuning.conll import iob2 as iob2
 from bert_tf.finetuning.data_sets import TablesConfig as TablesConfig
+from bert_tf.finetuning.entities import tag_text as tag_text
 from bert_tf.finetuning.glue import GLUE as GLUE
 from bert_tf.finetuning.glue import DataSet as DataSet
 from bert_tf.finetuning.squad import Predictions as Predictions

@@ -1,11 +1,12 @@
-from bert_tf.text import passages as passages
-from bert_tf.text import spans as spans
-from bert_tf.text import windows as windows
-from bert_tf.text import words as words
+from bert_tf.text.offsets import character_offsets as character_offsets
+from bert_tf.text.offsets import find_words as find_words
+from bert_tf.text.offsets import substrings as substrings
 from bert_tf.text.passages import NO_SCORE as NO_SCORE
 from bert_tf.text.tokenizer import Pieces as Pieces
 from bert_tf.text.tokenizer import Tokenizer as Tokenizer
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX as CONTINUATION_PREFIX
 from bert_tf.text.vocabulary import SPECIAL_TOKENS as SPECIAL_TOKENS
 from bert_tf.text.vocabulary import Vocabulary as Vocabulary
+from bert_tf.text.windows import Windows as Windows
+from bert_tf.text.windows import cut_windows as cut_windows
 from bert_tf.text.wordpiece_trainer import learn_vocabulary as learn_vocabulary

@@ -1,137 +1,239 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of any length -> windows that the model takes; a graph function.
+"""Texts of any length -> overlapping windows that fit the model; graph functions.
 
-In: word pieces, ragged [N, (pieces)]. Out: W windows, rows of [CLS] pieces [SEP].
-Windows of one text overlap, and each piece belongs to one window, the one in which it
-has most context on both sides; so whatever is computed for each piece comes out in the
-order of the text.
+In: word pieces of N texts. Out: W >= N windows, rows of [CLS] text [SEP], or of
+[CLS] question [SEP] text [SEP] with the whole question in every window of its text.
+
+Each piece of a text is *owned* by one window, the one in which it has the most context
+on both sides. Values computed for the owned pieces of all windows are in the order of
+the texts, without duplicates.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.text.tokenizer import Pieces, Tokenizer
 
-# Of a window's pieces, the share that the next window has as well. Half of it is the
-# least context that a piece has on either side within a long text.
-_OVERLAP = 0.25
+# By default a window repeats 1 / _OVERLAP of the previous one. Inside a long text, half
+# of that is the minimum context of a piece on either side.
+_OVERLAP = 4
 
-# Windows that `run` gives a model at once.
-_AT_ONCE = 64
+# Windows in one call of the model, and windows packed at once for a data set.
+_BATCH_SIZE = 32
+_PACKED_AT_ONCE = 4096
 
 
-class Windows(NamedTuple):
-    """W windows over the pieces of N texts, in the order of the texts.
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """W windows over N texts, in the order of the texts.
 
     Attributes:
-        token_ids: Rows [CLS] pieces [SEP], ragged [W, (S)] int32.
-        piece: Where each token stands among all pieces of all texts, ragged [W, (S)]
-            int32; -1 for special tokens and for pieces that belong to another window.
-        text: The number of the text of each window [W] int32.
+        tokenizer: Packs the rows.
+        ids: Pieces of all texts, ragged [N, (pieces)] int32, or [2N, (pieces)] for N
+            questions followed by N texts.
+        row: Index of the text [W] int32.
+        start: First piece, counted in the text [W] int32.
+        own_start, own_end: The window owns these pieces of the text, end exclusive
+            [W] int32.
+        segment_starts: First piece of each segment, counted in `ids.values`, each
+            [W] int32. The last segment is the part of the text.
+        segment_sizes: Number of pieces of each segment, each [W] int32.
     """
 
-    token_ids: tf.RaggedTensor
-    piece: tf.RaggedTensor
-    text: tf.Tensor
+    tokenizer: Tokenizer
+    ids: tf.RaggedTensor
+    row: tf.Tensor
+    start: tf.Tensor
+    own_start: tf.Tensor
+    own_end: tf.Tensor
+    segment_starts: tuple[tf.Tensor, ...]
+    segment_sizes: tuple[tf.Tensor, ...]
+
+    def __getitem__(self, index: slice) -> Windows:
+        """Returns a range of the windows."""
+        names = ("row", "start", "own_start", "own_end")
+        names += ("segment_starts", "segment_sizes")
+        values = {name: getattr(self, name) for name in names}
+        return dataclasses.replace(
+            self, **tf.nest.map_structure(lambda value: value[index], values)
+        )
+
+    def __len__(self) -> int:
+        """Number of windows; eager only."""
+        return len(self.row)
 
     @property
-    def inputs(self) -> dict[str, tf.RaggedTensor]:
-        """What the encoder takes, each ragged [W, (S)] int32."""
-        return {
-            "token_ids": self.token_ids,
-            "segment_ids": tf.zeros_like(self.token_ids),
-            "padding_mask": tf.ones_like(self.token_ids),
-        }
+    def size(self) -> tf.Tensor:
+        """Number of pieces of the text in each window [W] int32."""
+        return self.segment_sizes[-1]
+
+    @property
+    def first_token(self) -> tf.Tensor:
+        """Position in the row of the first piece of the text [W] int32."""
+        return 1 + tf.add_n(
+            [tf.zeros_like(self.row), *(size + 1 for size in self.segment_sizes[:-1])]
+        )
+
+    def inputs(self) -> dict[str, tf.Tensor]:
+        """Returns `token_ids`, `segment_ids` and `padding_mask`, each [W, S] int32."""
+        pieces = Pieces(self.ids, None, None)
+        return self.tokenizer.pack(pieces, self.segment_starts, self.segment_sizes)
+
+    def ragged_inputs(self) -> dict[str, tf.RaggedTensor]:
+        """Returns `inputs` without padding, each ragged [W, (S)] int32; eager only."""
+        parts = []
+        for begin in range(0, max(len(self), 1), _PACKED_AT_ONCE):
+            inputs = self[begin : begin + _PACKED_AT_ONCE].inputs()
+            lengths = tf.reduce_sum(inputs["padding_mask"], axis=1)
+            parts.append(
+                {k: tf.RaggedTensor.from_tensor(x, lengths) for k, x in inputs.items()}
+            )
+        return {name: tf.concat([p[name] for p in parts], axis=0) for name in parts[0]}
+
+    def owned_pieces(self, length: int | tf.Tensor) -> tf.Tensor:
+        """Returns for each token its index in `ids.values`, [W, S] int32.
+
+        The value is -1 for special tokens, padding, pieces of the question, and pieces
+        that another window owns.
+
+        Args:
+            length: S.
+        """
+        token = tf.range(length) - self.first_token[:, tf.newaxis]  # [W, S]
+        piece = token + self.start[:, tf.newaxis]
+        is_owned = piece >= self.own_start[:, tf.newaxis]
+        is_owned &= piece < self.own_end[:, tf.newaxis]
+        return tf.where(is_owned, token + self.segment_starts[-1][:, tf.newaxis], -1)
+
+    def map(self, function: Callable[[Windows], Any], outputs: Any) -> Any:
+        """Applies a function to a few windows at a time, which bounds the memory.
+
+        Args:
+            function: Maps `Windows` to a nested structure of tensors.
+            outputs: The same structure of `tf.TensorSpec`; first dimensions are None.
+
+        Returns:
+            The function's results, concatenated along the first dimension.
+        """
+        count = tf.size(self.row)
+        arrays = tf.nest.map_structure(
+            lambda spec: tf.TensorArray(
+                spec.dtype,
+                size=-(-count // _BATCH_SIZE),
+                infer_shape=False,
+                element_shape=spec.shape,
+            ),
+            outputs,
+        )
+
+        def step(number: tf.Tensor, arrays: Any) -> tuple[tf.Tensor, Any]:
+            begin = number * _BATCH_SIZE
+            results = function(self[begin : begin + _BATCH_SIZE])
+            return number + 1, tf.nest.map_structure(
+                lambda array, result: array.write(number, result), arrays, results
+            )
+
+        _, arrays = tf.while_loop(
+            lambda number, _: number * _BATCH_SIZE < count,
+            step,
+            (0, arrays),
+            parallel_iterations=1,
+        )
+        return tf.nest.map_structure(lambda array: array.concat(), arrays)
 
 
-def cut(
-    pieces: tf.RaggedTensor, vocabulary: Vocabulary, max_sequence_length: int
+def cut_windows(
+    tokenizer: Tokenizer,
+    ids: tf.RaggedTensor,
+    max_sequence_length: int,
+    *,
+    max_question_length: int | None = None,
+    stride: int | None = None,
 ) -> Windows:
-    """Cuts texts into windows; a text that fits, or is empty, is one.
+    """Cuts texts into windows. A text that fits, or is empty, is one window.
 
     Args:
-        pieces: Ids of the word pieces of N texts, ragged [N, (pieces)] int32.
-        vocabulary: Knows the special tokens.
-        max_sequence_length: Most tokens of a window, the special ones included.
+        tokenizer: The tokenizer of the encoder.
+        ids: Pieces of N texts, ragged [N, (pieces)] int32; with
+            `max_question_length`, of N questions followed by N texts, [2N, (pieces)].
+        max_sequence_length: Maximum tokens of a window, question and special tokens
+            included; at least 3, or `max_question_length` + 4.
+        max_question_length: Maximum pieces of a question. Longer ones lose their end.
+        stride: Pieces from the start of one window to that of the next, at most those
+            that fit; the last window may be short, as in google-research/bert. By
+            default windows overlap by a quarter and the last one is as long as the
+            others.
     """
-    capacity = max_sequence_length - 2
-    stride = max(1, capacity - int(_OVERLAP * capacity))
-    sizes = tf.cast(pieces.row_lengths(), tf.int32)  # [N]
+    starts = tf.cast(ids.row_starts(), tf.int32)
+    sizes = tf.cast(ids.row_lengths(), tf.int32)
+    segments = []  # Starts and sizes of the segments before the text.
+    if max_question_length is None:
+        capacity = tf.fill([tf.size(sizes)], max_sequence_length - 2)
+    else:
+        question_starts, starts = tf.split(starts, 2)
+        question_sizes, sizes = tf.split(sizes, 2)
+        question_sizes = tf.minimum(question_sizes, max_question_length)
+        segments.append((question_starts, question_sizes))
+        capacity = max_sequence_length - 3 - question_sizes
+    if stride is None:
+        strides = capacity - capacity // _OVERLAP
+    else:
+        strides = tf.minimum(stride, capacity)
     excess = tf.maximum(sizes - capacity, 0)
-    count = 1 + (excess + stride - 1) // stride  # Windows of each text.
+    count = 1 + (excess + strides - 1) // strides  # Windows of each text [N].
 
-    number = tf.ragged.range(count)  # [N, (windows)]
-    text = tf.cast(number.value_rowids(), tf.int32)  # [W]
+    number = tf.ragged.range(count)  # Of a window among those of its text.
+    row = tf.cast(number.value_rowids(), tf.int32)  # [W], as all below.
     number = number.values
-    # The last window is as long as the others.
-    start = tf.minimum(number * stride, tf.gather(excess, text))
-    end = tf.minimum(start + capacity, tf.gather(sizes, text))
-    # Two windows meet in the middle of what they share.
-    is_first = number == 0
-    is_last = number == tf.gather(count, text) - 1
-    own_start = tf.where(is_first, start, (start + tf.roll(end, 1, 0)) // 2)
-    own_end = tf.where(is_last, end, tf.roll(own_start, -1, 0))
+    start = number * tf.gather(strides, row)
+    if stride is None:
+        start = tf.minimum(start, tf.gather(excess, row))
+    size = tf.minimum(tf.gather(capacity, row), tf.gather(sizes, row) - start)
 
-    text_start = tf.cast(tf.gather(pieces.row_starts(), text), tf.int32)
-    piece = tf.ragged.range(text_start + start, text_start + end)  # [W, (S - 2)]
-    window = piece.value_rowids()
-    belongs = (piece.values >= tf.gather(text_start + own_start, window)) & (
-        piece.values < tf.gather(text_start + own_end, window)
+    # The windows of a text own adjacent intervals of it.
+    end = start + size
+    next_start, next_size = tf.roll(start, -1, 0), tf.roll(size, -1, 0)
+    if stride is None:
+        boundary = (next_start + end) // 2
+    else:
+        boundary = _google_boundary(end, size, next_start, next_size)
+    own_end = tf.where(number == tf.gather(count, row) - 1, end, boundary)
+    own_start = tf.where(number == 0, 0, tf.roll(own_end, 1, 0))
+
+    segments.append((starts, sizes))
+    segment_starts, segment_sizes = zip(
+        *((tf.gather(starts, row), tf.gather(sizes, row)) for starts, sizes in segments)
     )
-    token_ids = piece.with_values(tf.gather(pieces.values, piece.values))
-    piece = piece.with_values(tf.where(belongs, piece.values, -1))
-
-    def between(first: int, rows: tf.RaggedTensor, last: int) -> tf.RaggedTensor:
-        column = tf.ones_like(start)[:, tf.newaxis]
-        return tf.concat([first * column, rows, last * column], axis=1)
-
     return Windows(
-        between(vocabulary.cls_id, token_ids, vocabulary.sep_id),
-        between(-1, piece, -1),
-        text,
+        tokenizer=tokenizer,
+        ids=ids,
+        row=row,
+        start=start,
+        own_start=own_start,
+        own_end=own_end,
+        segment_starts=(*segment_starts[:-1], segment_starts[-1] + start),
+        segment_sizes=(*segment_sizes[:-1], size),
     )
 
 
-def run(
-    function: Callable[[dict[str, tf.Tensor], tf.Tensor], tf.Tensor],
-    windows: Windows,
-    width: int,
+def _google_boundary(
+    end: tf.Tensor, size: tf.Tensor, next_start: tf.Tensor, next_size: tf.Tensor
 ) -> tf.Tensor:
-    """Applies a function to a few windows at a time; that bounds the memory it takes.
+    """Returns the first piece that the next window owns, [W] int32.
 
-    Args:
-        function: From `inputs` and `piece` of w windows, padded (with 0 and -1), [w, S]
-            each, to any number of rows [., width] float32.
-        windows: W windows.
-        width: Of the rows.
-
-    Returns:
-        The rows of all windows, one after the other [., width].
+    The rule is "max context" of run_squad.py in google-research/bert: in a window, a
+    piece with l pieces on its left and r on its right has a context of
+    min(l, r) + 0.01 * size; if two windows are equal, the earlier one owns the piece.
+    Comparing adjacent windows suffices, because all windows of a text are equally long
+    except the last, which may be shorter.
     """
-    inputs = {name: column.to_tensor() for name, column in windows.inputs.items()}
-    piece = windows.piece.to_tensor(-1)
-    count = tf.shape(piece)[0]
-    rows = tf.TensorArray(
-        tf.float32,
-        size=-(-count // _AT_ONCE),
-        infer_shape=False,
-        element_shape=[None, width],
-    )
-
-    def step(number: tf.Tensor, rows: tf.TensorArray):
-        few = slice(number * _AT_ONCE, (number + 1) * _AT_ONCE)
-        result = function({name: x[few] for name, x in inputs.items()}, piece[few])
-        return number + 1, rows.write(number, result)
-
-    _, rows = tf.while_loop(
-        lambda number, _: number * _AT_ONCE < count,
-        step,
-        (0, rows),
-        parallel_iterations=1,
-    )
-    return rows.concat()
+    bonus = (size - next_size) // 100  # The 0.01 * size, in pieces of context.
+    middle = tf.minimum((next_start + end + 1 + bonus) // 2, end)
+    # If the next window adds so few pieces, it owns only those.
+    return tf.where(next_start + next_size - end <= bonus, end, middle)

@@ -12,9 +12,10 @@ from benchmarks import experiment_report, experiments
 from benchmarks.experiments import ExperimentConfig
 from benchmarks.paper import EVALUATIONS, SCALES, Column, Experiment, Row
 from benchmarks.paper import experiments as all_experiments
+from bert_tf import pretrain
 from bert_tf.finetuning import run as finetune
 from bert_tf.finetuning import sweep
-from bert_tf.training import PretrainConfig
+from bert_tf.training.pretrain_options import PretrainConfig
 from tests.toy.records import write_records
 
 TOY = Experiment(
@@ -68,11 +69,10 @@ class FakeTraining:
         self.pretrained: list[PretrainConfig] = []
         self.fine_tuned: list[tuple[str, int]] = []
         self.interrupt_after = math.inf
-        monkeypatch.setattr("bert_tf.training.pretrain", self.pretrain)
+        monkeypatch.setattr(pretrain, "main", self.pretrain)
         monkeypatch.setattr(finetune, "fine_tune", self.fine_tune)
 
-    def pretrain(self, options, *, keep_all):
-        assert keep_all
+    def pretrain(self, options):
         self.pretrained.append(options)
         loss = 3.0 if options.left_to_right else 2.0
         self._write(options.output, {"done": True})
@@ -87,9 +87,7 @@ class FakeTraining:
         self.fine_tuned.append((options.init_from, options.seed))
         score = 0.5 if "left_to_right" in options.init_from else 0.7
         score += 0.001 * options.seed
-        self._write(
-            options.output, {"training": {"score": score, "majority_baseline": 0.5}}
-        )
+        self._write(options.output, {"training": {"score": score, "majority_baseline": 0.5}})
 
     @staticmethod
     def _write(folder, metrics):
@@ -113,6 +111,7 @@ def test_an_interrupted_set_goes_on_and_nothing_is_repeated(options, training):
     base, left = training.pretrained
     assert (base.left_to_right, left.left_to_right) == (False, True)
     assert (base.steps, base.warmup_steps, base.validate_every) == (10, 1, 2)
+    assert base.keep_all
     started = [
         (str(pathlib.Path(path).relative_to(options.output)), seed)
         for path, seed in training.fine_tuned

@@ -92,14 +92,14 @@ def test_windows_without_the_answer_point_to_cls(read):
         (
             [("a \u200b", "c", "\u200b", 2)],
             {},
-            "'q0': the answer '\\u200b' has nothing",
+            "'q0': the answer must contain a token. Got '\\u200b'",
         ),
         ([("a", "c", "a", 0)], {"dev_file": ""}, "--dev_file is missing"),
         ([("a", "c", "a", 0)], {"train_file": ""}, "--train_file is missing"),
         (
             [("a", "c", "a", 0)],
             {"max_sequence_length": 7},
-            "Received: --max_sequence_l",
+            "Got max_sequence_length=7, max_q",
         ),
     ],
 )
@@ -408,7 +408,7 @@ def test_an_ensemble_of_one_is_that_one(finished, tmp_path):
     other = QuestionAnswering.Config(
         ensemble=options.output, dev_file=options.train_file, output=str(tmp_path)
     )
-    with pytest.raises(ValueError, match="not about the questions of"):
+    with pytest.raises(ValueError, match="must be for the questions of"):
         question_answering.ensemble(other)
 
 

@@ -13,10 +13,10 @@ from seqeval.metrics.sequence_labeling import get_entities
 from bert_tf.finetuning import batching, features
 from bert_tf.finetuning import run as finetune
 from bert_tf.finetuning.conll import ColumnFile, iob2
+from bert_tf.finetuning.entities import find_entities
 from bert_tf.modeling.bert import BertBackbone
 from bert_tf.text import windows
 from bert_tf.text.tokenizer import Tokenizer
-from tasks import tagging
 from tasks.tagging import Tagging
 
 GOOD = "the O\ncats B-P\n\nmats I-L\nsat I-P\n"
@@ -157,12 +157,12 @@ def test_a_test_set_without_tags(read, tmp_path):
     ("files", "message"),
     [
         ({"dev": "the X O\n"}, "train.conll must have the same number of columns. "
-         "Received: 3 and 2"),
-        ({"dev": "the\n"}, "Received: 1 and 2"),
-        ({"test": "the X O\n"}, "Received: 3 and 2"),
-        ({"dev": "the O\ncat B-X\n"}, "dev.conll, line 2: entities of type 'X' do not "
-         "occur in the training data, which have: L, P."),
-        ({"test": "the O\n\n\ncat I-X\n"}, "test.conll, line 4: entities of type 'X'"),
+         "Got 3 and 2"),
+        ({"dev": "the\n"}, "Got 1 and 2"),
+        ({"test": "the X O\n"}, "Got 3 and 2"),
+        ({"dev": "the O\ncat B-X\n"}, "dev.conll, line 2: entity type 'X' does not "
+         "occur in the training data. Types in the training data: L, P."),
+        ({"test": "the O\n\n\ncat I-X\n"}, "test.conll, line 4: entity type 'X'"),
         ({"train": "the O\n"}, "train.conll: every tag is O"),
         ({"train": "the O\ncat\n"}, "train.conll, line 2: 1 column where"),
         ({"train": "the NN\n"}, "train.conll, line 1: the last column must be a tag"),
@@ -218,7 +218,7 @@ def test_entities_are_those_of_seqeval(words):
     rng = np.random.default_rng(words)
     tags = rng.choice(5, words, p=[0.3, 0.1, 0.3, 0.1, 0.2])
     rows = np.sort(rng.integers(0, 40, words))  # Some texts are empty.
-    tag, first, last = tagging._entities(
+    tag, first, last = find_entities(
         tf.constant(tags, tf.int32), tf.constant(rows, tf.int32)
     )
     expected, normalised = [], []
@@ -361,7 +361,7 @@ def test_long_texts_take_several_steps(read, tiny_config, monkeypatch):
     model = task.model(BertBackbone(tiny_config))
     texts = ["a b c d e f g h i j k l m n o p q r s t u", "", "the cats sat"]
     at_once = task.serve(model)["serving_default"](tf.constant(texts))
-    monkeypatch.setattr(windows, "_AT_ONCE", 2)
+    monkeypatch.setattr(windows, "_BATCH_SIZE", 2)
     in_steps = task.serve(model)["serving_default"](tf.constant(texts))
     assert len(by_text(in_steps, "words")[0]) == 21
     np.testing.assert_array_equal(in_steps["tags"], at_once["tags"])

@@ -15,7 +15,7 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.text import Vocabulary
 
 # Two layers, two heads.
 V, S, T, H, I = 40, 16, 2, 8, 16  # noqa: E741, as in the code.

@@ -1,0 +1,207 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Spans and answers against plain loops over the rules of google-research/bert."""
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.finetuning import answers
+from bert_tf.finetuning.answers import MASKED_SCORE, Spans
+from bert_tf.text import Tokenizer
+from tests.toy.google_windows import max_context_window
+
+LENGTH = 24
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary):
+    return Tokenizer(vocabulary)
+
+
+def letters(count: int, seed: int = 0) -> str:
+    """A text of `count` tokens."""
+    return " ".join(random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz", k=count))
+
+
+def cut(tokenizer, questions, contexts, **options):
+    limits = {"max_sequence_length": LENGTH, "max_question_length": 8, "stride": 5}
+    return answers.cut_passages(
+        tokenizer, tf.constant(questions), tf.constant(contexts), **(limits | options)
+    )
+
+
+# --- Spans -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "stride"), [(61, 7), (61, 6), (25, 12), (27, 1)])
+def test_spans_start_in_the_window_with_max_context(tokenizer, size, stride):
+    windows = cut(tokenizer, ["a b"], [letters(size)], stride=stride).windows
+    plan = list(zip(windows.start.numpy().tolist(), windows.size.numpy().tolist()))
+    logits = tf.zeros([len(plan), LENGTH])
+    spans = answers.best_spans(
+        windows, logits, logits, max_answer_length=1, n_best=LENGTH
+    )
+    starts = {
+        (window, int(piece))
+        for window in range(len(plan))
+        for piece, logit in zip(
+            spans.starts[window].numpy(), spans.start_logits[window].numpy()
+        )
+        if logit == 0
+    }
+    assert starts == {(max_context_window(plan, p), p) for p in range(size)}
+
+
+def spans_by_loops(windows, start_logits, end_logits, row, max_answer_length):
+    """(score, first piece, last piece) of all valid spans of a question, best first."""
+    mine = np.flatnonzero(windows.row == row)
+    plan = [(int(windows.start[w]), int(windows.size[w])) for w in mine]
+    found = []
+    for number, window in enumerate(mine):
+        first, size = plan[number]
+        offset = int(windows.first_token[window]) - first
+        for start in range(first, first + size):
+            if max_context_window(plan, start) != number:
+                continue
+            for end in range(start, min(start + max_answer_length, first + size)):
+                score = start_logits[window, start + offset]
+                score += end_logits[window, end + offset]
+                found.append((float(score), start, end))
+    null = min(float(start_logits[w, 0] + end_logits[w, 0]) for w in mine)
+    return sorted(found, reverse=True), null
+
+
+def test_best_of_all_valid_spans(tokenizer):
+    contexts = [letters(50), letters(3), "", letters(20)]
+    passages = cut(tokenizer, ["a b", "", "c", letters(9)], contexts)
+    rng = np.random.default_rng(0)
+    shape = [len(passages.windows), LENGTH]
+    logits = [rng.normal(size=shape).astype(np.float32) for _ in range(2)]
+    spans = answers.best_spans(passages.windows, *logits, max_answer_length=4, n_best=7)
+    best = answers.merge(passages, spans)
+    scores = (best.start_logits + best.end_logits).numpy()
+    for row in range(4):
+        expected, null = spans_by_loops(passages.windows, *logits, row, 4)
+        count = min(7, len(expected))
+        assert [
+            (score, start, end)
+            for score, start, end in zip(
+                scores[row], best.starts[row].numpy(), best.ends[row].numpy()
+            )
+        ][:count] == [(pytest.approx(s, abs=1e-6), *span) for s, *span in expected[:7]]
+        assert (scores[row, count:] <= MASKED_SCORE / 2).all()
+        null_score = best.null_start_logits[row] + best.null_end_logits[row]
+        assert float(null_score) == pytest.approx(null, abs=1e-6)
+
+
+def test_fewer_spans_than_n_best(tokenizer):
+    passages = cut(tokenizer, ["a"], ["b"], max_sequence_length=12)
+    logits = tf.zeros([1, 5])
+    spans = answers.best_spans(
+        passages.windows, logits, logits, max_answer_length=1, n_best=9
+    )
+    scores = (spans.start_logits + spans.end_logits).numpy()[0]
+    assert scores[0] == 0
+    assert (scores[1:] <= MASKED_SCORE).all()
+
+
+class Model:
+    """Logits that depend on token and position; records the batch sizes."""
+
+    batch_sizes = ()
+
+    def __call__(self, inputs, training):
+        assert training is False
+        self.batch_sizes = (*self.batch_sizes, len(inputs["token_ids"]))
+        position = tf.range(tf.shape(inputs["token_ids"])[1]) * inputs["padding_mask"]
+        x = tf.cast(inputs["token_ids"] * 7 + position * 3, tf.float32)
+        return {"start_logits": tf.sin(x), "end_logits": tf.cos(x)}
+
+
+@pytest.mark.parametrize("no_answer", [False, True])
+def test_model_and_logits_give_the_same_answers(tokenizer, no_answer):
+    passages = cut(tokenizer, ["a", "b"], [letters(300), letters(9)], stride=4)
+    model, logits = Model(), Model()(passages.windows.inputs(), training=False)
+    options = {"max_answer_length": 3, "n_best": 4, "no_answer": no_answer}
+    found = answers.answers_from_model(model, passages, **options)
+    assert len(passages.windows) == 72
+    assert model.batch_sizes == (32, 32, 8)
+    outputs = [{k: x[w].numpy() for k, x in logits.items()} for w in range(72)]
+    expected = answers.answers_from_logits(outputs, passages, **options)
+    np.testing.assert_array_equal(found.texts, expected.texts)
+    for values, others in zip(found[1:], expected[1:]):
+        np.testing.assert_allclose(values, others, atol=1e-6)
+
+
+# --- Answers ---------------------------------------------------------------------
+
+
+def extract(tokenizer, context, spans, *, no_answer=True, null=0.0):
+    """The answers for spans (score, first piece, last piece) of one passage."""
+    scores, starts, ends = zip(*spans)
+    best = Spans(
+        tf.constant([starts]),
+        tf.constant([ends]),
+        tf.constant([scores], tf.float32),
+        tf.zeros([1, len(spans)]),
+        tf.constant([null]),
+        tf.zeros([1]),
+    )
+    return answers.extract(cut(tokenizer, ["the"], [context]), best, no_answer)
+
+
+def test_offsets_in_characters_and_bytes(tokenizer):
+    context = "Ünïted  Ça,  th\u0301e CAT\u200b sat 🙂 on the c mat"
+    sizes = cut(tokenizer, ["the"], [context]).pieces.ids.row_lengths().numpy()
+    spans = [(1.0, first, first + 1) for first in range(sizes[1] - 1)]
+    found = extract(tokenizer, context, spans)
+    encoded = context.encode()
+    seen = set()
+    for text, start, end, start_byte, end_byte in zip(
+        *(x[0].numpy() for x in found[:5])
+    ):
+        assert text == encoded[start_byte:end_byte]
+        assert text.decode() == context[start:end]
+        seen.add(text.decode())
+    assert {"Ünïted  Ça", "Ça,", ",  th\u0301e", "sat 🙂", "🙂 on", "c mat", ""} <= seen
+
+
+def test_candidates_are_distinct_and_sorted_by_probability(tokenizer):
+    context = "a b a c"
+    spans = [(3.0, 0, 0), (2.0, 2, 2), (1.0, 3, 3), (2 * MASKED_SCORE, 0, 0)]
+    found = extract(tokenizer, context, spans, null=2.5)
+    # The second "a" is a duplicate.
+    assert found.texts.numpy()[0].tolist() == [b"a", b"", b"c", b"", b""]
+    assert found.starts.numpy()[0].tolist() == [0, 0, 6, 0, 0]
+    expected = np.exp([3.0, 2.5, 1.0]) / np.exp([3.0, 2.5, 1.0]).sum()
+    np.testing.assert_allclose(found.probabilities[0], [*expected, 0, 0], rtol=1e-5)
+    np.testing.assert_allclose(found.null_odds, [-0.5])
+    found = extract(tokenizer, context, spans, null=2.5, no_answer=False)
+    assert found.texts.numpy()[0].tolist() == [b"a", b"c", b"", b""]
+    np.testing.assert_allclose(tf.reduce_sum(found.probabilities), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("null", "threshold", "text"),
+    [(2.0, None, b"a"), (2.0, 0.5, b""), (2.0, 1.0, b"a"), (0.5, -0.75, b"")],
+)
+def test_threshold(tokenizer, null, threshold, text):
+    found = extract(tokenizer, "b a", [(1.0, 1, 1)], null=null)
+    answer = answers.choose(found, threshold)
+    assert answer.texts.numpy() == [text]
+    assert answer.starts.numpy() == [2 if text else 0]
+    expected = np.exp(1.0 if text else null) / (np.exp(1.0) + np.exp(null))
+    np.testing.assert_allclose(answer.probabilities, [expected], rtol=1e-5)
+
+
+def test_empty_passage_has_no_answer(tokenizer):
+    spans = [(2 * MASKED_SCORE, -3, 5)] * 2
+    for no_answer in (False, True):
+        found = extract(tokenizer, " \n", spans, no_answer=no_answer)
+        answer = answers.choose(found, 0.0 if no_answer else None)
+        assert answer.texts.numpy() == [b""]
+        np.testing.assert_allclose(answer.probabilities, [float(no_answer)])
+        assert np.isfinite(answer.null_odds).all()
