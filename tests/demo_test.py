@@ -6,7 +6,7 @@ import pytest
 from bert_tf import demo
 
 SOURCE = '''
-"""A module that shows what counts as prose.
+"""A module with and without prose.
 
 The second paragraph runs over
 two lines of the source.
@@ -30,7 +30,7 @@ def test_docstrings_become_paragraphs(tmp_path):
     documents = [list(demo._prose(text)) for text in demo._docstrings(file)]
     assert documents == [
         [
-            "A module that shows what counts as prose.",
+            "A module with and without prose.",
             "The second paragraph runs over two lines of the source.",
         ],
         [],
@@ -38,7 +38,7 @@ def test_docstrings_become_paragraphs(tmp_path):
     ]
 
 
-def test_file_that_does_not_parse_is_passed_over(tmp_path):
+def test_file_with_syntax_errors_is_skipped(tmp_path):
     file = tmp_path / "template.py"
     file.write_text("{{ not python }}")
     assert list(demo._docstrings(file)) == []

@@ -17,7 +17,7 @@ from bert_tf import export, serving
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.finetuning.task import Task
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
-from bert_tf.serving import saved_model, servable
+from bert_tf.serving import Servable, saved_model
 from bert_tf.text import Tokenizer, Vocabulary
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
@@ -69,14 +69,12 @@ def toy(tmp_path_factory, tiny_config, vocabulary):
 
 
 @pytest.fixture(scope="module")
-def server(toy) -> servable.Servable:
+def server(toy) -> Servable:
     """Returns the export, loaded and warmed up as by a server."""
-    return servable.Servable("toy", 1, toy[2])
+    return Servable("toy", 1, toy[2])
 
 
-def predict(
-    server: servable.Servable, signature: str, **inputs
-) -> dict[str, np.ndarray]:
+def predict(server: Servable, signature: str, **inputs) -> dict[str, np.ndarray]:
     request = predict_pb2.PredictRequest()
     request.model_spec.signature_name = signature
     for name, value in inputs.items():

@@ -3,7 +3,7 @@
 """What a server must survive: every kind of export, asked over gRPC what nobody should.
 
 The codes of what concerns the server alone, as unknown models, versions and signatures,
-are in model_server_test.py; any strings at all are in fuzz_test.py.
+are in dev_server_test.py; any strings at all are in fuzz_test.py.
 """
 
 import json
@@ -12,12 +12,10 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow_serving.config import model_server_config_pb2
 
 from bert_tf import client, serving
 from bert_tf.checkpoints.model_directory import ModelDirectory
 from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.serving import model_server
 from bert_tf.text.tokenizer import Tokenizer
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
@@ -67,7 +65,7 @@ def tasks(folder: pathlib.Path, tokenizer: Tokenizer) -> dict:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory, tiny_config, vocabulary):
-    folder, configs = tmp_path_factory.mktemp("served"), []
+    folder = tmp_path_factory.mktemp("served")
     tf.keras.utils.set_random_seed(7)
     tokenizer = Tokenizer(vocabulary)
     pretrainer = BertPretrainer(BertBackbone(tiny_config))
@@ -85,12 +83,8 @@ def address(tmp_path_factory, tiny_config, vocabulary):
     )
     for name, functions in exports.items():
         serving.export_saved_model(functions, folder / name, directory=directory)
-        configs.append(
-            model_server_config_pb2.ModelConfig(name=name, base_path=str(folder / name))
-        )
-    server = model_server.Server(model_server.Models(configs, 0), "127.0.0.1", port=0)
-    yield f"127.0.0.1:{server.port}"
-    server.stop()
+    with serving.DevServer({name: folder / name for name in exports}) as server:
+        yield server.address
 
 
 @pytest.fixture

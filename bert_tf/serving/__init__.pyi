@@ -1,9 +1,9 @@
-from bert_tf.serving import model_server as model_server
-from bert_tf.serving import rest as rest
+from bert_tf.serving.dev_server import DevServer as DevServer
 from bert_tf.serving.ragged_encoder import (
     optimize_for_inference as optimize_for_inference,
 )
 from bert_tf.serving.saved_model import export_saved_model as export_saved_model
+from bert_tf.serving.servable import Servable as Servable
 from bert_tf.serving.signatures import Signature as Signature
 from bert_tf.serving.signatures import classify_signature as classify_signature
 from bert_tf.serving.signatures import encoder_signatures as encoder_signatures

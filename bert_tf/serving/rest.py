@@ -1,252 +1,224 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow Serving's REST API over HTTP.
+"""TensorFlow Serving's REST API for the development server.
 
-In: HTTP requests with JSON. Out: JSON, as tensorflow.org/tfx/serving/api_rest has it::
+Paths, where `/versions/V` may follow NAME::
 
-    POST /v1/models/NAME[/versions/V|/labels/L]:predict
+    POST /v1/models/NAME:predict
         {"signature_name": "...", "instances": [...]} -> {"predictions": [...]}
         {"signature_name": "...", "inputs": {...}} -> {"outputs": {...}}
-    POST ...:classify and ...:regress
-        {"examples": [{feature: value}], "context": {...}} -> {"results": [...]}
-    GET /v1/models/NAME[/versions/V|/labels/L][/metadata]
+    GET /v1/models/NAME             states of the versions
+    GET /v1/models/NAME/metadata    signatures
 
-An error is `{"error": "..."}` with the HTTP status that TensorFlow Serving gives its
-code. Pages for browsers, as that of `bert_tf.serve --demo`, can lie beside the API.
+"instances" has a value or object per example, "inputs" a list per input. Bytes that are
+not UTF-8 are `{"b64": "..."}`. Errors are `{"error": "..."}`.
 """
 
 from __future__ import annotations
 
-import contextlib
+import base64
+import json
+import pathlib
 import re
-import socketserver
-import threading
-import typing
-import urllib.parse
-from collections.abc import Iterator, Mapping
-from http import server as http_server
-from typing import Any, NamedTuple
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
-from tensorflow_serving.apis import (
-    classification_pb2,
-    get_model_metadata_pb2,
-    get_model_status_pb2,
-    model_pb2,
-    predict_pb2,
-    regression_pb2,
-)
+from google.protobuf import json_format, message
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
-from bert_tf.serving import rest_json
+from bert_tf.serving import servable as servables
+from bert_tf.serving.servable import Model, Servable, invalid
 
-if typing.TYPE_CHECKING:
-    from bert_tf.serving import model_server
+MAX_REQUEST_BYTES = 64 << 20
 
-_MODEL = r"/v1/models/([^/:]+)(?:/versions/(\d{1,18})|/labels/([^/:]+))?"
-_POST_PATH = re.compile(_MODEL + ":(classify|regress|predict)")
-_GET_PATH = re.compile(_MODEL + "(/metadata)?")
-
-# TensorFlow Serving's; a code that is not listed is a 500.
 _HTTP_STATUS = {
-    tf.errors.CANCELLED: 499,
     tf.errors.INVALID_ARGUMENT: 400,
-    tf.errors.DEADLINE_EXCEEDED: 504,
-    tf.errors.NOT_FOUND: 404,
-    tf.errors.ALREADY_EXISTS: 409,
-    tf.errors.PERMISSION_DENIED: 403,
-    tf.errors.RESOURCE_EXHAUSTED: 429,
     tf.errors.FAILED_PRECONDITION: 400,
-    tf.errors.ABORTED: 409,
     tf.errors.OUT_OF_RANGE: 400,
-    tf.errors.UNIMPLEMENTED: 501,
-    tf.errors.UNAVAILABLE: 503,
-    tf.errors.UNAUTHENTICATED: 401,
+    tf.errors.NOT_FOUND: 404,
+    tf.errors.RESOURCE_EXHAUSTED: 429,
 }
 
 
-def answer(
-    models: model_server.Models, method: str, target: str, body: bytes = b""
-) -> tuple[int, bytes]:
-    """Answers one HTTP request.
+# --- JSON ------------------------------------------------------------------------
 
-    Args:
-        models: What is served.
-        method: "GET" or "POST".
-        target: Path of the URL; a query is ignored.
-        body: JSON as UTF-8.
 
-    Returns:
-        HTTP status and JSON as UTF-8.
-    """
-    path = urllib.parse.urlsplit(target).path
-    match = (_POST_PATH if method == "POST" else _GET_PATH).fullmatch(path)
-    if not match:
-        return 400, rest_json.dump({"error": f"Malformed request: {method} {path}"})
-    name, version, label, action = match.groups()
-    spec = model_pb2.ModelSpec(name=urllib.parse.unquote(name))
-    if version:
-        spec.version.value = int(version)
-    elif label:
-        spec.version_label = urllib.parse.unquote(label)
+def _predict(servable: Servable, body: bytes) -> dict[str, Any]:
+    """Answers the JSON of a predict request."""
     try:
-        if method == "GET":
-            return 200, rest_json.dump(_read(models, spec, action))
-        request = rest_json.parse(body)
-        spec.signature_name = request.get("signature_name", "")
-        return 200, rest_json.dump(_infer(models, spec, action, request))
-    except tf.errors.OpError as error:
-        status = _HTTP_STATUS.get(error.error_code, 500)
-        return status, rest_json.dump({"error": error.message})
-    except RecursionError:
-        return 400, rest_json.dump({"error": "JSON Parse error: nested too deeply"})
+        request = json.loads(body, object_hook=_decode_base64)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise invalid(f"The request is not valid JSON: {error}") from error
+    if not isinstance(request, dict) or len({"inputs", "instances"} & {*request}) != 1:
+        raise invalid("The request must be an object with 'inputs' or 'instances'.")
+    signature_name = request.get("signature_name", "")
+    if not isinstance(signature_name, str):
+        raise invalid(f"signature_name must be a string. Got {signature_name!r:.100}.")
+    signature = servable.signature(signature_name)
+    columns = _columns(request, sorted(signature.inputs))
+    inputs = {
+        name: _to_array(name, value, tf.as_dtype(signature.inputs[name].dtype))
+        for name, value in columns.items()
+    }
+    arrays = servable.run(signature, inputs)
+    outputs = {name: _to_json(name, array) for name, array in arrays.items()}
+    if "inputs" in request:
+        return {"outputs": _bare_if_single(outputs)}
+    sizes = {array.shape[:1] for array in arrays.values()}
+    if len(sizes) != 1 or () in sizes:
+        raise invalid("The outputs differ in batch size. Use 'inputs'.")
+    rows = [dict(zip(outputs, row)) for row in zip(*outputs.values(), strict=True)]
+    return {"predictions": [_bare_if_single(row) for row in rows]}
 
 
-def _read(
-    models: model_server.Models, spec: model_pb2.ModelSpec, action: str | None
-) -> dict[str, Any]:
-    if action == "/metadata":
-        request = get_model_metadata_pb2.GetModelMetadataRequest(
-            model_spec=spec, metadata_field=["signature_def"]
-        )
-        return rest_json.metadata(models.metadata(request))
-    request = get_model_status_pb2.GetModelStatusRequest(model_spec=spec)
-    return rest_json.from_proto(models.status(request))
+def _decode_base64(value: dict[str, Any]) -> Any:
+    if value.keys() != {"b64"}:
+        return value
+    return base64.b64decode(value["b64"], validate=True)
 
 
-def _infer(
-    models: model_server.Models,
-    spec: model_pb2.ModelSpec,
-    action: str,
-    request: dict[str, Any],
-) -> dict[str, Any]:
-    if action == "classify":
-        response = models.classify(
-            classification_pb2.ClassificationRequest(
-                model_spec=spec, input=rest_json.example_input(request)
-            )
-        )
-        return rest_json.classifications(response)
-    if action == "regress":
-        response = models.regress(
-            regression_pb2.RegressionRequest(
-                model_spec=spec, input=rest_json.example_input(request)
-            )
-        )
-        return rest_json.regressions(response)
-    key = spec.signature_name or tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-    signatures = models.find(spec).signatures
-    if key not in signatures:
-        raise tf.errors.InvalidArgumentError(
-            None, None, f'Serving signature name: "{key}" not found in signature def'
-        )
-    dtypes = {alias: info.dtype for alias, info in signatures[key].inputs.items()}
-    response = models.predict(
-        predict_pb2.PredictRequest(
-            model_spec=spec, inputs=rest_json.predict_inputs(request, dtypes)
-        )
+def _columns(request: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Returns the values of each input for the whole batch."""
+    if "inputs" in request:
+        return _by_name(request["inputs"], names)
+    instances = request["instances"]
+    if not isinstance(instances, list) or not instances:
+        raise invalid("'instances' must be a list of at least one example.")
+    rows = [_by_name(instance, names) for instance in instances]
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _by_name(value: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Returns inputs by name, which may be missing if there is only one input."""
+    if not isinstance(value, dict) and len(names) == 1:
+        return {names[0]: value}
+    if not isinstance(value, dict):
+        raise invalid(f"Expected an object of {names}. Got {reprlib.repr(value)}.")
+    servables.check_names("inputs", value, names)
+    return value
+
+
+def _to_array(name: str, value: Any, dtype: tf.DType) -> np.ndarray:
+    # If lists differ in length, some elements are lists.
+    nested = np.array(value, dtype=object)
+    elements = nested.ravel().tolist()
+    if dtype == tf.string:
+        expected = {str, bytes}
+    elif dtype.is_floating:
+        expected = {int, float}
+    else:
+        expected = {bool} if dtype.is_bool else {int}
+    for element in elements:
+        if type(element) not in expected:
+            got = reprlib.repr(element)
+            raise invalid(f"Input {name!r} must have {dtype.name} values. Got {got}.")
+    try:
+        if dtype == tf.string:
+            elements = [e.encode() if isinstance(e, str) else e for e in elements]
+        return np.array(elements, dtype.as_numpy_dtype).reshape(nested.shape)
+    except (ValueError, OverflowError) as error:
+        raise invalid(f"Input {name!r}: {error}") from error
+
+
+def _to_json(name: str, array: np.ndarray) -> Any:
+    if array.dtype.kind == "f":  # The shortest digits: 0.2 and not 0.20000000298.
+        return array.astype(str).astype(np.float64).tolist()
+    if array.dtype.kind != "O":
+        return array.tolist()
+    result = np.empty(array.size, dtype=object)
+    if name.endswith("_bytes"):
+        result[:] = [{"b64": base64.b64encode(b).decode()} for b in array.ravel()]
+    else:
+        result[:] = [b.decode("utf-8", "surrogateescape") for b in array.ravel()]
+    return result.reshape(array.shape).tolist()
+
+
+def _bare_if_single(values: dict[str, Any]) -> Any:
+    return next(iter(values.values())) if len(values) == 1 else values
+
+
+def _from_proto(proto: message.Message) -> dict[str, Any]:
+    return json_format.MessageToDict(
+        proto,
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
     )
-    if "instances" in request:
-        return rest_json.predictions(response)
-    return rest_json.outputs(response)
 
 
-class Page(NamedTuple):
-    """What a browser gets under a path of its own."""
-
-    content_type: str
-    content: bytes
+# --- HTTP ------------------------------------------------------------------------
 
 
-class RestServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Serves `answer` over HTTP/1.1, with a thread per connection.
-
-    Args:
-        models: What is served.
-        host: Address to listen on.
-        port: 0 takes a free one.
-        pages: By path, what is served beside the API.
-
-    Raises:
-        ValueError: The port is in use or the host is not this machine's.
-    """
-
-    allow_reuse_address = True
-    daemon_threads = True  # An idle connection must not keep the process.
-    request_queue_size = 128
-
-    def __init__(
-        self,
-        models: model_server.Models,
-        host: str,
-        port: int,
-        pages: Mapping[str, Page],
-    ):
-        self.models = models
-        self.pages = pages
-        self._under_way = 0
-        self._changed = threading.Condition()
-        try:
-            super().__init__((host, port), _Handler)
-        except OSError as error:
-            raise ValueError(
-                f"--rest_api_port: cannot listen there: {error.strerror}. "
-                f"Received: {host}:{port}"
-            ) from error
-        self.port = self.server_address[1]
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @contextlib.contextmanager
-    def request_under_way(self) -> Iterator[None]:
-        self._count(+1)
-        try:
-            yield
-        finally:
-            self._count(-1)
-
-    def _count(self, change: int) -> None:
-        with self._changed:
-            self._under_way += change
-            self._changed.notify_all()
-
-    def stop(self, grace: float) -> None:
-        """Takes no more connections; waits up to `grace` seconds for the answers."""
-        self.shutdown()
-        self.server_close()
-        with self._changed:
-            self._changed.wait_for(lambda: not self._under_way, grace)
+def _json(value: Any, status: int = 200) -> Response:
+    # Output strings that are not UTF-8 are sent as they are.
+    body = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    return Response(body, status, media_type="application/json")
 
 
-class _Handler(http_server.BaseHTTPRequestHandler):
-    server: RestServer
-    protocol_version = "HTTP/1.1"  # Keeps connections.
-    disable_nagle_algorithm = True  # Head and body are two writes.
+def _error(_: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        return _json({"error": error.detail}, error.status_code)
+    status = _HTTP_STATUS.get(error.error_code, 500)
+    return _json({"error": error.message}, status)
 
-    def do_GET(self) -> None:
-        with self.server.request_under_way():
-            page = self.server.pages.get(self.path.partition("?")[0])
-            if page:
-                self._reply(200, page.content, page.content_type)
-            else:
-                self._reply(*answer(self.server.models, "GET", self.path))
 
-    def do_POST(self) -> None:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdigit():
-            self.close_connection = True  # Where the body ends is not known.
-            self._reply(411, rest_json.dump({"error": "Content-Length is required"}))
-            return
-        with self.server.request_under_way():
-            body = self.rfile.read(int(length))
-            self._reply(*answer(self.server.models, "POST", self.path, body))
+async def _read_body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_REQUEST_BYTES:
+            limit = f"A request must have at most {MAX_REQUEST_BYTES} bytes."
+            raise HTTPException(413, limit)
+    return bytes(body)
 
-    def _reply(
-        self, status: int, body: bytes, content_type: str = "application/json"
-    ) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
-    def log_message(self, *_: Any) -> None:
-        """Says nothing: one line per request would hide the lines that matter."""
+def create_app(models: Mapping[str, Model], demo: bool) -> Starlette:
+    """Returns the ASGI application, with the demo page at `/` if `demo` is set."""
+
+    def resolve(request: Request) -> tuple[Model, int | None]:
+        model = servables.find_model(models, request.path_params["name"])
+        version = request.path_params.get("version")
+        if version and not re.fullmatch("[0-9]{1,18}", version):
+            raise HTTPException(404, f"A version is a number. Got {version!r:.100}.")
+        return model, version and int(version)
+
+    async def predict(request: Request) -> Response:
+        model, version = resolve(request)
+        servable, body = model.find(version), await _read_body(request)
+        return _json(await run_in_threadpool(_predict, servable, body))
+
+    async def status(request: Request) -> Response:
+        model, version = resolve(request)
+        return _json(_from_proto(model.status(version)))
+
+    async def metadata(request: Request) -> Response:
+        model, version = resolve(request)
+        return _json(_from_proto(model.find(version).metadata()))
+
+    async def page(_: Request) -> Response:
+        path = pathlib.Path(__file__).with_name("demo_page.html")
+        return HTMLResponse(path.read_bytes())
+
+    async def names(_: Request) -> Response:
+        return _json(list(models))
+
+    routes = [Route("/", page), Route("/models.json", names)] if demo else []
+    for path in ("/v1/models/{name}", "/v1/models/{name}/versions/{version}"):
+        routes += [
+            Route(f"{path}:predict", predict, methods=["POST"]),
+            Route(f"{path}/metadata", metadata),
+            Route(path, status),
+        ]
+    handlers = {
+        tf.errors.OpError: _error,
+        HTTPException: _error,
+        ClientDisconnect: lambda *_: Response(),
+    }
+    return Starlette(routes=routes, exception_handlers=handlers)

@@ -1,117 +1,94 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""One loaded version of a model, answering TensorFlow Serving's requests.
+"""Loads versions of exported models and runs their signatures.
 
-In: a folder with a SavedModel, and requests as TensorFlow Serving's protos. Out:
-responses as TensorFlow Serving's protos. A request that cannot be answered raises
-`tf.errors.OpError`, whose codes are those of gRPC.
-
-Codes, messages and rules are those of TensorFlow Serving, so that a client written
-against the development server meets nothing new in production.
+Failed requests raise `tf.errors.OpError`, whose error codes are gRPC's.
 """
 
 from __future__ import annotations
 
+import math
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401 (registers the ops of the tokenizer)
+import tensorflow_text  # noqa: F401 (registers the tokenizer's ops)
+from absl import logging
 from tensorflow.core.framework import tensor_pb2
-from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
+from tensorflow.core.protobuf import config_pb2, error_codes_pb2, meta_graph_pb2
 from tensorflow_serving.apis import (
-    classification_pb2,
-    input_pb2,
-    model_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
     predict_pb2,
     prediction_log_pb2,
-    regression_pb2,
 )
 
-_DEFAULT_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-_WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
-_MAX_WARMUP_RECORDS = 1000
+_Status = get_model_status_pb2.ModelVersionStatus
+_VALUE_FIELDS = {"float32": "float_val", "int32": "int_val", "int64": "int64_val"}
 
-# The field of a TensorProto that carries the values of a dtype. Numbers could also
-# travel as `tensor_content`; TensorFlow Serving answers with these fields, and clients
-# without TensorFlow read them.
-_VALUE_FIELDS = {
-    tf.float32: "float_val",
-    tf.float64: "double_val",
-    tf.int8: "int_val",
-    tf.int16: "int_val",
-    tf.int32: "int_val",
-    tf.uint8: "int_val",
-    tf.uint16: "int_val",
-    tf.int64: "int64_val",
-    tf.uint32: "uint32_val",
-    tf.uint64: "uint64_val",
-    tf.bool: "bool_val",
-    tf.string: "string_val",
-}
-
-
-def _invalid(message: str) -> tf.errors.OpError:
-    return tf.errors.InvalidArgumentError(None, None, message)
-
-
-# --- Tensors ---------------------------------------------------------------------
-
-
-def _parse_tensor(alias: str, proto: tensor_pb2.TensorProto) -> np.ndarray:
-    shape = proto.tensor_shape
-    try:
-        if shape.unknown_rank or any(dim.size < 0 for dim in shape.dim):
-            raise ValueError(f"not a full shape: {shape}")
-        return tf.make_ndarray(proto)
-    except (TypeError, ValueError, MemoryError) as error:
-        raise _invalid(f"tensor parsing error: {alias}") from error
-
-
-def _fill_tensor(proto: tensor_pb2.TensorProto, dtype: int, value: np.ndarray) -> None:
-    field = _VALUE_FIELDS.get(tf.as_dtype(dtype))
-    if field is None:
-        proto.CopyFrom(tf.make_tensor_proto(value))
-        return
-    # A scalar string arrives as `bytes`, which numpy would strip of trailing NULs.
-    value = np.asarray(value, dtype=object if field == "string_val" else None)
-    proto.dtype = dtype
-    for size in value.shape:
-        proto.tensor_shape.dim.add(size=size)
-    getattr(proto, field).extend(value.ravel().tolist())
-
-
-def _serialized_examples(request_input: input_pb2.Input) -> np.ndarray:
-    """Returns the examples [N] of a classify or regress request, serialized."""
-    context, listed = b"", request_input.example_list
-    if request_input.HasField("example_list_with_context"):
-        listed = request_input.example_list_with_context
-        context = listed.context.SerializeToString()
-    # Concatenating two serialized protos merges them.
-    examples = [context + example.SerializeToString() for example in listed.examples]
-    if not examples:
-        raise _invalid("Input is empty.")
-    return np.array(examples, dtype=object)
-
-
-# --- One loaded version ----------------------------------------------------------
-
-
-# TensorFlow discourages sessions in Python, and runs nothing else in its servers.
+# TensorFlow warns that session loading is deprecated.
 tf.get_logger().addFilter(lambda record: "loader_impl" not in record.getMessage())
 
 
-class Servable:
-    """One version of a model, loaded and warmed up.
+def invalid(message: str) -> tf.errors.OpError:
+    return tf.errors.InvalidArgumentError(None, None, message)
 
-    It is loaded into a session and run by the same C++ executor, from the same graph,
-    as in TensorFlow Serving, rather than as `tf.function`s, which check shapes that
-    TensorFlow Serving does not.
+
+def not_found(message: str) -> tf.errors.OpError:
+    return tf.errors.NotFoundError(None, None, message)
+
+
+def check_names(kind: str, given: Iterable[str], expected: Iterable[str]) -> None:
+    if set(given) != set(expected):
+        raise invalid(
+            f"The {kind} of the signature are {sorted(expected)}. Got {sorted(given)}."
+        )
+
+
+def _to_array(name: str, proto: tensor_pb2.TensorProto, dtype: int) -> np.ndarray:
+    if proto.dtype != dtype:
+        raise invalid(
+            f"Input {name!r} must have dtype {tf.as_dtype(dtype).name}. "
+            f"Got DataType {proto.dtype}."
+        )
+    shape = [dim.size for dim in proto.tensor_shape.dim]
+    count = sum(len(v) for f, v in proto.ListFields() if f.name.endswith("_val"))
+    # `make_ndarray` repeats the last value to fill the shape, so that a request of a
+    # few bytes could allocate all memory.
+    if min(shape, default=0) < 0 or not (
+        proto.tensor_content or count == math.prod(shape)
+    ):
+        raise invalid(f"Input {name!r} has {count} values, but shape {shape}.")
+    try:
+        return tf.make_ndarray(proto)
+    except (TypeError, ValueError) as error:
+        raise invalid(f"Input {name!r} is malformed: {error}") from error
+
+
+def _to_proto(array: np.ndarray) -> tensor_pb2.TensorProto:
+    proto = tf.make_tensor_proto(array)
+    field = _VALUE_FIELDS.get(array.dtype.name)
+    if field and proto.tensor_content:
+        # As in TensorFlow Serving, for clients that read value fields only.
+        proto.ClearField("tensor_content")
+        getattr(proto, field).extend(array.ravel().tolist())
+    return proto
+
+
+class Servable:
+    """One loaded version of a model.
+
+    The SavedModel runs in a session, on the same executor as in TensorFlow Serving.
+
+    Args:
+        name: Name of the model.
+        version: Number of the version.
+        path: Folder of the SavedModel. Predict requests in its warm-up file are run.
 
     Raises:
-        tf.errors.OpError, OSError, RuntimeError, ValueError: The folder holds no
-            SavedModel that this TensorFlow can run, or its warm-up requests fail.
+        Exception: TensorFlow cannot load the folder, or a warm-up request fails.
     """
 
     def __init__(self, name: str, version: int, path: pathlib.Path):
@@ -122,184 +99,169 @@ class Servable:
             meta_graph = tf.compat.v1.saved_model.loader.load(
                 self._session, [tf.saved_model.SERVING], str(path)
             )
-        self.signatures = meta_graph.signature_def
+        self.signatures = dict(meta_graph.signature_def)
         self._callables = {}
-        self._warm_up(path / _WARMUP_FILE)
+        warmup = path / "assets.extra/tf_serving_warmup_requests"
+        if warmup.exists():
+            for record in tf.data.TFRecordDataset(str(warmup)).as_numpy_iterator():
+                log = prediction_log_pb2.PredictionLog.FromString(record)
+                if log.HasField("predict_log"):
+                    self.predict(log.predict_log.request)
+
+    def signature(self, name: str) -> meta_graph_pb2.SignatureDef:
+        name = name or tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+        if name not in self.signatures:
+            raise invalid(
+                f"Model {self.name!r} has no signature {name!r}. "
+                f"Its signatures are {sorted(self.signatures)}."
+            )
+        return self.signatures[name]
+
+    def run(
+        self,
+        signature: meta_graph_pb2.SignatureDef,
+        inputs: Mapping[str, np.ndarray],
+        outputs: Iterable[str] = (),
+    ) -> dict[str, np.ndarray]:
+        """Returns the named outputs, or all, of a signature for a batch of inputs."""
+        outputs = list(outputs) or sorted(signature.outputs)
+        feeds = {signature.inputs[name].name: inputs[name] for name in inputs}
+        fetches = [signature.outputs[name].name for name in outputs]
+        key = (tuple(feeds), tuple(fetches))
+        if key not in self._callables:
+            # `Session.run` takes 0.3 ms more and checks static shapes, which TensorFlow
+            # Serving does not.
+            options = config_pb2.CallableOptions(feed=feeds, fetch=fetches)
+            self._callables[key] = self._session._make_callable_from_options(options)
+        values = self._callables[key](*feeds.values())
+        # A scalar string is `bytes`, whose trailing NULs `np.asarray` would strip.
+        dtypes = (object if isinstance(value, bytes) else None for value in values)
+        return dict(zip(outputs, map(np.asarray, values, dtypes), strict=True))
 
     def predict(
         self, request: predict_pb2.PredictRequest
     ) -> predict_pb2.PredictResponse:
-        key = request.model_spec.signature_name or _DEFAULT_SIGNATURE
-        if key not in self.signatures:
-            raise tf.errors.FailedPreconditionError(
-                None, None, f'Serving signature key "{key}" not found.'
-            )
-        signature = self.signatures[key]
-        _check_inputs(request, signature)
-        feeds = {
-            signature.inputs[alias].name: _parse_tensor(alias, proto)
-            for alias, proto in request.inputs.items()
+        signature = self.signature(request.model_spec.signature_name)
+        check_names("inputs", request.inputs, signature.inputs)
+        unknown = set(request.output_filter) - set(signature.outputs)
+        if unknown:
+            check_names("outputs", unknown, signature.outputs)
+        inputs = {
+            name: _to_array(name, proto, signature.inputs[name].dtype)
+            for name, proto in request.inputs.items()
         }
-        aliases = list(request.output_filter) or sorted(signature.outputs)
-        _check_output_filter(aliases, signature)
-        values = self._run(feeds, [signature.outputs[alias].name for alias in aliases])
-        response = predict_pb2.PredictResponse(model_spec=self._spec(key))
-        for alias, value in zip(aliases, values, strict=True):
-            _fill_tensor(response.outputs[alias], signature.outputs[alias].dtype, value)
+        response = predict_pb2.PredictResponse(model_spec=request.model_spec)
+        response.model_spec.name = self.name
+        response.model_spec.version.value = self.version
+        for name, array in self.run(signature, inputs, request.output_filter).items():
+            response.outputs[name].CopyFrom(_to_proto(array))
         return response
 
-    def classify(
-        self, request: classification_pb2.ClassificationRequest
-    ) -> classification_pb2.ClassificationResponse:
-        key, signature = self._example_signature(request.model_spec, "classification")
-        aliases = [a for a in ("classes", "scores") if a in signature.outputs]
-        if not aliases or len(signature.outputs) > 2:
-            raise _invalid(
-                "Expected classification signature outputs to contain at least one of "
-                '"classes" or "scores", and at most two. '
-                f"Found: {{{','.join(sorted(signature.outputs))}}}"
-            )
-        outputs = self._run_examples(request.input, signature, aliases)
-        for value in outputs.values():
-            if value.ndim != 2:
-                raise _invalid(
-                    "Expected Tensor shape: [batch_size num_classes] but got "
-                    f"{list(value.shape)}"
-                )
-        response = classification_pb2.ClassificationResponse(model_spec=self._spec(key))
-        for row in range(len(outputs[aliases[0]])):
-            classes = response.result.classifications.add().classes
-            for column in range(outputs[aliases[0]].shape[1]):
-                chosen = classes.add()
-                if "classes" in outputs:
-                    chosen.label = outputs["classes"][row, column]
-                if "scores" in outputs:
-                    chosen.score = outputs["scores"][row, column]
-        return response
-
-    def regress(
-        self, request: regression_pb2.RegressionRequest
-    ) -> regression_pb2.RegressionResponse:
-        key, signature = self._example_signature(request.model_spec, "regression")
-        if list(signature.outputs) != ["outputs"]:
-            raise _invalid(
-                'Expected one output Tensor, called "outputs". '
-                f"Found: {{{','.join(sorted(signature.outputs))}}}"
-            )
-        value = self._run_examples(request.input, signature, ["outputs"])["outputs"]
-        if value.size != len(value):
-            raise _invalid(
-                "Expected output Tensor shape to be either [batch_size] or "
-                f"[batch_size, 1] but got {list(value.shape)}"
-            )
-        response = regression_pb2.RegressionResponse(model_spec=self._spec(key))
-        for score in value.ravel():
-            response.result.regressions.add(value=score)
-        return response
-
-    def _spec(self, signature_name: str) -> model_pb2.ModelSpec:
-        spec = model_pb2.ModelSpec(name=self.name, signature_name=signature_name)
-        spec.version.value = self.version
-        return spec
-
-    def _example_signature(
-        self, spec: model_pb2.ModelSpec, kind: str
-    ) -> tuple[str, meta_graph_pb2.SignatureDef]:
-        key = spec.signature_name or _DEFAULT_SIGNATURE
-        if key not in self.signatures:
-            raise _invalid(f"No signature was found with the name: {key}")
-        inputs = self.signatures[key].inputs
-        if len(inputs) != 1:
-            raise _invalid("Expected one input Tensor.")
-        if "inputs" not in inputs:
-            raise _invalid(f"No {kind} inputs found in SignatureDef: {key}")
-        return key, self.signatures[key]
-
-    def _run_examples(
-        self,
-        request_input: input_pb2.Input,
-        signature: meta_graph_pb2.SignatureDef,
-        aliases: Sequence[str],
-    ) -> dict[str, np.ndarray]:
-        examples = _serialized_examples(request_input)
-        values = self._run(
-            {signature.inputs["inputs"].name: examples},
-            [signature.outputs[alias].name for alias in aliases],
+    def metadata(self) -> get_model_metadata_pb2.GetModelMetadataResponse:
+        response = get_model_metadata_pb2.GetModelMetadataResponse()
+        response.model_spec.name = self.name
+        response.model_spec.version.value = self.version
+        signatures = get_model_metadata_pb2.SignatureDefMap(
+            signature_def=self.signatures
         )
-        for value in values:
-            if np.shape(value)[:1] != examples.shape:
-                raise _invalid(
-                    f"Expected an output batch size of {len(examples)}. "
-                    f"Got shape: {list(np.shape(value))}"
-                )
-        return dict(zip(aliases, values, strict=True))
+        response.metadata["signature_def"].Pack(signatures)
+        return response
 
-    def _run(
-        self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str]
-    ) -> list[np.ndarray]:
-        key = (tuple(feeds), tuple(fetches))
-        if key not in self._callables:
-            # Not `Session.run`: it converts feeds and checks them against the static
-            # shapes first, which the C++ server does not do, and costs 0.3 ms a call.
-            options = config_pb2.CallableOptions(feed=feeds, fetch=fetches)
-            self._callables[key] = self._session._make_callable_from_options(options)
-        return self._callables[key](*feeds.values())
 
-    def _warm_up(self, path: pathlib.Path) -> None:
-        """Answers the recorded requests, so that no user waits for lazy set-up."""
-        if not path.exists():
-            return
-        answer = {
-            "predict_log": self.predict,
-            "classify_log": self.classify,
-            "regress_log": self.regress,
+class Model:
+    """Serves the newest version of a model that can be loaded.
+
+    Only one thread calls `poll`. A version is freed after its last request.
+
+    Args:
+        name: Name of the model.
+        base_path: Folder with one folder per version, named by its number.
+
+    Raises:
+        ValueError: The base path is no folder, or no version of it can be loaded.
+    """
+
+    def __init__(self, name: str, base_path: pathlib.Path):
+        self.name = name
+        self.base_path = base_path
+        self.servable: Servable | None = None
+        self._statuses: dict[int, _Status] = {}
+        if base_path.is_dir():
+            self.poll()
+        if not self.servable:
+            errors = [f"\n{s.status.error_message}" for s in self._statuses.values()]
+            raise ValueError(
+                f"Model {name!r}: {base_path} must hold a SavedModel in a folder named "
+                f"by its version, such as {base_path / '1'}.{''.join(errors)}"
+            )
+
+    def poll(self) -> None:
+        """Loads the newest version, unless it is served or failed to load before.
+
+        Raises:
+            OSError: The base path cannot be read.
+        """
+        found = {
+            int(path.name): path
+            for path in self.base_path.iterdir()
+            if re.fullmatch("[0-9]{1,18}", path.name)
         }
-        records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
-        for count, record in enumerate(records, start=1):
-            if count > _MAX_WARMUP_RECORDS:
-                raise _invalid(
-                    "Number of warmup records exceeds the maximum "
-                    f"({_MAX_WARMUP_RECORDS}) at {path}"
-                )
-            log = prediction_log_pb2.PredictionLog.FromString(record)
-            kind = log.WhichOneof("log_type")
-            if kind not in answer:
-                raise tf.errors.UnimplementedError(
-                    None, None, f"Unsupported log_type for warmup: {kind}"
-                )
-            answer[kind](getattr(log, kind).request)
+        # A version that failed is tried again after its folder was removed.
+        self._statuses = {v: s for v, s in self._statuses.items() if v in found}
+        for version in sorted(found, reverse=True):
+            status = self._statuses.get(version, _Status())
+            if status.state == _Status.AVAILABLE:
+                return
+            if status.status.error_code:
+                continue
+            self._set_status(version, _Status.LOADING)
+            try:
+                servable = Servable(self.name, version, found[version])
+            except Exception as error:  # An older version must keep serving.
+                text = f"Cannot load {found[version]}: {error}"
+                logging.error(text)
+                self._set_status(version, _Status.END, text)
+            else:
+                self._set_status(version, _Status.AVAILABLE)
+                self._replace(servable)
+                return
+        if not found:
+            self._replace(None)
 
+    def _replace(self, servable: Servable | None) -> None:
+        previous, self.servable = self.servable, servable
+        if previous and previous.version in self._statuses:
+            self._set_status(previous.version, _Status.END)
 
-def _names(aliases: Iterable[str]) -> str:
-    return "{" + ",".join(sorted(aliases)) + "}"
+    def _set_status(self, version: int, state: int, error: str = "") -> None:
+        status = _Status(version=version, state=state)
+        status.status.error_message = error
+        status.status.error_code = error_codes_pb2.UNKNOWN if error else 0
+        # Other threads read the dict, so it is replaced and not changed.
+        self._statuses = {**self._statuses, version: status}
 
-
-def _check_inputs(
-    request: predict_pb2.PredictRequest, signature: meta_graph_pb2.SignatureDef
-) -> None:
-    sent, wanted = set(request.inputs), set(signature.inputs)
-    if len(sent) != len(wanted):
-        raise _invalid(
-            f"input size does not match signature: {len(sent)}!={len(wanted)} "
-            f"len({_names(sent)}) != len({_names(wanted)}). "
-            f"Sent extra: {_names(sent - wanted)}. "
-            f"Missing but required: {_names(wanted - sent)}."
-        )
-    for alias in sorted(sent - wanted):
-        raise _invalid(
-            f"input tensor alias not found in signature: {alias}. "
-            f"Inputs expected to be in the set {_names(wanted)}."
-        )
-
-
-def _check_output_filter(
-    aliases: Sequence[str], signature: meta_graph_pb2.SignatureDef
-) -> None:
-    for position, alias in enumerate(aliases):
-        if alias not in signature.outputs:
-            raise _invalid(
-                f"output tensor alias not found in signature: {alias} "
-                f"Outputs expected to be in the set {_names(signature.outputs)}."
+    def find(self, version: int | None = None) -> Servable:
+        """Returns the served version, which must be `version` unless that is None."""
+        servable = self.servable
+        if not servable or version not in (None, servable.version):
+            raise not_found(
+                f"Model {self.name!r} does not serve version {version}. "
+                f"It serves {servable and servable.version}."
             )
-        if alias in aliases[:position]:
-            raise _invalid(f"duplicate output tensor alias: {alias}")
+        return servable
+
+    def status(
+        self, version: int | None
+    ) -> get_model_status_pb2.GetModelStatusResponse:
+        """Returns the state of one version, or of all versions in the base path."""
+        statuses = sorted(self._statuses.items(), reverse=True)
+        chosen = [status for v, status in statuses if version in (None, v)]
+        if version is not None and not chosen:
+            raise not_found(f"Model {self.name!r} has no version {version}.")
+        return get_model_status_pb2.GetModelStatusResponse(model_version_status=chosen)
+
+
+def find_model(models: Mapping[str, Model], name: str) -> Model:
+    if name not in models:
+        raise not_found(f"No model {name!r}. The models are {sorted(models)}.")
+    return models[name]

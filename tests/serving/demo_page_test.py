@@ -2,28 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of `bert_tf.serve --demo`: over HTTP, and in a headless Chromium.
 
-The slow tests need Playwright and a Chromium: its own (`playwright install chromium`),
-one on PATH, or the one that BERT_TF_CHROMIUM names.
+The slow tests need /usr/bin/chromium (`apt-get install chromium`) or a path in
+BERT_TF_CHROMIUM.
 """
 
-import contextlib
 import http.client
 import json
 import os
 import pathlib
 import re
-import shutil
 
 import pytest
 import tensorflow as tf
-from tensorflow_serving.config import model_server_config_pb2
 
-from bert_tf import serve, serving
+from bert_tf import serving
 from bert_tf.checkpoints.model_directory import ModelDirectory
-from bert_tf.serving import model_server
-from tests.toy.saved_model import serve_toy_model, write_toy_model
+from tests.toy.saved_model import write_toy_model
 
-PAGE = pathlib.Path(serve.__file__).parent / "serving/demo_page.html"
+PAGE = pathlib.Path(serving.__file__).with_name("demo_page.html")
+CHROMIUM = os.environ.get("BERT_TF_CHROMIUM", "/usr/bin/chromium")
 
 
 # --- Over HTTP -------------------------------------------------------------------
@@ -38,10 +35,10 @@ def get(port: int, path: str) -> tuple[int, str, bytes]:
     return answer
 
 
-def test_page_and_names_of_the_models_lie_beside_the_api(tmp_path):
+def test_demo_adds_the_page_and_the_names_of_the_models(tmp_path):
     write_toy_model(tmp_path, 3)
-    pages = serve.demo_pages(["toy", "größer"])
-    with serve_toy_model(tmp_path, pages=pages) as server:
+    models = {"toy": tmp_path, "größer": tmp_path}
+    with serving.DevServer(models, rest_port=0, demo=True) as server:
         html = (200, "text/html; charset=utf-8", PAGE.read_bytes())
         assert get(server.rest_port, "/") == html
         assert get(server.rest_port, "/?x=1") == html
@@ -49,21 +46,21 @@ def test_page_and_names_of_the_models_lie_beside_the_api(tmp_path):
         assert (status, kind) == (200, "application/json")
         assert json.loads(names) == ["toy", "größer"]
         assert get(server.rest_port, "/v1/models/toy")[0] == 200
-        assert get(server.rest_port, "/demo_page.html")[0] == 400
+        assert get(server.rest_port, "/demo_page.html")[0] == 404
 
 
-def test_without_the_flag_there_is_no_page(tmp_path):
+def test_there_is_no_page_without_demo(tmp_path):
     write_toy_model(tmp_path, 3)
-    with serve_toy_model(tmp_path) as server:
-        assert get(server.rest_port, "/")[0] == 400
-        assert get(server.rest_port, "/models.json")[0] == 400
+    with serving.DevServer({"toy": tmp_path}, rest_port=0) as server:
+        assert get(server.rest_port, "/")[0] == 404
+        assert get(server.rest_port, "/models.json")[0] == 404
 
 
-def test_the_page_fetches_nothing_from_elsewhere():
+def test_page_loads_nothing_from_other_hosts():
     page = PAGE.read_text(encoding="utf-8")
     assert not re.findall(r"https?://|@import|<script src|<link[^>]*stylesheet", page)
     assert "default-src 'none'; connect-src 'self'" in page
-    assert "innerHTML" not in page  # What is typed must stay text.
+    assert "innerHTML" not in page  # Input must be shown as text.
 
 
 # --- In a browser ----------------------------------------------------------------
@@ -143,12 +140,7 @@ def numbers(token_ids):
 
 
 MODELS = {
-    "sentiment": {
-        "serving_default": classified,
-        "classify": serving.classify_signature(
-            classified, ["bad", "<b>good</b>", "neither"]
-        ),
-    },
+    "sentiment": {"serving_default": classified},
     "similarity": {"serving_default": scored},
     "squad": {"serving_default": answered},
     "names": {"serving_default": tagged},
@@ -156,56 +148,50 @@ MODELS = {
     "choice": {"serving_default": chosen},
     "numbers": {"ids": numbers},
 }
+LABELS = {
+    "sentiment": ["bad", "<b>good</b>", "neither"],
+    "names": ["O", "B-person", "I-person", "B-place", "I-place"],
+}
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory, vocabulary, tiny_config):
-    """Where one model of each kind is served."""
-    folder, configs = tmp_path_factory.mktemp("served"), []
+    """The address of a server with a model for each task."""
+    folder = tmp_path_factory.mktemp("served")
     for name, functions in MODELS.items():
         directory = ModelDirectory(
             path=pathlib.Path("never-read"),
             architecture=tiny_config,
             vocabulary=vocabulary,
             lowercase=True,
-            head={"labels": ["O", "B-person", "I-person", "B-place", "I-place"]},
+            head={"labels": LABELS[name]} if name in LABELS else {},
             options={},
         )
         serving.export_saved_model(functions, folder / name, directory=directory)
-        configs.append(
-            model_server_config_pb2.ModelConfig(name=name, base_path=str(folder / name))
-        )
-    models = model_server.Models(configs, poll_seconds=0)
-    pages = serve.demo_pages(models.by_name)
-    server = model_server.Server(models, "127.0.0.1", 0, 0, pages)
-    yield f"http://127.0.0.1:{server.rest_port}/"
-    server.stop()
+    models = {name: folder / name for name in MODELS}
+    with serving.DevServer(models, rest_port=0, demo=True) as server:
+        yield f"http://127.0.0.1:{server.rest_port}/"
 
 
 @pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    paths = [os.environ.get("BERT_TF_CHROMIUM"), *map(shutil.which, names)]
-    path = next(filter(None, paths), None)  # None is Playwright's own.
-    with contextlib.ExitStack() as stack:
-        play = stack.enter_context(playwright.sync_playwright())
-        try:
-            # Containers seldom allow the sandbox, and the page is our own.
-            browser = play.chromium.launch(
-                executable_path=path,
-                args=["--no-sandbox", "--no-zygote", "--disable-gpu"],
-                timeout=30_000,
-            )
-        except playwright.Error as error:
-            pytest.skip(f"no Chromium: {error.message.splitlines()[0]}")
-        stack.callback(browser.close)
+    playwright = pytest.importorskip("playwright.sync_api")
+    if not pathlib.Path(CHROMIUM).exists():
+        pytest.skip(f"No browser at {CHROMIUM}. Run `apt-get install chromium`.")
+    with playwright.sync_playwright() as play:
+        # Containers seldom allow the sandbox. The page is ours.
+        browser = play.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--no-zygote", "--disable-gpu"],
+            timeout=30_000,
+        )
         yield browser
+        browser.close()
 
 
 @pytest.fixture
 def page(browser, url):
-    """The page as loaded; nothing may go wrong in it, or overflow it."""
+    """The loaded page, which must have no errors, foreign requests or overflow."""
     page = browser.new_page(viewport={"width": 360, "height": 640})
     page.set_default_timeout(10_000)
     problems = []
@@ -223,16 +209,16 @@ def page(browser, url):
     page.close()
 
 
-def ask(page, model: str, **inputs: str) -> None:
+def send(page, model: str, **inputs: str) -> None:
     page.get_by_label("Model").select_option(model)
     for name, value in inputs.items():
         page.locator(f"[name={name}]").fill(value)
-    page.get_by_role("button", name="Ask").click()
-    page.locator("#answer").get_by_text(re.compile(r"^After \d+ ms\.$")).wait_for()
+    page.get_by_role("button", name="Send").click()
+    page.locator("#answer").get_by_text(re.compile(r"^Took \d+ ms\.$")).wait_for()
 
 
 def bars(page) -> list[tuple[str, str, int]]:
-    """Name and share of each bar, and the percent of the line that it covers."""
+    """Returns name, percentage and relative width in percent of each bar."""
     width = "e => Math.round(100 * e.firstChild.offsetWidth / e.offsetWidth)"
     return [
         (
@@ -249,8 +235,8 @@ def marks(page) -> list[str]:
 
 
 @pytest.mark.slow
-def test_classes_are_bars_and_names_are_text(page):
-    ask(page, "sentiment", text="<i>'quoted'</i> \"text\"")
+def test_classes_are_bars_and_input_is_shown_as_text(page):
+    send(page, "sentiment", text="<i>'quoted'</i> \"text\"")
     found = bars(page)
     assert [row[:2] for row in found] == [
         ("<b>good</b>", "70.0 %"),
@@ -258,72 +244,72 @@ def test_classes_are_bars_and_names_are_text(page):
         ("neither", "10.0 %"),
     ]
     assert [row[2] for row in found] == pytest.approx([70, 20, 10], abs=1)
-    page.get_by_text("The same request on a command line").click()
+    page.get_by_text("The same request with curl").click()
     shown = page.locator("details pre").inner_text()
-    assert "/v1/models/sentiment:classify" in shown
+    assert "/v1/models/sentiment:predict" in shown
     assert "'\\''quoted'\\''" in shown
 
 
 @pytest.mark.slow
 def test_scores(page):
-    ask(page, "similarity", text_a="abc", text_b="de")
+    send(page, "similarity", text_a="abc", text_b="de")
     assert page.locator(".score").inner_text() == "2.500"
 
 
 @pytest.mark.slow
-def test_answers_are_marked_in_the_passage_by_characters(page):
-    ask(page, "squad", question="where?", context="🙂é abcdef")
+def test_answer_is_marked_in_the_passage_by_code_points(page):
+    send(page, "squad", question="where?", context="🙂é abcdef")
     assert marks(page) == ["abc"]
     assert page.locator("#answer .text").inner_text() == "🙂é abcdef"
     assert bars(page) == [("abc", "75.0 %", 75), ("(no answer)", "25.0 %", 25)]
-    ask(page, "squad", question="?", context="🙂é abcdef")
+    send(page, "squad", question="?", context="🙂é abcdef")
     page.get_by_text("No answer in the passage.").wait_for()
     assert marks(page) == []
 
 
 @pytest.mark.slow
-def test_entities_are_coloured_by_type(page):
-    ask(page, "names", text="Alice meets Paris")
+def test_entities_are_colored_by_type(page):
+    send(page, "names", text="Alice meets Paris")
     assert marks(page) == ["Alice person", "Paris place"]
-    colours = {
+    colors = {
         mark.evaluate("e => getComputedStyle(e).backgroundColor")
         for mark in page.locator("mark").all()
     }
-    assert len(colours) == 2
-    ask(page, "names", text="")
+    assert len(colors) == 2
+    send(page, "names", text="")
     page.get_by_text("No entities found.").wait_for()
 
 
 @pytest.mark.slow
 def test_blanks_are_filled(page):
-    ask(page, "blanks", text="a [MASK] on [MASK]!")
+    send(page, "blanks", text="a [MASK] on [MASK]!")
     assert page.locator("#answer .text").inner_text() == "a mat on mat!"
     assert marks(page) == ["mat", "mat"]
     assert bars(page) == [("mat", "60.0 %", 60), ("##s", "40.0 %", 40)] * 2
-    ask(page, "blanks", text="nothing is missing")
-    page.get_by_text("Type [MASK] where a word is missing.").wait_for()
+    send(page, "blanks", text="nothing is missing")
+    page.get_by_text("Type [MASK] in place of a word.").wait_for()
 
 
 @pytest.mark.slow
-def test_choices_are_lines(page):
-    ask(page, "choice", prompt="a", choices="x\n\nyyy")
+def test_each_line_is_a_choice(page):
+    send(page, "choice", prompt="a", choices="x\n\nyyy")
     assert bars(page) == [("yyy", "75.0 %", 75), ("x", "25.0 %", 25)]
 
 
 @pytest.mark.slow
-def test_what_goes_wrong_is_said(page):
+def test_errors_are_shown(page):
     page.get_by_label("Model").select_option("numbers")
     alert = page.get_by_role("alert")
     alert.wait_for()
     assert "takes strings" in alert.inner_text()
-    ask(page, "choice", prompt="a", choices="x")
+    send(page, "choice", prompt="a", choices="x")
     page.locator("[name=choices]").fill("")
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Send").click()
     alert.wait_for()
 
 
 @pytest.mark.slow
-def test_all_by_keyboard(page):
+def test_keyboard_only(page):
     page.locator("[name=text]").wait_for()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "model"

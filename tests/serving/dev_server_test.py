@@ -1,0 +1,421 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The development server over gRPC, with the stubs of tensorflow-serving-api."""
+
+import gc
+import os
+import pathlib
+import shutil
+import threading
+import time
+import weakref
+from concurrent import futures
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+
+from bert_tf.serving import DevServer
+from bert_tf.serving.servable import Model
+from tests.toy.saved_model import write_toy_model
+
+Code = grpc.StatusCode
+State = get_model_status_pb2.ModelVersionStatus
+
+
+class Stubs:
+    """Both services of the server on `port`."""
+
+    def __init__(self, port: int):
+        self.channel = grpc.insecure_channel(
+            f"127.0.0.1:{port}",
+            [("grpc.max_receive_message_length", -1)],
+        )
+        prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
+        self.predict = prediction.Predict
+        self.classify = prediction.Classify
+        self.metadata = prediction.GetModelMetadata
+        self.status = model_service_pb2_grpc.ModelServiceStub(
+            self.channel
+        ).GetModelStatus
+
+    def label(self, text: str) -> str:
+        """Returns the label of a text; its prefix identifies the version."""
+        response = self.predict(predict_request({"text": [text]}), timeout=20)
+        return response.outputs["label"].string_val[0].decode()
+
+    def statuses(self) -> list[tuple[int, int, int]]:
+        """Returns version, state and error code of each version."""
+        request = get_model_status_pb2.GetModelStatusRequest()
+        request.model_spec.name = "toy"
+        response = self.status(request, timeout=20)
+        return [
+            (s.version, s.state, s.status.error_code)
+            for s in response.model_version_status
+        ]
+
+
+def predict_request(
+    inputs: dict, signature: str = "", **spec
+) -> predict_pb2.PredictRequest:
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = spec.get("name", "toy")
+    request.model_spec.signature_name = signature
+    if "version" in spec:
+        request.model_spec.version.value = spec["version"]
+    if "label" in spec:
+        request.model_spec.version_label = spec["label"]
+    for name, value in inputs.items():
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+    return request
+
+
+@pytest.fixture(scope="module")
+def base_path(tmp_path_factory) -> pathlib.Path:
+    base_path = tmp_path_factory.mktemp("toy")
+    write_toy_model(base_path, 3)
+    return base_path
+
+
+@pytest.fixture(scope="module")
+def stubs(base_path):
+    with DevServer({"toy": base_path}) as server:
+        stubs = Stubs(server.port)
+        yield stubs
+        stubs.channel.close()
+
+
+# --- Predict ---------------------------------------------------------------------
+
+
+def test_predict_returns_value_fields_and_the_model_spec(stubs):
+    texts = [b"a fine film", b"", b"nul \0 byte", b"\xff not UTF-8"]
+    response = stubs.predict(predict_request({"text": texts}))
+    assert response.model_spec.name == "toy"
+    assert response.model_spec.version.value == 3
+    assert sorted(response.outputs) == ["label", "probabilities"]
+    label = response.outputs["label"]
+    assert label.dtype == tf.string.as_datatype_enum
+    assert [dim.size for dim in label.tensor_shape.dim] == [4]
+    assert list(label.string_val) == [
+        b"toy:a fine film",
+        b"toy:",
+        b"toy:nul \0 byte",
+        b"toy:\xff not UTF-8",
+    ]
+    probabilities = response.outputs["probabilities"]
+    # TensorFlow Serving does not use `tensor_content` either.
+    assert not probabilities.tensor_content
+    np.testing.assert_allclose(
+        list(probabilities.float_val), [11, 1.1, 0, 0, 10, 1, 11, 1.1], rtol=1e-6
+    )
+    assert [dim.size for dim in probabilities.tensor_shape.dim] == [4, 2]
+
+
+def test_predict_with_several_dtypes(stubs):
+    request = predict_request(
+        {"ids": np.array([[1, 2], [3, 4]], np.int32), "negate": [False, True]}, "add"
+    )
+    outputs = stubs.predict(request).outputs
+    assert list(outputs["total"].int64_val) == [3, -7]
+    assert tf.make_ndarray(outputs["half"]).tolist() == [1.5, -3.5]
+    assert tf.make_ndarray(outputs["positive"]).tolist() == [True, False]
+    assert list(outputs["scalar"].string_val) == [b"a\0"]
+    assert not outputs["scalar"].tensor_shape.dim
+
+
+def test_predict_with_an_empty_batch(stubs):
+    request = predict_request({"text": tf.zeros([0], tf.string)})
+    outputs = stubs.predict(request).outputs
+    assert [dim.size for dim in outputs["probabilities"].tensor_shape.dim] == [0, 2]
+
+
+def test_output_filter_selects_outputs(stubs):
+    request = predict_request({"text": ["a"]})
+    request.output_filter.append("probabilities")
+    assert list(stubs.predict(request).outputs) == ["probabilities"]
+
+
+def test_messages_above_the_default_limit_of_grpc(stubs):
+    text = "x" * (6 << 20)
+    assert stubs.label(text) == f"toy:{text}"
+
+
+def with_unknown_output() -> predict_pb2.PredictRequest:
+    request = predict_request({"text": ["a"]})
+    request.output_filter.append("scores")
+    return request
+
+
+def with_text_field(**fields) -> predict_pb2.PredictRequest:
+    request = predict_request({"text": ["a", "b"]})
+    for name, value in fields.items():
+        setattr(request.inputs["text"], name, value)
+    return request
+
+
+def with_shape(*sizes: int, values=None) -> predict_pb2.PredictRequest:
+    """An `add` request whose `ids` claim a shape that differs from their values."""
+    request = predict_request({"ids": [[1, 2, 3]], "negate": [True]}, "add")
+    if values:
+        request.inputs["ids"].ClearField("tensor_content")
+        request.inputs["ids"].int_val.extend(values)
+    del request.inputs["ids"].tensor_shape.dim[:]
+    for size in sizes:
+        request.inputs["ids"].tensor_shape.dim.add(size=size)
+    return request
+
+
+def string_of_shape(*sizes: int) -> predict_pb2.PredictRequest:
+    request = predict_request({"text": ["a"]})
+    del request.inputs["text"].tensor_shape.dim[:]
+    for size in sizes:
+        request.inputs["text"].tensor_shape.dim.add(size=size)
+    return request
+
+
+def unknown_rank() -> predict_pb2.PredictRequest:
+    request = predict_request({"text": ["a", "b"]})
+    request.inputs["text"].tensor_shape.Clear()
+    request.inputs["text"].tensor_shape.unknown_rank = True
+    return request
+
+
+INVALID = Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "message"),
+    [
+        (predict_pb2.PredictRequest(), Code.NOT_FOUND, "No model ''"),
+        (predict_request({}, name="nobody"), Code.NOT_FOUND, "No model 'nobody'"),
+        (predict_request({}, version=7), Code.NOT_FOUND, "not serve version 7. It se"),
+        (predict_request({}, label="stable"), INVALID, "does not support version lab"),
+        (predict_request({}, "none"), INVALID, "has no signature 'none'. Its signatur"),
+        (predict_request({}), INVALID, "inputs of the signature are ['text']. Got []."),
+        (predict_request({"txt": ["a"]}), INVALID, "are ['text']. Got ['txt']"),
+        (
+            predict_request({"text": ["a"], "b": [1]}),
+            INVALID,
+            "are ['text']. Got ['b', 'text']",
+        ),
+        (predict_request({"text": [1.0]}), INVALID, "'text' must have dtype string"),
+        (
+            predict_request({"text_a": ["a", "b"], "text_b": ["a", "b", "c"]}, "join"),
+            INVALID,
+            "Incompatible shapes: [2] vs. [3]",
+        ),
+        (with_text_field(dtype=0), INVALID, "must have dtype string. Got DataType 0"),
+        (with_text_field(dtype=9999), INVALID, "dtype string. Got DataType 9999"),
+        (with_text_field(tensor_content=b"abc"), INVALID, "'text' is malformed"),
+        (with_shape(-1, 3), INVALID, "'ids' has 0 values, but shape [-1, 3]"),
+        (with_shape(5, 3), INVALID, "'ids' is malformed"),
+        (with_shape(2**20, 2**20, values=[1]), INVALID, "has 1 values, but shape"),
+        (with_shape(1, 2, values=[1, 2, 3]), INVALID, "has 3 values, but shape [1, 2]"),
+        (with_shape(2**62, 2**62), INVALID, "'ids' is malformed"),
+        (string_of_shape(2**40), INVALID, "'text' has 1 values, but shape [1099511"),
+        (string_of_shape(*[1] * 300), INVALID, "'text' is malformed"),
+        (unknown_rank(), INVALID, "'text' has 2 values, but shape []"),
+        (with_unknown_output(), INVALID, "['label', 'probabilities']. Got ['scores']"),
+    ],
+)
+def test_predict_rejects(stubs, request_, code, message):
+    with pytest.raises(grpc.RpcError) as error:
+        stubs.predict(request_, timeout=20)
+    assert message in error.value.details()
+    assert error.value.code() == code
+    assert stubs.label("next") == "toy:next"
+
+
+def test_long_error_messages_are_truncated(stubs):
+    with pytest.raises(grpc.RpcError) as error:
+        stubs.predict(predict_request({"x" * 20_000: ["a"]}))
+    assert len(error.value.details()) == 1024
+
+
+def test_requests_above_the_size_limit_are_rejected(stubs, monkeypatch):
+    with pytest.raises(grpc.RpcError) as error:
+        stubs.predict(predict_request({"text": [b"x" * (65 << 20)]}))
+    assert error.value.code() == Code.RESOURCE_EXHAUSTED
+
+
+# --- The other methods -----------------------------------------------------------
+
+
+def test_classify_is_not_implemented(stubs):
+    with pytest.raises(grpc.RpcError) as error:
+        stubs.classify(classification_pb2.ClassificationRequest())
+    assert error.value.code() == Code.UNIMPLEMENTED
+
+
+def test_metadata_has_the_signatures(stubs):
+    request = get_model_metadata_pb2.GetModelMetadataRequest()
+    request.model_spec.name = "toy"
+    request.metadata_field.append("signature_def")
+    response = stubs.metadata(request)
+    assert response.model_spec.version.value == 3
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    assert response.metadata["signature_def"].Unpack(signatures)
+    signature = signatures.signature_def["serving_default"]
+    assert list(signature.inputs) == ["text"]
+    assert sorted(signature.outputs) == ["label", "probabilities"]
+    assert signature.method_name == "tensorflow/serving/predict"
+
+
+@pytest.mark.parametrize("fields", [[], ["size"]])
+def test_metadata_rejects_other_fields(stubs, fields):
+    request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=fields)
+    request.model_spec.name = "toy"
+    with pytest.raises(grpc.RpcError, match="must be") as error:
+        stubs.metadata(request)
+    assert error.value.code() == INVALID
+
+
+def test_status(stubs):
+    assert stubs.statuses() == [(3, State.AVAILABLE, 0)]
+
+
+@pytest.mark.parametrize(("name", "version"), [("nobody", None), ("toy", 7)])
+def test_status_of_an_unknown_model_or_version(stubs, name, version):
+    request = get_model_status_pb2.GetModelStatusRequest()
+    request.model_spec.name = name
+    if version:
+        request.model_spec.version.value = version
+    with pytest.raises(grpc.RpcError) as error:
+        stubs.status(request)
+    assert error.value.code() == Code.NOT_FOUND
+
+
+# --- Versions --------------------------------------------------------------------
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "the condition is still false after 30 s"
+        time.sleep(0.01)
+
+
+def test_versions_change_without_a_failed_request(tmp_path):
+    write_toy_model(tmp_path, 9, "nine:")
+    with DevServer({"toy": tmp_path}, poll_seconds=0.02) as server:
+        stubs = Stubs(server.port)
+        labels, done = [], threading.Event()
+
+        def request_until_done() -> None:
+            while not done.is_set():
+                labels.append(stubs.label("x"))
+
+        with futures.ThreadPoolExecutor(4) as pool:
+            workers = [pool.submit(request_until_done) for _ in range(4)]
+            try:
+                (tmp_path / "11.partial").mkdir()
+                write_toy_model(tmp_path, 10, "ten:")  # As text, "10" < "9".
+                wait_until(lambda: stubs.label("x") == "ten:x")
+                wait_until(lambda: (9, State.END, 0) in stubs.statuses())
+                (tmp_path / "12").mkdir()
+                (tmp_path / "12" / "saved_model.pb").write_bytes(b"no SavedModel")
+                wait_until(lambda: stubs.statuses()[0][:2] == (12, State.END))
+                shutil.rmtree(tmp_path / "12")
+                shutil.rmtree(tmp_path / "10")
+                wait_until(lambda: stubs.label("x") == "nine:x")
+                wait_until(lambda: len(labels) >= 1000)
+            finally:
+                done.set()
+            for worker in workers:
+                worker.result()
+        assert set(labels) == {"nine:x", "ten:x"}
+        stubs.channel.close()
+
+
+def test_request_in_flight_is_answered_by_its_version(base_path, tmp_path):
+    shutil.copytree(base_path / "3", tmp_path / "3")
+    with DevServer({"toy": tmp_path}) as server, futures.ThreadPoolExecutor(1) as pool:
+        stubs = Stubs(server.port)
+        request = predict_request({"seconds": np.float32([1.0])}, "wait")
+        answer = pool.submit(stubs.predict, request, timeout=20)
+        wait_until(lambda: server.models["toy"].servable._callables)
+        write_toy_model(tmp_path, 4)
+        server.models["toy"].poll()
+        assert stubs.statuses() == [(4, State.AVAILABLE, 0), (3, State.END, 0)]
+        assert answer.result().model_spec.version.value == 3
+        stubs.channel.close()
+
+
+def test_broken_version_keeps_the_old_one_and_reports_the_error(base_path, tmp_path):
+    shutil.copytree(base_path / "3", tmp_path / "3")
+    model = Model("toy", tmp_path)
+    shutil.copytree(base_path / "3", tmp_path / "4")
+    saved_model = tmp_path / "4" / "saved_model.pb"
+    # As if a newer TensorFlow had exported the model.
+    saved_model.write_bytes(
+        saved_model.read_bytes().replace(b"Timestamp", b"Timestanp")
+    )
+    model.poll()
+    assert model.find().version == 3
+    (status,) = model.status(4).model_version_status
+    assert status.state == State.END
+    assert status.status.error_code != 0
+    assert "Timestanp" in status.status.error_message
+    # It is not loaded again before its folder was removed.
+    shutil.copy(base_path / "3" / "saved_model.pb", saved_model)
+    model.poll()
+    assert model.find().version == 3
+    (tmp_path / "4").rename(tmp_path / "elsewhere")
+    model.poll()
+    (tmp_path / "elsewhere").rename(tmp_path / "4")
+    model.poll()
+    assert model.find().version == 4
+
+
+def test_highest_number_is_served(base_path, tmp_path):
+    for version in ("1", "0003", "20", "v30", "-40", "40.partial", "9" * 30):
+        os.symlink(base_path / "3", tmp_path / version)
+    assert Model("toy", tmp_path).find().version == 20
+
+
+def test_model_without_versions_is_not_served(base_path, tmp_path):
+    shutil.copytree(base_path / "3", tmp_path / "3")
+    model = Model("toy", tmp_path)
+    shutil.rmtree(tmp_path / "3")
+    model.poll()
+    with pytest.raises(tf.errors.NotFoundError, match="serves None"):
+        model.find()
+
+
+def test_superseded_version_is_freed(base_path, tmp_path):
+    shutil.copytree(base_path / "3", tmp_path / "3")
+    model = Model("toy", tmp_path)
+    model.find().predict(predict_request({"text": ["a"]}))
+    session = weakref.ref(model.find()._session)
+    shutil.copytree(base_path / "3", tmp_path / "4")
+    model.poll()
+    gc.collect()
+    assert session() is None
+
+
+def test_nothing_to_serve(tmp_path):
+    for base_path in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(ValueError, match="must hold a SavedModel in a folder"):
+            Model("toy", base_path)
+    (tmp_path / "1").mkdir()
+    with pytest.raises(ValueError, match=r"\nCannot load .*/1: "):
+        Model("toy", tmp_path)
+
+
+def test_port_in_use(base_path):
+    models = {"toy": base_path}
+    with DevServer(models, rest_port=0) as first:
+        with pytest.raises(ValueError, match=f"port {first.port} for gRPC"):
+            DevServer(models, port=first.port)
+        with pytest.raises(ValueError, match=f"or {first.rest_port} for REST.*in use"):
+            DevServer(models, rest_port=first.rest_port)
