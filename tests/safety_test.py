@@ -1,9 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a server must survive: every kind of export, asked over gRPC what nobody should.
+"""Extreme and invalid gRPC requests to exports of every kind.
 
-The codes of what concerns the server alone, as unknown models, versions and signatures,
-are in dev_server_test.py; any strings at all are in fuzz_test.py.
+See dev_server_test.py for unknown models, versions and signatures, and fuzz_test.py
+for arbitrary strings.
 """
 
 import json
@@ -35,7 +35,7 @@ STRINGS = {
 
 
 def tasks(folder: pathlib.Path, tokenizer: Tokenizer) -> dict:
-    """A task of each kind, on files of a line or two."""
+    """Returns a task of each kind, with data files of two rows."""
     question = {"id": "1", "question": "a", "answers": [], "is_impossible": True}
     paragraph = {"context": "b", "qas": [question]}
     files = {
@@ -46,20 +46,20 @@ def tasks(folder: pathlib.Path, tokenizer: Tokenizer) -> dict:
     for name, text in files.items():
         (folder / name).write_text(text)
 
-    def made(kind, suffix, **options):
+    def make(kind, suffix, **options):
         path = str(folder / f"data.{suffix}")
         options |= {"train_file": path, "dev_file": path, "max_sequence_length": 32}
         return kind(kind.Config(output="unused", **options), tokenizer)
 
     scores = {"text_a": "x", "text_b": "y", "label": "score", "problem": "regression"}
     return {
-        "classes": made(Classification, "tsv", text_a="x", label="name"),
-        "scores": made(Classification, "tsv", **scores),
-        "answers": made(QuestionAnswering, "json", max_question_length=8, stride=16),
-        "choices": made(
+        "classes": make(Classification, "tsv", text_a="x", label="name"),
+        "scores": make(Classification, "tsv", **scores),
+        "answers": make(QuestionAnswering, "json", max_question_length=8, stride=16),
+        "choices": make(
             MultipleChoice, "tsv", prompt="x", choices="x,y", label="right"
         ),
-        "tags": made(Tagging, "conll"),
+        "tags": make(Tagging, "conll"),
     }
 
 
@@ -88,41 +88,43 @@ def address(tmp_path_factory, tiny_config, vocabulary):
 
 
 @pytest.fixture
-def ask(address):
-    """Asks one model; all of them must answer afterwards what they did before."""
+def predict(address):
+    """Sends a request to one model, then checks that all models still work."""
     with client.Client(address) as connection:
 
-        def ask(model: str, **inputs) -> dict[str, np.ndarray]:
+        def predict(model: str, **inputs) -> dict[str, np.ndarray]:
             return connection.predict(inputs, model, timeout=300)
 
-        before = {model: ask(model, **request(model, ["the cat"])) for model in STRINGS}
-        yield ask
+        before = {
+            model: predict(model, **request(model, ["the cat"])) for model in STRINGS
+        }
+        yield predict
         for model, outputs in before.items():
-            after = ask(model, **request(model, ["the cat"]))
+            after = predict(model, **request(model, ["the cat"]))
             for name, value in outputs.items():
                 np.testing.assert_array_equal(after[name], value)
 
 
 def request(model: str, texts: list) -> dict[str, list]:
-    """Each text as every input of the model."""
+    """Passes each text to every input of the model."""
     return {
         name: [[text, "a"] for text in texts] if name == "choices" else texts
         for name in STRINGS[model]
     }
 
 
-def assert_answers(outputs: dict[str, np.ndarray], count: int) -> None:
+def assert_valid(outputs: dict[str, np.ndarray], count: int) -> None:
     for value in outputs.values():
         assert len(value) == count
         assert value.dtype.kind != "f" or np.isfinite(value).all()
 
 
 @pytest.mark.parametrize("model", STRINGS)
-def test_a_batch_of_ten_thousand(ask, model):
+def test_batch_of_10000(predict, model):
     texts = ["the cat sat on [MASK].", "a", "", "sat " * 40] * 2_500
-    outputs = ask(model, **request(model, texts))
-    assert_answers(outputs, 10_000)
-    few = ask(model, **request(model, texts[:4]))
+    outputs = predict(model, **request(model, texts))
+    assert_valid(outputs, 10_000)
+    few = predict(model, **request(model, texts[:4]))
     for name, value in few.items():
         if value.dtype.kind == "f":
             np.testing.assert_allclose(outputs[name][-4:], value, atol=1e-5)
@@ -132,37 +134,39 @@ def test_a_batch_of_ten_thousand(ask, model):
 
 @pytest.mark.parametrize("model", STRINGS)
 @pytest.mark.parametrize("unit", ["x", "a\0", "\xff\xfe", " ", "the cat. "])
-def test_ten_megabytes(ask, model, unit):
-    # What is read in windows, all of it, takes its time with so many words.
+def test_10_megabyte_text(predict, model, unit):
+    # These read all words of the text in windows, which is slow.
     is_read_whole = model in ("answers", "tags") and unit == "the cat. "
     size = 200_000 if is_read_whole else 10_000_000
     text = unit.encode("latin-1") * (size // len(unit))
-    assert_answers(ask(model, **request(model, [text, b"a"])), 2)
+    assert_valid(predict(model, **request(model, [text, b"a"])), 2)
 
 
 @pytest.mark.parametrize("model", STRINGS)
-def test_an_empty_batch(ask, model):
+def test_empty_batch(predict, model):
     empty = {
         name: np.zeros([0, 2] if name == "choices" else [0], object)
         for name in STRINGS[model]
     }
-    assert_answers(ask(model, **empty), 0)
+    assert_valid(predict(model, **empty), 0)
 
 
 @pytest.mark.parametrize("model", STRINGS)
-def test_typed_control_tokens_are_text(ask, model):
-    """In brackets, as [sep] is. Only fill-mask knows one of them, [MASK]."""
+def test_special_tokens_in_the_input_are_text(predict, model):
+    """They are tokenized like [sep]. Only fill-mask accepts a special token, [MASK]."""
     names = ["[SEP]", "[CLS]", "[PAD]", "[UNK]"]
     names += ["[MASK]"] if model != "masks" else []
-    typed = ask(model, **request(model, [f"the {name} cat" for name in names]))
-    words = ask(model, **request(model, [f"the {name.lower()} cat" for name in names]))
+    typed = predict(model, **request(model, [f"the {name} cat" for name in names]))
+    words = predict(
+        model, **request(model, [f"the {name.lower()} cat" for name in names])
+    )
     for name, value in typed.items():
         if value.dtype.kind == "f":
             np.testing.assert_allclose(value, words[name], atol=1e-6)
 
 
 @pytest.mark.parametrize("model", STRINGS)
-def test_bad_requests_are_the_clients_fault(ask, model):
+def test_bad_requests_are_invalid_arguments(predict, model):
     good = request(model, ["the cat", "a"])
     for name in good:
         without = {key: value for key, value in good.items() if key != name}
@@ -177,6 +181,6 @@ def test_bad_requests_are_the_clients_fault(ask, model):
         bad += [{**good, name: array[:1]}] if without else []
         for inputs in bad:
             with pytest.raises(client.PredictError) as error:
-                ask(model, **inputs)
+                predict(model, **inputs)
             assert error.value.code == "INVALID_ARGUMENT"
             assert error.value.message
