@@ -125,10 +125,10 @@ def _local_copy(directory: str, summary: dict[str, Any]) -> str:
                 source = os.path.join(directory, f"{name}.bin")
                 target = os.path.join(partial, f"{name}.bin")
                 with (
-                    storage.open_file(source, "rb") as remote,
+                    storage.open_file(source, "rb") as file,
                     open(target, "wb") as copy,
                 ):
-                    shutil.copyfileobj(remote, copy, _COPY_BYTES)
+                    shutil.copyfileobj(file, copy, _COPY_BYTES)
             os.rename(partial, local)
     return local
 
@@ -171,8 +171,8 @@ def build_token_store(
     }
     results = ["store.json", "parts/*.json"]
     jobs.claim_directory(directory, "token_store", settings, results)
-    done = os.path.join(directory, "store.json")
-    if not storage.exists(done):
+    summary_path = os.path.join(directory, "store.json")
+    if not storage.exists(summary_path):
         parts_directory = os.path.join(directory, "parts")
         storage.make_directory(parts_directory)
         vocabulary_path = os.path.join(directory, "vocab.txt")
@@ -180,14 +180,15 @@ def build_token_store(
         parts, sizes = [], []
         for ranges, size in _partition(files, separator):
             path = os.path.join(parts_directory, f"{len(parts):05d}")
-            parts.append(Part(path, ranges, separator, vocabulary_path, lowercase))
+            parts.append(StorePart(path, ranges, separator, vocabulary_path, lowercase))
             sizes.append(size)
         counts = workers.run(
             tokenize_part, parts, sizes, description="Tokenizing", unit="B"
         )
-        _join_parts(directory, parts, counts, _token_dtype(vocabulary))
+        _join_parts(directory, parts)
+        storage.write_json(summary_path, _summary(vocabulary, counts))
         storage.remove_directory(parts_directory)
-    return storage.read_json(done)
+    return storage.read_json(summary_path)
 
 
 def describe_files(files: Sequence[str]) -> str:
@@ -224,7 +225,7 @@ def _partition(
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class StorePart:
     """A job of `tokenize_part`."""
 
     path: str  # Prefix of the output files.
@@ -234,7 +235,7 @@ class Part:
     lowercase: bool
 
 
-def tokenize_part(part: Part) -> dict[str, list[int]]:
+def tokenize_part(part: StorePart) -> dict[str, list[int]]:
     """Tokenizes ranges of text files into one part of a store.
 
     Returns:
@@ -270,7 +271,7 @@ def _tokenizer(vocabulary: str, lowercase: bool) -> text.Tokenizer:
     return text.Tokenizer(vocabulary, lowercase)
 
 
-def _batches(part: Part) -> Iterator[tuple[list[str], list[list[str]]]]:
+def _batches(part: StorePart) -> Iterator[tuple[list[str], list[list[str]]]]:
     """Yields batches of documents: their text files, and the sentences of each."""
     paths: list[str] = []
     batch: list[list[str]] = []
@@ -302,17 +303,18 @@ def _tokenize_batch(
         [sentence for document in batch for sentence in document]
     )
     ids, lengths = ragged.flat_values.numpy(), ragged.row_lengths().numpy()
-    owner = np.repeat(np.arange(len(batch)), [len(document) for document in batch])
+    # The index of the document of each sentence and of each token.
+    of_sentence = np.repeat(np.arange(len(batch)), [len(d) for d in batch])
+    of_token = np.repeat(of_sentence, lengths)
     per_document = functools.partial(np.bincount, minlength=len(batch))
-    token_owner = np.repeat(owner, lengths)
-    sentences = per_document(owner[lengths > 0])
+    sentences = per_document(of_sentence[lengths > 0])
     vocabulary = tokenizer.vocabulary
     columns = {
         "documents": sentences > 0,
         "sentences": sentences,
-        "tokens": per_document(token_owner),
-        "unknown": per_document(token_owner[ids == vocabulary.unk_id]),
-        "continuations": per_document(token_owner[vocabulary.is_continuation[ids]]),
+        "tokens": per_document(of_token),
+        "unknown": per_document(of_token[ids == vocabulary.unk_id]),
+        "continuations": per_document(of_token[vocabulary.is_continuation[ids]]),
         "garbled": [sum(map(_is_garbled, document)) for document in batch],
         "one_sentence_documents": sentences == 1,
     }
@@ -334,12 +336,7 @@ def _hashes(ids: np.ndarray, ends: np.ndarray) -> bytes:
     )
 
 
-def _join_parts(
-    directory: str,
-    parts: Sequence[Part],
-    counts: Sequence[dict[str, list[int]]],
-    dtype: np.dtype,
-) -> None:
+def _join_parts(directory: str, parts: Sequence[StorePart]) -> None:
     """Concatenates the parts into the files of a `TokenStore`."""
     for name in _FILES:
         is_index = name in ("sentences", "documents")
@@ -356,14 +353,22 @@ def _join_parts(
                         end = ends[-1:] if len(ends) else end
                     else:
                         shutil.copyfileobj(values, joined, _COPY_BYTES)
+
+
+def _summary(
+    vocabulary: text.Vocabulary, counts: Sequence[dict[str, list[int]]]
+) -> dict[str, Any]:
+    """Returns the `summary` of a `TokenStore` from the counts of its parts."""
     sources: dict[str, np.ndarray] = {}
     for part_counts in counts:
         for path, row in part_counts.items():
             sources[path] = sources.get(path, 0) + np.array(row)
-    totals = dict(zip(COUNTS, np.sum(list(sources.values()), 0).tolist(), strict=True))
-    by_source = {
-        path: dict(zip(COUNTS, row.tolist(), strict=True))
-        for path, row in sources.items()
+
+    def by_name(row: np.ndarray) -> dict[str, int]:
+        return dict(zip(COUNTS, row.tolist(), strict=True))
+
+    return {
+        "dtype": _token_dtype(vocabulary).str,
+        **by_name(sum(sources.values())),
+        "sources": {path: by_name(row) for path, row in sources.items()},
     }
-    summary = {"dtype": dtype.str, **totals, "sources": by_source}
-    storage.write_json(os.path.join(directory, "store.json"), summary)
