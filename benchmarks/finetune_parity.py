@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The yardstick of fine-tuning: the same weights, data and recipe in another library.
+"""Fine-tunes with transformers and torch, as a reference for the tasks' scores.
 
     python -m benchmarks.finetune_parity --model=all-MiniLM-L6-v2 --task=mrpc \\
         --data_dir=glue/MRPC --learning_rate=1e-4 --output=torch_mrpc.tsv
@@ -8,13 +8,14 @@
         --train_file=train-v2.0.json --dev_file=dev-v2.0.json --batch_size=16 \\
         --max_sequence_length=192 --stride=96 --epochs=2 --output=torch_squad.tsv
 
-Fine-tunes transformers' `BertForSequenceClassification` or, without --task,
-`BertForQuestionAnswering` in torch on the examples that `tasks/` makes, with the recipe
-of `bert_tf.finetune`: AdamW (bias correction, no decay of biases and LayerNorm,
-gradients clipped to norm 1), a rise over a tenth of the steps and a linear fall.
-Batches are shuffled and padded to their longest, as its Trainer does. After each epoch
-the task scores the outputs; what is kept of a seed is its best epoch. Seeds whose score
-is in --output are not trained again. Needs torch and transformers.
+Trains transformers' `BertForSequenceClassification` or, without --task,
+`BertForQuestionAnswering` on the examples of `tasks/` with the recipe of
+`bert_tf.finetuning`: AdamW with bias correction, no weight decay of biases and
+LayerNorm, gradients clipped to norm 1, warm-up over a tenth of the steps and linear
+decay. As in transformers' Trainer, batches are shuffled and padded to their longest
+example. The task scores the outputs after each epoch, and each seed keeps its best
+epoch. Seeds with a score in --output are not trained again. Needs torch and
+transformers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import cli
+from bert_tf import checkpoints, cli, data, text
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
@@ -41,26 +42,24 @@ if TYPE_CHECKING:
 class ParityConfig(cli.Options):
     """Options of `python -m benchmarks.finetune_parity`."""
 
-    model: str = cli.option(help="Folder of a BertModel of transformers.")
-    output: str = cli.option(help="Table of the scores, a TSV file.")
-    task: str = cli.option("", help="Data set of GLUE; none for SQuAD.")
-    data_dir: str = cli.option("", help="Folder of its files.")
-    train_file: str = cli.option("", help="Training data of SQuAD.")
-    dev_file: str = cli.option("", help="Its dev data.")
-    max_sequence_length: int = cli.option(128, help="Tokens of an example.")
-    stride: int = cli.option(128, help="Tokens from one window to the next.")
-    batch_size: int = cli.option(32, help="Examples in a step.", minimum=1)
+    model: str = cli.option(help="Folder of a BERT checkpoint of transformers.")
+    output: str = cli.option(help="TSV file for the scores.")
+    task: str = cli.option("", help="GLUE data set; empty for SQuAD.")
+    data_dir: str = cli.option("", help="Folder of the GLUE data set.")
+    train_file: str = cli.option("", help="SQuAD training file.")
+    dev_file: str = cli.option("", help="SQuAD dev file.")
+    max_sequence_length: int = cli.option(128, help="Tokens per example.")
+    stride: int = cli.option(128, help="Tokens between the starts of windows.")
+    batch_size: int = cli.option(32, help="Examples per step.", minimum=1)
     epochs: int = cli.option(3, help="Passes over the training data.", minimum=1)
-    learning_rate: float = cli.option(1e-4, help="Its peak.")
-    seeds: int = cli.option(3, help="Restarts.", minimum=1)
+    learning_rate: float = cli.option(1e-4, help="Peak learning rate.")
+    seeds: int = cli.option(3, help="Number of seeds.", minimum=1)
 
 
 def main(options: ParityConfig) -> None:
-    """Trains the seeds that are missing, and prints mean and deviation."""
-    from bert_tf.data import read_table, write_table
-
+    """Trains missing seeds and prints the mean and standard deviation of all."""
     path = pathlib.Path(options.output)
-    rows = read_table(path) if path.exists() else []
+    rows = data.read_table(path) if path.exists() else []
     done = {int(row["seed"]) for row in rows}
     for seed in sorted({*range(options.seeds)} - done):
         task = _task(options)
@@ -68,7 +67,7 @@ def main(options: ParityConfig) -> None:
         best = max(_train(options, task, seed), key=lambda scores: scores[task.metric])
         seconds = round(time.process_time() - start)
         rows.append({"seed": seed, **best, "processor_seconds": seconds})
-        write_table(path, rows)
+        data.write_table(path, rows)
     names = [name for name in rows[0] if name != "seed"]
     for name in names:
         values = [float(row[name]) for row in rows]
@@ -78,22 +77,20 @@ def main(options: ParityConfig) -> None:
 
 
 def _task(options: ParityConfig) -> Task:
-    """The task of bert_tf, for its examples and its scores."""
-    from bert_tf.checkpoints import formats
-    from bert_tf.text import Tokenizer
+    """Returns the task, which makes the examples and computes the scores."""
     from tasks.classification import Classification
     from tasks.question_answering import QuestionAnswering
 
     task_class = Classification if options.task else QuestionAnswering
     names = {field.name for field in dataclasses.fields(task_class.Config)}
     shared = {k: v for k, v in vars(options).items() if k in names}
-    source = formats.open_checkpoint(options.model)
-    tokenizer = Tokenizer(source.vocabulary, lowercase=source.lowercase)
+    source = checkpoints.open_checkpoint(options.model)
+    tokenizer = text.Tokenizer(source.vocabulary, lowercase=source.lowercase)
     return task_class(task_class.Config(**shared), tokenizer)
 
 
 def _train(options: ParityConfig, task: Task, seed: int) -> Iterator[dict[str, float]]:
-    """Yields the scores on dev after each epoch."""
+    """Yields the scores on the dev set after each epoch."""
     import math
 
     import torch
@@ -140,7 +137,7 @@ def _model(options: ParityConfig, task: Task):
 
     if not options.task:
         return transformers.BertForQuestionAnswering.from_pretrained(options.model)
-    # Without labels: a regression, whose loss is the squared error.
+    # A regression has no labels; one output selects the squared error.
     return transformers.BertForSequenceClassification.from_pretrained(
         options.model, num_labels=len(task.labels) or 1
     )
@@ -181,7 +178,7 @@ def _labels(split: Split, rows: np.ndarray) -> dict[str, Any]:
 
 
 def _predict(options: ParityConfig, model, split: Split) -> Iterator[Any]:
-    """Yields the outputs for each example, as `Task.evaluate` wants them."""
+    """Yields the outputs for each example, as `Task.evaluate` takes them."""
     import torch
 
     model.eval()

@@ -1,21 +1,21 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Times fine-tuning on the lengths of a real data set, against others' usual padding.
+"""Times fine-tuning steps of bert_tf, KerasHub and transformers on a GLUE data set.
 
     python -m benchmarks.finetune_speed --task=sst2 --data_dir=glue/SST-2 \\
         --vocabulary=vocab.txt
 
-Needs torch and transformers beside requirements.txt. The same examples, drawn from the
-training set, in batches of the same size, through encoders of the same size:
+All variants train encoders of the same size on the same examples, sampled from the
+training set, with the same batch size. They differ in their padding:
 
-    bert_tf        batches of examples of like length, as `bert_tf.batching` makes them
-    KerasHub       its `BertBackbone`, every example padded to 128 tokens
+    bert_tf        examples of similar length in a batch
+    KerasHub       `BertBackbone`, every example padded to 128 tokens
     transformers   `BertForSequenceClassification` in torch, each batch padded to its
                    longest example, as its data collator does
 
-Each variant runs in a process of its own, and the rounds go through all in turn. What
-is printed: real tokens, those that are not padding, for each second of processor time
-and of the clock, medians of the rounds.
+Each variant runs in its own process; each round runs all variants. Prints tokens
+without padding per second of processor time and of wall time, medians over the rounds.
+Needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _PADDED_LENGTH = 128
 class BenchmarkConfig(cli.Options):
     """Options of `python -m benchmarks.finetune_speed`."""
 
-    task: str = cli.option("sst2", help="Data set of GLUE.")
-    data_dir: str = cli.option(help="Folder of its files.")
-    vocabulary: str = cli.option(help="WordPiece vocabulary, lower-cased.")
+    task: str = cli.option("sst2", help="GLUE data set.")
+    data_dir: str = cli.option(help="Folder of the data set.")
+    vocabulary: str = cli.option(help="Lowercase WordPiece vocabulary.")
     size: str = cli.option("mini", help="Architecture, or a bert_config.json.")
-    batch_size: int = cli.option(32, help="Examples in a step.", minimum=1)
-    batches: int = cli.option(16, help="Timed steps of a round.", minimum=1)
-    rounds: int = cli.option(3, help="Rounds through all variants.", minimum=1)
+    batch_size: int = cli.option(32, help="Examples per step.", minimum=1)
+    batches: int = cli.option(16, help="Timed steps per round.", minimum=1)
+    rounds: int = cli.option(3, help="Number of rounds.", minimum=1)
     variant: str = cli.option(
-        "", help="Time this variant only and print JSON; the benchmark uses it."
+        "", help="Time only this variant and print JSON. Used internally."
     )
 
 
@@ -69,9 +69,9 @@ def main(options: BenchmarkConfig) -> None:
     first = results["bert_tf"][0]
     print(
         f"{options.task}, {options.size}, batches of {options.batch_size}, "
-        f"{first['tokens'] / first['examples']:.0f} real tokens in an example; medians "
-        f"of {options.rounds} rounds\n\n"
-        "| | tokens per second of processor time | of the clock | bert_tf is faster by "
+        f"{first['tokens'] / first['examples']:.0f} tokens per example, no padding; "
+        f"medians of {options.rounds} rounds\n\n"
+        "| | tokens per second of processor time | of wall time | speedup of bert_tf "
         "(processor time) |\n|---|---|---|---|"
     )
     for name, found in results.items():
@@ -87,7 +87,7 @@ def main(options: BenchmarkConfig) -> None:
 
 
 def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
-    """Runs `options.batches` steps; `variant` returns them, and how to run one."""
+    """Times steps. `variant` returns the batches and the step function."""
     from bert_tf.text.tokenizer import Tokenizer
     from tasks.classification import Classification
 
@@ -108,7 +108,7 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
         options.size, tokenizer.vocabulary.size
     )
     batches, step = variant(options, task, split, chosen, architecture)
-    for batch in batches:  # Once for each shape that there is, as in a long training.
+    for batch in batches:  # Traces the step for each shape.
         step(batch)
     start, cpu_start = time.perf_counter(), time.process_time()
     for batch in batches:

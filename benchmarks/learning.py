@@ -1,18 +1,18 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Does it learn as fast as another library? Held-out loss against tokens, on one plot.
+"""Plots the held-out loss of pre-training against tokens: bert_tf and transformers.
 
     python -m benchmarks.learning --records=wiki128-unpacked --output=learning
 
-bert_tf and transformers + torch pre-train the same architecture on the same batches,
-with the same masks, schedule and AdamW (bias correction, no decay of biases and
-LayerNorm, gradients clipped to norm 1), each from random weights of its own. After
-every --validate_every steps both measure the loss (masked LM + next sentence) on the
-same held-out batches without dropout. The records have a pair in a row
-(`bert_tf.corpus --pack=false`), as transformers cannot keep packed ones apart.
+bert_tf and transformers with torch pre-train the same architecture on the same batches
+and masks, with the same schedule and AdamW (bias correction, no weight decay of biases
+and LayerNorm, gradients clipped to norm 1). Each starts from its own random weights.
+Every --validate_every steps, both compute the loss (masked LM + next sentence) on the
+same held-out batches, without dropout. The records need one pair per row
+(`bert_tf.corpus --pack=false`), because transformers does not support packed rows.
 
-Out: learning.csv and learning.png in --output. A library whose curve is in
-learning.csv already is not trained again. Needs torch and transformers.
+Writes learning.csv and learning.png to --output. Libraries with a curve in learning.csv
+are not trained again. Needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from bert_tf.modeling import config as bert_config
 class LearningConfig(cli.Options):
     """Options of `python -m benchmarks.learning`."""
 
-    records: str = cli.option(help="Records with a pair in a row.")
+    records: str = cli.option(help="Records with one pair per row.")
     output: str = cli.option(help="Folder for the curves.")
     size: str = cli.option("small", help="Architecture.")
-    batch_size: int = cli.option(32, help="Pairs in a step.", minimum=1)
-    steps: int = cli.option(1000, help="Steps of each training.", minimum=1)
-    warmup_steps: int = cli.option(100, help="Steps of the rise.", minimum=0)
-    learning_rate: float = cli.option(5e-4, help="Its peak.")
-    validate_every: int = cli.option(100, help="Steps.", minimum=1)
+    batch_size: int = cli.option(32, help="Pairs per step.", minimum=1)
+    steps: int = cli.option(1000, help="Training steps.", minimum=1)
+    warmup_steps: int = cli.option(100, help="Warm-up steps.", minimum=0)
+    learning_rate: float = cli.option(5e-4, help="Peak learning rate.")
+    validate_every: int = cli.option(100, help="Steps between evaluations.", minimum=1)
     validation_batches: int = cli.option(20, help="Held-out batches.", minimum=1)
-    seed: int = cli.option(0, help="Of weights, dropout, masks and order.")
+    seed: int = cli.option(0, help="Seed of weights, dropout, masks and order.")
 
 
 def main(options: LearningConfig) -> None:
-    """Trains what is not trained yet, and draws both curves."""
+    """Trains the libraries without a curve and plots all curves."""
     from bert_tf.data import read_table, write_table
 
     folder = pathlib.Path(options.output)
@@ -73,12 +73,10 @@ def _datasets(options: LearningConfig):
 
     from bert_tf import data
 
-    keras.utils.set_random_seed(options.seed)  # The order depends on it.
+    keras.utils.set_random_seed(options.seed)  # It also seeds the order of records.
     common = {"batch_size": options.batch_size, "seed": options.seed}
     train = data.pretrain_dataset(options.records, **common)
-    held_out = data.pretrain_dataset(
-        options.records, split="validation", **common
-    )
+    held_out = data.pretrain_dataset(options.records, split="validation", **common)
     return train.take(options.steps), held_out.take(options.validation_batches).cache()
 
 
@@ -100,7 +98,7 @@ def _count_tokens(x) -> int:
 
 
 def _bert_tf(options: LearningConfig) -> Iterator[tuple[int, int, float]]:
-    """Yields steps, tokens and held-out loss at every evaluation."""
+    """Yields (step, tokens seen, held-out loss) at each evaluation."""
     from bert_tf.modeling.bert import BertBackbone, BertPretrainer
     from bert_tf.training.optimizers import AdamW
 

@@ -1,10 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The experiments of the BERT paper as data, and what came out there.
+"""The ablation experiments of the BERT paper, with the paper's results.
 
-arXiv 1810.04805: tables 5 to 8 and figure 5, all on dev sets. An `Experiment` is a
-table: its rows say how to pre-train, its columns what to fine-tune on. Options are
-those of `bert_tf.pretrain.PretrainConfig` and of the tasks.
+Tables 5 to 8 and figure 5 of arXiv 1810.04805, all on dev sets. An `Experiment` is a
+table: a row defines a pre-training run, a column the data set to fine-tune on. Options
+are those of `bert_tf.training.PretrainConfig` and of the tasks.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One way to pre-train and fine-tune.
+    """A configuration of pre-training and fine-tuning.
 
     Attributes:
-        name: What the table calls it.
-        pretrain: Options of pre-training that differ from the scale's.
-        finetune: Options of fine-tuning that differ from the task's own.
-        share: Of the steps, after which the weights are taken.
-        line: The line of the picture that it is a point of, if it is one of lines.
-        x: Where on the line.
-        against: The row it is compared with; the first one when empty.
+        name: Name in the table.
+        pretrain: Pre-training options that differ from the scale's.
+        finetune: Fine-tuning options that differ from the task's defaults.
+        share: Fraction of the pre-training steps after which the weights are taken.
+        line: In line plots, the line that the row is a point of.
+        x: In line plots, the position on the x axis.
+        against: Name of the row to compare with; empty for the first row.
     """
 
     name: str
@@ -39,14 +39,14 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A score, for all rows.
+    """A score for all rows.
 
     Attributes:
-        data_set: The paper's data set to fine-tune on; empty for the perplexity of the
-            pre-training, on held-out documents.
-        name: What the table calls it.
-        paper: The paper's values, one a row; `()` where it has none.
-        finetune: Options of fine-tuning that differ from the task's own.
+        data_set: Data set of the paper to fine-tune on; empty for the perplexity of
+            pre-training on held-out documents.
+        name: Name in the table.
+        paper: The paper's values, one per row; empty if it has none.
+        finetune: Fine-tuning options that differ from the task's defaults.
     """
 
     data_set: str
@@ -64,12 +64,12 @@ class Experiment:
     """A table of the paper.
 
     Attributes:
-        title: Of the report.
-        source: Where in the paper it is.
-        rows: See `Row`.
-        columns: See `Column`.
-        claim: What the paper concludes.
-        x_label: Of the picture, where the rows are points of lines.
+        title: Title in the report.
+        source: Table, figure or section of the paper.
+        rows: Configurations.
+        columns: Scores.
+        claim: The paper's conclusion.
+        x_label: Label of the x axis; empty if the rows are not points of lines.
     """
 
     title: str
@@ -85,12 +85,12 @@ class Experiment:
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How large it all is.
+    """Size of the models and length of pre-training.
 
     Attributes:
-        pretrain: Options of every pre-training; a row's own come on top.
-        warmup_share: Share of the steps in which the learning rate rises.
-        sizes: Layers/hidden size/heads of the rows of table 6.
+        pretrain: Options of all pre-training runs. Options of a row take precedence.
+        warmup_share: Fraction of the steps used for warm-up.
+        sizes: Layers/hidden size/heads for the rows of table 6.
     """
 
     pretrain: Mapping[str, Any]
@@ -135,13 +135,13 @@ SCALES: Mapping[str, Scale] = {
 _NO_NEXT_SENTENCE = {"next_sentence": False}
 _LEFT_TO_RIGHT = {
     "left_to_right": True,
-    "mask_selection_rate": 1.0,  # Every token is predicted.
+    "mask_selection_rate": 1.0,  # Predict every token.
     "next_sentence": False,
 }
-# A learning rate for LSTMs that begin with random weights.
+# The learning rate suits newly initialized LSTMs.
 _FEATURES = {"features": "concat_last_four", "learning_rate": 1e-3}
 
-# Of the selected tokens, in percent: shown as [MASK], as they are, as a random one.
+# Percentages of the selected tokens: replaced by [MASK], unchanged, random token.
 _MIXTURES = (
     (80, 10, 10),
     (100, 0, 0),
@@ -152,7 +152,7 @@ _MIXTURES = (
 )
 _SELECTION_RATES = (15, 5, 40)
 
-# The parts of the training at which figure 5 looks; the models are kept there.
+# Number of evenly spaced checkpoints for figure 5.
 EVALUATIONS = 5
 
 
@@ -192,9 +192,9 @@ def experiments(scale: Scale) -> dict[str, Experiment]:
                 Column("SST-2", "SST-2", (92.7, 92.6, 92.1, 91.6)),
                 Column("SQuAD", "SQuAD F1", (88.5, 87.9, 77.8, 84.9)),
             ),
-            claim="Next sentence prediction helps pairs and questions; a left-to-right "
-            "model is worse on all tasks, much so on MRPC and SQuAD; a BiLSTM on it "
-            "helps SQuAD and hurts the others.",
+            claim="Next sentence prediction helps sentence pairs and question "
+            "answering. A left-to-right model is worse on all tasks, most of all "
+            "on MRPC and SQuAD. A BiLSTM on top helps on SQuAD and hurts elsewhere.",
         ),
         "steps": Experiment(
             "Number of steps",
@@ -214,9 +214,9 @@ def experiments(scale: Scale) -> dict[str, Experiment]:
                 for share in shares
             ),
             columns=(Column("MNLI", "MNLI-m"),),
-            claim="More steps help to the end: 1.0 points from half of them to all. "
-            "The masked LM is ahead of the left-to-right LM almost at once.",
-            x_label="% of the steps of pre-training",
+            claim="Accuracy improves until the end, by 1.0 points in the second half. "
+            "The masked LM is better than the left-to-right LM almost from the start.",
+            x_label="% of the pre-training steps",
         ),
         "model_size": Experiment(
             "Model size",
@@ -238,8 +238,8 @@ def experiments(scale: Scale) -> dict[str, Experiment]:
                 Column("MRPC", "MRPC", (79.8, 82.2, 84.8, 86.7, 86.9, 87.8)),
                 Column("SST-2", "SST-2", (88.4, 90.7, 91.3, 92.9, 93.3, 93.7)),
             ),
-            claim="Larger models are better throughout, on the small MRPC, too. Rows: "
-            "layers/hidden size/heads, in parentheses the paper's.",
+            claim="Larger models are better on all data sets, even on the small MRPC. "
+            "Rows: layers/hidden size/heads; the paper's in parentheses.",
         ),
         "masking": Experiment(
             "Masking",
@@ -258,13 +258,13 @@ def experiments(scale: Scale) -> dict[str, Experiment]:
                     _FEATURES,
                 ),
             ),
-            claim="Fine-tuning does not mind how tokens are masked; features do: "
-            "always [MASK] is worst for them. Rows: per cent of the selected tokens "
-            "shown as [MASK], as they are, and as a random token.",
+            claim="Fine-tuning is robust to the masking strategy. With features, "
+            "always using [MASK] is worst. Rows: percentages of the selected tokens "
+            "replaced by [MASK], unchanged, and replaced by a random token.",
         ),
         "selection_rate": Experiment(
-            "Share of the tokens that is predicted",
-            "section 3.1, which says 15 % and compares nothing",
+            "Fraction of tokens to predict",
+            "section 3.1, which uses 15 % without a comparison",
             rows=tuple(
                 Row(
                     f"{rate} %",
@@ -275,11 +275,11 @@ def experiments(scale: Scale) -> dict[str, Experiment]:
                 for rate in _SELECTION_RATES
             ),
             columns=(Column("MNLI", "MNLI"), Column("NER", "NER")),
-            claim="None; 15 % is the paper's choice.",
+            claim="None. The paper uses 15 %.",
             x_label="% of the tokens predicted",
         ),
         "features": Experiment(
-            "Which layers make features",
+            "Layers used as features",
             "table 7, CoNLL-2003",
             rows=(
                 Row("fine-tuned"),
@@ -290,11 +290,14 @@ def experiments(scale: Scale) -> dict[str, Experiment]:
                     "weighted sum of the last four",
                     finetune=_layers("weighted_sum_last_four"),
                 ),
-                Row("last four side by side", finetune=_layers("concat_last_four")),
+                Row(
+                    "concatenation of the last four",
+                    finetune=_layers("concat_last_four"),
+                ),
                 Row("weighted sum of all", finetune=_layers("weighted_sum_all")),
             ),
             columns=(Column("NER", "NER", (96.4, 91.0, 95.6, 94.9, 95.9, 96.1, 95.5)),),
-            claim="The last four layers side by side are 0.3 points behind "
-            "fine-tuning; the embeddings alone are far behind.",
+            claim="The concatenation of the last four layers is 0.3 points below "
+            "fine-tuning. The embeddings alone are far below.",
         ),
     }

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The models of other libraries, in an architecture of this one, to compare with."""
+"""Models of other libraries with the architecture of a `BertConfig`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def keras_hub_backbone(architecture: BertConfig, dtype: Any = "float32"):
 
 
 def transformers_config(architecture: BertConfig, **options: Any):
-    """Returns the `BertConfig` of transformers; `options` are those of a head."""
+    """Returns transformers' `BertConfig` with `options` such as `num_labels`."""
     import transformers
 
     return transformers.BertConfig(
@@ -44,10 +44,10 @@ def transformers_config(architecture: BertConfig, **options: Any):
 def transformers_batch(
     x: Mapping[str, Any], y: Mapping[str, Any], weights: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns what `BertForPreTraining` takes, from a batch of `pretrain_dataset`.
+    """Converts a batch of `pretrain_dataset` to inputs of `BertForPreTraining`.
 
-    As its users write it: labels of the whole [B, S], -100 wherever nothing is masked.
-    Its loss is then that of `BertPretrainer`: the means over masked tokens and pairs.
+    The labels [B, S] are -100 at tokens that are not predicted. The loss equals that of
+    `BertPretrainer`: the mean over predicted tokens plus the mean over pairs.
     """
     import torch
 

@@ -1,22 +1,22 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a pre-training step costs: against size, length and batch, and on two workers.
+"""Measures how pre-training scales with model size, length, batch size and workers.
 
     python -m benchmarks.scaling --output=docs/scaling.png
     python -m benchmarks.scaling --records=wiki128 --output=weak_scaling
 
-The first times steps on random tokens, fits the law
+The first command times training steps on random tokens and fits the cost model
 
-    seconds = start + weights / w + arithmetic / a + attention / e
+    seconds = overhead + weights / w + flops / f + attention / a
 
-where weights are those the optimizer updates, arithmetic is `flops.training_step` and
-attention the number of its probabilities, layers x heads x rows x length^2, draws what
-was measured with the law, and prints both.
+`weights` is the number of trained weights, `flops` the floating point operations of a
+step, and `attention` the number of attention probabilities: layers x heads x rows x
+length^2. It prints and plots measured and predicted times.
 
-The second, with --records, is weak scaling: `bert_tf.pretrain` on one core, then
-`--strategy=multi_worker` with two workers on this machine, each on a core of its own
-and with the same rows as the one before. Twice the tokens in the same time would be
-perfect. The model directories go to --output.
+The second command, with --records, measures weak scaling. It runs `bert_tf.pretrain` on
+one core, and then `--strategy=multi_worker` with two workers on this machine. Each
+worker has its own core and as many rows as the single process. Perfect scaling doubles
+the tokens per second. The model directories are written to --output.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ import numpy as np
 from benchmarks import random_step
 from bert_tf import cli
 
-_TERMS = ("start", "weights", "arithmetic", "attention")
+_TERMS = ("overhead", "weights", "flops", "attention")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScalingConfig(cli.Options):
     """Options of `python -m benchmarks.scaling`."""
 
-    output: str = cli.option(help="The picture; with --records a folder.")
-    records: str = cli.option("", help="Time two workers on these records.")
-    sizes: str = cli.option("tiny,mini,small,medium", help="Architectures.")
-    lengths: str = cli.option("32,64,128,256,512", help="Tokens in a row.")
-    batch_sizes: str = cli.option("2,4,8,16,32,64", help="Rows in a step.")
-    size: str = cli.option("mini", help="Where length, batch or workers change.")
-    length: int = cli.option(128, help="Where size or batch change.", minimum=8)
-    batch_size: int = cli.option(16, help="Where size or length change.", minimum=1)
-    steps: int = cli.option(5, help="Timed steps of each kind.", minimum=1)
+    output: str = cli.option(help="File of the plot; with --records, a folder.")
+    records: str = cli.option("", help="Measure two workers on these records.")
+    sizes: str = cli.option("tiny,mini,small,medium", help="Architectures to time.")
+    lengths: str = cli.option("32,64,128,256,512", help="Row lengths in tokens.")
+    batch_sizes: str = cli.option("2,4,8,16,32,64", help="Batch sizes in rows.")
+    size: str = cli.option("mini", help="Architecture when another varies.")
+    length: int = cli.option(128, help="Length when another varies.", minimum=8)
+    batch_size: int = cli.option(16, help="Batch size when another varies.", minimum=1)
+    steps: int = cli.option(5, help="Timed steps per configuration.", minimum=1)
 
 
 class Point(NamedTuple):
-    """A kind of step."""
+    """A configuration of the training step."""
 
     size: str
     length: int
@@ -65,17 +65,17 @@ class Point(NamedTuple):
 
 
 def main(options: ScalingConfig) -> None:
-    """Measures what `options` ask for."""
+    """Runs one of the two measurements."""
     if options.records:
         _two_workers(options)
     else:
-        _law(options)
+        _fit_cost_model(options)
 
 
-# --- The law ---------------------------------------------------------------------
+# --- Cost model ------------------------------------------------------------------
 
 
-def _law(options: ScalingConfig) -> None:
+def _fit_cost_model(options: ScalingConfig) -> None:
     import scipy.optimize
     import tqdm
 
@@ -91,34 +91,34 @@ def _law(options: ScalingConfig) -> None:
     costs, steps = zip(*map(_prepare, tqdm.tqdm(points, "Building")))
     times = [[] for _ in points]
     for _ in tqdm.trange(options.steps, desc="Timing"):
-        # All in turn, so that a change of the machine's speed falls on all.
+        # Interleaved, so that drifts of the machine's speed affect all points.
         for found, step in zip(times, steps, strict=True):
             start = time.process_time()
             step()
             found.append(time.process_time() - start)
     seconds = list(map(statistics.median, times))
-    # Relative errors: a step of a second must not drown one of ten milliseconds.
+    # Minimizes relative errors, so that short steps count as much as long ones.
     matrix = np.array(costs) / np.array(seconds)[:, None]
     factors, _ = scipy.optimize.nnls(matrix, np.ones(len(points)))
     fitted = dict(zip(points, np.array(costs) @ factors, strict=True))
     measured = dict(zip(points, seconds, strict=True))
-    print("| size | length | rows | processor, s | law, s |\n|---|---|---|---|---|")
+    print("| size | length | rows | seconds | predicted |\n|---|---|---|---|---|")
     for point in points:
         row = " | ".join(map(str, point))
         print(f"| {row} | {measured[point]:.3f} | {fitted[point]:.3f} |")
     error = statistics.median(abs(fitted[p] / measured[p] - 1) for p in points)
-    print("\nProcessor seconds of a step: " + _words(factors))
+    print("\nProcessor seconds per step: " + _format_model(factors))
     _draw(lines, measured, fitted, options.output)
     print(
-        f"Half of the steps are within {error:.0%} of it. Picture in {options.output}."
+        f"Median relative error of the prediction: {error:.0%}. Plot: {options.output}"
     )
 
 
-def _words(factors: np.ndarray) -> str:
+def _format_model(factors: np.ndarray) -> str:
     start, *rates = factors
-    units = {"weights": "million a second", "arithmetic": "GFLOP/s"}
-    units["attention"] = "million probabilities a second"
-    scales = {"arithmetic": 1e9}
+    units = {"weights": "million/s", "flops": "GFLOP/s"}
+    units["attention"] = "million probabilities/s"
+    scales = {"flops": 1e9}
     terms = [f"{start:.3f}"]
     for name, seconds_each in zip(_TERMS[1:], rates, strict=True):
         if seconds_each:
@@ -128,7 +128,7 @@ def _words(factors: np.ndarray) -> str:
 
 
 def _prepare(point: Point) -> tuple[list[float], Callable[[], Any]]:
-    """Returns the quantities of `_TERMS` of a step, and a function that makes one."""
+    """Returns the values of `_TERMS` for a step, and the step function."""
     from bert_tf.training import flops
 
     step = random_step.RandomStep(point.size, point.length, point.batch_size)
@@ -146,14 +146,12 @@ def _draw(lines, measured, fitted, path: str) -> None:
     import matplotlib.figure
 
     figure = matplotlib.figure.Figure(figsize=(10, 3.4), layout="constrained")
-    labels = {"size": "architecture", "length": "tokens in a row", "batch_size": "rows"}
+    labels = {"size": "architecture", "length": "tokens per row", "batch_size": "rows"}
     for axes, (name, points) in zip(figure.subplots(1, 3), lines.items(), strict=True):
         values = [getattr(point, name) for point in points]
         axes.plot(values, [measured[p] for p in points], "o", label="measured")
-        axes.plot(values, [fitted[p] for p in points], "-", label="law")
-        axes.set(
-            xlabel=labels[name], ylabel="processor seconds of a step", yscale="log"
-        )
+        axes.plot(values, [fitted[p] for p in points], "-", label="predicted")
+        axes.set(xlabel=labels[name], ylabel="processor seconds per step", yscale="log")
         if name != "size":
             axes.set_xscale("log", base=2)
         axes.grid(alpha=0.3)
@@ -166,22 +164,22 @@ def _draw(lines, measured, fitted, path: str) -> None:
 
 def _two_workers(options: ScalingConfig) -> None:
     rates = {count: _tokens_per_second(options, count) for count in (1, 2)}
-    print("| workers | rows in a step | tokens/s |\n|---|---|---|")
+    print("| workers | rows per step | tokens/s |\n|---|---|---|")
     for count, rate in rates.items():
         print(f"| {count} | {count * options.batch_size} | {rate:,.0f} |")
     share = rates[2] / rates[1] / 2
-    print(f"Two workers do {share:.0%} of twice the tokens of one.")
+    print(f"Efficiency of two workers: {share:.0%}")
 
 
 def _tokens_per_second(options: ScalingConfig, count: int) -> float:
-    """Trains with so many workers and returns the tokens of the first's last row."""
+    """Trains with `count` workers; returns the final tokens/s of the first."""
     from bert_tf.training import monitor as monitoring
 
     folder = pathlib.Path(options.output) / f"{count}"
     every = options.steps
     command = [sys.executable, "-m", "bert_tf.pretrain", f"--records={options.records}"]
     command += [f"--size={options.size}", f"--batch_size={count * options.batch_size}"]
-    # The first steps, while functions are traced, count in the first row only.
+    # The second row of the history excludes the tracing of functions.
     command += [f"--steps={2 * every}", f"--validate_every={every}"]
     command += ["--warmup_steps=1", "--learning_rate=1e-4", f"--output={folder}"]
     if count > 1:
@@ -192,7 +190,7 @@ def _tokens_per_second(options: ScalingConfig, count: int) -> float:
         taskset = ["taskset", "--cpu-list", str(cores[index])]
         processes.append(subprocess.Popen(taskset + command, env=environment))
     if any(process.wait() for process in processes):
-        raise ValueError(f"A training with {count} workers failed; see above.")
+        raise ValueError(f"Pre-training with {count} workers failed. See above.")
     return monitoring.read_history(folder)[-1]["tokens_per_second"]
 
 
