@@ -195,9 +195,7 @@ def compare(embedders: dict[str, Embed], sentences: Sequence[str], rounds: int) 
         _BATCH: [sentences[i : i + _BATCH] for i in range(0, len(sentences), _BATCH)],
     }
     first = next(iter(embedders.values()))
-    print(
-        "\n| | batch | p50, ms | p99, ms | CPU time, ms | sentences/s | max diff. |"
-    )
+    print("\n| | batch | p50, ms | p99, ms | CPU time, ms | sentences/s | max diff. |")
     print("|---|---|---|---|---|---|---|")
     for batch, batches in requests.items():
         times = {name: [] for name in embedders}
