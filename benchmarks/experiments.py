@@ -40,8 +40,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.paper import EVALUATIONS, SCALES, Column, Experiment, Row, experiments
-from bert_tf import cli
-from bert_tf.finetuning.task import ComputeOptions, Task
+from bert_tf import cli, finetuning
+from bert_tf.finetuning import ComputeOptions, Task
 from tasks.classification import Classification
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
@@ -191,9 +191,6 @@ class Runner:
         self, model: pathlib.Path, row: Row, column: Column, seed: int
     ) -> float:
         """Returns a score in percent; NaN for a training that diverged."""
-        from bert_tf.finetuning import run as finetune
-        from bert_tf.finetuning import sweep
-
         task = self._tasks[column.data_set]
         own = {**column.finetune, **row.finetune}
         task_class = task.task_class
@@ -214,10 +211,10 @@ class Runner:
         path = folder / f"{label}-{_fingerprint(options)}"
         if not (path / "metrics.json").exists():
             try:
-                finetune.fine_tune(
+                finetuning.fine_tune(
                     task_class, dataclasses.replace(options, output=str(path))
                 )
-            except sweep.Diverged as error:
+            except finetuning.DivergedError as error:
                 print(error)
                 return math.nan
             finally:

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_tf import cli, serving
-from bert_tf.lazy import lazy_import
+from bert_tf import cli, finetuning, serving
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
-
-batching = lazy_import("bert_tf.finetuning.batching")
 
 _TASKS = {
     task.kind: task
@@ -60,7 +57,7 @@ def scores(path: str, dtype: str) -> dict[str, float]:
     model = task.model(BertBackbone(directory.architecture, dtype=dtype))
     directory.load_weights(model)
     split = task.dataset(task.evaluation_splits[0])
-    outputs = batching.predict(
+    outputs = finetuning.predict(
         serving.optimize_for_inference(model),
         split,
         batch_size=32,

@@ -124,7 +124,7 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
 def _bert_tf(options, task, split, chosen, architecture):
     import tensorflow as tf
 
-    from bert_tf.finetuning import batching
+    from bert_tf.finetuning import batches
     from bert_tf.modeling.bert import BertBackbone
 
     inputs = {name: tf.gather(column, chosen) for name, column in split.inputs.items()}
@@ -132,7 +132,7 @@ def _bert_tf(options, task, split, chosen, architecture):
         split, inputs=inputs, targets=tf.gather(split.targets, chosen)
     )
     model = task.model(BertBackbone(architecture))
-    dataset = batching.batches(part, options.batch_size, max_length=_PADDED_LENGTH)
+    dataset = batches(part, options.batch_size, max_length=_PADDED_LENGTH)
     return list(dataset), _keras_step(model)
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_tf import cli, serving
-from bert_tf.finetuning.task import Task
+from bert_tf.finetuning import Task
 from bert_tf.lazy import lazy_import
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering

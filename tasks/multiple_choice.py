@@ -1,8 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The best of several continuations or answers (paper, section 4.4).
+"""Multiple choice: selects the best continuation or answer (paper, section 4.4).
 
-SWAG or CODAH in their own files, or a TSV, CSV or JSONL file with named columns::
+Input: SWAG or CODAH in their own files, or TSV, CSV or JSONL tables with a header. The
+label is the index of the right choice, from 0, or the name of its column. A row may
+have empty choices::
 
     prompt                           a                    b                label
     The chicken cannot fly. It       spreads its wings.   crosses the road.    1
@@ -14,101 +16,77 @@ SWAG or CODAH in their own files, or a TSV, CSV or JSONL file with named columns
         --prompt=prompt --choices=a,b --label=label \\
         --init_from=models/base --output=models/choice
 
-The label is the number of the right choice, from 0, or the name of its column. Rows may
-have fewer choices than there are columns: an empty cell is none.
+Output: a fine-tuned model directory with dev accuracy in metrics.json and
+predictions_dev.tsv: index, index of the best choice, and the probability of each
+choice. A test set (test.csv or test.tsv in --data_dir, or --test_file) adds
+predictions_test.tsv; it needs no labels.
 
-Out: the fine-tuned model directory, its accuracy on dev in metrics.json, and
-predictions_dev.tsv with the index, the number of the best choice, and the probability
-of each. With a test set (test.csv or test.tsv in --data_dir, or --test_file) there is
-predictions_test.tsv as well; it needs no labels. BERT base reaches 81.6 % on SWAG's dev
-set (table 4).
+Expected: BERT base has 81.6 % accuracy on the dev set of SWAG (table 4).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
+import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bert_tf import cli, finetuning, serving
-from bert_tf.data import Table, write_table
-from bert_tf.finetuning.data_sets import TablesConfig
-from bert_tf.finetuning.task import Task
+from bert_tf import cli, data, finetuning, modeling, serving, text
 from bert_tf.lazy import lazy_import
 
-finetune = lazy_import("bert_tf.finetuning.run")
-heads = lazy_import("bert_tf.modeling.heads")
 scipy = lazy_import("scipy")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
     import keras
 
-    from bert_tf.finetuning import Split
-    from bert_tf.modeling.bert import BertBackbone
-    from bert_tf.text.tokenizer import Tokenizer
 
-
-# --- Data sets -------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class DataSet:
-    """Where the examples of a data set are.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChoiceDataSet(finetuning.DataSet):
+    """A data set of prompts and choices.
 
     Attributes:
-        prompt: The column with the prompt.
-        choices: The columns with the choices.
-        label: The column with the right one.
-        files: For each split the alternatives, of which the first that exists is read.
-        columns: Names of the columns of files without a header.
-        stem: A column whose text every choice begins with, if any.
+        texts: Columns of the prompt, of the stem if there is one, and of the C choices.
+        has_stem: Whether there is a stem, a text that starts every choice.
     """
 
-    prompt: str
-    choices: Sequence[str]
-    label: str
-    files: Mapping[str, Sequence[str]]
-    columns: Sequence[str] = ()
-    stem: str = ""
+    has_stem: bool = False
+
+    @property
+    def choices(self) -> Sequence[str]:
+        return self.texts[2 if self.has_stem else 1 :]
 
 
-DATA_SETS: Mapping[str, DataSet] = {
-    "swag": DataSet(
-        prompt="sent1",
-        choices=[f"ending{number}" for number in range(4)],
-        label="label",
-        files={"train": ["train.csv"], "dev": ["val.csv"], "test": ["test.csv"]},
-        stem="sent2",
+DATA_SETS: Mapping[str, ChoiceDataSet] = {
+    "swag": ChoiceDataSet(
+        texts=("sent1", "sent2", *(f"ending{n}" for n in range(4))),
+        files={"train": [["train.csv"]], "dev": [["val.csv"]], "test": [["test.csv"]]},
+        has_stem=True,
     ),
-    # The folds of its authors' cross-validation have no dev set.
-    "codah": DataSet(
-        prompt="prompt",
-        choices=[f"answer{number}" for number in range(4)],
-        label="label",
+    # The authors' cross-validation folds have no dev set.
+    "codah": ChoiceDataSet(
+        texts=("prompt", *(f"answer{n}" for n in range(4))),
         files={
-            "train": ["train.tsv"],
-            "dev": ["dev.tsv", "test.tsv"],
-            "test": ["test.tsv"],
+            "train": [["train.tsv"]],
+            "dev": [["dev.tsv"], ["test.tsv"]],
+            "test": [["test.tsv"]],
         },
         columns=("category", "prompt", *(f"answer{n}" for n in range(4)), "label"),
+        headerless=("train", "dev", "test"),
     ),
 }
 
 
-# --- The task --------------------------------------------------------------------
-
-
 class Example(NamedTuple):
-    """A row of a file.
+    """A prompt with C choices; an empty choice counts as missing.
 
     Attributes:
         prompt: The first segment.
-        choices: C second segments; an empty one is none.
-        label: The number of the right one; None where the file has no labels.
+        choices: The second segments.
+        label: Index of the right choice; None without labels.
     """
 
     prompt: str
@@ -116,56 +94,49 @@ class Example(NamedTuple):
     label: int | None
 
 
-class MultipleChoice(Task):
+class MultipleChoice(finetuning.Task):
     """See the module docstring."""
 
     kind = "multiple_choice"
     metric = "accuracy"
+    head: Mapping[str, Any] = types.MappingProxyType({})
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(TablesConfig):
+    class Config(finetuning.TablesConfig):
         """Options of `python -m tasks.multiple_choice`."""
 
         task: str = cli.option(
             "",
-            help=f"Data set in its own files, one of {', '.join(DATA_SETS)}.",
+            help=f"Data set to read from --data_dir: {', '.join(DATA_SETS)}.",
             common=True,
         )
-        prompt: str = cli.option(
-            "",
-            help="Column of the prompt.",
-            common=True,
-        )
+        prompt: str = cli.option("", help="Column of the prompt.", common=True)
         choices: str = cli.option(
-            "",
-            help="Columns of the choices, separated by commas.",
-            common=True,
+            "", help="Columns of the choices, separated by commas.", common=True
         )
-        label: str = cli.option(
-            "",
-            help="Column of the right choice.",
-            common=True,
-        )
+        label: str = cli.option("", help="Column of the right choice.", common=True)
 
-    def __init__(self, options: Config, tokenizer: Tokenizer):
+    def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
-        self.data_set = _known(options) if options.task else _own(options)
+        flags = ("prompt", "choices", "label")
+        own = ChoiceDataSet(
+            texts=(options.prompt, *options.choices.split(",")), label=options.label
+        )
+        data_set = finetuning.select_data_set(options, DATA_SETS, own, required=flags)
+        splits = finetuning.read_data_set(
+            data_set, options, flags="--prompt, --choices and --label, or with --task"
+        )
         self.examples = {
-            split: self._read(split, path)
-            for split in self.data_set.files
-            if (path := self._find(split))
+            name: [_example(row, data_set) for row in rows]
+            for name, rows in splits.items()
         }
-
-    @property
-    def head(self) -> Mapping[str, Any]:
-        return {}
 
     @property
     def evaluation_splits(self) -> Sequence[str]:
         return [name for name in self.examples if name != "train"]
 
-    def model(self, backbone: BertBackbone) -> keras.Model:
-        return heads.ChoiceScorer(backbone)
+    def model(self, backbone: modeling.BertBackbone) -> keras.Model:
+        return modeling.ChoiceScorer(backbone)
 
     def preprocess(self, prompt: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
         """Encodes `prompt` [N] with each of `choices` [N, C]; inputs are [N, C, S].
@@ -186,50 +157,50 @@ class MultipleChoice(Task):
         inputs["padding_mask"] *= exists[:, :, tf.newaxis]
         return inputs
 
-    def dataset(self, name: str) -> Split:
-        examples = self.examples[name]
-        inputs = finetuning.encode(
-            self.preprocess,
-            [example.prompt for example in examples],
-            [example.choices for example in examples],
-        )  # [N, C, (S)]
-        labels = [example.label for example in examples]
+    def dataset(self, name: str) -> finetuning.Split:
+        prompts, choices, labels = zip(*self.examples[name])
+        inputs = finetuning.encode(self.preprocess, prompts, choices)  # [N, C, (S)]
         targets = None if labels[0] is None else tf.constant(labels)
         return finetuning.Split(name, labels, inputs, targets)
 
-    def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
+    def evaluate(
+        self, split: finetuning.Split, outputs: Sequence[np.ndarray]
+    ) -> dict[str, float]:
         best = np.argmax(outputs, axis=1)
         return {"accuracy": float(np.mean(best == split.source))}
 
-    def majority_baseline(self, split: Split) -> float:
+    def majority_baseline(self, split: finetuning.Split) -> float:
         return float(np.bincount(split.source).max() / len(split.source))
 
     def gold_and_predicted(
-        self, split: Split, outputs: Sequence[np.ndarray]
+        self, split: finetuning.Split, outputs: Sequence[np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the choices, from 0, as names."""
+        """Returns indices of choices as class names."""
         best = np.argmax(outputs, axis=1)
         return np.asarray(split.source).astype(str), best.astype(str)
 
     def write_predictions(
-        self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
+        self,
+        split: finetuning.Split,
+        outputs: Sequence[np.ndarray],
+        folder: pathlib.Path,
     ) -> pathlib.Path:
         probabilities = scipy.special.softmax(np.stack(outputs), axis=1)  # [N, C]
         rows = [
             {"index": index, "prediction": row.argmax()}
-            | {f"P({number})": f"{p:.6f}" for number, p in enumerate(row)}
+            | {f"P({choice})": f"{p:.6f}" for choice, p in enumerate(row)}
             for index, row in enumerate(probabilities)
         ]
         path = folder / f"predictions_{split.name}.tsv"
-        write_table(path, rows)
+        data.write_table(path, rows)
         return path
 
     def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
-        """The signatures of the exported model, for N prompts with C choices each.
+        """Returns the signatures of the exported model, for N prompts of C choices.
 
-        serving_default  prompt [N], choices [N, C] -> choice [N] int32, the number of
-                         the best one from 0, and probabilities [N, C] float32. C is any
-                         number; an empty string is no choice, its probability is 0.
+        serving_default  prompt [N], choices [N, C] -> choice [N] int32, the index of
+                         the best one, and probabilities [N, C] float32. Any C. An empty
+                         string is a missing choice; its probability is 0.
         ids              token_ids, segment_ids, padding_mask [N, C, S] -> logits [N, C]
         """
 
@@ -239,7 +210,9 @@ class MultipleChoice(Task):
         )
         def serving_default(prompt, choices):
             tf.debugging.assert_equal(
-                tf.size(prompt), tf.shape(choices)[0], "`choices` must be of [N, C]."
+                tf.size(prompt),
+                tf.shape(choices)[0],
+                "`choices` must have shape [N, C] for `prompt` of shape [N].",
             )
             logits = model(self.preprocess(prompt, choices), training=False)  # [N, C]
             return {
@@ -249,113 +222,34 @@ class MultipleChoice(Task):
 
         return {"serving_default": serving_default, "ids": serving.ids_signature(model)}
 
-    # --- Reading -----------------------------------------------------------------
 
-    def _find(self, split: str) -> pathlib.Path | None:
-        """Returns the file of a split; None for a test set that is not there."""
-        folder = pathlib.Path(self.options.data_dir)
-        names = self.data_set.files[split]
-        for path in (folder / name for name in names):
-            if path.is_file():
-                return path
-        if self.options.task and split == "test" and not self.options.test_file:
-            return None
-        raise ValueError(
-            f"The {split} set is missing: there is no {' or '.join(names)} in "
-            f"{folder.absolute()}."
-        )
-
-    def _read(self, split: str, path: pathlib.Path) -> list[Example]:
-        data = self.data_set
-        table = Table(path, data.columns)
-        columns = [data.prompt, *data.choices]
-        if data.stem:
-            columns.append(data.stem)
-        is_labelled = split != "test" or data.label in table.columns
-        if is_labelled:
-            columns.append(data.label)
-        table.require(columns, "--prompt, --choices and --label, or by --task")
-        examples = []
-        for line, values in table.rows(columns):
-            row = dict(zip(columns, values, strict=True))
-            choices = tuple(row[name].strip() for name in data.choices)
-            if data.stem:
-                choices = tuple(f"{row[data.stem]} {c}" if c else "" for c in choices)
-            where = f"{path}, line {line}"
-            if sum(map(bool, choices)) < 2:
-                raise ValueError(f"{where}: fewer than two choices are not empty.")
-            label = (
-                _label(row[data.label], choices, data, where) if is_labelled else None
-            )
-            examples.append(Example(row[data.prompt], choices, label))
-        if not examples:
-            raise ValueError(f"{path} has a header but no rows.")
-        return examples
-
-
-def _label(text: str, choices: Sequence[str], data: DataSet, where: str) -> int:
-    """The number of the right choice."""
-    if text in data.choices:
-        number = data.choices.index(text)
-    elif text.isdecimal() and int(text) < len(choices):
-        number = int(text)
-    else:
-        raise ValueError(
-            f"{where}: the column {data.label!r} must have the number of the right "
-            f"choice, 0 to {len(choices) - 1}, or its column's name. Received: {text!r}"
-        )
-    if not choices[number]:
-        raise ValueError(f"{where}: the right choice, {text}, is empty.")
-    return number
-
-
-def _known(options: MultipleChoice.Config) -> DataSet:
-    if options.task not in DATA_SETS:
-        raise ValueError(
-            f"--task must be one of {', '.join(DATA_SETS)}. "
-            f"Received: task={options.task!r}"
-        )
-    names = ("train_file", "dev_file", "prompt", "choices", "label")
-    given = [f"--{name}" for name in names if getattr(options, name)]
-    if given:
-        raise ValueError(
-            f"--task={options.task} says its files and columns itself; leave out "
-            f"{', '.join(given)}."
-        )
-    data_set = DATA_SETS[options.task]
-    if options.test_file:
-        test_file = str(pathlib.Path(options.test_file).absolute())
-        files = {**data_set.files, "test": [test_file]}
-        data_set = dataclasses.replace(data_set, files=files)
-    return data_set
-
-
-def _own(options: MultipleChoice.Config) -> DataSet:
-    for name in ("train_file", "dev_file", "prompt", "choices", "label"):
-        if not getattr(options, name):
+def _example(row: finetuning.Row, data_set: ChoiceDataSet) -> Example:
+    names = data_set.choices
+    choices = tuple(choice.strip() for choice in row.texts[-len(names) :])
+    if sum(map(bool, choices)) < 2:
+        raise ValueError(f"{row.location}: fewer than two choices are not empty.")
+    label = row.label
+    if label is not None:
+        if label in names:
+            label = names.index(label)
+        elif label.isdecimal() and int(label) < len(choices):
+            label = int(label)
+        else:
             raise ValueError(
-                f"--{name} is missing. Data of one's own need --train_file, "
-                "--dev_file, --prompt, --choices and --label; known data sets --task "
-                "and --data_dir."
+                f"{row.location}: column {data_set.label!r} must be the index of the "
+                f"right choice, 0 to {len(choices) - 1}, or the name of its column. "
+                f"Received: {label!r}"
             )
-    if options.data_dir:
-        raise ValueError("--data_dir goes with --task; leave it out.")
-    splits = {
-        "train": options.train_file,
-        "dev": options.dev_file,
-        "test": options.test_file,
-    }
-    return DataSet(
-        prompt=options.prompt,
-        choices=options.choices.split(","),
-        label=options.label,
-        files={split: [file] for split, file in splits.items() if file},
-    )
+        if not choices[label]:
+            raise ValueError(f"{row.location}: the right choice, {label}, is empty.")
+    if data_set.has_stem:
+        choices = tuple(f"{row.texts[1]} {c}" if c else "" for c in choices)
+    return Example(row.texts[0], choices, label)
 
 
 def main(*grid: MultipleChoice.Config) -> None:
-    """Fine-tunes once for each of the options, see `finetune.main`."""
-    finetune.main(MultipleChoice, *grid)
+    """Fine-tunes and evaluates each configuration; see `finetuning.fine_tune`."""
+    finetuning.fine_tune(MultipleChoice, *grid)
 
 
 if __name__ == "__main__":

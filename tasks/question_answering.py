@@ -383,7 +383,7 @@ def main(*grid: QuestionAnswering.Config) -> None:
     if grid[0].ensemble:
         ensemble(grid[0])
     else:
-        finetuning.run.main(QuestionAnswering, *grid)
+        finetuning.fine_tune(QuestionAnswering, *grid)
 
 
 if __name__ == "__main__":

@@ -276,7 +276,7 @@ class Tagging(finetuning.Task):
 
     def _features(self, inputs: Mapping[str, tf.RaggedTensor]) -> dict[str, Any]:
         options = self.options
-        column = finetuning.features.cached(
+        column = finetuning.cached_features(
             self._feature_tagger.encoder,
             inputs,
             # Beside the model, so that several models of the same data share it.
@@ -327,7 +327,7 @@ def _pack(
 
 def main(*grid: Tagging.Config) -> None:
     """Fine-tunes a model for each configuration."""
-    finetuning.run.main(Tagging, *grid)
+    finetuning.fine_tune(Tagging, *grid)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from tensorflow_serving.apis import predict_pb2
 
 from bert_tf import export, serving
 from bert_tf.checkpoints import ModelDirectory
-from bert_tf.finetuning.task import Task
+from bert_tf.finetuning import Task
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
 from bert_tf.serving import Servable, saved_model
 from bert_tf.text import Tokenizer, Vocabulary

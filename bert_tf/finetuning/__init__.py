@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What every downstream task shares: data, batches, runs, scores, reports."""
+"""Fine-tuning on downstream tasks: data, batches, runs, sweeps, reports."""
 
 from bert_tf.lazy import exports
 

@@ -1,14 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The feature-based way to use BERT (paper, section 5.3): frozen activations, cached.
+"""Cached activations of a frozen encoder, for the feature-based approach of BERT.
 
-In: an encoder, and the token ids of N examples. Out: the activations of chosen layers
-for each token, in a file that is mapped into memory; what is trained on them runs the
-encoder once and not in every epoch.
-
-    encoder = taggers.FrozenEncoder(backbone, "concat_last_four")
-    inputs = encode(preprocess, texts)
-    column = cached(encoder, inputs, "features", max_length=128)  # A MappedColumn.
+Section 5.3 of the paper trains a tagger on activations instead of fine-tuning. The
+encoder runs once and not in every epoch. A memory-mapped file holds its activations.
 """
 
 from __future__ import annotations
@@ -25,14 +20,14 @@ from tqdm import tqdm
 from bert_tf import storage
 from bert_tf.finetuning import batching
 from bert_tf.finetuning.batching import MappedColumn, Split
-from bert_tf.modeling.feature_tagger import FrozenEncoder
+from bert_tf.modeling import FrozenEncoder
 
 _BATCH_SIZE = 32
-# Examples that are computed before they are written; what is held in memory.
+# Examples in memory before they are written to the file.
 _CHUNK = 8 * _BATCH_SIZE
 
 
-def cached(
+def cached_features(
     encoder: FrozenEncoder,
     inputs: Mapping[str, tf.RaggedTensor],
     folder: str | os.PathLike,
@@ -40,25 +35,28 @@ def cached(
     max_length: int,
     static_shape: bool = False,
 ) -> MappedColumn:
-    """Returns the features of N examples, from `folder` if they are there.
+    """Returns the features of N examples, computed or read from `folder`.
 
-    The file is named by a hash of the encoder's weights and of the inputs, and appears
-    when it is complete.
+    The file name is a hash of the encoder's weights and the inputs. The file is written
+    atomically.
 
     Args:
         encoder: Computes the features.
         inputs: `token_ids`, `segment_ids`, `padding_mask`, each ragged [N, (S)].
-        folder: Where to keep the file.
+        folder: The cache directory.
         max_length: As in `batching.predict`.
         static_shape: As in `batching.predict`.
+
+    Returns:
+        The features of each token, [N, (S), K, H] for K layers.
     """
     token_ids = inputs["token_ids"]
     path = pathlib.Path(folder) / f"{_fingerprint(encoder, inputs)}.npy"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         shape = (int(token_ids.row_splits[-1]), *encoder.output["features"].shape[2:])
-        with storage.atomic_path(path) as unfinished:
-            file = np.lib.format.open_memmap(unfinished, "w+", np.float32, shape)
+        with storage.atomic_path(path) as temporary:
+            file = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
             split = Split("features", None, inputs)
             _compute(encoder, split, file, max_length, static_shape)
             file.flush()
@@ -72,7 +70,7 @@ def _compute(
     max_length: int,
     static_shape: bool,
 ) -> None:
-    """Fills `file` [tokens, K, H]."""
+    """Writes the features of all tokens to `file` [tokens, K, H]."""
     starts = split.inputs["token_ids"].row_splits.numpy()
     order = np.argsort(split.lengths, kind="stable")
     with tqdm(total=len(split), desc="features", disable=None) as progress:

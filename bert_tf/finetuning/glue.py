@@ -1,8 +1,8 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The nine data sets of GLUE: their files, columns, metrics, and what is submitted.
+"""The nine data sets of GLUE: files, columns, metrics and submission files.
 
-Source: arXiv 1804.07461, and the files that gluebenchmark.com hands out and takes.
+Source: arXiv 1804.07461, and the data and submission formats of gluebenchmark.com.
 """
 
 from __future__ import annotations
@@ -10,45 +10,28 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from bert_tf.finetuning.data_sets import DataSet
 
-@dataclasses.dataclass(frozen=True)
-class DataSet:
-    """Files and columns of a data set.
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassificationDataSet(DataSet):
+    """A data set of labeled texts or pairs of texts.
 
     Attributes:
-        text_a, text_b, label: Names of the columns; no `text_b` for single sentences.
-        metrics: Names of metrics of the task; the first chooses the epoch.
-        problem: `"classification"` or `"regression"`.
-        files: For each split the alternatives, each one or several files.
-        columns: Names of the columns where train and dev have no header.
-        skip_bad_rows: Whether the training file is known to have malformed rows.
-        submissions: For each split without labels, the file that the server takes.
+        metrics: Names of the metrics; the first selects the best epoch.
+        score_range: Minimum and maximum label of a regression; None for classes.
+        submissions: For each split without labels, the file to submit.
     """
 
-    text_a: str
-    text_b: str = ""
-    label: str = "label"
     metrics: Sequence[str] = ("accuracy",)
-    problem: str = "classification"
-    files: Mapping[str, Sequence[Sequence[str]]] = dataclasses.field(
-        default_factory=lambda: {
-            "train": [["train.tsv"]],
-            "dev": [["dev.tsv"]],
-            "test": [["test.tsv"]],
-        }
-    )
-    columns: Sequence[str] = ()
-    skip_bad_rows: bool = False
+    score_range: tuple[float, float] | None = None
     submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-# What a score of STS-B may be.
-SCORES = (0.0, 5.0)
-
-# Metrics: table 1 there; the first is the one in table 1 of BERT's paper.
-GLUE: Mapping[str, DataSet] = {
-    "cola": DataSet(
-        text_a="sentence",
+# Metrics: table 1 of GLUE; the first is the one in table 1 of the BERT paper.
+GLUE: Mapping[str, ClassificationDataSet] = {
+    "cola": ClassificationDataSet(
+        texts=("sentence",),
         metrics=("matthews_correlation", "accuracy"),
         files={
             "train": [["train.tsv"], ["in_domain_train.tsv"]],
@@ -56,15 +39,15 @@ GLUE: Mapping[str, DataSet] = {
             "test": [["test.tsv"]],
         },
         columns=("source", "label", "mark", "sentence"),
+        headerless=("train", "dev"),
         submissions={"test": "CoLA.tsv"},
     ),
-    "sst2": DataSet(
-        text_a="sentence",
+    "sst2": ClassificationDataSet(
+        texts=("sentence",),
         submissions={"test": "SST-2.tsv"},
     ),
-    "mrpc": DataSet(
-        text_a="#1 String",
-        text_b="#2 String",
+    "mrpc": ClassificationDataSet(
+        texts=("#1 String", "#2 String"),
         label="Quality",
         metrics=("f1", "accuracy"),
         files={
@@ -74,26 +57,23 @@ GLUE: Mapping[str, DataSet] = {
         },
         submissions={"test": "MRPC.tsv"},
     ),
-    "stsb": DataSet(
-        text_a="sentence1",
-        text_b="sentence2",
+    "stsb": ClassificationDataSet(
+        texts=("sentence1", "sentence2"),
         label="score",
         metrics=("spearman", "pearson"),
-        problem="regression",
+        score_range=(0.0, 5.0),
         submissions={"test": "STS-B.tsv"},
     ),
-    "qqp": DataSet(
-        text_a="question1",
-        text_b="question2",
+    "qqp": ClassificationDataSet(
+        texts=("question1", "question2"),
         label="is_duplicate",
         metrics=("f1", "accuracy"),
-        # Line breaks within questions cut some rows in two.
-        skip_bad_rows=True,
+        # Line breaks inside questions split some rows in two.
+        skip_malformed=True,
         submissions={"test": "QQP.tsv"},
     ),
-    "mnli": DataSet(
-        text_a="sentence1",
-        text_b="sentence2",
+    "mnli": ClassificationDataSet(
+        texts=("sentence1", "sentence2"),
         label="gold_label",
         files={
             "train": [["train.tsv"]],
@@ -101,7 +81,7 @@ GLUE: Mapping[str, DataSet] = {
             "dev_mismatched": [["dev_mismatched.tsv"]],
             "test": [["test_matched.tsv"]],
             "test_mismatched": [["test_mismatched.tsv"]],
-            # Of entailment too, to analyse models of MNLI.
+            # Predicted by models of MNLI.
             "test_diagnostic": [["diagnostic.tsv"], ["../diagnostic/diagnostic.tsv"]],
         },
         submissions={
@@ -110,19 +90,16 @@ GLUE: Mapping[str, DataSet] = {
             "test_diagnostic": "AX.tsv",
         },
     ),
-    "qnli": DataSet(
-        text_a="question",
-        text_b="sentence",
+    "qnli": ClassificationDataSet(
+        texts=("question", "sentence"),
         submissions={"test": "QNLI.tsv"},
     ),
-    "rte": DataSet(
-        text_a="sentence1",
-        text_b="sentence2",
+    "rte": ClassificationDataSet(
+        texts=("sentence1", "sentence2"),
         submissions={"test": "RTE.tsv"},
     ),
-    "wnli": DataSet(
-        text_a="sentence1",
-        text_b="sentence2",
+    "wnli": ClassificationDataSet(
+        texts=("sentence1", "sentence2"),
         submissions={"test": "WNLI.tsv"},
     ),
 }

@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fine-tunes an encoder on a task (paper, section 4 and appendix A.3).
 
-A module of `tasks/` calls `main` with its task. In: a checkpoint to start from, of this
-project or another one, and the task's files. Out: a model directory with config.json,
-vocab.txt, the weights of the best epoch, metrics.json, TensorBoard logs, and
-predictions for each evaluated split. The same command run again continues after the
-last epoch that an interrupted training has finished; where the training is finished, it
-evaluates, predicts and exports.
+A module of `tasks/` calls `fine_tune` with its task. Input: a checkpoint of an encoder
+and the task's files. Output: a model directory with config.json, vocab.txt, the weights
+of the best epoch, metrics.json, TensorBoard logs, and predictions and plots for each
+evaluation split. Rerun the same command to resume after the last complete epoch. With a
+finished directory, it only evaluates, predicts and exports.
 """
 
 from __future__ import annotations
@@ -25,50 +24,48 @@ import keras
 import tensorflow as tf
 
 from bert_tf import serving, storage
-from bert_tf.checkpoints import formats
-from bert_tf.checkpoints.model_directory import Checkpoint, ModelDirectory
-from bert_tf.finetuning import batching, sweep
-from bert_tf.finetuning import report as comparison
-from bert_tf.finetuning.batching import Split
+from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
+from bert_tf.finetuning import batching, report, sweep
 from bert_tf.finetuning.task import FinetuneConfig, Task
-from bert_tf.modeling.bert import BertBackbone
-from bert_tf.modeling.config import BertConfig
-from bert_tf.text.tokenizer import Tokenizer
-from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.modeling import BertBackbone, BertConfig
+from bert_tf.text import Tokenizer, Vocabulary
+from bert_tf.training import AdamW, TrainingState, WarmupDecay
 from bert_tf.training import strategy as distribution
-from bert_tf.training.checkpoint import TrainingState
-from bert_tf.training.optimizers import AdamW, WarmupDecay
 
-_WARMUP_SHARE = 0.1  # Of all steps, as in google-research/bert.
+_WARMUP_FRACTION = 0.1  # Of all steps, as in google-research/bert.
 
 
-def main(task_class: type[Task], *grid: FinetuneConfig) -> dict[str, Any]:
-    """Fine-tunes once for each of the options and each of their seeds.
+def fine_tune(task_class: type[Task], *grid: FinetuneConfig) -> dict[str, Any]:
+    """Fine-tunes with each configuration and each of its seeds.
+
+    Args:
+        task_class: The task.
+        *grid: Configurations with the same `output`, which receives the best model.
 
     Returns:
-        The metrics of the run that is best on dev, whose model is kept.
+        The metrics of the run with the best score on the dev set.
 
     Raises:
-        ValueError: An option or the data are wrong, or the loss is not finite.
+        ValueError: An option or the data are invalid.
+        DivergedError: The loss became NaN or infinite (in a sweep: in all runs).
     """
     runs = sweep.expand(grid)
     if len(runs) > 1:
-        runs = [sweep.best(runs, functools.partial(fine_tune, task_class))]
-    return fine_tune(task_class, *runs)
+        runs = [sweep.best_run(runs, functools.partial(_fine_tune_once, task_class))]
+    return _fine_tune_once(task_class, *runs)
 
 
-def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
-    """Fine-tunes once, evaluates, predicts and exports; returns the metrics.
+def _fine_tune_once(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
+    """Trains unless the directory is finished, evaluates, reports and exports.
 
-    Where a finished training left its weights, they are not trained again; where it
-    left none, its metrics are all that is returned.
+    A finished run of a sweep has no weights, unless it is the best: returns its
+    metrics.
     """
-    # === Check everything before anything is written ===
+    # Check everything before anything is written.
     encoder = _Encoder.open(options)
     strategy = distribution.strategy(options.strategy)
     distribution.check_batch_size(options.batch_size, strategy.num_replicas_in_sync)
-    tokenizer = Tokenizer(encoder.vocabulary, lowercase=encoder.lowercase)
-    task = task_class(options, tokenizer)
+    task = task_class(options, Tokenizer(encoder.vocabulary, encoder.lowercase))
     directory = ModelDirectory.create(
         options.output,
         architecture=encoder.architecture,
@@ -79,44 +76,95 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         defaults=options.defaults(),
         resumable=options.resumable(),
     )
+    metrics = directory.read_metrics()
+    is_finished = "training" in metrics
+    if is_finished and not directory.has_weights:
+        return metrics
 
-    # === Training ===
-    training = directory.read_metrics().get("training")
-    if training and not directory.has_weights:
-        return directory.read_metrics()
-    keras.utils.set_random_seed(options.seed)
-    with strategy.scope():
-        model = task.model(BertBackbone(encoder.architecture, dtype=options.precision))
-        if encoder.source:
-            _fill(model, encoder.source, directory.head)
-    if training:
+    model = _build(task, encoder, directory, strategy)
+    if is_finished:
         model.jit_compile = False
-        print(f"{directory.path} is finished and not trained again.")
+        print(f"{directory.path} is already trained; skipping training.")
     else:
-        training = train(task, model, directory, strategy)
-
-    # === Evaluation of the best epoch ===
-    metrics = {"training": training}
-    directory.load_weights(model)
-    for name in task.evaluation_splits:
-        split = task.dataset(name)
-        outputs = _predict(task.trainable_model(model), split, options)
-        if split.targets is not None:
-            metrics[name] = task.evaluate(split, outputs)
-            gold, predicted = task.gold_and_predicted(split, outputs)
-            print(f"\n{name}:\n{comparison.table(gold, predicted)}")
-            comparison.plot(
-                gold,
-                predicted,
-                title=f"{task.kind}, {name}",
-                path=directory.path / f"comparison_{name}.png",
-            )
-        task.write_predictions(split, outputs, directory.path)
+        metrics = {"training": train(task, model, directory, strategy)}
+    directory.load_weights(model)  # Those of the best epoch.
+    metrics = {"training": metrics["training"], **_evaluate(task, model, directory)}
     directory.write_metrics(metrics)
-    _report(task, directory, metrics)
+    _print_summary(task, directory, metrics)
     if options.export:
         print(f"Exported to {_export(task, directory)}.")
     return metrics
+
+
+# --- Checks ----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Encoder:
+    """The initial encoder: from a checkpoint, or with random weights."""
+
+    architecture: BertConfig
+    vocabulary: Vocabulary
+    lowercase: bool
+    source: Checkpoint | None = None
+
+    @classmethod
+    def open(cls, options: FinetuneConfig) -> _Encoder:
+        from_scratch = not options.init_from
+        if {bool(options.size), bool(options.vocabulary)} != {from_scratch}:
+            raise ValueError(
+                "Pass either --init_from, or both --size and --vocabulary to start "
+                f"from random weights. Received: init_from={options.init_from!r}, "
+                f"size={options.size!r}, vocabulary={options.vocabulary!r}"
+            )
+        if from_scratch:
+            vocabulary = Vocabulary.from_file(options.vocabulary)
+            architecture = BertConfig.resolve(options.size, vocabulary.size)
+            encoder = cls(architecture, vocabulary, options.lowercase)
+        else:
+            source = open_checkpoint(options.init_from)
+            encoder = cls(
+                source.architecture, source.vocabulary, source.lowercase, source
+            )
+        if options.bilstm:
+            architecture = dataclasses.replace(encoder.architecture, bilstm=True)
+            encoder = dataclasses.replace(encoder, architecture=architecture)
+        limit = encoder.architecture.max_sequence_length
+        if options.max_sequence_length > limit:
+            raise ValueError(
+                f"--max_sequence_length must be at most {limit}, the number of "
+                "positions of the encoder. Received: max_sequence_length="
+                f"{options.max_sequence_length}"
+            )
+        return encoder
+
+
+# --- Building --------------------------------------------------------------------
+
+
+def _build(
+    task: Task,
+    encoder: _Encoder,
+    directory: ModelDirectory,
+    strategy: tf.distribute.Strategy,
+) -> keras.Model:
+    """Returns the task's model with its initial weights."""
+    keras.utils.set_random_seed(task.options.seed)
+    dtype = task.options.precision
+    with strategy.scope():
+        model = task.model(BertBackbone(encoder.architecture, dtype=dtype))
+        if source := encoder.source:
+            keys = ("kind", "labels")
+            same_head = all(source.head.get(k) == directory.head.get(k) for k in keys)
+            missing = source.load_into(model, head=same_head)
+            print(
+                f"Initialized from {source.path}. Newly initialized layers: "
+                f"{', '.join(missing) or 'none'}."
+            )
+    return model
+
+
+# --- Training --------------------------------------------------------------------
 
 
 def train(
@@ -125,56 +173,55 @@ def train(
     directory: ModelDirectory,
     strategy: tf.distribute.Strategy,
 ) -> dict[str, Any]:
-    """Fits the model, from the last epoch on that an interrupted training finished.
+    """Trains the model, or resumes after the last complete epoch.
 
-    `directory` keeps the weights of the epoch that is best on dev, and the metrics.
+    Writes the weights of the best epoch and the metrics to `directory`.
 
     Returns:
-        `metric`, the name of the `score` on dev of the `best_epoch` (from 1); `majority_baseline`,
-        the score of one answer for everything; `epochs`, the losses and scores of each;
-        and `seconds`.
+        `metric`, the name of the metric on the dev set; its `score` in `best_epoch`
+        (counted from 1); `majority_baseline`, the score of a constant prediction;
+        `epochs`, the losses and scores of each epoch; and `seconds`.
     """
     options = task.options
     split = task.dataset("train")
     steps_per_epoch = math.ceil(len(split) / options.batch_size)
     steps = steps_per_epoch * options.epochs
-    schedule = WarmupDecay(options.learning_rate, int(_WARMUP_SHARE * steps), steps)
-    part = task.trainable_model(model)
+    schedule = WarmupDecay(options.learning_rate, int(_WARMUP_FRACTION * steps), steps)
+    trainable = task.trainable_model(model)
     with strategy.scope():
         # Without XLA, which would compile for every sequence length.
-        part.compile(AdamW(schedule), jit_compile=False)
-        distribution.prepare(part)
-        state = TrainingState(directory, part, distribution.seed_generators(part))
+        trainable.compile(AdamW(schedule), jit_compile=False)
+        distribution.prepare(trainable)
+        seeds = distribution.seed_generators(trainable)
+        state = TrainingState(directory, trainable, seeds)
         first_epoch = state.restore() // steps_per_epoch
     print(
-        f"{len(split):,} training examples of {split.lengths.mean():.0f} tokens on "
+        f"{len(split):,} training examples, {split.lengths.mean():.0f} tokens on "
         f"average; {options.epochs} epochs of {steps_per_epoch:,} steps; "
-        f"{part.count_params():,} weights"
-        + (f"; continues after epoch {first_epoch}." if first_epoch else ".")
+        f"{trainable.count_params():,} weights"
+        + (f"; resuming after epoch {first_epoch}." if first_epoch else ".")
     )
     epochs = _Epochs(task, model, state, first_epoch)
-    part.fit(
+    trainable.fit(
         batching.batches(
             split,
             options.batch_size,
-            max_length=options.max_sequence_length,
             first_epoch=first_epoch,
             epochs=options.epochs,
             seed=options.seed,
-            static_shape=_static_shape(options),
+            **_shape_options(options),
         ),
         initial_epoch=first_epoch,
         epochs=options.epochs,
         steps_per_epoch=steps_per_epoch,
-        shuffle=False,  # The batches are shuffled already.
-        # A bar that moves is for terminals, a line per epoch for files.
-        verbose=1 if sys.stdout.isatty() else 2,
+        shuffle=False,  # `batches` shuffles.
+        verbose=1 if sys.stdout.isatty() else 2,  # A progress bar on terminals only.
         callbacks=[
             epochs,
             keras.callbacks.TensorBoard(directory.path / "logs", write_graph=False),
         ],
     )
-    training = {
+    metrics = {
         "metric": f"{epochs.split.name} {task.metric}",
         "score": epochs.scores[epochs.best],
         "majority_baseline": task.majority_baseline(epochs.split),
@@ -182,31 +229,22 @@ def train(
         "epochs": epochs.history,
         "seconds": round(epochs.seconds, 1),
     }
-    directory.write_metrics({"training": training})  # From here on it is finished.
+    directory.write_metrics({"training": metrics})  # Marks the training as finished.
     state.remove()
-    return training
-
-
-def _fill(model: keras.Model, source: Checkpoint, head: Mapping[str, Any]) -> None:
-    """Takes the encoder's weights, and the head's where it is one for the same task."""
-    same_task = all(source.head.get(key) == head.get(key) for key in ("kind", "labels"))
-    fresh = source.load_into(model, head=same_task)
-    print(
-        f"Starts from {source.path}; with random values: {', '.join(fresh) or 'none'}."
-    )
+    return metrics
 
 
 class _Epochs(keras.callbacks.Callback):
-    """Evaluates on dev after each epoch; keeps the best weights, and how to go on.
+    """Evaluates on the dev set after each epoch, and saves the best and the last state.
 
     Attributes:
-        split: The examples of dev.
+        split: The dev set.
         history: Losses and scores of each epoch.
-        seconds: Wall-clock time of them, evaluation included.
+        seconds: Wall-clock time of training and evaluation.
 
     Raises:
-        sweep.Diverged: From within `fit`, when the loss is not finite. The weights of
-            the best epoch before stay.
+        sweep.DivergedError: From within `fit`, if the loss is NaN or infinite. The
+            weights of the best epoch so far are kept.
     """
 
     def __init__(
@@ -218,18 +256,18 @@ class _Epochs(keras.callbacks.Callback):
         self._state = state
         self._file = state.path / "epochs.json"
         self.split = task.dataset(task.evaluation_splits[0])
-        done = storage.read_json(self._file) if first_epoch else {}
-        self.history: list[dict[str, float]] = done.get("epochs", [])[:first_epoch]
-        self.seconds: float = done.get("seconds", 0.0)
+        saved = storage.read_json(self._file) if first_epoch else {}
+        self.history: list[dict[str, float]] = saved.get("epochs", [])[:first_epoch]
+        self.seconds: float = saved.get("seconds", 0.0)
 
     @property
     def scores(self) -> list[float]:
-        """Of each epoch, on dev."""
+        """The task's metric on the dev set after each epoch."""
         return [row[f"{self.split.name}_{self._task.metric}"] for row in self.history]
 
     @property
     def best(self) -> int:
-        """The epoch with the best score, from 0; the first one of several."""
+        """Index of the first epoch with the best score."""
         return max(range(len(self.history)), key=self.scores.__getitem__)
 
     def on_train_begin(self, logs=None):
@@ -237,107 +275,94 @@ class _Epochs(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if not math.isfinite(logs["loss"]):
-            raise sweep.Diverged(
-                f"The loss of epoch {len(self.history) + 1}, step {batch + 1} is not "
-                f"finite ({logs['loss']}). A lower --learning_rate may help."
+            raise sweep.DivergedError(
+                f"The loss is {logs['loss']} in epoch {len(self.history) + 1}, step "
+                f"{batch + 1}. Try a lower --learning_rate."
             )
 
     def on_epoch_end(self, epoch, logs=None):
         outputs = _predict(self.model, self.split, self._task.options)
         scores = self._task.evaluate(self.split, outputs)
-        # Callbacks that come later, the progress bar's too, see the scores in `logs`.
+        # Later callbacks and the progress bar read the scores from `logs`.
         logs.update({f"{self.split.name}_{k}": v for k, v in scores.items()})
         self.history.append({name: float(value) for name, value in logs.items()})
         if self.best == epoch:
             self._state.directory.save_weights(self._whole_model)
         self.seconds = time.perf_counter() - self._start
         if epoch + 1 < self._task.options.epochs:
-            # Before the state: of the epochs of a state, the scores are there.
-            done = {"epochs": self.history, "seconds": self.seconds}
+            # Before the state, so that every saved state has its history.
+            saved = {"epochs": self.history, "seconds": self.seconds}
             self._file.parent.mkdir(exist_ok=True)
-            storage.write_json(self._file, done)
+            storage.write_json(self._file, saved)
             self._state.save(weights=False)
 
 
-def _predict(model: keras.Model, split: Split, options: FinetuneConfig) -> list[Any]:
-    return batching.predict(
-        model,
-        split,
-        options.batch_size,
-        max_length=options.max_sequence_length,
-        static_shape=_static_shape(options),
-    )
+# --- Evaluation ------------------------------------------------------------------
 
 
-def _static_shape(options: FinetuneConfig) -> bool:
-    return options.strategy == "tpu"
+def _evaluate(
+    task: Task, model: keras.Model, directory: ModelDirectory
+) -> dict[str, dict[str, float]]:
+    """Writes predictions and plots; returns the metrics of each labeled split."""
+    metrics = {}
+    for name in task.evaluation_splits:
+        split = task.dataset(name)
+        outputs = _predict(task.trainable_model(model), split, task.options)
+        if split.targets is not None:
+            metrics[name] = task.evaluate(split, outputs)
+            gold, predicted = task.gold_and_predicted(split, outputs)
+            print(f"\n{name}:\n{report.prediction_table(gold, predicted)}")
+            report.write_plot(
+                report.prediction_plot(gold, predicted, f"{task.kind}, {name}"),
+                directory.path / f"comparison_{name}.png",
+            )
+        task.write_predictions(split, outputs, directory.path)
+    return metrics
 
 
-def _export(task: Task, directory: ModelDirectory) -> pathlib.Path:
-    # A model of its own, of one device and without what only training needs.
-    precision = task.options.export_precision
-    model = task.model(BertBackbone(directory.architecture, dtype=precision))
-    directory.load_weights(model)
-    functions = task.serve(serving.optimize_for_inference(model))
-    return serving.export_saved_model(
-        functions, task.options.export, directory=directory
-    )
+def _predict(
+    model: keras.Model, split: batching.Split, options: FinetuneConfig
+) -> list[Any]:
+    shape_options = _shape_options(options)
+    return batching.predict(model, split, options.batch_size, **shape_options)
 
 
-def _report(task: Task, directory: ModelDirectory, metrics: dict[str, Any]) -> None:
+def _shape_options(options: FinetuneConfig) -> dict[str, Any]:
+    """Returns the arguments of `batches` and `predict` for the shape of batches."""
+    static_shape = options.strategy == "tpu"
+    return {"max_length": options.max_sequence_length, "static_shape": static_shape}
+
+
+# --- Report and export -----------------------------------------------------------
+
+
+def _print_summary(
+    task: Task, directory: ModelDirectory, metrics: Mapping[str, Any]
+) -> None:
+    training = metrics["training"]
     for name in task.evaluation_splits:
         if name in metrics:
             scores = ", ".join(f"{k} {v:.4f}" for k, v in metrics[name].items())
             print(f"{name}: {scores}")
-    training = metrics["training"]
-    if sweep.has_collapsed(training["score"], training["majority_baseline"]):
+    if sweep.has_collapsed(training):
         print(
-            f"It learned nothing: one answer for everything has {task.metric} "
-            f"{training['majority_baseline']:.4f}. Try another --learning_rate or --seed, or more "
-            "--epochs."
+            f"The model has collapsed: a constant prediction has {task.metric} "
+            f"{training['majority_baseline']:.4f}. Try another --learning_rate or "
+            "--seed, or more --epochs."
         )
     print(
-        f"Epoch {training['best_epoch']} of {len(training['epochs'])} was the best by "
-        f"{task.metric}. Model, metrics and predictions in {directory.path}."
+        f"Best epoch by {task.metric}: {training['best_epoch']} of "
+        f"{len(training['epochs'])}. Model, metrics and predictions are in "
+        f"{directory.path}."
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Encoder:
-    """What fine-tuning starts from: a checkpoint, or random weights."""
-
-    architecture: BertConfig
-    vocabulary: Vocabulary
-    lowercase: bool
-    source: Checkpoint | None = None
-
-    @classmethod
-    def open(cls, options: FinetuneConfig) -> _Encoder:
-        random = bool(options.size and options.vocabulary)
-        if random == bool(options.init_from) or (
-            options.init_from and (options.size or options.vocabulary)
-        ):
-            raise ValueError(
-                "Give either --init_from, or both --size and --vocabulary to start "
-                f"from random weights. Received: init_from={options.init_from!r}, "
-                f"size={options.size!r}, vocabulary={options.vocabulary!r}"
-            )
-        if random:
-            vocabulary = Vocabulary.from_file(options.vocabulary)
-            architecture = BertConfig.resolve(options.size, vocabulary.size)
-            encoder = cls(architecture, vocabulary, options.lowercase)
-        else:
-            source = formats.open_checkpoint(options.init_from)
-            encoder = cls(
-                source.architecture, source.vocabulary, source.lowercase, source
-            )
-        if options.bilstm:
-            architecture = dataclasses.replace(encoder.architecture, bilstm=True)
-            encoder = dataclasses.replace(encoder, architecture=architecture)
-        limit = encoder.architecture.max_sequence_length
-        if options.max_sequence_length > limit:
-            raise ValueError(
-                f"The encoder has {limit} positions. Received: --max_sequence_length="
-                f"{options.max_sequence_length}"
-            )
-        return encoder
+def _export(task: Task, directory: ModelDirectory) -> pathlib.Path:
+    # A new model: on one device, in the precision of the export, without an optimizer.
+    dtype = task.options.export_precision
+    model = task.model(BertBackbone(directory.architecture, dtype=dtype))
+    directory.load_weights(model)
+    signatures = task.serve(serving.optimize_for_inference(model))
+    return serving.export_saved_model(
+        signatures, task.options.export, directory=directory
+    )

@@ -12,9 +12,7 @@ from benchmarks import experiment_report, experiments
 from benchmarks.experiments import ExperimentConfig
 from benchmarks.paper import EVALUATIONS, SCALES, Column, Experiment, Row
 from benchmarks.paper import experiments as all_experiments
-from bert_tf import pretrain
-from bert_tf.finetuning import run as finetune
-from bert_tf.finetuning import sweep
+from bert_tf import finetuning, pretrain
 from bert_tf.training.pretrain_options import PretrainConfig
 from tests.toy.records import write_records
 
@@ -70,7 +68,7 @@ class FakeTraining:
         self.fine_tuned: list[tuple[str, int]] = []
         self.interrupt_after = math.inf
         monkeypatch.setattr(pretrain, "main", self.pretrain)
-        monkeypatch.setattr(finetune, "fine_tune", self.fine_tune)
+        monkeypatch.setattr(finetuning, "fine_tune", self.fine_tune)
 
     def pretrain(self, options):
         self.pretrained.append(options)
@@ -87,7 +85,8 @@ class FakeTraining:
         self.fine_tuned.append((options.init_from, options.seed))
         score = 0.5 if "left_to_right" in options.init_from else 0.7
         score += 0.001 * options.seed
-        self._write(options.output, {"training": {"score": score, "majority_baseline": 0.5}})
+        training = {"score": score, "majority_baseline": 0.5}
+        self._write(options.output, {"training": training})
 
     @staticmethod
     def _write(folder, metrics):
@@ -175,10 +174,10 @@ def test_a_training_that_diverged_is_left_out(options, training, monkeypatch):
 
     def fine_tune(task_class, run):
         if run.seed == 1 and "left" in run.init_from:
-            raise sweep.Diverged("not finite")
+            raise finetuning.DivergedError("not finite")
         works(task_class, run)
 
-    monkeypatch.setattr(finetune, "fine_tune", fine_tune)
+    monkeypatch.setattr(finetuning, "fine_tune", fine_tune)
     experiments.main(options)
     text = pathlib.Path(options.output, "masking.md").read_text()
     assert "| 50.0, 1 diverged | 70.0 |\n" in text

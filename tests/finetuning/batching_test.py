@@ -13,7 +13,7 @@ LENGTHS = np.random.default_rng(0).integers(1, 33, 103)
 
 
 def split(**changes):
-    """An example of n tokens has token ids n, a target and a weight of its own."""
+    """Returns a split in which an example of n tokens has the token id n n times."""
     token_ids = tf.RaggedTensor.from_row_lengths(np.repeat(LENGTHS, LENGTHS), LENGTHS)
     fields = {
         "source": None,
@@ -27,8 +27,8 @@ def run(dataset):
     return list(dataset.as_numpy_iterator())
 
 
-def seen(batches):
-    """The targets of all rows that count, in order."""
+def examples_in(batches):
+    """Returns the targets of all rows with a weight, in order."""
     return np.concatenate([targets[weights > 0] for _, targets, weights in batches])
 
 
@@ -39,18 +39,18 @@ def test_bucket_lengths():
     assert len(set(batching.bucket_lengths(np.arange(1, 513), 512))) == 20
 
 
-def test_every_epoch_has_each_example_once():
+def test_each_epoch_has_every_example_once():
     batches = run(batching.batches(split(), 16, max_length=32, epochs=3))
     assert len(batches) == 3 * 7  # ceil(103 / 16)
     for epoch in range(3):
-        rows = seen(batches[7 * epoch : 7 * epoch + 7])
+        rows = examples_in(batches[7 * epoch : 7 * epoch + 7])
         np.testing.assert_array_equal(np.sort(rows), np.arange(103))
-    assert list(seen(batches[:7])) != list(seen(batches[7:14]))
+    assert list(examples_in(batches[:7])) != list(examples_in(batches[7:14]))
     rest = run(batching.batches(split(), 16, max_length=32, first_epoch=1, epochs=3))
-    np.testing.assert_array_equal(seen(rest), seen(batches[7:]))
+    np.testing.assert_array_equal(examples_in(rest), examples_in(batches[7:]))
 
 
-def test_rows_are_whole_examples_and_zeros():
+def test_rows_are_zero_padded_examples():
     for inputs, targets, weights in run(batching.batches(split(), 16, max_length=32)):
         ids, mask = inputs["token_ids"], inputs["padding_mask"]
         lengths = LENGTHS[targets]
@@ -76,7 +76,7 @@ def test_weights_of_a_batch_sum_to_one():
         np.testing.assert_allclose(weights, expected / expected.sum(), rtol=1e-6)
 
 
-def test_targets_and_weights_may_be_per_token():
+def test_targets_and_weights_per_token():
     tags = tf.RaggedTensor.from_row_lengths(np.repeat(LENGTHS, LENGTHS), LENGTHS)
     dataset = batching.batches(
         split(targets={"tag": tags}, weights=tf.cast(tags > 8, tf.float32)),
@@ -88,11 +88,11 @@ def test_targets_and_weights_may_be_per_token():
         assert targets["tag"].shape == weights["tag"].shape == inputs["token_ids"].shape
         assert not weights["tag"][targets["tag"] <= 8].any()
         totals.append(weights["tag"].sum())
-    # One batch is nothing but short examples, which do not count.
+    # All targets of one batch, with short examples only, have weight 0.
     np.testing.assert_allclose(sorted(totals), [0] + [1] * 6, rtol=1e-6)
 
 
-def test_an_example_may_have_several_sequences():
+def test_examples_with_several_sequences():
     token_ids = tf.ragged.constant([[[2, 3], [2]], [[2, 4, 4, 3]]] * 4)  # [8, (C), (S)]
     inputs = {"token_ids": token_ids, "padding_mask": tf.ones_like(token_ids)}
     choices = split(inputs=inputs, targets=tf.range(8))
@@ -106,7 +106,7 @@ def test_an_example_may_have_several_sequences():
 
 
 @pytest.mark.parametrize("static_shape", [False, True])
-def test_a_column_may_stay_in_its_file(tmp_path, static_shape):
+def test_memory_mapped_column(tmp_path, static_shape):
     np.save(tmp_path / "file.npy", np.repeat(LENGTHS, LENGTHS)[:, np.newaxis] * [1, 2])
     mapped = MappedColumn(
         np.load(tmp_path / "file.npy", mmap_mode="r"), np.cumsum([0, *LENGTHS])
@@ -120,15 +120,15 @@ def test_a_column_may_stay_in_its_file(tmp_path, static_shape):
         np.testing.assert_array_equal(inputs["mapped"], expected)
 
 
-def test_the_batches_follow_from_the_seed():
+def test_batches_depend_on_the_seed():
     def order(seed):
-        return seen(run(batching.batches(split(), 16, max_length=32, seed=seed)))
+        return examples_in(run(batching.batches(split(), 16, max_length=32, seed=seed)))
 
     np.testing.assert_array_equal(order(1), order(1))
     assert list(order(1)) != list(order(2))
 
 
-def test_little_is_padding():
+def test_bucketing_saves_padding():
     batches = run(batching.batches(split(), 16, max_length=32))
     slots = sum(inputs["token_ids"].size for inputs, _, _ in batches)
     assert slots < 0.75 * len(batches) * 16 * 32
@@ -142,7 +142,7 @@ def test_static_shape():
 
 
 class SumAndTwice(keras.Model):
-    """Per row the sum of the tokens, and per token twice the token."""
+    """Outputs the sum of the tokens of each row, and twice each token."""
 
     def call(self, inputs):
         ids = tf.cast(inputs["token_ids"], tf.float32)
@@ -150,7 +150,7 @@ class SumAndTwice(keras.Model):
 
 
 @pytest.mark.parametrize("static_shape", [False, True])
-def test_predict_keeps_the_order(static_shape):
+def test_predict_returns_outputs_in_the_order_of_the_split(static_shape):
     outputs = batching.predict(
         SumAndTwice(), split(targets=None), 16, max_length=32, static_shape=static_shape
     )

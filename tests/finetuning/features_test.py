@@ -17,7 +17,7 @@ LENGTHS = [3, 9, 4, 20, 9]
 
 @pytest.fixture(autouse=True)
 def eagerly():
-    """Graphs take seconds to trace, which is too much for a handful of examples."""
+    """Tracing graphs would take longer than running the few examples eagerly."""
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
@@ -42,7 +42,7 @@ def inputs():
 
 
 def rows(column):
-    """The examples of a `MappedColumn`, without padding."""
+    """Returns the examples of a `MappedColumn` without padding."""
     return [column.take(tf.constant([i]), n)[0] for i, n in enumerate(LENGTHS)]
 
 
@@ -57,14 +57,14 @@ def rows(column):
         ("weighted_sum_all", [1, 2, 3, 4, 5]),
     ],
 )
-def test_the_six_ways_of_table_7(backbone, inputs, tmp_path, name, layers):
-    column = features.cached(
+def test_features_of_table_7(backbone, inputs, tmp_path, name, layers):
+    column = features.cached_features(
         FrozenEncoder(backbone, name), inputs, tmp_path, max_length=32
     )
     embeddings = keras.Model(backbone.input, backbone.hidden_states[0])
     for example, found in enumerate(rows(column)):
         ids = inputs["token_ids"][example].numpy()
-        # The layers one by one, without the functional graph.
+        # Call the layers one by one, without the functional graph.
         x = embeddings({k: column[example][tf.newaxis] for k, column in inputs.items()})
         states = [x]
         for layer in backbone.encoder_layers:
@@ -74,9 +74,11 @@ def test_the_six_ways_of_table_7(backbone, inputs, tmp_path, name, layers):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_computed_once(backbone, inputs, tmp_path, monkeypatch):
+def test_cache_depends_on_layers_tokens_and_weights(
+    backbone, inputs, tmp_path, monkeypatch
+):
     encoder = FrozenEncoder(backbone, "last")
-    first = features.cached(encoder, inputs, tmp_path, max_length=32)
+    first = features.cached_features(encoder, inputs, tmp_path, max_length=32)
     (file,) = tmp_path.iterdir()
     assert np.load(file, mmap_mode="r").shape == (sum(LENGTHS), 1, 16)
     calls = []
@@ -84,32 +86,31 @@ def test_computed_once(backbone, inputs, tmp_path, monkeypatch):
     monkeypatch.setattr(
         batching, "predict", lambda *a, **k: calls.append(a) or predict(*a, **k)
     )
-    again = features.cached(encoder, inputs, tmp_path, max_length=32)
+    again = features.cached_features(encoder, inputs, tmp_path, max_length=32)
     assert not calls
     for a, b in zip(rows(first), rows(again), strict=True):
         np.testing.assert_array_equal(a, b)
 
-    # Other layers, other tokens, other weights: other features.
-    features.cached(
+    features.cached_features(
         FrozenEncoder(backbone, "second_to_last"), inputs, tmp_path, max_length=32
     )
     token_ids = inputs["token_ids"] + 1
     changed = inputs | {"token_ids": token_ids}
-    features.cached(encoder, changed, tmp_path, max_length=32)
+    features.cached_features(encoder, changed, tmp_path, max_length=32)
     bias = backbone.encoder_layers[-1].output_dense.bias
     bias.assign_add(tf.ones_like(bias))
-    features.cached(encoder, inputs, tmp_path, max_length=32)
+    features.cached_features(encoder, inputs, tmp_path, max_length=32)
     bias.assign_sub(tf.ones_like(bias))
     assert len(calls) == 3
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_an_interrupted_computation_leaves_nothing(
+def test_interrupted_computation_leaves_no_file(
     backbone, inputs, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(batching, "predict", None)
     with pytest.raises(TypeError):
-        features.cached(
+        features.cached_features(
             FrozenEncoder(backbone, "last"), inputs, tmp_path, max_length=32
         )
     assert not list(tmp_path.iterdir())

@@ -5,40 +5,94 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from bert_tf.finetuning import report as comparison
+from bert_tf.finetuning import report
 
 
-def test_table_of_names():
+def test_table_of_classes():
     gold, predicted = ["a", "a", "b", "b"], ["a", "b", "b", "b"]
-    row = comparison.table(gold, predicted).splitlines()[2].split()
+    row = report.prediction_table(gold, predicted).splitlines()[2].split()
     assert row == ["a", "1.0000", "0.5000", "0.6667", "2"]
 
 
-def test_table_of_numbers():
-    lines = comparison.table([0.0, 1.0, 2.0], [0.5, 1.0, 3.0]).splitlines()
+def test_table_of_scores():
+    lines = report.prediction_table([0.0, 1.0, 2.0], [0.5, 1.0, 3.0]).splitlines()
     assert lines[1].split() == ["gold", "0.000", "0.500", "1.000", "1.500", "2.000"]
     assert lines[3].split() == ["|error|", "0.000", "0.250", "0.500", "0.750", "1.000"]
 
 
-def test_rare_names_are_put_together():
+def test_rare_classes_are_merged():
     gold = [f"name {i}" for i in range(40)] + ["often"] * 2
-    table = comparison.table(gold, gold)
+    table = report.prediction_table(gold, gold)
     assert "often" in table
     assert "(others)     1.0000    1.0000    1.0000        11" in table
 
 
 @pytest.mark.parametrize(
-    ("gold", "predicted"),
+    ("gold", "predicted", "names", "matrix"),
     [
-        (["yes", "no", "no"], ["no", "no", "yes"]),
-        (["yes", "no", "no"], ["no", "no", "maybe"]),
-        (np.array([0.0, 1.0, 2.0]), np.array([0.5, 1.0, 3.0])),
-        (np.array([1.0, 1.0]), np.array([1.0, 1.0])),
+        (
+            ["yes", "no", "no", "no", "no"],
+            ["no", "no", "yes", "no", "no"],
+            ["no", "yes"],
+            [[0.75, 0.25], [1, 0]],
+        ),
+        # A class that is only predicted is merged into the others: a row of zeros.
+        (
+            ["yes", "no", "no"],
+            ["no", "no", "maybe"],
+            ["(others)", "no", "yes"],
+            [[0, 0, 0], [0.5, 0.5, 0], [0, 1, 0]],
+        ),
     ],
 )
-def test_plot(tmp_path, gold, predicted):
-    path = tmp_path / "comparison_dev.png"
-    comparison.plot(gold, predicted, title="toy, dev", path=path)
-    image = matplotlib.image.imread(path)
-    assert image.std() > 0.01
-    assert list(tmp_path.iterdir()) == [path]
+def test_confusion_matrix(gold, predicted, names, matrix):
+    axes = report.prediction_plot(gold, predicted, "toy, dev").axes[0]
+    assert axes.get_title() == "toy, dev"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted", "gold")
+    for ticks in (axes.get_xticklabels(), axes.get_yticklabels()):
+        assert [tick.get_text() for tick in ticks] == names
+    np.testing.assert_allclose(axes.images[0].get_array(), matrix)
+    cells = [f"{100 * value:.1f}%" for row in matrix for value in row]
+    assert [text.get_text() for text in axes.texts] == cells
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted"),
+    [([0.0, 1.0, 2.0], [0.5, 1.0, 3.0]), ([1.0, 1.0], [1.0, 1.0])],
+)
+def test_scatter_plot(gold, predicted):
+    axes = report.prediction_plot(gold, predicted, "toy, dev").axes[0]
+    points = axes.collections[0].get_offsets()
+    np.testing.assert_array_equal(points, np.stack([gold, predicted], axis=1))
+    (diagonal,) = axes.lines
+    assert diagonal.get_slope() == 1
+    x, y = diagonal.get_xy1()
+    assert x == y
+
+
+def test_write_plot(tmp_path):
+    figure = report.prediction_plot(["yes", "no"], ["no", "no"], "toy, dev")
+    report.write_plot(figure, tmp_path / "plot.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["plot.png"]
+    width, height = figure.get_size_inches()
+    image = matplotlib.image.imread(tmp_path / "plot.png")
+    assert image.shape[:2] == (round(120 * height), round(120 * width))
+
+
+def test_sweep_table():
+    rows = [
+        {"learning_rate": rate, "seed": seed, "score": score, "state": state}
+        for rate, seed, score, state in (
+            (1e-5, 4, 0.5, "collapsed"),
+            (1e-5, 5, 0.7, ""),
+            (1e-4, 4, 0.8, ""),
+            (1e-4, 5, float("nan"), "diverged"),
+            (1e-3, 4, float("nan"), "diverged"),
+        )
+    ]
+    assert report.sweep_table(rows, "dev f1").splitlines() == [
+        "learning_rate  dev f1, mean ± sd  best    runs",
+        "1e-05          0.6000 ± 0.1414    0.7000  2, 1 collapsed",
+        "0.0001         0.8000             0.8000  2, 1 diverged",
+        "0.001          -                  -       1, 1 diverged",
+    ]

@@ -12,17 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints import formats
-from bert_tf.checkpoints.model_directory import ModelDirectory
-from bert_tf.finetuning import batching
-from bert_tf.finetuning import run as finetune
-from bert_tf.finetuning.batching import Split, encode
-from bert_tf.finetuning.task import FinetuneConfig, Task
-from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.text.tokenizer import Tokenizer
-from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.checkpoints import ModelDirectory
+from bert_tf.finetuning import FinetuneConfig, Split, Task, encode, fine_tune, predict
+from bert_tf.finetuning import run as run_module
+from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.text import Tokenizer, Vocabulary
 
-# --- The smallest task there is: which words are "cat"? --------------------------
+# --- A minimal task: find the word "cat" ------------------------------------------
 
 
 class Tagger(keras.Model):
@@ -41,7 +37,7 @@ class Tagger(keras.Model):
 
 
 class FindCats(Task):
-    """Every token is a target: ragged targets, and outputs that differ in shape."""
+    """A token-level task: ragged targets, and outputs of different shapes."""
 
     kind = "cats"
     metric = "recall"
@@ -53,7 +49,7 @@ class FindCats(Task):
         examples: int = 160
 
     def model(self, backbone):
-        backbone.pooler.trainable = False  # It is not used.
+        backbone.pooler.trainable = False  # It has no gradient.
         return Tagger(backbone)
 
     def preprocess(self, text):
@@ -100,7 +96,7 @@ class FindCats(Task):
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory, tiny_config, vocabulary):
-    """The model directory of an encoder with random weights."""
+    """Returns the model directory of an encoder with random weights."""
     architecture = dataclasses.replace(tiny_config, num_layers=1)
     directory = ModelDirectory.create(
         tmp_path_factory.mktemp("encoder"),
@@ -129,13 +125,13 @@ def options(encoder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(options):
-    """Options and metrics of a fine-tuning."""
-    metrics = finetune.main(FindCats, options)
+    """Returns the options and metrics of a finished run."""
+    metrics = fine_tune(FindCats, options)
     return options, metrics
 
 
 def weights(options):
-    """The weights in the output directory of a run."""
+    """Returns the weights in the output directory of a run."""
     directory = ModelDirectory.open(options.output)
     model = Tagger(BertBackbone(directory.architecture))
     directory.load_weights(model)
@@ -148,7 +144,7 @@ def other(options, tmp_path, name="other", **changes):
 
 @pytest.fixture
 def eagerly():
-    """Graphs take seconds to trace, which is too much for a handful of steps."""
+    """Tracing graphs would take longer than running the few steps eagerly."""
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
@@ -158,20 +154,20 @@ def eagerly():
 
 
 @pytest.mark.slow
-def test_a_bilstm_on_the_encoder_is_part_of_the_model(options, tmp_path, capsys):
+def test_bilstm_on_the_encoder(options, tmp_path, capsys):
     first = other(options, tmp_path, bilstm=True, epochs=1)
-    finetune.main(FindCats, first)
-    assert "random values: bilstm, logits." in capsys.readouterr().out
+    fine_tune(FindCats, first)
+    assert "Newly initialized layers: bilstm, logits." in capsys.readouterr().out
     directory = ModelDirectory.open(first.output)
     assert directory.architecture.bilstm
-    # What starts from it takes it along.
+    # A model initialized from it has the BiLSTM too.
     second = other(first, tmp_path, "second", init_from=first.output, bilstm=False)
-    finetune.main(FindCats, second)
-    assert f"{first.output}; with random values: none" in capsys.readouterr().out
+    fine_tune(FindCats, second)
+    assert f"{first.output}. Newly initialized layers: none" in capsys.readouterr().out
     assert ModelDirectory.open(second.output).architecture.bilstm
 
 
-def test_learns_and_reports(finished):
+def test_training_learns_and_writes_metrics(finished):
     options, metrics = finished
     directory = ModelDirectory.open(options.output)
     epochs = metrics["training"]["epochs"]
@@ -179,26 +175,26 @@ def test_learns_and_reports(finished):
     assert epochs[-1]["loss"] < 0.3 * epochs[0]["loss"]
     best = metrics["training"]["best_epoch"]
     assert metrics["dev"]["recall"] == epochs[best - 1]["dev_recall"] > 0.9
-    assert "test" not in metrics  # It has no labels,
+    assert "test" not in metrics  # It has no labels.
     assert len(json.loads((directory.path / "test.json").read_text())) == 21
     assert directory.read_metrics() == metrics
     assert directory.head == {"kind": "cats", "animals": ["cat"]}
     assert list((directory.path / "logs").rglob("events.*"))
 
 
-def test_the_directory_holds_the_model_that_was_evaluated(finished):
+def test_saved_weights_reproduce_the_metrics(finished):
     options, metrics = finished
     directory = ModelDirectory.open(options.output)
     task = FindCats(options, Tokenizer(directory.vocabulary))
     model = task.model(BertBackbone(directory.architecture))
     directory.load_weights(model)
     dev = task.dataset("dev")
-    outputs = batching.predict(model, dev, 16, max_length=24)
+    outputs = predict(model, dev, 16, max_length=24)
     assert task.evaluate(dev, outputs) == metrics["dev"]
 
 
-class Unsteady(FindCats):
-    """Is best after the second of three epochs, whatever the outputs."""
+class BestInSecondEpoch(FindCats):
+    """Has its best score after the second of three epochs, for any outputs."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -212,15 +208,15 @@ class Unsteady(FindCats):
 
 @pytest.mark.usefixtures("eagerly")
 def test_keeps_the_best_epoch(options, tmp_path):
-    metrics = finetune.main(Unsteady, other(options, tmp_path, examples=32))
+    metrics = fine_tune(BestInSecondEpoch, other(options, tmp_path, examples=32))
     assert metrics["training"]["best_epoch"] == 2
-    _, second, third, final = Unsteady.last.seen
+    _, second, third, final = BestInSecondEpoch.last.seen
     np.testing.assert_allclose(final, second, atol=1e-6)
     assert np.abs(third - second).max() > 1e-3
 
 
 class Interrupted(FindCats):
-    """Is stopped while the second epoch is evaluated."""
+    """Raises KeyboardInterrupt in the evaluation after the second epoch."""
 
     evaluations = 0
 
@@ -232,15 +228,15 @@ class Interrupted(FindCats):
 
 
 @pytest.mark.slow
-def test_an_interrupted_training_ends_as_one_that_was_not(finished, tmp_path, capsys):
+def test_resumed_training_is_bit_equal(finished, tmp_path, capsys):
     options, metrics = finished
     again = other(options, tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        finetune.main(Interrupted, again)
+        fine_tune(Interrupted, again)
     state = tmp_path / "other" / "training_state"
     assert state.exists()
-    again_metrics = finetune.main(FindCats, again)
-    assert "continues after epoch 1" in capsys.readouterr().out
+    again_metrics = fine_tune(FindCats, again)
+    assert "resuming after epoch 1" in capsys.readouterr().out
     assert again_metrics["training"]["epochs"] == metrics["training"]["epochs"]
     for a, b in zip(weights(options), weights(again), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -249,27 +245,27 @@ def test_an_interrupted_training_ends_as_one_that_was_not(finished, tmp_path, ca
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
-def test_the_seed_decides(options, tmp_path):
+def test_runs_with_the_same_seed_are_bit_equal(options, tmp_path):
     runs = [
         other(options, tmp_path, f"run{run}", seed=1, epochs=1, examples=40)
         for run in range(2)
     ]
-    first, second = (finetune.main(FindCats, run) for run in runs)
+    first, second = (fine_tune(FindCats, run) for run in runs)
     assert first["training"]["epochs"] == second["training"]["epochs"]
     for a, b in zip(weights(runs[0]), weights(runs[1]), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_finished_directory_is_not_trained_again(finished, capsys, monkeypatch):
+def test_finished_directory_is_only_evaluated(finished, capsys, monkeypatch):
     options, metrics = finished
-    monkeypatch.setattr(finetune, "train", None)
-    assert finetune.main(FindCats, options) == metrics
+    monkeypatch.setattr(run_module, "train", None)
+    assert fine_tune(FindCats, options) == metrics
     shown = capsys.readouterr().out
-    assert "finished and not trained again" in shown
-    assert "learned nothing" not in shown
+    assert "is already trained; skipping training" in shown
+    assert "collapsed" not in shown
 
 
-def test_a_training_no_better_than_one_answer_says_so(finished, tmp_path, capsys):
+def test_collapsed_model_is_reported(finished, tmp_path, capsys):
     options, metrics = finished
     copy = shutil.copytree(options.output, tmp_path / "copy")
     options = dataclasses.replace(options, output=str(copy))
@@ -279,29 +275,31 @@ def test_a_training_no_better_than_one_answer_says_so(finished, tmp_path, capsys
         "training": {**metrics["training"], "majority_baseline": score},
     }
     ModelDirectory.open(options.output).write_metrics(metrics)
-    finetune.main(FindCats, options)
-    assert "It learned nothing: one answer" in capsys.readouterr().out
+    fine_tune(FindCats, options)
+    assert (
+        "The model has collapsed: a constant prediction has recall"
+        in capsys.readouterr().out
+    )
 
 
-def test_other_options_or_data_are_refused(finished, monkeypatch):
+def test_resuming_with_other_options_or_labels_fails(finished, monkeypatch):
     options, _ = finished
     with pytest.raises(ValueError, match="epochs: 3 before, 4 now"):
-        finetune.main(FindCats, dataclasses.replace(options, epochs=4))
+        fine_tune(FindCats, dataclasses.replace(options, epochs=4))
     monkeypatch.setattr(FindCats, "head", {"animals": ["dog"]})
     with pytest.raises(ValueError, match=r"animals: \['cat'\] before, \['dog'\] now"):
-        finetune.main(FindCats, options)
+        fine_tune(FindCats, options)
 
 
 @pytest.mark.slow
-def test_two_replicas_learn_what_one_does(options, tmp_path):
-    # 40 examples in batches of 16: in the partial one, a replica has only empty rows.
+def test_two_replicas_match_one(options, tmp_path):
+    # 40 examples in batches of 16: a replica gets only empty rows of the last batch.
     one, two = (
         other(options, tmp_path, strategy, strategy=strategy, epochs=1, examples=40)
         for strategy in ("default", "mirrored")
     )
     losses = [
-        finetune.main(FindCats, run)["training"]["epochs"][0]["loss"]
-        for run in (one, two)
+        fine_tune(FindCats, run)["training"]["epochs"][0]["loss"] for run in (one, two)
     ]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
     for a, b in zip(weights(one), weights(two), strict=True):
@@ -310,41 +308,40 @@ def test_two_replicas_learn_what_one_does(options, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
-def test_bfloat16_keeps_float32_weights(options, tmp_path):
+def test_mixed_bfloat16_keeps_float32_weights(options, tmp_path):
     bfloat16 = other(
         options, tmp_path, precision="mixed_bfloat16", epochs=1, examples=16
     )
-    metrics = finetune.main(FindCats, bfloat16)
+    metrics = fine_tune(FindCats, bfloat16)
     assert np.isfinite(metrics["training"]["epochs"][0]["loss"])
     assert {weight.dtype for weight in weights(bfloat16)} == {np.dtype("float32")}
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_a_loss_that_is_not_finite_ends_the_training(options, tmp_path):
-    with pytest.raises(ValueError, match=r"epoch 1, step \d+ is not finite"):
-        finetune.main(FindCats, other(options, tmp_path, learning_rate=1e38))
+def test_diverged_loss_stops_training(options, tmp_path):
+    with pytest.raises(ValueError, match=r"The loss is (nan|inf) in epoch 1, step \d+"):
+        fine_tune(FindCats, other(options, tmp_path, learning_rate=1e38))
 
 
-@pytest.mark.parametrize("head_is_for", ["the encoder", "the same task", "another"])
-def test_starts_from_the_weights_of_a_checkpoint(
+@pytest.mark.parametrize("head_is_for", ["no task", "the same task", "another task"])
+def test_initial_weights_are_those_of_the_checkpoint(
     options, encoder, finished, head_is_for, tmp_path, monkeypatch, capsys
 ):
     source = encoder
-    if head_is_for != "the encoder":
-        # What was fine-tuned is something to start from as well.
+    if head_is_for != "no task":
         source = ModelDirectory.open(finished[0].output)
-        if head_is_for == "another":
+        if head_is_for == "another task":
             source = dataclasses.replace(source, head={"kind": "find_dogs"})
-    monkeypatch.setattr(formats, "open_checkpoint", lambda _: source)
+    monkeypatch.setattr(run_module, "open_checkpoint", lambda _: source)
     started = {}
 
     def keep(task, model, *_):
         started.update({weight.path: weight.numpy() for weight in model.weights})
         raise InterruptedError
 
-    monkeypatch.setattr(finetune, "train", keep)
+    monkeypatch.setattr(run_module, "train", keep)
     with pytest.raises(InterruptedError):
-        finetune.main(FindCats, other(options, tmp_path))
+        fine_tune(FindCats, other(options, tmp_path))
     expected = source.read_weights()
     same = {
         name for name, x in started.items() if np.array_equal(x, expected.get(name))
@@ -352,15 +349,15 @@ def test_starts_from_the_weights_of_a_checkpoint(
     head = {"logits/kernel", "logits/bias"}
     assert started.keys() - same == (set() if head_is_for == "the same task" else head)
     random = "none" if head_is_for == "the same task" else "logits"
-    assert f"with random values: {random}.\n" in capsys.readouterr().out
+    assert f"Newly initialized layers: {random}.\n" in capsys.readouterr().out
 
 
-def test_random_weights_are_asked_for(options, vocabulary, tmp_path):
+def test_random_initial_weights(options, vocabulary, tmp_path):
     vocabulary.write(tmp_path / "vocab.txt")
     random = dataclasses.replace(
         options, init_from="", size="tiny", vocabulary=str(tmp_path / "vocab.txt")
     )
-    encoder = finetune._Encoder.open(random)
+    encoder = run_module._Encoder.open(random)
     assert encoder.architecture.hidden_dim == 128
     assert encoder.vocabulary == vocabulary
     assert encoder.source is None
@@ -369,22 +366,25 @@ def test_random_weights_are_asked_for(options, vocabulary, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"init_from": ""}, "either --init_from, or both --size and --vocabulary"),
+        ({"init_from": ""}, "Pass either --init_from, or both --size and --vocabulary"),
         ({"size": "tiny"}, "either --init_from, or both"),
         ({"init_from": "", "size": "tiny"}, "Received: init_from='', size='tiny'"),
-        ({"max_sequence_length": 64}, "has 32 positions. Received: .*=64"),
-        ({"init_from": "nowhere"}, "nowhere is not a model directory"),
+        (
+            {"max_sequence_length": 64},
+            "must be at most 32, the number of positions .*=64",
+        ),
+        ({"init_from": "nowhere"}, "no checkpoint folder nowhere"),
         ({"strategy": "mirrored", "batch_size": 15}, "use --batch_size=16"),
     ],
 )
-def test_wrong_options_write_nothing(options, tmp_path, changes, message):
+def test_invalid_options_write_no_files(options, tmp_path, changes, message):
     wrong = other(options, tmp_path, **changes)
     with pytest.raises(ValueError, match=message):
-        finetune.main(FindCats, wrong)
+        fine_tune(FindCats, wrong)
     assert not list(tmp_path.iterdir())
 
 
-def test_encode_keeps_every_text_and_no_padding(vocabulary: Vocabulary):
+def test_encode_removes_padding(vocabulary: Vocabulary):
     tokenizer = Tokenizer(vocabulary)
     texts = ["the cat", "", "a b c d e f"] * 3000
     preprocess = functools.partial(tokenizer.encode, max_sequence_length=8)
@@ -402,9 +402,9 @@ def test_encode_keeps_every_text_and_no_padding(vocabulary: Vocabulary):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
-def test_of_several_runs_the_best_is_kept(options, tmp_path, capsys):
+def test_best_of_several_seeds_is_kept(options, tmp_path, capsys):
     several = other(options, tmp_path, epochs=1, examples=32, seeds=2)
-    metrics = finetune.main(FindCats, several)
+    metrics = fine_tune(FindCats, several)
     folders = sorted((tmp_path / "other" / "runs").iterdir())
     assert [folder.name for folder in folders] == ["seed=0", "seed=1"]
     scores = [
@@ -414,7 +414,7 @@ def test_of_several_runs_the_best_is_kept(options, tmp_path, capsys):
     assert metrics["training"]["score"] == max(scores) == metrics["dev"]["recall"]
     before = weights(several)
     capsys.readouterr()
-    assert finetune.main(FindCats, several)["dev"] == metrics["dev"]
+    assert fine_tune(FindCats, several)["dev"] == metrics["dev"]
     for first, second in zip(before, weights(several), strict=True):
         np.testing.assert_array_equal(first, second)
     assert (tmp_path / "other" / "comparison_dev.png").is_file()

@@ -13,12 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning import batching
-from bert_tf.finetuning import run as finetune
-from bert_tf.finetuning.glue import GLUE
-from bert_tf.modeling.bert import BertBackbone
-from bert_tf.modeling.heads import SequenceClassifier
-from bert_tf.text.tokenizer import Tokenizer
+from bert_tf.finetuning import GLUE, fine_tune, predict
+from bert_tf.modeling import BertBackbone, SequenceClassifier
+from bert_tf.text import Tokenizer
 from tasks.classification import METRICS, Classification
 
 # --- Files -----------------------------------------------------------------------
@@ -27,7 +24,7 @@ OWN = {"text_a": "text", "label": "label"}
 
 
 def write(folder, **files):
-    """Writes files whose names are given with __ for the dot."""
+    """Writes files; `train__tsv` is the name train.tsv."""
     for name, content in files.items():
         path = folder / name.replace("__", ".")
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -40,7 +37,7 @@ def tokenizer(vocabulary):
 
 @pytest.fixture
 def read(tmp_path, tokenizer):
-    """Reads the data set that the options name, from files in `tmp_path`."""
+    """Reads a data set from files in `tmp_path`; the arguments are options."""
 
     def read(**options):
         for name in ("train_file", "dev_file", "test_file"):
@@ -53,11 +50,11 @@ def read(tmp_path, tokenizer):
 
 
 def rows(task, split):
-    """(text_a, text_b, label) of every example."""
-    return [example[2:] for example in task.examples[split]]
+    """Returns (*texts, label) of each row."""
+    return [(*row.texts, row.label) for row in task.rows[split]]
 
 
-# --- GLUE's layouts, with made-up rows -------------------------------------------
+# --- GLUE's file formats, with invented rows ------------------------------------
 
 
 def test_sst2(tmp_path, read):
@@ -68,8 +65,8 @@ def test_sst2(tmp_path, read):
         test__tsv="index\tsentence\n0\tgood .\n1\tbad .\n",
     )
     task = read(task="sst2", data_dir=str(tmp_path))
-    assert rows(task, "train") == [("it 's \"fine", "", "1"), ("not so ", "", "0")]
-    assert rows(task, "test") == [("good .", "", None), ("bad .", "", None)]
+    assert rows(task, "train") == [("it 's \"fine", "1"), ("not so ", "0")]
+    assert rows(task, "test") == [("good .", None), ("bad .", None)]
     assert task.head == {
         "problem": "classification",
         "pairs": False,
@@ -81,7 +78,7 @@ def test_sst2(tmp_path, read):
     np.testing.assert_array_equal(task.dataset("train").targets, [1, 0])
 
 
-def test_cola_of_glue(tmp_path, read):
+def test_cola_from_glue(tmp_path, read):
     write(
         tmp_path,
         train__tsv="gj04\t1\t\tThey left.\ngj04\t0\t*\tThey leaves.\n",
@@ -89,12 +86,12 @@ def test_cola_of_glue(tmp_path, read):
         test__tsv="index\tsentence\n0\tWho left?\n",
     )
     task = read(task="cola", data_dir=str(tmp_path))
-    assert rows(task, "train") == [("They left.", "", "1"), ("They leaves.", "", "0")]
-    assert rows(task, "test") == [("Who left?", "", None)]
+    assert rows(task, "train") == [("They left.", "1"), ("They leaves.", "0")]
+    assert rows(task, "test") == [("Who left?", None)]
     assert task.metric == "matthews_correlation"
 
 
-def test_cola_of_its_authors(tmp_path, read):
+def test_cola_from_its_authors(tmp_path, read):
     write(
         tmp_path,
         in_domain_train__tsv="gj04\t1\t\tThey left.\ngj04\t0\t*\tThey leaves.\n",
@@ -102,7 +99,7 @@ def test_cola_of_its_authors(tmp_path, read):
         out_of_domain_dev__tsv="clc95\t0\t*\tHe leave.",
     )
     task = read(task="cola", data_dir=str(tmp_path))
-    assert rows(task, "dev") == [("He left.", "", "1"), ("He leave.", "", "0")]
+    assert rows(task, "dev") == [("He left.", "1"), ("He leave.", "0")]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +151,7 @@ def test_stsb(tmp_path, read):
     np.testing.assert_array_equal(task.gold["dev"], [2.5])
 
 
-def test_qqp_has_rows_that_a_line_break_cut(tmp_path, read):
+def test_qqp_skips_rows_split_by_line_breaks(tmp_path, read):
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     write(
         tmp_path,
@@ -186,7 +183,7 @@ def test_mnli_has_two_dev_sets(tmp_path, read):
     )
     task = read(task="mnli", data_dir=str(tmp_path))
     assert rows(task, "dev") == [("It rains.", "It pours.", "entailment")]
-    assert rows(task, "dev_mismatched")[0][2] == "contradiction"
+    assert rows(task, "dev_mismatched")[0][-1] == "contradiction"
     assert len(rows(task, "test_mismatched")) == 2
     assert task.labels == ("contradiction", "entailment", "neutral")
     assert task.evaluation_splits[0] == "dev"
@@ -227,7 +224,7 @@ def test_qnli_rte_wnli(tmp_path, read, name, columns):
 )
 def test_real_glue(read, name, counts, labels):
     if "BERT_TF_DATA" not in os.environ:
-        pytest.skip("BERT_TF_DATA, the folder of the real data sets, is not set.")
+        pytest.skip("BERT_TF_DATA, the directory of the real data sets, is not set.")
     folder = os.path.join(os.environ["BERT_TF_DATA"], name)
     task = read(task=name, data_dir=folder)
     assert (len(rows(task, "train")), len(rows(task, "dev"))) == counts
@@ -236,7 +233,7 @@ def test_real_glue(read, name, counts, labels):
         assert {min(task.gold["train"]), max(task.gold["train"])} == {0, 5}
 
 
-# --- Data of one's own -----------------------------------------------------------
+# --- The user's own tables --------------------------------------------------------
 
 
 def test_own_data_in_three_formats(tmp_path, read):
@@ -257,16 +254,16 @@ def test_own_data_in_three_formats(tmp_path, read):
     assert rows(task, "train")[0] == ("a, b", "c", "10")
     assert rows(task, "dev") == [("x", "y", "9")]
     assert rows(task, "test") == [("x", "y", None)]
-    assert task.labels == ("9", "10")  # By number, not by spelling.
+    assert task.labels == ("9", "10")  # Sorted as numbers.
     assert task.metrics == ("accuracy", "macro_f1")
 
 
-def test_a_test_file_replaces_that_of_glue(tmp_path, read):
+def test_test_file_replaces_the_test_set_of_glue(tmp_path, read):
     data = "sentence\tlabel\nx\t1\ny\t0\n"
     write(tmp_path, train__tsv=data, dev__tsv=data, test__tsv="index\tsentence\n0\tx\n")
     write(tmp_path, own__csv="sentence\nz\n")
     task = read(task="sst2", data_dir=str(tmp_path), test_file="own.csv")
-    assert rows(task, "test") == [("z", "", None)]
+    assert rows(task, "test") == [("z", None)]
 
 
 GOOD = "text\tlabel\na\tyes\nb\tno\n"
@@ -277,8 +274,8 @@ SCORES = "text\tlabel\na\t1\nb\t2\n"
     ("train", "dev", "options", "message"),
     [
         ("text\tlabel\na\n", GOOD, {}, "train.tsv, line 2: expected 2 columns"),
-        (GOOD, "text\tlabel\na\tno\nb\tmaybe\n", {}, "dev.tsv, line 3: the label "
-         "'maybe' does not occur in the training data, which have: no, yes."),
+        (GOOD, "text\tlabel\na\tno\nb\tmaybe\n", {}, "dev.tsv, line 3: label 'maybe' "
+         "is not in the training set, whose labels are no, yes."),
         (GOOD, "text\nb\n", {}, "dev.tsv has no column 'label'"),
         (GOOD, GOOD, {"text_a": "sentence"}, "train.tsv has no column 'sentence'. "
          "Its columns are: text, label. Select columns with --text_a"),
@@ -286,23 +283,23 @@ SCORES = "text\tlabel\na\t1\nb\t2\n"
         (GOOD, "text\tlabel\n", {}, "dev.tsv has a header but no rows"),
         (b"text\tlabel\nb\xe9\tno\n", GOOD, {}, "train.tsv, line 2: not UTF-8"),
         ("text\tlabel\na\tno\nb\t\n", GOOD, {}, "line 3: the label is empty"),
-        ("text\tlabel\na\tno\nb\tno\n", GOOD, {}, "train.tsv: every label is 'no'"),
+        ("text\tlabel\na\tno\nb\tno\n", GOOD, {}, "train.tsv: all labels are 'no'"),
         (SCORES, "text\tlabel\na\tfew\n", {"problem": "regression"},
          "dev.tsv, line 2: a score must be a finite number. Received: 'few'"),
         ("text\tlabel\na\t1\nb\tnan\n", SCORES, {"problem": "regression"},
          "train.tsv, line 3: a score must be a finite number. Received: 'nan'"),
         ("text\tlabel\na\t1\nb\t1\n", SCORES, {"problem": "regression"},
-         "train.tsv: every score is 1.0"),
+         "train.tsv: all scores are 1.0"),
         (GOOD, GOOD, {"test_file": "none.tsv"}, "The test set is missing: there is no"),
         (GOOD, GOOD, {"dev_file": "none.tsv"}, "The dev set is missing: there is no"),
-        (GOOD, GOOD, {"label": ""}, "--label is missing. Data of one's own need"),
-        (GOOD, GOOD, {"data_dir": "x"}, "--data_dir goes with --task"),
-        (GOOD, GOOD, {"task": "sst2"}, "leave out --train_file, --dev_file, --text_a, "
+        (GOOD, GOOD, {"label": ""}, "--label is missing. Pass --train_file"),
+        (GOOD, GOOD, {"data_dir": "x"}, "--data_dir requires --task"),
+        (GOOD, GOOD, {"task": "sst2"}, "Remove --train_file, --dev_file, --text_a, "
          "--label"),
         (GOOD, GOOD, {"task": "sst3"}, "--task must be one of cola, sst2, "),
     ],
 )  # fmt: skip
-def test_bad_input(tmp_path, read, train, dev, options, message):
+def test_invalid_data_or_options(tmp_path, read, train, dev, options, message):
     write(tmp_path, train__tsv=train, dev__tsv=dev)
     options = {**OWN, "train_file": "train.tsv", "dev_file": "dev.tsv", **options}
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -312,11 +309,11 @@ def test_bad_input(tmp_path, read, train, dev, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"problem": "regression"}, "columns itself; leave out --problem"),
+        ({"problem": "regression"}, "files and columns. Remove --problem"),
         ({"data_dir": "nowhere"}, "there is no train.tsv in /"),
     ],
 )
-def test_bad_options_of_glue(read, options, message):
+def test_invalid_options_of_glue(read, options, message):
     with pytest.raises(ValueError, match=message):
         read(task="rte", **options)
 
@@ -347,7 +344,7 @@ def test_metrics(metric, gold, predicted, expected):
     np.testing.assert_allclose(value, expected, rtol=1e-6)
 
 
-def test_glue_names_metrics_that_exist():
+def test_metrics_of_glue_exist():
     assert len(GLUE) == 9
     assert {metric for data in GLUE.values() for metric in data.metrics} <= set(METRICS)
 
@@ -386,7 +383,7 @@ def test_predictions_of_scores(tmp_path, read):
         ),
     ],
 )
-def test_predictions_are_as_the_data(tmp_path, read, suffix, expected):
+def test_predictions_have_the_format_of_the_data(tmp_path, read, suffix, expected):
     write(tmp_path, train__tsv=GOOD, dev__tsv=GOOD)
     content = '{"text": "a"}' if suffix == ".jsonl" else "text\na\n"
     (tmp_path / f"new{suffix}").write_text(content)
@@ -398,10 +395,11 @@ def test_predictions_are_as_the_data(tmp_path, read, suffix, expected):
     assert path.read_text() == expected
 
 
-# --- Submissions -----------------------------------------------------------------
+# --- GLUE submissions -------------------------------------------------------------
 
 
-def submitted(task, folder, split, logits):
+def submission(task, folder, split, logits):
+    """Writes predictions and returns the texts of the files to submit."""
     before = set(folder.iterdir())
     task.write_predictions(task.dataset(split), logits, folder)
     new = {path.name: path for path in set(folder.iterdir()) - before}
@@ -409,7 +407,7 @@ def submitted(task, folder, split, logits):
     return {name: path.read_text() for name, path in new.items()}
 
 
-def test_every_data_set_has_a_file_to_submit():
+def test_every_test_set_of_glue_has_a_submission_file():
     assert {file for data in GLUE.values() for file in data.submissions.values()} == {
         "AX.tsv",
         "CoLA.tsv",
@@ -428,35 +426,35 @@ def test_every_data_set_has_a_file_to_submit():
         assert data.submissions.keys() == tests
 
 
-def test_submits_classes(tmp_path, read):
+def test_submission_of_classes(tmp_path, read):
     data = "index\tsentence1\tsentence2\tlabel\n0\tA\tB\tentailment\n"
     data += "1\tC\tD\tnot_entailment\n"
     test = "index\tsentence1\tsentence2\n0\tE\tF\n1\tG\tH\n"
     write(tmp_path, train__tsv=data, dev__tsv=data, test__tsv=test)
     task = read(task="rte", data_dir=str(tmp_path))
-    assert submitted(task, tmp_path, "test", [[0, 1], [1, 0]]) == {
+    assert submission(task, tmp_path, "test", [[0, 1], [1, 0]]) == {
         "RTE.tsv": "index\tprediction\n0\tnot_entailment\n1\tentailment\n"
     }
-    assert not submitted(task, tmp_path, "dev", [[0, 1], [1, 0]])
+    assert not submission(task, tmp_path, "dev", [[0, 1], [1, 0]])
     (tmp_path / "own.tsv").write_text(test)
     other = read(task="rte", data_dir=str(tmp_path), test_file="own.tsv")
-    assert not submitted(other, tmp_path, "test", [[0, 1], [1, 0]])
+    assert not submission(other, tmp_path, "test", [[0, 1], [1, 0]])
 
 
-def test_submits_scores_from_0_to_5(tmp_path, read):
+def test_submission_of_scores_is_clipped(tmp_path, read):
     header = "index\tsentence1\tsentence2"
     data = f"{header}\tscore\n0\tA\tB\t1\n1\tC\tD\t3\n"  # Mean 2, deviation 1.
     test = f"{header}\n0\tE\tF\n1\tG\tH\n2\tI\tJ\n"
     write(tmp_path, train__tsv=data, dev__tsv=data, test__tsv=test)
     task = read(task="stsb", data_dir=str(tmp_path))
     logits = np.float32([[-2.5], [1.5], [9]])
-    assert submitted(task, tmp_path, "test", logits) == {
+    assert submission(task, tmp_path, "test", logits) == {
         "STS-B.tsv": "index\tprediction\n0\t0.0\n1\t3.5\n2\t5.0\n"
     }
 
 
 @pytest.mark.parametrize("place", ["MNLI", "diagnostic"])
-def test_submits_the_diagnostic_set(tmp_path, read, place):
+def test_submission_of_the_diagnostic_set(tmp_path, read, place):
     folder = tmp_path / "MNLI"
     folder.mkdir()
     pairs = "index\tsentence1\tsentence2"
@@ -468,7 +466,7 @@ def test_submits_the_diagnostic_set(tmp_path, read, place):
     task = read(task="mnli", data_dir=str(folder))
     splits = ["dev", "dev_mismatched", "test", "test_diagnostic"]
     assert task.evaluation_splits == splits
-    assert submitted(task, tmp_path, "test_diagnostic", [[0, 1]]) == {
+    assert submission(task, tmp_path, "test_diagnostic", [[0, 1]]) == {
         "AX.tsv": "index\tprediction\n0\tneutral\n"
     }
 
@@ -488,7 +486,7 @@ LONG = "text\tlabel\na b c d e f g h i j k l\tyes\nb\tno\n\tno\n"
         ("window_max", ["abcdef", "fghijk", "ghijkl", "b", ""]),
     ],
 )
-def test_long_texts(tmp_path, read, long_text, rows):
+def test_truncation_and_windows(tmp_path, read, long_text, rows):
     write(tmp_path, train__tsv=LONG, dev__tsv=LONG)
     files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
     task = read(**OWN, **files, long_text=long_text, max_sequence_length=8)
@@ -501,7 +499,7 @@ def test_long_texts(tmp_path, read, long_text, rows):
     assert found == rows
     windows = len(rows) - 2
     np.testing.assert_array_equal(split.targets, [1] * windows + [0, 0])
-    if windows > 1:  # A text counts as much as any other.
+    if windows > 1:  # Texts have equal weight.
         np.testing.assert_allclose(split.weights, [1 / windows] * windows + [1, 1])
 
 
@@ -514,7 +512,7 @@ def test_long_texts(tmp_path, read, long_text, rows):
         pytest.param("window_max", "classification", marks=pytest.mark.slow),
     ],
 )
-def test_long_texts_are_served_as_they_are_scored(
+def test_serving_matches_evaluation_of_long_texts(
     tmp_path, read, tiny_config, long_text, problem
 ):
     data = LONG.replace("yes", "30").replace("no", "10")
@@ -522,16 +520,16 @@ def test_long_texts_are_served_as_they_are_scored(
     files = {"train_file": "train.tsv", "dev_file": "dev.tsv", "problem": problem}
     task = read(**OWN, **files, long_text=long_text, max_sequence_length=8)
     model = task.model(BertBackbone(tiny_config))
-    # So that windows differ.
+    # Large weights, so that the logits of windows differ.
     model.get_layer("logits").kernel.assign_add(
         np.random.default_rng(0).normal(size=model.get_layer("logits").kernel.shape)
     )
     split = task.dataset("dev")
-    outputs = batching.predict(model, split, 4, max_length=8)
+    outputs = predict(model, split, 4, max_length=8)
     task.write_predictions(split, outputs, tmp_path)
     found = predictions(tmp_path, "dev")
     assert len(found) == 3
-    texts = tf.constant([example.text_a for example in task.examples["dev"]])
+    texts = tf.constant([row.texts[0] for row in task.rows["dev"]])
     answer = task.serve(model)["serving_default"](texts)
     if problem == "regression":
         expected = [float(row["prediction"]) for row in found]
@@ -541,32 +539,36 @@ def test_long_texts_are_served_as_they_are_scored(
         np.testing.assert_allclose(answer["probabilities"], expected, atol=2e-6)
 
 
-def test_what_windows_say_together(tmp_path, read):
+def test_pooling_of_window_logits(tmp_path, read):
     write(tmp_path, train__tsv=LONG, dev__tsv=LONG)
     files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
-    outputs = np.float32([[0, 3], [6, 0], [3, 3], [1, 2], [2, 1]])  # Three of a text.
+    outputs = np.float32(
+        [[0, 3], [6, 0], [3, 3], [1, 2], [2, 1]]
+    )  # Three for the first text.
     for long_text, expected in (
         ("window_mean", [[3, 2], [1, 2], [2, 1]]),
         ("window_max", [[6, 3], [1, 2], [2, 1]]),
     ):
         task = read(**OWN, **files, long_text=long_text, max_sequence_length=8)
-        logits = task._logits(task.dataset("dev"), outputs)
+        logits = task._text_logits(task.dataset("dev"), outputs)
         np.testing.assert_allclose(logits, expected)
 
 
-def test_windows_are_for_single_texts(tmp_path, read):
+def test_windows_require_single_texts(tmp_path, read):
     data = "a\tb\tlabel\nx\ty\t1\nx\tz\t0\n"
     write(tmp_path, train__tsv=data, dev__tsv=data)
     files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
     columns = {"text_a": "a", "text_b": "b", "label": "label"}
-    with pytest.raises(ValueError, match="--long_text=window_max is for single texts"):
+    with pytest.raises(
+        ValueError, match="--long_text=window_max requires single texts"
+    ):
         read(**columns, **files, long_text="window_max")
 
 
-# --- The whole -------------------------------------------------------------------
+# --- Model, training and serving --------------------------------------------------
 
 
-def test_the_head_is_a_dense_layer_on_the_pooled_output(tiny_config):
+def test_head_is_a_dense_layer_on_the_pooled_output(tiny_config):
     backbone = BertBackbone(tiny_config)
     model = SequenceClassifier(backbone, num_classes=3)
     inputs = {name: np.ones((2, 5), "int32") for name in backbone.input}
@@ -587,7 +589,7 @@ def test_the_head_is_a_dense_layer_on_the_pooled_output(tiny_config):
         (3, [2, 0], lambda x, y: np.log(np.exp(x).sum(axis=1)) - x[[0, 1], y]),
     ],
 )
-def test_the_loss_is_a_weighted_sum(tiny_config, num_classes, targets, loss):
+def test_loss_is_a_weighted_sum(tiny_config, num_classes, targets, loss):
     model = SequenceClassifier(BertBackbone(tiny_config), num_classes)
     model.compile("sgd", run_eagerly=True)
     inputs = {name: np.ones((2, 5), "int32") for name in model.input}
@@ -600,7 +602,7 @@ def test_the_loss_is_a_weighted_sum(tiny_config, num_classes, targets, loss):
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory, random_encoder):
-    """Sentences and pairs in which a word decides; options without --output."""
+    """Returns options for toy data: pairs with the word "cat" are positive."""
     folder = tmp_path_factory.mktemp("toy")
     rng = random.Random(0)
     for split, count in (("train", 400), ("dev", 45), ("test", 10)):
@@ -634,37 +636,36 @@ def predictions(folder, split):
         return list(csv.DictReader(file, delimiter=delimiter))
 
 
-def test_learns_and_serves_a_classification(toy, tmp_path, tokenizer):
+def test_training_and_serving(toy, tmp_path, tokenizer):
     output, served = tmp_path / "model", tmp_path / "served"
     options = Classification.Config(**toy, output=str(output), export=str(served))
-    metrics = finetune.main(Classification, options)
+    metrics = fine_tune(Classification, options)
     assert metrics["dev"]["accuracy"] > 0.95
     found = predictions(output, "dev")
     assert [row["index"] for row in found] == [str(i) for i in range(45)]
     task = Classification(options, tokenizer)
     right = sum(
-        row["prediction"] == example.label
-        for row, example in zip(found, task.examples["dev"], strict=True)
+        row["prediction"] == gold.label
+        for row, gold in zip(found, task.rows["dev"], strict=True)
     )
     assert right / 45 == metrics["dev"]["accuracy"]
 
     signatures = tf.saved_model.load(str(served / "1")).signatures
-    examples = task.examples["dev"]
+    text_a, text_b = zip(*(row.texts for row in task.rows["dev"]))
     answer = signatures["serving_default"](
-        text_a=tf.constant([example.text_a for example in examples]),
-        text_b=tf.constant([example.text_b for example in examples]),
+        text_a=tf.constant(text_a), text_b=tf.constant(text_b)
     )
     assert answer["label"].numpy().tolist() == [r["prediction"].encode() for r in found]
     expected = [[float(row["P(no)"]), float(row["P(yes)"])] for row in found]
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-5)
 
 
-def test_serves_the_scores_that_it_writes(tmp_path, read, tokenizer, tiny_config):
+def test_serving_matches_written_scores(tmp_path, read, tokenizer, tiny_config):
     write(tmp_path, train__tsv="text\tlabel\na\t10\nthe cat\t30\n", dev__tsv=SCORES)
     task = read(**OWN, train_file="train.tsv", dev_file="dev.tsv", problem="regression")
     model = task.model(BertBackbone(tiny_config))
     train = task.dataset("train")
-    outputs = batching.predict(model, train, 4, max_length=32)
+    outputs = predict(model, train, 4, max_length=32)
     task.write_predictions(train, outputs, tmp_path)
     scores = [float(row["prediction"]) for row in predictions(tmp_path, "train")]
     signatures = task.serve(model)
@@ -674,7 +675,7 @@ def test_serves_the_scores_that_it_writes(tmp_path, read, tokenizer, tiny_config
 
 
 @pytest.mark.slow
-def test_the_command(toy, tmp_path):
+def test_command(toy, tmp_path):
     def run(**options):
         flags = [f"--{name}={value}" for name, value in options.items()]
         return subprocess.run(
@@ -690,10 +691,10 @@ def test_the_command(toy, tmp_path):
     assert "dev: accuracy 0.9" in done.stdout or "dev: accuracy 1.0" in done.stdout
     assert len(predictions(output, "dev")) == 45
 
-    # The same command on the finished directory: predictions for new data.
+    # Rerun with a test file: predicts without training.
     test_file = toy["train_file"].replace("train", "test")
     done = run(**toy, output=output, test_file=test_file)
-    assert "finished and not trained again" in done.stdout
+    assert "is already trained; skipping training" in done.stdout
     assert len(predictions(output, "test")) == 10
 
     wrong = run(**(toy | {"label": "none"}), output=tmp_path / "other")

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning import batching
-from bert_tf.finetuning import run as finetune
-from bert_tf.modeling.bert import BertBackbone
-from bert_tf.modeling.heads import ChoiceScorer
-from bert_tf.text.tokenizer import Tokenizer
+from bert_tf.finetuning import batches, fine_tune
+from bert_tf.modeling import BertBackbone, ChoiceScorer
+from bert_tf.text import Tokenizer
 from tasks.multiple_choice import MultipleChoice
 
 OWN = {"prompt": "start", "choices": "x,y,z", "label": "right"}
@@ -23,7 +21,7 @@ GOOD = "start\tx\ty\tz\tright\na\tb\tc\td\t2\ne\tf\tg\t\ty\n"
 
 
 def write(folder, **files):
-    """Writes files whose names are given with __ for the dot."""
+    """Writes files; `train__tsv` is the name train.tsv."""
     for name, content in files.items():
         (folder / name.replace("__", ".")).write_text(content, encoding="utf-8")
 
@@ -35,7 +33,7 @@ def tokenizer(vocabulary):
 
 @pytest.fixture
 def read(tmp_path, tokenizer):
-    """Reads the data set that the options name, from files in `tmp_path`."""
+    """Reads a data set from files in `tmp_path`; the arguments are options."""
 
     def read(**options):
         for name in ("train_file", "dev_file", "test_file"):
@@ -72,20 +70,20 @@ def test_swag(tmp_path, read):
     assert task.dataset("test").targets is None
 
 
-def test_swag_needs_gold_labels(tmp_path, read):
+def test_swag_without_gold_label(tmp_path, read):
     row = "0,v,1,s,A,He,gold,a,b,c,d"
     write(
         tmp_path,
         train__csv=f"{SWAG},label\n{row},2\n{row},\n",
-        val__csv=f"{SWAG},label\n",
+        val__csv=f"{SWAG},label\n{row},0\n",
     )
-    message = "train.csv, line 3: the column 'label' must have the number of the right "
+    message = "train.csv, line 3: column 'label' must be the index of the right choice"
     with pytest.raises(ValueError, match=re.escape(message)):
         read(task="swag", data_dir=str(tmp_path))
 
 
 @pytest.mark.parametrize("dev", ["dev__tsv", "test__tsv"])
-def test_codah_and_its_folds(tmp_path, read, dev):
+def test_codah_with_and_without_dev_set(tmp_path, read, dev):
     row = "o\tIt\tflies.\tspreads its wings.\tcrosses the road.\ttries.\t"
     write(tmp_path, **{"train__tsv": f"{row}1\n{row}3\n", dev: f"{row}0\n"})
     task = read(task="codah", data_dir=str(tmp_path))
@@ -96,7 +94,7 @@ def test_codah_and_its_folds(tmp_path, read, dev):
 
 def test_real_codah(read):
     if "BERT_TF_DATA" not in os.environ:
-        pytest.skip("BERT_TF_DATA, the folder of the real data sets, is not set.")
+        pytest.skip("BERT_TF_DATA, the directory of the real data sets, is not set.")
     folder = os.path.join(os.environ["BERT_TF_DATA"], "codah")
     examples = read(task="codah", data_dir=folder).examples
     counts = {split: len(rows) for split, rows in examples.items()}
@@ -124,9 +122,9 @@ def test_own_data(tmp_path, read):
 @pytest.mark.parametrize(
     ("train", "options", "message"),
     [
-        ("start\tx\ty\tz\tright\na\tb\tc\td\t3\n", {}, "train.tsv, line 2: the column "
-         "'right' must have the number of the right choice, 0 to 2, or its column's "
-         "name. Received: '3'"),
+        ("start\tx\ty\tz\tright\na\tb\tc\td\t3\n", {}, "train.tsv, line 2: column "
+         "'right' must be the index of the right choice, 0 to 2, or the name of its "
+         "column. Received: '3'"),
         ("start\tx\ty\tz\tright\na\tb\tc\td\t-1\n", {}, "Received: '-1'"),
         ("start\tx\ty\tz\tright\na\tb\tc\t\t2\n", {}, "line 2: the right choice, 2,"),
         ("start\tx\ty\tz\tright\na\tb\t\t \t0\n", {}, "line 2: fewer than two choices"),
@@ -134,14 +132,14 @@ def test_own_data(tmp_path, read):
         ("start\tx\ty\tz\tright\n", {}, "train.tsv has a header but no rows"),
         (GOOD, {"choices": "x,q"}, "train.tsv has no column 'q'"),
         (GOOD, {"choices": ""}, "--choices is missing"),
-        (GOOD, {"data_dir": "x"}, "--data_dir goes with --task"),
+        (GOOD, {"data_dir": "x"}, "--data_dir requires --task"),
         (GOOD, {"dev_file": "none.tsv"}, "The dev set is missing: there is no"),
         (GOOD, {"test_file": "none.tsv"}, "The test set is missing: there is no"),
-        (GOOD, {"task": "codah"}, "leave out --train_file, --dev_file, --prompt"),
+        (GOOD, {"task": "codah"}, "Remove --train_file, --dev_file, --prompt"),
         (GOOD, {"task": "copa"}, "--task must be one of swag, codah. Received: task="),
     ],
 )  # fmt: skip
-def test_bad_input(tmp_path, read, train, options, message):
+def test_invalid_data_or_options(tmp_path, read, train, options, message):
     write(tmp_path, train__tsv=train, dev__tsv=GOOD)
     options = {**OWN, "train_file": "train.tsv", "dev_file": "dev.tsv", **options}
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -151,7 +149,7 @@ def test_bad_input(tmp_path, read, train, options, message):
 # --- Sequences, scores and predictions -------------------------------------------
 
 
-def test_each_choice_is_a_pair_with_the_prompt(tmp_path, read, vocabulary):
+def test_each_choice_is_paired_with_the_prompt(tmp_path, read, vocabulary):
     write(tmp_path, train__tsv=GOOD)
     task = read(**OWN, train_file="train.tsv", dev_file="train.tsv")
     train = task.dataset("train")
@@ -165,7 +163,7 @@ def test_each_choice_is_a_pair_with_the_prompt(tmp_path, read, vocabulary):
         [f"[CLS] e [SEP] {choice} [SEP]" for choice in "fg"] + [""],
     ]
     np.testing.assert_array_equal(train.lengths, [5, 5])
-    batch = next(iter(batching.batches(train, 4, max_length=32)))
+    batch = next(iter(batches(train, 4, max_length=32)))
     assert batch[0]["token_ids"].shape == (4, 3, 8)
     np.testing.assert_array_equal(train.targets, [2, 1])
 
@@ -187,7 +185,7 @@ def test_accuracy_and_predictions(tmp_path, read):
 # --- The model -------------------------------------------------------------------
 
 
-def test_the_head_scores_every_choice_with_one_vector(tiny_config):
+def test_head_scores_each_choice_with_one_vector(tiny_config):
     backbone = BertBackbone(tiny_config)
     model = ChoiceScorer(backbone)
     rng = np.random.default_rng(0)
@@ -207,7 +205,7 @@ def test_the_head_scores_every_choice_with_one_vector(tiny_config):
     np.testing.assert_allclose(again(inputs), logits, atol=1e-6)
 
 
-def test_the_loss_is_a_weighted_sum(tiny_config):
+def test_loss_is_a_weighted_sum(tiny_config):
     model = ChoiceScorer(BertBackbone(tiny_config))
     model.compile("sgd", run_eagerly=True)
     inputs = {name: np.ones((2, 3, 5), "int32") for name in model.input}
@@ -219,12 +217,12 @@ def test_the_loss_is_a_weighted_sum(tiny_config):
     np.testing.assert_allclose(found, (losses * weights).sum(), rtol=1e-5)
 
 
-# --- The whole -------------------------------------------------------------------
+# --- Training and serving ---------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, random_encoder):
-    """Options and metrics of a fine-tuning, exported: the cat is right."""
+    """Trains and exports on toy data: the choice with "cat" is right."""
     folder = tmp_path_factory.mktemp("toy")
     rng = random.Random(0)
     for split, count in (("train", 300), ("dev", 45)):
@@ -251,7 +249,7 @@ def finished(tmp_path_factory, random_encoder):
         output=str(folder / "model"),
         export=str(folder / "served"),
     )
-    return options, finetune.main(MultipleChoice, options)
+    return options, fine_tune(MultipleChoice, options)
 
 
 def predictions(options):
@@ -266,7 +264,7 @@ def ask(options, prompts, choices):
     return {name: value.numpy() for name, value in answers.items()}
 
 
-def test_learns_and_serves_what_it_writes(finished, tokenizer):
+def test_training_and_serving(finished, tokenizer):
     options, metrics = finished
     assert metrics["dev"]["accuracy"] > 0.95
     rows = predictions(options)
@@ -286,7 +284,7 @@ def test_learns_and_serves_what_it_writes(finished, tokenizer):
     np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-5)
 
 
-def test_serves_any_number_of_choices_and_any_strings(finished):
+def test_serving_any_number_of_choices_and_any_string(finished):
     options, _ = finished
     choices = ["a", "the cat", "", "\0", "[SEP] ü 漢字", "b " * 1_000, "c"]
     answers = ask(options, ["d", ""], [choices, [""] * 7])
@@ -300,7 +298,7 @@ def test_serves_any_number_of_choices_and_any_strings(finished):
 @pytest.mark.parametrize(
     ("prompts", "choices"), [(["a", "b"], [["c", "d"]]), (["a"], [[]]), ([], [["a"]])]
 )
-def test_bad_requests(finished, prompts, choices):
+def test_invalid_requests(finished, prompts, choices):
     options, _ = finished
     prompts, choices = (np.array(x, object).astype(str) for x in (prompts, choices))
     with pytest.raises(tf.errors.InvalidArgumentError):

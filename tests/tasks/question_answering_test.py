@@ -13,8 +13,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data import Table
-from bert_tf.finetuning import batching, squad
-from bert_tf.finetuning import run as finetune
+from bert_tf.finetuning import fine_tune, predict, squad
 from bert_tf.modeling.bert import BertBackbone
 from bert_tf.modeling.heads import SpanPredictor
 from bert_tf.text.tokenizer import Tokenizer
@@ -139,7 +138,7 @@ def test_tables_of_ones_own(read, tmp_path, tiny_config):
     assert targets.numpy().tolist() == [6, 0]
     test = task.dataset("test")
     model = task.model(BertBackbone(tiny_config))
-    outputs = batching.predict(model, test, 8, max_length=16)
+    outputs = predict(model, test, 8, max_length=16)
     task.write_predictions(test, outputs, tmp_path)
     predictions = json.loads((tmp_path / "predictions_test.json").read_text())
     table = Table(tmp_path / "predictions_test.csv")
@@ -249,7 +248,7 @@ def finished(toy, tmp_path_factory):
     options = QuestionAnswering.Config(
         **toy, output=str(folder / "model"), export=str(folder / "served")
     )
-    return options, finetune.main(QuestionAnswering, options)
+    return options, fine_tune(QuestionAnswering, options)
 
 
 @pytest.fixture(scope="module")
@@ -379,7 +378,7 @@ def test_a_model_of_version_1_always_answers(tmp_path, toy, tiny_config, tokeniz
     )
     model = task.model(BertBackbone(tiny_config))
     dev = task.dataset("dev")
-    outputs = batching.predict(model, dev, 8, max_length=16)
+    outputs = predict(model, dev, 8, max_length=16)
     assert task.evaluate(dev, outputs).keys() == {"exact", "f1"}
     path = task.write_predictions(dev, outputs, tmp_path)
     predictions = json.loads(path.read_text())

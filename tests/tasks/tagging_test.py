@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 from seqeval.metrics.sequence_labeling import get_entities
 
-from bert_tf.finetuning import batching, features
-from bert_tf.finetuning import run as finetune
+from bert_tf.finetuning import features, fine_tune, predict
 from bert_tf.finetuning.conll import ColumnFile, iob2
 from bert_tf.finetuning.entities import find_entities
 from bert_tf.modeling.bert import BertBackbone
@@ -276,7 +275,7 @@ def by_text(answer, *names):
 def test_learns_and_serves(toy, tmp_path, tokenizer):
     output = tmp_path / "model"
     options = Tagging.Config(**toy, output=str(output), export=str(tmp_path / "served"))
-    metrics = finetune.main(Tagging, options)
+    metrics = fine_tune(Tagging, options)
     assert metrics["dev"]["f1"] > 0.95
 
     # The exported model says the same of the words, in windows as in training.
@@ -336,14 +335,14 @@ def test_trains_lstms_on_features_that_are_computed_once(
         output=str(tmp_path / "model"),
         export=str(tmp_path / "served"),
     )
-    metrics = finetune.main(Tagging, options)
+    metrics = fine_tune(Tagging, options)
     assert metrics["dev"]["f1"] > 0.95
     # Once for training and once for dev; not in every epoch, nor by another seed.
     assert len(encoded) == 2
     again = dataclasses.replace(
         options, export="", output=str(tmp_path / "again"), epochs=1
     )
-    finetune.main(Tagging, again)
+    fine_tune(Tagging, again)
     assert len(encoded) == 2
 
     found = ColumnFile.read(tmp_path / "model" / "predictions_dev.conll")
@@ -372,7 +371,7 @@ def test_ids_answer_with_logits(read, tiny_config):
     task = read()
     model = task.model(BertBackbone(tiny_config))
     split = task.dataset("dev")
-    expected = batching.predict(model, split, 2, max_length=32)
+    expected = predict(model, split, 2, max_length=32)
     inputs = {name: column.to_tensor() for name, column in split.inputs.items()}
     logits = task.serve(model)["ids"](*inputs.values())["logits"]
     for row, (found, output) in enumerate(zip(logits, expected, strict=True)):
