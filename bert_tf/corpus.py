@@ -305,12 +305,12 @@ def _manifest(
 
 def _last_line(manifest: dict[str, Any], output: str, num_files: int) -> str:
     return (
-        "{output}: {train_pairs:,} pairs for training and {validation_pairs:,} for "
-        "validation in {num_files} files, from {documents:,} documents with {tokens:,} "
-        "tokens ({unknown_share:.2%} [UNK]). {random_next_share:.1%} of the pairs are "
-        "random. Packed into {train_rows:,} and {validation_rows:,} rows of "
-        "{max_sequence_length} tokens, with {padding_share:.1%} padding instead of "
-        "{padding_share_unpacked:.1%}. Took {seconds:.0f} s."
+        "{output}: {num_files} files with {train_pairs:,} training pairs and "
+        "{validation_pairs:,} validation pairs, {random_next_share:.1%} of them "
+        "random. Rows of {max_sequence_length} tokens: {train_rows:,} and "
+        "{validation_rows:,}, with {padding_share:.1%} padding "
+        "({padding_share_unpacked:.1%} without packing). Text: {documents:,} documents "
+        "with {tokens:,} tokens, {unknown_share:.2%} [UNK]. Took {seconds:.0f} s."
     ).format(output=output, num_files=num_files, **manifest)
 
 

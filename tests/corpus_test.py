@@ -342,7 +342,7 @@ def test_interrupted_run_resumes(options, monkeypatch):
 
 def test_complete_run_is_not_repeated(options, capsys):
     corpus.main(options)
-    assert "pairs for training and" in capsys.readouterr().out
+    assert "training pairs and" in capsys.readouterr().out
     before = contents(options)
     corpus.main(options)
     assert "is already complete" in capsys.readouterr().out

@@ -14,9 +14,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import client, serving
-from bert_tf.checkpoints.model_directory import ModelDirectory
-from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.text.tokenizer import Tokenizer
+from bert_tf.checkpoints import ModelDirectory
+from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.text import Tokenizer
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
