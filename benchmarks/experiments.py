@@ -164,6 +164,7 @@ class Runner:
 
     def _pretrained(self, row: Row) -> pathlib.Path:
         """Returns the model directory of a row; trains it if it is not finished."""
+        from benchmarks import ablations
         from bert_tf import pretrain
 
         steps = {
@@ -180,17 +181,24 @@ class Runner:
             keep_all=True,
             **settings,
         )
+        hooks = {}
         label = _label(row.pretrain) or "base"
+        if row.encoder != "bert":
+            label = f"left_to_right,{label}"
+            hooks["backbone_class"] = ablations.LeftToRightBackbone
+            hooks["transform"] = ablations.predict_next_token
         path = self.folder / "pretrain" / f"{label}-{_fingerprint(options)}"
         if not (path / "metrics.json").exists():  # Written at the end.
-            pretrain.main(dataclasses.replace(options, output=str(path)))
-            _forget()
+            pretrain.main(dataclasses.replace(options, output=str(path)), **hooks)
+            _clear_session()
         return path
 
     def _fine_tuned(
         self, model: pathlib.Path, row: Row, column: Column, seed: int
     ) -> float:
         """Returns a score in percent; NaN for a training that diverged."""
+        from benchmarks import ablations
+
         task = self._tasks[column.data_set]
         own = {**column.finetune, **row.finetune}
         task_class = task.task_class
@@ -207,12 +215,16 @@ class Runner:
         )
         of_model = model.relative_to(self.folder / "pretrain")
         label = _label({"on": column.data_set, **own, "seed": seed})
+        if row.encoder == "left_to_right_bilstm":
+            label = f"bilstm,{label}"
         folder = self.folder / "finetune" / of_model
         path = folder / f"{label}-{_fingerprint(options)}"
         if not (path / "metrics.json").exists():
             try:
                 finetuning.fine_tune(
-                    task_class, dataclasses.replace(options, output=str(path))
+                    task_class,
+                    dataclasses.replace(options, output=str(path)),
+                    backbone_class=ablations.ENCODERS[row.encoder],
                 )
             except finetuning.DivergedError as error:
                 print(error)
@@ -221,7 +233,7 @@ class Runner:
                 (path / "model.weights.h5").unlink(missing_ok=True)
                 if seed == self._options.seeds - 1:  # What its LSTMs were trained on.
                     shutil.rmtree(folder / "features", ignore_errors=True)
-                _forget()
+                _clear_session()
         metrics = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
         training = metrics["training"]
         self.chances[column.data_set] = training["majority_baseline"] * task.to_percent
@@ -293,7 +305,7 @@ def _fingerprint(options: cli.Options) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def _forget() -> None:
+def _clear_session() -> None:
     """Frees what Keras remembers of the models of a run."""
     import keras
 

@@ -22,6 +22,7 @@ class Row:
         name: Name in the table.
         pretrain: Pre-training options that differ from the scale's.
         finetune: Fine-tuning options that differ from the task's defaults.
+        encoder: A name of `ablations.ENCODERS`.
         share: Fraction of the pre-training steps after which the weights are taken.
         line: In line plots, the line that the row is a point of.
         x: In line plots, the position on the x axis.
@@ -31,6 +32,7 @@ class Row:
     name: str
     pretrain: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     finetune: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    encoder: str = "bert"
     share: float = 1.0
     line: str = ""
     x: float = 0.0
@@ -133,9 +135,11 @@ SCALES: Mapping[str, Scale] = {
 # --- Experiments -----------------------------------------------------------------
 
 _NO_NEXT_SENTENCE = {"next_sentence": False}
+# Predict every token from those to its left.
 _LEFT_TO_RIGHT = {
-    "left_to_right": True,
-    "mask_selection_rate": 1.0,  # Predict every token.
+    "mask_selection_rate": 1.0,
+    "mask_token_rate": 0.0,
+    "random_token_rate": 0.0,
     "next_sentence": False,
 }
 # The learning rate suits newly initialized LSTMs.
@@ -177,11 +181,16 @@ def experiments(scale: Scale) -> dict[str, Experiment]:
             rows=(
                 Row("BERT"),
                 Row("no NSP", _NO_NEXT_SENTENCE),
-                Row("LTR & no NSP", _LEFT_TO_RIGHT, against="no NSP"),
+                Row(
+                    "LTR & no NSP",
+                    _LEFT_TO_RIGHT,
+                    encoder="left_to_right",
+                    against="no NSP",
+                ),
                 Row(
                     "+ BiLSTM",
                     _LEFT_TO_RIGHT,
-                    finetune={"bilstm": True},
+                    encoder="left_to_right_bilstm",
                     against="LTR & no NSP",
                 ),
             ),
@@ -203,6 +212,7 @@ def experiments(scale: Scale) -> dict[str, Experiment]:
                 Row(
                     f"{line}, {share:.0%} of the steps",
                     pretrain,
+                    encoder=encoder,
                     share=share,
                     line=line,
                     x=100 * share,
@@ -210,7 +220,10 @@ def experiments(scale: Scale) -> dict[str, Experiment]:
                     if line == "LTR"
                     else "MLM, 100% of the steps",
                 )
-                for line, pretrain in (("MLM", {}), ("LTR", _LEFT_TO_RIGHT))
+                for line, pretrain, encoder in (
+                    ("MLM", {}, "bert"),
+                    ("LTR", _LEFT_TO_RIGHT, "left_to_right"),
+                )
                 for share in shares
             ),
             columns=(Column("MNLI", "MNLI-m"),),

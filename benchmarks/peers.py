@@ -60,7 +60,7 @@ def transformers_batch(
         "token_type_ids": x["segment_ids"].numpy(),
         "attention_mask": x["padding_mask"].numpy(),
         "labels": labels,
-        "next_sentence_label": y["nsp"].numpy(),
+        "next_sentence_label": y["nsp"].numpy()[:, 0],
     }
     return {
         name: torch.tensor(array, dtype=torch.long) for name, array in arrays.items()

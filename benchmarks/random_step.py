@@ -40,14 +40,11 @@ class RandomStep:
     ):
         import tensorflow as tf
 
-        from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-        from bert_tf.training import step as train_step
+        from bert_tf.modeling import BertBackbone, BertPretrainer
         from bert_tf.training.optimizers import AdamW
 
         self.architecture = bert_config.BertConfig.from_size(size, vocabulary_size)
-        backbone = BertBackbone(self.architecture)
-        if recompute:
-            train_step.recompute(backbone)
+        backbone = BertBackbone(self.architecture, recompute=recompute)
         self.model = BertPretrainer(backbone)
         self.model.compile(AdamW(1e-4))
 
@@ -58,10 +55,11 @@ class RandomStep:
             "segment_ids": tf.zeros_like(token_ids),
             "padding_mask": tf.ones_like(token_ids),
             "mask_positions": tf.tile(positions, (rows, 1)),
+            "first_positions": tf.zeros((rows, 1), tf.int32),
         }
         y = {
             "mlm": token_ids[:, : predictions(length)],
-            "nsp": tf.zeros(rows, tf.int32),
+            "nsp": tf.zeros((rows, 1), tf.int32),
         }
         weights = {
             name: tf.fill(labels.shape, 1 / np.prod(labels.shape, dtype="float32"))

@@ -148,22 +148,29 @@ def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict
 def _keras_step(bert, batches, library: str, dtype: str, xla: bool) -> Callable:
     import tensorflow as tf
 
-    from bert_tf.modeling import keras_model
-    from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-    from bert_tf.training.optimizers import AdamW
+    from bert_tf import modeling
+    from bert_tf.training import AdamW
 
     if library == "bert_tf":
-        model = BertPretrainer(BertBackbone(bert, dtype=dtype))
+        model = modeling.BertPretrainer(modeling.BertBackbone(bert, dtype=dtype))
         model.compile(AdamW(1e-4), jit_compile=xla)
     else:
         model = _keras_hub(bert, dtype)
-        losses = keras_model.cross_entropies(model.output)
+        losses = modeling.cross_entropies(model.output)
+        batches = [_without_row_axis(*batch) for batch in batches]
         model.compile(AdamW(1e-4), jit_compile=xla, **losses)
     model.optimizer.build(model.trainable_variables)
     stacked = tf.nest.map_structure(lambda *parts: tf.stack(parts), *batches)
     iterator = iter(tf.data.Dataset.from_tensor_slices(stacked).repeat())
     model.make_train_function()
     return lambda: model.train_function(iterator)
+
+
+def _without_row_axis(x, y, weights):
+    """The batch for a model that takes one pair per row."""
+    x = {name: value for name, value in x.items() if name != "first_positions"}
+    y, weights = (d | {"nsp": d["nsp"][:, 0]} for d in (y, weights))
+    return x, y, weights
 
 
 def _keras_hub(bert: bert_config.BertConfig, dtype: str):

@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert_tf import cli, data
+from bert_tf import cli, data, modeling, training
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling.config import BertConfig
 from bert_tf.training import flops
@@ -39,21 +39,30 @@ formats = lazy_import("bert_tf.checkpoints.formats")
 distribution = lazy_import("bert_tf.training.strategy")
 keras = lazy_import("keras")
 memory = lazy_import("bert_tf.training.memory")
-model = lazy_import("bert_tf.modeling.bert")
 monitoring = lazy_import("bert_tf.training.monitor")
 optimization = lazy_import("bert_tf.training.optimizers")
 tf = lazy_import("tensorflow")
-train_step = lazy_import("bert_tf.training.step")
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.model_directory import Checkpoint
-    from bert_tf.modeling.bert import BertPretrainer
+    from bert_tf.modeling import BertBackbone, BertPretrainer
     from bert_tf.text.vocabulary import Vocabulary
     from bert_tf.training.checkpoint import TrainingState
+    from bert_tf.training.step import DistributedPretrainer
 
 
-def main(options: PretrainConfig) -> dict[str, float]:
+def main(
+    options: PretrainConfig,
+    *,
+    backbone_class: type[BertBackbone] | None = None,
+    transform: Callable[..., tuple] | None = None,
+) -> dict[str, float]:
     """Trains as `options` say.
+
+    Args:
+        options: See `PretrainConfig`.
+        backbone_class: A subclass of `BertBackbone` to train instead, for experiments.
+        transform: Maps each batch, `(x, y, sample_weight)`, to another one.
 
     Returns:
         The last held-out metrics; of several workers, in the first one only.
@@ -87,7 +96,10 @@ def main(options: PretrainConfig) -> dict[str, float]:
     # === Model ===
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():
-        pretrainer = _pretrainer(options, phases, architecture)
+        backbone = (backbone_class or modeling.BertBackbone)(
+            architecture, recompute=options.recompute, dtype=options.precision
+        )
+        pretrainer = _pretrainer(options, phases, backbone)
         if source:
             fresh = ", ".join(source.load_into(pretrainer)) or "none"
             print(f"Starts from {source.path}; with random values: {fresh}.")
@@ -108,12 +120,20 @@ def main(options: PretrainConfig) -> dict[str, float]:
     # === Training ===
     for phase in phases:
         if state.step < phase.end:
-            _train(options, phase, state, pretrainer, total=last.end, chief=chief)
+            _train(
+                options,
+                phase,
+                state,
+                pretrainer,
+                total=last.end,
+                chief=chief,
+                transform=transform,
+            )
     if not chief:
         return {}
 
     # === Report ===
-    validation = _validation(options, last, architecture, replicas)
+    validation = _validation(options, last, transform, replicas)
     unigram_accuracy = data.unigram_accuracy(validation)
     history = monitoring.read_history(directory.path)
     metrics = history[-1] | {"unigram_accuracy": unigram_accuracy}
@@ -129,11 +149,10 @@ def main(options: PretrainConfig) -> dict[str, float]:
 
 
 def _pretrainer(
-    options: PretrainConfig, phases: Sequence[Phase], architecture: BertConfig
-) -> BertPretrainer:
-    """Returns the model, compiled as `options` say; in the scope of a strategy."""
-    backbone = model.BertBackbone(architecture, dtype=options.precision)
-    pretrainer = model.BertPretrainer(backbone)
+    options: PretrainConfig, phases: Sequence[Phase], backbone: BertBackbone
+) -> DistributedPretrainer:
+    """Returns the compiled model; call it in the scope of the strategy."""
+    pretrainer = training.DistributedPretrainer(backbone)
     optimizers = {"adamw": optimization.AdamW, "lamb": optimization.Lamb}
     optimizer = optimizers[options.optimizer](
         options.schedule(),
@@ -143,18 +162,13 @@ def _pretrainer(
     size = options.micro_batch_size
     if size < 0:
         size = _fitting_rows(options, phases, pretrainer)
-    replicas = pretrainer.distribute_strategy.num_replicas_in_sync
-    in_parts = size > 0 or (options.xla and replicas > 1)
     pretrainer.compile(
         optimizer,
         loss_weights={"mlm": 1.0, "nsp": float(options.next_sentence)},
-        jit_compile=options.xla and not in_parts,
+        micro_batch_size=size,
+        xla=options.xla,
     )
-    if options.recompute:
-        train_step.recompute(backbone)
-    if in_parts:
-        train_step.micro_batches(pretrainer, size, xla=options.xla)
-    distribution.prepare(pretrainer)
+    distribution.create_training_variables(pretrainer)
     return pretrainer
 
 
@@ -166,6 +180,7 @@ def _train(
     *,
     total: int,
     chief: bool,
+    transform: Callable[..., tuple] | None,
 ) -> None:
     """Trains to the end of a phase, of `total` steps of all of them.
 
@@ -176,7 +191,7 @@ def _train(
     replicas = pretrainer.distribute_strategy.num_replicas_in_sync
     architecture = state.directory.architecture
     first_step = state.step - phase.first_step
-    train = _batches(options, phase, architecture, first_step=first_step)
+    train = _batches(options, phase, transform, first_step=first_step)
     batch_flops = flops.training_step(
         architecture,
         rows=phase.batch_size,
@@ -208,7 +223,7 @@ def _train(
     try:
         pretrainer.fit(
             train,
-            validation_data=_validation(options, phase, architecture, replicas),
+            validation_data=_validation(options, phase, transform, replicas),
             steps_per_epoch=every,
             initial_epoch=earlier + first_step // every,
             epochs=earlier + -(-phase.steps // every),
@@ -221,7 +236,7 @@ def _train(
             raise
         # The pipeline gives the batch of any step again.
         failed = failure.step - 1 - phase.first_step
-        again = _batches(options, phase, architecture, first_step=failed)
+        again = _batches(options, phase, transform, first_step=failed)
         path = monitoring.save_batch(state.directory.path, next(iter(again)))
         raise ValueError(f"{failure} The batch of that step is in {path}.") from failure
     except tf.errors.UnavailableError as error:
@@ -232,27 +247,31 @@ def _train(
 
 
 def _batches(
-    options: PretrainConfig, phase: Phase, architecture: BertConfig, **which: Any
+    options: PretrainConfig,
+    phase: Phase,
+    transform: Callable[..., tuple] | None,
+    **which: Any,
 ) -> tf.data.Dataset:
     """Masked batches of a phase; `which` are options of `pretrain_dataset`."""
     names = ("mask_selection_rate", "mask_token_rate", "random_token_rate")
     names += ("whole_word_masking", "seed")
     masking = {name: getattr(options, name) for name in names}
-    return data.pretrain_dataset(
-        phase.records,
-        # Of the encoder, which --init_from may have brought.
-        left_to_right=architecture.left_to_right,
-        **masking | {"batch_size": phase.batch_size} | which,
+    batches = data.pretrain_dataset(
+        phase.records, **masking | {"batch_size": phase.batch_size} | which
     )
+    return batches.map(transform) if transform else batches
 
 
 def _validation(
-    options: PretrainConfig, phase: Phase, architecture: BertConfig, replicas: int
+    options: PretrainConfig,
+    phase: Phase,
+    transform: Callable[..., tuple] | None,
+    replicas: int,
 ) -> tf.data.Dataset:
     """Batches of what is held out, smaller where there are so few rows."""
     rows = phase.manifest["validation_rows"] // replicas * replicas
     size = min(phase.batch_size, rows)
-    return _batches(options, phase, architecture, split="validation", batch_size=size)
+    return _batches(options, phase, transform, split="validation", batch_size=size)
 
 
 def _head(options: PretrainConfig) -> dict[str, Any]:
@@ -302,8 +321,6 @@ def _architecture(
     else:
         architecture = BertConfig.resolve(options.size or "base", vocabulary.size)
     architecture = _with_dropout(architecture, options.dropout)
-    if options.left_to_right:
-        architecture = dataclasses.replace(architecture, left_to_right=True)
     length = max(phase.length for phase in phases)
     if length > architecture.max_sequence_length:
         raise ValueError(

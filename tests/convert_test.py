@@ -115,16 +115,6 @@ def test_existing_folder_raises_and_failed_write_leaves_nothing(folder, tmp_path
 # --- The command -----------------------------------------------------------------
 
 
-def test_left_to_right_encoder_is_only_written_as_model_directory(folder, tmp_path):
-    checkpoint = open_checkpoint(folder)
-    config = dataclasses.replace(checkpoint.architecture, left_to_right=True)
-    checkpoint = dataclasses.replace(checkpoint, architecture=config)
-    with pytest.raises(ValueError, match="is a left_to_right encoder"):
-        write_checkpoint(checkpoint, tmp_path / "google", "google")
-    write_checkpoint(checkpoint, tmp_path / "ours")
-    assert ModelDirectory.open(tmp_path / "ours").architecture.left_to_right
-
-
 def test_command_prints_what_it_read_and_wrote(tmp_path, vocabulary, capsys):
     tensors = toy.values(toy.hugging_face_shapes("BertForMaskedLM"))
     tensors["bert.extra"] = np.zeros(3, np.float32)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bert_tf
+from benchmarks import ablations
 from bert_tf import pretrain
 from bert_tf.checkpoints.model_directory import ModelDirectory
 from bert_tf.text.vocabulary import Vocabulary
@@ -82,7 +83,8 @@ def test_model_directory_gives_the_trained_model(trained):
         "segment_ids": (np.arange(15) > 7)[None].astype(int),
         "padding_mask": np.ones_like(ids),
     }
-    outputs = model({**inputs, "mask_positions": np.array([[6]])})
+    positions = {"mask_positions": [[6]], "first_positions": [[0]]}
+    outputs = model(inputs | {k: np.array(v) for k, v in positions.items()})
     assert np.argmax(outputs["mlm"][0, 0]) == 10
     np.testing.assert_array_equal(
         backbone(inputs)["sequence_output"], model.backbone(inputs)["sequence_output"]
@@ -246,21 +248,25 @@ def test_continuing_with_other_options_is_refused_with_both_values(trained, opti
 
 
 @pytest.mark.slow
-def test_left_to_right_without_next_sentences_learns_what_follows(options, tmp_path):
+def test_left_to_right_language_model(options, tmp_path):
     options = dataclasses.replace(
         options,
         output=str(tmp_path / "left"),
-        left_to_right=True,
         next_sentence=False,
         mask_selection_rate=1.0,
+        mask_token_rate=0.0,
+        random_token_rate=0.0,
         keep_all=True,
     )
-    metrics = pretrain.main(options)
+    hooks = {
+        "backbone_class": ablations.LeftToRightBackbone,
+        "transform": ablations.predict_next_token,
+    }
+    metrics = pretrain.main(options, **hooks)
     # The letters follow each other; only the first of a second segment is chance.
     assert metrics["val_mlm_accuracy"] > 0.85
     assert metrics["val_loss"] == pytest.approx(metrics["val_mlm_loss"], abs=1e-6)
     directory = ModelDirectory.open(options.output)
-    assert directory.architecture.left_to_right
     assert directory.head == {
         "kind": "pretrainer",
         "newly_initialized": ["pooler", "nsp"],
@@ -274,19 +280,18 @@ def test_left_to_right_without_next_sentences_learns_what_follows(options, tmp_p
         np.testing.assert_array_equal(values, last[name])
     assert (early["mlm/dense/kernel"] != last["mlm/dense/kernel"]).any()
 
-    # What starts from it is left to right without being told.
+    # Another run starts from its weights.
     further = dataclasses.replace(
         options,
         output=str(tmp_path / "further"),
         init_from=options.output,
         size="",
-        left_to_right=False,
         keep_all=False,
         steps=2,
         warmup_steps=1,
         learning_rate=0.0,
     )
-    again = pretrain.main(further)
+    again = pretrain.main(further, **hooks)
     assert again["val_mlm_accuracy"] == metrics["val_mlm_accuracy"]
 
 

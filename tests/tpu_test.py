@@ -14,9 +14,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import data
-from bert_tf.modeling import fusion
-from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.training import step as train_step
+from bert_tf.modeling import BertBackbone, fused
+from bert_tf.training import DistributedPretrainer
 from bert_tf.training import strategy as distribution
 from bert_tf.training.optimizers import AdamW, Lamb
 from tests.toy.records import make_batch, write_records
@@ -56,7 +55,7 @@ def test_pre_training_runs_with_the_packages_of_requirements_tpu(
 
 
 def packed_batch(vocabulary):
-    """A batch of rows with two places for pairs; what is in it does not matter."""
+    """Returns a batch of rows with two slots for pairs, of arbitrary content."""
     x, y, weights = make_batch(vocabulary, batch_size=4, seed=0)
     x = x | {"first_positions": tf.zeros((4, 2), tf.int32)}
     y = y | {"nsp": tf.zeros((4, 2), tf.int32)}
@@ -65,15 +64,15 @@ def packed_batch(vocabulary):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("precision", "packed", "optimizer", "prepare"),
+    ("precision", "packed", "optimizer", "options"),
     [
-        ("float32", False, AdamW, None),
-        ("float32", True, AdamW, None),
-        ("mixed_bfloat16", False, AdamW, None),
-        ("mixed_bfloat16", True, AdamW, None),
-        ("float32", False, Lamb, None),
-        ("float32", False, AdamW, lambda m: train_step.micro_batches(m, 2)),
-        ("float32", False, AdamW, lambda m: train_step.recompute(m.backbone)),
+        ("float32", False, AdamW, {}),
+        ("float32", True, AdamW, {}),
+        ("mixed_bfloat16", False, AdamW, {}),
+        ("mixed_bfloat16", True, AdamW, {}),
+        ("float32", False, Lamb, {}),
+        ("float32", False, AdamW, {"micro_batch_size": 2}),
+        ("float32", False, AdamW, {"recompute": True}),
     ],
     ids=[
         "float32",
@@ -86,15 +85,16 @@ def packed_batch(vocabulary):
     ],
 )
 def test_the_whole_training_step_compiles_with_static_shapes(
-    tiny_config, vocabulary, monkeypatch, precision, packed, optimizer, prepare
+    tiny_config, vocabulary, monkeypatch, precision, packed, optimizer, options
 ):
-    monkeypatch.setattr(fusion, "on_cpu", lambda: False)
+    monkeypatch.setattr(fused, "cpu_only", lambda: False)
     config = dataclasses.replace(tiny_config, num_layers=1, dropout=0.1)
-    model = BertPretrainer(BertBackbone(config, dtype=precision))
-    model.compile(optimizer(1e-3), jit_compile=False)
-    model.optimizer.build(model.trainable_variables)
-    if prepare:
-        prepare(model)
+    recompute = options.get("recompute", False)
+    backbone = BertBackbone(config, recompute=recompute, dtype=precision)
+    model = DistributedPretrainer(backbone)
+    size = options.get("micro_batch_size", 0)
+    model.compile(optimizer(1e-3), micro_batch_size=size)
+    distribution.create_training_variables(model)
     batch = packed_batch(vocabulary) if packed else make_batch(vocabulary, 4, seed=0)
 
     @tf.function(jit_compile=True)

@@ -102,7 +102,7 @@ def write_checkpoint(
         The names of the weights that the format cannot hold.
 
     Raises:
-        ValueError: `path` exists, or the format cannot describe the encoder.
+        ValueError: `path` exists.
     """
     write = {
         "bert_tf": _write_model_directory,
@@ -110,12 +110,6 @@ def write_checkpoint(
         "google": google.write_folder,
         "keras_hub": keras_hub.write_folder,
     }[format]
-    variant = checkpoint.architecture.variant
-    if variant and format != "bert_tf":
-        raise ValueError(
-            f"{checkpoint.path} is a {variant} encoder, which the format {format} "
-            "cannot describe. Use --format=bert_tf."
-        )
     path = pathlib.Path(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} already exists. Choose another folder.")

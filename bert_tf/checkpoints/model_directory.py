@@ -177,7 +177,7 @@ class ModelDirectory(Checkpoint):
             )
         try:
             config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-            architecture = BertConfig(**config["architecture"])
+            architecture = BertConfig.from_dict(config["architecture"])
             lowercase, head = config["tokenizer"]["lowercase"], config["head"]
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(
@@ -251,7 +251,9 @@ class ModelDirectory(Checkpoint):
             values = {**defaults, "vocabulary": directory.vocabulary.fingerprint}
             values |= dataclasses.asdict(directory.architecture)
             values |= {"lowercase": directory.lowercase, **directory.head}
-            values |= dict(directory.options)
+            # Earlier versions had more options; False means that one was not used.
+            known = self.options.keys()
+            values |= {k: v for k, v in directory.options.items() if k in known or v}
             return {k: v for k, v in values.items() if k not in resumable}
 
         before, now = flat(old), flat(self)

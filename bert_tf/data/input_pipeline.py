@@ -4,13 +4,13 @@
 
 The dataset yields tuples `(x, y, sample_weight)` for `model.fit`:
 
-    x   token_ids, segment_ids, padding_mask [B, S], mask_positions [B, P]   int32
-    y   mlm [B, P], nsp [B]                                                  int32
-    sample_weight   mlm [B, P], nsp [B]; each sums to one                    float32
+    x   token_ids, segment_ids, padding_mask [B, S], mask_positions [B, P],
+        first_positions [B, Q]                                               int32
+    y   mlm [B, P], nsp [B, Q]                                               int32
+    sample_weight   mlm [B, P], nsp [B, Q]; each sums to one                 float32
 
-With up to Q > 1 pairs in a row, rows are packed (see `BertBackbone`): `padding_mask`
-numbers the pairs of a row from 1, x has `first_positions` [B, Q] with the start of each
-pair, and `nsp` is [B, Q].
+A row holds up to Q pairs, see `BertPretrainer`: `padding_mask` numbers them from 1, and
+`first_positions` are the columns where they begin.
 
 Masks depend on the seed and the number of the batch only. So every epoch has new masks,
 and a run that resumes at step n gets the same batches as an uninterrupted one. All
@@ -41,7 +41,6 @@ def pretrain_dataset(
     mask_token_rate: float = 0.8,
     random_token_rate: float = 0.1,
     whole_word_masking: bool = False,
-    left_to_right: bool = False,
     shuffle_buffer: int = 100_000,
     first_step: int = 0,
     seed: int = 0,
@@ -60,8 +59,6 @@ def pretrain_dataset(
         random_token_rate: Share of the selected tokens replaced with a random token.
             The other selected tokens are kept.
         whole_word_masking: Select all tokens of a word together.
-        left_to_right: Show all tokens as they are, and ask for the selected ones at the
-            position before them, for a `BertConfig` that is `left_to_right`.
         shuffle_buffer: Number of rows in the shuffle buffer.
         first_step: Number of batches to skip when a run resumes.
         seed: Seed of shuffling and masking.
@@ -94,7 +91,6 @@ def pretrain_dataset(
         mask_token_rate=mask_token_rate,
         random_token_rate=random_token_rate,
         whole_words=whole_word_masking,
-        left_to_right=left_to_right,
     )
 
     files = storage.glob(os.path.join(records, f"{split}-*.tfrecord"))
@@ -158,7 +154,7 @@ def _parse(
 ) -> dict[str, tf.Tensor]:
     """Parses serialized rows [B] into the inputs of the encoder and `is_random_next`.
 
-    `is_random_next` is [B], or [B, Q] with -1 in rows of fewer than Q pairs.
+    `is_random_next` is [B, Q], -1 for pairs that a row lacks.
     """
     names = ("token_ids", "pair_length", "first_segment_length", "is_random_next")
     features = {name: tf.io.RaggedFeature(tf.int64) for name in names}
@@ -181,8 +177,6 @@ def _parse(
         "padding_mask": tf.where(is_real, number + 1, 0),
     }
     random_next = row["is_random_next"].to_tensor(-1, shape=starts.shape)
-    if pairs == 1:
-        return inputs | {"is_random_next": random_next[:, 0]}
     first_positions = tf.where(lengths > 0, starts, 0)
     return inputs | {"first_positions": first_positions, "is_random_next": random_next}
 

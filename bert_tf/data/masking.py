@@ -17,8 +17,7 @@ class Masker:
 
     As in google-research/bert, a row of n tokens gets round(n * rate) predictions, at
     least one and at most `selection_length`. Special tokens are not selected and not
-    drawn as random tokens. What is selected for a left-to-right LM is not replaced, and
-    its position is that of the token before it.
+    drawn as random tokens.
     """
 
     def __init__(
@@ -30,7 +29,6 @@ class Masker:
         mask_token_rate: float,
         random_token_rate: float,
         whole_words: bool,
-        left_to_right: bool = False,
     ):
         special = set(vocabulary.special_ids)
         self._mask_id = vocabulary.mask_id
@@ -46,7 +44,6 @@ class Masker:
         self._mask_token_rate = mask_token_rate
         self._random_token_rate = random_token_rate
         self._whole_words = whole_words
-        self._left_to_right = left_to_right
 
     def __call__(self, batch: dict[str, tf.Tensor], seed: tuple[int, tf.Tensor]):
         """Masks a batch of rows.
@@ -61,18 +58,14 @@ class Masker:
         token_ids = batch["token_ids"]
         positions, selected = self._select(batch, _stream(seed, _SELECT))
         labels = tf.gather(token_ids, positions, batch_dims=1)  # [B, P]
-        if self._left_to_right:
-            # [CLS], which begins each sequence, is never selected.
-            x = batch | {"mask_positions": tf.maximum(positions - 1, 0)}
-        else:
-            shown = tf.where(selected, self._replace(labels, seed), labels)
-            rows = tf.broadcast_to(
-                tf.range(tf.shape(token_ids)[0])[:, tf.newaxis], tf.shape(positions)
-            )
-            token_ids = tf.tensor_scatter_nd_update(
-                token_ids, tf.stack([rows, positions], -1), shown
-            )
-            x = batch | {"token_ids": token_ids, "mask_positions": positions}
+        shown = tf.where(selected, self._replace(labels, seed), labels)
+        rows = tf.broadcast_to(
+            tf.range(tf.shape(token_ids)[0])[:, tf.newaxis], tf.shape(positions)
+        )
+        token_ids = tf.tensor_scatter_nd_update(
+            token_ids, tf.stack([rows, positions], -1), shown
+        )
+        x = batch | {"token_ids": token_ids, "mask_positions": positions}
         is_random_next = x.pop("is_random_next")
         # Weights sum to one over the global batch, so that replicas add their losses.
         mask_weights = tf.cast(selected, tf.float32)

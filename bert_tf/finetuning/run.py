@@ -35,12 +35,17 @@ from bert_tf.training import strategy as distribution
 _WARMUP_FRACTION = 0.1  # Of all steps, as in google-research/bert.
 
 
-def fine_tune(task_class: type[Task], *grid: FinetuneConfig) -> dict[str, Any]:
+def fine_tune(
+    task_class: type[Task],
+    *grid: FinetuneConfig,
+    backbone_class: type[BertBackbone] = BertBackbone,
+) -> dict[str, Any]:
     """Fine-tunes with each configuration and each of its seeds.
 
     Args:
         task_class: The task.
         *grid: Configurations with the same `output`, which receives the best model.
+        backbone_class: A subclass to train instead, for experiments without `export`.
 
     Returns:
         The metrics of the run with the best score on the dev set.
@@ -51,18 +56,23 @@ def fine_tune(task_class: type[Task], *grid: FinetuneConfig) -> dict[str, Any]:
     """
     runs = sweep.expand(grid)
     if len(runs) > 1:
-        runs = [sweep.best_run(runs, functools.partial(_fine_tune_once, task_class))]
-    return _fine_tune_once(task_class, *runs)
+        run_once = functools.partial(_fine_tune_once, task_class, backbone_class)
+        runs = [sweep.best_run(runs, run_once)]
+    return _fine_tune_once(task_class, backbone_class, *runs)
 
 
-def _fine_tune_once(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
+def _fine_tune_once(
+    task_class: type[Task],
+    backbone_class: type[BertBackbone],
+    options: FinetuneConfig,
+) -> dict[str, Any]:
     """Trains unless the directory is finished, evaluates, reports and exports.
 
     A finished run of a sweep has no weights, unless it is the best: returns its
     metrics.
     """
     # Check everything before anything is written.
-    encoder = _Encoder.open(options)
+    encoder = _Encoder.open(options, backbone_class)
     strategy = distribution.strategy(options.strategy)
     distribution.check_batch_size(options.batch_size, strategy.num_replicas_in_sync)
     task = task_class(options, Tokenizer(encoder.vocabulary, encoder.lowercase))
@@ -106,10 +116,13 @@ class _Encoder:
     architecture: BertConfig
     vocabulary: Vocabulary
     lowercase: bool
+    backbone_class: type[BertBackbone]
     source: Checkpoint | None = None
 
     @classmethod
-    def open(cls, options: FinetuneConfig) -> _Encoder:
+    def open(
+        cls, options: FinetuneConfig, backbone_class: type[BertBackbone]
+    ) -> _Encoder:
         from_scratch = not options.init_from
         if {bool(options.size), bool(options.vocabulary)} != {from_scratch}:
             raise ValueError(
@@ -120,15 +133,16 @@ class _Encoder:
         if from_scratch:
             vocabulary = Vocabulary.from_file(options.vocabulary)
             architecture = BertConfig.resolve(options.size, vocabulary.size)
-            encoder = cls(architecture, vocabulary, options.lowercase)
+            encoder = cls(architecture, vocabulary, options.lowercase, backbone_class)
         else:
             source = open_checkpoint(options.init_from)
             encoder = cls(
-                source.architecture, source.vocabulary, source.lowercase, source
+                source.architecture,
+                source.vocabulary,
+                source.lowercase,
+                backbone_class,
+                source,
             )
-        if options.bilstm:
-            architecture = dataclasses.replace(encoder.architecture, bilstm=True)
-            encoder = dataclasses.replace(encoder, architecture=architecture)
         limit = encoder.architecture.max_sequence_length
         if options.max_sequence_length > limit:
             raise ValueError(
@@ -152,7 +166,8 @@ def _build(
     keras.utils.set_random_seed(task.options.seed)
     dtype = task.options.precision
     with strategy.scope():
-        model = task.model(BertBackbone(encoder.architecture, dtype=dtype))
+        backbone = encoder.backbone_class(encoder.architecture, dtype=dtype)
+        model = task.model(backbone)
         if source := encoder.source:
             keys = ("kind", "labels")
             same_head = all(source.head.get(k) == directory.head.get(k) for k in keys)
@@ -191,7 +206,7 @@ def train(
     with strategy.scope():
         # Without XLA, which would compile for every sequence length.
         trainable.compile(AdamW(schedule), jit_compile=False)
-        distribution.prepare(trainable)
+        distribution.create_training_variables(trainable)
         seeds = distribution.seed_generators(trainable)
         state = TrainingState(directory, trainable, seeds)
         first_epoch = state.restore() // steps_per_epoch

@@ -62,9 +62,6 @@ class FinetuneConfig(ComputeOptions):
     lowercase: bool = cli.option(
         True, help="Whether --vocabulary is lowercase. Ignored with --init_from."
     )
-    bilstm: bool = cli.option(
-        False, help="Put a bidirectional LSTM on the encoder (paper, section 5.1)."
-    )
     output: str = cli.option(help="Model directory to write.", resumable=True)
     export: str = cli.option(
         "",

@@ -2,30 +2,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """BERT in paper order: embeddings, encoder layer, encoder, pre-training heads.
 
-In: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32 (1 = real token).
-Out: `sequence_output` [B, S, H], `pooled_output` [B, H]; with the pre-training
-heads `mlm` [B, P, V] and `nsp` [B, 2] logits.
+Inputs: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32 (1 = real token).
+Outputs: `sequence_output` [B, S, H], `pooled_output` [B, H]; with the pre-training
+heads `mlm` [B, P, V] and `nsp` [B, Q, 2] logits.
 
 Letters: B batch, S sequence, P masked positions, Q sequences packed into a row,
-H hidden, N heads, D = H / N, I intermediate, V vocabulary. Only `keras` and
-`keras.ops` are used, so the model runs on every Keras backend. All weights have a
-counterpart of the same shape in KerasHub's `BertBackbone`, up to reshapes of the
-attention projections.
+H hidden, N heads, D = H / N, I intermediate, V vocabulary. This module runs on every
+Keras backend. All weights have a counterpart of the same shape in KerasHub's
+`BertBackbone`, up to reshapes of the attention projections.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
-from bert_tf.modeling import activations, attention, gradients, loading, residual
+from bert_tf.modeling import fused, loading
 from bert_tf.modeling.config import BertConfig
-from bert_tf.modeling.keras_model import BertModel, PackableModel, is_packed
-from bert_tf.modeling.losses import MaskedLMLoss
+from bert_tf.modeling.keras_model import BertModel
+
+# The forms that TensorFlow fuses with the matmul before them.
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "gelu_tanh": functools.partial(keras.activations.gelu, approximate=True),
+    "gelu_erf": functools.partial(keras.activations.gelu, approximate=False),
+    "relu": keras.activations.relu,
+}
 
 
 class _ConfiguredLayer(keras.layers.Layer):
@@ -33,7 +39,7 @@ class _ConfiguredLayer(keras.layers.Layer):
 
     def __init__(self, config: BertConfig | Mapping[str, Any], **kwargs):
         super().__init__(**kwargs)
-        self.config = BertConfig(**config) if isinstance(config, Mapping) else config
+        self.config = BertConfig.from_dict(config)
 
     def get_config(self):
         return super().get_config() | {"config": dataclasses.asdict(self.config)}
@@ -51,14 +57,8 @@ class _ConfiguredLayer(keras.layers.Layer):
             epsilon=self.config.layer_norm_epsilon, dtype=self.dtype_policy, name=name
         )
 
-    def _dropout(self, rate: float, name: str) -> keras.layers.Dropout:
-        return keras.layers.Dropout(rate, dtype=self.dtype_policy, name=name)
-
-
-def _randomness(dropout: keras.layers.Dropout) -> dict[str, Any]:
-    """What functions that drop as this layer does take."""
-    seed = dropout.seed_generator if dropout.rate else None
-    return {"dropout": dropout.rate, "seed": seed}
+    def _dropout(self, rate: float, name: str) -> fused.Dropout:
+        return fused.Dropout(rate, dtype=self.dtype_policy, name=name)
 
 
 def _initializer(config: BertConfig) -> keras.initializers.Initializer:
@@ -72,8 +72,8 @@ def _initializer(config: BertConfig) -> keras.initializers.Initializer:
 class Embeddings(_ConfiguredLayer):
     """Sum of token, position and segment embeddings (paper, figure 2).
 
-    In: token_ids, segment_ids [B, S] int32; for packed rows also padding_mask [B, S]
-    and first_positions [B, Q] as in `BertBackbone`. Out: [B, S, H].
+    Inputs: token_ids, segment_ids [B, S] int32; position_ids [B or 1, S] int32, by
+    default the columns 0 to S - 1. Output: [B, S, H].
 
     Raises:
         ValueError: S is known and longer than `max_sequence_length`.
@@ -102,26 +102,13 @@ class Embeddings(_ConfiguredLayer):
             name=name,
         )
 
-    def build(
-        self,
-        token_ids_shape,
-        segment_ids_shape,
-        padding_mask_shape=None,
-        first_positions_shape=None,
-    ):
+    def build(self, token_ids_shape, segment_ids_shape, position_ids_shape=None):
         self.token_embedding.build(token_ids_shape)
         self.position_embedding.build((None,))
         self.segment_embedding.build(segment_ids_shape)
         self.layer_norm.build((*token_ids_shape, self.config.hidden_dim))
 
-    def call(
-        self,
-        token_ids,
-        segment_ids,
-        padding_mask=None,
-        first_positions=None,
-        training=None,
-    ):
+    def call(self, token_ids, segment_ids, position_ids=None, training=None):
         length, limit = token_ids.shape[1], self.config.max_sequence_length
         if length is not None and length > limit:
             raise ValueError(
@@ -129,14 +116,11 @@ class Embeddings(_ConfiguredLayer):
                 f"token_ids with {length} of {limit}; trim the input or build the "
                 "model with more positions."
             )
-        positions = ops.arange(ops.shape(token_ids)[1], dtype="int32")  # [S]
-        if first_positions is not None:
-            number = ops.maximum(padding_mask - 1, 0)  # Of the sequence, from 0.
-            firsts = ops.take_along_axis(first_positions, number, axis=1)
-            positions = positions - firsts  # [B, S], from 0 in each sequence.
+        if position_ids is None:
+            position_ids = ops.arange(ops.shape(token_ids)[1], dtype="int32")  # [S]
         x = self.token_embedding(token_ids)  # [B, S, H]
         x = x + self.segment_embedding(segment_ids)
-        x = x + self.position_embedding(positions)  # Each row, or [S, H] to all.
+        x = x + self.position_embedding(position_ids)  # [S, H] broadcasts.
         return self.dropout(self.layer_norm(x), training=training)
 
     def compute_output_shape(self, token_ids_shape, *_, **__):
@@ -150,12 +134,20 @@ class Embeddings(_ConfiguredLayer):
 class EncoderLayer(_ConfiguredLayer):
     """Self-attention and feed-forward, each with residual and post-LayerNorm.
 
-    In: x [B, S, H]; attention_mask [B, S] (1 = may be attended to) or [B, S, S]
-    (row attends to column), any dtype. Out: [B, S, H].
+    Args:
+        config: The architecture.
+        recompute: Keep only the input of the layer for the backward pass of training
+            and compute the layer twice, with the same dropout masks. Takes about a
+            third more time. The kept values fall from about (34 + 5 N S / H) B S H to
+            B S H (arXiv 2205.05198).
+
+    Inputs: x [B, S, H]; attention_mask [B, S] (nonzero = attend to) or [B, S, S]
+    (query attends to key), any dtype. Output: [B, S, H].
     """
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config, recompute: bool = False, **kwargs):
         super().__init__(config, **kwargs)
+        self.recompute = recompute
         config = self.config
         self.query = self._dense(config.hidden_dim, "query")
         self.key = self._dense(config.hidden_dim, "key")
@@ -172,8 +164,7 @@ class EncoderLayer(_ConfiguredLayer):
         self.output_dense = self._dense(config.hidden_dim, "output")
         self.output_dropout = self._dropout(config.dropout, "output_dropout")
         self.output_layer_norm = self._layer_norm("output_layer_norm")
-        self.activation = activations.INFERENCE[config.activation]
-        self._activation_in_training = activations.TRAINING[config.activation]
+        self.activation = ACTIVATIONS[config.activation]
 
     def build(self, x_shape, attention_mask_shape=None):
         tokens_shape = (None, self.config.hidden_dim)
@@ -185,23 +176,38 @@ class EncoderLayer(_ConfiguredLayer):
         self.output_layer_norm.build(tokens_shape)
 
     def call(self, x, attention_mask, training=None):
+        if training and self.recompute:
+            dropouts = (
+                self.attention_dropout,
+                self.attention_output_dropout,
+                self.output_dropout,
+            )
+            run = functools.partial(
+                self._run, attention_mask=attention_mask, training=True
+            )
+            return fused.recompute(run, dropouts)(x)
+        return self._run(x, attention_mask, training)
+
+    def _run(self, x, attention_mask, training):
         shape = ops.shape(x)
-        # All but attention works token by token: one matrix [B*S, H] for every
-        # dense layer is the form that is fastest on all devices.
+        # Everything but attention is per token. Dense layers are fastest on one
+        # matrix [B*S, H], on all devices.
         x = ops.reshape(x, (-1, self.config.hidden_dim))
         y = self._attention(x, attention_mask, shape[0], shape[1], training)
         y = self.attention_output(y)
         norm, dropout = self.attention_layer_norm, self.attention_output_dropout
         x = self._add_and_norm(x, y, norm, dropout, training)
-        activation = self._activation_in_training if training else self.activation
-        y = self.output_dense(activation(self.intermediate(x)))  # through [., I]
+        activation = self.activation
+        if training:
+            activation = fused.ACTIVATIONS[self.config.activation]
+        y = self.output_dense(activation(self.intermediate(x)))  # [B*S, I] -> [B*S, H]
         norm, dropout = self.output_layer_norm, self.output_dropout
         x = self._add_and_norm(x, y, norm, dropout, training)
         return ops.reshape(x, shape)
 
     def _add_and_norm(self, x, y, layer_norm, dropout, training):
         if training:
-            return residual.add_and_norm(x, y, layer_norm, **_randomness(dropout))
+            return fused.add_and_norm(x, y, layer_norm, dropout)
         return layer_norm(x + y)
 
     def _attention(self, x, attention_mask, batch, length, training):
@@ -212,20 +218,22 @@ class EncoderLayer(_ConfiguredLayer):
             tokens = ops.reshape(tokens, (batch, length, heads, -1))
             return ops.transpose(tokens, (0, 2, 1, 3))
 
-        # Scaling the query and not the scores saves a pass over [B, N, S, S].
+        # Scaling the query instead of the scores saves a pass over [B, N, S, S].
         scale = (self.config.hidden_dim // heads) ** -0.5
         inputs = (
             split_heads(self.query(x) * scale),
             split_heads(self.key(x)),
             split_heads(self.value(x)),
-            attention.bias_of(attention_mask),
+            fused.attention_bias(attention_mask),
         )
         if training:
-            randomness = _randomness(self.attention_dropout)
-            y = attention.attend_in_training(*inputs, **randomness)
+            y = fused.attend_in_training(*inputs, self.attention_dropout)
         else:
-            y = attention.attend(*inputs)
+            y = fused.attend(*inputs)
         return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, self.config.hidden_dim))
+
+    def get_config(self):
+        return super().get_config() | {"recompute": self.recompute}
 
     def compute_output_shape(self, x_shape, attention_mask_shape=None):
         return x_shape
@@ -235,44 +243,22 @@ class EncoderLayer(_ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class TakePositions(keras.layers.Layer):
-    """The vectors at some positions: x [B, S, H], positions [B, P] -> [B, P, H]."""
-
-    def call(self, x, positions):
-        batch, length, hidden_dim = ops.shape(x)
-        row_starts = ops.expand_dims(ops.arange(batch, dtype="int32") * length, 1)
-        flat = ops.reshape(positions + row_starts, (-1,))
-        taken = ops.take(ops.reshape(x, (-1, hidden_dim)), flat, axis=0)
-        return ops.reshape(taken, (batch, ops.shape(positions)[1], hidden_dim))
-
-    def compute_output_shape(self, x_shape, positions_shape):
-        return (*positions_shape, x_shape[-1])
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class BertBackbone(PackableModel):
+class BertBackbone(keras.Model):
     """The encoder of BERT (paper, section 3) as a Keras functional model.
 
     Args:
         config: The architecture, a `BertConfig` or its dictionary.
+        recompute: Save memory in training, see `EncoderLayer`.
         dtype: Keras dtype policy of all layers, e.g. `"mixed_bfloat16"`; the global
             policy when None.
 
     Inputs: `{"token_ids", "segment_ids", "padding_mask"}`, each [B, S] int32.
     Outputs: `{"sequence_output": [B, S, H], "pooled_output": [B, H]}`; the pooled
-    output is dense + tanh over the final hidden state of [CLS], the first token. If
-    `config.left_to_right`, where [CLS] sees nothing but itself, it is over that of the
-    last token, [SEP], which sees all.
+    output is dense + tanh over the final hidden state of [CLS], the first token.
 
-    Rows may be packed: where there is a fourth input, `first_positions` [B, Q] int32,
-    a row holds up to Q sequences, so that little of it is padding. `padding_mask` then
-    numbers them from 1 (0 is padding), and `first_positions` says where each begins:
-    tokens attend to their own sequence only, positions count from its beginning, and
-    `pooled_output` is [B, Q, H]. What stands there for sequences that a row lacks means
-    nothing.
-
-    Raises:
-        ValueError: On a call with packed rows, if `config.bilstm`.
+    Attributes:
+        hidden_states: Symbolic outputs of the embeddings and of each layer, for other
+            functional models: `keras.Model(backbone.input, backbone.hidden_states[-2])`
 
     Example:
 
@@ -291,89 +277,57 @@ class BertBackbone(PackableModel):
         self,
         config: BertConfig | Mapping[str, Any],
         *,
+        recompute: bool = False,
         dtype=None,
         **kwargs,
     ):
-        config = BertConfig(**config) if isinstance(config, Mapping) else config
-
         # === Layers ===
-        embeddings = Embeddings(config, dtype=dtype, name="embeddings")
-        encoder_layers = [
-            EncoderLayer(config, dtype=dtype, name=f"encoder_layer_{i}")
+        self.config = config = BertConfig.from_dict(config)
+        self.embeddings = Embeddings(config, dtype=dtype, name="embeddings")
+        self.encoder_layers = [
+            EncoderLayer(config, recompute, dtype=dtype, name=f"encoder_layer_{i}")
             for i in range(config.num_layers)
         ]
-        pooler = keras.layers.Dense(
+        self.pooler = keras.layers.Dense(
             config.hidden_dim,
             activation="tanh",
             kernel_initializer=_initializer(config),
             dtype=dtype,
             name="pooler",
         )
-        pooled_tokens = TakePositions(name="pooled_tokens")
-        if config.bilstm:
-            # Half of the size for each direction.
-            lstm = keras.layers.LSTM(
-                config.hidden_dim // 2, return_sequences=True, dtype=dtype, name="lstm"
-            )
-            bilstm = keras.layers.Bidirectional(lstm, dtype=dtype, name="bilstm")
 
         # === Functional model ===
-        def encode(inputs):
-            """Returns the hidden states of all layers, and the outputs."""
-            token_ids, mask = inputs["token_ids"], inputs["padding_mask"]
-            packed = is_packed(inputs)
-            if packed:
-                firsts = inputs["first_positions"]
-                x = embeddings(token_ids, inputs["segment_ids"], mask, firsts)
-                # [B, S, S]: to tokens of the same number.
-                mask = ops.equal(ops.expand_dims(mask, 2), ops.expand_dims(mask, 1))
-            else:
-                x = embeddings(token_ids, inputs["segment_ids"])
-            if config.left_to_right:
-                mask = _left_of(mask)
-            hidden_states = [x]
-            for layer in encoder_layers:
-                x = layer(x, attention_mask=mask)
-                hidden_states.append(x)
-            if config.bilstm:
-                is_token = ops.not_equal(inputs["padding_mask"], 0)
-                x = bilstm(x, mask=is_token)
-                # The product also drops the mask that Keras would hand to the loss.
-                x = x * ops.cast(ops.expand_dims(is_token, 2), x.dtype)
-            if packed or config.left_to_right:
-                positions = firsts if packed else ops.zeros_like(token_ids[:, :1])
-                if config.left_to_right:
-                    positions = _last_positions(inputs["padding_mask"], positions)
-                pooled = pooler(pooled_tokens(x, positions))
-                pooled = pooled if packed else pooled[:, 0, :]
-            else:
-                pooled = pooler(x[:, 0, :])
-            return hidden_states, {"sequence_output": x, "pooled_output": pooled}
-
         inputs = {
             name: keras.Input((None,), dtype="int32", name=name)
             for name in ("token_ids", "segment_ids", "padding_mask")
         }
-        hidden_states, outputs = encode(inputs)
+        self.hidden_states = self.encode(*inputs.values())
+        x = self.hidden_states[-1]
+        pooled = self.pooler(self.pooled_token(x, inputs["padding_mask"]))
+        outputs = {"sequence_output": x, "pooled_output": pooled}
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        self.recompute = recompute
 
-        # === Attributes ===
-        self.config = config
-        self.embeddings = embeddings
-        self.encoder_layers = encoder_layers
-        self.pooler = pooler
-        self._encode = encode
-        # Symbolic outputs of the embeddings and of each layer, for models of one's
-        # own: keras.Model(backbone.inputs, backbone.hidden_states[-2]).
-        self.hidden_states = hidden_states
+    def encode(self, token_ids, segment_ids, attention_mask, position_ids=None):
+        """Applies the embeddings and all layers.
 
-    def _call_packed(self, inputs):
-        if self.config.bilstm:
-            raise ValueError(
-                "A BiLSTM cannot tell the sequences of a packed row: make the records "
-                "with `python -m bert_tf.corpus --pack=false`."
-            )
-        return self._encode(inputs)[1]
+        Args:
+            token_ids, segment_ids: [B, S] int32.
+            attention_mask: [B, S] (nonzero = attend to) or [B, S, S] (query attends to
+                key).
+            position_ids: [B or 1, S] int32; by default 0 to S - 1.
+
+        Returns:
+            The hidden states of the embeddings and of each layer, a list of [B, S, H].
+        """
+        states = [self.embeddings(token_ids, segment_ids, position_ids)]
+        for layer in self.encoder_layers:
+            states.append(layer(states[-1], attention_mask=attention_mask))
+        return states
+
+    def pooled_token(self, x, padding_mask):
+        """Returns the hidden state of each row that is pooled: [B, S, H] -> [B, H]."""
+        return x[:, 0, :]
 
     @classmethod
     def from_checkpoint(cls, path: str, *, dtype=None) -> BertBackbone:
@@ -381,17 +335,18 @@ class BertBackbone(PackableModel):
 
         Args:
             path: A model directory, a folder of Google's, Hugging Face's or KerasHub's
-                (`bert_tf.convert`), or a handle such as `"hf://..."`.
+                (see `bert_tf.convert`), or a handle such as `"hf://..."`.
             dtype: As for the constructor.
 
         Raises:
-            ValueError: It holds no BERT, or one that is damaged.
+            ValueError: The checkpoint is damaged or not a BERT.
         """
         return loading.open_checkpoint(path).load_backbone(dtype)
 
     def get_config(self):
         return {
             "config": dataclasses.asdict(self.config),
+            "recompute": self.recompute,
             "dtype": keras.saving.serialize_keras_object(self.pooler.dtype_policy),
             "name": self.name,
         }
@@ -401,22 +356,52 @@ class BertBackbone(PackableModel):
         return cls(**config)
 
 
-def _left_of(mask):
-    """[B, S] or [B, S, S] with 1 = attend -> [B, S, S] without what is to the right."""
-    row = mask if len(mask.shape) == 2 else mask[:, 0]
-    position = ops.cumsum(ops.ones_like(row, dtype="int32"), axis=1)  # [B, S] from 1
-    is_left = ops.less_equal(ops.expand_dims(position, 1), ops.expand_dims(position, 2))
-    if len(mask.shape) == 2:
-        mask = ops.expand_dims(mask, 1)
-    return ops.logical_and(mask, is_left)
+@keras.saving.register_keras_serializable(package="bert_tf")
+class TakePositions(keras.layers.Layer):
+    """The vectors at some positions: x [B, S, H], positions [B, P] -> [B, P, H]."""
+
+    def call(self, x, positions):
+        batch, length, hidden_dim = ops.shape(x)
+        row_starts = ops.expand_dims(ops.arange(batch, dtype="int32") * length, 1)
+        flat = ops.reshape(positions + row_starts, (-1,))
+        taken = ops.take(ops.reshape(x, (-1, hidden_dim)), flat, axis=0)
+        return ops.reshape(taken, (batch, ops.shape(positions)[1], hidden_dim))
+
+    def compute_output_shape(self, x_shape, positions_shape):
+        return (*positions_shape, x_shape[-1])
 
 
-def _last_positions(padding_mask, first_positions):
-    """[B, S] and [B, Q], see `BertBackbone`, -> the last of each sequence [B, Q]."""
-    number = ops.cumsum(ops.ones_like(first_positions), axis=1)  # [B, Q] from 1
-    is_token = ops.equal(ops.expand_dims(number, 2), ops.expand_dims(padding_mask, 1))
-    lengths = ops.sum(ops.cast(is_token, "int32"), axis=2)
-    return ops.maximum(first_positions + lengths - 1, 0)  # There may be no token.
+@keras.saving.register_keras_serializable(package="bert_tf")
+class UnpackRows(keras.layers.Layer):
+    """Keeps the Q sequences of a packed row apart.
+
+    Inputs: padding_mask [B, S] int32, the number of each token's sequence from 1, or 0
+    for padding; first_positions [B, Q] int32, the column where each sequence begins,
+    any column for sequences that a row lacks.
+    Outputs: attention_mask [B, S, S] bool, from tokens to those of the same sequence;
+    position_ids [B, S] int32, from 0 in each sequence. If Q = 1, these are the padding
+    mask itself, which costs less, and the columns [1, S].
+    """
+
+    def call(self, padding_mask, first_positions):
+        columns = ops.expand_dims(
+            ops.arange(ops.shape(padding_mask)[1], dtype="int32"), 0
+        )
+        if first_positions.shape[1] == 1:
+            return padding_mask, columns
+        sequence = ops.maximum(padding_mask - 1, 0)
+        starts = ops.take_along_axis(first_positions, sequence, axis=1)  # [B, S]
+        mask = ops.equal(
+            ops.expand_dims(padding_mask, 2), ops.expand_dims(padding_mask, 1)
+        )
+        return mask, columns - starts
+
+    def compute_output_spec(self, padding_mask, first_positions):
+        batch, length = padding_mask.shape
+        return (
+            keras.KerasTensor((batch, length, length), dtype="bool"),
+            keras.KerasTensor((batch, length), dtype="int32"),
+        )
 
 
 # --- Pre-training heads ----------------------------------------------------------
@@ -426,7 +411,7 @@ def _last_positions(padding_mask, first_positions):
 class MaskedLMHead(_ConfiguredLayer):
     """Predicts the masked tokens (paper, section 3.1, task 1).
 
-    In: sequence_output [B, S, H], mask_positions [B, P] int32. Out: logits
+    Inputs: sequence_output [B, S, H], mask_positions [B, P] int32. Output: logits
     [B, P, V] float32: dense, activation, LayerNorm, then the transposed token
     embedding plus a bias, as in google-research/bert.
     """
@@ -435,7 +420,7 @@ class MaskedLMHead(_ConfiguredLayer):
         super().__init__(config, **kwargs)
         self.dense = self._dense(self.config.hidden_dim, "dense")
         self.layer_norm = self._layer_norm("layer_norm")
-        self.activation = activations.INFERENCE[self.config.activation]
+        self.activation = ACTIVATIONS[self.config.activation]
         self.token_embedding = token_embedding
         self.masked = TakePositions(dtype=self.dtype_policy, name="masked")
 
@@ -452,8 +437,11 @@ class MaskedLMHead(_ConfiguredLayer):
         batch, positions, hidden_dim = ops.shape(x)
         x = ops.reshape(x, (-1, hidden_dim))  # One matrix, as in `EncoderLayer`.
         x = self.layer_norm(self.activation(self.dense(x)))  # [B*P, H]
-        product = _product_in_training if training else _product
-        logits = product(x, self.token_embedding.embeddings)
+        embeddings = self.token_embedding.embeddings
+        if training:
+            logits = fused.tied_logits(x, embeddings)
+        else:
+            logits = ops.matmul(x, ops.transpose(embeddings))
         logits = ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
         return ops.reshape(logits, (batch, positions, self.config.vocabulary_size))
 
@@ -465,26 +453,19 @@ class MaskedLMHead(_ConfiguredLayer):
         return keras.KerasTensor(shape, dtype="float32")
 
 
-def _product(x, table):
-    return ops.matmul(x, ops.transpose(table))
-
-
-@gradients.with_gradient
-def _product_in_training(x, table):
-    # As differentiated, the gradient of the table would come transposed.
-    def gradient(of_product):
-        return ops.matmul(of_product, table), ops.matmul(ops.transpose(of_product), x)
-
-    return _product(x, table), gradient
-
-
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertPretrainer(BertModel):
     """`BertBackbone` with masked-LM and next-sentence heads (paper, section 3.1).
 
-    Inputs: those of the backbone, packed or not, and `mask_positions` [B, P] int32.
-    Outputs: `{"mlm": [B, P, V], "nsp": [B, 2]}`, float32 logits; `nsp` is [B, Q, 2] for
-    packed rows. Its class 1 means that the second segment is a random one.
+    A row may hold up to Q sequences, so that little of it is padding. Tokens attend to
+    their own sequence only, and positions count from its beginning.
+
+    Inputs, int32: `token_ids`, `segment_ids`, `padding_mask` [B, S], `mask_positions`
+    [B, P], `first_positions` [B, Q]. `padding_mask` numbers the sequences of a row from
+    1 (0 = padding); `first_positions` are the columns where they begin. For rows of one
+    sequence, these are the usual 0/1 mask and zeros [B, 1].
+    Outputs, float32 logits: `{"mlm": [B, P, V], "nsp": [B, Q, 2]}`. Class 1 of `nsp`
+    means that the second segment is a random one.
 
     Example:
 
@@ -498,10 +479,11 @@ class BertPretrainer(BertModel):
     def __init__(self, backbone: BertBackbone, **kwargs):
         # === Layers ===
         config, dtype = backbone.config, backbone.pooler.dtype_policy
-        mlm_head = MaskedLMHead(
+        self.backbone = backbone
+        self.mlm_head = MaskedLMHead(
             config, backbone.embeddings.token_embedding, dtype=dtype, name="mlm"
         )
-        nsp_head = keras.layers.Dense(
+        self.nsp_head = keras.layers.Dense(
             2,
             kernel_initializer=_initializer(config),
             dtype=keras.DTypePolicy("float32"),
@@ -509,36 +491,36 @@ class BertPretrainer(BertModel):
         )
 
         # === Functional model ===
-        def predict(encoded, mask_positions):
-            return {
-                "mlm": mlm_head(encoded["sequence_output"], mask_positions),
-                "nsp": nsp_head(encoded["pooled_output"]),
-            }
+        inputs = {
+            name: keras.Input((None,), dtype="int32", name=name)
+            for name in (*backbone.input, "mask_positions", "first_positions")
+        }
+        firsts = inputs["first_positions"]
+        mask, position_ids = UnpackRows(name="unpack")(inputs["padding_mask"], firsts)
+        x = backbone.encode(
+            inputs["token_ids"], inputs["segment_ids"], mask, position_ids
+        )[-1]
+        pooled = backbone.pooler(TakePositions(dtype=dtype, name="firsts")(x, firsts))
+        outputs = {
+            "mlm": self.mlm_head(x, inputs["mask_positions"]),
+            "nsp": self.nsp_head(pooled),
+        }
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
-        mask_positions = keras.Input((None,), dtype="int32", name="mask_positions")
-        super().__init__(
-            inputs=backbone.input | {"mask_positions": mask_positions},
-            outputs=predict(backbone(backbone.input), mask_positions),
-            **kwargs,
-        )
-
-        # === Attributes ===
-        self.backbone = backbone
-        self._predict = predict
-        self.mlm_head = mlm_head
-        self.nsp_head = nsp_head
-
-    def _call_packed(self, inputs):
-        return self._predict(self.backbone(inputs), inputs["mask_positions"])
+    @property
+    def layers(self):
+        # The graph calls the layers of the backbone one by one. Weight files and
+        # summaries have the backbone as one layer, as in all models.
+        return [self.backbone, self.mlm_head, self.nsp_head]
 
     def _losses_and_metrics(self):
         defaults = super()._losses_and_metrics()
-        return defaults | {"loss": defaults["loss"] | {"mlm": MaskedLMLoss()}}
+        return defaults | {"loss": defaults["loss"] | {"mlm": fused.MaskedLMLoss()}}
 
     @classmethod
     def from_checkpoint(cls, path: str, *, dtype=None) -> BertPretrainer:
-        """Returns encoder and heads of a checkpoint, as `BertBackbone` does.
+        """Returns encoder and heads of a checkpoint, see `BertBackbone`.
 
-        A head that it lacks has random values, and a warning says so.
+        Logs a warning if the checkpoint lacks a head, which is then newly initialized.
         """
         return loading.open_checkpoint(path).load_pretrainer(dtype)

@@ -39,6 +39,13 @@ FEATURES: Mapping[str, slice] = {
     "weighted_sum_all": slice(1, None),
 }
 
+# Ablations that earlier versions had as fields of `BertConfig`.
+_RETIRED = ("left_to_right", "bilstm")
+
+# Added to attention scores and logits of what is masked. Finite, so that a row with
+# nothing but padding has a uniform softmax instead of NaN, also in bfloat16.
+MASKED_SCORE = -1e9
+
 # What a `bert_config.json` calls the fields of `BertConfig`.
 GOOGLE_KEYS = {
     "vocabulary_size": "vocab_size",
@@ -59,11 +66,6 @@ GOOGLE_KEYS = {
 class BertConfig:
     """The architecture of a BERT encoder (arXiv 1810.04805, section 3).
 
-    Attributes:
-        left_to_right: Whether a token sees only itself and what is left of it, as in
-            the ablation of section 5.1.
-        bilstm: Whether a bidirectional LSTM stands on the last layer (section 5.1).
-
     Raises:
         ValueError: A size is not positive, `hidden_dim` is not a multiple of
             `num_heads`, `dropout` is outside [0, 1), or the activation is unknown.
@@ -81,12 +83,10 @@ class BertConfig:
     activation: str = "gelu_tanh"
     layer_norm_epsilon: float = 1e-12
     initializer_range: float = 0.02
-    left_to_right: bool = False
-    bilstm: bool = False
 
     def __post_init__(self):
         for name, value in dataclasses.asdict(self).items():
-            if type(value) is int and value < 1:  # A bool is an int, too.
+            if isinstance(value, int) and value < 1:
                 raise ValueError(
                     f"`{name}` must be a positive integer. Received: {name}={value}"
                 )
@@ -127,11 +127,24 @@ class BertConfig:
         }
         return cls(vocabulary_size=vocabulary_size, **(architecture | overrides))
 
-    @property
-    def variant(self) -> str:
-        """Names what makes the encoder another one than BERT's; empty for BERT."""
-        names = {"left_to_right": self.left_to_right, "bilstm": self.bilstm}
-        return " and ".join(name for name, is_so in names.items() if is_so)
+    @classmethod
+    def from_dict(cls, fields: BertConfig | Mapping[str, Any]) -> BertConfig:
+        """Returns the config that `dataclasses.asdict` was called on, of any version.
+
+        Raises:
+            ValueError: A field of an earlier version changes the architecture, or as
+                in the constructor.
+        """
+        if isinstance(fields, BertConfig):
+            return fields
+        fields = dict(fields)
+        for name in _RETIRED:
+            if fields.pop(name, False):
+                raise ValueError(
+                    f"The architecture has {name}=True, which this version of bert_tf "
+                    "does not have. See benchmarks/ablations.py."
+                )
+        return cls(**fields)
 
     @classmethod
     def from_google(cls, path: str | pathlib.Path) -> BertConfig:

@@ -1,9 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The feature-based way to tag tokens (paper, section 5.3), as Keras models.
+"""The feature-based approach to tagging (paper, section 5.3), as Keras models.
 
-In: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32. Out: logits [B, S, C]. The
-encoder is not trained; what stands on its activations is more than a dense layer.
+Inputs: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32. Outputs: logits
+[B, S, C]. The encoder is frozen; a BiLSTM is trained on its activations.
 
 Letters: B batch, S sequence, H hidden, C tags; K layers that make the features.
 """
@@ -13,23 +13,24 @@ from __future__ import annotations
 import keras
 from keras import ops
 
+from bert_tf.modeling import fused
 from bert_tf.modeling.bert import BertBackbone
 from bert_tf.modeling.config import FEATURES
 from bert_tf.modeling.keras_model import cross_entropies
 
 
 class FrozenEncoder(keras.Model):
-    """The activations of chosen layers of an encoder that is not trained.
+    """Activations of some layers of a frozen encoder.
 
     Args:
-        backbone: The encoder; it becomes not trainable.
+        backbone: The encoder. Sets its `trainable` to False.
         feature_set: One of `FEATURES`.
 
     Inputs: those of the backbone. Outputs: `features` [B, S, K, H] float32, K layers,
     and `pooled_output`, so that all weights of the encoder belong to the model.
 
     Raises:
-        ValueError: `feature_set` is unknown, or needs more layers than there are.
+        ValueError: `feature_set` is unknown, or needs more layers than the encoder has.
     """
 
     def __init__(self, backbone: BertBackbone, feature_set: str, **kwargs):
@@ -41,8 +42,8 @@ class FrozenEncoder(keras.Model):
         num_layers = backbone.config.num_layers
         if feature_set.endswith("last_four") and num_layers < 4:
             raise ValueError(
-                f"The features {feature_set} need an encoder of four layers. "
-                f"Received: num_layers={num_layers}"
+                f"The feature set {feature_set} needs an encoder with at least four "
+                f"layers. Received: num_layers={num_layers}"
             )
 
         # === Functional model ===
@@ -62,11 +63,11 @@ class FrozenEncoder(keras.Model):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class CombineLayers(keras.layers.Layer):
-    """Makes one vector of the K layers' for each token: [B, S, K, H] -> [B, S, F].
+    """Combines K layers into one vector per token: [B, S, K, H] -> [B, S, F].
 
     Args:
-        feature_set: One of `FEATURES`: `concat...` puts the layers side by side, F is
-            K * H; `weighted_sum...` adds them with learned weights, F is H.
+        feature_set: One of `FEATURES`. `weighted_sum...` adds the layers with learned
+            weights, F = H. The others concatenate them, F = K * H.
     """
 
     def __init__(self, feature_set: str, **kwargs):
@@ -91,14 +92,14 @@ class CombineLayers(keras.layers.Layer):
 
 
 class BiLstmTagger(keras.Model):
-    """Two bidirectional LSTM layers and a dense one over features of tokens.
+    """Two bidirectional LSTM layers and a dense layer on features of tokens.
 
     Args:
-        shape: (K, H), layers and their size.
+        shape: (K, H), number of layers and hidden size.
         num_tags: C.
-        feature_set: One of `FEATURES`; says how the layers are combined.
+        feature_set: One of `FEATURES`, see `CombineLayers`.
         units: Size of each direction of each LSTM layer.
-        dropout: Rate, before each LSTM layer and the dense one.
+        dropout: Dropout rate before each LSTM layer and the dense layer.
 
     Inputs: `features` [B, S, K, H] float32, `padding_mask` [B, S] int32.
     Outputs: logits [B, S, C] float32.
@@ -121,14 +122,14 @@ class BiLstmTagger(keras.Model):
         x = CombineLayers(feature_set, dtype="float32")(inputs["features"])
         for _ in range(2):
             lstm = keras.layers.LSTM(units, return_sequences=True, dtype="float32")
-            x = keras.layers.Dropout(dropout, dtype="float32")(x)
+            x = fused.Dropout(dropout, dtype="float32")(x)
             x = keras.layers.Bidirectional(lstm, dtype="float32")(x, mask=mask)
-        x = keras.layers.Dropout(dropout, dtype="float32")(x)
+        x = fused.Dropout(dropout, dtype="float32")(x)
         logits = keras.layers.Dense(num_tags, dtype="float32", name="tag_logits")(x)
         super().__init__(inputs=inputs, outputs=logits, **kwargs)
 
     def compile(self, optimizer, **kwargs):
-        """As `BertModel.compile`."""
+        """Like `BertModel.compile`."""
         super().compile(optimizer, **(cross_entropies(self.output) | kwargs))
 
 
@@ -141,8 +142,8 @@ class FeatureTagger(keras.Model):
         feature_set: One of `FEATURES`, the rows of table 7.
         units: Size of each direction of each LSTM layer.
 
-    Inputs: those of the backbone. Outputs: logits [B, S, C] float32. To train it, fit
-    `tagger` on what `encoder` has computed.
+    Inputs: those of the backbone. Outputs: logits [B, S, C] float32. To train the
+    model, fit `tagger` on the outputs of `encoder`, computed once.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What stands on the encoder for a task (paper, figure 4), as Keras models.
+"""Task heads (paper, figure 4): Keras models on an encoder.
 
-In: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32. Out: logits, for the whole
-sequence, each of several choices, each token as an end of a span, or the tag of each
-token. The feature-based way to tag is in `bert_tf.taggers`.
+Inputs: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32. Outputs: logits for the
+whole sequence, for each of several choices, for each token as the start or end of a
+span, or for the tag of each token. The feature-based tagger is in `feature_tagger`.
 
 Letters: B batch, S sequence, H hidden, C classes, choices or tags.
 """
@@ -14,17 +14,15 @@ from __future__ import annotations
 import keras
 from keras import ops
 
+from bert_tf.modeling import fused
 from bert_tf.modeling.bert import BertBackbone
+from bert_tf.modeling.config import MASKED_SCORE
 from bert_tf.modeling.keras_model import BertModel
-from bert_tf.text.passages import NO_SCORE
-
-# The logit of a choice that there is not. Finite, so that nothing becomes NaN.
-_NO_CHOICE = -1e9
 
 
-def _dropout(backbone: BertBackbone) -> keras.layers.Dropout:
+def _dropout(backbone: BertBackbone) -> fused.Dropout:
     dtype = backbone.pooler.dtype_policy
-    return keras.layers.Dropout(backbone.config.dropout, dtype=dtype, name="dropout")
+    return fused.Dropout(backbone.config.dropout, dtype=dtype, name="dropout")
 
 
 def _logits(backbone: BertBackbone, units: int) -> keras.layers.Dense:
@@ -47,8 +45,8 @@ class SequenceClassifier(BertModel):
 
     Args:
         backbone: The encoder.
-        num_classes: C; 1 makes a regression, whose logit is the score and whose loss
-            the squared error.
+        num_classes: C. With 1, the model is a regression: its logit is the score, its
+            loss the squared error.
 
     Inputs: those of the backbone. Outputs: logits [B, C] float32.
 
@@ -95,12 +93,12 @@ class FlattenChoices(keras.layers.Layer):
 class UnflattenChoices(keras.layers.Layer):
     """Scores [B * C, 1] and padding_mask [B, C, S] -> logits [B, C].
 
-    A choice without tokens, not even [CLS], is none.
+    Logits of choices without any token, which pad the batch, are `MASKED_SCORE`.
     """
 
     def call(self, scores, padding_mask):
         exists = padding_mask[:, :, 0] != 0
-        return ops.where(exists, ops.reshape(scores, ops.shape(exists)), _NO_CHOICE)
+        return ops.where(exists, ops.reshape(scores, ops.shape(exists)), MASKED_SCORE)
 
     def compute_output_shape(self, scores_shape, padding_mask_shape):
         return padding_mask_shape[:2]
@@ -113,8 +111,8 @@ class ChoiceScorer(BertModel):
     Args:
         backbone: The encoder.
 
-    Inputs: those of the backbone, but [B, C, S], C sequences of prompt and choice. One
-    of padding alone is no choice. Outputs: logits [B, C] float32.
+    Inputs: those of the backbone, but [B, C, S], C sequences of prompt and choice.
+    Sequences of padding only stand for missing choices. Outputs: logits [B, C] float32.
 
     Example:
 
@@ -125,7 +123,8 @@ class ChoiceScorer(BertModel):
     """
 
     def __init__(self, backbone: BertBackbone, **kwargs):
-        # The bias changes all choices alike; other people's heads have one.
+        # The bias does not change the softmax over choices; other libraries' heads,
+        # whose weights we load, have one.
         dropout, logits = _dropout(backbone), _logits(backbone, 1)
         inputs = {
             name: keras.Input((None, None), dtype="int32", name=name)
@@ -148,11 +147,11 @@ class SpanPredictor(BertModel):
     """`BertBackbone` with a start vector and an end vector (paper, section 4.2).
 
     Args:
-        backbone: The encoder; its pooler, which is not used, becomes not trainable.
+        backbone: The encoder. Freezes its pooler, which is not used.
 
     Inputs: those of the backbone. Outputs: `start_logits` and `end_logits` [B, S]
     float32, the scores of each token as the first and the last one of the answer;
-    -1e9 for padding. The loss is the mean of both cross entropies.
+    `MASKED_SCORE` for padding. The loss is the mean of both cross-entropies.
 
     Example:
 
@@ -166,7 +165,7 @@ class SpanPredictor(BertModel):
         logits = _logits(backbone, 2)
         hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
         is_token = ops.expand_dims(backbone.input["padding_mask"], -1) != 0
-        scores = ops.where(is_token, logits(hidden), NO_SCORE)  # [B, S, 2]
+        scores = ops.where(is_token, logits(hidden), MASKED_SCORE)  # [B, S, 2]
         super().__init__(
             inputs=backbone.input,
             outputs={"start_logits": scores[:, :, 0], "end_logits": scores[:, :, 1]},
@@ -187,7 +186,7 @@ class TokenClassifier(BertModel):
     """`BertBackbone` with dropout and a dense layer over every token.
 
     Args:
-        backbone: The encoder; its pooler, which is not used, becomes not trainable.
+        backbone: The encoder. Freezes its pooler, which is not used.
         num_tags: C.
 
     Inputs: those of the backbone. Outputs: logits [B, S, C] float32.

@@ -1,62 +1,34 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What the functional models have in common: packed rows, training, saving."""
+"""The base class of all models on an encoder: training, saving, error messages."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
 
-from bert_tf.modeling import fusion
+from bert_tf.modeling import fused
 
 
-class PackableModel(keras.Model):
-    """A functional model, whose `call` may take packed rows as well.
-
-    Keras fixes the inputs of a functional model; those of packed rows have one more,
-    `first_positions`, and the same layers make other outputs of them.
-    """
-
-    def _call_packed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the outputs for packed rows, see `BertBackbone`."""
-        raise ValueError(f"{self.name} takes no packed rows (`first_positions`).")
-
-    def call(self, inputs, training=None, mask=None):
-        if is_packed(inputs):
-            return self._call_packed(inputs)
-        return super().call(inputs, training=training, mask=mask)
-
-    def compute_output_spec(self, inputs, training=None, mask=None):
-        if is_packed(inputs):  # Those of `call`, and not of the functional graph.
-            return keras.Operation.compute_output_spec(self, inputs, training=training)
-        return super().compute_output_spec(inputs, training=training, mask=mask)
-
-
-def is_packed(inputs: Any) -> bool:
-    """Says whether rows may hold several sequences, see `BertBackbone`."""
-    return isinstance(inputs, Mapping) and "first_positions" in inputs
-
-
-class BertModel(PackableModel):
-    """A functional model on a `BertBackbone` that knows how it is trained and saved.
+class BertModel(keras.Model):
+    """Base of functional models on a `BertBackbone`, with default losses and saving.
 
     Attributes:
         backbone: The encoder.
     """
 
     _arguments: ClassVar[tuple[str, ...]] = ()
-    """Attributes that are arguments of the constructor, after `backbone`."""
+    """Attributes that are constructor arguments, besides `backbone`."""
 
     def fit(self, x=None, y=None, *args, **kwargs):
-        """`keras.Model.fit`; an error also says what was given and what is taken."""
+        """`keras.Model.fit`, with the received and expected shapes in error notes."""
         try:
             return super().fit(x, y, *args, **kwargs)
         except Exception as error:
-            # Python 3.10 has no notes, and not all that is given can be described.
+            # Python 3.10 has no notes, and `_shapes` may fail on unusual data.
             with contextlib.suppress(Exception):
                 given = getattr(x, "element_spec", (x, y))
                 error.add_note(f"Received, in the order x, y: {_shapes(given)}")
@@ -69,22 +41,22 @@ class BertModel(PackableModel):
     def compile(self, optimizer, **kwargs):
         """`keras.Model.compile` with the model's losses and metrics as defaults.
 
-        `jit_compile` is by default what Keras takes, but False on TensorFlow without
-        an accelerator, where XLA makes a step slower (docs/results.md).
+        `jit_compile` is False by default on TensorFlow without an accelerator, where
+        XLA makes a step slower (docs/results.md), and else Keras' default.
 
-        A loss is a weighted *sum*: weights that sum to one over the global batch, as
-        `pretrain_dataset` and `batching.batches` make them, turn it into the mean, on
-        any number of replicas.
+        Losses are weighted *sums*. `pretrain_dataset` and `batching.batches` make
+        weights that sum to one over the global batch, so that the loss is the mean over
+        the batch on any number of replicas.
         """
-        xla = False if fusion.on_cpu() else "auto"
-        defaults = self._losses_and_metrics() | {"jit_compile": xla}
+        defaults = self._losses_and_metrics()
+        defaults["jit_compile"] = False if fused.cpu_only() else "auto"
         super().compile(optimizer, **(defaults | kwargs))
 
     def compile_from_config(self, config):
-        """Compiles a model that was saved compiled; Keras leaves out custom `compile`s.
+        """Compiles a model loaded from a `.keras` file that was saved compiled.
 
-        The optimizer's variables are there when it returns, so that what was saved of
-        them can be loaded, and training goes on.
+        Keras does not do so for models that override `compile`. Builds the optimizer,
+        so that Keras can load its variables and training can continue.
         """
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
@@ -104,9 +76,10 @@ class BertModel(PackableModel):
 
 
 def cross_entropies(outputs: Any) -> dict[str, Any]:
-    """Returns what `compile` takes: loss and accuracy of outputs that are logits.
+    """Returns the `compile` arguments for outputs that are logits of classes.
 
-    The losses are weighted sums, see `BertModel.compile`.
+    That is cross-entropy and accuracy of each output. The losses are weighted sums, see
+    `BertModel.compile`.
     """
     loss = functools.partial(
         keras.losses.SparseCategoricalCrossentropy, from_logits=True, reduction="sum"
@@ -121,7 +94,7 @@ def cross_entropies(outputs: Any) -> dict[str, Any]:
 
 
 def _shapes(data: Any) -> str:
-    """Describes arrays, tensors or their specifications, in dicts and tuples."""
+    """Describes arrays, tensors or tensor specs in nested dicts and tuples."""
 
     def describe(leaf):
         if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):

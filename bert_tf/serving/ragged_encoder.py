@@ -26,7 +26,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling import attention
+from bert_tf import modeling
 from bert_tf.modeling.bert import BertBackbone, EncoderLayer
 from bert_tf.modeling.feature_tagger import FeatureTagger
 
@@ -112,34 +112,23 @@ class _Padding(NamedTuple):
     """Between the T tokens of R rows, one after the other, and [R, S]."""
 
     shape: tf.Tensor  # R, S
-    attention_bias: tf.Tensor | None  # [R or 1, 1, 1 or S, S] float32
+    attention_bias: tf.Tensor | None  # [R, 1, 1, S] float32
     # None where there is no padding.
     to_padded: tf.Tensor | None = None  # [R*S] int32: the token; any at padding.
     to_tokens: tf.Tensor | None = None  # [T] int32: the place in [R*S].
 
     @classmethod
-    def of(cls, lengths: tf.Tensor, left_to_right: bool) -> _Padding:
+    def of(cls, lengths: tf.Tensor) -> _Padding:
         """From the numbers of tokens in the rows [R] int32."""
         is_token = tf.sequence_mask(lengths)  # [R, S]
         flat = tf.reshape(is_token, [-1])
         token = tf.cumsum(tf.cast(flat, tf.int32)) - 1
-        is_seen = is_token[:, tf.newaxis]  # [R, 1 or S, S]: by row, column
-        if left_to_right:
-            is_seen &= _not_behind(tf.shape(is_token)[1])
         return cls(
             tf.shape(is_token),
-            attention.bias_of(is_seen),
+            modeling.attention_bias(is_token),
             tf.maximum(token, 0),
             tf.cast(tf.where(flat)[:, 0], tf.int32),
         )
-
-    @classmethod
-    def none(cls, shape: tf.Tensor, left_to_right: bool) -> _Padding:
-        """From (R, S) of rows that are equally long."""
-        bias = None
-        if left_to_right:
-            bias = attention.bias_of(_not_behind(shape[1])[tf.newaxis])
-        return cls(shape, bias)
 
     def add(self, x: tf.Tensor) -> tf.Tensor:
         """[T, ...] -> [R*S, ...]"""
@@ -148,11 +137,6 @@ class _Padding(NamedTuple):
     def remove(self, x: tf.Tensor) -> tf.Tensor:
         """[R*S, ...] -> [T, ...]"""
         return x if self.to_tokens is None else tf.gather(x, self.to_tokens)
-
-
-def _not_behind(length: tf.Tensor) -> tf.Tensor:
-    """[S, S] bool: whether the column is not behind the row."""
-    return tf.sequence_mask(tf.range(1, length + 1))
 
 
 class _Layer:
@@ -182,7 +166,7 @@ class _Layer:
         x = padding.add(self._query_key_value(x))  # [R*S, 3H]
         x = tf.reshape(x, [rows, length, 3, self._heads, self._size])
         query, key, value = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))  # [R,N,S,D]
-        y = attention.attend(query, key, value, padding.attention_bias)
+        y = modeling.attend(query, key, value, padding.attention_bias)
         y = tf.transpose(y, [0, 2, 1, 3])  # [R, S, N, D]
         y = tf.reshape(y, [rows * length, self._heads * self._size])
         return padding.remove(y)
@@ -269,7 +253,7 @@ class _HiddenStates(keras.layers.Layer):
             tf.reshape(token_ids, [-1]),
             tf.reshape(segment_ids, [-1]),
             tf.tile(positions, [shape[0], 1]),
-            _Padding.none(shape, self.config.left_to_right),
+            _Padding(shape, attention_bias=None),
         )
         return tf.reshape(x, [shape[0], shape[1], self._width])
 
@@ -340,9 +324,7 @@ class _HiddenStates(keras.layers.Layer):
                 token_ids[tokens],
                 segment_ids[tokens],
                 positions[tokens],
-                _Padding.of(
-                    sizes[bounds[i] : bounds[i + 1]], self.config.left_to_right
-                ),
+                _Padding.of(sizes[bounds[i] : bounds[i + 1]]),
             )
             return i + 1, chunks.write(i, x)
 
@@ -373,7 +355,6 @@ class _Encoder(_HiddenStates):
     def __init__(self, backbone: BertBackbone, layers: Sequence[int] = (), **kwargs):
         super().__init__(backbone, [-1, *layers], **kwargs)
         self._pooler = _Dense([backbone.pooler])
-        self._bilstm = backbone.get_layer("bilstm") if self.config.bilstm else None
         states = {f"layer_{layer}": backbone.hidden_states[layer] for layer in layers}
         self._output_spec = {**backbone.output, **states}
 
@@ -385,13 +366,5 @@ class _Encoder(_HiddenStates):
 
     def call(self, inputs, training=None, mask=None):
         hidden, *states = tf.split(self._states(inputs), len(self._chosen), axis=2)
-        is_token = tf.not_equal(inputs["padding_mask"], 0)  # [B, S]
-        if self._bilstm:
-            hidden = self._bilstm(hidden, mask=is_token)
-            hidden *= tf.cast(is_token[:, :, tf.newaxis], hidden.dtype)
-        pooled = hidden[:, 0]
-        if self.config.left_to_right:
-            last = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32) - 1
-            pooled = tf.gather(hidden, tf.maximum(last, 0), batch_dims=1)
-        pooled = tf.tanh(self._pooler(pooled))
+        pooled = tf.tanh(self._pooler(hidden[:, 0]))
         return dict(zip(self._output_spec, (hidden, pooled, *states), strict=True))

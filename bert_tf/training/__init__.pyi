@@ -3,10 +3,10 @@ from bert_tf.training import flops as flops
 from bert_tf.training import memory as memory
 from bert_tf.training import monitor as monitor
 from bert_tf.training import optimizers as optimizers
-from bert_tf.training import step as step
 from bert_tf.training import strategy as strategy
 from bert_tf.training.checkpoint import TrainingState as TrainingState
 from bert_tf.training.optimizers import AdamW as AdamW
 from bert_tf.training.optimizers import WarmupDecay as WarmupDecay
 from bert_tf.training.pretrain_options import Phase as Phase
 from bert_tf.training.pretrain_options import PretrainConfig as PretrainConfig
+from bert_tf.training.step import DistributedPretrainer as DistributedPretrainer

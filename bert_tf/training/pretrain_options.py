@@ -139,11 +139,6 @@ class PretrainConfig(cli.Options):
     whole_word_masking: bool = cli.option(
         False, help="Mask all pieces of a word together."
     )
-    left_to_right: bool = cli.option(
-        False,
-        help="Instead of the masked LM: each token sees what is left of it, and the "
-        "next one is predicted; all are with --mask_selection_rate=1.",
-    )
     next_sentence: bool = cli.option(True, help="Train next sentence prediction, too.")
     validate_every: int = cli.option(
         1000,

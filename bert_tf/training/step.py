@@ -1,86 +1,119 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The training step of `fit` where memory is short, or XLA is to run on each replica.
-
-`micro_batches` and `recompute` change how much of a step is in memory at once, not
-what is learned (dropout draws other masks for micro-batches). Both go with every
-strategy; call them in its scope, on a compiled model.
-"""
+"""The model class of `bert_tf.pretrain`: micro-batches, XLA per replica, workers."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from bert_tf.modeling.bert import BertBackbone
-from bert_tf.modeling.gradients import after
-from bert_tf.training.strategy import seed_generators
+from bert_tf.modeling import BertPretrainer
 
 
-def micro_batches(model: keras.Model, size: int, *, xla: bool = False) -> None:
-    """Makes `fit` sum the gradients of parts of each batch, then step once.
+@keras.saving.register_keras_serializable(package="bert_tf")
+class DistributedPretrainer(BertPretrainer):
+    """`BertPretrainer` whose `fit` also does what Keras 3.15 cannot.
 
-    What Keras has, `gradient_accumulation_steps`, fails under strategies, and
-    schedules count its parts for steps (base_optimizer.py, Keras 3.15). The losses of
-    `model` are sums with weights that sum to one over the global batch, as
-    `pretrain_dataset` makes them; so are then those of the parts.
-
-    Args:
-        model: Compiled with `jit_compile=False`.
-        size: Rows of a part; divides those of a batch on each replica. 0: all rows.
-        xla: Whether to compile forward and backward pass. `jit_compile=True` in
-            `compile` does the whole step and fails with two replicas on a machine.
+    - Micro-batches: Keras' `gradient_accumulation_steps` fails under strategies, and
+      learning rate schedules count its micro-batches as steps (base_optimizer.py).
+    - XLA under strategies: Keras' `jit_compile=True` compiles the whole step, which
+      fails with two replicas on a machine. This class compiles the forward and backward
+      pass of each replica.
+    - `MultiWorkerMirroredStrategy` (keras-team/keras#20585, #20329).
     """
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    variables = model.trainable_variables
 
-    def gradients_of(x, y, weights):
-        with tf.GradientTape() as tape:
-            outputs = model(x, training=True)
-            loss = model.compute_loss(x, y, outputs, weights, training=True)
-            scaled = model.optimizer.scale_loss(loss)
-        rows = tf.shape(tf.nest.flatten(x)[0])[0]
-        # The mean over replicas and parts is the sum over the batch.
-        model._loss_tracker.update_state(loss * replicas, sample_weight=rows)
-        model.compute_metrics(x, y, outputs, weights)
-        gradients = tape.gradient(scaled, [variable.value for variable in variables])
-        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+    def compile(
+        self, optimizer, *, micro_batch_size: int = 0, xla: bool = False, **kwargs
+    ):
+        """See `BertModel.compile`; call it in the scope of the strategy.
 
-    if xla:
-        gradients_of = tf.function(gradients_of, jit_compile=True)
+        Args:
+            optimizer: Keras optimizer.
+            micro_batch_size: Rows that a replica computes at once; divides the rows of
+                its batch. The step sums the gradients of the micro-batches. Only
+                memory and dropout masks change. 0: the whole batch.
+            xla: Whether to compile with XLA.
+            **kwargs: Arguments of `keras.Model.compile` except `jit_compile`.
+        """
+        self._micro_batch_size = micro_batch_size
+        self._gradients = None
+        if micro_batch_size or (xla and self._num_replicas > 1):
+            self._gradients = tf.function(self._compute_gradients, jit_compile=True)
+            self._gradients = self._gradients if xla else self._compute_gradients
+            xla = False
+        super().compile(optimizer, jit_compile=xla, **kwargs)
 
-    def train_step(data):
+    @property
+    def _num_replicas(self) -> int:
+        return self.distribute_strategy.num_replicas_in_sync
+
+    def train_step(self, data):
+        if not self._gradients:
+            return self._logs(super().train_step(data))
         x, y, weights = data
         rows = tf.nest.flatten(x)[0].shape[0]
-        count = rows // size if size else 1
+        count = rows // self._micro_batch_size if self._micro_batch_size else 1
         if count == 1:
-            gradients = gradients_of(x, y, weights)
+            gradients = self._gradients(x, y, weights)
         else:
+            # Weights sum to one over the batch. Scaled by `count`, they do so in the
+            # mean over micro-batches.
             weights = tf.nest.map_structure(lambda weight: weight * count, weights)
-            total = _sum_over_parts(gradients_of, (x, y, weights), count, variables)
+            total = _sum_gradients(
+                self._gradients, (x, y, weights), count, self.trainable_variables
+            )
             gradients = [gradient / count for gradient in total]
-        model.optimizer.apply_gradients(zip(gradients, variables))
-        return model.get_metrics_result()
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+        return self._logs(self.get_metrics_result())
 
-    model.train_step = train_step
+    def test_step(self, data):
+        return self._logs(super().test_step(data))
+
+    def _compute_gradients(self, x, y, weights) -> list[tf.Tensor]:
+        """Forward and backward pass; updates the metrics."""
+        with tf.GradientTape() as tape:
+            outputs = self(x, training=True)
+            loss = self.compute_loss(x, y, outputs, weights, training=True)
+            scaled = self.optimizer.scale_loss(loss)
+        rows = tf.shape(tf.nest.flatten(x)[0])[0]
+        # The tracker averages over replicas and micro-batches; the loss is a sum.
+        self._loss_tracker.update_state(loss * self._num_replicas, sample_weight=rows)
+        self.compute_metrics(x, y, outputs, weights)
+        variables = [variable.value for variable in self.trainable_variables]
+        return [tf.convert_to_tensor(g) for g in tape.gradient(scaled, variables)]
+
+    @property
+    def _is_multi_worker(self) -> bool:
+        multi_worker = tf.distribute.MultiWorkerMirroredStrategy
+        return isinstance(self.distribute_strategy, multi_worker)
+
+    def _logs(self, logs: dict[str, Any]) -> dict[str, Any]:
+        """With several workers, `fit` averages the logs along axis 0."""
+        if not self._is_multi_worker:
+            return logs
+        return {name: tf.reshape(value, [1]) for name, value in logs.items()}
+
+    def _maybe_symbolic_build(self, *args, **kwargs):
+        # With several workers, Keras' method fails on the distributed batch.
+        if not self._is_multi_worker:
+            super()._maybe_symbolic_build(*args, **kwargs)
 
 
-def _sum_over_parts(
+def _sum_gradients(
     gradients_of: Callable[..., list[tf.Tensor]],
     batch: Any,
     count: int,
     variables: Sequence[keras.Variable],
 ) -> list[tf.Tensor]:
-    """Returns the sum of the gradients of each of `count` parts of a batch."""
+    """Returns the sum of the gradients of `count` equal parts of a batch."""
 
     def body(part, *sums):
         def rows(tensor):
             size = tensor.shape[0] // count
-            # Not tensor[a:b]: XLA wants to see that the size is the same every time.
+            # Not tensor[a:b], whose size XLA does not recognize as constant.
             start = tf.one_hot(0, tensor.shape.rank, part * size)
             return tf.slice(tensor, start, [size, *tensor.shape[1:]])
 
@@ -88,58 +121,8 @@ def _sum_over_parts(
         return part + 1, *(a + b for a, b in zip(sums, gradients, strict=True))
 
     zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
-    # One part at a time is what saves the memory.
+    # One micro-batch at a time saves the memory.
     _, *sums = tf.while_loop(
         lambda part, *sums: part < count, body, (0, *zeros), parallel_iterations=1
     )
     return sums
-
-
-def recompute(backbone: BertBackbone) -> None:
-    """Makes training keep only what goes into each encoder layer, and compute it twice.
-
-    Takes about a third more time. What is kept of a layer falls from some
-    (34 + 5 N S / H) B S H values to B S H (arXiv 2205.05198).
-    """
-    for layer in backbone.encoder_layers:
-        layer.call = _recomputing(layer, layer.call, seed_generators(layer))
-
-
-def _recomputing(
-    layer: keras.Layer,
-    call: Callable[..., tf.Tensor],
-    generators: Sequence[keras.random.SeedGenerator],
-) -> Callable[..., tf.Tensor]:
-    """Returns `call`, a layer's method, with a gradient that runs it again."""
-
-    def recomputed(x, attention_mask, training=None):
-        if not training:
-            return call(x, attention_mask, training=training)
-
-        # The second time dropout must draw the same masks.
-        seeds = [generator.next() for generator in generators]
-
-        @tf.recompute_grad
-        def run(x):
-            # Else the masks of all layers are drawn, and kept, before they are needed.
-            with _seeds(generators, [after(x, seed) for seed in seeds]):
-                return call(x, attention_mask, training=True)
-
-        return run(x)
-
-    return recomputed
-
-
-@contextlib.contextmanager
-def _seeds(
-    generators: Sequence[keras.random.SeedGenerator], seeds: Sequence[tf.Tensor]
-) -> Iterator[None]:
-    """Lets each generator give its one of `seeds` instead of a new one."""
-    before = [generator.next for generator in generators]
-    for generator, seed in zip(generators, seeds, strict=True):
-        generator.next = lambda ordered=True, seed=seed: seed
-    try:
-        yield
-    finally:
-        for generator, draw in zip(generators, before):
-            generator.next = draw

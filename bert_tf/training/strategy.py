@@ -16,6 +16,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf import storage
+from bert_tf.modeling import Dropout
 
 STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")
 
@@ -140,55 +141,21 @@ def check_batch_size(batch_size: int, replicas: int) -> None:
 
 
 def seed_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
-    """Returns the random states of the model's dropout layers, in order."""
+    """Returns the seed generators of the model's dropout layers, in order."""
     return [
         layer.seed_generator
         for layer in model._flatten_layers()
-        if isinstance(layer, keras.layers.Dropout) and layer.rate > 0
+        if isinstance(layer, (keras.layers.Dropout, Dropout)) and layer.rate > 0
     ]
 
 
-def prepare(model: keras.Model) -> None:
-    """Makes a compiled model train in `fit` as on one device; call it in the scope.
+def create_training_variables(model: keras.Model) -> None:
+    """Creates the variables of optimizer and losses; call it in the strategy's scope.
 
-    Mends what Keras 3.15 gets wrong under strategies: dropout that is the same on all
-    replicas (keras issue 20611), and `fit` with several workers (issues 20585, 20329).
-    Creates what the first step would: a step that creates variables is traced twice.
+    The first step would do so otherwise, and `fit` would trace it twice.
     """
     model.optimizer.build(model.trainable_variables)
-    if not model._compile_loss.built:  # It creates a mean for each of several losses.
+    if (
+        not model._compile_loss.built
+    ):  # It has a mean metric for each of several losses.
         model._compile_loss.build(model.output, model.output)
-    _draw_dropout_per_replica(model)
-    strategy = tf.distribute.get_strategy()
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        _fit_with_workers(model)
-
-
-def _draw_dropout_per_replica(model: keras.Model) -> None:
-    """Puts the replica's number into each draw; Keras mirrors the random state."""
-    for generator in seed_generators(model):
-
-        def draw(ordered=True, generator=generator):
-            seed = type(generator).next(generator, ordered)
-            context = tf.distribute.get_replica_context()
-            replica = context.replica_id_in_sync_group if context else 0
-            # Far apart, as the second component counts the steps.
-            return seed + tf.cast(tf.stack([replica * 1_000_003, 0]), seed.dtype)
-
-        generator.next = draw
-
-
-def _fit_with_workers(model: keras.Model) -> None:
-    """Lets `fit` average the logs of all workers along an axis, as it wants to."""
-
-    def with_axis(step):
-        def stepped(data):
-            logs = step(data)
-            return {name: tf.reshape(value, [1]) for name, value in logs.items()}
-
-        return stepped
-
-    model.train_step = with_axis(model.train_step)
-    model.test_step = with_axis(model.test_step)
-    # It would look at a batch that is spread over the workers; the model is built.
-    model._maybe_symbolic_build = lambda *args, **kwargs: None

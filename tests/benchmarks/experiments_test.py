@@ -8,7 +8,7 @@ import pathlib
 
 import pytest
 
-from benchmarks import experiment_report, experiments
+from benchmarks import ablations, experiment_report, experiments
 from benchmarks.experiments import ExperimentConfig
 from benchmarks.paper import EVALUATIONS, SCALES, Column, Experiment, Row
 from benchmarks.paper import experiments as all_experiments
@@ -21,7 +21,7 @@ TOY = Experiment(
     "table 0",
     rows=(
         Row("BERT"),
-        Row("LTR", {"left_to_right": True}),
+        Row("LTR", {"next_sentence": False}, encoder="left_to_right"),
         Row("early", share=1 / EVALUATIONS, against="LTR"),
     ),
     columns=(
@@ -70,16 +70,16 @@ class FakeTraining:
         monkeypatch.setattr(pretrain, "main", self.pretrain)
         monkeypatch.setattr(finetuning, "fine_tune", self.fine_tune)
 
-    def pretrain(self, options):
-        self.pretrained.append(options)
-        loss = 3.0 if options.left_to_right else 2.0
+    def pretrain(self, options, **hooks):
+        self.pretrained.append((options, hooks.get("backbone_class")))
+        loss = 3.0 if hooks else 2.0
         self._write(options.output, {"done": True})
         history = (
             f"step,val_mlm_loss\n{options.validate_every},2.5\n{options.steps},{loss}\n"
         )
         pathlib.Path(options.output, "history.csv").write_text(history)
 
-    def fine_tune(self, task_class, options):
+    def fine_tune(self, task_class, options, backbone_class):
         if len(self.fine_tuned) == self.interrupt_after:
             raise KeyboardInterrupt
         self.fine_tuned.append((options.init_from, options.seed))
@@ -107,15 +107,16 @@ def test_an_interrupted_set_goes_on_and_nothing_is_repeated(options, training):
     experiments.main(options)
     experiments.main(options)
     # One for both rows of the same options; the early one is a part of it.
-    base, left = training.pretrained
-    assert (base.left_to_right, left.left_to_right) == (False, True)
+    (base, _), (left, backbone_class) = training.pretrained
+    assert backbone_class is ablations.LeftToRightBackbone
+    assert not left.next_sentence
     assert (base.steps, base.warmup_steps, base.validate_every) == (10, 1, 2)
     assert base.keep_all
     started = [
         (str(pathlib.Path(path).relative_to(options.output)), seed)
         for path, seed in training.fine_tuned
     ]
-    base, left = (pathlib.Path(o.output).name for o in training.pretrained)
+    base, left = (pathlib.Path(o.output).name for o, _ in training.pretrained)
     models = (f"pretrain/{base}", f"pretrain/{left}", f"pretrain/{base}/steps/2")
     assert started == [(model, seed) for model in models for seed in (0, 1)]
 
@@ -172,10 +173,10 @@ def test_verdicts(mine, theirs, verdict):
 def test_a_training_that_diverged_is_left_out(options, training, monkeypatch):
     works = training.fine_tune
 
-    def fine_tune(task_class, run):
+    def fine_tune(task_class, run, backbone_class):
         if run.seed == 1 and "left" in run.init_from:
             raise finetuning.DivergedError("not finite")
-        works(task_class, run)
+        works(task_class, run, backbone_class)
 
     monkeypatch.setattr(finetuning, "fine_tune", fine_tune)
     experiments.main(options)
@@ -209,6 +210,7 @@ def test_every_experiment_is_complete(scale):
         assert len(set(names)) == len(names), name
         for row in experiment.rows:
             assert row.pretrain.keys() <= known, name
+            assert row.encoder in ablations.ENCODERS, name
             assert not row.against or row.against in names, name
         for column in experiment.columns:
             assert len(column.paper) in (0, len(names)), name

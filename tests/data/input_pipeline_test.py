@@ -47,7 +47,7 @@ def test_batches_contain_the_records(records):
             unmask(x, y, weights),
             x["segment_ids"].numpy(),
             x["padding_mask"].numpy(),
-            y["nsp"].numpy(),
+            y["nsp"][:, 0].numpy(),
         ):
             length = padding.sum()
             assert (padding[:length] == 1).all()
@@ -62,7 +62,8 @@ def test_shapes_are_static(records):
     x, y, weights = dataset.element_spec
     assert x["token_ids"].shape == x["padding_mask"].shape == (4, LENGTH)
     assert x["mask_positions"].shape == y["mlm"].shape == weights["mlm"].shape == (4, 3)
-    assert y["nsp"].shape == weights["nsp"].shape == (4,)
+    assert y["nsp"].shape == weights["nsp"].shape == (4, 1)
+    assert x["first_positions"].shape == (4, 1)
 
 
 def test_packed_rows_contain_their_pairs(records, vocabulary, tmp_path):

@@ -38,25 +38,6 @@ def test_selected_positions_are_distinct_and_not_special(masked, vocabulary):
         assert not set(tokens[row][positions]) & set(vocabulary.special_ids)
 
 
-def test_left_to_right_predicts_next_token(vocabulary):
-    pairs = random_pairs(vocabulary, batch_size=50, seed=1)
-    masker = make_masker(
-        vocabulary, selection_rate=1.0, selection_length=LENGTH, left_to_right=True
-    )
-    x, y, weights = masker(pairs, (0, tf.constant(0)))
-    tokens = pairs["token_ids"].numpy()
-    np.testing.assert_array_equal(x["token_ids"], tokens)  # Nothing is hidden.
-    for row in range(50):
-        used = weights["mlm"][row].numpy() > 0
-        asked_at = x["mask_positions"][row].numpy()[used]
-        # All but the special tokens are asked for, each one place to its left.
-        expected = np.flatnonzero(~np.isin(tokens[row], vocabulary.special_ids)) - 1
-        np.testing.assert_array_equal(asked_at, expected)
-        np.testing.assert_array_equal(
-            y["mlm"][row].numpy()[used], tokens[row][asked_at + 1]
-        )
-
-
 def test_positions_are_equally_likely(vocabulary):
     pairs = random_pairs(vocabulary, 1, seed=0)
     pairs = {name: tf.repeat(value, 20_000, 0) for name, value in pairs.items()}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks import ablations
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.finetuning import FinetuneConfig, Split, Task, encode, fine_tune, predict
 from bert_tf.finetuning import run as run_module
@@ -154,17 +155,11 @@ def eagerly():
 
 
 @pytest.mark.slow
-def test_bilstm_on_the_encoder(options, tmp_path, capsys):
-    first = other(options, tmp_path, bilstm=True, epochs=1)
-    fine_tune(FindCats, first)
-    assert "Newly initialized layers: bilstm, logits." in capsys.readouterr().out
-    directory = ModelDirectory.open(first.output)
-    assert directory.architecture.bilstm
-    # A model initialized from it has the BiLSTM too.
-    second = other(first, tmp_path, "second", init_from=first.output, bilstm=False)
-    fine_tune(FindCats, second)
-    assert f"{first.output}. Newly initialized layers: none" in capsys.readouterr().out
-    assert ModelDirectory.open(second.output).architecture.bilstm
+def test_another_backbone_class(options, tmp_path, capsys):
+    options = other(options, tmp_path, epochs=1)
+    backbone_class = ablations.LeftToRightBiLstmBackbone
+    fine_tune(FindCats, options, backbone_class=backbone_class)
+    assert "bilstm, logits." in capsys.readouterr().out
 
 
 def test_training_learns_and_writes_metrics(finished):

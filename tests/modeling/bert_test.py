@@ -2,15 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
+import functools
+import math
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.modeling.config import SIZES, BertConfig
-from tests.modeling.fusion_test import in_graph
+from bert_tf.modeling import (
+    SIZES,
+    BertBackbone,
+    BertConfig,
+    BertPretrainer,
+    EncoderLayer,
+)
+from bert_tf.modeling.config import ACTIVATIONS
+from tests.modeling.fused_test import in_graph, kept_tensors, value_and_gradients
 
 BATCH, LENGTH, PREDICTIONS = 3, 12, 4
 
@@ -37,8 +45,14 @@ def make_inputs(config: BertConfig, seed: int = 0) -> dict[str, np.ndarray]:
         "segment_ids": segment_ids,
         "padding_mask": padding_mask,
         "mask_positions": rng.integers(0, 3, (BATCH, PREDICTIONS)),
+        "first_positions": np.zeros((BATCH, 1)),
     }
     return {name: value.astype("int32") for name, value in inputs.items()}
+
+
+def make_encoder_inputs(config: BertConfig) -> dict[str, np.ndarray]:
+    inputs = make_inputs(config)
+    return {k: inputs[k] for k in ("token_ids", "segment_ids", "padding_mask")}
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +116,9 @@ def test_equals_keras_hub(tiny_config):
     assert hub.count_params() == backbone.count_params()
     copy_to_keras_hub(backbone, hub)
 
-    inputs = make_inputs(tiny_config)
-    del inputs["mask_positions"]
+    inputs = make_encoder_inputs(tiny_config)
     ours, theirs = backbone(inputs), hub(inputs)
-    real = inputs["padding_mask"].astype(bool)  # What stands on padding is undefined.
+    real = inputs["padding_mask"].astype(bool)  # Outputs at padding are undefined.
     np.testing.assert_allclose(
         ours["sequence_output"].numpy()[real],
         theirs["sequence_output"].numpy()[real],
@@ -119,7 +132,7 @@ def test_equals_keras_hub(tiny_config):
 def test_shapes_and_dtypes(pretrainer, tiny_config):
     outputs = pretrainer(make_inputs(tiny_config))
     assert outputs["mlm"].shape == (BATCH, PREDICTIONS, tiny_config.vocabulary_size)
-    assert outputs["nsp"].shape == (BATCH, 2)
+    assert outputs["nsp"].shape == (BATCH, 1, 2)
     symbolic = pretrainer.output
     assert symbolic["mlm"].shape == (None, None, tiny_config.vocabulary_size)
     assert {output.dtype for output in symbolic.values()} == {"float32"}
@@ -145,10 +158,8 @@ def test_attention_mask_per_pair_keeps_two_sequences_apart(pretrainer, tiny_conf
     )
 
 
-@pytest.mark.parametrize("name", ["pretrainer", "left_to_right"])
-def test_packed_rows_give_the_same_loss(name, request, tiny_config):
-    """Two pairs in one row, a third alone, against one pair a row."""
-    pretrainer = request.getfixturevalue(name)
+def test_packed_rows_give_the_logits_of_unpacked_rows(pretrainer, tiny_config):
+    """Two pairs in one row and a third alone, against one pair per row."""
     inputs = make_inputs(tiny_config, seed=3)
     lengths = inputs["padding_mask"].sum(1)  # 12, 7, 3
     numbers = np.array([[1] * 12 + [0] * 3, [1] * 7 + [2] * 3 + [0] * 5])
@@ -172,69 +183,6 @@ def test_packed_rows_give_the_same_loss(name, request, tiny_config):
         np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
-@pytest.fixture(scope="module")
-def left_to_right(pretrainer, tiny_config):
-    """The weights of `pretrainer`, seeing the left only."""
-    config = dataclasses.replace(tiny_config, left_to_right=True)
-    model = BertPretrainer(BertBackbone(config))
-    model.set_weights(pretrainer.get_weights())
-    return model
-
-
-def test_left_to_right_sees_nothing_to_the_right(left_to_right, tiny_config):
-    inputs = make_inputs(tiny_config)
-    del inputs["mask_positions"]
-    before = left_to_right.backbone(inputs)["sequence_output"].numpy()
-    place = 4
-    changed = {**inputs, "token_ids": inputs["token_ids"].copy()}
-    changed["token_ids"][0, place] = 5 + (inputs["token_ids"][0, place] - 4) % 30
-    after = left_to_right.backbone(changed)["sequence_output"].numpy()
-    np.testing.assert_array_equal(after[0, :place], before[0, :place])
-    assert (np.abs(after[0, place:] - before[0, place:]).max(axis=-1) > 1e-4).all()
-    # A beginning alone is what it is in front of the rest.
-    begin = {name: value[:, :place] for name, value in inputs.items()}
-    alone = left_to_right.backbone(begin)["sequence_output"]
-    np.testing.assert_allclose(alone[:2], before[:2, :place], atol=1e-6)
-
-
-def test_left_to_right_pools_the_last_token(left_to_right, tiny_config):
-    inputs = make_inputs(tiny_config)
-    del inputs["mask_positions"]
-    outputs = left_to_right.backbone(inputs)
-    last = inputs["padding_mask"].sum(1) - 1  # 11, 6, 2
-    hidden = outputs["sequence_output"].numpy()[np.arange(BATCH), last]
-    expected = np.tanh(
-        hidden @ left_to_right.backbone.pooler.kernel.numpy()
-        + left_to_right.backbone.pooler.bias.numpy()
-    )
-    np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-6)
-
-
-def test_bilstm_sees_both_sides_but_no_padding(tiny_config, left_to_right):
-    config = dataclasses.replace(tiny_config, left_to_right=True, bilstm=True)
-    backbone = BertBackbone(config)
-    encoder = {weight.path: weight for weight in left_to_right.backbone.weights}
-    fresh = [w.path for w in backbone.weights if w.path not in encoder]
-    assert len(fresh) == 6
-    assert all(path.startswith("bilstm/") for path in fresh)
-    inputs = make_inputs(tiny_config)
-    del inputs["mask_positions"]
-    outputs = backbone(inputs)
-    assert outputs["sequence_output"].shape == (BATCH, LENGTH, tiny_config.hidden_dim)
-    changed = {**inputs, "token_ids": inputs["token_ids"].copy()}
-    changed["token_ids"][0, -1] = 5 + (inputs["token_ids"][0, -1] - 4) % 30
-    changed["token_ids"][1, -1] = 9  # Padding.
-    after = backbone(changed)
-    assert np.abs(after["sequence_output"] - outputs["sequence_output"])[0, 0].max() > 0
-    np.testing.assert_array_equal(
-        after["pooled_output"][1], outputs["pooled_output"][1]
-    )
-    clone = BertBackbone.from_config(backbone.get_config())
-    assert [w.path for w in clone.weights] == [w.path for w in backbone.weights]
-    with pytest.raises(ValueError, match="packed row: make the records"):
-        backbone({**inputs, "first_positions": np.zeros((BATCH, 2), "int32")})
-
-
 def test_mlm_head_predicts_at_the_given_positions(pretrainer, tiny_config):
     inputs = make_inputs(tiny_config)
     all_positions = np.tile(np.arange(LENGTH, dtype="int32"), (BATCH, 1))
@@ -252,22 +200,37 @@ def test_mlm_logits_are_tied_to_the_token_embedding(pretrainer):
     assert sorted(len(w.shape) for w in large) == [1, 2]  # The output bias, one matrix.
 
 
-def test_gelu_form_follows_the_config(tiny_config):
-    inputs = make_inputs(tiny_config)
-    del inputs["mask_positions"]
-    outputs = []
-    for activation in ("gelu_tanh", "gelu_erf"):
-        config = dataclasses.replace(tiny_config, activation=activation)
-        keras.utils.set_random_seed(2)
-        backbone = BertBackbone(config)
-        for weight in backbone.weights:
-            weight.assign(weight * 20)  # The two forms differ in the fourth decimal.
-        outputs.append(backbone(inputs)["pooled_output"].numpy())
-    difference = np.abs(outputs[0] - outputs[1]).max()
-    assert 1e-6 < difference < 1e-1
+def numpy_activation(name, x):
+    if name == "gelu_tanh":
+        inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+        return 0.5 * x * (1 + np.tanh(inner))
+    if name == "gelu_erf":
+        return 0.5 * x * (1 + np.vectorize(math.erf)(x / 2**0.5))
+    return np.maximum(x, 0)
 
 
-def test_initialisation_is_truncated_normal(tiny_config):
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("training", [False, True])
+def test_activation_follows_the_config(tiny_config, activation, training):
+    layer = EncoderLayer(dataclasses.replace(tiny_config, activation=activation))
+    x, mask = 3 * keras.random.normal((1, 50, 16), seed=1), np.ones((1, 50))
+    layer(x, mask)  # Builds it.
+    for dense in (layer.intermediate, layer.output_dense):
+        dense.kernel.assign(keras.random.normal(dense.kernel.shape, seed=2))
+    # Without attention.
+    layer.attention_output.kernel.assign(0 * layer.attention_output.kernel)
+    x = layer.attention_layer_norm(x)
+    found = layer(x, mask, training=training)
+    x = layer.attention_layer_norm(x)
+    for name in ACTIVATIONS:
+        hidden = numpy_activation(name, layer.intermediate(x).numpy())
+        expected = layer.output_layer_norm(x + layer.output_dense(hidden))
+        # The two forms of GELU differ by up to 5e-4.
+        error = np.abs(found - expected).max()
+        assert (error < 1e-5) == (name == activation), (name, error)
+
+
+def test_initialization_is_truncated_normal(tiny_config):
     backbone = BertBackbone(dataclasses.replace(tiny_config, vocabulary_size=5000))
     table = backbone.embeddings.token_embedding.embeddings.numpy()
     assert np.abs(table).max() <= 2 * 0.02 + 1e-6
@@ -317,3 +280,30 @@ def test_keras_file_round_trip(pretrainer, tiny_config, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     inputs = make_inputs(tiny_config)
     np.testing.assert_array_equal(pretrainer(inputs)["mlm"], loaded(inputs)["mlm"])
+
+
+def test_recomputation_keeps_only_the_input_of_a_layer(tiny_config):
+    config = dataclasses.replace(tiny_config, dropout=0.3, attention_dropout=0.3)
+    layer = EncoderLayer(config, recompute=True)
+    x, mask = tf.ones([16, 8, 16]), tf.ones([16, 8])
+    layer(x, mask)
+    kept = kept_tensors(lambda x: layer(x, mask, training=True), x)
+    # Weights and seeds are smaller.
+    (large,) = [t for t in kept if t.shape.num_elements() >= 16 * 8 * 16]
+    assert large.shape == x.shape
+
+
+def test_recomputation_draws_the_same_dropout_masks(tiny_config):
+    config = dataclasses.replace(tiny_config, dropout=0.3, attention_dropout=0.3)
+    x, mask = tf.random.stateless_normal([4, 8, 16], [1, 2]), tf.ones([4, 8])
+
+    def results(recompute):
+        keras.utils.set_random_seed(4)
+        layer = EncoderLayer(config, recompute=recompute)
+        layer(x, mask)
+        run = functools.partial(layer, attention_mask=mask, training=True)
+        weights = layer.trainable_weights
+        return value_and_gradients(run, [x], tf.ones_like(x), in_graph, weights)
+
+    for a, b in zip(results(False), results(True), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)

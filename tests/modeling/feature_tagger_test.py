@@ -9,7 +9,7 @@ from bert_tf.modeling.bert import BertBackbone
 from bert_tf.modeling.feature_tagger import CombineLayers, FeatureTagger, FrozenEncoder
 
 
-def test_padding_does_not_change_what_lstms_say(tiny_config):
+def test_padding_does_not_change_the_logits(tiny_config):
     keras.utils.set_random_seed(1)
     model = FeatureTagger(BertBackbone(tiny_config), 3, "weighted_sum_all", units=4)
     assert model(model_inputs([7, 8, 9])).shape == (1, 3, 3)
@@ -53,7 +53,7 @@ def test_combine_layers():
     ("name", "message"),
     [
         ("first", "must be one of embeddings, .* Received: feature_set='first'"),
-        ("concat_last_four", "need an encoder of four layers. .*num_layers=2"),
+        ("concat_last_four", "needs .* at least four layers. .*num_layers=2"),
     ],
 )
 def test_wrong_features(tiny_config, name, message):

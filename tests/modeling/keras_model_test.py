@@ -8,9 +8,12 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.modeling.heads import SequenceClassifier
-from bert_tf.modeling.keras_model import cross_entropies
+from bert_tf.modeling import (
+    BertBackbone,
+    BertPretrainer,
+    SequenceClassifier,
+    cross_entropies,
+)
 from bert_tf.training.optimizers import AdamW, WarmupDecay
 
 
@@ -19,14 +22,8 @@ def classifier(tiny_config):
     return SequenceClassifier(BertBackbone(tiny_config), num_classes=3)
 
 
-@pytest.fixture(scope="module")
-def inputs(classifier):
-    ones = np.ones((2, 6), "int32")
-    return dict.fromkeys(classifier.input, ones)
-
-
 def test_losses_are_weighted_sums():
-    """So that weights which sum to one over the global batch make the mean."""
+    """Weights that sum to one over the global batch make the mean."""
     logits = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 3.0]], "float32")
     labels, weights = np.array([0, 0, 1]), np.array([0.5, 0.25, 0.25])
     expected = weights @ [np.log1p(np.exp(-2)), np.log1p(np.exp(1)), np.log(2)]
@@ -42,27 +39,22 @@ def test_losses_are_weighted_sums():
     np.testing.assert_allclose(accuracy.result(), 0.5, rtol=1e-5)
 
 
-def test_compile_leaves_xla_off_on_a_cpu(classifier):
+def test_compile_disables_xla_on_cpu(classifier):
     classifier.compile("sgd")
     assert not classifier.jit_compile
     classifier.compile("sgd", jit_compile=True)
     assert classifier.jit_compile
 
 
-def test_a_model_that_takes_no_packed_rows_says_so(classifier, inputs):
-    packed = inputs | {"first_positions": np.zeros((2, 1), "int32")}
-    with pytest.raises(ValueError, match=r"takes no packed rows"):
-        classifier(packed)
-
-
-def test_training_goes_on_after_a_keras_file(tiny_config, tmp_path):
+def test_training_continues_from_a_keras_file(tiny_config, tmp_path):
     keras.utils.set_random_seed(1)
     tiny_config = dataclasses.replace(tiny_config, dropout=0.0, attention_dropout=0.0)
     model = BertPretrainer(BertBackbone(tiny_config))
     ids = np.array([[2, 7, 8, 3]])
     inputs = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1}
     inputs["mask_positions"] = ids[:, :2] * 0 + 1
-    labels = {"mlm": np.array([[7, 8]]), "nsp": np.array([1])}
+    inputs["first_positions"] = ids[:, :1] * 0
+    labels = {"mlm": np.array([[7, 8]]), "nsp": np.array([[1]])}
     model.compile(AdamW(WarmupDecay(1e-2, warmup_steps=0, total_steps=9)))
     model.fit(inputs, labels, epochs=2, verbose=0)
     model.save(tmp_path / "model.keras")
@@ -77,11 +69,12 @@ def test_training_goes_on_after_a_keras_file(tiny_config, tmp_path):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Exceptions take no notes.")
-def test_errors_of_fit_name_keys_and_shapes(tiny_config):
+def test_errors_of_fit_show_keys_and_shapes(tiny_config):
     model = BertPretrainer(BertBackbone(tiny_config))
     model.compile("sgd")
     inputs = dict.fromkeys(model.input, np.ones((3, 12), "int32"))
     inputs["mask_positions"] = np.ones((3, 4), "int32")
+    inputs["first_positions"] = np.zeros((3, 1), "int32")
     with pytest.raises(ValueError, match="different structures") as caught:
         model.fit(inputs, {"mlm": inputs["mask_positions"]}, verbose=0)
     given, taken = caught.value.__notes__

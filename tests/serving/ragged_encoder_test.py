@@ -97,13 +97,6 @@ def test_activations(activation):
     assert_same(with_random_weights(BertBackbone(config)), batch(3, 8))
 
 
-@pytest.mark.parametrize("bilstm", [False, True])
-def test_left_to_right(tiny_config, bilstm):
-    config = dataclasses.replace(tiny_config, left_to_right=True, bilstm=bilstm)
-    backbone = with_random_weights(BertBackbone(config))
-    assert_same(backbone, batch(5, 32, 1, 9, 0, 17))
-
-
 @pytest.mark.parametrize("wrong", ["token_ids", "segment_ids", "longer"])
 def test_what_no_table_has_is_an_error(backbone, wrong):
     inputs = batch(9) if wrong != "longer" else batch(3, longest=33)

@@ -50,7 +50,8 @@ def test_fill_mask_returns_most_probable_tokens(pretrained, pretrainer, vocabula
     assert tokens.shape == scores.shape == (5, 2, 5)
 
     row = ids_of(vocabulary, "[CLS]", "[MASK]", "c", "[MASK]", "[SEP]")
-    logits = pretrainer(row | {"mask_positions": np.array([[1, 3]])})["mlm"][0].numpy()
+    row |= {"mask_positions": np.array([[1, 3]]), "first_positions": np.array([[0]])}
+    logits = pretrainer(row)["mlm"][0].numpy()
     probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     best = np.argsort(-probabilities, axis=-1)[:, :5]
     assert [[t.decode() for t in mask] for mask in tokens[1]] == [

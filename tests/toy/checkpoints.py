@@ -41,6 +41,10 @@ INPUTS = {
     "padding_mask": (_IDS != 0).astype(np.int32),
 }
 MASK_POSITIONS = np.array([[1, 2], [2, 0]], np.int32)
+PRETRAINER_INPUTS = INPUTS | {
+    "mask_positions": MASK_POSITIONS,
+    "first_positions": np.zeros((2, 1), np.int32),
+}
 
 
 def value(name: str, shape: Sequence[int]) -> np.ndarray:

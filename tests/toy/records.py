@@ -46,7 +46,8 @@ def random_pairs(
         "token_ids": token_ids,
         "segment_ids": (position > 3) & (position < lengths),
         "padding_mask": position < lengths,
-        "is_random_next": rng.integers(0, 2, batch_size),
+        "first_positions": np.zeros((batch_size, 1)),
+        "is_random_next": rng.integers(0, 2, (batch_size, 1)),
     }
     return {name: tf.constant(value, tf.int32) for name, value in pairs.items()}
 

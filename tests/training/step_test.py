@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.bert import BertBackbone, BertPretrainer
-from bert_tf.training import step as train_step
+from bert_tf.modeling import BertBackbone
+from bert_tf.training import AdamW, DistributedPretrainer
 from bert_tf.training import strategy as distribution
-from bert_tf.training.optimizers import AdamW
-from tests.modeling.gradients_test import kept
 from tests.toy.records import make_batch
 
 STRATEGIES = ["default", pytest.param("mirrored", marks=pytest.mark.slow)]
@@ -25,18 +23,16 @@ def batches(vocabulary):
     return tf.nest.map_structure(lambda *tensors: tf.stack(tensors), *made)
 
 
-def train(batches, config, change=None, strategy="default"):
+def train(batches, config, strategy="default", recompute=False, **compile_arguments):
     """Returns the weights after three steps; losses, accuracies, the last norm."""
     keras.utils.set_random_seed(5)
     with distribution.strategy(strategy).scope():
-        model = BertPretrainer(BertBackbone(config))
-        model.compile(AdamW(1e-2), jit_compile=False)
-        if change:
-            change(model)
-        distribution.prepare(model)
+        model = DistributedPretrainer(BertBackbone(config, recompute=recompute))
+        model.compile(AdamW(1e-2), **compile_arguments)
+        distribution.create_training_variables(model)
     dataset = tf.data.Dataset.from_tensor_slices(batches)
     history = model.fit(dataset, shuffle=False, verbose=0).history
-    # Adam and the clipping hide a factor of all gradients; their norm does not.
+    # Adam and clipping hide a constant factor in all gradients; their norm does not.
     norm = model.optimizer.gradient_norm.numpy()
     return model.get_weights(), history | {"gradient_norm": norm}
 
@@ -64,48 +60,40 @@ def whole(batches, tiny_config):
         pytest.param(2, True, marks=pytest.mark.slow),
     ],
 )
-def test_parts_of_a_batch_train_as_the_whole(
+def test_micro_batches_and_xla_train_like_the_whole_batch(
     whole, batches, tiny_config, size, xla, strategy
 ):
-    def change(model):
-        train_step.micro_batches(model, size, xla=xla)
-
-    assert_same(whole, train(batches, tiny_config, change, strategy))
+    arguments = {"micro_batch_size": size, "xla": xla}
+    assert_same(whole, train(batches, tiny_config, strategy, **arguments))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_recomputed_layers_train_as_kept_ones_with_the_same_dropout(
+def test_recomputation_trains_the_same_weights_with_the_same_dropout(
     batches, tiny_config, strategy
 ):
     config = dataclasses.replace(tiny_config, dropout=0.3, attention_dropout=0.3)
-    kept = train(batches, config, strategy=strategy)
-    recomputed = train(
-        batches, config, lambda model: train_step.recompute(model.backbone), strategy
-    )
+    kept = train(batches, config, strategy)
+    recomputed = train(batches, config, strategy, recompute=True)
     assert_same(kept, recomputed)
 
 
-def test_of_recomputed_layers_only_the_input_is_kept(tiny_config):
-    config = dataclasses.replace(tiny_config, dropout=0.3, attention_dropout=0.3)
-    backbone = BertBackbone(config)
-    layer = backbone.encoder_layers[0]
-    x, mask = tf.ones([16, 8, 16]), tf.ones([16, 8])  # Larger than any of the weights.
-
-    def large():
-        tensors = kept(lambda x: layer(x, mask, training=True), x)
-        return [t for t in tensors if t.shape.num_elements() >= 16 * 8 * 16]
-
-    assert len(large()) > 10
-    train_step.recompute(backbone)
-    (only,) = large()
-    assert only.shape == x.shape
-
-
 @pytest.mark.slow
-def test_recomputation_and_micro_batches_go_together(whole, batches, tiny_config):
-    def change(model):
-        train_step.recompute(model.backbone)
-        train_step.micro_batches(model, 4)
+def test_recomputation_with_micro_batches(whole, batches, tiny_config):
+    arguments = {"recompute": True, "micro_batch_size": 4}
+    assert_same(whole, train(batches, tiny_config, **arguments))
 
-    assert_same(whole, train(batches, tiny_config, change))
+
+def test_a_step_with_two_losses_is_traced_once(tiny_config, batches):
+    traced = []
+
+    class CountedPretrainer(DistributedPretrainer):
+        def train_step(self, data):
+            traced.append(1)
+            return super().train_step(data)
+
+    model = CountedPretrainer(BertBackbone(tiny_config))
+    model.compile(AdamW(1e-3))
+    distribution.create_training_variables(model)
+    model.fit(tf.data.Dataset.from_tensor_slices(batches), verbose=0)
+    assert len(traced) == 1

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints.model_directory import ModelDirectory
-from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+from bert_tf.modeling import BertBackbone, BertPretrainer, Dropout
 from bert_tf.training import monitor as monitoring
 from bert_tf.training import strategy as distribution
 from bert_tf.training.optimizers import AdamW
@@ -82,24 +82,11 @@ def test_two_devices_train_to_the_same_weights_as_one(tiny_config, vocabulary):
         np.testing.assert_allclose(one_history[name], two_history[name], rtol=1e-5)
 
 
-def test_a_step_with_two_losses_is_traced_once(tiny_config, vocabulary):
-    model = BertPretrainer(BertBackbone(tiny_config))
-    model.compile(AdamW(1e-3), jit_compile=False)
-    distribution.prepare(model)
-    traced, train_step = [], model.train_step
-    model.train_step = lambda data: traced.append(1) or train_step(data)
-    batch = make_batch(vocabulary, batch_size=2, seed=0)
-    model.fit(tf.data.Dataset.from_tensors(batch), verbose=0)
-    assert len(traced) == 1
-
-
-def test_replicas_draw_dropout_masks_of_their_own():
+def test_replicas_draw_different_dropout_masks():
     strategy = distribution.strategy("mirrored")
     with strategy.scope():
         inputs = keras.Input((64,))
-        model = keras.Model(inputs, keras.layers.Dropout(0.5)(inputs))
-        model.compile("sgd", "mse")
-        distribution.prepare(model)
+        model = keras.Model(inputs, Dropout(0.5)(inputs))
 
     @tf.function
     def masks():
