@@ -17,7 +17,6 @@ from bert_tf import export, serving
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.finetuning import Task
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
-from bert_tf.serving import Servable, saved_model
 from bert_tf.text import Tokenizer, Vocabulary
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
@@ -69,12 +68,14 @@ def toy(tmp_path_factory, tiny_config, vocabulary):
 
 
 @pytest.fixture(scope="module")
-def server(toy) -> Servable:
+def server(toy) -> serving.Servable:
     """Returns the export, loaded and warmed up as by a server."""
-    return Servable("toy", 1, toy[2])
+    return serving.Servable("toy", 1, toy[2])
 
 
-def predict(server: Servable, signature: str, **inputs) -> dict[str, np.ndarray]:
+def predict(
+    server: serving.Servable, signature: str, **inputs
+) -> dict[str, np.ndarray]:
     request = predict_pb2.PredictRequest()
     request.model_spec.signature_name = signature
     for name, value in inputs.items():
@@ -507,6 +508,6 @@ def test_list_of_ops_matches_tensorflow_2_12(old_python):
         for line in run(old_python, _LIST_OPS).splitlines()
         if line.split()[0] in still_there
     ]
-    file = pathlib.Path(saved_model.__file__).with_name("tf_serving_ops.txt")
+    file = pathlib.Path(serving.__file__).with_name("tf_serving_ops.txt")
     listed = file.read_text(encoding="ascii").splitlines()
     assert [line for line in listed if not line.startswith("#")] == expected
