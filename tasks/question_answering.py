@@ -193,22 +193,22 @@ class QuestionAnswering(finetuning.Task):
     def evaluate(
         self, split: finetuning.Split, outputs: Sequence[Any]
     ) -> dict[str, float]:
-        questions, squad = self.questions[split.name], finetuning.squad
+        questions, metrics = self.questions[split.name], finetuning.squad_metrics
         predictions = self._predictions(split, outputs)
         if not self.no_answer:
-            return squad.scores(questions, predictions.best())
+            return metrics.scores(questions, predictions.best())
         if split.name == "dev":
-            self.threshold = squad.best_threshold(
+            self.threshold = metrics.best_threshold(
                 questions, predictions.best(), predictions.null_odds
             )
-        scores = squad.scores(questions, predictions.best(self.threshold))
+        scores = metrics.scores(questions, predictions.best(self.threshold))
         return scores | {"threshold": self.threshold}
 
     def majority_baseline(self, split: finetuning.Split) -> float:
         """Returns the F1 of answering no question."""
         questions = self.questions[split.name]
         refusals = dict.fromkeys((question.id for question in questions), "")
-        return finetuning.squad.scores(questions, refusals)[self.metric]
+        return finetuning.squad_metrics.scores(questions, refusals)[self.metric]
 
     def gold_and_predicted(
         self, split: finetuning.Split, outputs: Sequence[Any]
@@ -216,7 +216,7 @@ class QuestionAnswering(finetuning.Task):
         """Returns "answer" or "no answer"; "wrong" for answers with an F1 of 0."""
         questions = self.questions[split.name]
         answers = self._predictions(split, outputs).best(self.threshold)
-        f1 = finetuning.squad.scores_of_each(questions, answers)["f1"]
+        f1 = finetuning.squad_metrics.scores_per_question(questions, answers)["f1"]
         gold = ["answer" if question.answers else "no answer" for question in questions]
         predicted = [
             "no answer" if not answers[question.id] else "answer" if score else "wrong"
@@ -357,8 +357,8 @@ def _chunks(
 
 def ensemble(options: QuestionAnswering.Config) -> dict[str, float]:
     """Writes and scores the averaged predictions of several runs."""
-    questions, squad = _read(options, "dev"), finetuning.squad
-    predictions = squad.average(options.ensemble.split(","), "dev")
+    questions, metrics = _read(options, "dev"), finetuning.squad_metrics
+    predictions = finetuning.squad.average(options.ensemble.split(","), "dev")
     if predictions.n_best.keys() != {question.id for question in questions}:
         raise ValueError(
             f"The predictions of --ensemble={options.ensemble} must be for the "
@@ -368,10 +368,10 @@ def ensemble(options: QuestionAnswering.Config) -> dict[str, float]:
     folder.mkdir(parents=True, exist_ok=True)
     threshold = None
     if predictions.null_odds:
-        threshold = squad.best_threshold(
+        threshold = metrics.best_threshold(
             questions, predictions.best(), predictions.null_odds
         )
-    scores = squad.scores(questions, predictions.best(threshold))
+    scores = metrics.scores(questions, predictions.best(threshold))
     predictions.write(folder, "dev", threshold)
     storage.write_json(folder / "metrics.json", {"dev": scores})
     print("dev: " + ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))

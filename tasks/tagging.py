@@ -298,7 +298,7 @@ class Tagging(finetuning.Task):
         ]
         tags = np.array(self.labels)[np.concatenate(best)].tolist()
         ends = np.cumsum([len(s.rows) for s in self.files[split.name].sentences])
-        return [finetuning.iob2(tags[a:b]) for a, b in zip([0, *ends], ends)]
+        return [finetuning.to_iob2(tags[a:b]) for a, b in zip([0, *ends], ends)]
 
 
 def _pack(

@@ -1,11 +1,12 @@
 from bert_tf.finetuning import answers as answers
 from bert_tf.finetuning import squad as squad
+from bert_tf.finetuning import squad_metrics as squad_metrics
 from bert_tf.finetuning.batching import Split as Split
 from bert_tf.finetuning.batching import batches as batches
 from bert_tf.finetuning.batching import encode as encode
 from bert_tf.finetuning.batching import predict as predict
 from bert_tf.finetuning.conll import ColumnFile as ColumnFile
-from bert_tf.finetuning.conll import iob2 as iob2
+from bert_tf.finetuning.conll import to_iob2 as to_iob2
 from bert_tf.finetuning.data_sets import DataSet as DataSet
 from bert_tf.finetuning.data_sets import Row as Row
 from bert_tf.finetuning.data_sets import TablesConfig as TablesConfig

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from bert_tf.finetuning.conll import ColumnFile, iob2
+from bert_tf.finetuning.conll import ColumnFile, to_iob2
 
 CONLL_2003 = """\
 -DOCSTART- -X- -X- O
@@ -36,7 +36,7 @@ def read(tmp_path, content):
     return ColumnFile.read(path)
 
 
-def test_the_layout_of_conll_2003(tmp_path):
+def test_read_conll_2003(tmp_path):
     file = read(tmp_path, CONLL_2003)
     assert (file.separator, file.num_columns) == (" ", 4)
     assert [sentence.words for sentence in file.sentences] == [
@@ -53,15 +53,15 @@ def test_the_layout_of_conll_2003(tmp_path):
     ]
 
 
-def test_the_layout_of_wnut(tmp_path):
+def test_read_wnut(tmp_path):
     file = read(tmp_path, "\ufeff" + WNUT)
     assert (file.separator, file.num_columns) == ("\t", 2)
     assert file.tags() == [["O", "B-location", "I-location"], ["B-location"]]
-    # Nothing says what belongs together.
+    # Without -DOCSTART-, each sentence is a document.
     assert list(file.documents) == [[0], [1]]
 
 
-def test_several_spaces_and_a_space_that_is_a_word(tmp_path):
+def test_repeated_spaces_and_a_no_break_space_as_word(tmp_path):
     file = read(tmp_path, "a  b   O\n\u00a0 c O\n\n\nd e O\n\n")
     assert [s.words for s in file.sentences] == [["a", "\u00a0"], ["d"]]
 
@@ -76,12 +76,12 @@ def test_several_spaces_and_a_space_that_is_a_word(tmp_path):
         ("B-A I-A O O B-B", "B-A I-A O O B-B"),
     ],
 )
-def test_iob1_becomes_iob2(tags, expected):
-    assert iob2(tags.split()) == expected.split()
-    assert iob2(expected.split()) == expected.split()
+def test_to_iob2(tags, expected):
+    assert to_iob2(tags.split()) == expected.split()
+    assert to_iob2(expected.split()) == expected.split()
 
 
-def test_writes_the_columns_and_a_tag(tmp_path):
+def test_write_appends_a_column(tmp_path):
     file = read(tmp_path, CONLL_2003)
     file.write(tmp_path / "out", [["B-X", "O", "O"], ["O", "O"], ["O", "B-Y"]])
     assert (tmp_path / "out").read_text() == (
@@ -99,14 +99,24 @@ def test_writes_the_columns_and_a_tag(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a X O\nb O\n", "line 2: 2 columns where the first word has 3. Received: 'b"),
-        ("a\tO\nb\n", "line 2: 1 column where the first word has 2. Received: 'b'"),
-        ("a\tO\n\tO\n", "line 2: 1 column where the first word has 2."),
-        ("a\tO\tO\nb\tO\n", "line 2: 2 columns where the first word has 3"),
-        ("a O\nb O O\n", "line 2: 3 columns where the first word has 2"),
+        (
+            "a X O\nb O\n",
+            "line 2: every word must have 3 columns, as the first one. Got 2 in 'b O'.",
+        ),
+        (
+            "a\tO\nb\n",
+            "line 2: every word must have 2 columns, as the first one. Got 1 in 'b'.",
+        ),
+        (
+            "a\tO\n\tO\n",
+            "line 2: every word must have 2 columns, as the first one. "
+            "Got 1 in '\\tO'.",
+        ),
+        ("a\tO\tO\nb\tO\n", "every word must have 3 columns, as the first one. Got 2"),
+        ("a O\nb O O\n", "every word must have 2 columns, as the first one. Got 3"),
         (b"a O\n\nb\xe9 O\n", "line 3: not UTF-8"),
-        ("\n-DOCSTART- O\n\n", "has no words"),
-        ("", "has no words"),
+        ("\n-DOCSTART- O\n\n", "contains no words"),
+        ("", "contains no words"),
     ],
 )
 def test_bad_files(tmp_path, content, message):
@@ -118,7 +128,7 @@ def test_bad_files(tmp_path, content, message):
     ("content", "message"),
     [
         ("a O\nb S-PER\n", "line 2: the last column must be a tag: O, B-type or "
-         "I-type. Received: 'S-PER'"),
+         "I-type. Got 'S-PER'."),
         ("a O\n\nb B-\n", "line 3: the last column"),
         ("O\nO\n", "line 1: the last column"),
     ],

@@ -13,10 +13,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data import Table
-from bert_tf.finetuning import fine_tune, predict, squad
-from bert_tf.modeling.bert import BertBackbone
-from bert_tf.modeling.heads import SpanPredictor
-from bert_tf.text.tokenizer import Tokenizer
+from bert_tf.finetuning import fine_tune, predict, squad, squad_metrics
+from bert_tf.modeling import BertBackbone, SpanPredictor
+from bert_tf.text import Tokenizer
 from tasks import question_answering
 from tasks.question_answering import QuestionAnswering
 
@@ -24,7 +23,7 @@ LIMITS = {"max_sequence_length": 16, "max_question_length": 4, "stride": 4}
 
 
 def write_squad(path, rows, *, version_2=True):
-    """Writes questions (context, question, answer, start); answer None: impossible."""
+    """Writes rows (context, question, answer or None, start)."""
     paragraphs = []
     for number, (context, question, answer, start) in enumerate(rows):
         answers = [] if answer is None else [{"text": answer, "answer_start": start}]
@@ -43,7 +42,7 @@ def tokenizer(vocabulary):
 
 @pytest.fixture
 def read(tmp_path, tokenizer):
-    """The task on rows for training, which are those for dev as well."""
+    """Creates the task with the same rows for train and dev."""
 
     def read(rows, **options):
         path = write_squad(tmp_path / "data.json", rows)
@@ -58,8 +57,8 @@ def read(tmp_path, tokenizer):
 # --- Targets ---------------------------------------------------------------------
 
 
-def test_targets_are_pieces_from_characters(read, vocabulary):
-    # One, two, three, four bytes a character; the answer ends within a word.
+def test_targets_from_character_offsets(read, vocabulary):
+    # Characters of one to four bytes; the answer ends inside a word.
     context = "é 漢🙂 the cats, sat"
     task = read([(context, "a b", "cat", 9), (context, "c", None, 0)])
     train = task.dataset("train")
@@ -70,7 +69,7 @@ def test_targets_are_pieces_from_characters(read, vocabulary):
     assert task.no_answer
 
 
-def test_windows_without_the_answer_point_to_cls(read):
+def test_targets_of_windows_without_the_answer_are_cls(read):
     context = "a b c d e f g h i j k l m n o p q r"
     task = read([(context, "x y", "j k l m", context.index("j"))])
     train = task.dataset("train")
@@ -79,7 +78,7 @@ def test_windows_without_the_answer_point_to_cls(read):
         start, end = (int(t[row]) for t in train.targets.values())
         tokens = [task.tokenizer.vocabulary.tokens[i] for i in ids]
         found.append(" ".join(tokens[start : end + 1]))
-    # Windows of eleven words, four words apart.
+    # Windows of eleven words with a stride of four.
     assert found == ["[CLS]", "j k l m", "j k l m"]
     assert not task.no_answer
 
@@ -87,7 +86,7 @@ def test_windows_without_the_answer_point_to_cls(read):
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([("a b", "c", "b", 1)], {}, "question 'q0': answer_start=1 should be the"),
+        ([("a b", "c", "b", 1)], {}, "question 'q0': the passage must contain the"),
         (
             [("a \u200b", "c", "\u200b", 2)],
             {},
@@ -112,11 +111,13 @@ def test_dev_needs_answers(read, tmp_path):
     entry = {"id": "1", "question": "a"}
     paragraph = {"context": "b", "qas": [entry]}
     path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-    with pytest.raises(ValueError, match=r"dev\.json, question '1': needs answers"):
+    with pytest.raises(
+        ValueError, match=r"dev\.json, question '1': answers\[\] is missing"
+    ):
         read([("a", "c", "a", 0)], dev_file=str(path))
 
 
-def test_tables_of_ones_own(read, tmp_path, tiny_config):
+def test_tables(read, tmp_path, tiny_config):
     files = {
         "train": "ask,text,found,at\nx,a cat on a mat,a,9\nx,the cat,,\n",
         "test": 'ask,text\n"a, b",the cat\nc,a mat\n',
@@ -147,7 +148,7 @@ def test_tables_of_ones_own(read, tmp_path, tiny_config):
 
 
 @pytest.mark.slow
-def test_a_million_characters(read):
+def test_passage_of_a_million_characters(read):
     words = random.Random(0).choices("abcdefgh", k=500_000)
     words[400_000] = "cat"
     context = " ".join(words)
@@ -164,14 +165,14 @@ def test_a_million_characters(read):
         for row, length in enumerate(train.lengths)
     ]
     dev = task.dataset("dev")
-    # Where there is no answer, both point to [CLS], which is no candidate.
+    # Windows without the answer point to [CLS], which is not a candidate.
     assert task.evaluate(dev, outputs)["exact"] == 100
 
 
 # --- The model -------------------------------------------------------------------
 
 
-def test_the_head_is_a_start_and_an_end_vector(tiny_config):
+def test_head_is_a_start_and_an_end_vector(tiny_config):
     backbone = BertBackbone(tiny_config)
     model = SpanPredictor(backbone)
     inputs = {name: np.ones((2, 5), "int32") for name in backbone.input}
@@ -189,7 +190,7 @@ def test_the_head_is_a_start_and_an_end_vector(tiny_config):
     np.testing.assert_allclose(again(inputs)["end_logits"], outputs["end_logits"])
 
 
-def test_the_loss_is_the_weighted_mean_of_both_ends(tiny_config):
+def test_loss_is_the_weighted_mean_of_start_and_end(tiny_config):
     model = SpanPredictor(BertBackbone(tiny_config))
     model.compile("sgd", run_eagerly=True)
     inputs = {name: np.ones((2, 5), "int32") for name in model.input}
@@ -207,11 +208,11 @@ def test_the_loss_is_the_weighted_mean_of_both_ends(tiny_config):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-# --- The whole -------------------------------------------------------------------
+# --- Fine-tuning and serving -----------------------------------------------------
 
 
 def toy_rows(count, seed):
-    """The answer is the word behind "cat", where there is a cat."""
+    """The answer is the word after "cat", if there is one."""
     rng, rows = random.Random(seed), []
     for _ in range(count):
         words = rng.choices("abcdefgh", k=rng.randint(4, 20))
@@ -226,7 +227,7 @@ def toy_rows(count, seed):
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory, random_encoder):
-    """Options of a fine-tuning that takes seconds, without --output."""
+    """Options of a fine-tuning run of seconds, without `output`."""
     folder = tmp_path_factory.mktemp("toy")
     (folder / "test.jsonl").write_text('{"question": "the", "context": "a cat b"}\n')
     return {
@@ -243,7 +244,7 @@ def toy(tmp_path_factory, random_encoder):
 
 @pytest.fixture(scope="module")
 def finished(toy, tmp_path_factory):
-    """Options and metrics of a fine-tuning, exported."""
+    """Options and metrics of a finished, exported run."""
     folder = tmp_path_factory.mktemp("finished")
     options = QuestionAnswering.Config(
         **toy, output=str(folder / "model"), export=str(folder / "served")
@@ -265,11 +266,11 @@ def ask(served, questions, contexts):
     return {name: value.numpy() for name, value in answers.items()}
 
 
-def test_learns(finished):
+def test_fine_tuned_model_learns(finished):
     options, metrics = finished
     dev = squad.read(options.dev_file)
     predictions = load(options, "predictions_dev.json")
-    scores = squad.scores(dev, predictions)
+    scores = squad_metrics.scores(dev, predictions)
     assert scores.items() <= metrics["dev"].items()
     assert scores["f1"] > 85
     assert scores["HasAns_exact"] > 70
@@ -284,7 +285,7 @@ def test_learns(finished):
     assert load(options, "predictions_test.json").keys() == {"1"}
 
 
-def test_serves_the_answers_that_it_writes(finished, served):
+def test_served_answers_equal_predictions(finished, served):
     options, metrics = finished
     dev = squad.read(options.dev_file)
     answers = ask(served, [q.question for q in dev], [q.context for q in dev])
@@ -304,8 +305,8 @@ def test_serves_the_answers_that_it_writes(finished, served):
         )
 
 
-def is_substring(answers, row, context):
-    """Whether all answers are where their offsets say."""
+def assert_substrings(answers, row, context):
+    """Checks that all answers are the substrings at their offsets."""
     raw = context if isinstance(context, bytes) else context.encode()
     names = ("answer", "start", "end", "start_byte", "end_byte")
     candidates = [tuple(answers[name][row] for name in names)]
@@ -314,10 +315,9 @@ def is_substring(answers, row, context):
         assert text == raw[start_byte:end_byte]
         if not isinstance(context, bytes):
             assert text.decode() == context[start:end]
-    return True
 
 
-def test_any_strings_get_an_answer(served):
+def test_unusual_strings(served):
     contexts = [
         "",
         " \n\t",
@@ -331,7 +331,7 @@ def test_any_strings_get_an_answer(served):
     questions = ["", "the", "", "\0", "[SEP]", "the " * 1_000, "ß", b"\xff"]
     together = ask(served, questions, contexts)
     for row, context in enumerate(contexts):
-        assert is_substring(together, row, context)
+        assert_substrings(together, row, context)
         alone = ask(served, questions[row : row + 1], contexts[row : row + 1])
         for name, value in alone.items():
             assert (
@@ -344,7 +344,7 @@ def test_any_strings_get_an_answer(served):
     assert together["answer"][0] == together["answer"][1] == b""
 
 
-def test_an_empty_batch(served):
+def test_empty_batch(served):
     answers = ask(served, tf.zeros([0], tf.string), tf.zeros([0], tf.string))
     assert {name: len(value) for name, value in answers.items()} == dict.fromkeys(
         answers, 0
@@ -352,7 +352,7 @@ def test_an_empty_batch(served):
     assert len(answers) == 13
 
 
-def test_questions_and_contexts_that_differ_in_number(served):
+def test_different_numbers_of_questions_and_contexts(served):
     with pytest.raises(tf.errors.InvalidArgumentError, match="text per question"):
         ask(served, ["a", "b"], ["a"])
 
@@ -369,7 +369,7 @@ def test_ids_signature(finished):
 
 
 @pytest.mark.slow
-def test_a_model_of_version_1_always_answers(tmp_path, toy, tiny_config, tokenizer):
+def test_squad_1_model_always_answers(tmp_path, toy, tiny_config, tokenizer):
     rows = [row for row in toy_rows(20, 2) if row[2]]
     path = write_squad(tmp_path / "data.json", rows, version_2=False)
     options = {**toy, "train_file": path, "dev_file": path, "test_file": ""}
@@ -395,7 +395,7 @@ def test_a_model_of_version_1_always_answers(tmp_path, toy, tiny_config, tokeniz
     assert (nothing["answer"].numpy(), nothing["score"].numpy()) == ([b""], [0])
 
 
-def test_an_ensemble_of_one_is_that_one(finished, tmp_path):
+def test_ensemble_of_one_run(finished, tmp_path):
     options, metrics = finished
     run = QuestionAnswering.Config(
         ensemble=options.output, dev_file=options.dev_file, output=str(tmp_path / "all")
@@ -412,7 +412,7 @@ def test_an_ensemble_of_one_is_that_one(finished, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command(finished, tmp_path):
+def test_command(finished, tmp_path):
     options, metrics = finished
 
     def run(**options):

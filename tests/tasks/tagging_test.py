@@ -8,14 +8,10 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from seqeval.metrics.sequence_labeling import get_entities
 
-from bert_tf.finetuning import fine_tune, predict
-from bert_tf.finetuning.conll import ColumnFile, iob2
-from bert_tf.finetuning.entities import find_entities
-from bert_tf.modeling.bert import BertBackbone
-from bert_tf.text import windows
-from bert_tf.text.tokenizer import Tokenizer
+from bert_tf.finetuning import ColumnFile, fine_tune, predict
+from bert_tf.modeling import BertBackbone
+from bert_tf.text import Tokenizer
 from tasks.tagging import Tagging
 
 GOOD = "the O\ncats B-P\n\nmats I-L\nsat I-P\n"
@@ -42,7 +38,7 @@ def tokenizer(vocabulary):
 
 @pytest.fixture
 def read(tmp_path, tokenizer):
-    """Makes the task of files with the given contents."""
+    """Creates the task for files with the given contents."""
 
     def read(train=GOOD, dev=GOOD, test=None, **options):
         for name, content in (("train", train), ("dev", dev), ("test", test)):
@@ -58,13 +54,13 @@ def read(tmp_path, tokenizer):
 
 
 def pieces(task, split):
-    """The token ids as text."""
+    """The tokens of each window as text."""
     tokens = np.array(task.tokenizer.vocabulary.tokens)
     return [" ".join(tokens[row]) for row in split.inputs["token_ids"].to_list()]
 
 
 def as_outputs(split, num_tags):
-    """Logits of a model that knows the targets of the tokens that count."""
+    """Logits that are right for all tokens with a weight, and random for others."""
     rng = np.random.default_rng(0)
     for targets, weights in zip(
         split.targets.to_list(), split.weights.to_list(), strict=True
@@ -77,7 +73,7 @@ def as_outputs(split, num_tags):
 # --- Data ------------------------------------------------------------------------
 
 
-def test_only_first_pieces_count(read):
+def test_only_first_pieces_have_weights(read):
     task = read()
     assert task.labels == ("O", "B-L", "I-L", "B-P", "I-P")
     assert task.head == {"labels": ["O", "B-L", "I-L", "B-P", "I-P"]}
@@ -89,10 +85,10 @@ def test_only_first_pieces_count(read):
         [t for t, w in zip(*row, strict=True) if w]
         for row in zip(split.targets.to_list(), split.weights.to_list(), strict=True)
     ]
-    assert targets == [[0, b_p], [b_l, b_p]]  # I-L, I-P were IOB1.
+    assert targets == [[0, b_p], [b_l, b_p]]  # From IOB1.
 
 
-def test_a_word_without_pieces_is_unknown(read):
+def test_word_without_pieces_becomes_unk(read):
     task = read("the O\n\u200b\ufe0f B-P\n\nmat O\n", dev="the B-P\n")
     split = task.dataset("train")
     assert pieces(task, split)[0] == "[CLS] the [UNK] [SEP]"
@@ -116,7 +112,7 @@ def test_sentences_of_a_document_share_a_window(read, length, expected):
 
 @pytest.mark.parametrize("context", ["sentence", "document"])
 @pytest.mark.parametrize("length", [3, 5, 8, 17, 32])
-def test_every_word_has_one_prediction(read, tmp_path, context, length):
+def test_every_word_is_predicted_once(read, tmp_path, context, length):
     rng = random.Random(length)
     lines = []
     for _ in range(20):
@@ -141,7 +137,7 @@ def test_every_word_has_one_prediction(read, tmp_path, context, length):
         assert [row[:-1] for row in sentence.rows] == list(original.rows)
 
 
-def test_a_test_set_without_tags(read, tmp_path):
+def test_unlabeled_test_set(read, tmp_path):
     task = read(test="the\nmats\n")
     assert task.evaluation_splits == ["dev", "test"]
     split = task.dataset("test")
@@ -186,7 +182,7 @@ PREDICTED = [
 ]
 
 
-def test_scores_are_those_of_conlleval(read):
+def test_metrics_match_conlleval(read):
     content = "\n\n".join("\n".join(f"a {tag}" for tag in tags) for tags in GOLD)
     task = read(content, content)
     split = task.dataset("dev")
@@ -199,7 +195,7 @@ def test_scores_are_those_of_conlleval(read):
     assert scores == pytest.approx({"f1": 4 / 11, "precision": 2 / 5, "recall": 2 / 6})
 
 
-def test_compares_types(read):
+def test_gold_and_predicted_types(read):
     task = read("a O\nb B-P\nc I-P\nd B-L\n", "a O\nb B-P\nc I-P\nd B-L\n")
     outputs = [np.eye(5)[[0, 3, 3, 2, 1, 0]]]  # B-P B-P I-L B-L
     assert task.gold_and_predicted(task.dataset("dev"), outputs) == (
@@ -208,37 +204,12 @@ def test_compares_types(read):
     )
 
 
-# --- Entities in the graph -------------------------------------------------------
-
-
-@pytest.mark.parametrize("words", [0, 1, 200])
-def test_entities_are_those_of_seqeval(words):
-    labels = ["O", "B-A", "I-A", "B-B", "I-B"]
-    rng = np.random.default_rng(words)
-    tags = rng.choice(5, words, p=[0.3, 0.1, 0.3, 0.1, 0.2])
-    rows = np.sort(rng.integers(0, 40, words))  # Some texts are empty.
-    tag, first, last = find_entities(
-        tf.constant(tags, tf.int32), tf.constant(rows, tf.int32)
-    )
-    expected, normalised = [], []
-    for row in range(40):
-        of_row = [labels[tag] for tag in tags[rows == row]]
-        place = int((rows < row).sum())
-        for kind, start, end in get_entities(of_row):
-            expected.append((kind, place + start, place + end))
-        normalised += iob2(of_row)
-    assert [labels[t] for t in tag] == normalised
-    kinds = [labels[t][2:] for t in tf.gather(tag, first)]
-    found = list(zip(kinds, first.numpy(), last.numpy(), strict=True))
-    assert found == expected
-
-
-# --- The whole -------------------------------------------------------------------
+# --- Fine-tuning and serving -----------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory, random_encoder):
-    """Sentences in which words alone decide: cat the, B-P I-P; mats, B-L."""
+    """Options for sentences in which "cat the" is a P and "mats" is an L."""
     folder = tmp_path_factory.mktemp("toy")
     rng = random.Random(0)
     entities = {"cat": "B-P", "the": "I-P", "mats": "B-L"}
@@ -264,7 +235,7 @@ def served(path):
 
 
 def by_text(answer, *names):
-    """For each text the values of some outputs together, without the filling."""
+    """Rows of the named outputs for each text, without padding."""
     columns = [answer[name].numpy().tolist() for name in names]
     return [
         [row for row in zip(*rows, strict=True) if row[0]]
@@ -272,13 +243,13 @@ def by_text(answer, *names):
     ]
 
 
-def test_learns_and_serves(toy, tmp_path, tokenizer):
+def test_fine_tuned_model_learns_and_serves(toy, tmp_path, tokenizer):
     output = tmp_path / "model"
     options = Tagging.Config(**toy, output=str(output), export=str(tmp_path / "served"))
     metrics = fine_tune(Tagging, options)
     assert metrics["dev"]["f1"] > 0.95
 
-    # The exported model says the same of the words, in windows as in training.
+    # The exported model and the predictions agree.
     found = ColumnFile.read(output / "predictions_dev.conll")
     texts = [" ".join(sentence.words) for sentence in found.sentences]
     answer = served(tmp_path / "served")(text=tf.constant(texts))
@@ -316,9 +287,7 @@ def test_learns_and_serves(toy, tmp_path, tokenizer):
 
 
 @pytest.mark.slow
-def test_trains_lstms_on_features_that_are_computed_once(
-    toy, tmp_path, monkeypatch, tokenizer
-):
+def test_lstm_on_cached_features(toy, tmp_path, monkeypatch, tokenizer):
     files = []  # Each computation of features writes a new file.
     open_memmap = np.lib.format.open_memmap
 
@@ -338,7 +307,7 @@ def test_trains_lstms_on_features_that_are_computed_once(
     )
     metrics = fine_tune(Tagging, options)
     assert metrics["dev"]["f1"] > 0.95
-    # Once for training and once for dev; not in every epoch, nor by another seed.
+    # Once for train and once for dev, not in every epoch or run.
     assert len(files) == 2
     again = dataclasses.replace(
         options, export="", output=str(tmp_path / "again"), epochs=1
@@ -356,19 +325,19 @@ def test_trains_lstms_on_features_that_are_computed_once(
 
 
 @pytest.mark.slow
-def test_long_texts_take_several_steps(read, tiny_config, monkeypatch):
+def test_windows_of_long_texts_run_in_batches(read, tiny_config, monkeypatch):
     task = read(max_sequence_length=10)
     model = task.model(BertBackbone(tiny_config))
     texts = ["a b c d e f g h i j k l m n o p q r s t u", "", "the cats sat"]
     at_once = task.serve(model)["serving_default"](tf.constant(texts))
-    monkeypatch.setattr(windows, "_BATCH_SIZE", 2)
+    monkeypatch.setattr("bert_tf.text.windows._BATCH_SIZE", 2)
     in_steps = task.serve(model)["serving_default"](tf.constant(texts))
     assert len(by_text(in_steps, "words")[0]) == 21
     np.testing.assert_array_equal(in_steps["tags"], at_once["tags"])
     np.testing.assert_allclose(in_steps["scores"], at_once["scores"], atol=1e-6)
 
 
-def test_ids_answer_with_logits(read, tiny_config):
+def test_ids_signature_matches_predict(read, tiny_config):
     task = read()
     model = task.model(BertBackbone(tiny_config))
     split = task.dataset("dev")

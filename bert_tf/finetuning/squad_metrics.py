@@ -1,0 +1,118 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Exact match and F1 of SQuAD, as in its evaluate-v1.1.py and evaluate-v2.0.py.
+
+The references are arXiv 1606.05250 and 1806.03822.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import re
+import string
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_tf.finetuning.squad import Question
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize(answer: str) -> str:
+    """Lower-cases, and removes ASCII punctuation, articles and extra white space."""
+    answer = answer.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", answer).split())
+
+
+def exact_match(prediction: str, reference: str) -> float:
+    """Returns 1 if both are equal after normalization, else 0."""
+    return float(normalize(prediction) == normalize(reference))
+
+
+def f1(prediction: str, reference: str) -> float:
+    """Returns the F1 of the normalized words as multisets, 0 to 1."""
+    predicted, expected = normalize(prediction).split(), normalize(reference).split()
+    shared = (collections.Counter(predicted) & collections.Counter(expected)).total()
+    if not shared:
+        return 0.0
+    precision, recall = shared / len(predicted), shared / len(expected)
+    return 2 * precision * recall / (precision + recall)
+
+
+def scores(
+    questions: Sequence[Question], predictions: Mapping[str, str]
+) -> dict[str, float]:
+    """Returns the percentages that SQuAD's scripts report.
+
+    Args:
+        questions: Questions with reference answers.
+        predictions: An answer for each id, "" for "no answer".
+
+    Returns:
+        `exact` and `f1`; for SQuAD 2.0 also those of the answerable (`HasAns_exact`,
+        `HasAns_f1`) and the unanswerable questions (`NoAns_exact`, `NoAns_f1`).
+    """
+    per_question = scores_per_question(questions, predictions)
+    groups = {"": np.ones(len(questions), bool)}
+    if _is_version_2(questions):
+        has_answer = np.array([bool(question.answers) for question in questions])
+        groups |= {"HasAns_": has_answer, "NoAns_": ~has_answer}
+    return {
+        f"{prefix}{name}": 100 * float(values[group].mean())
+        for prefix, group in groups.items()
+        for name, values in per_question.items()
+        if group.any()
+    }
+
+
+def scores_per_question(
+    questions: Sequence[Question], predictions: Mapping[str, str]
+) -> dict[str, np.ndarray]:
+    """Returns `exact` and `f1` [N], 0 to 1: the maximum over the references."""
+    version_2 = _is_version_2(questions)
+    values = np.zeros([len(questions), 2])
+    for row, question in enumerate(questions):
+        references = [text for text, _ in question.answers]
+        if version_2:
+            references = [text for text in references if normalize(text)] or [""]
+        predicted = predictions[question.id]
+        for reference in references:
+            pair = exact_match(predicted, reference), f1(predicted, reference)
+            if version_2 and not (normalize(predicted) or normalize(reference)):
+                pair = 1.0, 1.0
+            values[row] = np.maximum(values[row], pair)
+    return {"exact": values[:, 0], "f1": values[:, 1]}
+
+
+def best_threshold(
+    questions: Sequence[Question],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float],
+) -> float:
+    """Returns the threshold of `null_odds` for "no answer" with the highest F1.
+
+    Args:
+        questions: Questions with reference answers.
+        predictions: The best non-empty answer to each.
+        null_odds: Score of "no answer" minus that of this answer.
+    """
+    has_answer = np.array([bool(question.answers) for question in questions])
+    odds = np.array([null_odds[question.id] for question in questions])
+    # Change of the total F1 if a question is answered.
+    gains = scores_per_question(questions, predictions)["f1"] - ~has_answer
+    order = np.argsort(odds, kind="stable")
+    odds, gains = odds[order], np.cumsum(gains[order])
+    # No threshold separates questions with equal odds.
+    gains[:-1][odds[:-1] == odds[1:]] = -math.inf
+    best = gains.argmax()
+    if gains[best] <= 0:
+        return float(odds[0] - 1)
+    # Halfway to the next question, to be robust to rounding.
+    return float(odds[best : best + 2].mean())
+
+
+def _is_version_2(questions: Sequence[Question]) -> bool:
+    return any(question.may_be_impossible for question in questions)
