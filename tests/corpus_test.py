@@ -61,13 +61,14 @@ def options(tmp_path) -> CorpusConfig:
 
 
 class Record(NamedTuple):
-    first: list[tuple[int, int]]  # (document, position in it) of each token.
+    first: list[tuple[int, int]]  # (document, position) of each token.
     second: list[tuple[int, int]]
     is_random_next: int
     length: int
 
 
-def where(token_ids) -> list[tuple[int, int]]:
+def origins(token_ids: list[int]) -> list[tuple[int, int]]:
+    """Returns the document of each token and its position in the document."""
     words = [VOCABULARY.tokens[i].removeprefix("d").split("t") for i in token_ids]
     return [(int(document), int(position)) for document, position in words]
 
@@ -92,7 +93,7 @@ def read_rows(options: CorpusConfig, split: str = "train") -> list[list[Record]]
             ids, token_ids = token_ids[:length], token_ids[length:]
             special = (ids[0], ids[cut - 1], ids[-1])
             assert special == (VOCABULARY.cls_id, VOCABULARY.sep_id, VOCABULARY.sep_id)
-            first, second = where(ids[1 : cut - 1]), where(ids[cut:-1])
+            first, second = origins(ids[1 : cut - 1]), origins(ids[cut:-1])
             row.append(Record(first, second, label, length))
         assert not token_ids
         assert not features
@@ -108,7 +109,7 @@ def manifest(options: CorpusConfig) -> dict:
     return json.loads((pathlib.Path(options.output) / "manifest.json").read_text())
 
 
-# --- Contents of the records -------------------------------------------------------
+# --- Contents of the records -----------------------------------------------------
 
 
 def test_is_random_next_is_1_for_another_document(options):
@@ -180,35 +181,37 @@ def test_manifest_matches_the_records(options):
     corpus.main(options)
     train, validation = read(options), read(options, "validation")
     both = train + validation
-    told = manifest(options)
-    texts = [pathlib.Path(path).read_text() for path in told["sources"]]
-    assert told["documents"] == NUM_DOCUMENTS
-    assert told["tokens"] == sum(len(text.split()) for text in texts)
-    assert told["sentences"] == sum(
+    content = manifest(options)
+    texts = [pathlib.Path(path).read_text() for path in content["sources"]]
+    assert content["documents"] == NUM_DOCUMENTS
+    assert content["tokens"] == sum(len(text.split()) for text in texts)
+    assert content["sentences"] == sum(
         sum(1 for line in text.split("\n") if line) for text in texts
     )
-    assert told["unknown_share"] == 0
-    assert (told["train_documents"], told["validation_documents"]) == (36, 4)
-    assert (told["train_pairs"], told["validation_pairs"]) == (
+    assert content["unknown_share"] == 0
+    assert (content["train_documents"], content["validation_documents"]) == (36, 4)
+    assert (content["train_pairs"], content["validation_pairs"]) == (
         len(train),
         len(validation),
     )
     random_next = sum(record.is_random_next for record in both)
-    assert told["random_next_share"] == random_next / len(both)
+    assert content["random_next_share"] == random_next / len(both)
     tokens = sum(record.length for record in both)
     rows = {split: read_rows(options, split) for split in ("train", "validation")}
     counts = {split: len(rows[split]) for split in rows}
-    assert counts == {split: told[f"{split}_rows"] for split in rows}
+    assert counts == {split: content[f"{split}_rows"] for split in rows}
     slots = 32 * sum(counts.values())
-    assert told["padding_share"] == pytest.approx(1 - tokens / slots)
-    assert told["padding_share_unpacked"] == pytest.approx(1 - tokens / 32 / len(both))
+    assert content["padding_share"] == pytest.approx(1 - tokens / slots)
+    assert content["padding_share_unpacked"] == pytest.approx(
+        1 - tokens / 32 / len(both)
+    )
     largest = max(len(row) for split in rows for row in rows[split])
-    assert told["pairs_per_row"] == largest > 1
-    assert told["max_sequence_length"] == 32
-    assert told["lowercase"] is True
-    assert told["vocabulary_fingerprint"] == VOCABULARY.fingerprint
-    assert [source["documents"] for source in told["sources"].values()] == [5, 1, 34]
-    assert (told["warnings"], told["most_repeated"]) == ([], [])
+    assert content["pairs_per_row"] == largest > 1
+    assert content["max_sequence_length"] == 32
+    assert content["lowercase"] is True
+    assert content["vocabulary_fingerprint"] == VOCABULARY.fingerprint
+    assert [source["documents"] for source in content["sources"].values()] == [5, 1, 34]
+    assert (content["warnings"], content["most_repeated"]) == ([], [])
     copied = Vocabulary.from_file(pathlib.Path(options.output) / "vocab.txt")
     assert copied == VOCABULARY
 
@@ -223,7 +226,7 @@ def test_packing_changes_rows_but_not_pairs(options, tmp_path):
     assert manifest(options)["padding_share"] < manifest(alone)["padding_share"]
 
 
-# --- Reproducible records -------------------------------------
+# --- Reproducible records --------------------------------------------------------
 
 
 def contents(options: CorpusConfig) -> dict[str, bytes]:
@@ -281,19 +284,19 @@ def test_seed_determines_records(options):
 
 
 def test_documents_and_seeds_have_separate_random_streams(options, tmp_path):
-    alike = ["".join(f"d{i}t{k}\n" for k in range(60)) for i in range(20)]
-    (tmp_path / "alike").write_text("\n".join(alike))
+    equal = ["".join(f"d{i}t{k}\n" for k in range(60)) for i in range(20)]
+    (tmp_path / "equal").write_text("\n".join(equal))
     cuts = []
     for seed in (0, 1):
         chosen = dataclasses.replace(
             options, seed=seed, output=f"{options.output}{seed}",
-            input=str(tmp_path / "alike"), held_out_share=0.0,
+            input=str(tmp_path / "equal"), held_out_share=0.0,
         )  # fmt: skip
         corpus.main(chosen)
-        of_document = {i: set() for i in range(20)}
+        positions = {i: set() for i in range(20)}
         for record in read(chosen):
-            of_document[record.first[0][0]].add(record.first[-1][1])
-        cuts += map(frozenset, of_document.values())
+            positions[record.first[0][0]].add(record.first[-1][1])
+        cuts += map(frozenset, positions.values())
     assert len(set(cuts)) == 40
 
 
