@@ -1,20 +1,19 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The encoder as servers run it: the same answers from a graph without padding.
+"""A `BertBackbone` for inference that spends little time on padding.
 
-In: a model with a `BertBackbone` in it. Out: a model of the same inputs, outputs and
-weights for inference alone, several times as fast where texts differ in length:
+`optimize_for_inference` returns a model with equal inputs, outputs and weights that is
+several times as fast if texts differ in length:
 
-- The rows of a batch are sorted by length and run a few hundred tokens at a time. That
-  bounds the memory for any batch, and rows of like length meet in attention, whose cost
-  grows with the square of the longest.
-- Dense layers and LayerNorm see real tokens only. Padding exists for attention alone.
-- A few tokens without padding, as those of one text, go straight through.
-- Query, key and value are one matrix product, with the scale of the scores in it.
-- What is computed in bfloat16 is stored in it.
+- Rows are sorted by length and processed in chunks of a few hundred tokens. That bounds
+  memory for any batch size, and gives attention rows of similar length.
+- Dense layers and LayerNorm skip padding. Only attention pads rows.
+- Small batches without padding, such as single texts, skip sorting and chunking.
+- Query, key and value are one matmul, with the scale of the scores in its weights.
+- Weights are stored in the compute dtype.
 
-Letters: B batch, S sequence, T real tokens, R rows of a chunk, H hidden, N heads,
-D = H / N, K hidden states that are asked for.
+Letters: B batch, S sequence, T tokens without padding, R rows of a chunk, H hidden, N
+heads, D = H / N, K requested hidden states.
 """
 
 from __future__ import annotations
@@ -26,30 +25,34 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import modeling
-from bert_tf.modeling.bert import BertBackbone, EncoderLayer
-from bert_tf.modeling.feature_tagger import FeatureTagger
+from bert_tf.modeling import (
+    BertBackbone,
+    EncoderLayer,
+    FeatureTagger,
+    attend,
+    attention_bias,
+)
 
-# Tokens that go through the encoder at a time, up to the end of a row: enough for a
-# matrix product to run at its full speed, few enough for the caches.
-_TOKENS_AT_ONCE = 512
+# Tokens per chunk, rounded up to whole rows: enough to run matmuls at full speed, few
+# enough for the CPU caches.
+_CHUNK_SIZE = 512
 
 
 def optimize_for_inference(
     model: keras.Model, layers: Sequence[int] = ()
 ) -> keras.Model:
-    """Returns `model` with the encoder in it, or itself, made for inference.
+    """Returns `model` with its encoder replaced by one that is fast at inference.
 
-    The other layers are shared. The encoder has the weights of the time of this call.
-    What is at padding in its outputs [B, S, ...] is 0.
+    Other layers are shared. The encoder copies the current weights. Its outputs
+    [B, S, ...] are 0 at padding. Subclasses of `BertBackbone` are not replaced.
 
     Args:
-        model: A functional model: a `BertBackbone`, one with it as a layer, or a
-            `FeatureTagger`.
-        layers: Of a `BertBackbone`, the hidden states that become outputs as well,
-            `layer_<n>` [B, S, H]: 0 is the embeddings, 1 to L the layers, -1 the last.
+        model: A functional model: a `BertBackbone`, a model with a `BertBackbone` as a
+            layer, or a `FeatureTagger`.
+        layers: Only for a `BertBackbone`: hidden states to return as additional outputs
+            `layer_<n>` [B, S, H]. 0: embeddings, 1: first layer, -1: last layer.
     """
-    if isinstance(model, BertBackbone):
+    if type(model) is BertBackbone:
         outputs = _Encoder(model, layers, name=model.name)(model.input)
         return keras.Model(model.input, outputs, name=model.name)
     if isinstance(model, FeatureTagger):
@@ -58,20 +61,19 @@ def optimize_for_inference(
         return keras.Model(model.input, model.tagger(inputs))
 
     def replace(layer: keras.layers.Layer) -> keras.layers.Layer:
-        if isinstance(layer, BertBackbone):
-            return _Encoder(layer, name=layer.name)
-        return layer
+        is_encoder = type(layer) is BertBackbone
+        return _Encoder(layer, name=layer.name) if is_encoder else layer
 
     return keras.models.clone_model(model, clone_function=replace)
 
 
 class _Dense:
-    """One or several `Dense` layers of the same input, side by side."""
+    """Several `Dense` layers with the same input as one matmul."""
 
     def __init__(
         self, layers: Sequence[keras.layers.Dense], scales: Sequence[float] = (1.0,)
     ):
-        def joined(name: str) -> tf.Variable:
+        def concatenate(name: str) -> tf.Variable:
             parts = [
                 keras.ops.convert_to_numpy(getattr(layer, name)) * np.float32(scale)
                 for layer, scale in zip(layers, scales, strict=True)
@@ -81,15 +83,15 @@ class _Dense:
                 trainable=False,
             )
 
-        self._kernel = joined("kernel")
-        self._bias = joined("bias")
+        self._kernel = concatenate("kernel")
+        self._bias = concatenate("bias")
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         return tf.nn.bias_add(tf.matmul(x, self._kernel), self._bias)
 
 
 class _LayerNorm:
-    """LayerNorm in float32, in the form of fewest passes over memory."""
+    """LayerNorm in float32, with as few passes over memory as possible."""
 
     def __init__(self, layer: keras.layers.LayerNormalization):
         self._gamma = _float32_variable(layer.gamma)
@@ -109,23 +111,23 @@ def _float32_variable(value: keras.Variable) -> tf.Variable:
 
 
 class _Padding(NamedTuple):
-    """Between the T tokens of R rows, one after the other, and [R, S]."""
+    """Converts between R padded rows [R, S] and their T tokens."""
 
-    shape: tf.Tensor  # R, S
-    attention_bias: tf.Tensor | None  # [R, 1, 1, S] float32
-    # None where there is no padding.
-    to_padded: tf.Tensor | None = None  # [R*S] int32: the token; any at padding.
-    to_tokens: tf.Tensor | None = None  # [T] int32: the place in [R*S].
+    shape: tf.Tensor  # [2] int32: R, S
+    bias: tf.Tensor | None = None  # [R, 1, 1, S] float32
+    # Indices for `tf.gather`. None: no row has padding.
+    to_padded: tf.Tensor | None = None  # [R*S] int32, any token at padding
+    to_tokens: tf.Tensor | None = None  # [T] int32
 
     @classmethod
-    def of(cls, lengths: tf.Tensor) -> _Padding:
-        """From the numbers of tokens in the rows [R] int32."""
+    def from_lengths(cls, lengths: tf.Tensor) -> _Padding:
+        """`lengths` [R] int32: the number of tokens in each row."""
         is_token = tf.sequence_mask(lengths)  # [R, S]
         flat = tf.reshape(is_token, [-1])
         token = tf.cumsum(tf.cast(flat, tf.int32)) - 1
         return cls(
             tf.shape(is_token),
-            modeling.attention_bias(is_token),
+            attention_bias(is_token),
             tf.maximum(token, 0),
             tf.cast(tf.where(flat)[:, 0], tf.int32),
         )
@@ -140,7 +142,7 @@ class _Padding(NamedTuple):
 
 
 class _Layer:
-    """`EncoderLayer` over the tokens of R rows, [T, H] -> [T, H]."""
+    """`EncoderLayer` on the tokens of R rows, [T, H] -> [T, H]."""
 
     def __init__(self, layer: EncoderLayer):
         self._heads = layer.config.num_heads
@@ -166,20 +168,20 @@ class _Layer:
         x = padding.add(self._query_key_value(x))  # [R*S, 3H]
         x = tf.reshape(x, [rows, length, 3, self._heads, self._size])
         query, key, value = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))  # [R,N,S,D]
-        y = modeling.attend(query, key, value, padding.attention_bias)
+        y = attend(query, key, value, padding.bias)
         y = tf.transpose(y, [0, 2, 1, 3])  # [R, S, N, D]
         y = tf.reshape(y, [rows * length, self._heads * self._size])
         return padding.remove(y)
 
 
 class _HiddenStates(keras.layers.Layer):
-    """Chosen hidden states of `BertBackbone`, without training.
+    """Returns hidden states of a `BertBackbone`, for inference only.
 
     Args:
         backbone: The encoder.
-        layers: K numbers: 0 is the embeddings, -1 the last layer.
+        layers: K layer numbers; 0 is the embeddings, -1 the last layer.
 
-    Inputs: those of the backbone. Outputs: [B, S, K, H] float32.
+    Inputs: those of `backbone`. Outputs: [B, S, K, H] float32, 0 at padding.
     """
 
     def __init__(self, backbone: BertBackbone, layers: Sequence[int], **kwargs):
@@ -195,12 +197,13 @@ class _HiddenStates(keras.layers.Layer):
             )
         ]
         self._layer_norm = _LayerNorm(embeddings.layer_norm)
-        self._chosen = [range(self.config.num_layers + 1)[layer] for layer in layers]
+        self._layer_numbers = [
+            range(self.config.num_layers + 1)[layer] for layer in layers
+        ]
         self._width = len(layers) * self.config.hidden_dim  # K * H
-        # Nobody asks for what is above the last that is chosen.
-        needed = backbone.encoder_layers[: max(self._chosen)]
-        self._layers_of_tokens = [_Layer(layer) for layer in needed]
-        # One function in the exported graph, whatever the number of signatures.
+        needed = backbone.encoder_layers[: max(self._layer_numbers)]
+        self._encoder_layers = [_Layer(layer) for layer in needed]
+        # A `tf.function`, so that all signatures of an export share one graph.
         self._encode = tf.function(
             self._encode,
             input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3,
@@ -210,22 +213,22 @@ class _HiddenStates(keras.layers.Layer):
 
     def _table(self, embeddings: keras.Variable) -> tf.Variable:
         if self.compute_dtype == embeddings.dtype:
-            return embeddings.value  # A masked-LM head may need it too.
+            return embeddings.value  # Shared with the masked-LM head.
         table = keras.ops.convert_to_numpy(embeddings)
         return tf.Variable(tf.cast(table, self.compute_dtype), trainable=False)
 
     def compute_output_spec(self, inputs, training=None, mask=None):
-        shape = (None, None, len(self._chosen), self.config.hidden_dim)
+        shape = (None, None, len(self._layer_numbers), self.config.hidden_dim)
         return keras.KerasTensor(shape, "float32")
 
     def call(self, inputs, training=None, mask=None):
-        """`training` and `mask` are what Keras gives to any model, and without use."""
+        # Keras passes `training` and `mask` to any model. Both are ignored.
         rows, length = tf.unstack(tf.shape(inputs["token_ids"]))
-        shape = [rows, length, len(self._chosen), self.config.hidden_dim]
+        shape = [rows, length, len(self._layer_numbers), self.config.hidden_dim]
         return tf.cast(tf.reshape(self._states(inputs), shape), tf.float32)
 
     def _states(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """[B, S, K*H], 0 at padding."""
+        """Returns hidden states [B, S, K*H], 0 at padding."""
         names = ("token_ids", "segment_ids", "padding_mask")
         return self._encode(*(tf.cast(inputs[name], tf.int32) for name in names))
 
@@ -233,57 +236,54 @@ class _HiddenStates(keras.layers.Layer):
         self, token_ids: tf.Tensor, segment_ids: tf.Tensor, padding_mask: tf.Tensor
     ) -> tf.Tensor:
         is_token = tf.not_equal(padding_mask, 0)  # [B, S]
-        # All positions are looked up, so that a row of too many is an error.
+        # Looks up S positions and not only those of tokens, so that too long rows fail.
         positions = tf.gather(self._tables[2], tf.range(tf.shape(is_token)[1]))
         return tf.cond(
-            tf.reduce_all(is_token) & (tf.size(is_token) <= _TOKENS_AT_ONCE),
-            lambda: self._run_as_it_is(token_ids, segment_ids, positions),
-            lambda: self._run_by_length(token_ids, segment_ids, positions, is_token),
+            tf.reduce_all(is_token) & (tf.size(is_token) <= _CHUNK_SIZE),
+            lambda: self._run_unpadded(token_ids, segment_ids, positions),
+            lambda: self._run_sorted(token_ids, segment_ids, positions, is_token),
         )
 
-    def _run_as_it_is(
+    def _run_unpadded(
         self, token_ids: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
     ) -> tf.Tensor:
-        """The hidden states [B, S, K*H] of few tokens without padding.
-
-        Above all those of one text, whose answer somebody waits for.
-        """
+        """Returns hidden states [B, S, K*H] of a small batch without padding."""
         shape = tf.shape(token_ids)
         x = self._run(
             tf.reshape(token_ids, [-1]),
             tf.reshape(segment_ids, [-1]),
             tf.tile(positions, [shape[0], 1]),
-            _Padding(shape, attention_bias=None),
+            _Padding(shape),
         )
         return tf.reshape(x, [shape[0], shape[1], self._width])
 
-    def _run_by_length(
+    def _run_sorted(
         self,
         token_ids: tf.Tensor,
         segment_ids: tf.Tensor,
         positions: tf.Tensor,
         is_token: tf.Tensor,
     ) -> tf.Tensor:
-        """The hidden states [B, S, K*H], 0 at padding, of any rows."""
+        """Returns hidden states [B, S, K*H] of any batch, 0 at padding."""
         num_rows, length = tf.unstack(tf.shape(is_token))
         sizes = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32)  # [B]
         order = tf.argsort(sizes)
-        # Places in [B*S] of all tokens, in the order in which they are run [T].
-        places = tf.reshape(tf.range(num_rows * length), [num_rows, length])
-        place = tf.boolean_mask(tf.gather(places, order), tf.gather(is_token, order))
-        vectors = self._run_in_chunks(
-            tf.gather(tf.reshape(token_ids, [-1]), place),
-            tf.gather(tf.reshape(segment_ids, [-1]), place),
-            tf.gather(positions, place % length),
+        # Indices into [B*S] of all tokens, in sorted order, [T].
+        index = tf.reshape(tf.range(num_rows * length), [num_rows, length])
+        index = tf.boolean_mask(tf.gather(index, order), tf.gather(is_token, order))
+        states = self._run_in_chunks(
+            tf.gather(tf.reshape(token_ids, [-1]), index),
+            tf.gather(tf.reshape(segment_ids, [-1]), index),
+            tf.gather(positions, index % length),
             tf.gather(sizes, order),
         )
-        # [B*S]: the number of each token from 1; 0, a row of zeros, for padding.
-        number = tf.scatter_nd(
-            place[:, tf.newaxis], tf.range(tf.size(place)) + 1, [num_rows * length]
+        # The inverse, [B*S]: 1 + the index into `states`; 0 selects zeros for padding.
+        inverse = tf.scatter_nd(
+            index[:, tf.newaxis], tf.range(tf.size(index)) + 1, [num_rows * length]
         )
-        zeros = tf.zeros([1, self._width], vectors.dtype)
+        zeros = tf.zeros([1, self._width], states.dtype)
         return tf.reshape(
-            tf.gather(tf.concat([zeros, vectors], axis=0), number),
+            tf.gather(tf.concat([zeros, states], axis=0), inverse),
             [num_rows, length, self._width],
         )
 
@@ -294,18 +294,16 @@ class _HiddenStates(keras.layers.Layer):
         positions: tf.Tensor,
         sizes: tf.Tensor,
     ) -> tf.Tensor:
-        """The hidden states [T, K*H] of rows that are sorted by their sizes.
+        """Returns hidden states [T, K*H] of rows sorted by length.
 
         Args:
-            token_ids: [T] int32, as `segment_ids`.
-            segment_ids: [T] int32.
+            token_ids, segment_ids: [T] int32.
             positions: Position embeddings [T, H].
-            sizes: Tokens of the rows [B] int32.
+            sizes: The number of tokens in each row, [B] int32.
         """
         ends = tf.cumsum(sizes)
-        chunk = (
-            tf.maximum(ends - 1, 0) // _TOKENS_AT_ONCE
-        )  # Of each row; some are none.
+        # The chunk of each row, non-decreasing; numbers may be skipped.
+        chunk = tf.maximum(ends - 1, 0) // _CHUNK_SIZE
         chunk = tf.concat([[-1], chunk], axis=0)
         first_rows = tf.where(tf.not_equal(chunk[1:], chunk[:-1]))[:, 0]
         bounds = tf.concat([tf.cast(first_rows, tf.int32), [tf.size(sizes)]], axis=0)
@@ -324,7 +322,7 @@ class _HiddenStates(keras.layers.Layer):
                 token_ids[tokens],
                 segment_ids[tokens],
                 positions[tokens],
-                _Padding.of(sizes[bounds[i] : bounds[i + 1]]),
+                _Padding.from_lengths(sizes[bounds[i] : bounds[i + 1]]),
             )
             return i + 1, chunks.write(i, x)
 
@@ -340,17 +338,17 @@ class _HiddenStates(keras.layers.Layer):
         positions: tf.Tensor,
         padding: _Padding,
     ) -> tf.Tensor:
-        """The hidden states [T, K*H] of the tokens of R rows."""
+        """Returns hidden states [T, K*H] of the tokens of R rows."""
         x = tf.gather(self._tables[0], token_ids)
         x += tf.gather(self._tables[1], segment_ids)
         states = [self._layer_norm(x + positions)]
-        for layer in self._layers_of_tokens:
+        for layer in self._encoder_layers:
             states.append(layer(states[-1], padding))
-        return tf.concat([states[number] for number in self._chosen], axis=1)
+        return tf.concat([states[n] for n in self._layer_numbers], axis=1)
 
 
 class _Encoder(_HiddenStates):
-    """`BertBackbone`, and those hidden states of it that are chosen."""
+    """Returns the outputs of a `BertBackbone`, and `layer_<n>` for `layers`."""
 
     def __init__(self, backbone: BertBackbone, layers: Sequence[int] = (), **kwargs):
         super().__init__(backbone, [-1, *layers], **kwargs)
@@ -365,6 +363,8 @@ class _Encoder(_HiddenStates):
         }
 
     def call(self, inputs, training=None, mask=None):
-        hidden, *states = tf.split(self._states(inputs), len(self._chosen), axis=2)
+        hidden, *states = tf.split(
+            self._states(inputs), len(self._layer_numbers), axis=2
+        )
         pooled = tf.tanh(self._pooler(hidden[:, 0]))
         return dict(zip(self._output_spec, (hidden, pooled, *states), strict=True))

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The graph without padding, against the Keras model with the same weights."""
+"""Tests of bert_tf.serving.ragged_encoder against Keras models with equal weights."""
 
 import dataclasses
 
@@ -8,23 +8,28 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling.bert import BertBackbone, EncoderLayer
-from bert_tf.modeling.config import BertConfig
-from bert_tf.modeling.feature_tagger import FEATURES, FeatureTagger
+from bert_tf.modeling import (
+    FEATURES,
+    BertBackbone,
+    BertConfig,
+    EncoderLayer,
+    FeatureTagger,
+)
 from bert_tf.serving import ragged_encoder
+from bert_tf.serving.ragged_encoder import optimize_for_inference
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
 
 
-def with_random_weights(model: tf.keras.Model) -> tf.keras.Model:
+def randomize(model: tf.keras.Model) -> tf.keras.Model:
     tf.keras.utils.set_random_seed(7)
-    for weight in model.weights:  # Biases too: none may be forgotten.
+    for weight in model.weights:  # Biases too, so that a missing one shows.
         weight.assign(weight + tf.random.normal(weight.shape, stddev=0.3))
     return model
 
 
 def batch(*lengths: int, longest: int | None = None) -> dict[str, tf.Tensor]:
-    """Random ids of these lengths, with padding behind them."""
+    """Random ids of rows with these lengths, padded to the longest."""
     rng = np.random.default_rng(3)
     shape = (len(lengths), longest or max(lengths, default=1))
     arrays = (rng.integers(5, 30, shape), rng.integers(0, 2, shape))
@@ -32,32 +37,32 @@ def batch(*lengths: int, longest: int | None = None) -> dict[str, tf.Tensor]:
     return dict(zip(IDS, (tf.constant(x, tf.int32) for x in (*arrays, mask))))
 
 
-def assert_same(model, inputs, atol=1e-5):
+def assert_equals_model(model, inputs, atol=1e-5):
     expected = model(inputs, training=False)
-    answer = tf.function(ragged_encoder.optimize_for_inference(model))(inputs)
+    outputs = tf.function(optimize_for_inference(model))(inputs)
     is_token = inputs["padding_mask"].numpy() != 0
     np.testing.assert_allclose(
-        answer["sequence_output"][is_token],
+        outputs["sequence_output"][is_token],
         expected["sequence_output"][is_token],
         atol=atol,
     )
-    assert not answer["sequence_output"].numpy()[~is_token].any()
+    assert not outputs["sequence_output"].numpy()[~is_token].any()
     has_first = is_token[:, 0]
     np.testing.assert_allclose(
-        answer["pooled_output"][has_first],
+        outputs["pooled_output"][has_first],
         expected["pooled_output"][has_first],
         atol=atol,
     )
-    assert np.isfinite(answer["pooled_output"]).all()
+    assert np.isfinite(outputs["pooled_output"]).all()
 
 
 @pytest.fixture(scope="module")
 def backbone(tiny_config) -> BertBackbone:
-    return with_random_weights(BertBackbone(tiny_config))
+    return randomize(BertBackbone(tiny_config))
 
 
 @pytest.mark.parametrize(
-    "tokens_at_once",
+    "chunk_size",
     [
         pytest.param(1, marks=pytest.mark.slow),
         20,
@@ -67,25 +72,25 @@ def backbone(tiny_config) -> BertBackbone:
 @pytest.mark.parametrize(
     "lengths", [(7,), (5, 32, 1, 9, 9, 3, 17), (32,) * 3, (4, 0, 6), (0, 0)]
 )
-def test_answers_are_those_of_the_model(backbone, monkeypatch, tokens_at_once, lengths):
-    monkeypatch.setattr(ragged_encoder, "_TOKENS_AT_ONCE", tokens_at_once)
-    assert_same(backbone, batch(*lengths, longest=32))
+def test_outputs_equal_the_model(backbone, monkeypatch, chunk_size, lengths):
+    monkeypatch.setattr(ragged_encoder, "_CHUNK_SIZE", chunk_size)
+    assert_equals_model(backbone, batch(*lengths, longest=32))
 
 
-def test_an_empty_batch(backbone):
-    answer = tf.function(ragged_encoder.optimize_for_inference(backbone))(batch())
-    assert answer["sequence_output"].shape == (0, 1, 16)
-    assert answer["pooled_output"].shape == (0, 16)
+def test_empty_batch(backbone):
+    outputs = tf.function(optimize_for_inference(backbone))(batch())
+    assert outputs["sequence_output"].shape == (0, 1, 16)
+    assert outputs["pooled_output"].shape == (0, 16)
 
 
-def test_padding_may_stand_between_tokens(backbone):
+def test_padding_between_tokens(backbone):
     inputs = batch(9, 9)
     inputs["padding_mask"] *= tf.constant([[1, 0, 1, 1, 0, 1, 1, 1, 1], [1] * 9])
-    assert_same(backbone, inputs)
+    assert_equals_model(backbone, inputs)
 
 
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu_erf", "relu"])
-def test_activations(activation):
+def test_activations_equal_the_model(activation):
     config = BertConfig(
         vocabulary_size=30,
         num_layers=1,
@@ -94,55 +99,55 @@ def test_activations(activation):
         intermediate_dim=24,
         activation=activation,
     )
-    assert_same(with_random_weights(BertBackbone(config)), batch(3, 8))
+    assert_equals_model(randomize(BertBackbone(config)), batch(3, 8))
 
 
 @pytest.mark.parametrize("wrong", ["token_ids", "segment_ids", "longer"])
-def test_what_no_table_has_is_an_error(backbone, wrong):
+def test_ids_and_positions_out_of_range_fail(backbone, wrong):
     inputs = batch(9) if wrong != "longer" else batch(3, longest=33)
     if wrong != "longer":
         inputs[wrong] += 999
     with pytest.raises(tf.errors.InvalidArgumentError):
-        ragged_encoder.optimize_for_inference(backbone)(inputs)
+        optimize_for_inference(backbone)(inputs)
 
 
-def test_bfloat16_is_stored_as_such_and_answers_much_the_same(tiny_config, backbone):
+def test_bfloat16_weights_are_stored_in_bfloat16(tiny_config, backbone):
     half = BertBackbone(tiny_config, dtype="mixed_bfloat16")
     half.set_weights(backbone.get_weights())
     inputs = batch(5, 32, 9)
-    model = ragged_encoder.optimize_for_inference(half)
+    model = optimize_for_inference(half)
     run = tf.function(model).get_concrete_function(inputs)
     kernels = [v.dtype for v in run.variables if v.shape.rank == 2]
     assert set(kernels) == {tf.bfloat16}
-    answer = run(inputs)["pooled_output"]
-    assert answer.dtype == tf.bfloat16
+    pooled = run(inputs)["pooled_output"]
+    assert pooled.dtype == tf.bfloat16
     expected = backbone(inputs)["pooled_output"]
-    np.testing.assert_allclose(tf.cast(answer, tf.float32), expected, atol=0.15)
+    np.testing.assert_allclose(tf.cast(pooled, tf.float32), expected, atol=0.15)
 
 
-def test_models_around_the_encoder_keep_their_own_layers(backbone):
+def test_other_layers_are_shared(backbone):
     head = tf.keras.layers.Dense(3)
     model = tf.keras.Model(
         backbone.input, head(backbone(backbone.input)["pooled_output"])
     )
-    fast = ragged_encoder.optimize_for_inference(model)
+    fast = optimize_for_inference(model)
     assert list(fast.input) == list(IDS)
     assert head in fast.layers
     inputs = batch(3, 8)
     np.testing.assert_allclose(fast(inputs), model(inputs), atol=1e-5)
 
 
-def test_chosen_layers_are_those_of_the_model(backbone):
+def test_layers_equal_hidden_states_of_the_model(backbone):
     inputs = batch(5, 32, 1, 9)
-    fast = ragged_encoder.optimize_for_inference(backbone, [0, -2, 2])
+    fast = optimize_for_inference(backbone, [0, -2, 2])
     expected = tf.keras.Model(backbone.input, backbone.hidden_states)(inputs)
     is_token = inputs["padding_mask"].numpy() != 0
     for name, state in (("layer_0", 0), ("layer_-2", 1), ("layer_2", 2)):
-        answer = fast(inputs)[name].numpy()
+        output = fast(inputs)[name].numpy()
         np.testing.assert_allclose(
-            answer[is_token], expected[state][is_token], atol=1e-5
+            output[is_token], expected[state][is_token], atol=1e-5
         )
-        assert not answer[~is_token].any()
+        assert not output[~is_token].any()
 
 
 @pytest.mark.parametrize(
@@ -154,16 +159,27 @@ def test_chosen_layers_are_those_of_the_model(backbone):
         for name in FEATURES
     ],
 )
-def test_taggers_on_features(tiny_config, monkeypatch, features):
+def test_feature_tagger_equals_the_model(tiny_config, monkeypatch, features):
     config = dataclasses.replace(tiny_config, num_layers=4)
-    model = with_random_weights(
-        FeatureTagger(BertBackbone(config), 3, features, units=4)
-    )
+    model = randomize(FeatureTagger(BertBackbone(config), 3, features, units=4))
     inputs = batch(5, 32, 1, 9)
     expected = model(inputs, training=False)
-    fast = ragged_encoder.optimize_for_inference(model)
-    monkeypatch.setattr(EncoderLayer, "call", None)  # It computes padding.
+    fast = optimize_for_inference(model)
+    monkeypatch.setattr(EncoderLayer, "call", None)  # Not used.
     is_token = inputs["padding_mask"].numpy() != 0
     np.testing.assert_allclose(
         fast(inputs, training=False)[is_token], expected[is_token], atol=1e-5
+    )
+
+
+def test_subclasses_of_the_encoder_are_not_replaced(tiny_config):
+    class Reversed(BertBackbone):
+        def pooled_token(self, x, padding_mask):
+            return x[:, -1, :]
+
+    encoder = randomize(Reversed(tiny_config))
+    model = tf.keras.Model(encoder.input, encoder(encoder.input)["pooled_output"])
+    inputs = batch(8, 8)
+    np.testing.assert_allclose(
+        optimize_for_inference(model)(inputs), model(inputs), atol=1e-5
     )
