@@ -69,28 +69,15 @@ def pretrain_dataset(
     """
     manifest, vocabulary = read_manifest(records)
     length = manifest["max_sequence_length"]
-    if not 0 < mask_selection_rate <= 1:
-        raise ValueError(
-            "`mask_selection_rate` must be above 0 and at most 1. Got "
-            f"mask_selection_rate={mask_selection_rate}."
-        )
-    if min(mask_token_rate, random_token_rate) < 0 or (
-        mask_token_rate + random_token_rate > 1
-    ):
-        raise ValueError(
-            "`mask_token_rate` and `random_token_rate` must not be negative, and their "
-            f"sum must not exceed 1. Got mask_token_rate={mask_token_rate}, "
-            f"random_token_rate={random_token_rate}."
-        )
     if mask_selection_length is None:
         mask_selection_length = math.ceil(length * mask_selection_rate)
     masker = Masker(
         vocabulary,
-        selection_rate=mask_selection_rate,
-        selection_length=mask_selection_length,
+        mask_selection_rate=mask_selection_rate,
+        mask_selection_length=mask_selection_length,
         mask_token_rate=mask_token_rate,
         random_token_rate=random_token_rate,
-        whole_words=whole_word_masking,
+        whole_word_masking=whole_word_masking,
     )
 
     files = storage.glob(os.path.join(records, f"{split}-*.tfrecord"))
@@ -154,7 +141,7 @@ def _parse(
 ) -> dict[str, tf.Tensor]:
     """Parses serialized rows [B] into the inputs of the encoder and `is_random_next`.
 
-    `is_random_next` is [B, Q], -1 for pairs that a row lacks.
+    `is_random_next` is [B, Q], with -1 in rows of fewer than Q pairs.
     """
     names = ("token_ids", "pair_length", "first_segment_length", "is_random_next")
     features = {name: tf.io.RaggedFeature(tf.int64) for name in names}
@@ -167,7 +154,7 @@ def _parse(
     starts = ends - lengths
     first_ends = starts + row["first_segment_length"].to_tensor(shape=starts.shape)
     position = tf.tile(tf.range(length)[tf.newaxis], [batch_size, 1])  # [B, S]
-    number = tf.searchsorted(ends, position, side="right")  # Of the pair, from 0.
+    number = tf.searchsorted(ends, position, side="right")  # Index of the pair.
     is_real = position < ends[:, -1:]
     number = tf.where(is_real, number, 0)
     in_second = is_real & (position >= tf.gather(first_ends, number, batch_dims=1))

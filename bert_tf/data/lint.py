@@ -28,24 +28,17 @@ _MAX_FILES_IN_TABLE = 10
 # Warn if the ratio of two counts exceeds a limit. In English text 5 to 20% of the
 # tokens are inside words with an English vocabulary, and 35 to 42% with a Chinese one.
 _LIMITS = [
-    # count, of which, limit, message
-    ("unknown", "tokens", 0.01, "tokens are [UNK]: the vocabulary does not fit"),
+    # count, of which, limit, problem
+    ("unknown", "tokens", 0.01, "are [UNK]: the vocabulary does not fit"),
+    ("continuations", "tokens", 1 / 3, "continue a word: wrong vocabulary?"),
+    ("garbled", "sentences", 0.01, "contain text like Ã© or â€™: wrong encoding?"),
+    ("repeated_tokens", "tokens", 0.05, "are in sentences that occurred before"),
+    ("duplicate_documents", "documents", 0.01, "are duplicates"),
     (
-        *("continuations", "tokens", 1 / 3),
-        "tokens continue a word: is the vocabulary for another language?",
-    ),
-    (
-        *("garbled", "sentences", 0.01),
-        "sentences contain characters like Ã© or â€™: check the encoding of the files",
-    ),
-    (
-        *("repeated_tokens", "tokens", 0.05),
-        "tokens are in sentences that occurred before",
-    ),
-    ("duplicate_documents", "documents", 0.01, "documents are duplicates"),
-    (
-        *("one_sentence_documents", "documents", 1 / 3),
-        "documents are one sentence: check --document_separator",
+        "one_sentence_documents",
+        "documents",
+        1 / 3,
+        "have one sentence: wrong separator?",
     ),
 ]
 # A sentence is boilerplate if it occurs in this share of documents and this often.
@@ -128,7 +121,7 @@ def warnings(report: dict[str, Any]) -> list[str]:
             worst = sorted(shares, key=lambda path: -shares[path])
             files = _join([f"{path} ({_percent(shares[path])})" for path in worst])
             messages.append(
-                f"More than {_percent(limit)} of the {problem}. "
+                f"More than {_percent(limit)} of the {whole} {problem}. "
                 f"In {_number(worst, sources)}: {files}"
             )
     documents = report["total"]["documents"]

@@ -1,6 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Selects and replaces tokens for the masked language model."""
+"""Selects and replaces tokens for the masked language model.
+
+Shapes: B rows in a batch, S tokens in a row, P predictions, Q pairs.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,45 @@ class Masker:
     """Masks batches for the masked language model (paper, section 3.1, task 1).
 
     As in google-research/bert, a row of n tokens gets round(n * rate) predictions, at
-    least one and at most `selection_length`. Special tokens are not selected and not
-    drawn as random tokens.
+    least one and at most P. Special tokens are not selected and not drawn as random
+    tokens.
+
+    Args:
+        vocabulary: The vocabulary of the records.
+        mask_selection_rate: Share of the tokens to predict.
+        mask_selection_length: Maximum number of predictions per row, P.
+        mask_token_rate: Share of the selected tokens replaced with [MASK].
+        random_token_rate: Share of the selected tokens replaced with a random token.
+            The other selected tokens are kept.
+        whole_word_masking: Select all tokens of a word together.
+
+    Raises:
+        ValueError: A rate is out of range.
     """
 
     def __init__(
         self,
         vocabulary: Vocabulary,
         *,
-        selection_rate: float,
-        selection_length: int,
+        mask_selection_rate: float,
+        mask_selection_length: int,
         mask_token_rate: float,
         random_token_rate: float,
-        whole_words: bool,
+        whole_word_masking: bool,
     ):
+        if not 0 < mask_selection_rate <= 1:
+            raise ValueError(
+                "`mask_selection_rate` must be above 0 and at most 1. Got "
+                f"mask_selection_rate={mask_selection_rate}."
+            )
+        if min(mask_token_rate, random_token_rate) < 0 or (
+            mask_token_rate + random_token_rate > 1
+        ):
+            raise ValueError(
+                "`mask_token_rate` and `random_token_rate` must not be negative, and "
+                f"their sum must not exceed 1. Got mask_token_rate={mask_token_rate}, "
+                f"random_token_rate={random_token_rate}."
+            )
         special = set(vocabulary.special_ids)
         self._mask_id = vocabulary.mask_id
         self._selectable = tf.constant(
@@ -39,17 +67,18 @@ class Masker:
             [i for i in range(vocabulary.size) if i not in special], tf.int32
         )
         self._continues_word = tf.constant(vocabulary.is_continuation)
-        self._rate = selection_rate
-        self._length = selection_length
+        self._rate = mask_selection_rate
+        self._length = mask_selection_length
         self._mask_token_rate = mask_token_rate
         self._random_token_rate = random_token_rate
-        self._whole_words = whole_words
+        self._whole_word_masking = whole_word_masking
 
     def __call__(self, batch: dict[str, tf.Tensor], seed: tuple[int, tf.Tensor]):
         """Masks a batch of rows.
 
         Args:
-            batch: Inputs of the encoder and `is_random_next`.
+            batch: Inputs of the encoder, [B, S] and [B, Q] int32, and `is_random_next`
+                [B, Q] int32, -1 in unused slots.
             seed: (seed of the run, number of the batch).
 
         Returns:
@@ -88,10 +117,10 @@ class Masker:
             The positions of unused slots are 0.
         """
         token_ids, padding_mask = batch["token_ids"], batch["padding_mask"]
-        batch_size, length = token_ids.shape
+        batch_size, length = token_ids.shape  # [B, S]
         selectable = tf.gather(self._selectable, token_ids) & (padding_mask > 0)
         draws = tf.random.stateless_uniform((batch_size, length), seed)
-        if self._whole_words:
+        if self._whole_word_masking:
             starts = ~tf.gather(self._continues_word, token_ids)
             word = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
             draws = tf.gather(draws, word % length, batch_dims=1)
@@ -139,8 +168,8 @@ class Masker:
         return tf.where(draw < self._mask_token_rate, self._mask_id, replaced)
 
 
-def _stream(seed: tuple[int, tf.Tensor], purpose: int) -> tf.Tensor:
+def _stream(seed: tuple[int, tf.Tensor], stream: int) -> tf.Tensor:
     """Returns the stateless seed [2] of one random stream of a batch."""
     base, step = seed
     pair = tf.stack([tf.constant(base, tf.int64), tf.cast(step, tf.int64)])
-    return tf.random.fold_in(pair, purpose) if purpose else pair
+    return tf.random.fold_in(pair, stream) if stream else pair

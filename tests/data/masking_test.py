@@ -13,7 +13,7 @@ from tests.toy.records import LENGTH, make_masker, random_pairs
 def masked(vocabulary):
     """A large batch before and after masking."""
     before = random_pairs(vocabulary, batch_size=4000, seed=1, length=64)
-    masker = make_masker(vocabulary, selection_length=10)
+    masker = make_masker(vocabulary, mask_selection_length=10)
     return before, masker(before, (0, tf.constant(0)))
 
 
@@ -118,7 +118,7 @@ def test_whole_word_masking(vocabulary):
     tokens = np.where(continues[tokens], 5, tokens)  # Start from words of one token.
     tokens = np.where(continued, pieces, tokens)
     before["token_ids"] = tf.constant(tokens, tf.int32)
-    masker = make_masker(vocabulary, selection_length=10, whole_words=True)
+    masker = make_masker(vocabulary, mask_selection_length=10, whole_word_masking=True)
     x, _, weights = masker(before, (0, tf.constant(0)))
 
     counts = []

@@ -21,11 +21,11 @@ LENGTH = 16  # Default row length.
 def make_masker(vocabulary: Vocabulary, **overrides: Any) -> Masker:
     """Returns a `Masker` with BERT's rates and at most 3 predictions per row."""
     arguments = {
-        "selection_rate": 0.15,
-        "selection_length": 3,
+        "mask_selection_rate": 0.15,
+        "mask_selection_length": 3,
         "mask_token_rate": 0.8,
         "random_token_rate": 0.1,
-        "whole_words": False,
+        "whole_word_masking": False,
     }
     return Masker(vocabulary, **(arguments | overrides))
 
