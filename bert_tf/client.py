@@ -18,7 +18,8 @@ In Python, `predict` takes and returns whole batches::
 
     client.predict({"text": ["a deep and moving film"]}, model="sst2")["label"]
 
-gRPC loads TensorFlow at the first request, which takes seconds. REST needs NumPy only.
+gRPC loads TensorFlow at the first connection, which takes seconds. REST needs NumPy
+only.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class Client:
         self._channel = None
         if not address.startswith(("http://", "https://")):
             self._channel = grpc.insecure_channel(address, _CHANNEL_OPTIONS)
+            self._predict = services.PredictionServiceStub(self._channel).Predict
 
     def __enter__(self) -> Client:
         return self
@@ -135,9 +137,8 @@ class Client:
             request.model_spec.version.value = version
         for name, array in arrays.items():
             request.inputs[name].CopyFrom(tf.make_tensor_proto(array))
-        stub = services.PredictionServiceStub(self._channel)
         try:
-            response = stub.Predict(request, timeout=timeout)
+            response = self._predict(request, timeout=timeout)
         except grpc.RpcError as error:
             raise PredictError(error.code().name, error.details()) from None
         return {name: tf.make_ndarray(t) for name, t in response.outputs.items()}

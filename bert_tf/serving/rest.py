@@ -34,8 +34,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from bert_tf.serving import servable as servables
-from bert_tf.serving.servable import Model, Servable, invalid
+from bert_tf.serving.servable import (
+    Model,
+    Servable,
+    check_names,
+    find_model,
+    invalid,
+)
 
 MAX_REQUEST_BYTES = 64 << 20
 
@@ -74,7 +79,7 @@ def _predict(servable: Servable, body: bytes) -> dict[str, Any]:
         return {"outputs": _bare_if_single(outputs)}
     sizes = {array.shape[:1] for array in arrays.values()}
     if len(sizes) != 1 or () in sizes:
-        raise invalid("The outputs differ in batch size. Use 'inputs'.")
+        raise invalid("The outputs differ in batch size. Send 'inputs' instead.")
     rows = [dict(zip(outputs, row)) for row in zip(*outputs.values(), strict=True)]
     return {"predictions": [_bare_if_single(row) for row in rows]}
 
@@ -102,7 +107,7 @@ def _by_name(value: Any, names: Sequence[str]) -> dict[str, Any]:
         return {names[0]: value}
     if not isinstance(value, dict):
         raise invalid(f"Expected an object of {names}. Got {reprlib.repr(value)}.")
-    servables.check_names("inputs", value, names)
+    check_names("inputs", value, names)
     return value
 
 
@@ -183,7 +188,7 @@ def create_app(models: Mapping[str, Model], demo: bool) -> Starlette:
     """Returns the ASGI application, with the demo page at `/` if `demo` is set."""
 
     def resolve(request: Request) -> tuple[Model, int | None]:
-        model = servables.find_model(models, request.path_params["name"])
+        model = find_model(models, request.path_params["name"])
         version = request.path_params.get("version")
         if version and not re.fullmatch("[0-9]{1,18}", version):
             raise HTTPException(404, f"A version is a number. Got {version!r:.100}.")
@@ -192,7 +197,7 @@ def create_app(models: Mapping[str, Model], demo: bool) -> Starlette:
     async def predict(request: Request) -> Response:
         model, version = resolve(request)
         servable, body = model.find(version), await _read_body(request)
-        return _json(await run_in_threadpool(_predict, servable, body))
+        return await run_in_threadpool(lambda: _json(_predict(servable, body)))
 
     async def status(request: Request) -> Response:
         model, version = resolve(request)
@@ -202,14 +207,13 @@ def create_app(models: Mapping[str, Model], demo: bool) -> Starlette:
         model, version = resolve(request)
         return _json(_from_proto(model.find(version).metadata()))
 
-    async def page(_: Request) -> Response:
-        path = pathlib.Path(__file__).with_name("demo_page.html")
-        return HTMLResponse(path.read_bytes())
-
-    async def names(_: Request) -> Response:
-        return _json(list(models))
-
-    routes = [Route("/", page), Route("/models.json", names)] if demo else []
+    routes = []
+    if demo:
+        page = pathlib.Path(__file__).with_name("demo_page.html").read_bytes()
+        routes += [
+            Route("/", lambda _: HTMLResponse(page)),
+            Route("/models.json", lambda _: _json(list(models))),
+        ]
     for path in ("/v1/models/{name}", "/v1/models/{name}/versions/{version}"):
         routes += [
             Route(f"{path}:predict", predict, methods=["POST"]),

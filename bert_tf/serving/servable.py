@@ -100,6 +100,7 @@ class Servable:
                 self._session, [tf.saved_model.SERVING], str(path)
             )
         self.signatures = dict(meta_graph.signature_def)
+        self.signatures.pop("__saved_model_init_op", None)
         self._callables = {}
         warmup = path / "assets.extra/tf_serving_warmup_requests"
         if warmup.exists():
@@ -111,10 +112,9 @@ class Servable:
     def signature(self, name: str) -> meta_graph_pb2.SignatureDef:
         name = name or tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
         if name not in self.signatures:
-            raise invalid(
-                f"Model {self.name!r} has no signature {name!r}. "
-                f"Its signatures are {sorted(self.signatures)}."
-            )
+            names = sorted(self.signatures)
+            text = f"Model {self.name!r} has no signature {name!r}. It has {names}."
+            raise tf.errors.FailedPreconditionError(None, None, text)
         return self.signatures[name]
 
     def run(

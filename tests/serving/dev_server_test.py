@@ -200,7 +200,11 @@ INVALID = Code.INVALID_ARGUMENT
         (predict_request({}, name="nobody"), Code.NOT_FOUND, "No model 'nobody'"),
         (predict_request({}, version=7), Code.NOT_FOUND, "not serve version 7. It se"),
         (predict_request({}, label="stable"), INVALID, "does not support version lab"),
-        (predict_request({}, "none"), INVALID, "has no signature 'none'. Its signatur"),
+        (
+            predict_request({}, "none"),
+            Code.FAILED_PRECONDITION,
+            "has no signature 'none'. It has ['add', ",
+        ),
         (predict_request({}), INVALID, "inputs of the signature are ['text']. Got []."),
         (predict_request({"txt": ["a"]}), INVALID, "are ['text']. Got ['txt']"),
         (
