@@ -26,18 +26,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import cli, serving
+from bert_tf import checkpoints, cli, serving, text
 from bert_tf.finetuning import Task
 from bert_tf.lazy import lazy_import
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 
-formats = lazy_import("bert_tf.checkpoints.formats")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
-    from bert_tf.text.tokenizer import Tokenizer
+    from bert_tf.text import Tokenizer
 
 Request = Mapping[str, Any]
 
@@ -57,12 +56,10 @@ class SpeedConfig(cli.Options):
 
 def main(options: SpeedConfig) -> None:
     """Prints the table."""
-    from bert_tf.text.tokenizer import Tokenizer
-
     tf.get_logger().setLevel("ERROR")  # Loading into a session is deprecated.
     sentences = read_sentences(options.texts, 20_000)
-    directory = formats.open_checkpoint(options.model)
-    tokenizer = Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
+    directory = checkpoints.open_checkpoint(options.model)
+    tokenizer = text.Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
     backbone = directory.load_backbone()
     print("| | request | tokens | p50, ms | p99, ms | CPU time, ms | requests/s |")
     print("|---|---|---|---|---|---|---|")

@@ -508,6 +508,6 @@ def test_list_of_ops_matches_tensorflow_2_12(old_python):
         for line in run(old_python, _LIST_OPS).splitlines()
         if line.split()[0] in still_there
     ]
-    file = pathlib.Path(serving.__file__).with_name("tf_serving_ops.txt")
+    file = pathlib.Path(export.__file__).with_name("serving") / "tf_serving_ops.txt"
     listed = file.read_text(encoding="ascii").splitlines()
     assert [line for line in listed if not line.startswith("#")] == expected

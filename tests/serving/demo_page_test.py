@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import serving
-from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.checkpoints import ModelDirectory
 from tests.toy.saved_model import write_toy_model
 
 PAGE = pathlib.Path(serving.__file__).with_name("demo_page.html")
