@@ -211,8 +211,8 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def write_predictions(
         self, split: Split, outputs: Sequence[Any], folder: pathlib.Path
-    ) -> pathlib.Path:
-        """Writes the predictions to a file in `folder` and returns its path."""
+    ) -> Any:
+        """Writes the predictions to files in `folder`."""
 
     @abc.abstractmethod
     def serve(self, model: keras.Model) -> Mapping[str, Signature]:
