@@ -11,14 +11,13 @@ finished directory, it only evaluates, predicts and exports.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import pathlib
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -72,7 +71,7 @@ def _fine_tune_once(
     metrics.
     """
     # Check everything before anything is written.
-    encoder = _Encoder.open(options, backbone_class)
+    encoder = _open_encoder(options)
     strategy = distribution.strategy(options.strategy)
     distribution.check_batch_size(options.batch_size, strategy.num_replicas_in_sync)
     task = task_class(options, Tokenizer(encoder.vocabulary, encoder.lowercase))
@@ -91,7 +90,8 @@ def _fine_tune_once(
     if is_finished and not directory.has_weights:
         return metrics
 
-    model = _build(task, encoder, directory, strategy)
+    backbone = functools.partial(backbone_class, encoder.architecture)
+    model = _build(task, backbone, encoder.source, directory, strategy)
     if is_finished:
         model.jit_compile = False
         print(f"{directory.path} is already trained; skipping training.")
@@ -109,48 +109,40 @@ def _fine_tune_once(
 # --- Checks ----------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class _Encoder:
-    """The initial encoder: from a checkpoint, or with random weights."""
+class _Encoder(NamedTuple):
+    """The initial encoder; `source` is None for random weights."""
 
     architecture: BertConfig
     vocabulary: Vocabulary
     lowercase: bool
-    backbone_class: type[BertBackbone]
-    source: Checkpoint | None = None
+    source: Checkpoint | None
 
-    @classmethod
-    def open(
-        cls, options: FinetuneConfig, backbone_class: type[BertBackbone]
-    ) -> _Encoder:
-        from_scratch = not options.init_from
-        if {bool(options.size), bool(options.vocabulary)} != {from_scratch}:
-            raise ValueError(
-                "Pass either --init_from, or both --size and --vocabulary to start "
-                f"from random weights. Received: init_from={options.init_from!r}, "
-                f"size={options.size!r}, vocabulary={options.vocabulary!r}"
-            )
-        if from_scratch:
-            vocabulary = Vocabulary.from_file(options.vocabulary)
-            architecture = BertConfig.resolve(options.size, vocabulary.size)
-            encoder = cls(architecture, vocabulary, options.lowercase, backbone_class)
-        else:
-            source = open_checkpoint(options.init_from)
-            encoder = cls(
-                source.architecture,
-                source.vocabulary,
-                source.lowercase,
-                backbone_class,
-                source,
-            )
-        limit = encoder.architecture.max_sequence_length
-        if options.max_sequence_length > limit:
-            raise ValueError(
-                f"--max_sequence_length must be at most {limit}, the number of "
-                "positions of the encoder. Received: max_sequence_length="
-                f"{options.max_sequence_length}"
-            )
-        return encoder
+
+def _open_encoder(options: FinetuneConfig) -> _Encoder:
+    from_scratch = not options.init_from
+    if {bool(options.size), bool(options.vocabulary)} != {from_scratch}:
+        raise ValueError(
+            "Pass either --init_from, or both --size and --vocabulary to start from "
+            f"random weights. Received: init_from={options.init_from!r}, "
+            f"size={options.size!r}, vocabulary={options.vocabulary!r}"
+        )
+    if from_scratch:
+        vocabulary = Vocabulary.from_file(options.vocabulary)
+        architecture = BertConfig.resolve(options.size, vocabulary.size)
+        encoder = _Encoder(architecture, vocabulary, options.lowercase, None)
+    else:
+        source = open_checkpoint(options.init_from)
+        encoder = _Encoder(
+            source.architecture, source.vocabulary, source.lowercase, source
+        )
+    limit = encoder.architecture.max_sequence_length
+    if options.max_sequence_length > limit:
+        raise ValueError(
+            f"--max_sequence_length must be at most {limit}, the number of positions "
+            "of the encoder. Received: max_sequence_length="
+            f"{options.max_sequence_length}"
+        )
+    return encoder
 
 
 # --- Building --------------------------------------------------------------------
@@ -158,17 +150,16 @@ class _Encoder:
 
 def _build(
     task: Task,
-    encoder: _Encoder,
+    backbone: Callable[..., BertBackbone],
+    source: Checkpoint | None,
     directory: ModelDirectory,
     strategy: tf.distribute.Strategy,
 ) -> keras.Model:
     """Returns the task's model with its initial weights."""
     keras.utils.set_random_seed(task.options.seed)
-    dtype = task.options.precision
     with strategy.scope():
-        backbone = encoder.backbone_class(encoder.architecture, dtype=dtype)
-        model = task.model(backbone)
-        if source := encoder.source:
+        model = task.model(backbone(dtype=task.options.precision))
+        if source:
             keys = ("kind", "labels")
             same_head = all(source.head.get(k) == directory.head.get(k) for k in keys)
             missing = source.load_into(model, head=same_head)

@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning import batching, features
-from bert_tf.modeling.bert import BertBackbone
-from bert_tf.modeling.feature_tagger import FrozenEncoder
+from bert_tf.modeling import BertBackbone, FrozenEncoder
 
 LENGTHS = [3, 9, 4, 20, 9]
 

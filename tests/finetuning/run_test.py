@@ -352,7 +352,7 @@ def test_random_initial_weights(options, vocabulary, tmp_path):
     random = dataclasses.replace(
         options, init_from="", size="tiny", vocabulary=str(tmp_path / "vocab.txt")
     )
-    encoder = run_module._Encoder.open(random)
+    encoder = run_module._open_encoder(random)
     assert encoder.architecture.hidden_dim == 128
     assert encoder.vocabulary == vocabulary
     assert encoder.source is None
