@@ -95,6 +95,16 @@ def test_tasks_do_not_import_each_other():
     )
 
 
+def test_tests_share_helpers_in_toy_only():
+    fail_if(
+        [
+            f"{place} imports {entry.source}"
+            for module, place, entry in imports("tests")
+            if entry.source.endswith("_test") and entry.source != module
+        ]
+    )
+
+
 def test_packages_are_used_through_their_interface():
     """A unit test in tests/data may import any module of bert_tf/data."""
     wrong = []
