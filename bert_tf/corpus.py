@@ -20,7 +20,7 @@ To write records of another length without tokenizing again, pass the same
 can be removed afterwards.
 
 Paths may be remote, see `bert_tf.storage`. `--runner` runs the same jobs on a cluster,
-see `bert_tf.data.beam`.
+see `bert_tf.data.jobs`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 from bert_tf.data import lint as lint
-from bert_tf.data.beam import BEAM_RUNNERS as BEAM_RUNNERS
-from bert_tf.data.beam import BeamWorkers as BeamWorkers
 from bert_tf.data.documents import DOCUMENT_SEPARATORS as DOCUMENT_SEPARATORS
 from bert_tf.data.documents import read_documents as read_documents
 from bert_tf.data.input_pipeline import pretrain_dataset as pretrain_dataset
 from bert_tf.data.input_pipeline import read_manifest as read_manifest
 from bert_tf.data.input_pipeline import unigram_accuracy as unigram_accuracy
+from bert_tf.data.jobs import BEAM_RUNNERS as BEAM_RUNNERS
+from bert_tf.data.jobs import BeamWorkers as BeamWorkers
 from bert_tf.data.jobs import Workers as Workers
 from bert_tf.data.jobs import claim_directory as claim_directory
 from bert_tf.data.masking import Masker as Masker

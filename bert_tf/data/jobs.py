@@ -1,10 +1,19 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Runs resumable jobs on all cores.
+"""Runs resumable jobs on all cores of this machine, or on a cluster with Apache Beam.
 
 A job is a picklable object with a `path`. `Workers.run` calls a function on every job
 and writes its result, a JSON value, to `path` + ".json". Jobs with such a file are not
 run again, so the same command resumes after an interruption.
+
+`BeamWorkers` runs the same jobs with the same results::
+
+    pip install -r requirements-beam.txt
+    python -m bert_tf.corpus ... --runner=FlinkRunner --beam_options=--flink_master=...
+
+All machines must see the same paths: `gs://` or a shared mount. bert_tf must be
+installed on them, for example in the container image of
+`--beam_options=--sdk_container_image=...`.
 """
 
 from __future__ import annotations
@@ -13,6 +22,7 @@ import concurrent.futures
 import contextlib
 import multiprocessing
 import os
+import shlex
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -22,6 +32,8 @@ from typing import Any, Protocol
 import tqdm
 
 from bert_tf import storage
+
+BEAM_RUNNERS = ("DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")
 
 
 class Job(Protocol):
@@ -98,6 +110,57 @@ class Workers(contextlib.AbstractContextManager):
                     "a smaller --num_workers to reduce memory."
                 ) from None
             return [future.result() for future in futures]
+
+
+class BeamWorkers(contextlib.AbstractContextManager):
+    """Replaces `Workers` to run jobs with Apache Beam.
+
+    Args:
+        runner: One of `BEAM_RUNNERS`.
+        options: Command-line flags of Beam and the runner.
+
+    Raises:
+        ValueError: Apache Beam is not installed.
+    """
+
+    def __init__(self, runner: str, options: str = ""):
+        try:  # An optional dependency.
+            import apache_beam
+            from apache_beam.options.pipeline_options import PipelineOptions
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"--runner={runner} requires Apache Beam: "
+                "pip install -r requirements-beam.txt"
+            ) from error
+        self._beam = apache_beam
+        self._options = PipelineOptions([f"--runner={runner}", *shlex.split(options)])
+
+    def __exit__(self, *_: object) -> None:
+        pass  # `run` waits for its pipeline.
+
+    def run(
+        self,
+        function: Callable[[Any], Any],
+        jobs: Sequence[Job],
+        sizes: Sequence[float],
+        *,
+        description: str,
+        unit: str,
+    ) -> list[Any]:
+        """See `Workers.run`. The web interface of the runner shows the progress."""
+        del sizes, unit
+        print(f"{description}: {len(jobs):,} jobs.")
+        with self._beam.Pipeline(options=self._options) as pipeline:
+            (
+                pipeline
+                | "Jobs" >> self._beam.Create(list(jobs), reshuffle=True)
+                | description >> self._beam.Map(_run_job, function)
+            )
+        return [run_once(function, job) for job in jobs]  # Reads the result files.
+
+
+def _run_job(job: Job, function: Callable[[Any], Any]) -> None:
+    run_once(function, job)
 
 
 def run_once(function: Callable[[Any], Any], job: Job) -> Any:

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.data.beam: same records as with processes of one machine."""
+"""Tests of BeamWorkers: same records as with processes of one machine."""
 
 import dataclasses
 import pathlib
@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from bert_tf import corpus
-from bert_tf.data.beam import BeamWorkers
+from bert_tf.data.jobs import BeamWorkers
 
 ROOT = pathlib.Path(__file__).parents[2]
 
