@@ -76,7 +76,7 @@ class Tokenizer:
 
     ```python
     tokenizer = Tokenizer("vocab.txt")
-    tokenizer.encode(tf.constant(["The cat sat."]), max_sequence_length=128)
+    tokenizer.encode(["The cat sat."], max_sequence_length=128)
     ```
     """
 
