@@ -54,7 +54,7 @@ class ServeConfig(cli.Options):
     )
     file_system_poll_wait_seconds: float = cli.option(
         1.0,
-        help="Interval between checks for new versions; 0 checks at start only.",
+        help="Seconds between checks for new versions; 0 checks at start only.",
         minimum=0,
     )
     demo: bool = cli.option(False, help="Whether to serve the demo page.")
@@ -117,7 +117,7 @@ def main(options: ServeConfig) -> None:
     ) as server:
         url = f"http://{options.host}:{options.rest_api_port}"
         for name, model in server.models.items():
-            print(f"{name}: version {model.find(None).version} of {model.base_path}")
+            print(f"{name}: version {model.find().version} of {model.base_path}")
             if options.rest_api_port:
                 print(f"  REST: {url}/v1/models/{name}:predict")
         print(f"gRPC: {server.address}")

@@ -85,7 +85,7 @@ class DevServer:
         host: Address to listen on.
         port: Port for gRPC; 0 takes a free one, which is then the attribute `port`.
         rest_port: Port for REST, likewise; None turns REST off.
-        poll_seconds: Interval between checks for new versions; 0 turns them off.
+        poll_seconds: Seconds between checks for new versions; 0 turns them off.
         demo: Whether to serve the demo page at the REST port.
 
     Raises:
@@ -123,7 +123,7 @@ class DevServer:
             self._rest = None
             if rest_port is not None:
                 listener = socket.create_server((host, rest_port))
-                # asyncio sets it on its own sockets only; without it, answers take 40 ms.
+                # asyncio sets it on its own sockets only. Without it answers take 40 ms.
                 listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.rest_port = listener.getsockname()[1]
         except (RuntimeError, OSError) as error:

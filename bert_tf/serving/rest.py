@@ -35,6 +35,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from bert_tf.serving.servable import (
+    DEFAULT_SIGNATURE,
     Model,
     Servable,
     check_names,
@@ -64,7 +65,7 @@ def _predict(servable: Servable, body: bytes) -> dict[str, Any]:
         raise invalid(f"The request is not valid JSON: {error}") from error
     if not isinstance(request, dict) or len({"inputs", "instances"} & {*request}) != 1:
         raise invalid("The request must be an object with 'inputs' or 'instances'.")
-    signature_name = request.get("signature_name", "")
+    signature_name = request.get("signature_name", DEFAULT_SIGNATURE)
     if not isinstance(signature_name, str):
         raise invalid(f"signature_name must be a string. Got {signature_name!r:.100}.")
     signature = servable.signature(signature_name)

@@ -25,6 +25,8 @@ from tensorflow_serving.apis import (
     prediction_log_pb2,
 )
 
+DEFAULT_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+
 _Status = get_model_status_pb2.ModelVersionStatus
 _VALUE_FIELDS = {"float32": "float_val", "int32": "int_val", "int64": "int64_val"}
 
@@ -110,7 +112,6 @@ class Servable:
                     self.predict(log.predict_log.request)
 
     def signature(self, name: str) -> meta_graph_pb2.SignatureDef:
-        name = name or tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
         if name not in self.signatures:
             names = sorted(self.signatures)
             text = f"Model {self.name!r} has no signature {name!r}. It has {names}."
@@ -141,7 +142,8 @@ class Servable:
     def predict(
         self, request: predict_pb2.PredictRequest
     ) -> predict_pb2.PredictResponse:
-        signature = self.signature(request.model_spec.signature_name)
+        signature_name = request.model_spec.signature_name or DEFAULT_SIGNATURE
+        signature = self.signature(signature_name)
         check_names("inputs", request.inputs, signature.inputs)
         unknown = set(request.output_filter) - set(signature.outputs)
         if unknown:
@@ -150,8 +152,9 @@ class Servable:
             name: _to_array(name, proto, signature.inputs[name].dtype)
             for name, proto in request.inputs.items()
         }
-        response = predict_pb2.PredictResponse(model_spec=request.model_spec)
+        response = predict_pb2.PredictResponse()
         response.model_spec.name = self.name
+        response.model_spec.signature_name = signature_name
         response.model_spec.version.value = self.version
         for name, array in self.run(signature, inputs, request.output_filter).items():
             response.outputs[name].CopyFrom(_to_proto(array))
@@ -243,12 +246,11 @@ class Model:
     def find(self, version: int | None = None) -> Servable:
         """Returns the served version, which must be `version` unless that is None."""
         servable = self.servable
-        if not servable or version not in (None, servable.version):
-            raise not_found(
-                f"Model {self.name!r} does not serve version {version}. "
-                f"It serves {servable and servable.version}."
-            )
-        return servable
+        if servable and version in (None, servable.version):
+            return servable
+        served = f"version {servable.version}" if servable else "no version"
+        wanted = "any" if version is None else version
+        raise not_found(f"Model {self.name!r} serves {served}. Requested: {wanted}.")
 
     def status(
         self, version: int | None

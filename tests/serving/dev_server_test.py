@@ -102,6 +102,7 @@ def test_predict_returns_value_fields_and_the_model_spec(stubs):
     response = stubs.predict(predict_request({"text": texts}))
     assert response.model_spec.name == "toy"
     assert response.model_spec.version.value == 3
+    assert response.model_spec.signature_name == "serving_default"
     assert sorted(response.outputs) == ["label", "probabilities"]
     label = response.outputs["label"]
     assert label.dtype == tf.string.as_datatype_enum
@@ -198,7 +199,11 @@ INVALID = Code.INVALID_ARGUMENT
     [
         (predict_pb2.PredictRequest(), Code.NOT_FOUND, "No model ''"),
         (predict_request({}, name="nobody"), Code.NOT_FOUND, "No model 'nobody'"),
-        (predict_request({}, version=7), Code.NOT_FOUND, "not serve version 7. It se"),
+        (
+            predict_request({}, version=7),
+            Code.NOT_FOUND,
+            "serves version 3. Requested: 7",
+        ),
         (predict_request({}, label="stable"), INVALID, "does not support version lab"),
         (
             predict_request({}, "none"),
@@ -392,7 +397,7 @@ def test_model_without_versions_is_not_served(base_path, tmp_path):
     model = Model("toy", tmp_path)
     shutil.rmtree(tmp_path / "3")
     model.poll()
-    with pytest.raises(tf.errors.NotFoundError, match="serves None"):
+    with pytest.raises(tf.errors.NotFoundError, match="serves no version"):
         model.find()
 
 

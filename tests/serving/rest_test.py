@@ -157,7 +157,12 @@ def test_predict_rejects(port, request_, message):
     ("method", "path", "status", "message"),
     [
         ("POST", "/v1/models/nobody:predict", 404, "No model 'nobody'"),
-        ("POST", "/v1/models/toy/versions/7:predict", 404, "not serve version 7"),
+        (
+            "POST",
+            "/v1/models/toy/versions/7:predict",
+            404,
+            "serves version 3. Requested: 7",
+        ),
         ("POST", "/v1/models/toy/versions/x:predict", 404, "A version is a number"),
         ("GET", f"/v1/models/toy/versions/{'9' * 5000}", 404, "A version is a number"),
         ("POST", "/v1/models/toy:explain", 405, "Method Not Allowed"),
