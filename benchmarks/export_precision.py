@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_tf import cli, finetuning, serving
+from bert_tf import checkpoints, cli, finetuning, modeling, serving, text
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
@@ -43,18 +43,13 @@ def main(options: PrecisionConfig) -> None:
 
 def scores(path: str, dtype: str) -> dict[str, float]:
     """Returns the dev scores of a model with the exported encoder."""
-    # Here, so that --help is fast.
-    from bert_tf.checkpoints.model_directory import ModelDirectory
-    from bert_tf.modeling.bert import BertBackbone
-    from bert_tf.text.tokenizer import Tokenizer
-
-    directory = ModelDirectory.open(path)
+    directory = checkpoints.ModelDirectory.open(path)
     kind = _TASKS[directory.head["kind"]]
     task = kind(
         kind.Config(**{**directory.options, "output": path}),
-        Tokenizer(directory.vocabulary, lowercase=directory.lowercase),
+        text.Tokenizer(directory.vocabulary, lowercase=directory.lowercase),
     )
-    model = task.model(BertBackbone(directory.architecture, dtype=dtype))
+    model = task.model(modeling.BertBackbone(directory.architecture, dtype=dtype))
     directory.load_weights(model)
     split = task.dataset(task.evaluation_splits[0])
     outputs = finetuning.predict(

@@ -123,7 +123,7 @@ class DevServer:
             self._rest = None
             if rest_port is not None:
                 listener = socket.create_server((host, rest_port))
-                # asyncio sets it on its own sockets only. Without it answers take 40 ms.
+                # asyncio sets it on its own sockets only. Otherwise answers take 40 ms.
                 listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.rest_port = listener.getsockname()[1]
         except (RuntimeError, OSError) as error:
