@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_tf import cli, data, finetuning, modeling, serving, storage, text
@@ -53,9 +53,7 @@ tf = lazy_import("tensorflow")
 if TYPE_CHECKING:
     import keras
 
-# Limits of the questions tokenized at once, and of the bytes of their passages.
-_CHUNK_QUESTIONS = 1024
-_CHUNK_BYTES = 2_000_000
+    from bert_tf.finetuning import Question, Split
 
 # Candidates in the outputs of the exported model.
 _SERVED_CANDIDATES = 5
@@ -156,9 +154,9 @@ class QuestionAnswering(finetuning.Task):
 
     def preprocess(
         self, question: tf.Tensor, context: tf.Tensor
-    ) -> finetuning.answers.Passages:
+    ) -> finetuning.Passages:
         """Tokenizes questions and passages [N], and cuts the passages into windows."""
-        return finetuning.answers.cut_passages(
+        return finetuning.cut_passages(
             self.tokenizer,
             question,
             context,
@@ -167,19 +165,19 @@ class QuestionAnswering(finetuning.Task):
             stride=self.options.stride,
         )
 
-    def dataset(self, name: str) -> finetuning.Split:
+    def dataset(self, name: str) -> Split:
         """Returns a split whose examples are windows; its source are `Passages`."""
         questions = self.questions[name]
         is_labeled = all(question.answers is not None for question in questions)
         source, inputs, targets = [], [], []
-        for chunk in _chunks(questions):
+        for chunk in finetuning.chunk_questions(questions):
             passages = self.preprocess(
                 tf.constant([question.question for question in chunk]),
                 tf.constant([question.context for question in chunk]),
             )
             inputs.append(passages.windows.ragged_inputs())
             if is_labeled:
-                targets.append(finetuning.answers.targets(passages, chunk))
+                targets.append(finetuning.answer_targets(passages, chunk))
             if name != "train":
                 source.append(passages)
 
@@ -190,9 +188,7 @@ class QuestionAnswering(finetuning.Task):
             name, source, concat(inputs), concat(targets) if is_labeled else None
         )
 
-    def evaluate(
-        self, split: finetuning.Split, outputs: Sequence[Any]
-    ) -> dict[str, float]:
+    def evaluate(self, split: Split, outputs: Sequence[Any]) -> dict[str, float]:
         questions, metrics = self.questions[split.name], finetuning.squad_metrics
         predictions = self._predictions(split, outputs)
         if not self.no_answer:
@@ -204,14 +200,14 @@ class QuestionAnswering(finetuning.Task):
         scores = metrics.scores(questions, predictions.best(self.threshold))
         return scores | {"threshold": self.threshold}
 
-    def majority_baseline(self, split: finetuning.Split) -> float:
+    def majority_baseline(self, split: Split) -> float:
         """Returns the F1 of answering no question."""
         questions = self.questions[split.name]
         refusals = dict.fromkeys((question.id for question in questions), "")
         return finetuning.squad_metrics.scores(questions, refusals)[self.metric]
 
     def gold_and_predicted(
-        self, split: finetuning.Split, outputs: Sequence[Any]
+        self, split: Split, outputs: Sequence[Any]
     ) -> tuple[list[str], list[str]]:
         """Returns "answer" or "no answer"; "wrong" for answers with an F1 of 0."""
         questions = self.questions[split.name]
@@ -225,7 +221,7 @@ class QuestionAnswering(finetuning.Task):
         return gold, predicted
 
     def write_predictions(
-        self, split: finetuning.Split, outputs: Sequence[Any], folder: pathlib.Path
+        self, split: Split, outputs: Sequence[Any], folder: pathlib.Path
     ) -> pathlib.Path:
         predictions = self._predictions(split, outputs)
         path = predictions.write(folder, split.name, self.threshold)
@@ -255,15 +251,17 @@ class QuestionAnswering(finetuning.Task):
         ids              token_ids, segment_ids, padding_mask [N, S] ->
                          start_logits, end_logits [N, S] float32
         """
-        answers, threshold = finetuning.answers, self.threshold
+        threshold = self.threshold
 
         @serving.signature(
             serving.string_input("question"), serving.string_input("context")
         )
         def serving_default(question, context):
             passages = self.preprocess(question, context)
-            candidates = answers.answers_from_model(model, passages, **self._decoding)
-            answer = answers.choose(candidates, threshold)
+            candidates = finetuning.answers_from_model(
+                model, passages, **self._decoding
+            )
+            answer = finetuning.choose_answers(candidates, threshold)
             columns = {
                 "answer": "texts",
                 "start": "starts",
@@ -292,40 +290,24 @@ class QuestionAnswering(finetuning.Task):
         }
 
     def _predictions(
-        self, split: finetuning.Split, outputs: Sequence[Any]
+        self, split: Split, outputs: Sequence[Any]
     ) -> finetuning.Predictions:
         n_best, null_odds = {}, {}
         questions, begin = iter(self.questions[split.name]), 0
         for passages in split.source:
             end = begin + len(passages.windows)
-            candidates = finetuning.answers.answers_from_logits(
+            candidates = finetuning.answers_from_logits(
                 outputs[begin:end], passages, **self._decoding
             )
             begin = end
-            candidates = type(candidates)(*(column.numpy() for column in candidates))
-            for row, odds in enumerate(candidates.null_odds):
-                name = next(questions).id
-                n_best[name] = [
-                    {
-                        "text": answer.decode(errors="replace"),
-                        "probability": float(probability),
-                        "start_logit": float(start),
-                        "end_logit": float(end),
-                    }
-                    for answer, probability, start, end in zip(
-                        candidates.texts[row],
-                        candidates.probabilities[row],
-                        candidates.start_logits[row],
-                        candidates.end_logits[row],
-                    )
-                    if probability > 0
-                ]
-                if self.no_answer:
-                    null_odds[name] = float(odds)
+            ids = [next(questions).id for _ in candidates.null_odds]
+            n_best |= zip(ids, candidates.to_n_best())
+            if self.no_answer:
+                null_odds |= zip(ids, candidates.null_odds.numpy().tolist())
         return finetuning.Predictions(n_best, null_odds)
 
 
-def _read(options: QuestionAnswering.Config, split: str) -> list[finetuning.Question]:
+def _read(options: QuestionAnswering.Config, split: str) -> list[Question]:
     path = getattr(options, f"{split}_file")
     if not path:
         raise ValueError(f"--{split}_file is missing.")
@@ -333,23 +315,6 @@ def _read(options: QuestionAnswering.Config, split: str) -> list[finetuning.Ques
         options.question, options.context, options.answer, options.answer_start
     )
     return finetuning.squad.read(path, columns, needs_answers=split != "test")
-
-
-def _chunks(
-    questions: Sequence[finetuning.Question],
-) -> Iterator[list[finetuning.Question]]:
-    """Yields questions to tokenize at once; a longer passage is a chunk of its own."""
-    chunk, size = [], 0
-    for question in questions:
-        if chunk and (
-            size + len(question.context) > _CHUNK_BYTES
-            or len(chunk) == _CHUNK_QUESTIONS
-        ):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(question)
-        size += len(question.context)
-    yield chunk
 
 
 # --- Ensembles -------------------------------------------------------------------

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +44,8 @@ tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
     import keras
+
+    from bert_tf.finetuning import ColumnFile, Split
 
 # --- The task --------------------------------------------------------------------
 
@@ -130,7 +132,7 @@ class Tagging(finetuning.Task):
         """Cuts the word pieces of N texts into windows."""
         return text.cut_windows(self.tokenizer, ids, self.options.max_sequence_length)
 
-    def dataset(self, name: str) -> finetuning.Split:
+    def dataset(self, name: str) -> Split:
         word_pieces, ids = self._tokenize(self.files[name])
         windows = self.preprocess(ids)
         inputs = windows.ragged_inputs()
@@ -154,9 +156,7 @@ class Tagging(finetuning.Task):
         weights = tf.cast(is_labeled, tf.float32)
         return finetuning.Split(name, is_labeled, inputs, targets, weights)
 
-    def evaluate(
-        self, split: finetuning.Split, outputs: Sequence[np.ndarray]
-    ) -> dict[str, float]:
+    def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
         import seqeval.metrics  # Imports scikit-learn.
 
         gold = self.gold[split.name]
@@ -172,7 +172,7 @@ class Tagging(finetuning.Task):
         }
 
     def gold_and_predicted(
-        self, split: finetuning.Split, outputs: Sequence[np.ndarray]
+        self, split: Split, outputs: Sequence[np.ndarray]
     ) -> tuple[Sequence[str], Sequence[str]]:
         """Returns the entity types of all words, O for none."""
         tags = self.gold[split.name], self._predicted_tags(split, outputs)
@@ -182,7 +182,7 @@ class Tagging(finetuning.Task):
 
     def write_predictions(
         self,
-        split: finetuning.Split,
+        split: Split,
         outputs: Sequence[np.ndarray],
         folder: pathlib.Path,
     ) -> pathlib.Path:
@@ -250,9 +250,7 @@ class Tagging(finetuning.Task):
                         f"{', '.join(types)}."
                     )
 
-    def _tokenize(
-        self, file: finetuning.ColumnFile
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    def _tokenize(self, file: ColumnFile) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Returns the pieces by word and by text.
 
         Both have the same values, [words, (pieces)] and [texts, (pieces)] int32. A text
@@ -270,7 +268,7 @@ class Tagging(finetuning.Task):
         if self.options.context == "document":
             sizes = np.diff(pieces.row_splits.numpy()[splits])
             limit = self.options.max_sequence_length - 2
-            splits = splits[_pack(file.documents, sizes, limit)]
+            splits = splits[[*file.pack(sizes, limit), -1]]
         texts = tf.RaggedTensor.from_row_splits(pieces, splits)
         return pieces, texts.merge_dims(1, 2)
 
@@ -289,7 +287,7 @@ class Tagging(finetuning.Task):
     # --- Predictions -------------------------------------------------------------
 
     def _predicted_tags(
-        self, split: finetuning.Split, outputs: Sequence[np.ndarray]
+        self, split: Split, outputs: Sequence[np.ndarray]
     ) -> list[list[str]]:
         """Returns the IOB2 tags of each sentence."""
         best = [
@@ -299,30 +297,6 @@ class Tagging(finetuning.Task):
         tags = np.array(self.labels)[np.concatenate(best)].tolist()
         ends = np.cumsum([len(s.rows) for s in self.files[split.name].sentences])
         return [finetuning.to_iob2(tags[a:b]) for a, b in zip([0, *ends], ends)]
-
-
-def _pack(
-    documents: Iterable[Sequence[int]], sizes: Sequence[int], limit: int
-) -> list[int]:
-    """Groups consecutive sentences of a document, up to `limit` pieces.
-
-    Args:
-        documents: The sentences of each document, as indices.
-        sizes: Number of pieces of each sentence.
-        limit: Maximum pieces of a group. A longer sentence is a group of its own.
-
-    Returns:
-        The first sentence of each group, followed by the number of sentences.
-    """
-    firsts = []
-    for document in documents:
-        total = limit
-        for sentence in document:
-            total += sizes[sentence]
-            if total > limit:
-                firsts.append(sentence)
-                total = sizes[sentence]
-    return [*firsts, len(sizes)]
 
 
 def main(*grid: Tagging.Config) -> None:

@@ -1,6 +1,8 @@
-from bert_tf.finetuning import answers as answers
 from bert_tf.finetuning import squad as squad
 from bert_tf.finetuning import squad_metrics as squad_metrics
+from bert_tf.finetuning.answers import answers_from_logits as answers_from_logits
+from bert_tf.finetuning.answers import answers_from_model as answers_from_model
+from bert_tf.finetuning.answers import choose_answers as choose_answers
 from bert_tf.finetuning.batching import Split as Split
 from bert_tf.finetuning.batching import batches as batches
 from bert_tf.finetuning.batching import encode as encode
@@ -16,6 +18,10 @@ from bert_tf.finetuning.entities import tag_text as tag_text
 from bert_tf.finetuning.features import cached_features as cached_features
 from bert_tf.finetuning.glue import GLUE as GLUE
 from bert_tf.finetuning.glue import ClassificationDataSet as ClassificationDataSet
+from bert_tf.finetuning.passages import Passages as Passages
+from bert_tf.finetuning.passages import answer_targets as answer_targets
+from bert_tf.finetuning.passages import chunk_questions as chunk_questions
+from bert_tf.finetuning.passages import cut_passages as cut_passages
 from bert_tf.finetuning.run import fine_tune as fine_tune
 from bert_tf.finetuning.squad import Predictions as Predictions
 from bert_tf.finetuning.squad import Question as Question

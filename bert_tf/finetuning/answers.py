@@ -1,63 +1,29 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about passages -> windows -> logits -> answers; graph functions.
+"""Start and end logits of windows -> answers to questions; graph functions.
 
-Training, evaluation and the exported model share them:
-
-    cut_passages         strings -> word pieces and the W windows of N passages
-    targets              answers in the passages -> tokens of the windows, for training
-    answers_from_model   windows -> candidate answers, inside the exported graph
-    answers_from_logits  the same from logits that were computed before
-    choose               candidates -> the answer to each question
-
-An answer is an exact substring of its passage. A span may start only at a piece that
-its window owns (see `text.Windows`), so that no span counts twice. google-research/bert
-combines only the 20 best starts and the 20 best ends; here all valid spans compete.
+Evaluation and the exported model share them. An answer is an exact substring of its
+passage. A span may start only at a piece that its window owns (see `text.Windows`), so
+that no span counts twice. google-research/bert combines only the 20 best starts and the
+20 best ends; here all valid spans compete.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.finetuning.squad import Question, answer_bytes
-from bert_tf.text import (
-    Pieces,
-    Tokenizer,
-    Windows,
-    character_offsets,
-    cut_windows,
-    substrings,
-)
-from bert_tf.text.passages import NO_SCORE as MASKED_SCORE
+from bert_tf.finetuning.passages import Passages
+from bert_tf.modeling import MASKED_SCORE
+from bert_tf.text import Windows, character_offsets, substrings
 
 # Windows whose spans are scored at once in evaluation.
 _WINDOWS_AT_ONCE = 1024
-
-
-class Passages(NamedTuple):
-    """N questions about N passages, tokenized.
-
-    Attributes:
-        context: The passages, strings [N].
-        pieces: Pieces of the questions, followed by those of the passages
-            [2N, (pieces)].
-        windows: W windows over the passages.
-    """
-
-    context: tf.Tensor
-    pieces: Pieces
-    windows: Windows
-
-    @property
-    def starts(self) -> tf.Tensor:
-        """First piece of each passage, counted in all pieces [N] int32."""
-        return tf.split(tf.cast(self.pieces.ids.row_starts(), tf.int32), 2)[1]
 
 
 class Spans(NamedTuple):
@@ -120,85 +86,25 @@ class Answers(NamedTuple):
     probabilities: tf.Tensor
     null_odds: tf.Tensor
 
-
-# --- Passages --------------------------------------------------------------------
-
-
-def cut_passages(
-    tokenizer: Tokenizer,
-    question: tf.Tensor,
-    context: tf.Tensor,
-    *,
-    max_sequence_length: int,
-    max_question_length: int,
-    stride: int,
-) -> Passages:
-    """Tokenizes questions and passages, and cuts the passages into windows.
-
-    Args:
-        tokenizer: The tokenizer of the encoder.
-        question: Strings [N], possibly empty.
-        context: Strings [N], possibly empty.
-        max_sequence_length: See `text.cut_windows`, also for what follows.
-        max_question_length: Maximum pieces of a question.
-        stride: Pieces from the start of one window to that of the next.
-
-    Raises:
-        tf.errors.InvalidArgumentError: The numbers of questions and passages differ.
-    """
-    tf.debugging.assert_equal(
-        tf.size(question), tf.size(context), "`context` must have a text per question."
-    )
-    pieces = tokenizer.tokenize_with_offsets(tf.concat([question, context], axis=0))
-    windows = cut_windows(
-        tokenizer,
-        pieces.ids,
-        max_sequence_length,
-        max_question_length=max_question_length,
-        stride=stride,
-    )
-    return Passages(context, pieces, windows)
-
-
-def targets(passages: Passages, questions: Sequence[Question]) -> dict[str, np.ndarray]:
-    """Returns the first and last token of the answer in each window; eager only.
-
-    Args:
-        passages: N passages, W windows.
-        questions: The N questions, with answers.
-
-    Returns:
-        `start_logits` and `end_logits`, tokens [W] int32; both are 0, [CLS], if the
-        window does not contain the whole answer.
-
-    Raises:
-        ValueError: An answer has no token, or is not at its offset in the passage.
-    """
-    splits = passages.pieces.ids.row_splits.numpy()[len(questions) :]
-    starts = passages.pieces.starts.values.numpy()
-    ends = passages.pieces.ends.values.numpy()
-    spans = np.full([len(questions), 2], -1)
-    for row, question in enumerate(questions):
-        answer = answer_bytes(question)
-        if answer:
-            in_passage = slice(*splits[row : row + 2])
-            first = np.searchsorted(ends[in_passage], answer[0], side="right")
-            last = np.searchsorted(starts[in_passage], answer[1], side="left") - 1
-            if first > last:
-                raise ValueError(
-                    f"{question.path}, question {question.id!r}: the answer must "
-                    f"contain a token. Got {question.answers[0][0]!r}."
-                )
-            spans[row] = first, last
-    windows = passages.windows
-    start, row = windows.start.numpy(), windows.row.numpy()
-    first, last = spans[row].T
-    is_inside = (first >= start) & (last < start + windows.size.numpy())
-    offset = windows.first_token.numpy() - start
-    return {
-        "start_logits": np.where(is_inside, first + offset, 0).astype(np.int32),
-        "end_logits": np.where(is_inside, last + offset, 0).astype(np.int32),
-    }
+    def to_n_best(self) -> list[list[dict[str, Any]]]:
+        """Returns the n-best list of each question, see `Predictions`; eager only."""
+        columns = {
+            "text": [
+                [text.decode(errors="replace") for text in row]
+                for row in self.texts.numpy()
+            ],
+            "probability": self.probabilities.numpy().tolist(),
+            "start_logit": self.start_logits.numpy().tolist(),
+            "end_logit": self.end_logits.numpy().tolist(),
+        }
+        return [
+            [
+                dict(zip(columns, values))
+                for values in zip(*rows)
+                if values[1] > 0  # Missing candidates.
+            ]
+            for rows in zip(*columns.values())
+        ]
 
 
 # --- Spans -----------------------------------------------------------------------
@@ -419,7 +325,7 @@ def _substrings(passages: Passages, spans: Spans) -> dict[str, tf.Tensor]:
     return {name: tf.reshape(x, shape) for name, x in columns.items()}
 
 
-def choose(candidates: Answers, threshold: float | None) -> Answers:
+def choose_answers(candidates: Answers, threshold: float | None) -> Answers:
     """Returns the answer to each question: all columns [N].
 
     Args:

@@ -113,6 +113,26 @@ class ColumnFile:
             document.append(index)
         yield document
 
+    def pack(self, sizes: Sequence[int], limit: int) -> list[int]:
+        """Groups consecutive sentences of a document up to a total size.
+
+        Args:
+            sizes: Size of each sentence.
+            limit: Maximum size of a group. A larger sentence is a group of its own.
+
+        Returns:
+            The first sentence of each group.
+        """
+        firsts = []
+        for document in self.documents:
+            total = limit
+            for sentence in document:
+                total += sizes[sentence]
+                if total > limit:
+                    firsts.append(sentence)
+                    total = sizes[sentence]
+        return firsts
+
     def tags(self) -> list[list[str]]:
         """Returns the last column of every sentence as IOB2 tags.
 

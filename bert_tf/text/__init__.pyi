@@ -1,7 +1,6 @@
 from bert_tf.text.offsets import character_offsets as character_offsets
 from bert_tf.text.offsets import find_words as find_words
 from bert_tf.text.offsets import substrings as substrings
-from bert_tf.text.passages import NO_SCORE as NO_SCORE
 from bert_tf.text.tokenizer import Pieces as Pieces
 from bert_tf.text.tokenizer import Tokenizer as Tokenizer
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX as CONTINUATION_PREFIX

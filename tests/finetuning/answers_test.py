@@ -9,7 +9,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning import answers
-from bert_tf.finetuning.answers import MASKED_SCORE, Spans
+from bert_tf.finetuning.answers import Spans
+from bert_tf.finetuning.passages import cut_passages
+from bert_tf.modeling import MASKED_SCORE
 from bert_tf.text import Tokenizer
 from tests.toy.google_windows import max_context_window
 
@@ -28,7 +30,7 @@ def letters(count: int, seed: int = 0) -> str:
 
 def cut(tokenizer, questions, contexts, **options):
     limits = {"max_sequence_length": LENGTH, "max_question_length": 8, "stride": 5}
-    return answers.cut_passages(
+    return cut_passages(
         tokenizer, tf.constant(questions), tf.constant(contexts), **(limits | options)
     )
 
@@ -190,7 +192,7 @@ def test_candidates_are_distinct_and_sorted_by_probability(tokenizer):
 )
 def test_threshold(tokenizer, null, threshold, text):
     found = extract(tokenizer, "b a", [(1.0, 1, 1)], null=null)
-    answer = answers.choose(found, threshold)
+    answer = answers.choose_answers(found, threshold)
     assert answer.texts.numpy() == [text]
     assert answer.starts.numpy() == [2 if text else 0]
     expected = np.exp(1.0 if text else null) / (np.exp(1.0) + np.exp(null))
@@ -201,7 +203,7 @@ def test_empty_passage_has_no_answer(tokenizer):
     spans = [(2 * MASKED_SCORE, -3, 5)] * 2
     for no_answer in (False, True):
         found = extract(tokenizer, " \n", spans, no_answer=no_answer)
-        answer = answers.choose(found, 0.0 if no_answer else None)
+        answer = answers.choose_answers(found, 0.0 if no_answer else None)
         assert answer.texts.numpy() == [b""]
         np.testing.assert_allclose(answer.probabilities, [float(no_answer)])
         assert np.isfinite(answer.null_odds).all()
