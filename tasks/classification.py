@@ -289,8 +289,8 @@ class Classification(finetuning.Task):
     def _text_logits(
         self, split: finetuning.Split, outputs: Sequence[np.ndarray]
     ) -> np.ndarray:
-        """Returns the logits of the texts of a split [N, C]."""
-        logits = np.stack(outputs)
+        """Returns the logits of the texts of a split [N, C] float64."""
+        logits = np.stack(outputs).astype(np.float64)
         if not self.in_windows:
             return logits
         return self._pool_windows(logits, split.source).numpy()
