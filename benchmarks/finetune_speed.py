@@ -125,7 +125,7 @@ def _bert_tf(options, task, split, chosen, architecture):
     import tensorflow as tf
 
     from bert_tf.finetuning import batches
-    from bert_tf.modeling.bert import BertBackbone
+    from bert_tf.modeling import BertBackbone
 
     inputs = {name: tf.gather(column, chosen) for name, column in split.inputs.items()}
     part = dataclasses.replace(

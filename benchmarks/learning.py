@@ -99,7 +99,7 @@ def _count_tokens(x) -> int:
 
 def _bert_tf(options: LearningConfig) -> Iterator[tuple[int, int, float]]:
     """Yields (step, tokens seen, held-out loss) at each evaluation."""
-    from bert_tf.modeling.bert import BertBackbone, BertPretrainer
+    from bert_tf.modeling import BertBackbone, BertPretrainer
     from bert_tf.training.optimizers import AdamW
 
     train, held_out = _datasets(options)

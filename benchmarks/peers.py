@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.modeling.config import BertConfig
+from bert_tf.modeling import BertConfig
 
 
 def keras_hub_backbone(architecture: BertConfig, dtype: Any = "float32"):

@@ -29,7 +29,7 @@ from absl import logging
 
 from bert_tf import cli, data, modeling, training
 from bert_tf.lazy import lazy_import
-from bert_tf.modeling.config import BertConfig
+from bert_tf.modeling import BertConfig
 from bert_tf.training import flops
 from bert_tf.training.pretrain_options import Phase, PretrainConfig
 

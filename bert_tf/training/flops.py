@@ -12,7 +12,7 @@ import math
 import time
 
 from bert_tf.lazy import lazy_import
-from bert_tf.modeling.config import BertConfig
+from bert_tf.modeling import BertConfig
 
 tf = lazy_import("tensorflow")
 

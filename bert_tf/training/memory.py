@@ -16,7 +16,7 @@ import sys
 import tensorflow as tf
 from tensorflow.python.client import device_lib
 
-from bert_tf.modeling.config import BertConfig
+from bert_tf.modeling import BertConfig
 
 # Tensors of a row: of each layer so many [S, H] and [N, S, S] wait for the backward
 # pass, fewer [S, H] of a layer that is recomputed. A layer at work needs more, and the
@@ -38,7 +38,7 @@ def row_bytes(
         architecture: Of the encoder.
         length: Tokens in a row.
         predictions: Masked tokens in a row.
-        recompute: Whether only the inputs of layers are kept (`train_step.recompute`).
+        recompute: Whether only the inputs of layers are kept (see `EncoderLayer`).
     """
     vectors = length * architecture.hidden_dim
     scores = architecture.num_heads * length**2

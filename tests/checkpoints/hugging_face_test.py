@@ -13,8 +13,8 @@ from bert_tf.checkpoints import (
     open_checkpoint,
     write_checkpoint,
 )
-from bert_tf.modeling.bert import BertBackbone
-from bert_tf.modeling.heads import (
+from bert_tf.modeling import (
+    BertBackbone,
     ChoiceScorer,
     SequenceClassifier,
     SpanPredictor,

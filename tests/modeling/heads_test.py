@@ -5,8 +5,8 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.modeling.bert import BertBackbone
-from bert_tf.modeling.heads import (
+from bert_tf.modeling import (
+    BertBackbone,
     ChoiceScorer,
     SequenceClassifier,
     SpanPredictor,

@@ -3,7 +3,7 @@
 
 import pytest
 
-from bert_tf.modeling.config import BertConfig
+from bert_tf.modeling import BertConfig
 from bert_tf.training import flops
 
 

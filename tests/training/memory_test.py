@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from bert_tf.modeling.config import BertConfig
+from bert_tf.modeling import BertConfig
 from bert_tf.training import memory
 
 
