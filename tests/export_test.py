@@ -23,6 +23,7 @@ from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 from tests.toy import checkpoints as toy_checkpoints
+from tests.toy.models import randomize_weights
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
 TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "", "The cats, sitting on a mat."]
@@ -31,9 +32,7 @@ TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "", "The cats, sitting on a mat."]
 def write_model(path: pathlib.Path, config: BertConfig, vocabulary: Vocabulary):
     """Writes the model directory of a pre-trained model with random weights."""
     tf.keras.utils.set_random_seed(7)
-    pretrainer = BertPretrainer(BertBackbone(config))
-    for weight in pretrainer.weights:  # Biases too, so that a missing one shows.
-        weight.assign(weight + tf.random.normal(weight.shape, stddev=0.05))
+    pretrainer = randomize_weights(BertPretrainer(BertBackbone(config)), stddev=0.05)
     directory = ModelDirectory.create(
         path,
         architecture=config,

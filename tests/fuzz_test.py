@@ -15,6 +15,7 @@ from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
+from tests.toy.models import randomize_weights
 
 pytestmark = pytest.mark.slow
 
@@ -42,10 +43,7 @@ fuzzed = hypothesis.settings(
 @pytest.fixture(scope="module")
 def pretrainer(tiny_config) -> BertPretrainer:
     tf.keras.utils.set_random_seed(7)
-    pretrainer = BertPretrainer(BertBackbone(tiny_config))
-    for weight in pretrainer.weights:
-        weight.assign(weight + tf.random.normal(weight.shape, stddev=0.3))
-    return pretrainer
+    return randomize_weights(BertPretrainer(BertBackbone(tiny_config)))
 
 
 @pytest.fixture(scope="module")

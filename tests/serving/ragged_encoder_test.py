@@ -17,15 +17,9 @@ from bert_tf.modeling import (
 )
 from bert_tf.serving import ragged_encoder
 from bert_tf.serving.ragged_encoder import optimize_for_inference
+from tests.toy.models import randomize_weights
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
-
-
-def randomize(model: tf.keras.Model) -> tf.keras.Model:
-    tf.keras.utils.set_random_seed(7)
-    for weight in model.weights:  # Biases too, so that a missing one shows.
-        weight.assign(weight + tf.random.normal(weight.shape, stddev=0.3))
-    return model
 
 
 def batch(*lengths: int, longest: int | None = None) -> dict[str, tf.Tensor]:
@@ -58,7 +52,7 @@ def assert_equals_model(model, inputs, atol=1e-5):
 
 @pytest.fixture(scope="module")
 def backbone(tiny_config) -> BertBackbone:
-    return randomize(BertBackbone(tiny_config))
+    return randomize_weights(BertBackbone(tiny_config))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +93,7 @@ def test_activations_equal_the_model(activation):
         intermediate_dim=24,
         activation=activation,
     )
-    assert_equals_model(randomize(BertBackbone(config)), batch(3, 8))
+    assert_equals_model(randomize_weights(BertBackbone(config)), batch(3, 8))
 
 
 @pytest.mark.parametrize("wrong", ["token_ids", "segment_ids", "longer"])
@@ -161,7 +155,7 @@ def test_layers_equal_hidden_states_of_the_model(backbone):
 )
 def test_feature_tagger_equals_the_model(tiny_config, monkeypatch, features):
     config = dataclasses.replace(tiny_config, num_layers=4)
-    model = randomize(FeatureTagger(BertBackbone(config), 3, features, units=4))
+    model = randomize_weights(FeatureTagger(BertBackbone(config), 3, features, units=4))
     inputs = batch(5, 32, 1, 9)
     expected = model(inputs, training=False)
     fast = optimize_for_inference(model)
@@ -177,7 +171,7 @@ def test_subclasses_of_the_encoder_are_not_replaced(tiny_config):
         def pooled_token(self, x, padding_mask):
             return x[:, -1, :]
 
-    encoder = randomize(Reversed(tiny_config))
+    encoder = randomize_weights(Reversed(tiny_config))
     model = tf.keras.Model(encoder.input, encoder(encoder.input)["pooled_output"])
     inputs = batch(8, 8)
     np.testing.assert_allclose(

@@ -9,6 +9,7 @@ import tensorflow as tf
 from bert_tf import serving
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
+from tests.toy.models import randomize_weights
 
 TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "no masks", "", "a [MASK]"]
 
@@ -16,10 +17,7 @@ TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "no masks", "", "a [MASK]"]
 @pytest.fixture(scope="module")
 def pretrainer(tiny_config) -> BertPretrainer:
     tf.keras.utils.set_random_seed(7)
-    pretrainer = BertPretrainer(BertBackbone(tiny_config))
-    for weight in pretrainer.weights:  # Random biases too, so that a missing one shows.
-        weight.assign(weight + tf.random.normal(weight.shape, stddev=0.3))
-    return pretrainer
+    return randomize_weights(BertPretrainer(BertBackbone(tiny_config)))
 
 
 @pytest.fixture(scope="module")
