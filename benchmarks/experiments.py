@@ -143,12 +143,12 @@ class Runner:
         return scores
 
     def _cell(self, row: Row, column: Column) -> Iterator[float]:
-        from bert_tf.training import monitor as monitoring
+        from bert_tf import training
 
         model = self._pretrained(row)
         step = round(row.share * EVALUATIONS) * (self._steps // EVALUATIONS)
         if not column.data_set:
-            for evaluation in monitoring.read_history(model):
+            for evaluation in training.read_history(model):
                 if evaluation["step"] == step:
                     yield math.exp(evaluation["val_mlm_loss"])
             return
@@ -165,7 +165,7 @@ class Runner:
     def _pretrained(self, row: Row) -> pathlib.Path:
         """Returns the model directory of a row; trains it if it is not finished."""
         from benchmarks import ablations
-        from bert_tf import pretrain
+        from bert_tf import training
 
         steps = {
             "steps": self._steps,
@@ -173,12 +173,11 @@ class Runner:
             "validate_every": self._steps // EVALUATIONS,
         }
         settings = {**self._scale.pretrain, **steps, **row.pretrain}
-        options = pretrain.PretrainConfig(
+        options = training.PretrainConfig(
             records=self._options.records,
             output="",
             strategy=self._options.strategy,
             precision=self._options.precision,
-            keep_all=True,
             **settings,
         )
         hooks = {}
@@ -189,7 +188,8 @@ class Runner:
             hooks["transform"] = ablations.predict_next_token
         path = self.folder / "pretrain" / f"{label}-{_fingerprint(options)}"
         if not (path / "metrics.json").exists():  # Written at the end.
-            pretrain.main(dataclasses.replace(options, output=str(path)), **hooks)
+            options = dataclasses.replace(options, output=str(path))
+            training.pretrain(options, keep_all=True, **hooks)
             _clear_session()
         return path
 

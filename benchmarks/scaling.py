@@ -129,12 +129,12 @@ def _format_model(factors: np.ndarray) -> str:
 
 def _prepare(point: Point) -> tuple[list[float], Callable[[], Any]]:
     """Returns the values of `_TERMS` for a step, and the step function."""
-    from bert_tf.training import flops
+    from bert_tf.training import estimates
 
     step = random_step.RandomStep(point.size, point.length, point.batch_size)
     architecture, rows, length = step.architecture, point.batch_size, point.length
     predictions = random_step.predictions(length)
-    arithmetic = flops.training_step(
+    arithmetic = estimates.step_flops(
         architecture, rows=rows, length=length, predictions=predictions
     )
     probabilities = architecture.num_layers * architecture.num_heads * rows * length**2
@@ -173,7 +173,7 @@ def _two_workers(options: ScalingConfig) -> None:
 
 def _tokens_per_second(options: ScalingConfig, count: int) -> float:
     """Trains with `count` workers; returns the final tokens/s of the first."""
-    from bert_tf.training import monitor as monitoring
+    from bert_tf import training
 
     folder = pathlib.Path(options.output) / f"{count}"
     every = options.steps
@@ -191,7 +191,7 @@ def _tokens_per_second(options: ScalingConfig, count: int) -> float:
         processes.append(subprocess.Popen(taskset + command, env=environment))
     if any(process.wait() for process in processes):
         raise ValueError(f"Pre-training with {count} workers failed. See above.")
-    return monitoring.read_history(folder)[-1]["tokens_per_second"]
+    return training.read_history(folder)[-1]["tokens_per_second"]
 
 
 def _environments(count: int) -> Sequence[dict[str, str]]:

@@ -35,7 +35,7 @@ class MemoryConfig(cli.Options):
 
 def main(options: MemoryConfig) -> None:
     """Prints the table."""
-    from bert_tf.training import memory
+    from bert_tf.training import estimates
 
     print("| size | length | recompute | MB a row | estimate |\n|---|---|---|---|---|")
     kinds = itertools.product(
@@ -51,7 +51,7 @@ def main(options: MemoryConfig) -> None:
         ]
         measured = (peaks[1] - peaks[0]) / (2 * few)
         architecture = bert_config.BertConfig.from_size(size, options.vocabulary_size)
-        estimate = memory.row_bytes(
+        estimate = estimates.row_bytes(
             architecture,
             length=length,
             predictions=predictions(length),
@@ -74,13 +74,13 @@ def _in_new_process(function, *arguments):
 def _peak(
     size: str, length: int, rows: int, recompute: bool, vocabulary_size: int
 ) -> int:
-    from bert_tf.training import memory
+    from bert_tf.training import estimates
 
     step = RandomStep(
         size, length, rows, recompute=recompute, vocabulary_size=vocabulary_size
     )
     step()
-    return memory.peak_memory()
+    return estimates.peak_memory()
 
 
 if __name__ == "__main__":

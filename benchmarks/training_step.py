@@ -26,9 +26,8 @@ import time
 from collections.abc import Callable
 
 from benchmarks import peers
-from bert_tf import cli
+from bert_tf import cli, training
 from bert_tf.modeling import config as bert_config
-from bert_tf.training import flops
 
 _BATCHES = 4  # Different batches, in turn.
 
@@ -129,7 +128,7 @@ def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict
         seconds.append(time.perf_counter() - start[0])
         processor.append(time.process_time() - start[1])
     dtype = "bfloat16" if "bfloat16" in dtype else "float32"
-    gflop = 1e-9 * flops.training_step(
+    gflop = 1e-9 * training.estimates.step_flops(
         bert,
         rows=options.batch_size,
         length=length,
@@ -141,7 +140,8 @@ def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict
         "tokens": sum(int((x["padding_mask"].numpy() > 0).sum()) for x, _, _ in batches)
         / len(batches),
         "gflop": gflop,
-        "peak": 1e-9 * flops.peak(bert, options.batch_size * length, dtype),
+        "peak": 1e-9
+        * training.estimates.measure_peak(bert, options.batch_size * length, dtype),
     }
 
 

@@ -63,7 +63,7 @@ def main(options: DemoConfig) -> None:
         f"{len(documents):,} documents, {text.stat().st_size / 1e6:.1f} MB in {text}."
     )
 
-    from bert_tf import corpus, export, pretrain, vocab
+    from bert_tf import corpus, export, pretrain, training, vocab
 
     _run(
         vocab,
@@ -86,7 +86,7 @@ def main(options: DemoConfig) -> None:
         )
     _run(
         pretrain,
-        pretrain.PretrainConfig(
+        training.PretrainConfig(
             records=str(records),
             output=str(model),
             size=options.size,

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What is seen of a training: progress, history, curve, and a halt when it fails."""
+"""Monitoring of pre-training: progress, history, learning curve, early failure."""
 
 from __future__ import annotations
 
@@ -9,25 +9,30 @@ import math
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import tqdm
 
 from bert_tf.data import read_table, write_table
-from bert_tf.training import memory
+from bert_tf.training import estimates
 from bert_tf.training.checkpoint import TrainingState
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _HISTORY, _CURVE, _FAILED_BATCH = "history.csv", "curve.png", "failed_batch.npz"
-_BAND_STEPS = 100  # Whose mean loss is compared.
+_BAND_STEPS = 100  # `loss_band` compares mean losses of this many steps.
+
+History = Sequence[Mapping[str, float]]
 
 
 class TrainingFailed(ValueError):
-    """A training that has left what can be mended by going on.
+    """The training diverged. Continuing would not help.
 
     Attributes:
-        step: The step at which it was seen, from 1.
+        step: The step, counted from 1, after which the failure was detected.
     """
 
     def __init__(self, message: str, step: int):
@@ -36,25 +41,26 @@ class TrainingFailed(ValueError):
 
 
 class TrainingMonitor(keras.callbacks.Callback):
-    """Progress bar, history file and checkpoints of a training that counts steps.
+    """Writes the history and checkpoints, shows progress, and stops if training fails.
 
-    An epoch of `model.fit` is the stretch between two evaluations. At its end the
-    metrics go to `history.csv` and the weights and the state of the training to disk.
+    An epoch of `model.fit` is the interval between two evaluations. At its end the
+    callback appends the metrics to `history.csv` and saves the training state.
 
     Args:
-        state: Where the training stands and is saved.
-        steps: The step at which `fit` is to stop.
+        state: The training state.
+        steps: The step at which `fit` stops.
         total_steps: Steps of the whole training, for the progress bar.
-        batch_tokens: Tokens in a batch that are not padding.
-        batch_flops: Arithmetic of a step (`flops.training_step`).
-        peak: The machine's operations per second (`flops.peak`); NaN if unknown.
-        loss_band: The mean loss of `_BAND_STEPS` steps may be this much above the
-            lowest such mean; 0 for any.
-        chief: Whether this process shows and writes anything; of several workers one.
+        batch_tokens: Tokens per batch without padding.
+        batch_flops: See `estimates.step_flops`.
+        peak: See `estimates.measure_peak`; NaN if unknown.
+        loss_band: Training fails if the mean loss of `_BAND_STEPS` steps rises more
+            than this above its minimum. 0 disables the check.
+        chief: Whether this process writes files and output. With several workers, one
+            does.
 
     Raises:
-        TrainingFailed: From within `fit`, when the loss of a step is not finite or has
-            left its band. What was saved before stays.
+        TrainingFailed: From within `fit`, if the loss, the gradients or the weights are
+            not finite, or the loss leaves its band. Saved checkpoints remain.
     """
 
     def __init__(
@@ -84,8 +90,8 @@ class TrainingMonitor(keras.callbacks.Callback):
         self._step = self._saved_step = self._state.step
         history = read_history(self._state.directory.path)
         self._tokens = sum(r["tokens"] for r in history if r["step"] == self._step)
-        self._recent = collections.deque(maxlen=_BAND_STEPS)
-        self._lowest = math.inf
+        self._recent_losses = collections.deque(maxlen=_BAND_STEPS)
+        self._lowest_mean = math.inf
         self._bar = tqdm.tqdm(
             total=self._total_steps,
             initial=self._step,
@@ -95,19 +101,21 @@ class TrainingMonitor(keras.callbacks.Callback):
         )
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._epoch_start = (time.perf_counter(), self._step)
+        self._epoch_start_time = time.perf_counter()
+        self._epoch_start_step = self._step
         self._gradient_norms = []
         self._loss_sum = 0.0
 
     def on_train_batch_end(self, batch, logs=None):
         self._step += 1
         loss = float(logs["loss"])
-        self._step_end = time.perf_counter()
+        self._step_end_time = time.perf_counter()
         norm = float(keras.ops.convert_to_numpy(self.model.optimizer.gradient_norm))
-        self._check(loss)
+        self._check_loss(loss)
         if math.isfinite(norm):
             self._gradient_norms.append(norm)
-        elif not self.model.optimizer.dynamic_loss_scale:  # Which finds its scale so.
+        # Overflows are normal while the optimizer searches its loss scale.
+        elif not self.model.optimizer.dynamic_loss_scale:
             self._fail(f"The gradients of step {self._step:,} are not finite ({norm}).")
         self._bar.update()
         self._bar.set_postfix_str(
@@ -116,36 +124,37 @@ class TrainingMonitor(keras.callbacks.Callback):
         if self._step == self._steps:
             self.model.stop_training = True
 
-    def _check(self, mean_loss: float) -> None:
-        """Looks at the loss, which Keras gives as the mean since the evaluation."""
+    def _check_loss(self, mean_loss: float) -> None:
+        """Checks the loss. Keras reports its mean since the start of the epoch."""
         if not math.isfinite(mean_loss):
             self._fail(f"The loss of step {self._step:,} is not finite ({mean_loss}).")
-        done = self._step - self._epoch_start[1]
-        self._recent.append(mean_loss * done - self._loss_sum)
-        self._loss_sum = mean_loss * done
-        if len(self._recent) < _BAND_STEPS or not self._loss_band:
+        steps = self._step - self._epoch_start_step
+        self._recent_losses.append(mean_loss * steps - self._loss_sum)
+        self._loss_sum = mean_loss * steps
+        if len(self._recent_losses) < _BAND_STEPS or not self._loss_band:
             return
-        mean = sum(self._recent) / _BAND_STEPS
-        self._lowest = min(self._lowest, mean)
-        if mean > self._lowest + self._loss_band:
+        mean = sum(self._recent_losses) / _BAND_STEPS
+        self._lowest_mean = min(self._lowest_mean, mean)
+        if mean > self._lowest_mean + self._loss_band:
             self._fail(
-                f"The mean loss of {_BAND_STEPS} steps up to step {self._step:,} is "
-                f"{mean:.2f}, and was {self._lowest:.2f}: more than "
-                f"--loss_band={self._loss_band} below."
+                f"The {_BAND_STEPS}-step mean loss at step {self._step:,} is "
+                f"{mean:.2f}, more than --loss_band={self._loss_band} above its "
+                f"minimum of {self._lowest_mean:.2f}."
             )
 
-    def _fail(self, what: str) -> None:
+    def _fail(self, reason: str) -> None:
         self._bar.close()
         raise TrainingFailed(
-            f"{what} The weights and the state of step {self._saved_step:,} are kept "
-            f"in {self._state.directory.path}; a lower --learning_rate or more "
-            "--warmup_steps may help.",
+            f"{reason} The checkpoint of step {self._saved_step:,} is kept in "
+            f"{self._state.directory.path}. Try a lower --learning_rate or more "
+            "--warmup_steps.",
             self._step,
         )
 
     def on_epoch_end(self, epoch, logs=None):
-        seconds = self._step_end - self._epoch_start[0]  # Without the evaluation.
-        steps = self._step - self._epoch_start[1]
+        # Without the evaluation, which is part of the epoch in Keras.
+        seconds = self._step_end_time - self._epoch_start_time
+        steps = self._step - self._epoch_start_step
         self._tokens += steps * self._batch_tokens
         rate = self.model.optimizer.learning_rate
         logs["step"] = self._step
@@ -155,7 +164,7 @@ class TrainingMonitor(keras.callbacks.Callback):
         logs["gradient_norm_max"] = float(np.max(self._gradient_norms))
         logs["tokens_per_second"] = round(steps * self._batch_tokens / seconds)
         logs["share_of_peak"] = steps * self._batch_flops / seconds / self._peak
-        logs["peak_memory_gb"] = memory.peak_memory() / 1e9
+        logs["peak_memory_gb"] = estimates.peak_memory() / 1e9
         if self._chief:
             _append_history(self._state.directory.path / _HISTORY, logs)
         if not weights_are_finite(self.model):
@@ -177,35 +186,41 @@ class TrainingMonitor(keras.callbacks.Callback):
 
 
 def weights_are_finite(model: keras.Model) -> bool:
-    """Whether no weight of the model is NaN or infinite."""
+    """Returns whether no weight of the model is NaN or infinite."""
     return all(
         bool(keras.ops.all(keras.ops.isfinite(weight)))
         for weight in model.trainable_weights
     )
 
 
-def _append_history(path: pathlib.Path, row: dict[str, float]) -> None:
-    # An interrupted run may have written rows that lie after its last checkpoint.
-    rows = [r for r in read_history(path.parent) if r["step"] < row["step"]]
-    write_table(path, [dict(sorted(row.items())) for row in [*rows, row]])
-
-
-def save_batch(directory: pathlib.Path, batch: Any) -> pathlib.Path:
+def save_failed_batch(directory: pathlib.Path, batch: Any) -> pathlib.Path:
     """Writes a batch `(x, y, sample_weight)` as `failed_batch.npz`."""
     x, y, weights = batch
     arrays = {name: tensor.numpy() for name, tensor in x.items()}
     arrays |= {f"{name}_labels": tensor.numpy() for name, tensor in y.items()}
     arrays |= {f"{name}_weights": tensor.numpy() for name, tensor in weights.items()}
-    path = pathlib.Path(directory) / _FAILED_BATCH
+    path = directory / _FAILED_BATCH
     np.savez_compressed(path, **arrays)
     return path
 
 
-def read_history(path: pathlib.Path) -> list[dict[str, float]]:
-    """Rows of a `history.csv`, one per evaluation; empty where there is none.
+# --- History ---------------------------------------------------------------------
+
+
+def _append_history(path: pathlib.Path, row: dict[str, float]) -> None:
+    # An interrupted run may have written rows after its last checkpoint.
+    rows = [r for r in read_history(path.parent) if r["step"] < row["step"]]
+    write_table(path, [dict(sorted(row.items())) for row in [*rows, row]])
+
+
+def read_history(path: pathlib.Path | str) -> list[dict[str, float]]:
+    """Reads a `history.csv`, which has one row per evaluation.
 
     Args:
-        path: The file, or the model directory that it is in.
+        path: The file, or its model directory.
+
+    Returns:
+        The rows; none if the file does not exist.
     """
     path = pathlib.Path(path)
     path = path / _HISTORY if path.is_dir() else path
@@ -214,66 +229,75 @@ def read_history(path: pathlib.Path) -> list[dict[str, float]]:
     return [{k: float(v) for k, v in row.items()} for row in read_table(path)]
 
 
-def read_others(paths: str) -> dict[str, list[dict[str, float]]]:
-    """Reads the histories of other runs to compare with, by the name of their file.
+def read_histories(paths: str) -> dict[str, History]:
+    """Reads the histories given to `--compare`.
 
     Args:
-        paths: Files or model directories, separated by commas; empty for none.
+        paths: Comma-separated files or model directories; may be empty.
+
+    Returns:
+        The histories by file or directory name.
 
     Raises:
-        ValueError: One is no history of a pre-training.
+        ValueError: One is not the history of a pre-training.
     """
     found = {}
     for path in filter(None, paths.split(",")):
-        rows = read_history(pathlib.Path(path))
+        rows = read_history(path)
         if not rows or not {"tokens", "val_loss"} <= rows[0].keys():
             raise ValueError(
-                f"--compare: {path} is neither a history.csv of bert_tf.pretrain nor a "
-                "model directory with one."
+                f"--compare: {path} must be a history.csv of bert_tf.pretrain, or a "
+                "model directory that contains one."
             )
         found[pathlib.Path(path).stem] = rows
     return found
 
 
-def plot_history(
-    directory: pathlib.Path,
-    unigram_accuracy: float,
-    others: Mapping[str, Sequence[Mapping[str, float]]] | None = None,
+def write_curve(
+    directory: pathlib.Path, unigram_accuracy: float, others: Mapping[str, History]
 ) -> pathlib.Path:
-    """Draws `history.csv` as `curve.png`: loss and accuracies against tokens.
+    """Plots `history.csv` as `curve.png`; see `learning_curve`."""
+    path = directory / _CURVE
+    figure = learning_curve(read_history(directory), unigram_accuracy, others)
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def learning_curve(
+    history: History, unigram_accuracy: float, others: Mapping[str, History]
+) -> Figure:
+    """Plots loss and accuracies against tokens.
 
     Args:
-        directory: The model directory.
-        unigram_accuracy: Of always saying the most frequent token, a line to compare.
-        others: Histories of other runs, by name, drawn thin beside this one.
+        history: The rows of a `history.csv`.
+        unigram_accuracy: Accuracy of always predicting the most frequent token, for a
+            horizontal line.
+        others: Histories of other runs by name, for comparison.
     """
-    import matplotlib.figure  # pyplot would look for a screen.
+    import matplotlib.figure  # Not pyplot, which may need a display.
 
     figure = matplotlib.figure.Figure(figsize=(9, 3.6), layout="constrained")
     loss_axes, accuracy_axes = figure.subplots(1, 2)
 
-    def draw(axes, rows, column, label, **style):
+    def plot(axes, rows, column, label, **style):
         tokens = [row["tokens"] / 1e6 for row in rows]
         axes.plot(tokens, [row[column] for row in rows], label=label, **style)
 
-    rows = read_history(directory)
-    draw(loss_axes, rows, "loss", "training", ls="--", c="C0")
-    draw(loss_axes, rows, "val_loss", "held out", c="C0")
-    draw(accuracy_axes, rows, "val_mlm_accuracy", "MLM, held out", c="C0")
-    draw(accuracy_axes, rows, "val_nsp_accuracy", "NSP, held out", c="C0", ls="-.")
-    for number, (name, other) in enumerate(sorted((others or {}).items()), start=1):
+    plot(loss_axes, history, "loss", "training", ls="--", c="C0")
+    plot(loss_axes, history, "val_loss", "held out", c="C0")
+    plot(accuracy_axes, history, "val_mlm_accuracy", "MLM, held out", c="C0")
+    plot(accuracy_axes, history, "val_nsp_accuracy", "NSP, held out", c="C0", ls="-.")
+    for number, (name, other) in enumerate(sorted(others.items()), start=1):
         style = {"c": f"C{number}", "lw": 1}
-        draw(loss_axes, other, "val_loss", f"{name}, held out", **style)
-        draw(accuracy_axes, other, "val_mlm_accuracy", f"{name}, MLM", **style)
-        draw(accuracy_axes, other, "val_nsp_accuracy", f"{name}, NSP", ls="-.", **style)
+        plot(loss_axes, other, "val_loss", f"{name}, held out", **style)
+        plot(accuracy_axes, other, "val_mlm_accuracy", f"{name}, MLM", **style)
+        plot(accuracy_axes, other, "val_nsp_accuracy", f"{name}, NSP", ls="-.", **style)
     accuracy_axes.axhline(
-        unigram_accuracy, ls=":", c="gray", label="MLM, most frequent"
+        unigram_accuracy, ls=":", c="gray", label="MLM, most frequent token"
     )
-    loss_axes.set(xlabel="tokens seen, millions", ylabel="loss (MLM + NSP)")
-    accuracy_axes.set(xlabel="tokens seen, millions", ylabel="accuracy", ylim=(0, 1))
+    loss_axes.set(xlabel="million tokens", ylabel="loss (MLM + NSP)")
+    accuracy_axes.set(xlabel="million tokens", ylabel="accuracy", ylim=(0, 1))
     for axes in (loss_axes, accuracy_axes):
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
-    path = pathlib.Path(directory) / _CURVE
-    figure.savefig(path, dpi=120)
-    return path
+    return figure

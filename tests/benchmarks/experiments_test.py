@@ -12,8 +12,8 @@ from benchmarks import ablations, experiment_report, experiments
 from benchmarks.experiments import ExperimentConfig
 from benchmarks.paper import EVALUATIONS, SCALES, Column, Experiment, Row
 from benchmarks.paper import experiments as all_experiments
-from bert_tf import finetuning, pretrain
-from bert_tf.training.pretrain_options import PretrainConfig
+from bert_tf import finetuning
+from bert_tf.training import PretrainConfig
 from tests.toy.records import write_records
 
 TOY = Experiment(
@@ -67,10 +67,11 @@ class FakeTraining:
         self.pretrained: list[PretrainConfig] = []
         self.fine_tuned: list[tuple[str, int]] = []
         self.interrupt_after = math.inf
-        monkeypatch.setattr(pretrain, "main", self.pretrain)
+        monkeypatch.setattr("bert_tf.training.pretrain", self.pretrain)
         monkeypatch.setattr(finetuning, "fine_tune", self.fine_tune)
 
-    def pretrain(self, options, **hooks):
+    def pretrain(self, options, *, keep_all, **hooks):
+        assert keep_all
         self.pretrained.append((options, hooks.get("backbone_class")))
         loss = 3.0 if hooks else 2.0
         self._write(options.output, {"done": True})
@@ -111,7 +112,6 @@ def test_an_interrupted_set_goes_on_and_nothing_is_repeated(options, training):
     assert backbone_class is ablations.LeftToRightBackbone
     assert not left.next_sentence
     assert (base.steps, base.warmup_steps, base.validate_every) == (10, 1, 2)
-    assert base.keep_all
     started = [
         (str(pathlib.Path(path).relative_to(options.output)), seed)
         for path, seed in training.fine_tuned

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.model_directory import ModelDirectory
 from bert_tf.modeling import BertBackbone, BertPretrainer, Dropout
-from bert_tf.training import monitor as monitoring
+from bert_tf.training import read_history
 from bert_tf.training import strategy as distribution
 from bert_tf.training.optimizers import AdamW
 from tests.toy.records import make_batch, write_records
@@ -156,7 +156,7 @@ def test_two_workers_train_to_the_same_weights_as_one(
     assert (states / "ckpt-6.index").exists()
     for name, weight in two.read_weights().items():
         np.testing.assert_array_equal(found[name], weight, err_msg=name)
-    assert len(monitoring.read_history(two.path)) == 2
+    assert len(read_history(two.path)) == 2
 
     # When the first is lost, the other ends and says what to do.
     first = start("lost", "multi_worker", 0, steps=10**6)

@@ -1,0 +1,246 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Options of pre-training, and the phases that they define."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bert_tf import cli, data, training
+
+if TYPE_CHECKING:
+    import keras
+
+    from bert_tf.text import Vocabulary
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainConfig(cli.Options):
+    """Options of `python -m bert_tf.pretrain`."""
+
+    records: str = cli.option(
+        help="Folder written by bert_tf.corpus. Several comma-separated folders are "
+        "consecutive phases of the training.",
+        resumable=True,
+    )
+    output: str = cli.option(
+        help="Model directory to write, or to resume.", resumable=True
+    )
+    size: str = cli.option(
+        "",
+        help="Architecture: tiny, mini, small, medium, base, large, layers/hidden size/"
+        "heads (e.g. 3/768/12), or a bert_config.json. Default: that of --init_from, "
+        "else base.",
+        common=True,
+    )
+    dropout: float = cli.option(
+        -1.0,
+        help="Dropout rate in the encoder. Negative: that of --size, 0.1. Use 0 for "
+        "short runs.",
+        maximum=0.9,
+    )
+    init_from: str = cli.option(
+        "",
+        help="Initial weights: a model directory or a checkpoint of Google, Hugging "
+        "Face or KerasHub. Training starts at step 0.",
+        common=True,
+    )
+    strategy: str = cli.option(
+        "default",
+        help="Devices: default (first GPU or CPU), mirrored (all GPUs), multi_worker "
+        "(all hosts in TF_CONFIG), tpu.",
+        choices=("default", "mirrored", "multi_worker", "tpu"),
+        common=True,
+        resumable=True,
+    )
+    precision: str = cli.option(
+        "float32",
+        help="Compute dtype of the layers. Weights are always float32.",
+        choices=("float32", "mixed_bfloat16", "mixed_float16"),
+        common=True,
+    )
+    xla: bool = cli.option(
+        False,
+        help="Compile the training step with XLA. Faster on GPUs, slower on CPUs.",
+        resumable=True,
+    )
+    batch_size: int | tuple[int, ...] = cli.option(
+        256,
+        help="Rows per step on all replicas together: one number, or one per phase.",
+        minimum=1,
+        per_phase=True,
+        common=True,
+    )
+    micro_batch_size: int = cli.option(
+        0,
+        help="Rows that a replica computes at once; their gradients are summed over "
+        "the batch. 0: all rows. -1: as many as fit into memory, by estimate.",
+        minimum=-1,
+        resumable=True,
+    )
+    recompute: bool = cli.option(
+        False,
+        help="Recompute encoder layers in the backward pass: less memory, about a "
+        "third more time.",
+        resumable=True,
+    )
+    steps: int | tuple[int, ...] = cli.option(
+        1_000_000,
+        help="Training steps; one number per phase.",
+        minimum=1,
+        per_phase=True,
+        common=True,
+    )
+    warmup_steps: int | tuple[int, ...] = cli.option(
+        10_000,
+        help="Steps of linear learning rate warm-up; one number per --learning_rate.",
+        minimum=0,
+        per_phase=True,
+        common=True,
+    )
+    learning_rate: float | tuple[float, ...] = cli.option(
+        1e-4,
+        help="Peak learning rate. With one number per phase, each phase has its own "
+        "warm-up and decay.",
+        minimum=0,
+        per_phase=True,
+        common=True,
+    )
+    decay: str = cli.option(
+        "linear",
+        help="Learning rate decay after the warm-up.",
+        choices=("linear", "cosine", "polynomial", "constant"),
+    )
+    optimizer: str = cli.option(
+        "adamw",
+        help="adamw as in the paper; bert_adam, the same without bias correction as in "
+        "google-research/bert; lamb for batches of thousands of rows.",
+        choices=("adamw", "bert_adam", "lamb"),
+    )
+    mask_selection_rate: float = cli.option(
+        0.15, help="Fraction of the tokens to predict.", minimum=0, maximum=1
+    )
+    mask_token_rate: float = cli.option(
+        0.8, help="Fraction of those replaced by [MASK].", minimum=0, maximum=1
+    )
+    random_token_rate: float = cli.option(
+        0.1, help="Fraction of those replaced by a random token.", minimum=0, maximum=1
+    )
+    whole_word_masking: bool = cli.option(
+        False, help="Mask all tokens of a word together."
+    )
+    next_sentence: bool = cli.option(True, help="Also train next sentence prediction.")
+    validate_every: int = cli.option(
+        1000,
+        help="Steps between evaluations on the held-out documents. Each also saves a "
+        "checkpoint.",
+        minimum=1,
+        common=True,
+        resumable=True,
+    )
+    loss_band: float = cli.option(
+        1.0,
+        help="Stop if the 100-step mean loss rises more than this above its minimum. "
+        "0: never.",
+        minimum=0,
+        resumable=True,
+    )
+    compare: str = cli.option(
+        "",
+        help="Other runs to plot in curve.png: comma-separated model directories or "
+        "history.csv files.",
+        resumable=True,
+    )
+    seed: int = cli.option(
+        0, help="Random seed of weights, dropout, shuffling and masking.", minimum=0
+    )
+
+    def phases(self) -> list[Phase]:
+        """Returns the phases of the training.
+
+        Raises:
+            ValueError: The number of values of an option is not the number of phases.
+        """
+        records = self.records.split(",")
+        if len(records) > 1 and not isinstance(self.steps, tuple):
+            raise ValueError(
+                f"--steps must have one number for each of the {len(records)} "
+                f"--records. Received: steps={self.steps}"
+            )
+        steps = self._per_phase("steps", len(records))
+        batch_sizes = self._per_phase("batch_size", len(records))
+        first_steps = itertools.accumulate(steps, initial=0)
+        return [
+            Phase(*fields) for fields in zip(records, first_steps, steps, batch_sizes)
+        ]
+
+    def _per_phase(self, name: str, count: int) -> tuple:
+        value = getattr(self, name)
+        values = value if isinstance(value, tuple) else (value,) * count
+        if len(values) != count:
+            raise ValueError(
+                f"--{name} must have one number, or one for each of the {count} "
+                f"--records. Received: {name}={','.join(map(str, values))}"
+            )
+        return values
+
+    def schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
+        """Returns the learning rate schedule of the whole training.
+
+        Raises:
+            ValueError: Warm-up and steps contradict each other, or see `phases`.
+        """
+        steps = [phase.steps for phase in self.phases()]
+        if isinstance(self.learning_rate, tuple):
+            rates = self._per_phase("learning_rate", len(steps))
+            warmups = self._per_phase("warmup_steps", len(steps))
+            arguments = zip(rates, warmups, steps, strict=True)
+            return training.SequentialSchedule(
+                [training.WarmupDecay(*a, self.decay) for a in arguments], steps
+            )
+        if isinstance(self.warmup_steps, tuple):
+            raise ValueError(
+                "--warmup_steps must have one number, because --learning_rate has one. "
+                f"Received: warmup_steps={self.warmup_steps}"
+            )
+        return training.WarmupDecay(
+            self.learning_rate, self.warmup_steps, sum(steps), self.decay
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """Consecutive steps with the same records and batch size."""
+
+    records: str
+    first_step: int
+    steps: int
+    batch_size: int
+
+    @property
+    def end(self) -> int:
+        """The number of steps of the training when the phase is finished."""
+        return self.first_step + self.steps
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """The manifest of the records."""
+        return self._manifest_and_vocabulary[0]
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary of the records."""
+        return self._manifest_and_vocabulary[1]
+
+    @property
+    def length(self) -> int:
+        """Tokens per row."""
+        return self.manifest["max_sequence_length"]
+
+    @functools.cached_property
+    def _manifest_and_vocabulary(self) -> tuple[dict[str, Any], Vocabulary]:
+        return data.read_manifest(self.records)

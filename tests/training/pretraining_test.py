@@ -1,0 +1,386 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import bert_tf
+from benchmarks import ablations
+from bert_tf.checkpoints import ModelDirectory
+from bert_tf.text import Vocabulary
+from bert_tf.training import PretrainConfig, estimates, monitor, pretrain, read_history
+from tests.toy.records import write_records
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory, vocabulary):
+    """Learnable pairs: one letter per position, others in random next segments."""
+    folder = tmp_path_factory.mktemp("pretrain") / "records"
+    first, follows, random = range(5, 11), range(11, 17), range(17, 23)
+    rows = [([2, *first, 3, *follows, 3], 8, 0), ([2, *first, 3, *random, 3], 8, 1)]
+    write_records(folder, vocabulary, rows * 128)
+    write_records(folder, vocabulary, rows * 16, split="validation")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert_config_file(tmp_path_factory, random_encoder):
+    """A bert_config.json of a one-layer encoder with dropout."""
+    folder = tmp_path_factory.mktemp("config")
+    encoder = random_encoder(folder, num_layers=1, dropout=0.1, attention_dropout=0.1)
+    return encoder["size"]
+
+
+@pytest.fixture(scope="module")
+def options(records, bert_config_file, tmp_path_factory):
+    return PretrainConfig(
+        records=str(records),
+        output=str(tmp_path_factory.mktemp("models") / "whole"),
+        size=bert_config_file,
+        dropout=0.05,
+        batch_size=16,
+        steps=60,
+        warmup_steps=10,
+        learning_rate=1e-2,
+        validate_every=25,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(options):
+    """The model directory and the metrics of an uninterrupted training."""
+    metrics = pretrain(options)
+    return ModelDirectory.open(options.output), metrics
+
+
+def test_learns_and_writes_model_directory(trained):
+    directory, metrics = trained
+    history = read_history(directory.path)
+    assert [row["step"] for row in history] == [25, 50, 60]
+    assert history[-1]["loss"] < 0.7 * history[0]["loss"]
+    assert metrics["val_mlm_accuracy"] > 3 * metrics["unigram_accuracy"]
+    assert json.loads((directory.path / "metrics.json").read_text()) == metrics
+    assert (directory.path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert list((directory.path / "logs").rglob("events.*"))
+    architecture = directory.architecture
+    assert (architecture.dropout, architecture.attention_dropout) == (0.05, 0.05)
+
+
+def test_loads_the_trained_model(trained):
+    directory, _ = trained
+    model = directory.load_pretrainer()
+    backbone = directory.load_backbone()
+    ids = np.array([[2, 5, 6, 7, 8, 9, 4, 3, 11, 12, 13, 14, 15, 16, 3]])
+    inputs = {
+        "token_ids": ids,
+        "segment_ids": (np.arange(15) > 7)[None].astype(int),
+        "padding_mask": np.ones_like(ids),
+    }
+    positions = {"mask_positions": [[6]], "first_positions": [[0]]}
+    outputs = model(inputs | {k: np.array(v) for k, v in positions.items()})
+    assert np.argmax(outputs["mlm"][0, 0]) == 10
+    np.testing.assert_array_equal(
+        backbone(inputs)["sequence_output"], model.backbone(inputs)["sequence_output"]
+    )
+
+
+class _Killed(Exception):
+    pass
+
+
+@pytest.mark.slow
+def test_resume_is_bit_equal_after_kill(trained, options, tmp_path):
+    options = dataclasses.replace(options, output=str(tmp_path / "interrupted"))
+
+    class Kill(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if int(self.model.optimizer.iterations) == 38:
+                raise _Killed
+
+    original = keras.callbacks.TensorBoard
+    keras.callbacks.TensorBoard = lambda *_, **__: Kill()
+    try:
+        with pytest.raises(_Killed):
+            pretrain(options)
+    finally:
+        keras.callbacks.TensorBoard = original
+    assert ModelDirectory.open(options.output).has_weights
+
+    pretrain(options)
+    expected = trained[0].load_pretrainer().get_weights()
+    resumed = ModelDirectory.open(options.output).load_pretrainer().get_weights()
+    for a, b in zip(expected, resumed, strict=True):
+        np.testing.assert_array_equal(a, b)
+    history = read_history(options.output)
+    assert [row["step"] for row in history] == [25, 50, 60]
+
+
+@pytest.fixture(scope="module")
+def two_phases(options, tmp_path_factory, vocabulary):
+    """Options: rows of 16 tokens, then packed rows of 32 tokens."""
+    folder = tmp_path_factory.mktemp("phases")
+    first, second = list(range(5, 11)), list(range(17, 23))
+    rows = [([2, *first, 3, *second, 3], 8, 0)] * 128
+    packed = {"length": 32, "pairs_per_row": 2}
+    for split in ("train", "validation"):
+        write_records(folder / "long", vocabulary, rows, split=split, **packed)
+    return dataclasses.replace(
+        options,
+        records=f"{options.records},{folder / 'long'}",
+        steps=(5, 4),
+        batch_size=(16, 8),
+        learning_rate=(1e-2, 5e-3),
+        warmup_steps=(2, 1),
+        validate_every=2,
+    )
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(two_phases, tmp_path_factory):
+    """Options of an uninterrupted training of two phases."""
+    output = tmp_path_factory.mktemp("phases") / "whole"
+    options = dataclasses.replace(two_phases, output=str(output))
+    pretrain(options)
+    return options
+
+
+@pytest.mark.slow
+def test_history_of_two_phases(uninterrupted):
+    history = read_history(uninterrupted.output)
+    assert [row["step"] for row in history] == [2, 4, 5, 7, 9]
+    np.testing.assert_allclose(
+        # Of the next step.
+        [row["learning_rate"] for row in history],
+        [7.5e-3, 2.5e-3, 5e-3, 2.5e-3, 0],
+        rtol=1e-5,
+    )
+    tokens = np.cumsum([2 * 16 * 12, 2 * 16 * 12, 16 * 12, 2 * 8 * 24, 2 * 8 * 24])
+    assert [row["tokens"] for row in history] == tokens.tolist()
+    assert all(row["gradient_norm"] > 0 for row in history)
+    assert all(row["share_of_peak"] > 0 for row in history)
+
+
+@pytest.mark.slow
+def test_resume_is_bit_equal_in_second_phase(
+    uninterrupted, two_phases, tmp_path, monkeypatch
+):
+    # Killed between two checkpoints.
+    interrupted = dataclasses.replace(two_phases, output=str(tmp_path / "interrupted"))
+    monitor_step = monitor.TrainingMonitor.on_train_batch_end
+
+    def killed_at_step_8(self, batch, logs=None):
+        monitor_step(self, batch, logs)
+        if self._step == 8:
+            raise _Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(monitor.TrainingMonitor, "on_train_batch_end", killed_at_step_8)
+        with pytest.raises(_Killed):
+            pretrain(interrupted)
+    pretrain(interrupted)
+    weights = [
+        ModelDirectory.open(run.output).load_pretrainer().get_weights()
+        for run in (uninterrupted, interrupted)
+    ]
+    for a, b in zip(*weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 9}, "--steps must have one number for each of the 2"),
+        ({"learning_rate": 1e-3}, "--warmup_steps must have one number, because"),
+        ({"micro_batch_size": 3}, "micro_batch_size=3, rows=16"),
+        ({"compare": "nowhere"}, "--compare: nowhere must be a history.csv"),
+    ],
+)
+def test_inconsistent_phases_raise_before_writing(
+    two_phases, tmp_path, change, message
+):
+    changed = dataclasses.replace(two_phases, output=str(tmp_path / "new"), **change)
+    with pytest.raises(ValueError, match=message):
+        pretrain(changed)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_lamb_with_float16_micro_batches_and_recomputation(
+    trained, options, tmp_path, monkeypatch, capsys
+):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "half"),
+        optimizer="lamb",
+        decay="polynomial",
+        precision="mixed_float16",
+        micro_batch_size=-1,
+        recompute=True,
+        steps=30,
+        compare=options.output,
+    )
+    # Memory for the weights and eight of the sixteen rows.
+    monkeypatch.setattr(estimates, "row_bytes", lambda *_, **__: 1e6)
+    monkeypatch.setattr(estimates, "free_memory", lambda replicas: 1.2 * (0.1e6 + 15e6))
+    metrics = pretrain(options)
+    assert "By estimate, 8 of 16 rows fit" in capsys.readouterr().out
+    assert metrics["val_mlm_accuracy"] > 1.5 * metrics["unigram_accuracy"]
+
+
+def test_finished_run_is_not_trained_again(trained, options):
+    before = trained[0].load_pretrainer().get_weights()
+    assert pretrain(options) == trained[1]
+    for a, b in zip(before, trained[0].load_pretrainer().get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_resume_with_other_options_raises_with_both_values(trained, options):
+    changed = dataclasses.replace(options, learning_rate=1e-3)
+    with pytest.raises(ValueError, match=r"learning_rate: 0\.01 before, 0\.001 now"):
+        pretrain(changed)
+
+
+@pytest.mark.slow
+def test_left_to_right_language_model(options, tmp_path):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "left"),
+        next_sentence=False,
+        mask_selection_rate=1.0,
+        mask_token_rate=0.0,
+        random_token_rate=0.0,
+    )
+    hooks = {
+        "backbone_class": ablations.LeftToRightBackbone,
+        "transform": ablations.predict_next_token,
+    }
+    metrics = pretrain(options, keep_all=True, **hooks)
+    # Only the first letter of the second segment cannot be predicted.
+    assert metrics["val_mlm_accuracy"] > 0.85
+    assert metrics["val_loss"] == pytest.approx(metrics["val_mlm_loss"], abs=1e-6)
+    directory = ModelDirectory.open(options.output)
+    assert directory.head == {
+        "kind": "pretrainer",
+        "newly_initialized": ["pooler", "nsp"],
+    }
+    kept = {
+        step: ModelDirectory.open(tmp_path / "left/steps" / step)
+        for step in ("25", "50", "60")
+    }
+    last, early = (kept[step].read_weights() for step in ("60", "25"))
+    for name, values in directory.read_weights().items():
+        np.testing.assert_array_equal(values, last[name])
+    assert (early["mlm/dense/kernel"] != last["mlm/dense/kernel"]).any()
+
+    # Another run starts from its weights.
+    further = dataclasses.replace(
+        options,
+        output=str(tmp_path / "further"),
+        init_from=options.output,
+        size="",
+        steps=2,
+        warmup_steps=1,
+        learning_rate=0.0,
+    )
+    again = pretrain(further, **hooks)
+    assert again["val_mlm_accuracy"] == metrics["val_mlm_accuracy"]
+
+
+@pytest.mark.slow
+def test_init_from_loads_weights(trained, options, tmp_path):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "second"),
+        init_from=str(trained[0].path),
+        steps=2,
+        warmup_steps=1,
+        learning_rate=0.0,
+    )
+    metrics = pretrain(options)
+    assert metrics["val_mlm_accuracy"] == trained[1]["val_mlm_accuracy"]
+
+
+def test_init_from_with_other_vocabulary_or_size_raises(trained, options, tmp_path):
+    options = dataclasses.replace(options, init_from=str(trained[0].path))
+    with pytest.raises(ValueError, match=r"--size=mini has num_layers=4, but .* has 1"):
+        pretrain(dataclasses.replace(options, size="mini"))
+    source = trained[0]
+    other = Vocabulary((*source.vocabulary.tokens[:-1], "dog"))
+    directory = ModelDirectory.create(
+        tmp_path / "other",
+        architecture=source.architecture,
+        vocabulary=other,
+        lowercase=True,
+        head={"kind": "pretrainer"},
+        options={},
+    )
+    options = dataclasses.replace(options, init_from=str(directory.path))
+    with pytest.raises(ValueError, match="has another vocabulary than"):
+        pretrain(options)
+
+
+@pytest.mark.slow
+def test_divergence_raises_and_keeps_weights_and_batch(options, tmp_path):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "diverged"),
+        learning_rate=1e30,
+        warmup_steps=0,
+        validate_every=1,
+    )
+    with pytest.raises(ValueError, match="not finite"):
+        pretrain(options)
+    directory = ModelDirectory.open(options.output)
+    for weight in directory.load_pretrainer().get_weights():
+        assert np.isfinite(weight).all()
+    # The first step produced the weights that the second one failed with.
+    (saved_step,) = (row["step"] for row in read_history(directory.path))
+    assert saved_step == 1
+    batches = bert_tf.pretrain_dataset(options.records, batch_size=16)
+    x, y, _ = list(batches.take(2))[1]
+    with np.load(directory.path / "failed_batch.npz") as failed:
+        np.testing.assert_array_equal(failed["token_ids"], x["token_ids"])
+        np.testing.assert_array_equal(failed["mlm_labels"], y["mlm"])
+
+
+@pytest.mark.slow
+def test_mirrored_strategy_trains(options, tmp_path):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "m"),
+        strategy="mirrored",
+        steps=3,
+        warmup_steps=1,
+    )
+    assert np.isfinite(pretrain(options)["val_loss"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"records": "nowhere"}, r"nowhere has no manifest\.json"),
+        ({"batch_size": 3, "strategy": "mirrored"}, "use --batch_size=4"),
+        ({"warmup_steps": 60}, "`warmup_steps` must be at least 0 and below"),
+        ({"init_from": "nowhere"}, "no checkpoint folder nowhere"),
+        ({"strategy": "tpu"}, "--strategy=tpu"),
+    ],
+)
+def test_invalid_options_raise_before_writing(options, tmp_path, change, message):
+    changed = dataclasses.replace(options, output=str(tmp_path / "new"), **change)
+    with pytest.raises(ValueError, match=message):
+        pretrain(changed)
+    assert not (tmp_path / "new").exists()
+
+
+def test_records_longer_than_the_model_raise(options, tmp_path, records):
+    manifest = json.loads((records / "manifest.json").read_text())
+    for file in records.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    long = json.dumps(manifest | {"max_sequence_length": 64})
+    (tmp_path / "manifest.json").write_text(long)
+    with pytest.raises(ValueError, match="sequences of 64 tokens"):
+        pretrain(dataclasses.replace(options, records=str(tmp_path)))
