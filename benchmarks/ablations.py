@@ -5,7 +5,7 @@
 The left-to-right language model is BERT with a causal attention mask, pre-trained to
 predict each token at the position before it. The BiLSTM is added on top of it in
 fine-tuning. Both load the weights of a `BertBackbone` and are passed to
-`bert_tf.pretrain.main` and `fine_tune` as `backbone_class`.
+`bert_tf.training.pretrain` and `fine_tune` as `backbone_class`.
 
 Letters: B batch, S sequence, H hidden.
 """

@@ -1,9 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Toy checkpoints in the formats of others, as their own code names the tensors.
+"""Toy checkpoints in the formats of other projects, with the original weight names.
 
-The weights follow from the names, so that other people's code can compute with the
-same ones: the golden outputs in the tests are theirs.
+Each tensor's values are a function of its name. Other projects' code can thus compute
+with the same weights; the golden outputs in the tests come from there.
 """
 
 import json
@@ -69,7 +69,7 @@ def _torch_layer_norm(name):
 
 
 def hugging_face_shapes(class_name: str, classes: int = 3) -> dict[str, Sequence[int]]:
-    """Names and shapes as in a file that transformers 5.23 wrote."""
+    """Returns names and shapes as transformers 5.23 writes them."""
     shapes = {
         "embeddings.word_embeddings.weight": (V, H),
         "embeddings.position_embeddings.weight": (S, H),
@@ -154,7 +154,7 @@ def _layer_norm(name):
 
 
 def google_shapes() -> dict[str, Sequence[int]]:
-    """The variables of run_pretraining.py in google-research/bert."""
+    """Returns the variables of run_pretraining.py in google-research/bert."""
     shapes = {
         "bert/embeddings/word_embeddings": (V, H),
         "bert/embeddings/token_type_embeddings": (T, H),
@@ -186,7 +186,7 @@ def write_google(
     tensors: Mapping[str, np.ndarray] | None = None,
     **config,
 ) -> pathlib.Path:
-    """Writes the checkpoint as TensorFlow 1 does, with `bert_config.json`."""
+    """Writes a TensorFlow 1 checkpoint with `bert_config.json`."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = values(google_shapes()) if tensors is None else tensors
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -207,7 +207,7 @@ def write_google(
 
 
 def model_garden_shapes() -> dict[str, Sequence[int]]:
-    """The variables of Model Garden's encoders (tf-models-official 2.20)."""
+    """Returns the variables of Model Garden encoders (tf-models-official 2.20)."""
     shapes = {
         "word_embeddings/embeddings": (V, H),
         "position_embedding/embeddings": (S, H),
@@ -232,7 +232,7 @@ def model_garden_shapes() -> dict[str, Sequence[int]]:
 def write_model_garden(
     folder: pathlib.Path, vocabulary: Vocabulary, prefix: str = ""
 ) -> pathlib.Path:
-    """Writes an object checkpoint whose variables' names begin with `prefix`."""
+    """Writes an object-based checkpoint whose variable names start with `prefix`."""
     folder.mkdir(parents=True, exist_ok=True)
     encoder = tf.Module()
     encoder.layers = [
