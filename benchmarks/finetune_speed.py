@@ -159,7 +159,7 @@ def _keras_step(model) -> Callable:
     import keras
     import tensorflow as tf
 
-    from bert_tf.training.optimizers import AdamW
+    from bert_tf.training import AdamW
 
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
     model.compile(AdamW(1e-5), loss=loss, jit_compile=False)

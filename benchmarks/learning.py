@@ -88,7 +88,7 @@ def _architecture(options: LearningConfig) -> bert_config.BertConfig:
 
 
 def _schedule(options: LearningConfig):
-    from bert_tf.training.optimizers import WarmupDecay
+    from bert_tf.training import WarmupDecay
 
     return WarmupDecay(options.learning_rate, options.warmup_steps, options.steps)
 
@@ -100,7 +100,7 @@ def _count_tokens(x) -> int:
 def _bert_tf(options: LearningConfig) -> Iterator[tuple[int, int, float]]:
     """Yields (step, tokens seen, held-out loss) at each evaluation."""
     from bert_tf.modeling import BertBackbone, BertPretrainer
-    from bert_tf.training.optimizers import AdamW
+    from bert_tf.training import AdamW
 
     train, held_out = _datasets(options)
     model = BertPretrainer(BertBackbone(_architecture(options)))

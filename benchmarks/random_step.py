@@ -41,7 +41,7 @@ class RandomStep:
         import tensorflow as tf
 
         from bert_tf.modeling import BertBackbone, BertPretrainer
-        from bert_tf.training.optimizers import AdamW
+        from bert_tf.training import AdamW
 
         self.architecture = bert_config.BertConfig.from_size(size, vocabulary_size)
         backbone = BertBackbone(self.architecture, recompute=recompute)

@@ -15,9 +15,8 @@ import tensorflow as tf
 
 from bert_tf import data
 from bert_tf.modeling import BertBackbone, fused
-from bert_tf.training import DistributedPretrainer
+from bert_tf.training import AdamW, DistributedPretrainer, Lamb
 from bert_tf.training import strategy as distribution
-from bert_tf.training.optimizers import AdamW, Lamb
 from tests.toy.records import make_batch, write_records
 
 ROOT = pathlib.Path(__file__).parents[1]

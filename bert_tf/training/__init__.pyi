@@ -4,7 +4,6 @@ from bert_tf.training.checkpoint import TrainingState as TrainingState
 from bert_tf.training.monitor import read_history as read_history
 from bert_tf.training.optimizers import AdamW as AdamW
 from bert_tf.training.optimizers import Lamb as Lamb
-from bert_tf.training.optimizers import SequentialSchedule as SequentialSchedule
 from bert_tf.training.optimizers import WarmupDecay as WarmupDecay
 from bert_tf.training.pretrain_config import PretrainConfig as PretrainConfig
 from bert_tf.training.pretraining import pretrain as pretrain

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bert_tf import cli, data, training
+from bert_tf import cli, data
 
 if TYPE_CHECKING:
     import keras
@@ -194,20 +194,23 @@ class PretrainConfig(cli.Options):
         Raises:
             ValueError: Warm-up and steps contradict each other, or see `phases`.
         """
+        # Imports TensorFlow, which `--help` does not need.
+        from bert_tf.training.optimizers import SequentialSchedule, WarmupDecay
+
         steps = [phase.steps for phase in self.phases()]
         if isinstance(self.learning_rate, tuple):
             rates = self._per_phase("learning_rate", len(steps))
             warmups = self._per_phase("warmup_steps", len(steps))
             arguments = zip(rates, warmups, steps, strict=True)
-            return training.SequentialSchedule(
-                [training.WarmupDecay(*a, self.decay) for a in arguments], steps
+            return SequentialSchedule(
+                [WarmupDecay(*a, self.decay) for a in arguments], steps
             )
         if isinstance(self.warmup_steps, tuple):
             raise ValueError(
                 "--warmup_steps must have one number, because --learning_rate has one. "
                 f"Received: warmup_steps={self.warmup_steps}"
             )
-        return training.WarmupDecay(
+        return WarmupDecay(
             self.learning_rate, self.warmup_steps, sum(steps), self.decay
         )
 

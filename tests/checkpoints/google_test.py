@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints import google, open_checkpoint, write_checkpoint
-from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.text import Vocabulary
 from tests.toy import checkpoints as toy
 
 

@@ -20,7 +20,7 @@ from bert_tf.modeling import (
     SpanPredictor,
     TokenClassifier,
 )
-from bert_tf.text.vocabulary import Vocabulary
+from bert_tf.text import Vocabulary
 from tests.toy import checkpoints as toy
 
 

@@ -14,7 +14,7 @@ from bert_tf.modeling import (
     SequenceClassifier,
     cross_entropies,
 )
-from bert_tf.training.optimizers import AdamW, WarmupDecay
+from bert_tf.training import AdamW, WarmupDecay
 
 
 @pytest.fixture(scope="module")

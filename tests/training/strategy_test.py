@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.checkpoints import ModelDirectory
 from bert_tf.modeling import BertBackbone, BertPretrainer, Dropout
-from bert_tf.training import read_history
+from bert_tf.training import AdamW, read_history
 from bert_tf.training import strategy as distribution
-from bert_tf.training.optimizers import AdamW
 from tests.toy.records import make_batch, write_records
 
 

@@ -1,0 +1,118 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import dataclasses
+
+import huggingface_hub
+import keras
+import numpy as np
+import pytest
+from absl import logging
+
+import bert_tf
+from bert_tf.checkpoints import (
+    ModelDirectory,
+    fixed_settings,
+    foreign,
+    keras_hub,
+    open_checkpoint,
+    write_checkpoint,
+)
+from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
+from tests.toy import checkpoints as toy
+
+
+@pytest.fixture
+def folder(tmp_path, vocabulary):
+    return toy.write_hugging_face(tmp_path / "theirs", vocabulary)
+
+
+def test_table_has_all_weights_and_their_shapes(tiny_config):
+    model = BertPretrainer(BertBackbone(tiny_config))
+    rows = foreign.expand(
+        [foreign.Row(ours, (ours,)) for ours in foreign._SHAPES], tiny_config.num_layers
+    )
+    expected = {
+        row.ours: foreign.stored_shape(row, tiny_config, 3)
+        for row in rows
+        if not row.ours.startswith("logits/")
+    }
+    assert {weight.path: tuple(weight.shape) for weight in model.weights} == expected
+
+
+def test_from_checkpoint_loads_weights(folder, monkeypatch):
+    warnings = []
+    monkeypatch.setattr(logging, "warning", lambda text, *a: warnings.append(text % a))
+    backbone = BertBackbone.from_checkpoint(folder, dtype="mixed_bfloat16")
+    assert not warnings
+    assert backbone.pooler.compute_dtype == "bfloat16"
+    pretrainer = BertPretrainer.from_checkpoint(folder)
+    weights = bert_tf.open_checkpoint(folder).read_weights()
+    for weight in pretrainer.backbone.weights:
+        np.testing.assert_array_equal(weight, weights[weight.path])
+    (warning,) = warnings
+    assert warning == f"{folder} has no weights for: mlm, nsp (newly initialized)"
+
+
+def test_load_into_names_both_shapes_if_they_differ(folder, tiny_config):
+    checkpoint = open_checkpoint(folder)
+    with pytest.raises(
+        ValueError,
+        match=r"embeddings has shape \[40, 8\] in .* \[40, 16\] in the model",
+    ):
+        checkpoint.load_into(BertBackbone(tiny_config))
+
+
+def test_handles_are_downloaded(folder, monkeypatch):
+    def download(repository, allow_patterns):
+        assert repository == "somebody/bert"
+        assert "*.safetensors" in allow_patterns
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert open_checkpoint("hf://somebody/bert").path == folder
+    monkeypatch.setattr(keras_hub, "open_preset", lambda handle: handle)
+    handle = "kaggle://keras/bert/keras/bert_base_en"
+    assert open_checkpoint(handle) == handle
+
+
+def test_folder_without_checkpoint_raises(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"no checkpoint folder .*safetensors"):
+        open_checkpoint(folder / "model.safetensors")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty is not .* neither a config\.json"):
+        open_checkpoint(tmp_path / "empty")
+    (tmp_path / "empty" / "config.json").write_text('{"size": 3}')
+    with pytest.raises(ValueError, match="is not the config of a model directory"):
+        open_checkpoint(tmp_path / "empty")
+
+
+def test_written_model_directory_loads_into_task_model(tmp_path, vocabulary):
+    toy.write_hugging_face(tmp_path / "a", vocabulary, "BertForSequenceClassification")
+    checkpoint = open_checkpoint(tmp_path / "a")
+    write_checkpoint(checkpoint, tmp_path / "b")
+    directory = ModelDirectory.open(tmp_path / "b")
+    encoder = BertBackbone(directory.architecture)
+    pooled = keras.layers.Dropout(0.1)(encoder(encoder.input)["pooled_output"])
+    model = keras.Model(encoder.input, keras.layers.Dense(3, name="logits")(pooled))
+    directory.load_weights(model)
+    weights = checkpoint.read_weights()
+    for weight in model.weights:
+        np.testing.assert_array_equal(weight, weights[weight.path])
+
+
+def test_existing_folder_raises_and_failed_write_leaves_nothing(folder, tmp_path):
+    checkpoint = open_checkpoint(folder)
+    with pytest.raises(ValueError, match="theirs already exists"):
+        write_checkpoint(checkpoint, folder)
+    broken = dataclasses.replace(checkpoint, vocabulary=None)
+    with pytest.raises(AttributeError):
+        write_checkpoint(broken, tmp_path / "to", "hugging_face")
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+def test_fixed_settings_list_only_differences():
+    config = BertConfig.from_size("tiny", 40, activation="relu")
+    assert fixed_settings("google", config) == {}
+    assert fixed_settings("keras_hub", config) == {"activation": "gelu_tanh"}
+    assert fixed_settings("hugging_face", config) == {}
