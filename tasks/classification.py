@@ -48,25 +48,19 @@ tf = lazy_import("tensorflow")
 if TYPE_CHECKING:
     import keras
 
+    from bert_tf.finetuning import Row, Split
+
 # Functions of (gold, predicted): class indices, or scores. The correlation with a
 # constant is NaN in SciPy and 0 here.
 METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "accuracy": lambda gold, predicted: sklearn.metrics.accuracy_score(gold, predicted),
-    "f1": lambda gold, predicted: sklearn.metrics.f1_score(
-        gold, predicted, zero_division=0
+    "accuracy": lambda *x: sklearn.metrics.accuracy_score(*x),
+    "f1": lambda *x: sklearn.metrics.f1_score(*x, zero_division=0),
+    "macro_f1": lambda *x: sklearn.metrics.f1_score(
+        *x, average="macro", zero_division=0
     ),
-    "macro_f1": lambda gold, predicted: sklearn.metrics.f1_score(
-        gold, predicted, average="macro", zero_division=0
-    ),
-    "matthews_correlation": lambda gold, predicted: sklearn.metrics.matthews_corrcoef(
-        gold, predicted
-    ),
-    "pearson": lambda gold, predicted: np.nan_to_num(
-        scipy.stats.pearsonr(gold, predicted).statistic
-    ),
-    "spearman": lambda gold, predicted: np.nan_to_num(
-        scipy.stats.spearmanr(gold, predicted).statistic
-    ),
+    "matthews_correlation": lambda *x: sklearn.metrics.matthews_corrcoef(*x),
+    "pearson": lambda *x: np.nan_to_num(scipy.stats.pearsonr(*x).statistic),
+    "spearman": lambda *x: np.nan_to_num(scipy.stats.spearmanr(*x).statistic),
 }
 
 
@@ -157,7 +151,7 @@ class Classification(finetuning.Task):
         keep = "head_tail" if self.options.long_text == "head_tail" else "head"
         return self.tokenizer.encode(*texts, max_sequence_length=limit, keep=keep)
 
-    def dataset(self, name: str) -> finetuning.Split:
+    def dataset(self, name: str) -> Split:
         """Returns a split of texts, or of windows that weigh 1 in total per text.
 
         The split's `source` is the index of the text of each example.
@@ -178,20 +172,18 @@ class Classification(finetuning.Task):
         targets = tf.constant(targets[source])
         return finetuning.Split(name, source, inputs, targets, weights)
 
-    def evaluate(
-        self, split: finetuning.Split, outputs: Sequence[np.ndarray]
-    ) -> dict[str, float]:
+    def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
         logits, gold = self._text_logits(split, outputs), self.gold[split.name]
         predicted = logits.argmax(axis=1) if self.labels else logits[:, 0]
         return {m: float(METRICS[m](gold, predicted)) for m in self.metrics}
 
-    def majority_baseline(self, split: finetuning.Split) -> float:
+    def majority_baseline(self, split: Split) -> float:
         gold, metric = self.gold[split.name], METRICS[self.metric]
         constants = (np.full_like(gold, index) for index in range(len(self.labels)))
         return max((float(metric(gold, answer)) for answer in constants), default=0.0)
 
     def gold_and_predicted(
-        self, split: finetuning.Split, outputs: Sequence[np.ndarray]
+        self, split: Split, outputs: Sequence[np.ndarray]
     ) -> tuple[Sequence, Sequence]:
         gold, predicted = self.gold[split.name], self._predictions(split, outputs)
         if self.labels:
@@ -199,10 +191,7 @@ class Classification(finetuning.Task):
         return gold.tolist(), predicted
 
     def write_predictions(
-        self,
-        split: finetuning.Split,
-        outputs: Sequence[np.ndarray],
-        folder: pathlib.Path,
+        self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
     ) -> pathlib.Path:
         predictions = self._predictions(split, outputs)
         if not self.labels:
@@ -286,9 +275,7 @@ class Classification(finetuning.Task):
             return tf.math.segment_max(logits, source)
         return tf.math.segment_mean(logits, source)
 
-    def _text_logits(
-        self, split: finetuning.Split, outputs: Sequence[np.ndarray]
-    ) -> np.ndarray:
+    def _text_logits(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the logits of the texts of a split [N, C] float64."""
         logits = np.stack(outputs).astype(np.float64)
         if not self.in_windows:
@@ -296,7 +283,7 @@ class Classification(finetuning.Task):
         return self._pool_windows(logits, split.source).numpy()
 
     def _predictions(
-        self, split: finetuning.Split, outputs: Sequence[np.ndarray]
+        self, split: Split, outputs: Sequence[np.ndarray]
     ) -> list[str] | list[float]:
         """Returns the predicted class, or the score in the unit of the data."""
         logits = self._text_logits(split, outputs)
@@ -319,7 +306,7 @@ class Classification(finetuning.Task):
 
     # --- Labels ------------------------------------------------------------------
 
-    def _read_labels(self, rows: Sequence[finetuning.Row]) -> np.ndarray | None:
+    def _read_labels(self, rows: Sequence[Row]) -> np.ndarray | None:
         """Returns class indices or scores [N]; None without labels."""
         if rows[0].label is None:
             return None
@@ -351,7 +338,7 @@ def _data_set(options: Classification.Config) -> finetuning.ClassificationDataSe
     )
 
 
-def _class_names(rows: Sequence[finetuning.Row]) -> tuple[str, ...]:
+def _class_names(rows: Sequence[Row]) -> tuple[str, ...]:
     for row in rows:
         if not row.label:
             raise ValueError(f"{row.location}: the label is empty.")
@@ -365,7 +352,7 @@ def _class_names(rows: Sequence[finetuning.Row]) -> tuple[str, ...]:
     return tuple(sorted(names, key=int if are_numbers else None))
 
 
-def _mean_and_deviation(rows: Sequence[finetuning.Row]) -> tuple[float, float]:
+def _mean_and_deviation(rows: Sequence[Row]) -> tuple[float, float]:
     scores = [_score(row) for row in rows]
     if min(scores) == max(scores):
         raise ValueError(
@@ -375,7 +362,7 @@ def _mean_and_deviation(rows: Sequence[finetuning.Row]) -> tuple[float, float]:
     return float(np.mean(scores)), float(np.std(scores))
 
 
-def _score(row: finetuning.Row) -> float:
+def _score(row: Row) -> float:
     try:
         score = float(row.label)
         if math.isfinite(score):

@@ -43,6 +43,8 @@ tf = lazy_import("tensorflow")
 if TYPE_CHECKING:
     import keras
 
+    from bert_tf.finetuning import Row, Split
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceDataSet(finetuning.DataSet):
@@ -157,33 +159,28 @@ class MultipleChoice(finetuning.Task):
         inputs["padding_mask"] *= exists[:, :, tf.newaxis]
         return inputs
 
-    def dataset(self, name: str) -> finetuning.Split:
+    def dataset(self, name: str) -> Split:
         prompts, choices, labels = zip(*self.examples[name])
         inputs = finetuning.encode(self.preprocess, prompts, choices)  # [N, C, (S)]
         targets = None if labels[0] is None else tf.constant(labels)
         return finetuning.Split(name, labels, inputs, targets)
 
-    def evaluate(
-        self, split: finetuning.Split, outputs: Sequence[np.ndarray]
-    ) -> dict[str, float]:
+    def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
         best = np.argmax(outputs, axis=1)
         return {"accuracy": float(np.mean(best == split.source))}
 
-    def majority_baseline(self, split: finetuning.Split) -> float:
+    def majority_baseline(self, split: Split) -> float:
         return float(np.bincount(split.source).max() / len(split.source))
 
     def gold_and_predicted(
-        self, split: finetuning.Split, outputs: Sequence[np.ndarray]
+        self, split: Split, outputs: Sequence[np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns indices of choices as class names."""
         best = np.argmax(outputs, axis=1)
         return np.asarray(split.source).astype(str), best.astype(str)
 
     def write_predictions(
-        self,
-        split: finetuning.Split,
-        outputs: Sequence[np.ndarray],
-        folder: pathlib.Path,
+        self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
     ) -> pathlib.Path:
         probabilities = scipy.special.softmax(np.stack(outputs), axis=1)  # [N, C]
         rows = [
@@ -223,7 +220,7 @@ class MultipleChoice(finetuning.Task):
         return {"serving_default": serving_default, "ids": serving.ids_signature(model)}
 
 
-def _example(row: finetuning.Row, data_set: ChoiceDataSet) -> Example:
+def _example(row: Row, data_set: ChoiceDataSet) -> Example:
     names = data_set.choices
     choices = tuple(choice.strip() for choice in row.texts[-len(names) :])
     if sum(map(bool, choices)) < 2:

@@ -24,10 +24,7 @@ class TablesConfig(FinetuneConfig):
 
     task: str = cli.option("", help="Benchmark to read from --data_dir.", common=True)
     data_dir: str = cli.option(
-        "",
-        help="Directory with the files of --task.",
-        common=True,
-        resumable=True,
+        "", help="Directory with the files of --task.", common=True, resumable=True
     )
     train_file: str = cli.option(
         "",

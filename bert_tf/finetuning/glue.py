@@ -43,8 +43,7 @@ GLUE: Mapping[str, ClassificationDataSet] = {
         submissions={"test": "CoLA.tsv"},
     ),
     "sst2": ClassificationDataSet(
-        texts=("sentence",),
-        submissions={"test": "SST-2.tsv"},
+        texts=("sentence",), submissions={"test": "SST-2.tsv"}
     ),
     "mrpc": ClassificationDataSet(
         texts=("#1 String", "#2 String"),
@@ -91,15 +90,12 @@ GLUE: Mapping[str, ClassificationDataSet] = {
         },
     ),
     "qnli": ClassificationDataSet(
-        texts=("question", "sentence"),
-        submissions={"test": "QNLI.tsv"},
+        texts=("question", "sentence"), submissions={"test": "QNLI.tsv"}
     ),
     "rte": ClassificationDataSet(
-        texts=("sentence1", "sentence2"),
-        submissions={"test": "RTE.tsv"},
+        texts=("sentence1", "sentence2"), submissions={"test": "RTE.tsv"}
     ),
     "wnli": ClassificationDataSet(
-        texts=("sentence1", "sentence2"),
-        submissions={"test": "WNLI.tsv"},
+        texts=("sentence1", "sentence2"), submissions={"test": "WNLI.tsv"}
     ),
 }

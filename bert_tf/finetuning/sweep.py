@@ -42,7 +42,8 @@ def has_collapsed(training: Mapping[str, Any]) -> bool:
     Args:
         training: The metrics of the training; see `run.train`.
     """
-    return training["score"] <= training["majority_baseline"]
+    # Directories of older versions have no baseline.
+    return training["score"] <= training.get("majority_baseline", -math.inf)
 
 
 def expand(grid: Sequence[FinetuneConfig]) -> list[FinetuneConfig]:

@@ -84,11 +84,7 @@ class FinetuneConfig(ComputeOptions):
         common=True,
     )
     epochs: int = cli.option(
-        3,
-        help="Passes over the training data.",
-        minimum=1,
-        grid=True,
-        common=True,
+        3, help="Passes over the training data.", minimum=1, grid=True, common=True
     )
     learning_rate: float = cli.option(
         5e-5,

@@ -432,7 +432,7 @@ def test_command(finished, tmp_path):
 
     done = run(**options.to_dict())
     assert done.returncode == 0, done.stderr
-    assert "finished and not trained again" in done.stdout
+    assert "is already trained; skipping training" in done.stdout
     assert f"f1 {metrics['dev']['f1']:.4f}" in done.stdout
     wrong = run(**(options.to_dict() | {"dev_file": "none.json"}))
     assert wrong.returncode == 1
