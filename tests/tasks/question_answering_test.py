@@ -13,15 +13,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data import Table
-<<<<<<< HEAD
 from bert_tf.finetuning import fine_tune, predict, squad, squad_metrics
 from bert_tf.modeling import BertBackbone, SpanPredictor
 from bert_tf.text import Tokenizer
-=======
-from bert_tf.finetuning import fine_tune, predict, squad
-from bert_tf.modeling import BertBackbone, SpanPredictor
-from bert_tf.text.tokenizer import Tokenizer
->>>>>>> f9e9083 (Modeling: imports go through the package)
 from tasks import question_answering
 from tasks.question_answering import QuestionAnswering
 

@@ -9,18 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-<<<<<<< HEAD
 from bert_tf.finetuning import ColumnFile, fine_tune, predict
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
-=======
-from bert_tf.finetuning import fine_tune, predict
-from bert_tf.finetuning.conll import ColumnFile, iob2
-from bert_tf.finetuning.entities import find_entities
-from bert_tf.modeling import BertBackbone
-from bert_tf.text import windows
-from bert_tf.text.tokenizer import Tokenizer
->>>>>>> f9e9083 (Modeling: imports go through the package)
 from tasks.tagging import Tagging
 
 GOOD = "the O\ncats B-P\n\nmats I-L\nsat I-P\n"
