@@ -48,15 +48,9 @@ class Spans(NamedTuple):
     @staticmethod
     def specs(n_best: int) -> Spans:
         """Returns `tf.TensorSpec`s for an unknown R and K = `n_best`."""
-        ints, floats, nulls = (
-            tf.TensorSpec([None, *shape], dtype)
-            for shape, dtype in (
-                ([n_best], tf.int32),
-                ([n_best], tf.float32),
-                ([], tf.float32),
-            )
-        )
-        return Spans(ints, ints, floats, floats, nulls, nulls)
+        pieces = tf.TensorSpec([None, n_best], tf.int32)
+        logits, null_logits = tf.TensorSpec([None, n_best]), tf.TensorSpec([None])
+        return Spans(pieces, pieces, logits, logits, null_logits, null_logits)
 
 
 class Answers(NamedTuple):
@@ -97,14 +91,12 @@ class Answers(NamedTuple):
             "start_logit": self.start_logits.numpy().tolist(),
             "end_logit": self.end_logits.numpy().tolist(),
         }
-        return [
-            [
-                dict(zip(columns, values))
-                for values in zip(*rows)
-                if values[1] > 0  # Missing candidates.
-            ]
+        n_best = (
+            [dict(zip(columns, values)) for values in zip(*rows)]
             for rows in zip(*columns.values())
-        ]
+        )
+        # Missing candidates have probability 0.
+        return [[c for c in row if c["probability"] > 0] for row in n_best]
 
 
 # --- Spans -----------------------------------------------------------------------

@@ -57,12 +57,9 @@ class Windows:
 
     def __getitem__(self, index: slice) -> Windows:
         """Returns a range of the windows."""
-        names = ("row", "start", "own_start", "own_end")
-        names += ("segment_starts", "segment_sizes")
-        values = {name: getattr(self, name) for name in names}
-        return dataclasses.replace(
-            self, **tf.nest.map_structure(lambda value: value[index], values)
-        )
+        columns = {k: v for k, v in vars(self).items() if k not in ("tokenizer", "ids")}
+        columns = tf.nest.map_structure(lambda column: column[index], columns)
+        return dataclasses.replace(self, **columns)
 
     def __len__(self) -> int:
         """Number of windows; eager only."""
@@ -76,14 +73,15 @@ class Windows:
     @property
     def first_token(self) -> tf.Tensor:
         """Position in the row of the first piece of the text [W] int32."""
-        return 1 + tf.add_n(
-            [tf.zeros_like(self.row), *(size + 1 for size in self.segment_sizes[:-1])]
+        return sum(
+            (size + 1 for size in self.segment_sizes[:-1]), start=tf.ones_like(self.row)
         )
 
     def inputs(self) -> dict[str, tf.Tensor]:
         """Returns `token_ids`, `segment_ids` and `padding_mask`, each [W, S] int32."""
-        pieces = Pieces(self.ids, None, None)
-        return self.tokenizer.pack(pieces, self.segment_starts, self.segment_sizes)
+        return self.tokenizer.pack(
+            Pieces(self.ids), self.segment_starts, self.segment_sizes
+        )
 
     def ragged_inputs(self) -> dict[str, tf.RaggedTensor]:
         """Returns `inputs` without padding, each ragged [W, (S)] int32; eager only."""
