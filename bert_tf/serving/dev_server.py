@@ -16,7 +16,6 @@ from typing import Any
 import grpc
 import tensorflow as tf
 import uvicorn
-from absl import logging
 from google.protobuf import message
 from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 
@@ -127,10 +126,8 @@ class DevServer:
                 listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.rest_port = listener.getsockname()[1]
         except (RuntimeError, OSError) as error:
-            ports = f"{port} for gRPC or {rest_port} for REST"
-            raise ValueError(
-                f"Cannot listen on {host}, port {ports}: {error}"
-            ) from error
+            ports = f"port {port} or {rest_port}"
+            raise ValueError(f"Cannot listen on {host}, {ports}: {error}") from error
         if rest_port is not None:
             config = uvicorn.Config(
                 rest.create_app(self.models, demo),
@@ -163,11 +160,7 @@ class DevServer:
     def _poll(self, seconds: float) -> None:
         while not self._stopped.wait(seconds):
             for model in self.models.values():
-                try:
-                    model.poll()
-                except OSError as error:
-                    text = "Cannot check for new versions: %s"
-                    logging.log_every_n_seconds(logging.ERROR, text, 60, error)
+                model.poll()
 
 
 def _start_thread(target: Callable[..., None], argument: Any) -> threading.Thread:

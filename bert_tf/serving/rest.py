@@ -52,6 +52,12 @@ _HTTP_STATUS = {
     tf.errors.NOT_FOUND: 404,
     tf.errors.RESOURCE_EXHAUSTED: 429,
 }
+_JSON_TYPES = {
+    tf.string: {str, bytes},
+    tf.bool: {bool},
+    tf.float32: {int, float},
+    tf.float64: {int, float},
+}
 
 
 # --- JSON ------------------------------------------------------------------------
@@ -116,14 +122,8 @@ def _to_array(name: str, value: Any, dtype: tf.DType) -> np.ndarray:
     # If lists differ in length, some elements are lists.
     nested = np.array(value, dtype=object)
     elements = nested.ravel().tolist()
-    if dtype == tf.string:
-        expected = {str, bytes}
-    elif dtype.is_floating:
-        expected = {int, float}
-    else:
-        expected = {bool} if dtype.is_bool else {int}
     for element in elements:
-        if type(element) not in expected:
+        if type(element) not in _JSON_TYPES.get(dtype, {int}):
             got = reprlib.repr(element)
             raise invalid(f"Input {name!r} must have {dtype.name} values. Got {got}.")
     try:

@@ -174,78 +174,58 @@ class Servable:
 class Model:
     """Serves the newest version of a model that can be loaded.
 
-    Only one thread calls `poll`. A version is freed after its last request.
-
     Args:
         name: Name of the model.
         base_path: Folder with one folder per version, named by its number.
 
     Raises:
-        ValueError: The base path is no folder, or no version of it can be loaded.
+        ValueError: No version can be loaded.
     """
 
     def __init__(self, name: str, base_path: pathlib.Path):
         self.name = name
         self.base_path = base_path
-        self.servable: Servable | None = None
-        self._statuses: dict[int, _Status] = {}
-        if base_path.is_dir():
-            self.poll()
-        if not self.servable:
-            errors = [f"\n{s.status.error_message}" for s in self._statuses.values()]
+        self._servable: Servable | None = None
+        self._errors: dict[int, str] = {}
+        self.poll()
+        if not self._servable:
+            errors = "".join(f"\nVersion {v}: {e}" for v, e in self._errors.items())
             raise ValueError(
                 f"Model {name!r}: {base_path} must hold a SavedModel in a folder named "
-                f"by its version, such as {base_path / '1'}.{''.join(errors)}"
+                f"by its version, such as {base_path / '1'}.{errors}"
             )
 
     def poll(self) -> None:
         """Loads the newest version, unless it is served or failed to load before.
 
-        Raises:
-            OSError: The base path cannot be read.
+        Only one thread may call it. Requests in flight keep their version alive.
         """
-        found = {
-            int(path.name): path
-            for path in self.base_path.iterdir()
-            if re.fullmatch("[0-9]{1,18}", path.name)
-        }
+        try:
+            found = {
+                int(path.name): path
+                for path in self.base_path.iterdir()
+                if re.fullmatch("[0-9]{1,18}", path.name)
+            }
+        except OSError as error:
+            logging.log_every_n_seconds(logging.ERROR, "%s", 60, error)
+            return
         # A version that failed is tried again after its folder was removed.
-        self._statuses = {v: s for v, s in self._statuses.items() if v in found}
-        for version in sorted(found, reverse=True):
-            status = self._statuses.get(version, _Status())
-            if status.state == _Status.AVAILABLE:
+        self._errors = {v: e for v, e in self._errors.items() if v in found}
+        for version in sorted(found.keys() - self._errors.keys(), reverse=True):
+            if self._servable and self._servable.version == version:
                 return
-            if status.status.error_code:
-                continue
-            self._set_status(version, _Status.LOADING)
             try:
-                servable = Servable(self.name, version, found[version])
-            except Exception as error:  # An older version must keep serving.
-                text = f"Cannot load {found[version]}: {error}"
-                logging.error(text)
-                self._set_status(version, _Status.END, text)
-            else:
-                self._set_status(version, _Status.AVAILABLE)
-                self._replace(servable)
+                self._servable = Servable(self.name, version, found[version])
                 return
+            except Exception as error:  # An older version must keep serving.
+                logging.error("Cannot load %s: %s", found[version], error)
+                self._errors = {**self._errors, version: str(error)}
         if not found:
-            self._replace(None)
-
-    def _replace(self, servable: Servable | None) -> None:
-        previous, self.servable = self.servable, servable
-        if previous and previous.version in self._statuses:
-            self._set_status(previous.version, _Status.END)
-
-    def _set_status(self, version: int, state: int, error: str = "") -> None:
-        status = _Status(version=version, state=state)
-        status.status.error_message = error
-        status.status.error_code = error_codes_pb2.UNKNOWN if error else 0
-        # Other threads read the dict, so it is replaced and not changed.
-        self._statuses = {**self._statuses, version: status}
+            self._servable = None
 
     def find(self, version: int | None = None) -> Servable:
         """Returns the served version, which must be `version` unless that is None."""
-        servable = self.servable
+        servable = self._servable
         if servable and version in (None, servable.version):
             return servable
         served = f"version {servable.version}" if servable else "no version"
@@ -255,12 +235,20 @@ class Model:
     def status(
         self, version: int | None
     ) -> get_model_status_pb2.GetModelStatusResponse:
-        """Returns the state of one version, or of all versions in the base path."""
-        statuses = sorted(self._statuses.items(), reverse=True)
-        chosen = [status for v, status in statuses if version in (None, v)]
-        if version is not None and not chosen:
+        """Returns the states of the served version and of those that failed to load."""
+        states = {v: (_Status.END, error) for v, error in self._errors.items()}
+        if self._servable:
+            states[self._servable.version] = (_Status.AVAILABLE, "")
+        response = get_model_status_pb2.GetModelStatusResponse()
+        for found, (state, error) in sorted(states.items(), reverse=True):
+            if version in (None, found):
+                status = response.model_version_status.add(version=found, state=state)
+                failed = state == _Status.END
+                status.status.error_code = error_codes_pb2.UNKNOWN if failed else 0
+                status.status.error_message = error
+        if version is not None and not response.model_version_status:
             raise not_found(f"Model {self.name!r} has no version {version}.")
-        return get_model_status_pb2.GetModelStatusResponse(model_version_status=chosen)
+        return response
 
 
 def find_model(models: Mapping[str, Model], name: str) -> Model:

@@ -330,7 +330,7 @@ def test_versions_change_without_a_failed_request(tmp_path):
                 (tmp_path / "11.partial").mkdir()
                 write_toy_model(tmp_path, 10, "ten:")  # As text, "10" < "9".
                 wait_until(lambda: stubs.label("x") == "ten:x")
-                wait_until(lambda: (9, State.END, 0) in stubs.statuses())
+                assert stubs.statuses() == [(10, State.AVAILABLE, 0)]
                 (tmp_path / "12").mkdir()
                 (tmp_path / "12" / "saved_model.pb").write_bytes(b"no SavedModel")
                 wait_until(lambda: stubs.statuses()[0][:2] == (12, State.END))
@@ -352,10 +352,11 @@ def test_request_in_flight_is_answered_by_its_version(base_path, tmp_path):
         stubs = Stubs(server.port)
         request = predict_request({"seconds": np.float32([1.0])}, "wait")
         answer = pool.submit(stubs.predict, request, timeout=20)
-        wait_until(lambda: server.models["toy"].servable._callables)
+        wait_until(lambda: server.models["toy"].find()._callables)
         write_toy_model(tmp_path, 4)
         server.models["toy"].poll()
-        assert stubs.statuses() == [(4, State.AVAILABLE, 0), (3, State.END, 0)]
+        assert stubs.label("x") == "toy:x"
+        assert stubs.statuses() == [(4, State.AVAILABLE, 0)]
         assert answer.result().model_spec.version.value == 3
         stubs.channel.close()
 
@@ -417,14 +418,14 @@ def test_nothing_to_serve(tmp_path):
         with pytest.raises(ValueError, match="must hold a SavedModel in a folder"):
             Model("toy", base_path)
     (tmp_path / "1").mkdir()
-    with pytest.raises(ValueError, match=r"\nCannot load .*/1: "):
+    with pytest.raises(ValueError, match=r"\nVersion 1: "):
         Model("toy", tmp_path)
 
 
 def test_port_in_use(base_path):
     models = {"toy": base_path}
     with DevServer(models, rest_port=0) as first:
-        with pytest.raises(ValueError, match=f"port {first.port} for gRPC"):
+        with pytest.raises(ValueError, match=f"port {first.port} or None"):
             DevServer(models, port=first.port)
-        with pytest.raises(ValueError, match=f"or {first.rest_port} for REST.*in use"):
+        with pytest.raises(ValueError, match=f"or {first.rest_port}: .*in use"):
             DevServer(models, rest_port=first.rest_port)
