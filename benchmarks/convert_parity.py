@@ -253,14 +253,14 @@ def _patched_modules(replacements: Mapping[str, Any], added: Mapping[str, Any]):
 
 def _run_google(clone: str, folder: pathlib.Path, inputs) -> np.ndarray:
     """Restores a checkpoint with google's code; returns sequence_output [B, S, H]."""
-    modeling = google_modules(clone)["modeling"]
+    google = google_modules(clone)["modeling"]
     tf1 = tf.compat.v1
     with tf1.Graph().as_default():
         fed = {name: tf1.placeholder(tf.int32, [None, None]) for name in inputs}
-        google_config = modeling.BertConfig.from_json_file(
+        google_config = google.BertConfig.from_json_file(
             str(folder / "bert_config.json")
         )
-        model = modeling.BertModel(
+        model = google.BertModel(
             google_config,
             False,
             fed["token_ids"],
@@ -269,7 +269,7 @@ def _run_google(clone: str, folder: pathlib.Path, inputs) -> np.ndarray:
         )
         variables = tf1.trainable_variables()
         prefix = str(folder / "bert_model.ckpt")
-        assignment, _ = modeling.get_assignment_map_from_checkpoint(variables, prefix)
+        assignment, _ = google.get_assignment_map_from_checkpoint(variables, prefix)
         assert len(assignment) == len(variables), (
             "google's code found no values for some variables"
         )

@@ -32,7 +32,7 @@ import numpy as np
 
 from benchmarks import peers
 from bert_tf import cli
-from bert_tf.modeling import config as bert_config
+from bert_tf.modeling import BertConfig
 
 _PADDED_LENGTH = 128
 
@@ -88,7 +88,7 @@ def main(options: BenchmarkConfig) -> None:
 
 def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
     """Times steps. `variant` returns the batches and the step function."""
-    from bert_tf.text.tokenizer import Tokenizer
+    from bert_tf.text import Tokenizer
     from tasks.classification import Classification
 
     tokenizer = Tokenizer(options.vocabulary)
@@ -104,9 +104,7 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
     split = task.dataset("train")
     count = options.batch_size * options.batches
     chosen = np.random.default_rng(0).choice(len(split), count, replace=False)
-    architecture = bert_config.BertConfig.resolve(
-        options.size, tokenizer.vocabulary.size
-    )
+    architecture = BertConfig.resolve(options.size, tokenizer.vocabulary.size)
     batches, step = variant(options, task, split, chosen, architecture)
     for batch in batches:  # Traces the step for each shape.
         step(batch)

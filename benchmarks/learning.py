@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from benchmarks import peers
 from bert_tf import cli
-from bert_tf.modeling import config as bert_config
+from bert_tf.modeling import BertConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,11 +80,11 @@ def _datasets(options: LearningConfig):
     return train.take(options.steps), held_out.take(options.validation_batches).cache()
 
 
-def _architecture(options: LearningConfig) -> bert_config.BertConfig:
+def _architecture(options: LearningConfig) -> BertConfig:
     from bert_tf import data
 
     _, vocabulary = data.read_manifest(options.records)
-    return bert_config.BertConfig.from_size(options.size, vocabulary.size)
+    return BertConfig.from_size(options.size, vocabulary.size)
 
 
 def _schedule(options: LearningConfig):
