@@ -1,6 +1,8 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf.finetuning import batching
 from bert_tf.finetuning.batching import MappedColumn, Split
+from bert_tf.text import Tokenizer
 
 LENGTHS = np.random.default_rng(0).integers(1, 33, 103)
 
@@ -30,6 +33,36 @@ def run(dataset):
 def examples_in(batches):
     """Returns the targets of all rows with a weight, in order."""
     return np.concatenate([targets[weights > 0] for _, targets, weights in batches])
+
+
+def test_encode_removes_padding(vocabulary):
+    tokenizer = Tokenizer(vocabulary)
+    texts = ["the cat", "", "a b c d e f"] * 3000
+    preprocess = functools.partial(tokenizer.encode, max_sequence_length=8)
+    inputs = batching.encode(preprocess, texts, texts)
+    assert inputs["token_ids"].nrows() == 9000
+    assert inputs["token_ids"].row_lengths()[-3:].numpy().tolist() == [7, 3, 8]
+    assert inputs["segment_ids"][-3].numpy().tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert inputs["padding_mask"].flat_values.numpy().all()
+    with_padding = tokenizer.encode(
+        tf.constant(texts[:3]), tf.constant(texts[:3]), max_sequence_length=8
+    )
+    for name, values in with_padding.items():
+        np.testing.assert_array_equal(inputs[name][-3:].to_tensor(), values)
+
+
+def test_encode_several_sequences(vocabulary):
+    tokenizer = Tokenizer(vocabulary)
+
+    def preprocess(texts):  # [B, C]
+        rows = tokenizer.encode(tf.reshape(texts, [-1]), max_sequence_length=8)
+        return {k: tf.reshape(x, [*texts.shape, x.shape[1]]) for k, x in rows.items()}
+
+    texts = [["the cat", "a"], ["", "a b c d e f g"]] * 3000
+    inputs = batching.encode(preprocess, texts)
+    assert inputs["token_ids"].shape.as_list() == [6000, 2, None]
+    lengths = inputs["padding_mask"].row_lengths(axis=2)[-2:]
+    assert lengths.to_list() == [[4, 3], [2, 8]]
 
 
 def test_bucket_lengths():

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
-import functools
 import json
 import shutil
 import types
@@ -17,7 +16,7 @@ from bert_tf.checkpoints import ModelDirectory
 from bert_tf.finetuning import FinetuneConfig, Split, Task, encode, fine_tune, predict
 from bert_tf.finetuning import run as run_module
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.text import Tokenizer, Vocabulary
+from bert_tf.text import Tokenizer
 
 # --- A minimal task: find the word "cat" ------------------------------------------
 
@@ -377,22 +376,6 @@ def test_invalid_options_write_no_files(options, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         fine_tune(FindCats, wrong)
     assert not list(tmp_path.iterdir())
-
-
-def test_encode_removes_padding(vocabulary: Vocabulary):
-    tokenizer = Tokenizer(vocabulary)
-    texts = ["the cat", "", "a b c d e f"] * 3000
-    preprocess = functools.partial(tokenizer.encode, max_sequence_length=8)
-    inputs = encode(preprocess, texts, texts)
-    assert inputs["token_ids"].nrows() == 9000
-    assert inputs["token_ids"].row_lengths()[-3:].numpy().tolist() == [7, 3, 8]
-    assert inputs["segment_ids"][-3].numpy().tolist() == [0, 0, 0, 0, 1, 1, 1]
-    assert inputs["padding_mask"].flat_values.numpy().all()
-    with_padding = tokenizer.encode(
-        tf.constant(texts[:3]), tf.constant(texts[:3]), max_sequence_length=8
-    )
-    for name, values in with_padding.items():
-        np.testing.assert_array_equal(inputs[name][-3:].to_tensor(), values)
 
 
 @pytest.mark.slow
