@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """BERT (arXiv 1810.04805) in Keras 3 on TensorFlow, from raw text to serving.
 
-The names for Keras scripts. Each is imported at its first use, so that
-`import bert_tf.client` or a command's `--help` does not wait for TensorFlow.
+Public names for Keras scripts. Each is imported at first use, so that
+`import bert_tf.client` and the `--help` of commands do not wait for TensorFlow.
 """
 
 from bert_tf.lazy import exports
@@ -13,4 +13,5 @@ __version__ = "0.1.0"
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)
 
+# `BertBackbone.from_checkpoint` uses it; see bert_tf/modeling/loading.py.
 loading.open_checkpoint = lambda path: __getattr__("open_checkpoint")(path)

@@ -285,8 +285,11 @@ class ForeignCheckpoint(Checkpoint):
         return np.ascontiguousarray(tensor)
 
     def describe(self) -> list[str]:
-        first, *others = super().describe()
-        lines = [first, *others, f"{len(self.rows)} weights found.", *self.notes]
+        lines = [
+            *super().describe(),
+            f"{len(self.rows)} weights found.",
+            *self.notes,
+        ]
         if self.unused:
             lines.append(f"Unused tensors: {', '.join(self.unused)}")
         return lines
