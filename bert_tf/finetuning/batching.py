@@ -100,7 +100,7 @@ class Split:
 def encode(
     preprocess: Callable[..., Mapping[str, tf.Tensor]], *columns: Sequence[Any]
 ) -> dict[str, tf.RaggedTensor]:
-    """Applies `preprocess` to N examples and removes the padding.
+    """Applies `preprocess` to N examples and removes the padding; eager only.
 
     Args:
         preprocess: Maps strings, one argument per column, to padded model inputs

@@ -22,14 +22,13 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from bert_tf import serving, storage
+from bert_tf import serving, storage, training
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
 from bert_tf.finetuning import batching, report, sweep
 from bert_tf.finetuning.task import FinetuneConfig, Task
 from bert_tf.modeling import BertBackbone, BertConfig
 from bert_tf.text import Tokenizer, Vocabulary
 from bert_tf.training import AdamW, TrainingState, WarmupDecay
-from bert_tf.training import strategy as distribution
 
 _WARMUP_FRACTION = 0.1  # Of all steps, as in google-research/bert.
 
@@ -72,8 +71,9 @@ def _fine_tune_once(
     """
     # Check everything before anything is written.
     encoder = _open_encoder(options)
-    strategy = distribution.strategy(options.strategy)
-    distribution.check_batch_size(options.batch_size, strategy.num_replicas_in_sync)
+    strategy = training.strategy.strategy(options.strategy)
+    num_replicas = strategy.num_replicas_in_sync
+    training.strategy.check_batch_size(options.batch_size, num_replicas)
     task = task_class(options, Tokenizer(encoder.vocabulary, encoder.lowercase))
     directory = ModelDirectory.create(
         options.output,
@@ -93,7 +93,7 @@ def _fine_tune_once(
     backbone = functools.partial(backbone_class, encoder.architecture)
     model = _build(task, backbone, encoder.source, directory, strategy)
     if is_finished:
-        model.jit_compile = False
+        task.trainable_model(model).jit_compile = False  # As in `train`.
         print(f"{directory.path} is already trained; skipping training.")
     else:
         metrics = {"training": train(task, model, directory, strategy)}
@@ -197,8 +197,8 @@ def train(
     with strategy.scope():
         # Without XLA, which would compile for every sequence length.
         trainable.compile(AdamW(schedule), jit_compile=False)
-        distribution.create_training_variables(trainable)
-        seeds = distribution.seed_generators(trainable)
+        training.strategy.create_training_variables(trainable)
+        seeds = training.strategy.seed_generators(trainable)
         state = TrainingState(directory, trainable, seeds)
         first_epoch = state.restore() // steps_per_epoch
     print(
@@ -345,20 +345,20 @@ def _shape_options(options: FinetuneConfig) -> dict[str, Any]:
 def _print_summary(
     task: Task, directory: ModelDirectory, metrics: Mapping[str, Any]
 ) -> None:
-    training = metrics["training"]
+    run = metrics["training"]
     for name in task.evaluation_splits:
         if name in metrics:
             scores = ", ".join(f"{k} {v:.4f}" for k, v in metrics[name].items())
             print(f"{name}: {scores}")
-    if sweep.has_collapsed(training):
+    if sweep.has_collapsed(run):
         print(
             f"The model has collapsed: a constant prediction has {task.metric} "
-            f"{training['majority_baseline']:.4f}. Try another --learning_rate or "
+            f"{run['majority_baseline']:.4f}. Try another --learning_rate or "
             "--seed, or more --epochs."
         )
     print(
-        f"Best epoch by {task.metric}: {training['best_epoch']} of "
-        f"{len(training['epochs'])}. Model, metrics and predictions are in "
+        f"Best epoch by {task.metric}: {run['best_epoch']} of "
+        f"{len(run['epochs'])}. Model, metrics and predictions are in "
         f"{directory.path}."
     )
 

@@ -170,9 +170,12 @@ class Task(abc.ABC):
         Both `dataset` (through `encode`) and `serve` call it, so that a model is
         trained and served on the same inputs.
 
+        Args:
+            *texts: Strings; word pieces if the training data are split into words.
+
         Returns:
-            The inputs, padded, `padding_mask` among them. A task that splits texts
-            into windows returns these windows instead.
+            The padded inputs by name, `padding_mask` among them. A task that cuts long
+            texts returns `bert_tf.text.Windows` instead.
         """
 
     @abc.abstractmethod
