@@ -1,10 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The results of an experiment as a Markdown table and as a picture.
+"""Reports the results of an experiment as Markdown and as a plot.
 
-In: an `Experiment`, and the scores of each cell, one for each restart. Out: text with
-the scores beside the paper's, and with what of the paper's differences is found again;
-a PNG. Scores are percentages.
+Input: an `Experiment` and the scores of each table cell in percent, one per fine-tuning
+run. Output: a table with the paper's scores beside ours, the differences between rows
+compared with the paper's, and a PNG.
 """
 
 from __future__ import annotations
@@ -21,60 +21,59 @@ import scipy.stats
 from benchmarks.paper import Column, Experiment
 from bert_tf import storage
 
-# Scores of a cell, by the numbers of its row and column; NaN for what diverged.
+# Scores of a cell by (row, column); NaN for diverged runs.
 Scores = Mapping[tuple[int, int], Sequence[float]]
 
 _SIGNIFICANCE = 0.05
 
 
 class Difference(NamedTuple):
-    """Between two rows in a column.
+    """The difference between the scores of two rows.
 
     Attributes:
-        what: The column and the two rows, in words.
-        here: Our difference, in points; of perplexities, in nats.
-        paper: The paper's; NaN where it has none.
-        unit: After our number, with a space; empty for points.
-        is_sure: Whether a t-test tells our two rows apart; where nothing varies, there
-            is nothing to test, and any difference counts.
+        description: The column and the two rows.
+        ours: Our difference in points; for perplexities, in nats.
+        paper: The paper's difference; NaN if it has none.
+        unit: Unit of our difference, after a space; empty for points.
+        is_significant: Result of a t-test. Without variance, any difference counts.
     """
 
-    what: str
-    here: float
+    description: str
+    ours: float
     paper: float
     unit: str
-    is_sure: bool
+    is_significant: bool
 
     @property
     def verdict(self) -> str:
-        if not self.is_sure:
-            return "Not told apart by these restarts"
+        if not self.is_significant:
+            return "Not significant"
         if math.isnan(self.paper):
-            return "Told apart; the paper has no number"
-        if self.here * self.paper > 0:
-            return "As in the paper"
-        return "Not as in the paper"
+            return "Significant, without a number in the paper"
+        if self.ours * self.paper > 0:
+            return "Same direction as in the paper"
+        return "Opposite direction to the paper"
 
     def __str__(self) -> str:
         digits = 2 if self.unit else 1
         paper = f" (paper {self.paper:+.{digits}f})"
         paper = "" if math.isnan(self.paper) else paper
-        return f"{self.what}: {self.here:+.{digits}f}{self.unit}{paper}"
+        return f"{self.description}: {self.ours:+.{digits}f}{self.unit}{paper}"
 
 
 def markdown(
     experiment: Experiment,
     scores: Scores,
     data_sets: Mapping[str, str],
-    chances: Mapping[str, float],
+    baselines: Mapping[str, float],
 ) -> str:
-    """Returns the report.
+    """Returns the report as Markdown.
 
     Args:
-        experiment: Its columns are those that were run.
-        scores: Of all its cells.
-        data_sets: What stands for the paper's data sets, by their names.
-        chances: The scores of one answer for everything, by the same names.
+        experiment: The experiment, with the columns that were run.
+        scores: Scores of all cells.
+        data_sets: Names of our data sets by those of the paper.
+        baselines: Scores of the majority baseline by the paper's data sets.
     """
     header, ruler = ["| |"], ["|---|"]
     for column in experiment.columns:
@@ -88,23 +87,23 @@ def markdown(
             cells.append(f" {_cell(scores[r, c])} |")
             cells.append(f" {column.paper[r]} |" if column.paper else "")
         lines.append("".join(cells))
-    cells = ["| *one answer for everything* |"]
+    cells = ["| *majority baseline* |"]
     for column in experiment.columns:
-        chance = chances.get(column.data_set)
-        cells.append(" |" if chance is None else f" {chance:.1f} |")
+        baseline = baselines.get(column.data_set)
+        cells.append(" |" if baseline is None else f" {baseline:.1f} |")
         cells.append(" |" if column.paper else "")
     lines.append("".join(cells))
     restarts = max(map(len, scores.values()))
     spread = (
-        f"Mean ± standard deviation of {restarts} restarts of fine-tuning"
+        f"Mean ± standard deviation of {restarts} fine-tuning runs"
         if restarts > 1
-        else "One fine-tuning"
+        else "One fine-tuning run"
     )
     text = [
         f"## {experiment.title} ({experiment.source})",
         f"The paper's conclusion: {experiment.claim}",
         "\n".join(lines),
-        f"{spread} from one pre-training each, on dev, at the best epoch.",
+        f"{spread} of one pre-trained model per row, on dev, at the best epoch.",
     ]
     groups: dict[str, list[str]] = {}
     for difference in differences(experiment, scores):
@@ -115,7 +114,7 @@ def markdown(
 
 
 def differences(experiment: Experiment, scores: Scores) -> Iterator[Difference]:
-    """Yields that of each row against the one it is compared with, in each column."""
+    """Yields the difference of each row from its reference row, for each column."""
     names = [row.name for row in experiment.rows]
     for c, column in enumerate(experiment.columns):
         for r, row in enumerate(experiment.rows):
@@ -144,7 +143,7 @@ def plot(
     data_sets: Mapping[str, str],
     path: pathlib.Path,
 ) -> None:
-    """Draws a panel for each column into a PNG file."""
+    """Plots one panel per column and writes a PNG file."""
     count, places = len(experiment.columns), range(len(experiment.rows))
     has_lines = bool(experiment.x_label)
     height = 3.6 if has_lines else 1.4 + 0.32 * len(experiment.rows)
@@ -158,7 +157,7 @@ def plot(
         axes.grid(alpha=0.3)
         draw = _draw_lines if has_lines else _draw_differences
         draw(axes, experiment, column, [scores[r, c] for r in places])
-    # One legend, in the panel that has all there is to name.
+    # One legend, in the panel with the most labels.
     most = max(panels, key=lambda axes: len(axes.get_legend_handles_labels()[1]))
     if len(most.get_legend_handles_labels()[1]) > 1:
         most.legend(fontsize="small")
@@ -179,7 +178,7 @@ def _draw_lines(axes, experiment: Experiment, column: Column, cells) -> None:
 
 
 def _draw_differences(axes, experiment: Experiment, column: Column, cells) -> None:
-    """All against the first row, as the paper's scores are of another size."""
+    """Plots differences from the first row; the paper's scores have another level."""
     first = statistics.mean(_compared(column, cells[0]) or [math.nan])
     places = range(len(cells))
     values = [_mean_and_deviation(_compared(column, cell)) for cell in cells]
@@ -189,7 +188,7 @@ def _draw_differences(axes, experiment: Experiment, column: Column, cells) -> No
         xerr=[deviation for _, deviation in values],
         fmt="o",
         capsize=3,
-        label="here",
+        label="ours",
     )
     if column.paper:
         paper = _compared(column, column.paper)
@@ -230,7 +229,7 @@ def _finite(scores: Sequence[float]) -> list[float]:
 
 
 def _compared(column: Column, scores: Sequence[float]) -> list[float]:
-    """What differences are taken of: perplexities on the scale of the loss."""
+    """Returns the values to compare: scores, or logarithms of perplexities."""
     finite = _finite(scores)
     return [math.log(score) for score in finite] if column.lower_is_better else finite
 
@@ -243,6 +242,6 @@ def _mean_and_deviation(scores: Sequence[float]) -> tuple[float, float]:
 
 
 def _are_different(some: Sequence[float], others: Sequence[float]) -> bool:
-    if len({*some}) == len({*others}) == 1:  # There is no variance to test with.
+    if len({*some}) == len({*others}) == 1:  # No variance, no t-test.
         return some[0] != others[0]
     return scipy.stats.ttest_ind(some, others).pvalue < _SIGNIFICANCE

@@ -1,13 +1,13 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the questions of the BERT paper again: its ablations, each one command.
+"""Reruns the experiments of the BERT paper, each with one command.
 
     python -m benchmarks.experiments --experiment=masking --records=records \\
         --tasks=tasks.json --output=experiments
 
-`--records` is a folder that `python -m bert_tf.corpus` wrote. `--tasks` says where the
-data of the tasks are: for each data set of the paper the options of the task's own
-command, what kind of task it is and, if something else stands for it, what::
+`--records` is a folder that `python -m bert_tf.corpus` wrote. `--tasks` is a JSON file.
+For each data set of the paper it has the options of the task's command, the kind of the
+task and, for a substitute, its name::
 
     {
       "MNLI": {"name": "SICK", "kind": "classification", "train_file": "SICK_train.txt",
@@ -19,12 +19,11 @@ command, what kind of task it is and, if something else stands for it, what::
       "NER": {"kind": "tagging", "train_file": "eng.train", "dev_file": "eng.testa"}
     }
 
-Columns of the paper whose data set is not there are left out. Out, in `--output`: for
-each experiment a Markdown report beside the paper's numbers and a PNG; in `pretrain/`
-the model directories, in `finetune/` the metrics and predictions of each run. A run is
-known by its options: what is done is not repeated, experiments share what they have in
-common, and the same command goes on where it was interrupted. `--scale=paper` takes the
-sizes of the paper.
+Columns without a data set are skipped. `--output` receives a Markdown report and a PNG
+per experiment, the pre-trained models in `pretrain/`, and metrics and predictions of
+each fine-tuning run in `finetune/`. Folder names contain a hash of the options of a run,
+so that finished runs are not repeated and experiments share runs. Rerun the command to
+resume. `--scale=paper` uses the model sizes of the paper.
 """
 
 from __future__ import annotations
@@ -54,25 +53,25 @@ class ExperimentConfig(ComputeOptions):
     """Options of `python -m benchmarks.experiments`."""
 
     experiment: str = cli.option(
-        "all", help="What to ask.", choices=("all", *_EXPERIMENTS)
+        "all", help="Name of the experiment.", choices=("all", *_EXPERIMENTS)
     )
-    records: str = cli.option(help="Folder that bert_tf.corpus wrote.")
+    records: str = cli.option(help="Folder of records that bert_tf.corpus wrote.")
     tasks: str = cli.option(help="JSON file of the tasks, see above.")
-    output: str = cli.option("experiments", help="Folder for all that comes out.")
+    output: str = cli.option("experiments", help="Folder for models and reports.")
     scale: str = cli.option(
-        "small", help="Size of the models and of the training.", choices=tuple(SCALES)
+        "small", help="Sizes of models and training.", choices=tuple(SCALES)
     )
     steps: int = cli.option(
         0,
-        help="Steps of every pre-training, rounded down to a multiple of "
-        f"{EVALUATIONS}; 0: those of --scale.",
+        help="Pre-training steps of every model, rounded down to a multiple of "
+        f"{EVALUATIONS}; 0: the steps of --scale.",
         minimum=0,
     )
-    seeds: int = cli.option(2, help="Restarts of every fine-tuning.", minimum=1)
+    seeds: int = cli.option(2, help="Fine-tuning runs per model and task.", minimum=1)
 
 
 def main(options: ExperimentConfig) -> None:
-    """Runs what is not done yet and reports each experiment."""
+    """Runs the experiments that are not finished and writes the reports."""
     from benchmarks import experiment_report as report
 
     runner = Runner(options)
@@ -82,26 +81,29 @@ def main(options: ExperimentConfig) -> None:
     for name, experiment in chosen.items():
         columns = [c for c in experiment.columns if runner.has(c)]
         if not columns:
-            print(f"{name}: {options.tasks} has none of its data sets.")
+            print(f"Skipping {name}: {options.tasks} has none of its data sets.")
             continue
         experiment = dataclasses.replace(experiment, columns=columns)
         scores = runner.scores(experiment)
-        text = report.markdown(experiment, scores, runner.data_sets, runner.chances)
+        text = report.markdown(experiment, scores, runner.data_sets, runner.baselines)
         path = runner.folder / f"{name}.md"
         path.write_text(text, encoding="utf-8")
-        picture = path.with_suffix(".png")
-        report.plot(experiment, scores, runner.data_sets, picture)
-        print(f"\n{text}\nReport in {path}, picture in {picture}.", flush=True)
+        plot = path.with_suffix(".png")
+        report.plot(experiment, scores, runner.data_sets, plot)
+        print(f"\n{text}\nReport: {path}. Plot: {plot}.", flush=True)
 
 
 class Runner:
-    """Trains what an experiment needs and is not there yet.
+    """Trains the models of experiments, unless they exist.
 
     Args:
         options: See `ExperimentConfig`.
 
+    Attributes:
+        baselines: Scores of the majority baseline by the paper's data sets.
+
     Raises:
-        ValueError: The file of the tasks is not what it should be.
+        ValueError: The file `options.tasks` is invalid.
     """
 
     def __init__(self, options: ExperimentConfig):
@@ -109,19 +111,18 @@ class Runner:
         self._options = options
         self._scale = SCALES[options.scale]
         self._tasks = _read_tasks(options.tasks)
-        # Scores of one answer for everything, by the paper's data sets.
-        self.chances: dict[str, float] = {}
+        self.baselines: dict[str, float] = {}
 
     @property
     def data_sets(self) -> dict[str, str]:
-        """What stands for the paper's data sets, by their names."""
+        """Names of our data sets by those of the paper."""
         return {name: task.name for name, task in self._tasks.items()}
 
     def has(self, column: Column) -> bool:
         return not column.data_set or column.data_set in self._tasks
 
     def scores(self, experiment: Experiment) -> dict[tuple[int, int], list[float]]:
-        """Returns the scores of all cells; trains for those that are not there."""
+        """Returns the scores of all cells, after training the missing models."""
         cells = [
             (r, c)
             for r in range(len(experiment.rows))
@@ -163,7 +164,7 @@ class Runner:
         return steps // EVALUATIONS * EVALUATIONS
 
     def _pretrained(self, row: Row) -> pathlib.Path:
-        """Returns the model directory of a row; trains it if it is not finished."""
+        """Returns the model directory of a row, after training it if necessary."""
         from benchmarks import ablations
         from bert_tf import training
 
@@ -187,7 +188,7 @@ class Runner:
             hooks["backbone_class"] = ablations.LeftToRightBackbone
             hooks["transform"] = ablations.predict_next_token
         path = self.folder / "pretrain" / f"{label}-{_fingerprint(options)}"
-        if not (path / "metrics.json").exists():  # Written at the end.
+        if not (path / "metrics.json").exists():  # Pre-training writes it last.
             options = dataclasses.replace(options, output=str(path))
             training.pretrain(options, keep_all=True, **hooks)
             _clear_session()
@@ -196,7 +197,7 @@ class Runner:
     def _fine_tuned(
         self, model: pathlib.Path, row: Row, column: Column, seed: int
     ) -> float:
-        """Returns a score in percent; NaN for a training that diverged."""
+        """Returns a score in percent; NaN if the training diverged."""
         from benchmarks import ablations
 
         task = self._tasks[column.data_set]
@@ -231,12 +232,16 @@ class Runner:
                 return math.nan
             finally:
                 (path / "model.weights.h5").unlink(missing_ok=True)
-                if seed == self._options.seeds - 1:  # What its LSTMs were trained on.
+                if (
+                    seed == self._options.seeds - 1
+                ):  # The cached inputs of feature-based taggers.
                     shutil.rmtree(folder / "features", ignore_errors=True)
                 _clear_session()
         metrics = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
         training = metrics["training"]
-        self.chances[column.data_set] = training["majority_baseline"] * task.to_percent
+        self.baselines[column.data_set] = (
+            training["majority_baseline"] * task.to_percent
+        )
         return training["score"] * task.to_percent
 
 
@@ -245,7 +250,7 @@ class Runner:
 
 @dataclasses.dataclass(frozen=True)
 class _TaskData:
-    """An entry of the file of the tasks."""
+    """An entry of the task file."""
 
     name: str
     task_class: type[Task]
@@ -287,14 +292,14 @@ def _read_tasks(path: str) -> dict[str, _TaskData]:
 
 
 def _label(settings: Mapping[str, Any]) -> str:
-    """The part of a folder's name that people read."""
+    """Returns the human-readable part of a folder name."""
     return ",".join(f"{k}={v}".replace("/", "x") for k, v in settings.items())
 
 
 def _fingerprint(options: cli.Options) -> str:
-    """Of the options that are not at their defaults: equal for runs that are the same.
+    """Returns a hash of the options that differ from their defaults.
 
-    So that an option that is added to a command changes nothing.
+    Options that are added to a command later do not change it.
     """
     changed = {
         field.name: value

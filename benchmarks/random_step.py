@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Pre-training steps on random tokens, to measure what steps cost."""
+"""A pre-training step on random tokens, for measurements of time and memory."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ VOCABULARY_SIZE = 30_522
 
 
 def predictions(length: int) -> int:
-    """Returns how many tokens of a row are predicted, 15 %."""
+    """Returns the number of predicted tokens of a row, 15 %."""
     return math.ceil(length * 15 / 100)
 
 
 class RandomStep:
-    """Makes a step when called; has made two, so that all is traced and warm.
+    """Runs one training step when called; the constructor runs two to trace it.
 
     Args:
         size: Name of an architecture.
-        length: Tokens in a row, none of them padding.
-        rows: Rows in the batch.
-        recompute: As in `bert_tf.pretrain --recompute`.
-        vocabulary_size: Of the random tokens.
+        length: Tokens in a row, without padding.
+        rows: Batch size.
+        recompute: See `EncoderLayer`.
+        vocabulary_size: Size of the vocabulary.
     """
 
     def __init__(

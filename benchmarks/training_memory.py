@@ -1,12 +1,12 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory a row of a training step takes, and what is estimated.
+"""Measures the memory of a training step per row, beside its estimate.
 
     python -m benchmarks.training_memory --sizes=tiny,mini --lengths=128,512
 
-For each kind two processes make steps of pre-training on random tokens, with fewer and
-with more rows; the growth of their peaks, divided by that of the rows, is printed
-beside the estimate on which `bert_tf.pretrain --micro_batch_size=-1` relies.
+For each configuration, two processes run pre-training steps with different batch sizes.
+The difference of their peak memory divided by the difference of their batch sizes is
+the memory per row. `bert_tf.pretrain --micro_batch_size=-1` relies on the estimate.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bert_tf.modeling import config as bert_config
 class MemoryConfig(cli.Options):
     """Options of `python -m benchmarks.training_memory`."""
 
-    sizes: str = cli.option("tiny,mini", help="Architectures.")
-    lengths: str = cli.option("128,256,512", help="Tokens in a row.")
+    sizes: str = cli.option("tiny,mini", help="Comma-separated names of architectures.")
+    lengths: str = cli.option("128,256,512", help="Comma-separated row lengths.")
     tokens: int = cli.option(
-        4096, help="Of the smaller batch; the other one has three times as many."
+        4096, help="Tokens of the smaller batch; the other has three times as many."
     )
-    vocabulary_size: int = cli.option(16_000, help="Of the random tokens.")
+    vocabulary_size: int = cli.option(16_000, help="Size of the vocabulary.")
 
 
 def main(options: MemoryConfig) -> None:
@@ -65,7 +65,7 @@ def main(options: MemoryConfig) -> None:
 
 
 def _in_new_process(function, *arguments):
-    """The peak of a process never falls."""
+    """Runs the function in a new process, as peak memory never falls in a process."""
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(function, *arguments).result()

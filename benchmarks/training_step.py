@@ -4,14 +4,13 @@
 
     python -m benchmarks.training_step --packed=wiki128 --unpacked=wiki128-unpacked
 
-Both folders hold the same text, made by `bert_tf.corpus` with and without
-`--pack=false`: bert_tf trains on packed rows, the others on a pair in a row, padded.
-Each variant runs in a process of its own; the rounds go through all variants in turn,
-so that a change of the machine's speed falls on all. What is printed: the medians of
-the steps' seconds, by the clock and of the processor, tokens that are not padding per
-second, the ratio to KerasHub in float32 (by the processor's time, which other programs
-disturb less), and the share of the peak: that of a matmul of the model's shapes, timed
-in the same process. Without transformers and torch their line is left out.
+Both folders hold records of the same text: `bert_tf.corpus` made the second one with
+`--pack=false`. bert_tf trains on packed rows, the peers on one padded pair per row.
+Each variant runs in its own process. Each round runs all variants, so that changes of
+the machine's speed affect all of them. Prints the medians of wall time and processor
+time per step, the real tokens per second, the speed relative to KerasHub in float32
+(by processor time, which is less affected by other programs), and the fraction of the
+peak of a matmul of the model's shapes. Skips transformers if it is not installed.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ from benchmarks import peers
 from bert_tf import cli, training
 from bert_tf.modeling import config as bert_config
 
-_BATCHES = 4  # Different batches, in turn.
+_BATCHES = 4  # The steps cycle through them.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchmarkConfig(cli.Options):
     """Options of `python -m benchmarks.training_step`."""
 
-    packed: str = cli.option(help="Records with several pairs in a row.")
-    unpacked: str = cli.option(help="Records of the same text, a pair in a row.")
+    packed: str = cli.option(help="Folder of packed records.")
+    unpacked: str = cli.option(help="Records of the same text, one pair per row.")
     size: str = cli.option("small", help="Architecture.")
-    batch_size: int = cli.option(16, help="Rows in a step.", minimum=1)
-    steps: int = cli.option(8, help="Timed steps of a variant in a round.")
-    rounds: int = cli.option(3, help="Rounds through all variants.", minimum=1)
-    variants: str = cli.option("", help="Only those that contain this.")
+    batch_size: int = cli.option(16, help="Rows per step.", minimum=1)
+    steps: int = cli.option(8, help="Timed steps per variant and round.")
+    rounds: int = cli.option(3, help="Number of rounds.", minimum=1)
+    variants: str = cli.option("", help="Run only variants whose names contain this.")
     variant: str = cli.option(
-        "", help="Time this variant only and print JSON; the benchmark uses it."
+        "", help="Time one variant and print JSON; for internal use."
     )
 
 
@@ -83,8 +82,8 @@ def main(options: BenchmarkConfig) -> None:
     print(
         f"{options.size}, {options.batch_size} rows a step; medians of "
         f"{options.rounds} rounds\n\n"
-        "| | s/step | processor, s | tokens/s | speed against KerasHub float32 | "
-        "matmul GFLOP/s | share of it |\n|---|---|---|---|---|---|---|"
+        "| | s/step | processor, s | tokens/s | speed relative to KerasHub float32 | "
+        "matmul GFLOP/s | fraction of it |\n|---|---|---|---|---|---|---|"
     )
 
     def median(found: list[dict], of: Callable[[dict], float]) -> float:

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a TPU asks of pre-training, tested where there is none."""
+"""Tests that pre-training meets the requirements of TPUs, without a TPU."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ from tests.toy.records import make_batch, write_records
 
 ROOT = pathlib.Path(__file__).parents[1]
 
-# Packages that want plain tensorflow, or need not be beside tensorflow-tpu.
+# Packages that conflict with tensorflow-tpu or are not in requirements-tpu.txt.
 MISSING = (
     *("tensorflow_text", "tensorflow_serving", "keras_hub", "keras_nlp"),
     *("tokenizers", "sklearn", "scipy", "seqeval"),
@@ -29,7 +29,7 @@ MISSING = (
 
 
 @pytest.mark.slow
-def test_pre_training_runs_with_the_packages_of_requirements_tpu(
+def test_pretraining_runs_with_the_packages_of_requirements_tpu(
     vocabulary, random_encoder, tmp_path
 ):
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]
@@ -37,7 +37,7 @@ def test_pre_training_runs_with_the_packages_of_requirements_tpu(
         rows = [(pair, 8, i % 2) for i in range(8)]
         write_records(tmp_path / "records", vocabulary, rows, split)
     size = random_encoder(tmp_path)["size"]
-    # An entry of None makes Python say that there is no such module.
+    # Importing a module whose entry is None raises ModuleNotFoundError.
     script = (
         "import runpy, sys\n"
         f"sys.modules |= dict.fromkeys({MISSING})\n"
@@ -83,7 +83,7 @@ def packed_batch(vocabulary):
         "recompute",
     ],
 )
-def test_the_whole_training_step_compiles_with_static_shapes(
+def test_training_step_compiles_with_static_shapes(
     tiny_config, vocabulary, monkeypatch, precision, packed, optimizer, options
 ):
     monkeypatch.setattr(fused, "cpu_only", lambda: False)
@@ -105,11 +105,11 @@ def test_the_whole_training_step_compiles_with_static_shapes(
     assert "custom-call" not in program
     types = set(re.findall(r"\b([a-z]+\d+|pred)\[", program))
     floats = {"f32"} if precision == "float32" else {"f32", "bf16"}
-    # 64 bits, which TPUs emulate: Keras' labels, and the random numbers of dropout.
+    # Keras casts labels to 64 bits, and dropout uses 64-bit seeds; TPUs emulate both.
     assert types == floats | {"s32", "pred", "u32", "s64", "u64"}
 
 
-def test_batches_are_static(vocabulary, tmp_path):
+def test_batches_have_static_shapes(vocabulary, tmp_path):
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]
     write_records(tmp_path / "records", vocabulary, [(pair, 8, 0)] * 20)
     dataset = data.pretrain_dataset(tmp_path / "records", batch_size=8)
@@ -119,7 +119,7 @@ def test_batches_are_static(vocabulary, tmp_path):
 
 
 @pytest.mark.parametrize("installed", [False, True])
-def test_a_missing_tpu_is_told_from_a_missing_package(monkeypatch, installed):
+def test_messages_tell_missing_tpu_from_missing_package(monkeypatch, installed):
     spec = object() if installed else None
     monkeypatch.setattr(distribution.importlib.util, "find_spec", lambda _: spec)
     expected = "finds no TPU" if installed else "pip install -r requirements-tpu.txt"
@@ -128,7 +128,7 @@ def test_a_missing_tpu_is_told_from_a_missing_package(monkeypatch, installed):
     assert "\n" not in str(error.value)
 
 
-def test_records_must_be_where_the_tpu_can_read_them():
+def test_remote_tpu_needs_remote_records():
     resolver_class = tf.distribute.cluster_resolver.TPUClusterResolver
     for master, records, is_fine in (
         ("grpc://10.0.0.2:8470", "records", False),
@@ -140,7 +140,7 @@ def test_records_must_be_where_the_tpu_can_read_them():
         strategy = unittest.mock.Mock(cluster_resolver=resolver)
         context = contextlib.nullcontext()
         if not is_fine:
-            context = pytest.raises(ValueError, match="copy them to a bucket")
+            context = pytest.raises(ValueError, match="to a bucket")
         with context:
             distribution.check_reachable(strategy, records)
     distribution.check_reachable(tf.distribute.get_strategy(), "records")

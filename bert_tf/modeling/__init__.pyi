@@ -3,7 +3,6 @@ from bert_tf.modeling.bert import BertPretrainer as BertPretrainer
 from bert_tf.modeling.bert import EncoderLayer as EncoderLayer
 from bert_tf.modeling.config import FEATURES as FEATURES
 from bert_tf.modeling.config import GOOGLE_KEYS as GOOGLE_KEYS
-from bert_tf.modeling.config import MASKED_SCORE as MASKED_SCORE
 from bert_tf.modeling.config import SIZES as SIZES
 from bert_tf.modeling.config import BertConfig as BertConfig
 from bert_tf.modeling.feature_tagger import FeatureTagger as FeatureTagger
@@ -11,7 +10,6 @@ from bert_tf.modeling.feature_tagger import FrozenEncoder as FrozenEncoder
 from bert_tf.modeling.fused import Dropout as Dropout
 from bert_tf.modeling.fused import attend as attend
 from bert_tf.modeling.fused import attention_bias as attention_bias
-from bert_tf.modeling.fused import cpu_only as cpu_only
 from bert_tf.modeling.heads import ChoiceScorer as ChoiceScorer
 from bert_tf.modeling.heads import SequenceClassifier as SequenceClassifier
 from bert_tf.modeling.heads import SpanPredictor as SpanPredictor

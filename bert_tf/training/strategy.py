@@ -1,9 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Where a model trains: one device, the GPUs of a machine or of several, or TPUs.
+"""Distribution strategies: one device, the GPUs of one or several machines, TPUs.
 
-`strategy("mirrored")` returns the `tf.distribute.Strategy` under whose scope model
-and optimizer are built, after checks that say in one line what is missing.
+`strategy("mirrored")` returns a `tf.distribute.Strategy`. Build model and optimizer in
+its scope. Missing hardware or settings raise a ValueError that names them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")
 
 
 def strategy(name: str) -> tf.distribute.Strategy:
-    """Returns the strategy called `name`.
+    """Returns a distribution strategy by name.
 
     Args:
-        name: `"default"`: the first GPU, else the CPU. `"mirrored"`: all GPUs of this
-            machine, or all logical CPU devices where there are several.
-            `"multi_worker"`: the devices of all machines that `TF_CONFIG` names, on
-            each of which the same command runs; nothing may run before. `"tpu"`: the
-            TPU that is attached to this machine or named by `TPU_NAME`.
+        name: `"default"`: the first GPU, or the CPU without one. `"mirrored"`: all GPUs
+            of this machine, or all logical CPU devices if there are several.
+            `"multi_worker"`: the devices of all machines in the environment variable
+            `TF_CONFIG`. Each runs the same command and calls this function before
+            other TensorFlow functions. `"tpu"`: the TPU of this machine, or the one
+            that `TPU_NAME` names.
 
     Raises:
-        ValueError: The name is unknown or there is no such hardware.
+        ValueError: The name is unknown or the hardware is missing.
     """
     if name == "default":
         return tf.distribute.get_strategy()
@@ -55,8 +56,8 @@ def _mirrored() -> tf.distribute.Strategy:
     devices = tf.config.list_logical_devices("CPU")
     if len(devices) < 2:
         raise ValueError(
-            "--strategy=mirrored needs GPUs, and TensorFlow sees none. Use "
-            "--strategy=default, or install a TensorFlow with CUDA: "
+            "--strategy=mirrored needs GPUs, and TensorFlow finds none. Use "
+            "--strategy=default, or install TensorFlow with CUDA: "
             'pip install "tensorflow[and-cuda]"'
         )
     # The default cross-device ops expect GPUs.
@@ -80,14 +81,14 @@ def _multi_worker() -> tf.distribute.Strategy:
     if not complete:
         raise ValueError(
             "--strategy=multi_worker needs the environment variable TF_CONFIG, with "
-            f"the same workers and another index on each host: {example}. "
+            f"the same workers and a different index on each host: {example}. "
             f"Received: TF_CONFIG={os.environ.get('TF_CONFIG', '')!r}"
         )
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process is the one that writes files: the first of all workers."""
+    """Whether this process is the first worker, the one that writes files."""
     resolver = strategy.cluster_resolver
     return resolver is None or resolver.task_id in (None, 0)
 
@@ -96,40 +97,40 @@ def _tpu() -> tf.distribute.Strategy:
     if not importlib.util.find_spec("libtpu"):
         raise ValueError(
             "--strategy=tpu needs tensorflow-tpu, which is not installed. On a TPU VM, "
-            "in an environment of its own: pip install -r requirements-tpu.txt"
+            "in a separate environment: pip install -r requirements-tpu.txt"
         )
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect()
     except (ValueError, tf.errors.OpError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
-            "--strategy=tpu finds no TPU: run on a TPU VM, or set TPU_NAME. TensorFlow "
-            f"says: {reason}"
+            "--strategy=tpu finds no TPU. Run on a TPU VM, or set TPU_NAME. "
+            f"TensorFlow's error: {reason}"
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 
 
 def check_reachable(strategy: tf.distribute.Strategy, records: str) -> None:
-    """Checks that the machine of a TPU can read the records.
+    """Checks that the host of a TPU can read the records.
 
     Raises:
-        ValueError: The TPU is on another machine and the records are on this one.
+        ValueError: The TPU is on another machine and the records are local files.
     """
     resolver = strategy.cluster_resolver
     if isinstance(resolver, tf.distribute.cluster_resolver.TPUClusterResolver):
-        elsewhere = resolver.master()  # Nothing where the TPU is attached.
-        if elsewhere and not storage.is_remote(records):
+        address = resolver.master()  # Empty for the TPU of this machine.
+        if address and not storage.is_remote(records):
             raise ValueError(
-                f"The TPU at {elsewhere} reads the records, and not this machine: copy "
-                f"them to a bucket. Received: records={records!r}, not gs://..."
+                f"The TPU at {address} cannot read local files. Copy the records to a "
+                f"bucket (gs://...). Received: records={records!r}"
             )
 
 
 def check_batch_size(batch_size: int, replicas: int) -> None:
-    """Checks that the global batch divides among the replicas.
+    """Checks that `replicas` divides the global batch size.
 
     Raises:
-        ValueError: It does not; the message says what would.
+        ValueError: It does not; the message suggests a batch size.
     """
     if batch_size % replicas:
         up = -(-batch_size // replicas) * replicas
@@ -155,7 +156,5 @@ def create_training_variables(model: keras.Model) -> None:
     The first step would do so otherwise, and `fit` would trace it twice.
     """
     model.optimizer.build(model.trainable_variables)
-    if (
-        not model._compile_loss.built
-    ):  # It has a mean metric for each of several losses.
+    if not model._compile_loss.built:  # It has metrics of its own, one per output.
         model._compile_loss.build(model.output, model.output)

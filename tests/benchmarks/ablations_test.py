@@ -6,15 +6,13 @@ import pytest
 
 from benchmarks import ablations
 from bert_tf.modeling import BertPretrainer
-from tests.modeling.bert_test import (
+from tests.toy.encoder import (
     BATCH,
     LENGTH,
     PREDICTIONS,
+    check_packed_rows,
     make_encoder_inputs,
     make_inputs,
-)
-from tests.modeling.bert_test import (
-    test_packed_rows_give_the_logits_of_unpacked_rows as check_packed_rows,
 )
 
 

@@ -35,7 +35,7 @@ TOY = Experiment(
 
 @pytest.fixture
 def options(tmp_path, monkeypatch):
-    """Two tables of letters for MNLI, and no data for QNLI."""
+    """A table of letters as MNLI, and no data for QNLI."""
     monkeypatch.setattr(experiments, "experiments", lambda scale: {"masking": TOY})
     rows = ["text\tlabel", *(f"{'ab'[i % 2]}\t{i % 2}" for i in range(40))]
     (tmp_path / "letters.tsv").write_text("\n".join(rows) + "\n")
@@ -61,7 +61,7 @@ def options(tmp_path, monkeypatch):
 
 
 class FakeTraining:
-    """Stands for the two commands: writes metrics, and counts what was trained."""
+    """Replaces pre-training and fine-tuning: writes metrics, records the calls."""
 
     def __init__(self, monkeypatch):
         self.pretrained: list[PretrainConfig] = []
@@ -100,14 +100,14 @@ def training(monkeypatch):
     return FakeTraining(monkeypatch)
 
 
-def test_an_interrupted_set_goes_on_and_nothing_is_repeated(options, training):
+def test_interrupted_experiments_resume_without_repeating_runs(options, training):
     training.interrupt_after = 3
     with pytest.raises(KeyboardInterrupt):
         experiments.main(options)
     training.interrupt_after = math.inf
     experiments.main(options)
     experiments.main(options)
-    # One for both rows of the same options; the early one is a part of it.
+    # The first and the last row share a run.
     (base, _), (left, backbone_class) = training.pretrained
     assert backbone_class is ablations.LeftToRightBackbone
     assert not left.next_sentence
@@ -122,7 +122,7 @@ def test_an_interrupted_set_goes_on_and_nothing_is_repeated(options, training):
 
 
 @pytest.mark.slow
-def test_other_options_are_other_runs(options, training):
+def test_runs_with_other_options_are_separate(options, training):
     experiments.main(options)
     experiments.main(dataclasses.replace(options, steps=20, seeds=1))
     assert len(training.pretrained) == 4
@@ -132,17 +132,17 @@ def test_other_options_are_other_runs(options, training):
     assert [seed for _, seed in training.fine_tuned[9:]] == [2, 2, 2]
 
 
-def test_report_stands_beside_the_papers_numbers(options, training, capsys):
+def test_report_compares_with_the_paper(options, training, capsys):
     experiments.main(options)
     text = pathlib.Path(options.output, "masking.md").read_text()
     assert text in capsys.readouterr().out
     assert "| | perplexity | paper | Letters for MNLI | paper |\n" in text
     assert "| BERT | 7.4 | 4.0 | 70.0 ± 0.1 | 80.0 |\n" in text
     assert "| LTR | 20.1 | 8.0 | 50.0 ± 0.1 | 70.0 |\n" in text
-    assert "| *one answer for everything* | | | 50.0 | |\n" in text
-    assert "QNLI" not in text  # There are no data for it.
+    assert "| *majority baseline* | | | 50.0 | |\n" in text
+    assert "QNLI" not in text  # Its data set is missing.
     assert "| early | 12.2 | 4.0 | 70.0 ± 0.1 | 75.0 |\n" in text
-    _, as_in_the_paper = text.split("**As in the paper:**")
+    _, as_in_the_paper = text.split("**Same direction as in the paper:**")
     assert "**" not in as_in_the_paper
     assert "perplexity, early against LTR: -0.50 nats (paper -0.69)" in as_in_the_paper
     # e^3 against e^2, and 8 against 4.
@@ -155,11 +155,11 @@ def test_report_stands_beside_the_papers_numbers(options, training, capsys):
 @pytest.mark.parametrize(
     ("mine", "theirs", "verdict"),
     [
-        ((70.0, 71.0, 72.0), (60.0, 61.0, 62.0), "Not as in the paper"),
-        ((60.0, 61.0, 62.0), (70.0, 71.0, 72.0), "As in the paper"),
-        ((60.0, 71.0, 80.0), (62.0, 70.0, 75.0), "Not told apart by these restarts"),
-        ((70.0, math.nan), (60.0, math.nan), "Not as in the paper"),
-        ((70.0, 70.0), (70.0, 70.0), "Not told apart by these restarts"),
+        ((70.0, 71.0, 72.0), (60.0, 61.0, 62.0), "Opposite direction to the paper"),
+        ((60.0, 61.0, 62.0), (70.0, 71.0, 72.0), "Same direction as in the paper"),
+        ((60.0, 71.0, 80.0), (62.0, 70.0, 75.0), "Not significant"),
+        ((70.0, math.nan), (60.0, math.nan), "Opposite direction to the paper"),
+        ((70.0, 70.0), (70.0, 70.0), "Not significant"),
     ],
 )
 def test_verdicts(mine, theirs, verdict):
@@ -170,7 +170,7 @@ def test_verdicts(mine, theirs, verdict):
 
 
 @pytest.mark.slow
-def test_a_training_that_diverged_is_left_out(options, training, monkeypatch):
+def test_diverged_runs_are_excluded_from_means(options, training, monkeypatch):
     works = training.fine_tune
 
     def fine_tune(task_class, run, backbone_class):
@@ -195,15 +195,15 @@ def test_a_training_that_diverged_is_left_out(options, training, monkeypatch):
         ),
     ],
 )
-def test_wrong_files_of_tasks_are_refused(options, tmp_path, tasks, message):
+def test_invalid_task_files_raise(options, tmp_path, tasks, message):
     (tmp_path / "tasks.json").write_text(tasks)
     with pytest.raises(ValueError, match=message):
         experiments.main(options)
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_every_experiment_is_complete(scale):
-    """Options that exist, as many numbers as rows, rows that can be compared."""
+def test_experiments_are_consistent(scale):
+    """Options exist, columns have one number per row, reference rows exist."""
     known = {field.name for field in dataclasses.fields(PretrainConfig)}
     for name, experiment in all_experiments(SCALES[scale]).items():
         names = [row.name for row in experiment.rows]
@@ -219,7 +219,7 @@ def test_every_experiment_is_complete(scale):
 
 
 @pytest.mark.slow
-def test_small_things_are_trained_in_truth(options, monkeypatch, vocabulary):
+def test_toy_experiment_end_to_end(options, monkeypatch, vocabulary):
     rows = [([2, 5, 6, 7, 3, 11, 12, 3], 5, i % 2) for i in range(64)]
     records = pathlib.Path(options.records)
     write_records(records, vocabulary, rows)

@@ -18,9 +18,15 @@ from bert_tf.modeling import (
     EncoderLayer,
 )
 from bert_tf.modeling.config import ACTIVATIONS
-from tests.modeling.fused_test import in_graph, kept_tensors, value_and_gradients
-
-BATCH, LENGTH, PREDICTIONS = 3, 12, 4
+from tests.toy.encoder import (
+    BATCH,
+    LENGTH,
+    PREDICTIONS,
+    check_packed_rows,
+    make_encoder_inputs,
+    make_inputs,
+)
+from tests.toy.gradients import in_graph, kept_tensors, value_and_gradients
 
 # Backbone with pooler, vocabulary 30,522, 512 positions; the counts of the published
 # checkpoints (KerasHub presets, google-research/bert README).
@@ -32,27 +38,6 @@ PARAMETERS = {
     "base": 109_482_240,
     "large": 335_141_888,
 }
-
-
-def make_inputs(config: BertConfig, seed: int = 0) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    lengths = np.array([LENGTH, 7, 3])
-    padding_mask = np.arange(LENGTH) < lengths[:, None]
-    token_ids = rng.integers(5, config.vocabulary_size, (BATCH, LENGTH)) * padding_mask
-    segment_ids = (np.arange(LENGTH) >= 2) & padding_mask
-    inputs = {
-        "token_ids": token_ids,
-        "segment_ids": segment_ids,
-        "padding_mask": padding_mask,
-        "mask_positions": rng.integers(0, 3, (BATCH, PREDICTIONS)),
-        "first_positions": np.zeros((BATCH, 1)),
-    }
-    return {name: value.astype("int32") for name, value in inputs.items()}
-
-
-def make_encoder_inputs(config: BertConfig) -> dict[str, np.ndarray]:
-    inputs = make_inputs(config)
-    return {k: inputs[k] for k in ("token_ids", "segment_ids", "padding_mask")}
 
 
 @pytest.fixture(scope="module")
@@ -159,28 +144,7 @@ def test_attention_mask_per_pair_keeps_two_sequences_apart(pretrainer, tiny_conf
 
 
 def test_packed_rows_give_the_logits_of_unpacked_rows(pretrainer, tiny_config):
-    """Two pairs in one row and a third alone, against one pair per row."""
-    inputs = make_inputs(tiny_config, seed=3)
-    lengths = inputs["padding_mask"].sum(1)  # 12, 7, 3
-    numbers = np.array([[1] * 12 + [0] * 3, [1] * 7 + [2] * 3 + [0] * 5])
-    rows = {"padding_mask": numbers.astype("int32")}
-    for name in ("token_ids", "segment_ids"):
-        first, second, third = (v[:n] for v, n in zip(inputs[name], lengths))
-        rows[name] = np.zeros((2, 15), "int32")
-        rows[name][0, :12] = first
-        rows[name][1, :10] = np.concatenate([second, third])
-    rows["first_positions"] = np.array([[0, 0], [0, 7]], "int32")
-    positions = inputs["mask_positions"]
-    rows["mask_positions"] = np.zeros((2, 2 * PREDICTIONS), "int32")
-    rows["mask_positions"][0, :PREDICTIONS] = positions[0]
-    rows["mask_positions"][1] = np.concatenate([positions[1], positions[2] + 7])
-    alone, together = pretrainer(inputs), pretrainer(rows)
-    assert together["nsp"].shape == (2, 2, 2)
-    for head, size in (("mlm", PREDICTIONS), ("nsp", 1)):
-        expected = np.reshape(alone[head], (BATCH, size, -1))
-        found = np.array(together[head])
-        found = [found[0, :size], found[1, :size], found[1, size:]]
-        np.testing.assert_allclose(found, expected, atol=2e-6)
+    check_packed_rows(pretrainer, tiny_config)
 
 
 def test_mlm_head_predicts_at_the_given_positions(pretrainer, tiny_config):

@@ -38,7 +38,7 @@ def train(batches, config, strategy="default", recompute=False, **compile_argume
 
 
 def assert_same(one, other, atol=2e-5):
-    # Adam divides by the gradient's size, so rounding shows most where it is small.
+    # Adam normalizes gradients, so rounding errors of small ones are visible.
     for a, b in zip(one[0], other[0], strict=True):
         np.testing.assert_allclose(a, b, atol=atol)
     assert one[1].keys() == other[1].keys()

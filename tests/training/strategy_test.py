@@ -20,20 +20,20 @@ from bert_tf.training import strategy as distribution
 from tests.toy.records import make_batch, write_records
 
 
-def test_default_is_one_replica():
+def test_default_has_one_replica():
     assert distribution.strategy("default").num_replicas_in_sync == 1
 
 
-def test_mirrored_takes_all_cpus_where_there_is_no_gpu():
+def test_mirrored_uses_all_logical_cpus_without_gpus():
     assert distribution.strategy("mirrored").num_replicas_in_sync == 2
 
 
-def test_unknown_strategy_is_refused():
+def test_unknown_strategy_raises():
     with pytest.raises(ValueError, match="one of default, mirrored, multi_worker, tpu"):
         distribution.strategy("horovod")
 
 
-def test_missing_gpu_is_said_in_one_line(monkeypatch):
+def test_mirrored_without_gpus_raises(monkeypatch):
     monkeypatch.setattr(
         tf.config,
         "list_logical_devices",
@@ -46,20 +46,20 @@ def test_missing_gpu_is_said_in_one_line(monkeypatch):
 @pytest.mark.parametrize(
     "value", ["", "{", '{"cluster": {"worker": ["a:1"]}}', '{"cluster": 1, "task": 2}']
 )
-def test_workers_without_a_cluster_are_told_how_to_say_it(monkeypatch, value):
+def test_multi_worker_without_tf_config_raises(monkeypatch, value):
     monkeypatch.setenv("TF_CONFIG", value)
     with pytest.raises(ValueError, match="needs the environment variable TF_CONFIG"):
         distribution.strategy("multi_worker")
 
 
-def test_batch_that_does_not_divide_names_one_that_does():
+def test_indivisible_batch_size_raises_with_a_suggestion():
     distribution.check_batch_size(16, 8)
     with pytest.raises(ValueError, match="use --batch_size=16"):
         distribution.check_batch_size(10, 8)
 
 
 def test_two_devices_train_to_the_same_weights_as_one(tiny_config, vocabulary):
-    # Rows with unequal numbers of masked tokens fall on the two devices.
+    # The rows of the two devices differ in their numbers of masked tokens.
     batches = [make_batch(vocabulary, batch_size=8, seed=s) for s in range(4)]
     stacked = tf.nest.map_structure(lambda *tensors: tf.stack(tensors), *batches)
 
@@ -74,7 +74,7 @@ def test_two_devices_train_to_the_same_weights_as_one(tiny_config, vocabulary):
 
     (one, one_history) = train(distribution.strategy("default"))
     (two, two_history) = train(distribution.strategy("mirrored"))
-    # Adam divides by the gradient's size, so rounding shows most where it is small.
+    # Adam normalizes gradients, so rounding errors of small ones are visible.
     for a, b in zip(one, two, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
     for name in ("loss", "mlm_accuracy", "nsp_accuracy"):
@@ -142,12 +142,12 @@ def test_two_workers_train_to_the_same_weights_as_one(
     expected, found = one.read_weights(), two.read_weights()
     for name, weight in expected.items():
         np.testing.assert_allclose(found[name], weight, atol=2e-5, err_msg=name)
-    of_the_machine = {"tokens_per_second", "share_of_peak", "peak_memory_gb"}
+    machine_dependent = {"tokens_per_second", "share_of_peak", "peak_memory_gb"}
     for name, value in one.read_metrics().items():
-        if name not in of_the_machine:
+        if name not in machine_dependent:
             assert two.read_metrics()[name] == pytest.approx(value, rel=1e-4), name
 
-    # Both go on from the state of step 3 where that of step 6 is lost.
+    # Without the checkpoint of step 6, both workers resume from that of step 3.
     states = two.path / "training_state"
     for file in states.glob("ckpt-6.*"):
         file.unlink()
@@ -157,7 +157,7 @@ def test_two_workers_train_to_the_same_weights_as_one(
         np.testing.assert_array_equal(found[name], weight, err_msg=name)
     assert len(read_history(two.path)) == 2
 
-    # When the first is lost, the other ends and says what to do.
+    # If a worker dies, the other one exits with a message.
     first = start("lost", "multi_worker", 0, steps=10**6)
     other = start("lost", "multi_worker", 1, steps=10**6, stderr=subprocess.PIPE)
     try:
@@ -165,10 +165,10 @@ def test_two_workers_train_to_the_same_weights_as_one(
             assert (first.poll(), other.poll()) == (None, None)
             time.sleep(0.2)
         first.kill()
-        _, said = other.communicate(timeout=300)
+        _, stderr = other.communicate(timeout=300)
     finally:
         first.kill()
         other.kill()
     assert other.returncode == 1
-    assert "error: Another worker, or the connection to it, was lost." in said
-    assert "Traceback" not in said
+    assert "error: Another worker, or the connection to it, was lost." in stderr
+    assert "Traceback" not in stderr
