@@ -21,8 +21,8 @@ task and, for a substitute, its name::
 
 Columns without a data set are skipped. `--output` receives a Markdown report and a PNG
 per experiment, the pre-trained models in `pretrain/`, and metrics and predictions of
-each fine-tuning run in `finetune/`. Folder names contain a hash of the options of a run,
-so that finished runs are not repeated and experiments share runs. Rerun the command to
+each fine-tuning run in `finetune/`. Folder names contain a hash of a run's options, so
+that finished runs are not repeated and experiments share runs. Rerun the command to
 resume. `--scale=paper` uses the model sizes of the paper.
 """
 

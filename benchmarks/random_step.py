@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from bert_tf.modeling import config as bert_config
+from bert_tf.modeling import BertConfig
 
 VOCABULARY_SIZE = 30_522
 
@@ -43,7 +43,7 @@ class RandomStep:
         from bert_tf.modeling import BertBackbone, BertPretrainer
         from bert_tf.training import AdamW
 
-        self.architecture = bert_config.BertConfig.from_size(size, vocabulary_size)
+        self.architecture = BertConfig.from_size(size, vocabulary_size)
         backbone = BertBackbone(self.architecture, recompute=recompute)
         self.model = BertPretrainer(backbone)
         self.model.compile(AdamW(1e-4))

@@ -18,7 +18,7 @@ import multiprocessing
 
 from benchmarks.random_step import RandomStep, predictions
 from bert_tf import cli
-from bert_tf.modeling import config as bert_config
+from bert_tf.modeling import BertConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ def main(options: MemoryConfig) -> None:
             for rows in (few, 3 * few)
         ]
         measured = (peaks[1] - peaks[0]) / (2 * few)
-        architecture = bert_config.BertConfig.from_size(size, options.vocabulary_size)
+        architecture = BertConfig.from_size(size, options.vocabulary_size)
         estimate = estimates.row_bytes(
             architecture,
             length=length,

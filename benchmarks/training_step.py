@@ -26,7 +26,7 @@ from collections.abc import Callable
 
 from benchmarks import peers
 from bert_tf import cli, training
-from bert_tf.modeling import config as bert_config
+from bert_tf.modeling import BertConfig
 
 _BATCHES = 4  # The steps cycle through them.
 
@@ -113,7 +113,7 @@ def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict
     dataset = data.pretrain_dataset(records, batch_size=options.batch_size)
     batches = list(dataset.take(_BATCHES))
     length = manifest["max_sequence_length"]
-    bert = bert_config.BertConfig.from_size(options.size, vocabulary.size)
+    bert = BertConfig.from_size(options.size, vocabulary.size)
     if library == "torch":
         step = _torch_step(bert, batches)
     else:
@@ -172,7 +172,7 @@ def _without_row_axis(x, y, weights):
     return x, y, weights
 
 
-def _keras_hub(bert: bert_config.BertConfig, dtype: str):
+def _keras_hub(bert: BertConfig, dtype: str):
     import keras
     import keras_hub
 
@@ -192,7 +192,7 @@ def _keras_hub(bert: bert_config.BertConfig, dtype: str):
     return keras.Model(backbone.input | {"mask_positions": positions}, outputs)
 
 
-def _torch_step(bert: bert_config.BertConfig, batches) -> Callable:
+def _torch_step(bert: BertConfig, batches) -> Callable:
     import itertools
 
     import torch

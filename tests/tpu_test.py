@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import data
-from bert_tf.modeling import BertBackbone, fused
+from bert_tf.modeling import BertBackbone
 from bert_tf.training import AdamW, DistributedPretrainer, Lamb
 from bert_tf.training import strategy as distribution
 from tests.toy.records import make_batch, write_records
@@ -86,7 +86,7 @@ def packed_batch(vocabulary):
 def test_training_step_compiles_with_static_shapes(
     tiny_config, vocabulary, monkeypatch, precision, packed, optimizer, options
 ):
-    monkeypatch.setattr(fused, "cpu_only", lambda: False)
+    monkeypatch.setattr("bert_tf.modeling.fused.cpu_only", lambda: False)
     config = dataclasses.replace(tiny_config, num_layers=1, dropout=0.1)
     recompute = options.get("recompute", False)
     backbone = BertBackbone(config, recompute=recompute, dtype=precision)

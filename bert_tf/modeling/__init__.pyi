@@ -3,6 +3,7 @@ from bert_tf.modeling.bert import BertPretrainer as BertPretrainer
 from bert_tf.modeling.bert import EncoderLayer as EncoderLayer
 from bert_tf.modeling.config import FEATURES as FEATURES
 from bert_tf.modeling.config import GOOGLE_KEYS as GOOGLE_KEYS
+from bert_tf.modeling.config import MASKED_SCORE as MASKED_SCORE
 from bert_tf.modeling.config import SIZES as SIZES
 from bert_tf.modeling.config import BertConfig as BertConfig
 from bert_tf.modeling.feature_tagger import FeatureTagger as FeatureTagger
