@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import math
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def pretrainer(tiny_config):
     return BertPretrainer(BertBackbone(tiny_config))
 
 
-def test_every_size_is_counted():
+def test_parameter_counts_cover_every_size():
     assert PARAMETERS.keys() == SIZES.keys()
 
 
@@ -63,7 +64,7 @@ def test_parameter_counts_of_large_models(size):
 
 
 def copy_to_keras_hub(backbone: BertBackbone, hub) -> None:
-    """Writes our weights into KerasHub's `BertBackbone`, one to one."""
+    """Copies our weights to KerasHub's `BertBackbone`."""
 
     def copy(ours, theirs, shapes=None):
         for mine, other in zip(ours.weights, theirs.weights, strict=True):
@@ -88,16 +89,16 @@ def copy_to_keras_hub(backbone: BertBackbone, hub) -> None:
         copy(ours.output_layer_norm, theirs._feedforward_layer_norm)
 
 
-def test_equals_keras_hub(tiny_config):
+def test_outputs_equal_keras_hub(tiny_config):
     import keras_hub
 
     backbone = BertBackbone(tiny_config)
-    for weight in backbone.weights:  # Biases and norms must count in the comparison.
+    for weight in backbone.weights:  # So that biases and norms matter.
         weight.assign(weight + keras.random.normal(weight.shape, stddev=0.2, seed=7))
     shared = {"vocabulary_size", "num_layers", "num_heads", "hidden_dim"}
     shared |= {"intermediate_dim", "dropout", "max_sequence_length", "num_segments"}
-    facts = dataclasses.asdict(tiny_config)
-    hub = keras_hub.models.BertBackbone(**{name: facts[name] for name in shared})
+    fields = dataclasses.asdict(tiny_config)
+    hub = keras_hub.models.BertBackbone(**{name: fields[name] for name in shared})
     assert hub.count_params() == backbone.count_params()
     copy_to_keras_hub(backbone, hub)
 
@@ -123,7 +124,7 @@ def test_shapes_and_dtypes(pretrainer, tiny_config):
     assert {output.dtype for output in symbolic.values()} == {"float32"}
 
 
-def test_padding_does_not_reach_real_tokens(pretrainer, tiny_config):
+def test_padding_tokens_do_not_change_the_logits(pretrainer, tiny_config):
     inputs = make_inputs(tiny_config)
     changed = dict(inputs)
     changed["token_ids"] = np.where(inputs["padding_mask"], inputs["token_ids"], 9)
@@ -132,7 +133,7 @@ def test_padding_does_not_reach_real_tokens(pretrainer, tiny_config):
     np.testing.assert_array_equal(before["nsp"], after["nsp"])
 
 
-def test_attention_mask_per_pair_keeps_two_sequences_apart(pretrainer, tiny_config):
+def test_block_diagonal_attention_mask_separates_sequences(pretrainer, tiny_config):
     layer = pretrainer.backbone.encoder_layers[0]
     x = keras.random.normal((1, 6, tiny_config.hidden_dim), seed=3)
     block_diagonal = np.kron(np.eye(2), np.ones((3, 3)))[None]
@@ -157,7 +158,7 @@ def test_mlm_head_predicts_at_the_given_positions(pretrainer, tiny_config):
     np.testing.assert_allclose(chosen, expected, atol=1e-6)
 
 
-def test_mlm_logits_are_tied_to_the_token_embedding(pretrainer):
+def test_mlm_head_shares_the_token_embedding(pretrainer):
     names = [weight.path for weight in pretrainer.trainable_weights]
     assert len(names) == len(set(names))
     large = [w for w in pretrainer.trainable_weights if 40 in w.shape]
@@ -202,17 +203,17 @@ def test_initialization_is_truncated_normal(tiny_config):
     np.testing.assert_allclose(table.std(), 0.88 * 0.02, rtol=0.02)
 
 
-def test_sequence_longer_than_the_positions_is_refused(pretrainer, tiny_config):
+def test_sequence_longer_than_the_positions_raises(pretrainer, tiny_config):
     ids = np.ones((1, tiny_config.max_sequence_length + 1), "int32")
     inputs = dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), ids)
     with pytest.raises(ValueError, match="33 of 32"):
         pretrainer.backbone(inputs)
 
 
-def test_training_has_the_gradients_of_the_parts(tiny_config):
+def test_gradients_in_training_equal_autodiff_of_inference(tiny_config):
     model = BertPretrainer(BertBackbone(tiny_config))  # Without dropout.
     for weight in model.weights:
-        weight.assign(weight * 5)  # So that no gradient is too small to compare.
+        weight.assign(weight * 5)  # So that no gradient is tiny.
     inputs = tf.nest.map_structure(tf.constant, make_inputs(tiny_config))
 
     def gradients(training):
@@ -230,13 +231,24 @@ def test_training_has_the_gradients_of_the_parts(tiny_config):
         np.testing.assert_allclose(a, b, atol=tolerance, err_msg=weight.path)
 
 
-def test_mixed_bfloat16_stays_close(tiny_config, pretrainer):
+def test_mixed_bfloat16_is_close_to_float32(tiny_config, pretrainer):
     mixed = BertPretrainer(BertBackbone(tiny_config, dtype="mixed_bfloat16"))
     mixed.set_weights(pretrainer.get_weights())
     inputs = make_inputs(tiny_config)
     exact, rounded = pretrainer(inputs), mixed(inputs)
     assert rounded["mlm"].dtype == rounded["nsp"].dtype == "float32"
     np.testing.assert_allclose(rounded["mlm"], exact["mlm"], atol=0.03)
+
+
+def test_weight_files_have_the_backbone_as_one_layer(pretrainer, tmp_path):
+    """Model directories of all versions have this layout."""
+    pretrainer.save_weights(tmp_path / "model.weights.h5")
+    with h5py.File(tmp_path / "model.weights.h5") as file:
+        layers = file["layers"]
+        assert "encoder_layer_1" in layers["bert_backbone/layers"]
+        assert layers["bert_backbone/layers/dense/vars/0"].shape == (16, 16)  # Pooler.
+        assert layers["dense/vars/0"].shape == (16, 2)  # Next sentence.
+        assert len(layers["masked_lm_head/dense/vars"]) == 2
 
 
 def test_keras_file_round_trip(pretrainer, tiny_config, tmp_path):

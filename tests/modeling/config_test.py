@@ -63,3 +63,12 @@ def test_invalid_bert_config_raises_with_file_and_key(tmp_path, content, message
 def test_unknown_size_raises():
     with pytest.raises(ValueError, match="one of tiny, mini, small"):
         BertConfig.resolve("huge", 100)
+
+
+def test_from_dict_ignores_unused_fields_of_earlier_versions():
+    config = BertConfig.from_size("tiny", vocabulary_size=9)
+    fields = dataclasses.asdict(config)
+    assert BertConfig.from_dict(fields) == BertConfig.from_dict(config) == config
+    assert BertConfig.from_dict(fields | {"left_to_right": False}) == config
+    with pytest.raises(ValueError, match="has bilstm=True"):
+        BertConfig.from_dict(fields | {"bilstm": True})

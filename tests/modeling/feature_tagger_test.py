@@ -31,7 +31,7 @@ def model_inputs(ids):
     }
 
 
-def test_the_encoder_is_frozen(tiny_config):
+def test_frozen_encoder_has_no_trainable_weights(tiny_config):
     backbone = BertBackbone(tiny_config)
     encoder = FrozenEncoder(backbone, "last")
     assert not encoder.trainable_weights
@@ -56,6 +56,6 @@ def test_combine_layers():
         ("concat_last_four", "needs .* at least four layers. .*num_layers=2"),
     ],
 )
-def test_wrong_features(tiny_config, name, message):
+def test_invalid_feature_sets_raise(tiny_config, name, message):
     with pytest.raises(ValueError, match=message):
         FrozenEncoder(BertBackbone(tiny_config), name)

@@ -27,7 +27,7 @@ def batch(model, shape):
 
 
 @pytest.mark.parametrize(("head", "arguments"), HEADS)
-def test_a_saved_model_is_built_again(head, arguments, tiny_config):
+def test_config_round_trip(head, arguments, tiny_config):
     model = head(BertBackbone(tiny_config), **arguments)
     again = head.from_config(model.get_config())
     again.set_weights(model.get_weights())
@@ -39,7 +39,7 @@ def test_a_saved_model_is_built_again(head, arguments, tiny_config):
     )
 
 
-def test_losses_are_sums_that_weights_make_means(tiny_config):
+def test_loss_is_the_mean_if_weights_sum_to_one(tiny_config):
     model = SpanPredictor(BertBackbone(tiny_config))
     model.compile("sgd")
     inputs, ends = batch(model, (2, 5)), np.array([1, 2])
@@ -56,7 +56,7 @@ def test_losses_are_sums_that_weights_make_means(tiny_config):
     assert np.isclose(np.ravel(loss)[0], expected, rtol=1e-5)
 
 
-def test_the_head_is_a_dense_layer_on_every_token(tiny_config):
+def test_token_classifier_is_a_dense_layer_on_every_token(tiny_config):
     backbone = BertBackbone(tiny_config)
     model = TokenClassifier(backbone, num_tags=3)
     inputs = {name: np.ones((2, 5), "int32") for name in backbone.input}
@@ -65,7 +65,7 @@ def test_the_head_is_a_dense_layer_on_every_token(tiny_config):
     hidden = backbone(inputs)["sequence_output"]
     np.testing.assert_allclose(model(inputs), dense(hidden), atol=1e-6)
     assert dense.kernel.shape == (tiny_config.hidden_dim, 3)
-    # The pooler would get no gradient.
+    # The pooler is frozen, as it would get no gradient.
     assert not {id(w) for w in model.trainable_weights} & {
         id(w) for w in backbone.pooler.weights
     }

@@ -84,7 +84,7 @@ def test_recomputation_with_micro_batches(whole, batches, tiny_config):
     assert_same(whole, train(batches, tiny_config, **arguments))
 
 
-def test_a_step_with_two_losses_is_traced_once(tiny_config, batches):
+def test_step_is_traced_once(tiny_config, batches):
     traced = []
 
     class CountedPretrainer(DistributedPretrainer):
