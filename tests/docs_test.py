@@ -248,6 +248,8 @@ def test_commands_in_readme_run(tmp_path):
                 server = start(command, tmp_path)
                 continue
             if module == "bert_tf.client":
+                if not server:
+                    continue  # The first lines of the README show the answer.
                 command.append(f"--address=127.0.0.1:{ports['port']}")
             outputs[module] = run(command, tmp_path)
     finally:
