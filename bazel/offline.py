@@ -103,7 +103,7 @@ def packages() -> set[str]:
         for name in re.findall(r"^([\w.-]+)==", lock, re.MULTILINE)
     }
     named = set()
-    for file in ROOT.rglob("BUILD"):
+    for file in ROOT.glob("[!.]*/**/BUILD"):
         for listed in re.findall(r"pypi = \[(.*?)\]", file.read_text(), re.DOTALL):
             named.update(re.findall(r'"(\w+)"', listed))
     if named - locked:
