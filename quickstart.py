@@ -43,13 +43,11 @@ def main(arguments: list[str]) -> int:
 def environment(folder: pathlib.Path, requirements: pathlib.Path) -> str:
     """Returns the Python of a virtual environment with `requirements` installed.
 
-    The environment is rebuilt if any requirements file has changed.
+    The environment is rebuilt if the requirements have changed.
     """
     python = str(folder / "bin" / "python")
-    wanted = "".join(
-        file.read_text(encoding="utf-8")
-        for file in sorted(HERE.glob("requirements*.txt"))
-    )
+    files = {HERE / "requirements.txt", requirements}
+    wanted = "".join(file.read_text(encoding="utf-8") for file in sorted(files))
     installed = folder / "installed.txt"
     if not installed.exists() or installed.read_text(encoding="utf-8") != wanted:
         print(f"Installing {requirements.name} into {folder} ...", flush=True)
