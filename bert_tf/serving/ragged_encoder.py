@@ -18,7 +18,7 @@ heads, D = H / N, K requested hidden states.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import keras
@@ -67,6 +67,10 @@ def optimize_for_inference(
     return keras.models.clone_model(model, clone_function=replace)
 
 
+def _variable(value: np.ndarray, dtype: str = "float32") -> tf.Variable:
+    return tf.Variable(tf.cast(value, dtype), trainable=False)
+
+
 class _Dense:
     """Several `Dense` layers with the same input as one matmul."""
 
@@ -78,10 +82,7 @@ class _Dense:
                 keras.ops.convert_to_numpy(getattr(layer, name)) * np.float32(scale)
                 for layer, scale in zip(layers, scales, strict=True)
             ]
-            return tf.Variable(
-                tf.cast(np.concatenate(parts, axis=-1), layers[0].compute_dtype),
-                trainable=False,
-            )
+            return _variable(np.concatenate(parts, axis=-1), layers[0].compute_dtype)
 
         self._kernel = concatenate("kernel")
         self._bias = concatenate("bias")
@@ -94,8 +95,8 @@ class _LayerNorm:
     """LayerNorm in float32, with as few passes over memory as possible."""
 
     def __init__(self, layer: keras.layers.LayerNormalization):
-        self._gamma = _float32_variable(layer.gamma)
-        self._beta = _float32_variable(layer.beta)
+        self._gamma = _variable(keras.ops.convert_to_numpy(layer.gamma))
+        self._beta = _variable(keras.ops.convert_to_numpy(layer.beta))
         self._epsilon = layer.epsilon
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
@@ -104,10 +105,6 @@ class _LayerNorm:
         variance = tf.reduce_mean(tf.square(y), axis=-1, keepdims=True)
         y *= tf.math.rsqrt(variance + self._epsilon)
         return tf.cast(y * self._gamma + self._beta, x.dtype)
-
-
-def _float32_variable(value: keras.Variable) -> tf.Variable:
-    return tf.Variable(keras.ops.convert_to_numpy(value), trainable=False)
 
 
 class _Padding(NamedTuple):
@@ -188,14 +185,9 @@ class _HiddenStates(keras.layers.Layer):
         super().__init__(dtype=backbone.pooler.dtype_policy, **kwargs)
         self.config = backbone.config
         embeddings = backbone.embeddings
-        self._tables = [
-            self._table(layer.embeddings)
-            for layer in (
-                embeddings.token_embedding,
-                embeddings.segment_embedding,
-                embeddings.position_embedding,
-            )
-        ]
+        self._token_table = self._table(embeddings.token_embedding)
+        self._segment_table = self._table(embeddings.segment_embedding)
+        self._position_table = self._table(embeddings.position_embedding)
         self._layer_norm = _LayerNorm(embeddings.layer_norm)
         self._layer_numbers = [
             range(self.config.num_layers + 1)[layer] for layer in layers
@@ -211,15 +203,11 @@ class _HiddenStates(keras.layers.Layer):
         )
         self.built = True
 
-    def _table(self, embeddings: keras.Variable) -> tf.Variable:
-        if self.compute_dtype == embeddings.dtype:
-            return embeddings.value  # Shared with the masked-LM head.
-        table = keras.ops.convert_to_numpy(embeddings)
-        return tf.Variable(tf.cast(table, self.compute_dtype), trainable=False)
-
-    def compute_output_spec(self, inputs, training=None, mask=None):
-        shape = (None, None, len(self._layer_numbers), self.config.hidden_dim)
-        return keras.KerasTensor(shape, "float32")
+    def _table(self, layer: keras.layers.Embedding) -> tf.Variable:
+        if self.compute_dtype == layer.embeddings.dtype:
+            return layer.embeddings.value  # Shared with the masked-LM head.
+        table = keras.ops.convert_to_numpy(layer.embeddings)
+        return _variable(table, self.compute_dtype)
 
     def call(self, inputs, training=None, mask=None):
         # Keras passes `training` and `mask` to any model. Both are ignored.
@@ -236,70 +224,70 @@ class _HiddenStates(keras.layers.Layer):
         self, token_ids: tf.Tensor, segment_ids: tf.Tensor, padding_mask: tf.Tensor
     ) -> tf.Tensor:
         is_token = tf.not_equal(padding_mask, 0)  # [B, S]
-        # Looks up S positions and not only those of tokens, so that too long rows fail.
-        positions = tf.gather(self._tables[2], tf.range(tf.shape(is_token)[1]))
-        return tf.cond(
-            tf.reduce_all(is_token) & (tf.size(is_token) <= _CHUNK_SIZE),
-            lambda: self._run_unpadded(token_ids, segment_ids, positions),
-            lambda: self._run_sorted(token_ids, segment_ids, positions, is_token),
-        )
+        rows, length = tf.unstack(tf.shape(is_token))
+        # All S positions, and not only those of tokens, so that too long rows fail.
+        positions = tf.gather(self._position_table, tf.range(length))
 
-    def _run_unpadded(
+        def embed_all() -> tf.Tensor:  # [B*S, H]
+            return self._embed(token_ids, segment_ids, positions)
+
+        def embed(index: tf.Tensor) -> tf.Tensor:  # [T] into [B*S] -> [T, H]
+            token, segment = (
+                tf.gather(tf.reshape(ids, [-1]), index)
+                for ids in (token_ids, segment_ids)
+            )
+            return self._embed(token, segment, tf.gather(positions, index % length))
+
+        states = tf.cond(
+            tf.reduce_all(is_token) & (tf.size(is_token) <= _CHUNK_SIZE),
+            lambda: self._run(embed_all(), _Padding(tf.shape(is_token))),
+            lambda: self._run_sorted(is_token, embed),
+        )
+        return tf.reshape(states, [rows, length, self._width])
+
+    def _embed(
         self, token_ids: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
     ) -> tf.Tensor:
-        """Returns hidden states [B, S, K*H] of a small batch without padding."""
-        shape = tf.shape(token_ids)
-        x = self._run(
-            tf.reshape(token_ids, [-1]),
-            tf.reshape(segment_ids, [-1]),
-            tf.tile(positions, [shape[0], 1]),
-            _Padding(shape),
-        )
-        return tf.reshape(x, [shape[0], shape[1], self._width])
+        """Returns the embeddings of T tokens [T, H]."""
+        x = tf.gather(self._token_table, token_ids)
+        x += tf.gather(self._segment_table, segment_ids)
+        x = tf.reshape(x + positions, [-1, self.config.hidden_dim])
+        return self._layer_norm(x)
 
     def _run_sorted(
-        self,
-        token_ids: tf.Tensor,
-        segment_ids: tf.Tensor,
-        positions: tf.Tensor,
-        is_token: tf.Tensor,
+        self, is_token: tf.Tensor, embed: Callable[[tf.Tensor], tf.Tensor]
     ) -> tf.Tensor:
-        """Returns hidden states [B, S, K*H] of any batch, 0 at padding."""
-        num_rows, length = tf.unstack(tf.shape(is_token))
+        """Returns hidden states [B*S, K*H], 0 at padding.
+
+        Args:
+            is_token: Whether there is a token, [B, S] bool.
+            embed: Maps indices into [B*S] to embeddings [T, H].
+        """
         sizes = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32)  # [B]
         order = tf.argsort(sizes)
-        # Indices into [B*S] of all tokens, in sorted order, [T].
-        index = tf.reshape(tf.range(num_rows * length), [num_rows, length])
+        # Indices of all tokens, in sorted order, [T].
+        index = tf.reshape(tf.range(tf.size(is_token)), tf.shape(is_token))
         index = tf.boolean_mask(tf.gather(index, order), tf.gather(is_token, order))
-        states = self._run_in_chunks(
-            tf.gather(tf.reshape(token_ids, [-1]), index),
-            tf.gather(tf.reshape(segment_ids, [-1]), index),
-            tf.gather(positions, index % length),
-            tf.gather(sizes, order),
-        )
-        # The inverse, [B*S]: 1 + the index into `states`; 0 selects zeros for padding.
+        states = self._run_in_chunks(index, tf.gather(sizes, order), embed)
+        # The inverse: 1 + the index into `states`; 0 selects zeros for padding.
         inverse = tf.scatter_nd(
-            index[:, tf.newaxis], tf.range(tf.size(index)) + 1, [num_rows * length]
+            index[:, tf.newaxis], tf.range(tf.size(index)) + 1, [tf.size(is_token)]
         )
         zeros = tf.zeros([1, self._width], states.dtype)
-        return tf.reshape(
-            tf.gather(tf.concat([zeros, states], axis=0), inverse),
-            [num_rows, length, self._width],
-        )
+        return tf.gather(tf.concat([zeros, states], axis=0), inverse)
 
     def _run_in_chunks(
         self,
-        token_ids: tf.Tensor,
-        segment_ids: tf.Tensor,
-        positions: tf.Tensor,
+        index: tf.Tensor,
         sizes: tf.Tensor,
+        embed: Callable[[tf.Tensor], tf.Tensor],
     ) -> tf.Tensor:
         """Returns hidden states [T, K*H] of rows sorted by length.
 
         Args:
-            token_ids, segment_ids: [T] int32.
-            positions: Position embeddings [T, H].
+            index: Indices of the tokens [T] int32.
             sizes: The number of tokens in each row, [B] int32.
+            embed: Maps a part of `index` to embeddings.
         """
         ends = tf.cumsum(sizes)
         # The chunk of each row, non-decreasing; numbers may be skipped.
@@ -310,38 +298,25 @@ class _HiddenStates(keras.layers.Layer):
         token_bounds = tf.gather(tf.concat([[0], ends], axis=0), bounds)
         count = tf.size(first_rows, out_type=tf.int32)
         chunks = tf.TensorArray(
-            positions.dtype,
+            self.compute_dtype,
             size=count,
             infer_shape=False,
             element_shape=[None, self._width],
         )
 
         def step(i: tf.Tensor, chunks: tf.TensorArray):
-            tokens = slice(token_bounds[i], token_bounds[i + 1])
-            x = self._run(
-                token_ids[tokens],
-                segment_ids[tokens],
-                positions[tokens],
-                _Padding.from_lengths(sizes[bounds[i] : bounds[i + 1]]),
-            )
-            return i + 1, chunks.write(i, x)
+            x = embed(index[token_bounds[i] : token_bounds[i + 1]])
+            padding = _Padding.from_lengths(sizes[bounds[i] : bounds[i + 1]])
+            return i + 1, chunks.write(i, self._run(x, padding))
 
         _, chunks = tf.while_loop(
             lambda i, _: i < count, step, (0, chunks), parallel_iterations=1
         )
         return chunks.concat()
 
-    def _run(
-        self,
-        token_ids: tf.Tensor,
-        segment_ids: tf.Tensor,
-        positions: tf.Tensor,
-        padding: _Padding,
-    ) -> tf.Tensor:
-        """Returns hidden states [T, K*H] of the tokens of R rows."""
-        x = tf.gather(self._tables[0], token_ids)
-        x += tf.gather(self._tables[1], segment_ids)
-        states = [self._layer_norm(x + positions)]
+    def _run(self, x: tf.Tensor, padding: _Padding) -> tf.Tensor:
+        """Runs the layers on the embeddings of T tokens: [T, H] -> [T, K*H]."""
+        states = [x]
         for layer in self._encoder_layers:
             states.append(layer(states[-1], padding))
         return tf.concat([states[n] for n in self._layer_numbers], axis=1)
@@ -353,18 +328,14 @@ class _Encoder(_HiddenStates):
     def __init__(self, backbone: BertBackbone, layers: Sequence[int] = (), **kwargs):
         super().__init__(backbone, [-1, *layers], **kwargs)
         self._pooler = _Dense([backbone.pooler])
-        states = {f"layer_{layer}": backbone.hidden_states[layer] for layer in layers}
-        self._output_spec = {**backbone.output, **states}
-
-    def compute_output_spec(self, inputs, training=None, mask=None):
-        return {
-            name: keras.KerasTensor(x.shape, x.dtype)
-            for name, x in self._output_spec.items()
-        }
+        self._names = [f"layer_{layer}" for layer in layers]
 
     def call(self, inputs, training=None, mask=None):
         hidden, *states = tf.split(
             self._states(inputs), len(self._layer_numbers), axis=2
         )
-        pooled = tf.tanh(self._pooler(hidden[:, 0]))
-        return dict(zip(self._output_spec, (hidden, pooled, *states), strict=True))
+        return {
+            "sequence_output": hidden,
+            "pooled_output": tf.tanh(self._pooler(hidden[:, 0])),
+            **dict(zip(self._names, states, strict=True)),
+        }
