@@ -63,12 +63,11 @@ def main(options: ExportConfig) -> pathlib.Path:
         )
     layers = _parse_layers(options.layers, directory.architecture.num_layers)
     tokenizer = text.Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
-    if head["kind"] == "encoder" or "mlm" in head.get("newly_initialized", ()):
-        backbone = directory.load_backbone(dtype=options.precision)
-        signatures = serving.encoder_signatures(backbone, tokenizer, layers)
-    else:
-        pretrainer = directory.load_pretrainer(dtype=options.precision)
-        signatures = serving.pretrained_signatures(pretrainer, tokenizer, layers)
+    has_mlm_head = head["kind"] == "pretrainer"
+    has_mlm_head &= "mlm" not in head.get("newly_initialized", ())
+    load = directory.load_pretrainer if has_mlm_head else directory.load_backbone
+    model = load(dtype=options.precision)
+    signatures = serving.pretrained_signatures(model, tokenizer, layers)
     path = serving.export_saved_model(
         signatures,
         pathlib.Path(options.output) / options.name,
@@ -80,16 +79,14 @@ def main(options: ExportConfig) -> pathlib.Path:
 
 
 def _parse_layers(value: str, num_layers: int) -> list[int]:
-    try:
-        layers = [int(part) for part in value.split(",")] if value else []
-        for layer in layers:
-            range(num_layers + 1)[layer]
-    except (ValueError, IndexError):
+    allowed = {str(layer): layer for layer in range(-num_layers - 1, num_layers + 1)}
+    names = [name.strip() for name in value.split(",")] if value else []
+    if not allowed.keys() >= set(names):
         raise ValueError(
             f"--layers must be comma-separated numbers from {-num_layers - 1} to "
             f"{num_layers}. Received: --layers={value}"
-        ) from None
-    return layers
+        )
+    return [allowed[name] for name in names]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from bert_tf.serving.saved_model import export_saved_model as export_saved_model
 from bert_tf.serving.servable import Servable as Servable
 from bert_tf.serving.signatures import Signature as Signature
 from bert_tf.serving.signatures import classify_signature as classify_signature
-from bert_tf.serving.signatures import encoder_signatures as encoder_signatures
 from bert_tf.serving.signatures import ids_signature as ids_signature
 from bert_tf.serving.signatures import pretrained_signatures as pretrained_signatures
 from bert_tf.serving.signatures import regress_signature as regress_signature

@@ -27,17 +27,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import functools
 import itertools
 import json
 import os
 import pathlib
 import shutil
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
@@ -211,15 +211,22 @@ def _check_graph(graph: graph_pb2.GraphDef) -> None:
         ValueError: The graph contains an unknown op, an op with an unknown attribute,
             or a function that requires XLA, which these servers do not link.
     """
+    known = _servable_ops()
     functions = {f.signature.name: f for f in graph.library.function}
     problems = {}
     for name, function in functions.items():
         if function.attr["_XlaMustCompile"].b:
             problems["jit_compile=True"] = f"function {name}"
-    for nodes in (graph.node, *(f.node_def for f in functions.values())):
-        for node in nodes:
-            if node.op not in functions:  # The op of a node can be a function's name.
-                problems |= dict.fromkeys(_unknown(node), f"node {node.name}")
+    for node in itertools.chain(graph.node, *(f.node_def for f in functions.values())):
+        if node.op in functions:  # A call.
+            continue
+        unknown = [] if node.op in known else [f"the op {node.op}"]
+        # Attributes with default values are not stored. A leading _ marks optional
+        # hints.
+        for name in sorted(node.attr):
+            if name not in known.get(node.op, node.attr) and not name.startswith("_"):
+                unknown.append(f"the attribute {name} of {node.op}")
+        problems |= dict.fromkeys(unknown, f"node {node.name}")
     if problems:
         lines = (f"\n  {what} ({where})" for what, where in problems.items())
         raise ValueError(
@@ -228,25 +235,12 @@ def _check_graph(graph: graph_pb2.GraphDef) -> None:
         )
 
 
-def _unknown(node: node_def_pb2.NodeDef) -> list[str]:
-    known = _servable_ops().get(node.op)
-    if known is None:
-        return [f"the op {node.op}"]
-    # Attributes with default values are not stored. A leading _ marks optional hints.
-    return [
-        f"the attribute {name} of {node.op}"
-        for name in sorted(node.attr)
-        if name not in known and not name.startswith("_")
-    ]
-
-
-@functools.cache
-def _servable_ops() -> dict[str, frozenset[str]]:
+def _servable_ops() -> dict[str, list[str]]:
     """Returns the ops that all supported servers have, with their attributes."""
     path = pathlib.Path(__file__).with_name("tf_serving_ops.txt")
     lines = path.read_text(encoding="ascii").splitlines()
     entries = (line.split() for line in lines if not line.startswith("#"))
-    return {op: frozenset(attributes) for op, *attributes in entries}
+    return {op: attributes for op, *attributes in entries}
 
 
 # --- Warm-up and examples --------------------------------------------------------
@@ -265,12 +259,16 @@ def _write_warmup(
         for name, *shape in itertools.product(names, lengths, _WARMUP_BATCH_SIZES):
             inputs = _warmup_inputs(name, signatures, *shape)
             signatures[name](*inputs.values())
-            log = prediction_log_pb2.PredictionLog()
-            request = log.predict_log.request
-            request.model_spec.signature_name = name
-            for key, value in inputs.items():
-                request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
+            request = _predict_request(inputs, signature_name=name)
+            log = prediction_log_pb2.PredictionLog(predict_log={"request": request})
             writer.write(log.SerializeToString())
+
+
+def _predict_request(
+    inputs: Mapping[str, Any], **model_spec: str
+) -> predict_pb2.PredictRequest:
+    protos = {name: tf.make_tensor_proto(value) for name, value in inputs.items()}
+    return predict_pb2.PredictRequest(model_spec=model_spec, inputs=protos)
 
 
 def _warmup_inputs(
@@ -284,34 +282,31 @@ def _warmup_inputs(
     text = " ".join(["[MASK]", *["a"] * (length - 3)])
     inputs = {}
     for spec in signatures[name].input_signature:
+        shape = [batch] + [2] * (spec.shape.rank - 1)
         if spec.name == "inputs":  # Serialized examples for Classify or Regress.
             example = tf.train.Example()
             for feature in signatures["serving_default"].input_signature:
                 value = example.features.feature[feature.name].bytes_list.value
                 value.append(text.encode())
-            inputs[spec.name] = np.full(batch, example.SerializeToString(), object)
+            value = example.SerializeToString()
         elif spec.dtype == tf.string:
-            shape = [batch] + [2] * (spec.shape.rank - 1)
-            inputs[spec.name] = np.full(shape, text, object)
+            value = text
         else:
             # Id 0 is valid for tokens and segments. The padding mask is 1.
             value = int(spec.name == "padding_mask")
-            shape = [batch] + [2] * (spec.shape.rank - 2) + [length]
-            inputs[spec.name] = np.full(shape, value, spec.dtype.as_numpy_dtype)
+            shape[-1] = length
+        inputs[spec.name] = np.full(shape, value, spec.dtype.as_numpy_dtype)
     return inputs
 
 
 def _write_example(folder: pathlib.Path, function: Signature, model: str) -> None:
     """Writes an example request for REST and gRPC, and the REST response."""
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = model
-    inputs = {}
-    for spec in function.input_signature:
-        value = "An example, with a [MASK] in it."
-        for _ in range(spec.shape.rank):
-            value = [value]
-        inputs[spec.name] = value
-        request.inputs[spec.name].CopyFrom(tf.make_tensor_proto(value))
+    text = "An example, with a [MASK] in it."
+    inputs = {
+        spec.name: np.full([1] * spec.shape.rank, text, object).tolist()
+        for spec in function.input_signature
+    }
+    request = _predict_request(inputs, name=model)
     (folder / "example_request.pb").write_bytes(request.SerializeToString())
     outputs = function(*map(tf.constant, inputs.values()))
     outputs = {name: value.numpy().tolist() for name, value in outputs.items()}

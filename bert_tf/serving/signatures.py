@@ -19,7 +19,7 @@ Signatures of a pre-trained model:
                      sequence_output [N, S, H] (0 at padding), pooled_output [N, H],
                      and layer_<n> [N, S, H] for each requested layer, float32
 
-Without a masked-LM head, `serving_default` equals `embeddings`.
+The `serving_default` of a model without a masked-LM head is `embeddings`.
 
 A task defines its own `serving_default`, and may add `ids` and, for the Classify and
 Regress APIs of TensorFlow Serving, `classify` or `regress`.
@@ -27,15 +27,15 @@ Regress APIs of TensorFlow Serving, `classify` or `regress`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.serving.ragged_encoder import optimize_for_inference
-from bert_tf.text import Tokenizer
+from bert_tf.text import Tokenizer, Vocabulary
 
 Signature = tf.types.experimental.PolymorphicFunction
 
@@ -66,58 +66,50 @@ def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
 # --- Pre-trained models ----------------------------------------------------------
 
 
-def encoder_signatures(
-    backbone: BertBackbone, tokenizer: Tokenizer, layers: Sequence[int] = ()
+def pretrained_signatures(
+    model: BertBackbone | BertPretrainer,
+    tokenizer: Tokenizer,
+    layers: Sequence[int] = (),
 ) -> dict[str, Signature]:
-    """Returns the signatures of an encoder without a masked-LM head.
+    """Returns the signatures of a pre-trained model.
 
     Args:
-        backbone: The encoder.
+        model: An encoder, or a model with a masked-LM head for fill-mask.
         tokenizer: Its tokenizer.
         layers: The layers n to return as `layer_<n>`.
     """
+    backbone = getattr(model, "backbone", model)
     encoder = optimize_for_inference(backbone, layers)
-    embeddings = _embeddings(encoder, tokenizer, backbone.config.max_sequence_length)
+    encode = functools.partial(
+        tokenizer.encode, max_sequence_length=backbone.config.max_sequence_length
+    )
+    embeddings = _embeddings(encoder, encode)
+    default = embeddings
+    if isinstance(model, BertPretrainer):
+        default = _fill_mask(encoder, model.mlm_head, encode, tokenizer.vocabulary)
     return {
-        "serving_default": embeddings,
+        "serving_default": default,
         "embeddings": embeddings,
         "ids": ids_signature(encoder),
     }
 
 
-def pretrained_signatures(
-    pretrainer: BertPretrainer, tokenizer: Tokenizer, layers: Sequence[int] = ()
-) -> dict[str, Signature]:
-    """Returns the signatures of a pre-trained model; see `encoder_signatures`."""
-    encoder = optimize_for_inference(pretrainer.backbone, layers)
-    max_length = pretrainer.backbone.config.max_sequence_length
-    return {
-        "serving_default": _fill_mask(encoder, pretrainer, tokenizer),
-        "embeddings": _embeddings(encoder, tokenizer, max_length),
-        "ids": ids_signature(encoder),
-    }
-
-
 def _fill_mask(
-    encoder: keras.Model, pretrainer: BertPretrainer, tokenizer: Tokenizer
+    encoder: keras.Model,
+    mlm_head: keras.layers.Layer,
+    encode: Callable[..., dict[str, tf.Tensor]],
+    vocabulary: Vocabulary,
 ) -> Signature:
-    config, mlm_head = pretrainer.backbone.config, pretrainer.mlm_head
-    vocabulary = tokenizer.vocabulary
-
     @signature(string_input("text"))
     def fill_mask(text):
-        inputs = tokenizer.encode(
-            text,
-            max_sequence_length=config.max_sequence_length,
-            allow_mask=True,
-        )
+        inputs = encode(text, allow_mask=True)
         hidden = encoder(inputs, training=False)["sequence_output"]  # [N, S, H]
         # The head runs on the K masks of all rows as one row, without padding.
         masks = tf.where(inputs["token_ids"] == vocabulary.mask_id)  # [K, 2]
         rows, positions = tf.unstack(tf.cast(masks, tf.int32), axis=1)
         num_rows, length = tf.unstack(tf.shape(inputs["token_ids"]))
         logits = mlm_head(
-            tf.reshape(hidden, [1, num_rows * length, config.hidden_dim]),
+            tf.reshape(hidden, [1, num_rows * length, hidden.shape[-1]]),
             (rows * length + positions)[tf.newaxis],
         )[0]  # [K, V]
         scores, token_ids = tf.math.top_k(
@@ -136,21 +128,19 @@ def _fill_mask(
 
 
 def _embeddings(
-    encoder: keras.Model, tokenizer: Tokenizer, max_sequence_length: int
+    encoder: keras.Model, encode: Callable[..., dict[str, tf.Tensor]]
 ) -> Signature:
     @signature(string_input("text"))
     def embeddings(text):
-        inputs = tokenizer.encode(text, max_sequence_length=max_sequence_length)
+        inputs = encode(text)
         encoded = _float32(encoder(inputs, training=False))
         pooled, hidden = encoded.pop("pooled_output"), encoded.pop("sequence_output")
         count = tf.reduce_sum(inputs["padding_mask"], axis=1, keepdims=True)
         count = tf.cast(count, tf.float32)
-
-        def mean(states: tf.Tensor) -> tf.Tensor:  # `states` is 0 at padding.
-            return tf.reduce_sum(states, axis=1) / count
-
-        layers = {name: mean(states) for name, states in encoded.items()}
-        means = {"mean": mean(hidden), **layers}
+        means = {  # Hidden states are 0 at padding.
+            name: tf.reduce_sum(states, axis=1) / count
+            for name, states in {"mean": hidden, **encoded}.items()
+        }
         return {"cls": hidden[:, 0], "pooled_output": pooled, **means}
 
     return embeddings
@@ -200,7 +190,7 @@ def classify_signature(serving_default: Signature, labels: Sequence[str]) -> Sig
 
     @signature(string_input("inputs"))
     def classify(inputs):
-        scores = serving_default(**_parse(inputs, serving_default))["probabilities"]
+        scores = _run_on_examples(serving_default, inputs)["probabilities"]
         classes = tf.broadcast_to(tf.constant(labels), tf.shape(scores))
         return {"classes": classes, "scores": scores}
 
@@ -220,15 +210,14 @@ def regress_signature(serving_default: Signature) -> Signature:
 
     @signature(string_input("inputs"))
     def regress(inputs):
-        outputs = serving_default(**_parse(inputs, serving_default))
-        return {"outputs": outputs["score"]}
+        return {"outputs": _run_on_examples(serving_default, inputs)["score"]}
 
     return regress
 
 
-def _parse(examples: tf.Tensor, function: Signature) -> dict[str, Any]:
+def _run_on_examples(function: Signature, examples: tf.Tensor) -> dict[str, tf.Tensor]:
     features = {
         spec.name: tf.io.FixedLenFeature(spec.shape[1:], spec.dtype)
         for spec in function.input_signature
     }
-    return tf.io.parse_example(examples, features)
+    return function(**tf.io.parse_example(examples, features))
