@@ -227,10 +227,16 @@ def test_toy_experiment_end_to_end(options, monkeypatch, vocabulary):
     scale = dataclasses.replace(
         SCALES["small"], pretrain={**SCALES["small"].pretrain, "size": "1/16/2"}
     )
+    bilstm = Row(
+        "+ BiLSTM", TOY.rows[1].pretrain, encoder="left_to_right_bilstm", against="LTR"
+    )
+    columns = [dataclasses.replace(column, paper=()) for column in TOY.columns]
+    toy = dataclasses.replace(TOY, rows=(*TOY.rows, bilstm), columns=columns)
+    monkeypatch.setattr(experiments, "experiments", lambda scale: {"masking": toy})
     monkeypatch.setitem(SCALES, "small", scale)
     experiments.main(dataclasses.replace(options, steps=5, seeds=1))
     folder = pathlib.Path(options.output)
     assert len(list(folder.glob("pretrain/*/metrics.json"))) == 2
-    assert len(list(folder.glob("finetune/**/metrics.json"))) == 3
+    assert len(list(folder.glob("finetune/**/metrics.json"))) == 4
     assert not list(folder.glob("finetune/**/model.weights.h5"))
-    assert "| early |" in (folder / "masking.md").read_text()
+    assert "| + BiLSTM |" in (folder / "masking.md").read_text()
