@@ -10,6 +10,7 @@ Every function raises `OSError` on failure, for either kind of path.
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob as local_glob
 import gzip
 import json
@@ -183,25 +184,16 @@ def _line_number(path: str, offset: int) -> int:
 
 
 def exists(path: str) -> bool:
-    if is_remote(path):
-        with _remote() as gfile:
-            return gfile.exists(path)
-    return os.path.exists(path)
+    return _call("exists", path)
 
 
 def is_directory(path: str) -> bool:
-    if is_remote(path):
-        with _remote() as gfile:
-            return gfile.isdir(path)
-    return os.path.isdir(path)
+    return _call("isdir", path)
 
 
 def glob(pattern: str) -> list[str]:
     """Returns the paths that match a pattern, sorted."""
-    if is_remote(pattern):
-        with _remote() as gfile:
-            return sorted(gfile.glob(pattern))
-    return sorted(local_glob.glob(pattern, recursive=True))
+    return sorted(_call("glob", pattern))
 
 
 def expand_globs(patterns: str) -> list[str]:
@@ -230,43 +222,46 @@ def expand_globs(patterns: str) -> list[str]:
 def stat(path: str) -> tuple[int, int]:
     """Returns the size of a file in bytes and its modification time in seconds."""
     if is_remote(path):
-        with _remote() as gfile:
-            remote = gfile.stat(path)
-            return remote.length, remote.mtime_nsec // 10**9
+        remote = _call("stat", path)
+        return remote.length, remote.mtime_nsec // 10**9
     local = os.stat(path)
     return local.st_size, int(local.st_mtime)
 
 
 def make_directory(path: str) -> None:
     """Creates a directory and its parents, unless they exist."""
-    if is_remote(path):
-        with _remote() as gfile:
-            gfile.makedirs(path)
-    else:
-        os.makedirs(path, exist_ok=True)
+    _call("makedirs", path)
 
 
 def rename(source: str, target: str) -> None:
     """Renames a file, replacing `target` if it exists."""
-    if is_remote(source):
-        with _remote() as gfile:
-            gfile.rename(source, target, overwrite=True)
-    else:
-        os.replace(source, target)
+    _call("rename", source, target, True)
 
 
 def remove(path: str) -> None:
-    if is_remote(path):
-        with _remote() as gfile:
-            gfile.remove(path)
-    else:
-        os.remove(path)
+    _call("remove", path)
 
 
 def remove_directory(path: str) -> None:
     """Removes a directory and its contents."""
-    if is_remote(path):
-        with _remote() as gfile:
-            gfile.rmtree(path)
-    else:
-        shutil.rmtree(path)
+    _call("rmtree", path)
+
+
+# The local equivalents of functions of `tf.io.gfile`.
+_LOCAL = {
+    "exists": os.path.exists,
+    "glob": functools.partial(local_glob.glob, recursive=True),
+    "isdir": os.path.isdir,
+    "makedirs": functools.partial(os.makedirs, exist_ok=True),
+    "remove": os.remove,
+    "rename": lambda source, target, overwrite: os.replace(source, target),
+    "rmtree": shutil.rmtree,
+}
+
+
+def _call(function: str, path: str, *arguments: Any) -> Any:
+    """Calls a function of `tf.io.gfile`, or its local equivalent for a local path."""
+    if not is_remote(path):
+        return _LOCAL[function](path, *arguments)
+    with _remote() as gfile:
+        return getattr(gfile, function)(path, *arguments)

@@ -370,7 +370,7 @@ def test_records_without_settings_are_not_overwritten(options):
     output = pathlib.Path(options.output)
     output.mkdir()
     (output / "train-00000-of-00009.tfrecord").touch()
-    with pytest.raises(ValueError, match="contains train-00000-of-00009"):
+    with pytest.raises(ValueError, match=r"train-00000-of-00009\.tfrecord exists, but no set"):
         corpus.main(options)
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import multiprocessing
 import os
 import shlex
@@ -86,34 +87,26 @@ class Workers(contextlib.AbstractContextManager):
         Raises:
             OSError: A worker process was killed.
         """
+        run_all = self._pool.map if self._pool else map
+        results = []
         with tqdm.tqdm(
             total=sum(sizes), desc=description, unit=unit, unit_scale=True
         ) as bar:
-            if not self._pool:
-                results = []
-                for job, size in zip(jobs, sizes, strict=True):
-                    results.append(run_once(function, job))
-                    bar.update(size)
-                return results
-            futures = {
-                self._pool.submit(run_once, function, job): size
-                for job, size in zip(jobs, sizes, strict=True)
-            }
             try:
-                for future in concurrent.futures.as_completed(futures):
-                    future.result()
-                    bar.update(futures[future])
+                for result in run_all(functools.partial(run_once, function), jobs):
+                    bar.update(sizes[len(results)])
+                    results.append(result)
             except BrokenProcessPool:
                 raise OSError(
                     f"{description}: a worker process was killed, probably because the "
                     "machine ran out of memory. Rerun the same command to resume; use "
                     "a smaller --num_workers to reduce memory."
                 ) from None
-            return [future.result() for future in futures]
+        return results
 
 
-class BeamWorkers(contextlib.AbstractContextManager):
-    """Replaces `Workers` to run jobs with Apache Beam.
+class BeamWorkers(Workers):
+    """Runs jobs with Apache Beam.
 
     Args:
         runner: One of `BEAM_RUNNERS`.
@@ -124,6 +117,7 @@ class BeamWorkers(contextlib.AbstractContextManager):
     """
 
     def __init__(self, runner: str, options: str = ""):
+        super().__init__(num_workers=1)  # For reading the results.
         try:  # An optional dependency.
             import apache_beam
             from apache_beam.options.pipeline_options import PipelineOptions
@@ -135,32 +129,16 @@ class BeamWorkers(contextlib.AbstractContextManager):
         self._beam = apache_beam
         self._options = PipelineOptions([f"--runner={runner}", *shlex.split(options)])
 
-    def __exit__(self, *_: object) -> None:
-        pass  # `run` waits for its pipeline.
-
-    def run(
-        self,
-        function: Callable[[Any], Any],
-        jobs: Sequence[Job],
-        sizes: Sequence[float],
-        *,
-        description: str,
-        unit: str,
-    ) -> list[Any]:
+    def run(self, function, jobs, sizes, *, description, **kwargs) -> list[Any]:
         """See `Workers.run`. The web interface of the runner shows the progress."""
-        del sizes, unit
-        print(f"{description}: {len(jobs):,} jobs.")
         with self._beam.Pipeline(options=self._options) as pipeline:
             (
                 pipeline
                 | "Jobs" >> self._beam.Create(list(jobs), reshuffle=True)
-                | description >> self._beam.Map(_run_job, function)
+                | description >> self._beam.Map(functools.partial(run_once, function))
             )
-        return [run_once(function, job) for job in jobs]  # Reads the result files.
-
-
-def _run_job(job: Job, function: Callable[[Any], Any]) -> None:
-    run_once(function, job)
+        # Reads the results.
+        return super().run(function, jobs, sizes, description=description, **kwargs)
 
 
 def run_once(function: Callable[[Any], Any], job: Job) -> Any:
@@ -213,15 +191,13 @@ def claim_directory(
     found = [path for p in results for path in storage.glob(os.path.join(directory, p))]
     remedy = f"Use another --{flag} or remove the directory."
     if found and not storage.exists(path):
-        name = os.path.basename(found[0])
-        raise ValueError(f"{directory} contains {name} but no settings.json. {remedy}")
-    if found:
-        previous = storage.read_json(path)
-        for name, value in settings.items():
-            if previous.get(name) != value:
-                raise ValueError(
-                    f"{directory} holds results of other settings: {name} was "
-                    f"{previous.get(name)!r}, now {value!r}. {remedy}"
-                )
+        raise ValueError(f"{found[0]} exists, but no settings.json. {remedy}")
+    previous = storage.read_json(path) if found else settings
+    for name, value in settings.items():
+        if previous.get(name) != value:
+            raise ValueError(
+                f"{directory} holds results of other settings: {name} was "
+                f"{previous.get(name)!r}, now {value!r}. {remedy}"
+            )
     storage.make_directory(directory)
     storage.write_json(path, settings)

@@ -124,6 +124,6 @@ def test_claim_directory_rejects_results_of_other_settings(tmp_path):
     with pytest.raises(ValueError, match=r"length was 128, now 512.*another --output"):
         claim(length=512)
     (directory / "settings.json").unlink()
-    with pytest.raises(ValueError, match=r"contains made\.x but no settings\.json"):
+    with pytest.raises(ValueError, match=r"made\.x exists, but no settings\.json"):
         claim()
     assert not (directory / "settings.json").exists()
