@@ -20,7 +20,6 @@ shapes are static. This module does not require tensorflow-text.
 from __future__ import annotations
 
 import collections
-import math
 import os
 from typing import Any
 
@@ -36,14 +35,10 @@ def pretrain_dataset(
     *,
     batch_size: int,
     split: str = "train",
-    mask_selection_rate: float = 0.15,
-    mask_selection_length: int | None = None,
-    mask_token_rate: float = 0.8,
-    random_token_rate: float = 0.1,
-    whole_word_masking: bool = False,
     shuffle_buffer: int = 100_000,
     first_step: int = 0,
     seed: int = 0,
+    **masking: Any,
 ) -> tf.data.Dataset:
     """Returns a dataset of masked batches for `BertPretrainer.fit`.
 
@@ -52,34 +47,17 @@ def pretrain_dataset(
         batch_size: Number of rows in a global batch, B.
         split: `"train"` is shuffled and repeated forever. `"validation"` is read once,
             in order, with the same masks each time; a partial last batch is dropped.
-        mask_selection_rate: Share of the tokens to predict (paper, section 3.1).
-        mask_selection_length: Maximum number of predictions per row, P. Default:
-            `mask_selection_rate` times the maximum length, rounded up.
-        mask_token_rate: Share of the selected tokens replaced with [MASK].
-        random_token_rate: Share of the selected tokens replaced with a random token.
-            The other selected tokens are kept.
-        whole_word_masking: Select all tokens of a word together.
         shuffle_buffer: Number of rows in the shuffle buffer.
         first_step: Number of batches to skip when a run resumes.
         seed: Seed of shuffling and masking.
+        **masking: Arguments of `Masker`, for example `whole_word_masking=True`.
 
     Raises:
         ValueError: The records are incomplete, `vocab.txt` is not their vocabulary, or
             a rate is out of range.
     """
     manifest, vocabulary = read_manifest(records)
-    length = manifest["max_sequence_length"]
-    if mask_selection_length is None:
-        mask_selection_length = math.ceil(length * mask_selection_rate)
-    masker = Masker(
-        vocabulary,
-        mask_selection_rate=mask_selection_rate,
-        mask_selection_length=mask_selection_length,
-        mask_token_rate=mask_token_rate,
-        random_token_rate=random_token_rate,
-        whole_word_masking=whole_word_masking,
-    )
-
+    masker = Masker(vocabulary=vocabulary, **masking)
     files = storage.glob(os.path.join(records, f"{split}-*.tfrecord"))
     if not files:
         raise ValueError(f"{records} contains no {split}-*.tfrecord.")
@@ -93,8 +71,8 @@ def pretrain_dataset(
     dataset = dataset.batch(batch_size, drop_remainder=True).skip(first_step)
 
     def to_batch(step, serialized):
-        shape = (batch_size, length, manifest["pairs_per_row"])
-        return masker(_parse(serialized, *shape), (seed, step))
+        length, pairs = manifest["max_sequence_length"], manifest["pairs_per_row"]
+        return masker(_parse(serialized, batch_size, length, pairs), (seed, step))
 
     # Every worker draws the same global batch and takes its part.
     options = tf.data.Options()
@@ -122,10 +100,6 @@ def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabular
             "records with `python -m bert_tf.corpus --output=...`."
         )
     manifest = storage.read_json(path)
-    if "pairs_per_row" not in manifest:
-        raise ValueError(
-            f"{records} was written by an older version. Write the records again."
-        )
     vocabulary = Vocabulary.from_file(os.path.join(records, "vocab.txt"))
     if vocabulary.fingerprint != manifest["vocabulary_fingerprint"]:
         raise ValueError(

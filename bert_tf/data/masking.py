@@ -7,6 +7,11 @@ Shapes: B rows in a batch, S tokens in a row, P predictions, Q pairs.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import math
+
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.text import Vocabulary
@@ -15,6 +20,7 @@ from bert_tf.text import Vocabulary
 _SELECT, _REPLACE, _RANDOM_TOKEN = range(3)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Masker:
     """Masks batches for the masked language model (paper, section 3.1, task 1).
 
@@ -25,7 +31,8 @@ class Masker:
     Args:
         vocabulary: The vocabulary of the records.
         mask_selection_rate: Share of the tokens to predict.
-        mask_selection_length: Maximum number of predictions per row, P.
+        mask_selection_length: Maximum number of predictions per row, P. Default:
+            `mask_selection_rate` times S, rounded up.
         mask_token_rate: Share of the selected tokens replaced with [MASK].
         random_token_rate: Share of the selected tokens replaced with a random token.
             The other selected tokens are kept.
@@ -35,43 +42,26 @@ class Masker:
         ValueError: A rate is out of range.
     """
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        *,
-        mask_selection_rate: float,
-        mask_selection_length: int,
-        mask_token_rate: float,
-        random_token_rate: float,
-        whole_word_masking: bool,
-    ):
-        if not 0 < mask_selection_rate <= 1:
+    vocabulary: Vocabulary
+    mask_selection_rate: float = 0.15
+    mask_selection_length: int | None = None
+    mask_token_rate: float = 0.8
+    random_token_rate: float = 0.1
+    whole_word_masking: bool = False
+
+    def __post_init__(self):
+        if not 0 < self.mask_selection_rate <= 1:
             raise ValueError(
                 "`mask_selection_rate` must be above 0 and at most 1. Got "
-                f"mask_selection_rate={mask_selection_rate}."
+                f"mask_selection_rate={self.mask_selection_rate}."
             )
-        if min(mask_token_rate, random_token_rate) < 0 or (
-            mask_token_rate + random_token_rate > 1
-        ):
+        rates = self.mask_token_rate, self.random_token_rate
+        if min(rates) < 0 or sum(rates) > 1:
             raise ValueError(
                 "`mask_token_rate` and `random_token_rate` must not be negative, and "
-                f"their sum must not exceed 1. Got mask_token_rate={mask_token_rate}, "
-                f"random_token_rate={random_token_rate}."
+                f"their sum must not exceed 1. Got mask_token_rate={rates[0]}, "
+                f"random_token_rate={rates[1]}."
             )
-        special = set(vocabulary.special_ids)
-        self._mask_id = vocabulary.mask_id
-        self._selectable = tf.constant(
-            [i not in special for i in range(vocabulary.size)]
-        )
-        self._random_ids = tf.constant(
-            [i for i in range(vocabulary.size) if i not in special], tf.int32
-        )
-        self._continues_word = tf.constant(vocabulary.is_continuation)
-        self._rate = mask_selection_rate
-        self._length = mask_selection_length
-        self._mask_token_rate = mask_token_rate
-        self._random_token_rate = random_token_rate
-        self._whole_word_masking = whole_word_masking
 
     def __call__(self, batch: dict[str, tf.Tensor], seed: tuple[int, tf.Tensor]):
         """Masks a batch of rows.
@@ -105,6 +95,11 @@ class Masker:
         }
         return x, {"mlm": labels, "nsp": tf.maximum(is_random_next, 0)}, weights
 
+    @functools.cached_property
+    def _is_regular(self) -> np.ndarray:
+        """Whether each token is not special, bool [V]."""
+        return ~np.isin(range(self.vocabulary.size), self.vocabulary.special_ids)
+
     def _select(self, batch, seed):
         """Selects tokens to predict.
 
@@ -118,23 +113,24 @@ class Masker:
         """
         token_ids, padding_mask = batch["token_ids"], batch["padding_mask"]
         batch_size, length = token_ids.shape  # [B, S]
-        selectable = tf.gather(self._selectable, token_ids) & (padding_mask > 0)
+        rate = self.mask_selection_rate
+        limit = min(self.mask_selection_length or math.ceil(length * rate), length)
+        selectable = tf.gather(self._is_regular, token_ids) & (padding_mask > 0)
         draws = tf.random.stateless_uniform((batch_size, length), seed)
-        if self._whole_word_masking:
-            starts = ~tf.gather(self._continues_word, token_ids)
+        if self.whole_word_masking:
+            starts = ~tf.gather(self.vocabulary.is_continuation, token_ids)
             word = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
             draws = tf.gather(draws, word % length, batch_dims=1)
         else:
             word = tf.broadcast_to(tf.range(length)[tf.newaxis], token_ids.shape)
         # The tokens of a word have equal draws and stay in order: top_k is stable.
         draws = tf.where(selectable, draws, 2.0)
-        ranked = min(self._length + 1, length)
+        ranked = min(limit + 1, length)
         order = tf.math.top_k(-draws, ranked).indices  # [B, ranked]
 
         # float64, as in Python, so that 30 * 0.15 rounds like 4.5.
         tokens = tf.reduce_sum(tf.cast(padding_mask > 0, tf.float64), 1)
-        wanted = tokens * self._rate
-        wanted = tf.clip_by_value(tf.cast(tf.round(wanted), tf.int32), 1, self._length)
+        wanted = tf.clip_by_value(tf.cast(tf.round(tokens * rate), tf.int32), 1, limit)
         available = tf.reduce_sum(tf.cast(selectable, tf.int32), 1)
         wanted = tf.minimum(wanted, available)[:, tf.newaxis]
         # The first n tokens can be selected if token n + 1 begins another word.
@@ -145,27 +141,27 @@ class Masker:
         allowed = last_of_word & (taken <= wanted)
         count = tf.reduce_max(tf.where(allowed, taken, 0), 1, keepdims=True)
 
-        order = tf.pad(order, [[0, 0], [0, max(0, self._length - ranked)]])
-        selected = tf.range(self._length)[tf.newaxis] < count
+        selected = tf.range(limit)[tf.newaxis] < count
         # Ascending; unused slots are last and refer to [CLS].
-        positions = tf.sort(tf.where(selected, order[:, : self._length], length), 1)
+        positions = tf.sort(tf.where(selected, order[:, :limit], length), 1)
         return tf.where(selected, positions, 0), selected
 
     def _replace(self, labels, seed):
         """Returns the tokens that replace `labels`, [B, P]."""
         shape = tf.shape(labels)
         draw = tf.random.stateless_uniform(shape, _stream(seed, _REPLACE))
+        regular_ids = tf.constant(np.flatnonzero(self._is_regular), tf.int32)
         choice = tf.random.stateless_uniform(
             shape,
             _stream(seed, _RANDOM_TOKEN),
-            maxval=tf.size(self._random_ids),
+            maxval=len(regular_ids),
             dtype=tf.int32,
         )
-        random_ids = tf.gather(self._random_ids, choice)
+        random_ids = tf.gather(regular_ids, choice)
         replaced = tf.where(
-            draw < self._mask_token_rate + self._random_token_rate, random_ids, labels
+            draw < self.mask_token_rate + self.random_token_rate, random_ids, labels
         )
-        return tf.where(draw < self._mask_token_rate, self._mask_id, replaced)
+        return tf.where(draw < self.mask_token_rate, self.vocabulary.mask_id, replaced)
 
 
 def _stream(seed: tuple[int, tf.Tensor], stream: int) -> tf.Tensor:

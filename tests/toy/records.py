@@ -20,14 +20,7 @@ LENGTH = 16  # Default row length.
 
 def make_masker(vocabulary: Vocabulary, **overrides: Any) -> Masker:
     """Returns a `Masker` with BERT's rates and at most 3 predictions per row."""
-    arguments = {
-        "mask_selection_rate": 0.15,
-        "mask_selection_length": 3,
-        "mask_token_rate": 0.8,
-        "random_token_rate": 0.1,
-        "whole_word_masking": False,
-    }
-    return Masker(vocabulary, **(arguments | overrides))
+    return Masker(**{"vocabulary": vocabulary, "mask_selection_length": 3, **overrides})
 
 
 def random_pairs(
