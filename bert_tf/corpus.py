@@ -25,6 +25,7 @@ see `bert_tf.data.jobs`.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import os
 import time
@@ -200,17 +201,13 @@ def _split_sizes(summary: dict[str, Any], options: CorpusConfig) -> dict[str, in
     """
     total = summary["documents"]
     if total < 2:
-        message = (
+        raise ValueError(
             "Next sentence prediction requires at least two documents. "
-            f"Got {total} in {len(summary['sources'])} files (input={options.input!r})."
+            f"Got {total} in {len(summary['sources'])} files (input={options.input!r}, "
+            f"document_separator={options.document_separator!r}). Add text, or select "
+            "another separator, for example --document_separator=blank_line."
         )
-        if options.document_separator == "auto":
-            message += (
-                " If blank lines separate documents, pass "
-                "--document_separator=blank_line."
-            )
-        raise ValueError(message)
-    held_out = round(options.held_out_share * total)
+    held_out = min(round(options.held_out_share * total), total - 2)
     if held_out < 2 and options.held_out_share:
         held_out = 2 if total >= _FEW_DOCUMENTS else 0
         if not held_out:
@@ -218,11 +215,6 @@ def _split_sizes(summary: dict[str, Any], options: CorpusConfig) -> dict[str, in
                 "No documents are held out for validation, because there are only %d.",
                 total,
             )
-    if total - held_out < 2:
-        raise ValueError(
-            "--held_out_share must leave at least two documents for training. "
-            f"Got held_out_share={options.held_out_share} with {total} documents."
-        )
     return {"train": total - held_out, "validation": held_out}
 
 
@@ -269,16 +261,10 @@ def _manifest(
     counts: Sequence[dict[str, int]],
 ) -> dict[str, Any]:
     """Returns the statistics of the records and the settings that readers need."""
-
-    def total(name: str, *splits: str) -> int:
-        return sum(
-            count[name]
-            for shard, count in zip(shards, counts, strict=True)
-            if shard.split in splits
-        )
-
-    both = ("train", "validation")
-    pairs, tokens = total("pairs", *both), total("tokens", *both)
+    splits = {"train": collections.Counter(), "validation": collections.Counter()}
+    for shard, count in zip(shards, counts, strict=True):
+        splits[shard.split].update(count)
+    both = splits["train"] + splits["validation"]
     length = options.max_sequence_length
     return {
         "documents": summary["documents"],
@@ -286,14 +272,14 @@ def _manifest(
         "tokens": summary["tokens"],
         "unknown_share": summary["unknown"] / summary["tokens"],
         **{
-            f"{split}_{name}": total(name, split)
-            for split in both
+            f"{split}_{name}": count[name]
+            for split, count in splits.items()
             for name in ("documents", "pairs", "rows")
         },
         "pairs_per_row": max(count["pairs_per_row"] for count in counts),
-        "random_next_share": total("random_next", *both) / pairs,
-        "padding_share": 1 - tokens / (total("rows", *both) * length),
-        "padding_share_unpacked": 1 - tokens / (pairs * length),
+        "random_next_share": both["random_next"] / both["pairs"],
+        "padding_share": 1 - both["tokens"] / (both["rows"] * length),
+        "padding_share_unpacked": 1 - both["tokens"] / (both["pairs"] * length),
         "max_sequence_length": length,
         "short_sequence_probability": options.short_sequence_probability,
         "seed": options.seed,

@@ -21,7 +21,7 @@ import itertools
 import re
 import statistics
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from bert_tf import storage
@@ -98,16 +98,14 @@ def byte_ranges(path: str, size: int, separator: str = "auto") -> list[tuple[int
     processes can read one file. A gzip file or a file that is one document is not
     divided.
     """
+    starts: Sequence[int] = [0]
     length = storage.stat(path)[0]
     if length > size:
         with storage.open_unzipped(path) as (_, is_gzip):
             pass
         if not is_gzip and detect_layout(path, separator).separator != "file":
             starts = range(0, length, size)
-            return [(start, start + size) for start in starts[:-1]] + [
-                (starts[-1], END_OF_FILE)
-            ]
-    return [(0, END_OF_FILE)]
+    return list(itertools.pairwise([*starts, END_OF_FILE]))
 
 
 def read_documents(

@@ -12,13 +12,14 @@ estimated, see `bert_tf.data.repeats`.
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
 import numpy as np
 
 from bert_tf import storage, text
-from bert_tf.data.repeats import count_repeats, sampling_step
+from bert_tf.data.repeats import Repeats, count_repeats, sampling_step
 from bert_tf.data.token_store import COUNTS, TokenStore
 
 _NUM_MOST_REPEATED = 10
@@ -62,18 +63,13 @@ def report(directory: str, vocabulary: text.Vocabulary) -> dict[str, Any]:
 
 
 def _report(store: TokenStore, vocabulary: text.Vocabulary) -> dict[str, Any]:
-    def read_sentences(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        num_tokens = np.diff(store.sentence_starts(start, stop))
-        return store.hashes("sentence", start, stop), num_tokens
+    counts_of = store.summary["sources"]
 
-    def read_documents(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        return store.hashes("document", start, stop), np.ones(stop - start)
+    def count(kind: str) -> Repeats:
+        ends = np.cumsum([counts[f"{kind}s"] for counts in counts_of.values()])
+        return count_repeats(functools.partial(store.items, kind), ends)
 
-    def ends(name: str) -> np.ndarray:
-        return np.cumsum([counts[name] for counts in store.summary["sources"].values()])
-
-    sentences = count_repeats(read_sentences, ends("sentences"))
-    documents = count_repeats(read_documents, ends("documents"))
+    sentences, documents = count("sentence"), count("document")
     repeats = {
         "repeated_sentences": sentences.counts,
         "repeated_tokens": sentences.sizes,
@@ -81,7 +77,7 @@ def _report(store: TokenStore, vocabulary: text.Vocabulary) -> dict[str, Any]:
     }
     sources = {
         path: counts | {name: int(column[i]) for name, column in repeats.items()}
-        for i, (path, counts) in enumerate(store.summary["sources"].items())
+        for i, (path, counts) in enumerate(counts_of.items())
     }
     return {
         "total": {

@@ -166,13 +166,11 @@ def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if line:
             try:
                 record = json.loads(line)
-            except json.JSONDecodeError as error:
-                message = f"{path}, line {number}: invalid JSON: {error}"
+                if not isinstance(record, dict):
+                    raise ValueError(line)
+            except ValueError as error:
+                message = f"{path}, line {number}: not a JSON object: {error}"
                 raise ValueError(message) from error
-            if not isinstance(record, dict):
-                raise ValueError(
-                    f"{path}, line {number}: expected a JSON object, got {line}"
-                )
             yield number, record
 
 
@@ -180,8 +178,6 @@ def _text(record: dict[str, Any], key: str) -> str:
     if key not in record:
         raise ValueError(f"the object has no key {key!r}, only {', '.join(record)}.")
     value = record[key]
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool | int | float):
-        return json.dumps(value)
-    raise ValueError(f"{key!r} must be text or a number. Got {json.dumps(value)}")
+    if not isinstance(value, str | bool | int | float):
+        raise ValueError(f"{key!r} must be text or a number. Got {json.dumps(value)}")
+    return value if isinstance(value, str) else json.dumps(value)

@@ -10,6 +10,7 @@ with the text.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import fcntl
@@ -98,13 +99,16 @@ class TokenStore(contextlib.AbstractContextManager):
         """Returns the token ids start..stop, uint16 or uint32 [stop - start]."""
         return _read(self._tokens, self._dtype, start, stop)
 
-    def hashes(self, kind: str, start: int, stop: int) -> np.ndarray:
-        """Returns the hashes of items start..stop, uint64 [stop - start].
+    def items(self, kind: str, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the hashes and sizes of items start..stop, [stop - start].
 
-        `kind` is "sentence" or "document".
+        The hashes are uint64. The size of a "sentence" is its number of tokens, the
+        size of a "document" its number of sentences, int64.
         """
-        path = self._directory / f"{kind}_hashes.bin"
-        return np.fromfile(path, "<u8", stop - start, offset=8 * start)
+        hashes, index = (self._directory / f"{kind}{s}.bin" for s in ("_hashes", "s"))
+        size = stop - start
+        ends = np.fromfile(index, np.int64, size + 1, offset=8 * start)
+        return np.fromfile(hashes, "<u8", size, offset=8 * start), np.diff(ends)
 
 
 def _read(file: IO[bytes], dtype: np.dtype, start: int, stop: int) -> np.ndarray:
@@ -341,16 +345,16 @@ def _join_parts(directory: str, parts: Sequence[StorePart]) -> None:
     for name in _FILES:
         is_index = name in ("sentences", "documents")
         with storage.open_file(os.path.join(directory, f"{name}.bin"), "wb") as joined:
-            end = np.zeros(1, np.int64)
+            end = 0
             if is_index:
-                joined.write(end.tobytes())
+                joined.write(np.int64(end).tobytes())
             for part in parts:
                 with storage.open_file(f"{part.path}.{name}", "rb") as values:
                     if is_index:
                         sizes = np.frombuffer(values.read(), np.uint32)
                         ends = end + np.cumsum(sizes, dtype=np.int64)
                         joined.write(ends.tobytes())
-                        end = ends[-1:] if len(ends) else end
+                        end += int(sizes.sum())
                     else:
                         shutil.copyfileobj(values, joined, _COPY_BYTES)
 
@@ -359,16 +363,13 @@ def _summary(
     vocabulary: text.Vocabulary, counts: Sequence[dict[str, list[int]]]
 ) -> dict[str, Any]:
     """Returns the `summary` of a `TokenStore` from the counts of its parts."""
-    sources: dict[str, np.ndarray] = {}
-    for part_counts in counts:
-        for path, row in part_counts.items():
-            sources[path] = sources.get(path, 0) + np.array(row)
-
-    def by_name(row: np.ndarray) -> dict[str, int]:
-        return dict(zip(COUNTS, row.tolist(), strict=True))
-
-    return {
-        "dtype": _token_dtype(vocabulary).str,
-        **by_name(sum(sources.values())),
-        "sources": {path: by_name(row) for path, row in sources.items()},
-    }
+    sources: dict[str, collections.Counter] = collections.defaultdict(
+        collections.Counter
+    )
+    for part in counts:
+        for path, row in part.items():
+            sources[path].update(dict(zip(COUNTS, row, strict=True)))
+    total: collections.Counter = collections.Counter()
+    for source in sources.values():
+        total.update(source)
+    return {"dtype": _token_dtype(vocabulary).str, **total, "sources": sources}

@@ -77,8 +77,12 @@ def test_skip_malformed_rows(tmp_path):
             "a.csv, line 2: expected 2 columns (text, label), got 1.",
         ),
         ("a.csv", 'text,label\na,1\n"x,1\ny,2\n', "a.csv, line 3: invalid CSV"),
-        ("a.jsonl", '{"text": "x"}\n{"text": 1,}\n', "a.jsonl, line 2: invalid JSON"),
-        ("a.jsonl", "[1]\n", "a.jsonl, line 1: expected a JSON object"),
+        (
+            "a.jsonl",
+            '{"text": "x"}\n{"text": 1,}\n',
+            "a.jsonl, line 2: not a JSON object: Expecting",
+        ),
+        ("a.jsonl", "[1]\n", "a.jsonl, line 1: not a JSON object: [1]"),
         (
             "a.jsonl",
             '{"text": "x"}\n{"txt": "y"}\n',
