@@ -281,10 +281,7 @@ def _manifest(
         "padding_share": 1 - both["tokens"] / (both["rows"] * length),
         "padding_share_unpacked": 1 - both["tokens"] / (both["pairs"] * length),
         "max_sequence_length": length,
-        "short_sequence_probability": options.short_sequence_probability,
-        "seed": options.seed,
         "lowercase": options.lowercase,
-        "vocabulary_size": vocabulary.size,
         "vocabulary_fingerprint": vocabulary.fingerprint,
     }
 

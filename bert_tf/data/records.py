@@ -16,8 +16,10 @@ and `manifest.json`, which is written last.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
+import itertools
 import random
 from collections.abc import Iterable, Iterator
 
@@ -50,7 +52,8 @@ class Split:
         self.documents = order[:held_out] if name == "validation" else order[held_out:]
         self._store = store
         sizes = np.diff(store.first_sentences)[self.documents]
-        self._sentence_ends = np.cumsum(sizes)
+        # Bounds of the documents in the sequence of all sentences of the split.
+        self._bounds = np.concatenate([[0], np.cumsum(sizes)])
 
     def pairs(self, position: int, shard: Shard) -> Iterator[Pair]:
         """Yields the pairs of the document at a position in `documents`."""
@@ -77,15 +80,15 @@ class Split:
             where: Selects the first sentence, in [0, 1).
             length: Minimum number of tokens, unless the document ends before.
         """
-        ends = self._sentence_ends
-        own_end = int(ends[position])
-        own_start = int(ends[position - 1]) if position else 0
-        sentence = int(where * (int(ends[-1]) - (own_end - own_start)))
+        bounds = self._bounds
+        own_start, own_end = bounds[position : position + 2].tolist()
+        sentence = int(where * (int(bounds[-1]) - (own_end - own_start)))
         if sentence >= own_start:
             sentence += own_end - own_start
-        other = int(ends.searchsorted(sentence, side="right"))
-        last = int(self._store.first_sentences[self.documents[other] + 1])
-        start = last - (int(ends[other]) - sentence)
+        other = int(bounds.searchsorted(sentence, side="right")) - 1
+        document = self.documents[other]
+        first, last = self._store.first_sentences[document : document + 2].tolist()
+        start = first + sentence - int(bounds[other])
         # A sentence has at least one token, so `length` sentences are enough.
         starts = self._store.sentence_starts(start, min(last, start + length))
         end = min(int(starts.searchsorted(starts[0] + length)), len(starts) - 1)
@@ -115,17 +118,7 @@ def write_shard(shard: Shard) -> dict[str, int]:
 
     The bytes of the file depend on `shard` and the store only.
     """
-    counts = dict.fromkeys(("documents", "pairs", "random_next", "tokens", "rows"), 0)
-    counts["pairs_per_row"] = 0
-
-    def pairs(split: Split) -> Iterator[Pair]:
-        for i in range(shard.index, len(split.documents), shard.num_shards):
-            counts["documents"] += 1
-            for pair in split.pairs(i, shard):
-                counts["pairs"] += 1
-                counts["random_next"] += pair.is_random_next
-                yield pair
-
+    counts: collections.Counter[str] = collections.Counter()
     # Reusing one message is three times faster than creating one for each record.
     example = tf.train.Example()
     features = example.features.feature
@@ -135,8 +128,11 @@ def write_shard(shard: Shard) -> dict[str, int]:
     is_random_next = features["is_random_next"].int64_list.value
 
     def records(split: Split) -> Iterator[bytes]:
+        indices = range(shard.index, len(split.documents), shard.num_shards)
+        pairs = itertools.chain.from_iterable(split.pairs(i, shard) for i in indices)
         max_pairs = _MAX_PAIRS_PER_ROW if shard.pack else 1
-        for row in pack(pairs(split), shard.max_sequence_length, max_pairs):
+        counts["documents"] = len(indices)
+        for row in pack(pairs, shard.max_sequence_length, max_pairs):
             tokens = []
             for pair in row:
                 tokens += [shard.cls_id, *pair.first.tolist(), shard.sep_id]
@@ -146,6 +142,8 @@ def write_shard(shard: Shard) -> dict[str, int]:
             first_segment_length[:] = [len(pair.first) + 2 for pair in row]
             is_random_next[:] = [int(pair.is_random_next) for pair in row]
             counts["rows"] += 1
+            counts["pairs"] += len(row)
+            counts["random_next"] += sum(is_random_next)
             counts["tokens"] += len(tokens)
             counts["pairs_per_row"] = max(counts["pairs_per_row"], len(row))
             yield example.SerializeToString(deterministic=True)

@@ -363,13 +363,11 @@ def _summary(
     vocabulary: text.Vocabulary, counts: Sequence[dict[str, list[int]]]
 ) -> dict[str, Any]:
     """Returns the `summary` of a `TokenStore` from the counts of its parts."""
-    sources: dict[str, collections.Counter] = collections.defaultdict(
-        collections.Counter
-    )
+    total: collections.Counter[str] = collections.Counter()
+    sources: dict[str, collections.Counter[str]] = {}
     for part in counts:
         for path, row in part.items():
-            sources[path].update(dict(zip(COUNTS, row, strict=True)))
-    total: collections.Counter = collections.Counter()
-    for source in sources.values():
-        total.update(source)
+            by_name = dict(zip(COUNTS, row, strict=True))
+            sources.setdefault(path, collections.Counter()).update(by_name)
+            total.update(by_name)
     return {"dtype": _token_dtype(vocabulary).str, **total, "sources": sources}
