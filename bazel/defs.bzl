@@ -22,26 +22,19 @@ def library(name = None, srcs = None, deps = [], pypi = []):
     )
 
 def command(name, deps, pypi = []):
-    """A module that is run as `python -m package.name`, here as `bazel run`.
+    """A module that `python -m package.name` runs: `bazel run //package:name -- --help`.
 
     Args:
         name: Name of the target and of the module, without `.py`.
         deps: Libraries that the module imports.
         pypi: Packages in requirements.lock that the module imports.
     """
-    module = native.package_name().replace("/", ".") + "." + name
-    main = name + "_main.py"
-    native.genrule(
-        name = name + "_main",
-        outs = [main],
-        cmd = "echo 'import runpy; runpy.run_module(\"%s\", " % module +
-              "run_name=\"__main__\", alter_sys=True)' > $@",
-    )
     py_binary(
         name = name,
-        srcs = [name + ".py", main],
+        srcs = [name + ".py", "//bazel:run_module.py"],
+        args = [native.package_name().replace("/", ".") + "." + name],
         legacy_create_init = 0,
-        main = main,
+        main = "//bazel:run_module.py",
         visibility = ["//visibility:public"],
         deps = deps + _labels(pypi),
     )
