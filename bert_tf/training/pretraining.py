@@ -321,8 +321,8 @@ def _train(
     if chief:
         logs = state.directory.path / "logs"
         callbacks.append(keras.callbacks.TensorBoard(logs, write_graph=False))
-    # Each phase has its own functions. `tf.function` would relax the shapes of the first
-    # phase to dynamic ones, which round differently: resuming would not be bit-equal.
+    # Trace each phase anew. Otherwise `tf.function` relaxes the shapes to dynamic ones,
+    # which round differently: resuming would not be bit-equal.
     pretrainer.train_function = pretrainer.test_function = None
     every = options.validate_every
     epochs_before = -(-phase.first_step // every)
