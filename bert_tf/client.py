@@ -33,17 +33,17 @@ import re
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from bert_tf import serving
 from bert_tf.lazy import lazy_import
 
 grpc = lazy_import("grpc")
 predict_pb2 = lazy_import("tensorflow_serving.apis.predict_pb2")
 services = lazy_import("tensorflow_serving.apis.prediction_service_pb2_grpc")
-tf = lazy_import("tensorflow")
 
 # Retries while no server listens. Other errors would only repeat.
 _RETRIES = {
@@ -130,18 +130,17 @@ class Client:
         arrays = {name: _to_array(name, value) for name, value in inputs.items()}
         if not self._channel:
             return self._predict_rest(arrays, model, signature, version, timeout)
-        request = predict_pb2.PredictRequest()
-        request.model_spec.name = model
-        request.model_spec.signature_name = signature
+        spec = {"name": model, "signature_name": signature}
         if version is not None:
-            request.model_spec.version.value = version
-        for name, array in arrays.items():
-            request.inputs[name].CopyFrom(tf.make_tensor_proto(array))
+            spec["version"] = {"value": version}
+        protos = {name: serving.array_to_proto(array) for name, array in arrays.items()}
+        request = predict_pb2.PredictRequest(model_spec=spec, inputs=protos)
         try:
             response = self._predict(request, timeout=timeout)
         except grpc.RpcError as error:
             raise PredictError(error.code().name, error.details()) from None
-        return {name: tf.make_ndarray(t) for name, t in response.outputs.items()}
+        outputs = response.outputs.items()
+        return {name: serving.proto_to_array(proto) for name, proto in outputs}
 
     def _predict_rest(
         self,
@@ -188,11 +187,8 @@ def _to_array(name: str, value: Any) -> np.ndarray:
         )
     if array.dtype.kind not in "OUS":
         return array
-    elements = array.ravel().tolist()
-    if all(isinstance(element, (str, bytes)) for element in elements):
-        return _strings(
-            e.encode() if isinstance(e, str) else e for e in elements
-        ).reshape(array.shape)
+    if all(isinstance(element, (str, bytes)) for element in array.flat):
+        return _encode(array)
     try:
         array = np.array(array.tolist())
     except ValueError as error:
@@ -205,9 +201,16 @@ def _to_array(name: str, value: Any) -> np.ndarray:
     return array.astype(dtypes[array.dtype.kind])
 
 
-def _strings(values: Iterable[bytes]) -> np.ndarray:
-    # NumPy's own string dtypes would strip trailing NULs.
-    return np.fromiter(values, dtype=object)
+def _to_bytes(value: str | bytes | dict[str, str]) -> bytes:
+    if isinstance(value, dict):
+        return base64.b64decode(value["b64"])
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    return value
+
+
+# The dtype is object, because NumPy's string dtypes strip trailing NULs.
+_encode = np.vectorize(_to_bytes, otypes=[object])
 
 
 def _to_json(value: Any) -> Any:
@@ -226,15 +229,9 @@ def _to_json(value: Any) -> Any:
 
 def _from_json(value: Any) -> np.ndarray:
     array = np.array(value, dtype=object)
-    elements = array.ravel().tolist()
-    if elements and not isinstance(elements[0], (str, dict)):
+    if array.size and not isinstance(array.flat[0], (str, dict)):
         return np.array(value)
-    return _strings(
-        base64.b64decode(e["b64"])
-        if isinstance(e, dict)
-        else e.encode("utf-8", "surrogateescape")
-        for e in elements
-    ).reshape(array.shape)
+    return _encode(array)
 
 
 def _fetch_json(url: str, timeout: float, body: Any = None) -> Any:
@@ -279,55 +276,44 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--timeout", type=float, default=10.0, help="Seconds. Default: %(default)s."
     )
     options, rest = parser.parse_known_args(argv)
-    given: dict[str, list[str]] = {}
+    inputs: dict[str, list[str]] = {}
     for argument in rest:
         match = re.fullmatch(r"--(\w+)=(.*)", argument, re.DOTALL)
         if not match:
             parser.error(f"an input must be --name=value. Got {argument}")
-        given.setdefault(match[1], []).append(match[2])
-    example = {
-        name: values if len(values) > 1 else values[0] for name, values in given.items()
-    }
+        inputs.setdefault(match[1], []).append(match[2])
+    request = vars(options)
     sys.stdout.reconfigure(encoding="utf-8")
-    with Client(options.address) as client:
-        if example:
+    with Client(request.pop("address")) as client:
+        if inputs:
+            example = {k: v if len(v) > 1 else v[0] for k, v in inputs.items()}
             try:
-                _print_json(_predict_one(client, options, example))
+                _print_json(_predict_one(client, example, request))
             except (ValueError, PredictError) as error:
                 sys.exit(f"error: {error}")
             return 0
         failed = False
         for line in sys.stdin.buffer:
             try:
-                _print_json(_predict_one(client, options, _parse_line(line)))
+                _print_json(_predict_one(client, json.loads(line), request))
             except (ValueError, PredictError) as error:
                 failed = True
                 _print_json({"error": str(error)})
-        return 1 if failed else 0
+        return int(failed)
 
 
-def _parse_line(line: bytes) -> dict[str, Any]:
-    example = json.loads(line)
-    if isinstance(example, dict):
-        return example
-    raise ValueError(f"A line must be a JSON object. Got {example!r}.")
+def _predict_one(
+    client: Client, example: Any, request: Mapping[str, Any]
+) -> dict[str, Any]:
+    if not isinstance(example, dict):
+        raise ValueError(f"A line must be a JSON object. Got {example!r}.")
+    inputs = {name: [value] for name, value in example.items()}
+    outputs = client.predict(inputs, **request)
+    return {name: _to_json(value[0]) for name, value in outputs.items()}
 
 
 def _print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value, ensure_ascii=False), flush=True)
-
-
-def _predict_one(
-    client: Client, options: argparse.Namespace, example: Mapping[str, Any]
-) -> dict[str, Any]:
-    outputs = client.predict(
-        {name: [value] for name, value in example.items()},
-        options.model,
-        signature=options.signature,
-        version=options.version,
-        timeout=options.timeout,
-    )
-    return {name: _to_json(value[0]) for name, value in outputs.items()}
 
 
 if __name__ == "__main__":

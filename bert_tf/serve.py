@@ -45,9 +45,11 @@ class ServeConfig(cli.Options):
         "that does not exist, such as /models/NAME in TensorFlow Serving's container, "
         "means NAME beside the file. Version policies and labels are ignored.",
     )
-    port: int = cli.option(8500, help="Port for gRPC.", minimum=1, maximum=65535)
+    port: int = cli.option(
+        8500, help="Port for gRPC; 0 for a free one.", minimum=0, maximum=65535
+    )
     rest_api_port: int = cli.option(
-        8501, help="Port for REST; 0 turns it off.", minimum=0, maximum=65535
+        8501, help="Port for REST; 0 for a free one.", minimum=0, maximum=65535
     )
     host: str = cli.option(
         "127.0.0.1", help="Address to listen on; 0.0.0.0 for all interfaces."
@@ -100,8 +102,6 @@ def main(options: ServeConfig) -> None:
         ValueError: The options are invalid, a port is in use, or a model does not load.
     """
     models = base_paths(options)
-    if options.demo and not options.rest_api_port:
-        raise ValueError("--demo requires REST. Remove --rest_api_port=0.")
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
@@ -111,18 +111,16 @@ def main(options: ServeConfig) -> None:
         models,
         host=options.host,
         port=options.port,
-        rest_port=options.rest_api_port or None,
+        rest_port=options.rest_api_port,
         poll_seconds=options.file_system_poll_wait_seconds,
         demo=options.demo,
     ) as server:
-        url = f"http://{options.host}:{options.rest_api_port}"
         for name, model in server.models.items():
             print(f"{name}: version {model.find().version} of {model.base_path}")
-            if options.rest_api_port:
-                print(f"  REST: {url}/v1/models/{name}:predict")
+            print(f"  REST: {server.rest_address}/v1/models/{name}:predict")
         print(f"gRPC: {server.address}")
         if options.demo:
-            print(f"Demo page: {url}/")
+            print(f"Demo page: {server.rest_address}/")
         print("Ready.", flush=True)
         stopped.wait()
 

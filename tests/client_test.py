@@ -21,17 +21,13 @@ ROOT = pathlib.Path(__file__).parents[1]
 def server(tmp_path_factory):
     base_path = tmp_path_factory.mktemp("toy")
     write_toy_model(base_path, 3)
-    with DevServer({"toy": base_path}, rest_port=0) as server:
+    with DevServer({"toy": base_path}) as server:
         yield server
-
-
-def rest_address(server: DevServer) -> str:
-    return f"http://127.0.0.1:{server.rest_port}"
 
 
 @pytest.fixture(params=["grpc", "rest"])
 def address(server, request) -> str:
-    return server.address if request.param == "grpc" else rest_address(server)
+    return server.address if request.param == "grpc" else server.rest_address
 
 
 # --- Requests --------------------------------------------------------------------
@@ -112,7 +108,7 @@ def test_errors_have_code_and_message_in_one_line(server):
 
 
 def test_errors_over_rest(server):
-    address = rest_address(server)
+    address = server.rest_address
     with pytest.raises(client.PredictError, match=r"^HTTP 404: No model 'nobody'"):
         client.predict({"text": ["a"]}, "nobody", address=address)
 
@@ -205,7 +201,7 @@ def test_command_errors_are_one_line(server, capsys):
 def test_import_and_rest_do_not_load_tensorflow(server):
     code = (
         "import sys; from bert_tf import client;"
-        f"client.predict({{'text': ['a']}}, 'toy', address={rest_address(server)!r});"
+        f"client.predict({{'text': ['a']}}, 'toy', address={server.rest_address!r});"
         "heavy = {'tensorflow', 'keras', 'tensorflow_serving', 'grpc', 'absl'};"
         "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()"
     )

@@ -11,3 +11,5 @@ from bert_tf.serving.signatures import pretrained_signatures as pretrained_signa
 from bert_tf.serving.signatures import regress_signature as regress_signature
 from bert_tf.serving.signatures import signature as signature
 from bert_tf.serving.signatures import string_input as string_input
+from bert_tf.serving.tensor_proto import array_to_proto as array_to_proto
+from bert_tf.serving.tensor_proto import proto_to_array as proto_to_array

@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import pathlib
 import socket
 import threading
 from collections.abc import Callable, Mapping
 from concurrent import futures
-from typing import Any
 
 import grpc
 import tensorflow as tf
@@ -27,10 +25,15 @@ _GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def _rpc(method: Callable[..., message.Message]) -> Callable[..., message.Message]:
-    @functools.wraps(method)
+    """Wraps a function of a model, the requested version or None, and the request."""
+
     def answer(self, request, context):
+        spec = request.model_spec
+        version = spec.version.value if spec.HasField("version") else None
         try:
-            return method(self, request)
+            if spec.version_label:
+                raise invalid("The development server has no version labels.")
+            return method(find_model(self.models, spec.name), version, request)
         except tf.errors.OpError as error:
             # gRPC limits the length of messages.
             context.abort(_GRPC_CODES[error.error_code], error.message[:1024])
@@ -43,31 +46,21 @@ class _Services(
     model_service_pb2_grpc.ModelServiceServicer,
 ):
     def __init__(self, models: Mapping[str, Model]):
-        self._models = models
-
-    def _resolve(self, request: message.Message) -> tuple[Model, int | None]:
-        spec = request.model_spec
-        if spec.version_label:
-            raise invalid("The development server does not support version labels.")
-        version = spec.version.value if spec.HasField("version") else None
-        return find_model(self._models, spec.name), version
+        self.models = models
 
     @_rpc
-    def Predict(self, request):
-        model, version = self._resolve(request)
+    def Predict(model, version, request):
         return model.find(version).predict(request)
 
     @_rpc
-    def GetModelMetadata(self, request):
-        model, version = self._resolve(request)
+    def GetModelMetadata(model, version, request):
         fields = list(request.metadata_field)
         if fields != ["signature_def"]:
             raise invalid(f"metadata_field must be ['signature_def']. Got {fields}.")
         return model.find(version).metadata()
 
     @_rpc
-    def GetModelStatus(self, request):
-        model, version = self._resolve(request)
+    def GetModelStatus(model, version, request):
         return model.status(version)
 
 
@@ -82,10 +75,15 @@ class DevServer:
     Args:
         models: Base path of each model, by name.
         host: Address to listen on.
-        port: Port for gRPC; 0 takes a free one, which is then the attribute `port`.
-        rest_port: Port for REST, likewise; None turns REST off.
+        port: Port for gRPC; 0 for a free one.
+        rest_port: Port for REST; 0 for a free one.
         poll_seconds: Seconds between checks for new versions; 0 turns them off.
         demo: Whether to serve the demo page at the REST port.
+
+    Attributes:
+        models: The models, by name.
+        address: "HOST:PORT" for gRPC.
+        rest_address: "http://HOST:PORT" for REST.
 
     Raises:
         ValueError: No version of a model loads, or a port is in use.
@@ -97,7 +95,7 @@ class DevServer:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        rest_port: int | None = None,
+        rest_port: int = 0,
         poll_seconds: float = 0.0,
         demo: bool = False,
     ):
@@ -117,30 +115,32 @@ class DevServer:
             services, self._grpc
         )
         try:
-            self.port = self._grpc.add_insecure_port(f"{host}:{port}")
-            self.address = f"{host}:{self.port}"
-            self._rest = None
-            if rest_port is not None:
-                listener = socket.create_server((host, rest_port))
-                # asyncio sets it on its own sockets only. Otherwise answers take 40 ms.
-                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self.rest_port = listener.getsockname()[1]
+            port = self._grpc.add_insecure_port(f"{host}:{port}")
+            listener = socket.create_server((host, rest_port))
         except (RuntimeError, OSError) as error:
             ports = f"port {port} or {rest_port}"
             raise ValueError(f"Cannot listen on {host}, {ports}: {error}") from error
-        if rest_port is not None:
-            config = uvicorn.Config(
-                rest.create_app(self.models, demo),
-                lifespan="off",
-                log_config=None,
-                log_level="error",
-                timeout_graceful_shutdown=_GRACE_SECONDS,
-            )
-            self._rest = uvicorn.Server(config)
-            self._rest_thread = _start_thread(self._rest.run, [listener])
+        self.address = f"{host}:{port}"
+        self.rest_address = f"http://{host}:{listener.getsockname()[1]}"
+        # asyncio sets it on its own sockets only. Otherwise answers take 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        config = uvicorn.Config(
+            rest.create_app(self.models, demo),
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+        self._rest = uvicorn.Server(config)
+        self._rest_thread = threading.Thread(
+            target=self._rest.run, args=([listener],), daemon=True
+        )
+        self._rest_thread.start()
         self._grpc.start()
         if poll_seconds:
-            _start_thread(self._poll, poll_seconds)
+            threading.Thread(
+                target=self._poll, args=(poll_seconds,), daemon=True
+            ).start()
 
     def __enter__(self) -> DevServer:
         return self
@@ -152,18 +152,11 @@ class DevServer:
         """Accepts no more requests and waits for those in flight, at most 30 s."""
         self._stopped.set()
         done = self._grpc.stop(_GRACE_SECONDS)
-        if self._rest:
-            self._rest.should_exit = True
-            self._rest_thread.join()
+        self._rest.should_exit = True
+        self._rest_thread.join()
         done.wait()
 
     def _poll(self, seconds: float) -> None:
         while not self._stopped.wait(seconds):
             for model in self.models.values():
                 model.poll()
-
-
-def _start_thread(target: Callable[..., None], argument: Any) -> threading.Thread:
-    thread = threading.Thread(target=target, args=(argument,), daemon=True)
-    thread.start()
-    return thread

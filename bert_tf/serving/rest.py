@@ -34,14 +34,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from bert_tf.serving.servable import (
-    DEFAULT_SIGNATURE,
-    Model,
-    Servable,
-    check_names,
-    find_model,
-    invalid,
-)
+from bert_tf.serving.servable import Model, Servable, check_names, find_model, invalid
 
 MAX_REQUEST_BYTES = 64 << 20
 
@@ -71,10 +64,9 @@ def _predict(servable: Servable, body: bytes) -> dict[str, Any]:
         raise invalid(f"The request is not valid JSON: {error}") from error
     if not isinstance(request, dict) or len({"inputs", "instances"} & {*request}) != 1:
         raise invalid("The request must be an object with 'inputs' or 'instances'.")
-    signature_name = request.get("signature_name", DEFAULT_SIGNATURE)
-    if not isinstance(signature_name, str):
-        raise invalid(f"signature_name must be a string. Got {signature_name!r:.100}.")
-    signature = servable.signature(signature_name)
+    signature = servable.signature(
+        str(request.get("signature_name", "serving_default"))
+    )
     columns = _columns(request, sorted(signature.inputs))
     inputs = {
         name: _to_array(name, value, tf.as_dtype(signature.inputs[name].dtype))
@@ -110,12 +102,12 @@ def _columns(request: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]
 
 def _by_name(value: Any, names: Sequence[str]) -> dict[str, Any]:
     """Returns inputs by name, which may be missing if there is only one input."""
-    if not isinstance(value, dict) and len(names) == 1:
+    if isinstance(value, dict):
+        check_names("inputs", value, names)
+        return value
+    if len(names) == 1:
         return {names[0]: value}
-    if not isinstance(value, dict):
-        raise invalid(f"Expected an object of {names}. Got {reprlib.repr(value)}.")
-    check_names("inputs", value, names)
-    return value
+    raise invalid(f"Expected an object of {names}. Got {reprlib.repr(value)}.")
 
 
 def _to_array(name: str, value: Any, dtype: tf.DType) -> np.ndarray:
@@ -137,26 +129,17 @@ def _to_array(name: str, value: Any, dtype: tf.DType) -> np.ndarray:
 def _to_json(name: str, array: np.ndarray) -> Any:
     if array.dtype.kind == "f":  # The shortest digits: 0.2 and not 0.20000000298.
         return array.astype(str).astype(np.float64).tolist()
-    if array.dtype.kind != "O":
-        return array.tolist()
-    result = np.empty(array.size, dtype=object)
-    if name.endswith("_bytes"):
-        result[:] = [{"b64": base64.b64encode(b).decode()} for b in array.ravel()]
-    else:
-        result[:] = [b.decode("utf-8", "surrogateescape") for b in array.ravel()]
-    return result.reshape(array.shape).tolist()
+    if array.dtype.kind == "O":
+        array = (_base64 if name.endswith("_bytes") else _decode)(array)
+    return array.tolist()
+
+
+_base64 = np.vectorize(lambda b: {"b64": base64.b64encode(b).decode()}, otypes=[object])
+_decode = np.vectorize(lambda b: b.decode("utf-8", "surrogateescape"), otypes=[object])
 
 
 def _bare_if_single(values: dict[str, Any]) -> Any:
     return next(iter(values.values())) if len(values) == 1 else values
-
-
-def _from_proto(proto: message.Message) -> dict[str, Any]:
-    return json_format.MessageToDict(
-        proto,
-        preserving_proto_field_name=True,
-        always_print_fields_with_no_presence=True,
-    )
 
 
 # --- HTTP ------------------------------------------------------------------------
@@ -168,11 +151,19 @@ def _json(value: Any, status: int = 200) -> Response:
     return Response(body, status, media_type="application/json")
 
 
-def _error(_: Request, error: Exception) -> Response:
+def _proto(value: message.Message) -> Response:
+    body = json_format.MessageToJson(
+        value,
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
+    )
+    return Response(body, media_type="application/json")
+
+
+def _error(_: Request, error: tf.errors.OpError | HTTPException) -> Response:
     if isinstance(error, HTTPException):
         return _json({"error": error.detail}, error.status_code)
-    status = _HTTP_STATUS.get(error.error_code, 500)
-    return _json({"error": error.message}, status)
+    return _json({"error": error.message}, _HTTP_STATUS.get(error.error_code, 500))
 
 
 async def _read_body(request: Request) -> bytes:
@@ -200,13 +191,13 @@ def create_app(models: Mapping[str, Model], demo: bool) -> Starlette:
         servable, body = model.find(version), await _read_body(request)
         return await run_in_threadpool(lambda: _json(_predict(servable, body)))
 
-    async def status(request: Request) -> Response:
+    def status(request: Request) -> Response:
         model, version = resolve(request)
-        return _json(_from_proto(model.status(version)))
+        return _proto(model.status(version))
 
-    async def metadata(request: Request) -> Response:
+    def metadata(request: Request) -> Response:
         model, version = resolve(request)
-        return _json(_from_proto(model.find(version).metadata()))
+        return _proto(model.find(version).metadata())
 
     routes = []
     if demo:

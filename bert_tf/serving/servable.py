@@ -7,7 +7,6 @@ Failed requests raise `tf.errors.OpError`, whose error codes are gRPC's.
 
 from __future__ import annotations
 
-import math
 import pathlib
 import re
 from collections.abc import Iterable, Mapping
@@ -16,8 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (registers the tokenizer's ops)
 from absl import logging
-from tensorflow.core.framework import tensor_pb2
-from tensorflow.core.protobuf import config_pb2, error_codes_pb2, meta_graph_pb2
+from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
@@ -25,10 +23,9 @@ from tensorflow_serving.apis import (
     prediction_log_pb2,
 )
 
-DEFAULT_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+from bert_tf.serving.tensor_proto import array_to_proto, proto_to_array
 
 _Status = get_model_status_pb2.ModelVersionStatus
-_VALUE_FIELDS = {"float32": "float_val", "int32": "int_val", "int64": "int64_val"}
 
 # TensorFlow warns that session loading is deprecated.
 tf.get_logger().addFilter(lambda record: "loader_impl" not in record.getMessage())
@@ -49,36 +46,6 @@ def check_names(kind: str, given: Iterable[str], expected: Iterable[str]) -> Non
         )
 
 
-def _to_array(name: str, proto: tensor_pb2.TensorProto, dtype: int) -> np.ndarray:
-    if proto.dtype != dtype:
-        raise invalid(
-            f"Input {name!r} must have dtype {tf.as_dtype(dtype).name}. "
-            f"Got DataType {proto.dtype}."
-        )
-    shape = [dim.size for dim in proto.tensor_shape.dim]
-    count = sum(len(v) for f, v in proto.ListFields() if f.name.endswith("_val"))
-    # `make_ndarray` repeats the last value to fill the shape, so that a request of a
-    # few bytes could allocate all memory.
-    if min(shape, default=0) < 0 or not (
-        proto.tensor_content or count == math.prod(shape)
-    ):
-        raise invalid(f"Input {name!r} has {count} values, but shape {shape}.")
-    try:
-        return tf.make_ndarray(proto)
-    except (TypeError, ValueError) as error:
-        raise invalid(f"Input {name!r} is malformed: {error}") from error
-
-
-def _to_proto(array: np.ndarray) -> tensor_pb2.TensorProto:
-    proto = tf.make_tensor_proto(array)
-    field = _VALUE_FIELDS.get(array.dtype.name)
-    if field and proto.tensor_content:
-        # As in TensorFlow Serving, for clients that read value fields only.
-        proto.ClearField("tensor_content")
-        getattr(proto, field).extend(array.ravel().tolist())
-    return proto
-
-
 class Servable:
     """One loaded version of a model.
 
@@ -96,6 +63,7 @@ class Servable:
     def __init__(self, name: str, version: int, path: pathlib.Path):
         self.name = name
         self.version = version
+        self._spec = {"name": name, "version": {"value": version}}
         self._session = tf.compat.v1.Session(graph=tf.Graph())
         with self._session.graph.as_default():
             meta_graph = tf.compat.v1.saved_model.loader.load(
@@ -142,32 +110,39 @@ class Servable:
     def predict(
         self, request: predict_pb2.PredictRequest
     ) -> predict_pb2.PredictResponse:
-        signature_name = request.model_spec.signature_name or DEFAULT_SIGNATURE
-        signature = self.signature(signature_name)
+        name = request.model_spec.signature_name or "serving_default"
+        signature = self.signature(name)
         check_names("inputs", request.inputs, signature.inputs)
         unknown = set(request.output_filter) - set(signature.outputs)
         if unknown:
             check_names("outputs", unknown, signature.outputs)
-        inputs = {
-            name: _to_array(name, proto, signature.inputs[name].dtype)
-            for name, proto in request.inputs.items()
-        }
-        response = predict_pb2.PredictResponse()
-        response.model_spec.name = self.name
-        response.model_spec.signature_name = signature_name
-        response.model_spec.version.value = self.version
-        for name, array in self.run(signature, inputs, request.output_filter).items():
-            response.outputs[name].CopyFrom(_to_proto(array))
-        return response
+        inputs = {}
+        for key, proto in request.inputs.items():
+            dtype = signature.inputs[key].dtype
+            if proto.dtype != dtype:
+                raise invalid(
+                    f"Input {key!r} must have dtype {tf.as_dtype(dtype).name}. "
+                    f"Got DataType {proto.dtype}."
+                )
+            try:
+                inputs[key] = proto_to_array(proto)
+            except (TypeError, ValueError) as error:
+                raise invalid(f"Input {key!r} is malformed: {error}") from error
+        outputs = self.run(signature, inputs, request.output_filter)
+        return predict_pb2.PredictResponse(
+            model_spec={**self._spec, "signature_name": name},
+            outputs={
+                k: array_to_proto(x, value_fields=True) for k, x in outputs.items()
+            },
+        )
 
     def metadata(self) -> get_model_metadata_pb2.GetModelMetadataResponse:
-        response = get_model_metadata_pb2.GetModelMetadataResponse()
-        response.model_spec.name = self.name
-        response.model_spec.version.value = self.version
-        signatures = get_model_metadata_pb2.SignatureDefMap(
-            signature_def=self.signatures
+        response = get_model_metadata_pb2.GetModelMetadataResponse(
+            model_spec=self._spec
         )
-        response.metadata["signature_def"].Pack(signatures)
+        response.metadata["signature_def"].Pack(
+            get_model_metadata_pb2.SignatureDefMap(signature_def=self.signatures)
+        )
         return response
 
 
@@ -186,13 +161,16 @@ class Model:
         self.name = name
         self.base_path = base_path
         self._servable: Servable | None = None
-        self._errors: dict[int, str] = {}
+        self._failed: dict[int, _Status] = {}
         self.poll()
         if not self._servable:
-            errors = "".join(f"\nVersion {v}: {e}" for v, e in self._errors.items())
+            errors = (
+                f"\nVersion {version}: {status.status.error_message}"
+                for version, status in self._failed.items()
+            )
             raise ValueError(
                 f"Model {name!r}: {base_path} must hold a SavedModel in a folder named "
-                f"by its version, such as {base_path / '1'}.{errors}"
+                f"by its version, such as {base_path / '1'}.{''.join(errors)}"
             )
 
     def poll(self) -> None:
@@ -210,8 +188,8 @@ class Model:
             logging.log_every_n_seconds(logging.ERROR, "%s", 60, error)
             return
         # A version that failed is tried again after its folder was removed.
-        self._errors = {v: e for v, e in self._errors.items() if v in found}
-        for version in sorted(found.keys() - self._errors.keys(), reverse=True):
+        self._failed = {v: status for v, status in self._failed.items() if v in found}
+        for version in sorted(found.keys() - self._failed.keys(), reverse=True):
             if self._servable and self._servable.version == version:
                 return
             try:
@@ -219,7 +197,9 @@ class Model:
                 return
             except Exception as error:  # An older version must keep serving.
                 logging.error("Cannot load %s: %s", found[version], error)
-                self._errors = {**self._errors, version: str(error)}
+                cause = {"error_code": tf.errors.UNKNOWN, "error_message": str(error)}
+                status = _Status(version=version, state=_Status.END, status=cause)
+                self._failed = {**self._failed, version: status}
         if not found:
             self._servable = None
 
@@ -236,19 +216,17 @@ class Model:
         self, version: int | None
     ) -> get_model_status_pb2.GetModelStatusResponse:
         """Returns the states of the served version and of those that failed to load."""
-        states = {v: (_Status.END, error) for v, error in self._errors.items()}
-        if self._servable:
-            states[self._servable.version] = (_Status.AVAILABLE, "")
-        response = get_model_status_pb2.GetModelStatusResponse()
-        for found, (state, error) in sorted(states.items(), reverse=True):
-            if version in (None, found):
-                status = response.model_version_status.add(version=found, state=state)
-                failed = state == _Status.END
-                status.status.error_code = error_codes_pb2.UNKNOWN if failed else 0
-                status.status.error_message = error
-        if version is not None and not response.model_version_status:
+        statuses = dict(self._failed)
+        if servable := self._servable:
+            statuses[servable.version] = _Status(
+                version=servable.version, state=_Status.AVAILABLE, status={}
+            )
+        if version is not None and version not in statuses:
             raise not_found(f"Model {self.name!r} has no version {version}.")
-        return response
+        numbers = sorted(statuses, reverse=True) if version is None else [version]
+        return get_model_status_pb2.GetModelStatusResponse(
+            model_version_status=[statuses[number] for number in numbers]
+        )
 
 
 def find_model(models: Mapping[str, Model], name: str) -> Model:

@@ -26,8 +26,8 @@ CHROMIUM = os.environ.get("BERT_TF_CHROMIUM", "/usr/bin/chromium")
 # --- Over HTTP -------------------------------------------------------------------
 
 
-def get(port: int, path: str) -> tuple[int, str, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+def get(address: str, path: str) -> tuple[int, str, bytes]:
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=20)
     connection.request("GET", path)
     response = connection.getresponse()
     answer = response.status, response.headers["Content-Type"], response.read()
@@ -38,22 +38,22 @@ def get(port: int, path: str) -> tuple[int, str, bytes]:
 def test_demo_adds_the_page_and_the_names_of_the_models(tmp_path):
     write_toy_model(tmp_path, 3)
     models = {"toy": tmp_path, "größer": tmp_path}
-    with serving.DevServer(models, rest_port=0, demo=True) as server:
+    with serving.DevServer(models, demo=True) as server:
         html = (200, "text/html; charset=utf-8", PAGE.read_bytes())
-        assert get(server.rest_port, "/") == html
-        assert get(server.rest_port, "/?x=1") == html
-        status, kind, names = get(server.rest_port, "/models.json")
+        assert get(server.rest_address, "/") == html
+        assert get(server.rest_address, "/?x=1") == html
+        status, kind, names = get(server.rest_address, "/models.json")
         assert (status, kind) == (200, "application/json")
         assert json.loads(names) == ["toy", "größer"]
-        assert get(server.rest_port, "/v1/models/toy")[0] == 200
-        assert get(server.rest_port, "/demo_page.html")[0] == 404
+        assert get(server.rest_address, "/v1/models/toy")[0] == 200
+        assert get(server.rest_address, "/demo_page.html")[0] == 404
 
 
 def test_there_is_no_page_without_demo(tmp_path):
     write_toy_model(tmp_path, 3)
-    with serving.DevServer({"toy": tmp_path}, rest_port=0) as server:
-        assert get(server.rest_port, "/")[0] == 404
-        assert get(server.rest_port, "/models.json")[0] == 404
+    with serving.DevServer({"toy": tmp_path}) as server:
+        assert get(server.rest_address, "/")[0] == 404
+        assert get(server.rest_address, "/models.json")[0] == 404
 
 
 def test_page_loads_nothing_from_other_hosts():
@@ -169,8 +169,8 @@ def url(tmp_path_factory, vocabulary, tiny_config):
         )
         serving.export_saved_model(functions, folder / name, directory=directory)
     models = {name: folder / name for name in MODELS}
-    with serving.DevServer(models, rest_port=0, demo=True) as server:
-        yield f"http://127.0.0.1:{server.rest_port}/"
+    with serving.DevServer(models, demo=True) as server:
+        yield f"{server.rest_address}/"
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@
 import http.client
 import json
 import socket
+import urllib.parse
 
 import pytest
 
@@ -16,8 +17,8 @@ from tests.toy.saved_model import write_toy_model
 def port(tmp_path_factory):
     base_path = tmp_path_factory.mktemp("toy")
     write_toy_model(base_path, 3)
-    with DevServer({"toy": base_path, "größer": base_path}, rest_port=0) as server:
-        yield server.rest_port
+    with DevServer({"toy": base_path, "größer": base_path}) as server:
+        yield urllib.parse.urlsplit(server.rest_address).port
 
 
 def request_json(port: int, method: str, path: str, body=None) -> tuple[int, dict]:
@@ -120,7 +121,7 @@ def test_output_that_is_not_utf8_is_sent_as_bytes(port):
         ({"instances": ["\ud800"]}, "surrogates not allowed"),
         ({"inputs": {"\ud800": ["a"]}}, r"Got ['\ud800']"),
         ({"inputs": {"txt": ["a"]}}, "signature are ['text']. Got ['txt']"),
-        ({"signature_name": 1, "inputs": []}, "must be a string"),
+        ({"signature_name": 1, "inputs": []}, "has no signature '1'"),
         ({"signature_name": "\ud800", "inputs": []}, r"no signature '\ud800'"),
         ({"signature_name": "none", "inputs": []}, "has no signature 'none'"),
         ({"signature_name": "join", "instances": ["a"]}, "Expected an object of ['t"),
