@@ -91,7 +91,7 @@ class Options:
             value, rules = getattr(self, field.name), field.metadata
             values = value if isinstance(value, tuple) else (value,)
             if rules.get("choices") and value not in rules["choices"]:
-                rule = f"must be one of {', '.join(rules['choices'])}"
+                rule = f"must be one of {', '.join(filter(None, rules['choices']))}"
             elif rules.get("min") is not None and min(values) < rules["min"]:
                 rule = f"must be at least {rules['min']}"
             elif rules.get("max") is not None and max(values) > rules["max"]:

@@ -75,7 +75,8 @@ class Classification(finetuning.Task):
 
         task: str = cli.option(
             "",
-            help=f"GLUE data set in --data_dir: {', '.join(finetuning.GLUE)}.",
+            help="GLUE data set in --data_dir.",
+            choices=("", *finetuning.GLUE),
             common=True,
         )
         text_a: str = cli.option(
@@ -101,43 +102,43 @@ class Classification(finetuning.Task):
 
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
-        self.data_set = _data_set(options)
+        is_regression = options.problem == "regression"
+        correlations, rates = ("spearman", "pearson"), ("accuracy", "macro_f1")
+        own = finetuning.ClassificationDataSet(
+            texts=tuple(filter(None, (options.text_a, options.text_b))),
+            label=options.label,
+            metrics=correlations if is_regression else rates,
+        )
+        self.data_set, self.rows = finetuning.read_data_set(
+            options,
+            finetuning.GLUE,
+            own,
+            required=("text_a", "label"),
+            optional=("text_b", "problem"),
+            column_flags="--text_a, --text_b and --label, or with --task",
+        )
+        self.evaluation_splits = [name for name in self.rows if name != "train"]
+        self.metrics = self.data_set.metrics
+        self.metric = self.metrics[0]
+        pairs = len(self.data_set.texts) > 1
         self.in_windows = options.long_text.startswith("window")
-        if self.in_windows and len(self.data_set.texts) > 1:
+        if self.in_windows and pairs:
             raise ValueError(
                 f"--long_text={options.long_text} requires single texts. For pairs, "
                 "use truncate or head_tail."
             )
-        self.metrics = self.data_set.metrics
-        self.metric = self.metrics[0]
-        self.rows = finetuning.read_data_set(
-            self.data_set,
-            options,
-            flags="--text_a, --text_b and --label, or with --task",
-        )
         train = self.rows["train"]
-        if options.problem == "regression" or self.data_set.score_range:
-            # The model is trained on standardized scores.
+        if is_regression or self.data_set.score_range:
             self.labels = ()
+            # The model is trained on standardized scores.
             self.mean, self.deviation = _mean_and_deviation(train)
+            details = {"mean": self.mean, "deviation": self.deviation}
         else:
             self.labels = _class_names(train)
-        self.gold = {
-            split: self._read_labels(rows) for split, rows in self.rows.items()
-        }
-
-    @property
-    def head(self) -> Mapping[str, Any]:
-        pairs = len(self.data_set.texts) > 1
-        if self.labels:
-            labels = list(self.labels)
-            return {"problem": "classification", "pairs": pairs, "labels": labels}
-        scale = {"mean": self.mean, "deviation": self.deviation}
-        return {"problem": "regression", "pairs": pairs, **scale}
-
-    @property
-    def evaluation_splits(self) -> Sequence[str]:
-        return [name for name in self.rows if name != "train"]
+            details = {"labels": list(self.labels)}
+        problem = "classification" if self.labels else "regression"
+        self.head = {"problem": problem, "pairs": pairs, **details}
+        self.gold = {name: self._read_labels(rows) for name, rows in self.rows.items()}
 
     def model(self, backbone: modeling.BertBackbone) -> keras.Model:
         return modeling.SequenceClassifier(backbone, num_classes=len(self.labels) or 1)
@@ -219,8 +220,10 @@ class Classification(finetuning.Task):
         ids              token_ids, segment_ids, padding_mask [N, S] -> logits [N, C]
         classify         or regress: the same answers for tf.Examples
         """
+        names = ("text_a", "text_b") if self.head["pairs"] else ("text",)
 
-        def answer(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        @serving.signature(*map(serving.string_input, names))
+        def serving_default(*texts):
             logits = self._logits(model, *texts)  # [N, C]
             if not self.labels:
                 return {"score": logits[:, 0] * self.deviation + self.mean}
@@ -229,27 +232,14 @@ class Classification(finetuning.Task):
                 "probabilities": tf.nn.softmax(logits),
             }
 
-        string = serving.string_input
-        if len(self.data_set.texts) > 1:
-
-            @serving.signature(string("text_a"), string("text_b"))
-            def serving_default(text_a, text_b):
-                return answer(text_a, text_b)
-        else:
-
-            @serving.signature(string("text"))
-            def serving_default(text):
-                return answer(text)
-
-        if self.labels:
-            examples = serving.classify_signature(serving_default, self.labels)
-        else:
-            examples = serving.regress_signature(serving_default)
-        return {
+        signatures = {
             "serving_default": serving_default,
             "ids": serving.ids_signature(model),
-            "classify" if self.labels else "regress": examples,
         }
+        if self.labels:
+            classify = serving.classify_signature(serving_default, self.labels)
+            return {**signatures, "classify": classify}
+        return {**signatures, "regress": serving.regress_signature(serving_default)}
 
     # --- Outputs -----------------------------------------------------------------
 
@@ -320,22 +310,6 @@ class Classification(finetuning.Task):
                     f"whose labels are {', '.join(self.labels)}."
                 )
         return np.array([indices[row.label] for row in rows], np.int32)
-
-
-def _data_set(options: Classification.Config) -> finetuning.ClassificationDataSet:
-    is_regression = options.problem == "regression"
-    own = finetuning.ClassificationDataSet(
-        texts=tuple(filter(None, (options.text_a, options.text_b))),
-        label=options.label,
-        metrics=("spearman", "pearson") if is_regression else ("accuracy", "macro_f1"),
-    )
-    return finetuning.select_data_set(
-        options,
-        finetuning.GLUE,
-        own,
-        required=("text_a", "label"),
-        optional=("text_b", "problem"),
-    )
 
 
 def _class_names(rows: Sequence[Row]) -> tuple[str, ...]:

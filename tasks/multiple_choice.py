@@ -64,18 +64,14 @@ class ChoiceDataSet(finetuning.DataSet):
 
 DATA_SETS: Mapping[str, ChoiceDataSet] = {
     "swag": ChoiceDataSet(
-        texts=("sent1", "sent2", *(f"ending{n}" for n in range(4))),
+        texts=("sent1", "sent2", "ending0", "ending1", "ending2", "ending3"),
         files={"train": [["train.csv"]], "dev": [["val.csv"]], "test": [["test.csv"]]},
         has_stem=True,
     ),
     # The authors' cross-validation folds have no dev set.
     "codah": ChoiceDataSet(
         texts=("prompt", *(f"answer{n}" for n in range(4))),
-        files={
-            "train": [["train.tsv"]],
-            "dev": [["dev.tsv"], ["test.tsv"]],
-            "test": [["test.tsv"]],
-        },
+        files={"dev": [["dev.tsv"], ["test.tsv"]]},
         columns=("category", "prompt", *(f"answer{n}" for n in range(4)), "label"),
         headerless=("train", "dev", "test"),
     ),
@@ -109,7 +105,8 @@ class MultipleChoice(finetuning.Task):
 
         task: str = cli.option(
             "",
-            help=f"Data set to read from --data_dir: {', '.join(DATA_SETS)}.",
+            help="Data set to read from --data_dir.",
+            choices=("", *DATA_SETS),
             common=True,
         )
         prompt: str = cli.option("", help="Column of the prompt.", common=True)
@@ -120,22 +117,21 @@ class MultipleChoice(finetuning.Task):
 
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
-        flags = ("prompt", "choices", "label")
         own = ChoiceDataSet(
             texts=(options.prompt, *options.choices.split(",")), label=options.label
         )
-        data_set = finetuning.select_data_set(options, DATA_SETS, own, required=flags)
-        splits = finetuning.read_data_set(
-            data_set, options, flags="--prompt, --choices and --label, or with --task"
+        data_set, splits = finetuning.read_data_set(
+            options,
+            DATA_SETS,
+            own,
+            required=("prompt", "choices", "label"),
+            column_flags="--prompt, --choices and --label, or with --task",
         )
         self.examples = {
             name: [_example(row, data_set) for row in rows]
             for name, rows in splits.items()
         }
-
-    @property
-    def evaluation_splits(self) -> Sequence[str]:
-        return [name for name in self.examples if name != "train"]
+        self.evaluation_splits = [name for name in splits if name != "train"]
 
     def model(self, backbone: modeling.BertBackbone) -> keras.Model:
         return modeling.ChoiceScorer(backbone)
@@ -225,18 +221,17 @@ def _example(row: Row, data_set: ChoiceDataSet) -> Example:
     choices = tuple(choice.strip() for choice in row.texts[-len(names) :])
     if sum(map(bool, choices)) < 2:
         raise ValueError(f"{row.location}: fewer than two choices are not empty.")
-    label = row.label
-    if label is not None:
-        if label in names:
-            label = names.index(label)
-        elif label.isdecimal() and int(label) < len(choices):
-            label = int(label)
-        else:
+    label = None
+    if row.label is not None:
+        indices = {str(i): i for i in range(len(names))}
+        indices |= {name: i for i, name in enumerate(names)}
+        if row.label not in indices:
             raise ValueError(
                 f"{row.location}: column {data_set.label!r} must be the index of the "
-                f"right choice, 0 to {len(choices) - 1}, or the name of its column. "
-                f"Received: {label!r}"
+                f"right choice, 0 to {len(names) - 1}, or the name of its column. "
+                f"Received: {row.label!r}"
             )
+        label = indices[row.label]
         if not choices[label]:
             raise ValueError(f"{row.location}: the right choice, {label}, is empty.")
     if data_set.has_stem:

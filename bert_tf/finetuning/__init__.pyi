@@ -13,7 +13,6 @@ from bert_tf.finetuning.data_sets import DataSet as DataSet
 from bert_tf.finetuning.data_sets import Row as Row
 from bert_tf.finetuning.data_sets import TablesConfig as TablesConfig
 from bert_tf.finetuning.data_sets import read_data_set as read_data_set
-from bert_tf.finetuning.data_sets import select_data_set as select_data_set
 from bert_tf.finetuning.entities import tag_text as tag_text
 from bert_tf.finetuning.features import cached_features as cached_features
 from bert_tf.finetuning.glue import GLUE as GLUE

@@ -45,10 +45,6 @@ class TablesConfig(FinetuneConfig):
     )
 
 
-def _default_files() -> dict[str, list[list[str]]]:
-    return {split: [[f"{split}.tsv"]] for split in ("train", "dev", "test")}
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSet:
     """Files and columns of a data set.
@@ -56,8 +52,9 @@ class DataSet:
     Attributes:
         texts: Columns of the texts.
         label: Column of the label.
-        files: For each split the alternatives, each a list of files that are read one
-            after the other. The first alternative that exists is read.
+        files: Files of the splits that are not in `<split>.tsv`: alternatives, each a
+            list of files that are read one after the other. The first alternative that
+            exists is read.
         columns: Column names of the files without a header, if any.
         headerless: The splits whose files have no header.
         skip_malformed: Whether to skip malformed rows of the training set.
@@ -66,11 +63,16 @@ class DataSet:
     texts: Sequence[str]
     label: str = "label"
     files: Mapping[str, Sequence[Sequence[str]]] = dataclasses.field(
-        default_factory=_default_files
+        default_factory=dict
     )
     columns: Sequence[str] = ()
     headerless: Sequence[str] = ()
     skip_malformed: bool = False
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """Names of the splits."""
+        return tuple(dict.fromkeys(("train", "dev", *self.files, "test")))
 
 
 class Row(NamedTuple):
@@ -90,96 +92,81 @@ class Row(NamedTuple):
 AnyDataSet = TypeVar("AnyDataSet", bound=DataSet)
 
 
-def select_data_set(
+def read_data_set(
     options: TablesConfig,
     benchmarks: Mapping[str, AnyDataSet],
     own: AnyDataSet,
     *,
     required: Sequence[str],
     optional: Sequence[str] = (),
-) -> AnyDataSet:
-    """Returns the benchmark `--task`, or `own` with the files of the flags.
-
-    Args:
-        options: The task's options.
-        benchmarks: Data sets by the name of `--task`.
-        own: The data set that the flags describe, whose `files` are replaced.
-        required: Flags that describe `own` and are required without `--task`.
-        optional: Flags that describe `own` and have a default.
-
-    Raises:
-        ValueError: `--task` is unknown, or a flag is missing or contradicts `--task`.
-    """
-    required = ("train_file", "dev_file", *required)
-    if not options.task:
-        if missing := [f"--{name}" for name in required if not getattr(options, name)]:
-            needed = ", ".join(f"--{name}" for name in required)
-            raise ValueError(
-                f"{', '.join(missing)} is missing. Pass {needed} to read your own "
-                f"tables, or --task ({', '.join(benchmarks)}) and --data_dir."
-            )
-        if options.data_dir:
-            raise ValueError("--data_dir requires --task. Remove it.")
-        splits = ("train", "dev", "test")
-        paths = {split: getattr(options, f"{split}_file") for split in splits}
-        files = {split: [[path]] for split, path in paths.items() if path}
-        return dataclasses.replace(own, files=files)
-    if options.task not in benchmarks:
-        raise ValueError(
-            f"--task must be one of {', '.join(benchmarks)}. "
-            f"Received: task={options.task!r}"
-        )
-    defaults = options.defaults()
-    given = [
-        f"--{name}"
-        for name in (*required, *optional)
-        if getattr(options, name) != defaults[name]
-    ]
-    if given:
-        raise ValueError(
-            f"--task={options.task} determines the files and columns. Remove "
-            f"{', '.join(given)}."
-        )
-    data_set = benchmarks[options.task]
-    if options.test_file:
-        test_file = str(pathlib.Path(options.test_file).absolute())
-        files = {**data_set.files, "test": [[test_file]]}
-        data_set = dataclasses.replace(data_set, files=files)
-    return data_set
-
-
-def read_data_set(
-    data_set: DataSet, options: TablesConfig, *, flags: str
-) -> dict[str, list[Row]]:
-    """Returns the rows of each split.
+    column_flags: str,
+) -> tuple[AnyDataSet, dict[str, list[Row]]]:
+    """Reads the benchmark `--task`, or the user's own tables.
 
     A test set may have no labels. The test set of a benchmark may be missing.
 
     Args:
-        data_set: From `select_data_set`.
         options: The task's options.
-        flags: The flags that select columns, for the message about a missing one.
+        benchmarks: Data sets by the name of `--task`.
+        own: The data set that the flags describe.
+        required: Flags that describe `own` and are required without `--task`.
+        optional: Flags that describe `own` and have a default.
+        column_flags: The flags that select columns, for the message about a missing
+            column.
+
+    Returns:
+        The data set, and the rows of each split.
 
     Raises:
-        ValueError: A file or column is missing, or a file is malformed or empty.
+        ValueError: A flag is missing or contradicts `--task`, a file or column is
+            missing, or a file is malformed or empty.
     """
-    return {
-        split: _read_split(data_set, split, paths, flags)
-        for split in data_set.files
+    required = ("train_file", "dev_file", *required)
+    defaults = options.defaults()
+    given = [n for n in (*required, *optional) if getattr(options, n) != defaults[n]]
+    missing = [name for name in required if name not in given]
+    if not options.task:
+        if missing:
+            raise ValueError(
+                f"{_flags(missing)} is missing. Pass {_flags(required)} to read your "
+                f"own tables, or --task ({', '.join(benchmarks)}) and --data_dir."
+            )
+        if options.data_dir:
+            raise ValueError("--data_dir requires --task. Remove it.")
+        data_set = dataclasses.replace(own, files={"test": []})
+    elif given:
+        raise ValueError(
+            f"--task={options.task} determines the files and columns. Remove "
+            f"{_flags(given)}."
+        )
+    else:
+        data_set = benchmarks[options.task]
+    return data_set, {
+        split: _read_split(data_set, split, paths, column_flags)
+        for split in data_set.splits
         if (paths := _find_split(data_set, split, options))
     }
+
+
+def _flags(names: Sequence[str]) -> str:
+    return ", ".join(f"--{name}" for name in names)
 
 
 def _find_split(
     data_set: DataSet, split: str, options: TablesConfig
 ) -> list[pathlib.Path]:
-    folder = pathlib.Path(options.data_dir)
-    alternatives = data_set.files[split]
+    """Returns the files of a split; none if a benchmark has no such test set."""
+    path = getattr(options, f"{split}_file", "")
+    if path:
+        folder, alternatives = pathlib.Path(), [[path]]
+    else:
+        folder = pathlib.Path(options.data_dir)
+        alternatives = data_set.files.get(split, [[f"{split}.tsv"]])
     for names in alternatives:
         paths = [folder / name for name in names]
         if all(path.is_file() for path in paths):
             return paths
-    if split in ("train", "dev") or (split == "test" and options.test_file):
+    if path or split in ("train", "dev"):
         wanted = " or ".join(" and ".join(names) for names in alternatives)
         raise ValueError(
             f"The {split} set is missing: there is no {wanted} in {folder.absolute()}."
@@ -188,18 +175,20 @@ def _find_split(
 
 
 def _read_split(
-    data_set: DataSet, split: str, paths: Sequence[pathlib.Path], flags: str
+    data_set: DataSet, split: str, paths: Sequence[pathlib.Path], column_flags: str
 ) -> list[Row]:
     rows = []
     for path in paths:
         table = Table(path, data_set.columns if split in data_set.headerless else ())
-        is_labeled = not split.startswith("test") or data_set.label in table.columns
-        columns = [*data_set.texts, *([data_set.label] if is_labeled else [])]
-        table.require(columns, flags)
+        columns = list(data_set.texts)
+        if not split.startswith("test") or data_set.label in table.columns:
+            columns.append(data_set.label)
+        table.require(columns, column_flags)
         skip = data_set.skip_malformed and split == "train"
         for line, values in table.rows(columns, skip_malformed=skip):
             texts = tuple(values[: len(data_set.texts)])
-            rows.append(Row(path, line, texts, values[-1] if is_labeled else None))
+            label = values[-1] if len(values) > len(texts) else None
+            rows.append(Row(path, line, texts, label))
     if not rows:
         raise ValueError(f"{paths[0]} has a header but no rows.")
     return rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bert_tf.finetuning.data_sets import DataSet
 
@@ -28,54 +29,56 @@ class ClassificationDataSet(DataSet):
     submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
+def _data_set(submission: str, *texts: str, **options: Any) -> ClassificationDataSet:
+    """Returns a data set with one test set and the file to submit for it."""
+    submissions = {"test": f"{submission}.tsv"}
+    return ClassificationDataSet(texts=texts, submissions=submissions, **options)
+
+
+_PAIR = ("sentence1", "sentence2")
+_F1, _CORRELATION = ("f1", "accuracy"), ("spearman", "pearson")
+
 # Metrics: table 1 of GLUE; the first is the one in table 1 of the BERT paper.
 GLUE: Mapping[str, ClassificationDataSet] = {
-    "cola": ClassificationDataSet(
-        texts=("sentence",),
+    "cola": _data_set(
+        "CoLA",
+        "sentence",
         metrics=("matthews_correlation", "accuracy"),
         files={
             "train": [["train.tsv"], ["in_domain_train.tsv"]],
             "dev": [["dev.tsv"], ["in_domain_dev.tsv", "out_of_domain_dev.tsv"]],
-            "test": [["test.tsv"]],
         },
         columns=("source", "label", "mark", "sentence"),
         headerless=("train", "dev"),
-        submissions={"test": "CoLA.tsv"},
     ),
-    "sst2": ClassificationDataSet(
-        texts=("sentence",), submissions={"test": "SST-2.tsv"}
-    ),
-    "mrpc": ClassificationDataSet(
-        texts=("#1 String", "#2 String"),
+    "sst2": _data_set("SST-2", "sentence"),
+    "mrpc": _data_set(
+        "MRPC",
+        "#1 String",
+        "#2 String",
         label="Quality",
-        metrics=("f1", "accuracy"),
+        metrics=_F1,
         files={
             "train": [["train.tsv"], ["msr_paraphrase_train.txt"]],
             "dev": [["dev.tsv"], ["msr_paraphrase_test.txt"]],
-            "test": [["test.tsv"]],
         },
-        submissions={"test": "MRPC.tsv"},
     ),
-    "stsb": ClassificationDataSet(
-        texts=("sentence1", "sentence2"),
-        label="score",
-        metrics=("spearman", "pearson"),
-        score_range=(0.0, 5.0),
-        submissions={"test": "STS-B.tsv"},
+    "stsb": _data_set(
+        "STS-B", *_PAIR, label="score", metrics=_CORRELATION, score_range=(0.0, 5.0)
     ),
-    "qqp": ClassificationDataSet(
-        texts=("question1", "question2"),
+    "qqp": _data_set(
+        "QQP",
+        "question1",
+        "question2",
         label="is_duplicate",
-        metrics=("f1", "accuracy"),
+        metrics=_F1,
         # Line breaks inside questions split some rows in two.
         skip_malformed=True,
-        submissions={"test": "QQP.tsv"},
     ),
     "mnli": ClassificationDataSet(
-        texts=("sentence1", "sentence2"),
+        texts=_PAIR,
         label="gold_label",
         files={
-            "train": [["train.tsv"]],
             "dev": [["dev_matched.tsv"]],
             "dev_mismatched": [["dev_mismatched.tsv"]],
             "test": [["test_matched.tsv"]],
@@ -89,13 +92,7 @@ GLUE: Mapping[str, ClassificationDataSet] = {
             "test_diagnostic": "AX.tsv",
         },
     ),
-    "qnli": ClassificationDataSet(
-        texts=("question", "sentence"), submissions={"test": "QNLI.tsv"}
-    ),
-    "rte": ClassificationDataSet(
-        texts=("sentence1", "sentence2"), submissions={"test": "RTE.tsv"}
-    ),
-    "wnli": ClassificationDataSet(
-        texts=("sentence1", "sentence2"), submissions={"test": "WNLI.tsv"}
-    ),
+    "qnli": _data_set("QNLI", "question", "sentence"),
+    "rte": _data_set("RTE", *_PAIR),
+    "wnli": _data_set("WNLI", *_PAIR),
 }

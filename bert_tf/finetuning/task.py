@@ -133,19 +133,15 @@ class Task(abc.ABC):
     metric: str
     """Key in the result of `evaluate` that selects the best epoch. Higher is better."""
 
+    head: Mapping[str, Any]
+    """Description of the head for `config.json`, e.g. its labels."""
+
+    evaluation_splits: Sequence[str]
+    """Names of the evaluation splits. The first selects the best epoch."""
+
     def __init__(self, options: FinetuneConfig, tokenizer: Tokenizer):
         self.options = options
         self.tokenizer = tokenizer
-
-    @property
-    @abc.abstractmethod
-    def head(self) -> Mapping[str, Any]:
-        """Description of the head for `config.json`, e.g. its labels."""
-
-    @property
-    @abc.abstractmethod
-    def evaluation_splits(self) -> Sequence[str]:
-        """Names of the evaluation splits. The first selects the best epoch."""
 
     @abc.abstractmethod
     def model(self, backbone: BertBackbone) -> keras.Model:

@@ -216,8 +216,7 @@ def regress_signature(serving_default: Signature) -> Signature:
 
 
 def _run_on_examples(function: Signature, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-    features = {
-        spec.name: tf.io.FixedLenFeature(spec.shape[1:], spec.dtype)
-        for spec in function.input_signature
-    }
-    return function(**tf.io.parse_example(examples, features))
+    specs = function.input_signature
+    features = {s.name: tf.io.FixedLenFeature(s.shape[1:], s.dtype) for s in specs}
+    parsed = tf.io.parse_example(examples, features)
+    return function(*(parsed[spec.name] for spec in specs))

@@ -422,7 +422,7 @@ def test_every_test_set_of_glue_has_a_submission_file():
         "WNLI.tsv",
     }
     for data in GLUE.values():
-        tests = {split for split in data.files if split.startswith("test")}
+        tests = {split for split in data.splits if split.startswith("test")}
         assert data.submissions.keys() == tests
 
 
