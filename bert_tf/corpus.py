@@ -52,9 +52,7 @@ class CorpusConfig(cli.Options):
     vocabulary: str = cli.option(help="WordPiece vocabulary, one token per line.")
     output: str = cli.option(help="Directory for the records and manifest.json.")
     lowercase: bool = cli.option(
-        True,
-        help="Lower-case and strip accents, for an uncased vocabulary.",
-        common=True,
+        True, help="Lowercase and strip accents (an uncased vocabulary).", common=True
     )
     document_separator: str = cli.option(
         "auto",
@@ -64,27 +62,16 @@ class CorpusConfig(cli.Options):
         common=True,
     )
     max_sequence_length: int = cli.option(
-        128,
-        help="Maximum number of tokens in a record, including special tokens.",
-        minimum=8,
-        common=True,
+        128, help="Tokens per row, including special tokens.", minimum=8, common=True
     )
     short_sequence_probability: float = cli.option(
-        0.1,
-        help="Probability that a pair gets a random shorter length.",
-        minimum=0,
-        maximum=1,
+        0.1, help="Probability of a random shorter pair.", minimum=0, maximum=1
     )
     pack: bool = cli.option(
-        True,
-        help="Pack several short pairs into a record; attention does not cross pairs.",
+        True, help="Pack several pairs into a row; attention does not cross pairs."
     )
     held_out_share: float = cli.option(
-        0.01,
-        help="Share of the documents used for validation.",
-        minimum=0,
-        maximum=0.5,
-        common=True,
+        0.01, help="Share of validation documents.", minimum=0, maximum=0.5, common=True
     )
     seed: int = cli.option(0, help="Seed of all random choices.", minimum=0)
     num_shards: int = cli.option(
@@ -96,11 +83,7 @@ class CorpusConfig(cli.Options):
         "A remote directory is copied to each machine. Default: tokens/ in --output.",
     )
     num_workers: int = cli.option(
-        0,
-        help="Number of processes; 0 for one per core. Each needs about 1 GB of "
-        "memory, whatever the size of the text.",
-        minimum=0,
-        common=True,
+        0, help="Processes of 1 GB each; 0 for one per core.", minimum=0, common=True
     )
     runner: str = cli.option(
         "local",
@@ -159,16 +142,14 @@ def main(options: CorpusConfig) -> None:
             unit=" documents",
         )
     manifest = _manifest(options, vocabulary, summary, shards, counts)
-    manifest["warnings"] = warnings
-    manifest["most_repeated"] = report["most_repeated"]
-    manifest["sources"] = report["sources"]
-    manifest["seconds"] = round(time.monotonic() - started, 1)
+    seconds = round(time.monotonic() - started, 1)
+    manifest |= {"warnings": warnings, "most_repeated": report["most_repeated"]}
+    manifest |= {"sources": report["sources"], "seconds": seconds}
     vocabulary.write(os.path.join(output, "vocab.txt"))
     storage.write_json(manifest_path, manifest)
-    results = [shard.path + ".json" for shard in shards]
-    leftovers = storage.glob(os.path.join(output, f"{storage.TEMPORARY_PREFIX}*"))
-    for path in results + leftovers:
-        storage.remove(path)
+    for pattern in ("*.tfrecord.json", f"{storage.TEMPORARY_PREFIX}*"):
+        for path in storage.glob(os.path.join(output, pattern)):
+            storage.remove(path)
     print(_last_line(manifest, output, num_files=len(shards)))
 
 

@@ -140,7 +140,7 @@ def read_documents(
                 return
             inside = True
             title = layout.separator == "doc_tag" and _TITLE.match(line)
-        elif not inside or not line or line.isspace():
+        elif not inside or _is_blank(line):
             continue
         elif title and line.strip() == title[1]:
             title = None
@@ -150,27 +150,28 @@ def read_documents(
         yield document
 
 
+def _is_blank(line: str) -> bool:
+    return not line or line.isspace()
+
+
 _TITLE = re.compile(r'<doc .*?\btitle="(.*?)"[^"]*>$')
 _IS_SEPARATOR = {
     "doc_tag": lambda line: line.startswith(("<doc ", "</doc>")),
-    "blank_line": lambda line: not line or line.isspace(),
+    "blank_line": _is_blank,
     "file": lambda line: False,
 }
 
 
 def _unwrap(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Joins the lines of each paragraph; keeps blank lines."""
-    paragraph: list[str] = []
-    for offset, line in lines:
-        if line and not line.isspace():
-            paragraph.append(line.strip())
-            continue
-        if paragraph:
-            yield offset, " ".join(paragraph)
-            paragraph = []
-        yield offset, ""
-    if paragraph:
-        yield offset, " ".join(paragraph)
+    for is_blank, group in itertools.groupby(
+        lines, key=lambda line: _is_blank(line[1])
+    ):
+        if is_blank:
+            yield from group
+        else:
+            offsets, paragraph = zip(*group)
+            yield offsets[0], " ".join(map(str.strip, paragraph))
 
 
 # --- Sentences -------------------------------------------------------------------

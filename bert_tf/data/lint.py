@@ -12,6 +12,7 @@ estimated, see `bert_tf.data.repeats`.
 
 from __future__ import annotations
 
+import collections
 import functools
 import os
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 
 from bert_tf import storage, text
 from bert_tf.data.repeats import Repeats, count_repeats, sampling_step
-from bert_tf.data.token_store import COUNTS, TokenStore
+from bert_tf.data.token_store import TokenStore
 
 _NUM_MOST_REPEATED = 10
 _MAX_FILES_IN_WARNING = 3
@@ -35,12 +36,7 @@ _LIMITS = [
     ("garbled", "sentences", 0.01, "contain text like Ã© or â€™: wrong encoding?"),
     ("repeated_tokens", "tokens", 0.05, "are in sentences that occurred before"),
     ("duplicate_documents", "documents", 0.01, "are duplicates"),
-    (
-        "one_sentence_documents",
-        "documents",
-        1 / 3,
-        "have one sentence: wrong separator?",
-    ),
+    ("one_sentence_documents", "documents", 1 / 3, "have 1 sentence: wrong separator?"),
 ]
 # A sentence is boilerplate if it occurs in this share of documents and this often.
 _BOILERPLATE_SHARE, _BOILERPLATE_COUNT = 0.01, 100
@@ -71,25 +67,19 @@ def _report(store: TokenStore, vocabulary: text.Vocabulary) -> dict[str, Any]:
 
     sentences, documents = count("sentence"), count("document")
     repeats = {
-        "repeated_sentences": sentences.counts,
-        "repeated_tokens": sentences.sizes,
-        "duplicate_documents": documents.counts,
+        "repeated_sentences": sentences.counts.tolist(),
+        "repeated_tokens": sentences.sizes.tolist(),
+        "duplicate_documents": documents.counts.tolist(),
     }
-    sources = {
-        path: counts | {name: int(column[i]) for name, column in repeats.items()}
-        for i, (path, counts) in enumerate(counts_of.items())
-    }
-    return {
-        "total": {
-            name: sum(counts[name] for counts in sources.values())
-            for name in (*COUNTS, *repeats)
-        },
-        "most_repeated": [
-            [count, _sentence(store, position, vocabulary)]
-            for count, position in sentences.most[:_NUM_MOST_REPEATED]
-        ],
-        "sources": sources,
-    }
+    sources, total = {}, collections.Counter()
+    for (path, counts), *values in zip(counts_of.items(), *repeats.values()):
+        sources[path] = counts | dict(zip(repeats, values))
+        total.update(sources[path])
+    most_repeated = [
+        [count, _sentence(store, position, vocabulary)]
+        for count, position in sentences.most[:_NUM_MOST_REPEATED]
+    ]
+    return {"total": total, "most_repeated": most_repeated, "sources": sources}
 
 
 def _sentence(store: TokenStore, index: int, vocabulary: text.Vocabulary) -> str:
@@ -105,7 +95,8 @@ def warnings(report: dict[str, Any]) -> list[str]:
     empty = [path for path, counts in sources.items() if not counts["documents"]]
     if empty:
         messages.append(
-            f"{_number(empty, sources)} contain no document: {_join(empty)}"
+            f"{len(empty):,} of {len(sources):,} files contain no document: "
+            f"{_shorten(empty)}"
         )
     for name, whole, limit, problem in _LIMITS:
         shares = {
@@ -114,28 +105,24 @@ def warnings(report: dict[str, Any]) -> list[str]:
             if counts[name] > limit * counts[whole]
         }
         if shares:
-            worst = sorted(shares, key=lambda path: -shares[path])
-            files = _join([f"{path} ({_percent(shares[path])})" for path in worst])
+            worst = sorted(shares, key=shares.get, reverse=True)
+            files = _shorten([f"{path} ({_percent(shares[path])})" for path in worst])
             messages.append(
                 f"More than {_percent(limit)} of the {whole} {problem}. "
-                f"In {_number(worst, sources)}: {files}"
+                f"In {len(worst):,} of {len(sources):,} files: {files}"
             )
-    documents = report["total"]["documents"]
+    minimum = max(_BOILERPLATE_COUNT, _BOILERPLATE_SHARE * report["total"]["documents"])
     boilerplate = [
         f"{sentence!r} ({count:,} times)"
         for count, sentence in report["most_repeated"]
-        if count >= max(_BOILERPLATE_COUNT, _BOILERPLATE_SHARE * documents)
+        if count >= minimum
     ]
     if boilerplate:
         messages.append(f"Remove boilerplate: {'; '.join(boilerplate)}")
     return messages
 
 
-def _number(paths: list[str], sources: dict[str, Any]) -> str:
-    return f"{len(paths):,} of {len(sources):,} files"
-
-
-def _join(names: list[str]) -> str:
+def _shorten(names: list[str]) -> str:
     more = len(names) - _MAX_FILES_IN_WARNING
     shown = ", ".join(names[:_MAX_FILES_IN_WARNING])
     return shown + (f" and {more:,} more" if more > 0 else "")
@@ -155,23 +142,19 @@ def table(report: dict[str, Any]) -> str:
         "  documents     sentences          tokens   [UNK]     ##  repeated  duplicates"
     ]
     for name, counts in rows.items():
-        shares = [
-            _percent(counts[part] / max(counts[whole], 1))
-            for part, whole in (
-                ("unknown", "tokens"),
-                ("continuations", "tokens"),
-                ("repeated_tokens", "tokens"),
-                ("duplicate_documents", "documents"),
-            )
-        ]
+        tokens, documents = max(counts["tokens"], 1), max(counts["documents"], 1)
+        unknown = _percent(counts["unknown"] / tokens)
+        continuations = _percent(counts["continuations"] / tokens)
+        repeated = _percent(counts["repeated_tokens"] / tokens)
+        duplicates = _percent(counts["duplicate_documents"] / documents)
         lines.append(
             "{documents:11,}{sentences:14,}{tokens:16,}".format(**counts)
-            + "{:>8}{:>7}{:>10}{:>12}".format(*shares)
-            + f"  {name}"
+            + f"{unknown:>8}{continuations:>7}{repeated:>10}{duplicates:>12}  {name}"
         )
-    step = sampling_step(report["total"]["sentences"])
+    total = report["total"]
+    step = sampling_step(total["sentences"])
     if step > 1:
-        error = (step / max(1, report["total"]["repeated_sentences"])) ** 0.5
+        error = (step / max(1, total["repeated_sentences"])) ** 0.5
         lines.append(
             f"repeated: estimated from 1 in {step} different sentences; the standard "
             f"error is about {error:.1%} of the value"
