@@ -12,8 +12,8 @@
    (`bert_tf.data.records`). Held-out documents are the validation split.
 
 The records depend on the text, the vocabulary and the options, but not on the number of
-workers. Memory is about 40 bytes per document and the longest document of each worker,
-whatever the size of the text. Rerun the same command to resume after an interruption.
+workers. Peak memory is about 40 bytes per document plus the longest document of each
+worker. Rerun the same command to resume after an interruption.
 
 To write records of another length without tokenizing again, pass the same
 `--token_store` to both commands. By default it is `tokens/` in the output directory and
@@ -39,7 +39,7 @@ from bert_tf.text import Vocabulary
 
 _TOKENS_PER_SHARD = 4_000_000
 _MAX_SHARDS = 256
-_FEW_DOCUMENTS = 20  # With fewer, less than two held-out documents become none.
+_FEW_DOCUMENTS = 20  # Only with fewer can validation have no documents.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any, TypeVar
 
-# `atomic_path` and exports give unfinished files and directories names that start so.
+# Names of unfinished files and directories begin with it.
 TEMPORARY_PREFIX = ".unfinished-"
 
 _GZIP_MAGIC = b"\x1f\x8b"

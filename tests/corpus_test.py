@@ -165,8 +165,8 @@ def test_records_are_in_random_order(options):
     corpus.main(options)
     documents = [record.first[0][0] for record in read(options)]
     assert documents != sorted(documents)
-    neighbours = sum(a == b for a, b in itertools.pairwise(documents))
-    assert neighbours < len(documents) / 5
+    neighbors = sum(a == b for a, b in itertools.pairwise(documents))
+    assert neighbors < len(documents) / 5
 
 
 def test_small_shuffle_buffer_keeps_all_records(options, monkeypatch):

@@ -5,6 +5,7 @@
 import contextlib
 import gzip
 import os
+import random
 import uuid
 
 import pytest
@@ -130,3 +131,16 @@ def test_read_lines_names_line_that_is_not_utf8(tmp_path, compress):
     )
     with pytest.raises(ValueError, match=r"latin, line 3: not UTF-8 .* 0xfc"):
         list(storage.read_lines(str(tmp_path / "latin")))
+
+
+def test_error_after_a_start_offset_has_the_line_number_of_the_file(tmp_path):
+    (tmp_path / "latin").write_bytes(b"One.\nTwo.\n\nThree.\nFour \xe9.\n")
+    with pytest.raises(ValueError, match="line 5"):
+        list(storage.read_lines_from(str(tmp_path / "latin"), 7))
+
+
+def test_damaged_gzip_file_is_named(tmp_path):
+    whole = gzip.compress(random.Random(0).randbytes(1000).hex().encode())
+    (tmp_path / "half.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"half\.gz: damaged gzip file after line 0"):
+        list(storage.read_lines(str(tmp_path / "half.gz")))

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Splits text files into documents and sentences.
 
-Text is UTF-8, optionally gzip, local or remote (see `storage.read_lines`). There are
-three ways to separate documents, detected for each file or set by the user:
+Text is UTF-8, optionally gzip, local or remote (see `storage.read_lines`). One
+of three separators of documents is detected for each file or set by the user:
 
 * `doc_tag`: WikiExtractor's `<doc id= url= title=>` ... `</doc>`. The title line is
   dropped, because BERT's authors "ignored lists, tables and headers" (arXiv 1810.04805,
@@ -11,8 +11,8 @@ three ways to separate documents, detected for each file or set by the user:
 * `blank_line`: blank lines separate documents, as in google-research/bert.
 * `file`: the file is one document and blank lines separate paragraphs, as in books.
 
-A line is a sentence or a paragraph that is split into sentences. Hard-wrapped lines are
-joined first.
+Hard-wrapped lines are joined into paragraphs. Every line or paragraph is split into
+sentences.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ The dataset yields tuples `(x, y, sample_weight)` for `model.fit`:
 A row holds up to Q pairs, see `BertPretrainer`: `padding_mask` numbers them from 1, and
 `first_positions` are the columns where they begin.
 
-Masks depend on the seed and the number of the batch only. So every epoch has new masks,
+Masks depend only on the seed and the number of the batch. So every epoch has new masks,
 and a run that resumes at step n gets the same batches as an uninterrupted one. All
 shapes are static. This module does not require tensorflow-text.
 """
@@ -74,7 +74,7 @@ def pretrain_dataset(
         length, pairs = manifest["max_sequence_length"], manifest["pairs_per_row"]
         return masker(_parse(serialized, batch_size, length, pairs), (seed, step))
 
-    # Every worker draws the same global batch and takes its part.
+    # Every worker reads the same global batch and keeps its part.
     options = tf.data.Options()
     sharding = tf.data.experimental.AutoShardPolicy.DATA
     options.experimental_distribute.auto_shard_policy = sharding

@@ -33,7 +33,7 @@ from bert_tf.lazy import lazy_import
 tf = lazy_import("tensorflow")
 
 _SHUFFLE_RECORDS = 16_384  # Records in memory while a shard is written.
-_MAX_PAIRS_PER_ROW = 8  # Every row has the inputs of so many pairs: shapes are static.
+_MAX_PAIRS_PER_ROW = 8  # Shapes are static: more would enlarge the inputs of all rows.
 
 
 class Split:
@@ -48,7 +48,7 @@ class Split:
     """
 
     def __init__(self, store: TokenStore, name: str, held_out: int, seed: int):
-        order = np.random.default_rng(seed).permutation(store.num_documents)
+        order = np.random.default_rng(seed).permutation(store.summary["documents"])
         self.documents = order[:held_out] if name == "validation" else order[held_out:]
         self._store = store
         sizes = np.diff(store.first_sentences)[self.documents]
@@ -70,7 +70,7 @@ class Split:
         )
 
     def _random_segment(self, position: int, where: float, length: int) -> np.ndarray:
-        """Returns consecutive sentences of another document, from a random one on.
+        """Returns consecutive sentences of another document, beginning at a random one.
 
         All sentences of the split except those of the document at `position` are
         equally likely: "a random sentence from the corpus" (1810.04805, section 3.1).

@@ -86,8 +86,8 @@ def sampling_step(num_items: int) -> int:
 def _most_frequent(read: Read, num_items: int) -> np.ndarray:
     """Returns the hashes of the `_NUM_FREQUENT` most frequent items, sorted.
 
-    Only so many counts are kept between chunks. An item may be missed if it is rarer at
-    first than 1 in `_NUM_FREQUENT`.
+    Only the counts of these items are kept from chunk to chunk. So an item that is rare
+    in the first chunks, with a share below 1 / `_NUM_FREQUENT`, may be missed.
     """
     hashes, counts = np.empty(0, np.uint64), np.empty(0)
     for _, chunk, _ in _chunks(read, num_items):

@@ -84,10 +84,6 @@ class TokenStore(contextlib.AbstractContextManager):
         self._tokens.close()
         self._sentences.close()
 
-    @property
-    def num_documents(self) -> int:
-        return len(self.first_sentences) - 1
-
     def sentence_starts(self, start: int, stop: int) -> np.ndarray:
         """Returns the first token of sentences start..stop, int64 [stop - start + 1].
 

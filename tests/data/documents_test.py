@@ -21,19 +21,6 @@ def write(path: pathlib.Path, text: str | bytes) -> str:
 # --- Files -----------------------------------------------------------------------
 
 
-def test_error_in_range_has_line_number_of_file(tmp_path):
-    path = write(tmp_path / "latin", b"One.\nTwo.\n\nThree.\nFour \xe9.\n")
-    with pytest.raises(ValueError, match="line 5"):
-        list(documents.read_documents(path, "blank_line", start=7))
-
-
-def test_damaged_gzip_file_is_named(tmp_path):
-    whole = gzip.compress(random.Random(0).randbytes(1000).hex().encode())
-    path = write(tmp_path / "half.gz", whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"half\.gz: damaged gzip file"):
-        list(documents.read_documents(path))
-
-
 def test_remote_files_give_equal_documents(tmp_path):
     """Uses `ram://` in place of `gs://`."""
     import tensorflow as tf

@@ -1,5 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
+"""Tests of bert_tf.data.tables."""
 
 import json
 import re

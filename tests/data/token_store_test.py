@@ -43,7 +43,7 @@ def build(directory, files, vocabulary, separator="blank_line", lowercase=True):
 def read(store: token_store.TokenStore) -> list[list[list[int]]]:
     """Reads all documents as lists of sentences of token ids."""
     documents = []
-    for i in range(store.num_documents):
+    for i in range(store.summary["documents"]):
         first, last = store.first_sentences[i : i + 2].tolist()
         starts = store.sentence_starts(first, last).tolist()
         documents.append(
@@ -173,7 +173,8 @@ def test_interrupted_build_resumes(tmp_path, files, vocabulary, monkeypatch):
 def test_complete_store_is_not_built_again(tmp_path, files, vocabulary, monkeypatch):
     build(tmp_path / "store", files, vocabulary)
     monkeypatch.setattr(token_store, "tokenize_part", None)
-    assert build(tmp_path / "store", files, vocabulary).num_documents == 38
+    store = build(tmp_path / "store", files, vocabulary)
+    assert len(read(store)) == 38
 
 
 @pytest.mark.parametrize(
