@@ -18,7 +18,7 @@ heads, D = H / N, K requested hidden states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import keras
@@ -56,7 +56,8 @@ def optimize_for_inference(
         outputs = _Encoder(model, layers, name=model.name)(model.input)
         return keras.Model(model.input, outputs, name=model.name)
     if isinstance(model, FeatureTagger):
-        features = _HiddenStates(model.backbone, model.encoder.chosen)(model.input)
+        states = _HiddenStates(model.backbone, model.encoder.chosen)(model.input)
+        features = keras.ops.cast(keras.ops.stack(states, axis=2), "float32")
         inputs = {"features": features, "padding_mask": model.input["padding_mask"]}
         return keras.Model(model.input, model.tagger(inputs))
 
@@ -178,7 +179,7 @@ class _HiddenStates(keras.layers.Layer):
         backbone: The encoder.
         layers: K layer numbers; 0 is the embeddings, -1 the last layer.
 
-    Inputs: those of `backbone`. Outputs: [B, S, K, H] float32, 0 at padding.
+    Inputs: those of `backbone`. Outputs: K tensors [B, S, H], 0 at padding.
     """
 
     def __init__(self, backbone: BertBackbone, layers: Sequence[int], **kwargs):
@@ -211,18 +212,14 @@ class _HiddenStates(keras.layers.Layer):
 
     def call(self, inputs, training=None, mask=None):
         # Keras passes `training` and `mask` to any model. Both are ignored.
-        rows, length = tf.unstack(tf.shape(inputs["token_ids"]))
-        shape = [rows, length, len(self._layer_numbers), self.config.hidden_dim]
-        return tf.cast(tf.reshape(self._states(inputs), shape), tf.float32)
-
-    def _states(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Returns hidden states [B, S, K*H], 0 at padding."""
         names = ("token_ids", "segment_ids", "padding_mask")
-        return self._encode(*(tf.cast(inputs[name], tf.int32) for name in names))
+        states = self._encode(*(tf.cast(inputs[name], tf.int32) for name in names))
+        return tf.split(states, len(self._layer_numbers), axis=2)
 
     def _encode(
         self, token_ids: tf.Tensor, segment_ids: tf.Tensor, padding_mask: tf.Tensor
     ) -> tf.Tensor:
+        """Returns hidden states [B, S, K*H], 0 at padding."""
         is_token = tf.not_equal(padding_mask, 0)  # [B, S]
         rows, length = tf.unstack(tf.shape(is_token))
         # All S positions, and not only those of tokens, so that too long rows fail.
@@ -331,9 +328,7 @@ class _Encoder(_HiddenStates):
         self._names = [f"layer_{layer}" for layer in layers]
 
     def call(self, inputs, training=None, mask=None):
-        hidden, *states = tf.split(
-            self._states(inputs), len(self._layer_numbers), axis=2
-        )
+        hidden, *states = super().call(inputs)
         return {
             "sequence_output": hidden,
             "pooled_output": tf.tanh(self._pooler(hidden[:, 0])),

@@ -153,6 +153,7 @@ def normalizer_model(lowercase: bool) -> bytes:
 # that ends at the node.
 _VALUE_LABEL = 0
 _PAGE_SIZE = 256  # Labels are single bytes, so the children of a node share one page.
+_MAX_PAGES = (1 << 21) // _PAGE_SIZE  # An offset has 21 bits.
 
 
 def double_array_trie(values: Mapping[bytes, int]) -> np.ndarray:
@@ -180,9 +181,8 @@ def double_array_trie(values: Mapping[bytes, int]) -> np.ndarray:
     numbers: dict[tuple, int] = {}
     _number_child_sets(root, numbers)
     child_sets = list(numbers)
-    bases, num_units = _assign_bases(
-        [[label for label, _ in child_set] for child_set in child_sets]
-    )
+    labels = [[label for label, _ in child_set] for child_set in child_sets]
+    bases, num_units = _assign_bases(labels)
     units = np.zeros(num_units, np.uint32)
     units[0] = bases[-1] << 10
     for base, child_set in zip(bases, child_sets):
@@ -203,14 +203,11 @@ def _number_child_sets(node: Mapping, numbers: dict[tuple, int]) -> int:
     Sharing equal sets halves the trie, because many characters are deleted and the
     truncated characters of all rare scripts have equal subtrees.
     """
-    child_set = tuple(
-        (
-            label,
-            child if label == _VALUE_LABEL else _number_child_sets(child, numbers),
-        )
+    children = {
+        label: child if label == _VALUE_LABEL else _number_child_sets(child, numbers)
         for label, child in sorted(node.items())
-    )
-    return numbers.setdefault(child_set, len(numbers))
+    }
+    return numbers.setdefault(tuple(children.items()), len(numbers))
 
 
 def _assign_bases(child_sets: Sequence[Sequence[int]]) -> tuple[list[int], int]:
@@ -224,27 +221,25 @@ def _assign_bases(child_sets: Sequence[Sequence[int]]) -> tuple[list[int], int]:
         The bases and the number of units.
     """
     index_of = np.arange(_PAGE_SIZE)[:, None] ^ np.arange(_PAGE_SIZE)  # [base, label]
-    is_free_unit = np.empty((0, _PAGE_SIZE), bool)  # [page, index in page]
-    is_free_base = np.empty((0, _PAGE_SIZE), bool)
+    is_free_unit = np.ones((_MAX_PAGES, _PAGE_SIZE), bool)  # [page, index in page]
+    is_free_base = np.ones((_MAX_PAGES, _PAGE_SIZE), bool)
+    is_free_unit[0, 0] = False  # The root.
     bases = [0] * len(child_sets)
+    num_pages = 0
     first_page = 0  # The first one with a gap.
     for number in sorted(range(len(child_sets)), key=lambda n: -len(child_sets[n])):
         indices = index_of[:, child_sets[number]]
         is_single = len(child_sets[number]) == 1
-        num_pages = len(is_free_unit)
-        for page in itertools.count(first_page if is_single else max(0, num_pages - 4)):
-            if page == len(is_free_unit):
-                new_page = np.ones(_PAGE_SIZE, bool)
-                is_free_unit = np.vstack([is_free_unit, new_page])
-                is_free_base = np.vstack([is_free_base, new_page])
-                is_free_unit[0, 0] = False  # The root.
+        start = first_page if is_single else max(0, num_pages - 4)
+        for page in range(start, _MAX_PAGES):
             fits = is_free_base[page] & is_free_unit[page, indices].all(axis=1)
             if fits.any():
                 break
             if is_single:
                 first_page = page + 1
+        num_pages = max(num_pages, page + 1)
         base = int(fits.argmax())
         is_free_unit[page, indices[base]] = False
         is_free_base[page, base] = False
         bases[number] = page * _PAGE_SIZE + base
-    return bases, is_free_unit.size
+    return bases, num_pages * _PAGE_SIZE

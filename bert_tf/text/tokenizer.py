@@ -141,7 +141,9 @@ class Tokenizer:
         sizes = tf.cast(tf.strings.length(text), tf.int64)
         text_starts = tf.gather(tf.cumsum(sizes, exclusive=True), row)
         all_bytes = tf.io.decode_raw(tf.strings.reduce_join(text), tf.uint8)
-        size = _utf8_size(tf.gather(all_bytes, text_starts + last))
+        first_byte = tf.gather(all_bytes, text_starts + last)
+        is_longer = [first_byte >= lead for lead in (0xC0, 0xE0, 0xF0)]  # UTF-8.
+        size = 1 + tf.add_n([tf.cast(longer, tf.int64) for longer in is_longer])
         end = tf.maximum(end, last + size)
         return Pieces(
             ids,
@@ -266,7 +268,8 @@ class Tokenizer:
 
         # Index [B, S] of each token in a list of the special tokens and all pieces. One
         # gather each then gives ids and offsets.
-        specials = [getattr(self.vocabulary, f"{n}_id") for n in ("pad", "cls", "sep")]
+        vocabulary = self.vocabulary
+        specials = [vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]
         pad, cls, sep = range(3)
         index = tf.where(in_row, sep, pad)
         index = tf.where(position == 0, cls, index)
@@ -336,8 +339,3 @@ def _wordpiece(tokens: Sequence[str]) -> tf_text.FastWordpieceTokenizer:
         token_out_type=tf.int32,
         unknown_token=UNK,
     )
-
-
-def _utf8_size(byte: tf.Tensor) -> tf.Tensor:
-    """Returns the size of a UTF-8 character by its first byte; 1 for other bytes."""
-    return 1 + tf.add_n([tf.cast(byte >= b, tf.int64) for b in (0xC0, 0xE0, 0xF0)])

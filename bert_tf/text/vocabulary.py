@@ -19,6 +19,10 @@ SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 CONTINUATION_PREFIX = "##"
 
 
+def _id_of(token: str) -> property:
+    return property(lambda vocabulary: vocabulary._ids[token], doc=f"Id of {token}.")
+
+
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
     """The tokens of a `vocab.txt`. The index of a token is its id.
@@ -29,6 +33,12 @@ class Vocabulary:
     """
 
     tokens: tuple[str, ...]
+
+    pad_id = _id_of(PAD)
+    unk_id = _id_of(UNK)
+    cls_id = _id_of(CLS)
+    sep_id = _id_of(SEP)
+    mask_id = _id_of(MASK)
 
     def __post_init__(self):
         lines: dict[str, int] = {}
@@ -79,26 +89,6 @@ class Vocabulary:
     @property
     def size(self) -> int:
         return len(self.tokens)
-
-    @property
-    def pad_id(self) -> int:
-        return self._ids[PAD]
-
-    @property
-    def unk_id(self) -> int:
-        return self._ids[UNK]
-
-    @property
-    def cls_id(self) -> int:
-        return self._ids[CLS]
-
-    @property
-    def sep_id(self) -> int:
-        return self._ids[SEP]
-
-    @property
-    def mask_id(self) -> int:
-        return self._ids[MASK]
 
     @property
     def special_ids(self) -> tuple[int, ...]:

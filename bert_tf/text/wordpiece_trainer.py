@@ -9,6 +9,7 @@ the most frequent pair of adjacent pieces until the vocabulary has the requested
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bert_tf.lazy import lazy_import
@@ -75,9 +76,7 @@ def _frequent_characters(
     sentences: Iterable[str], table: Mapping[int, str], max_tokens: int
 ) -> list[str]:
     """Returns the characters that become tokens, sorted by code point."""
-    raw_counts: collections.Counter[str] = collections.Counter()
-    for sentence in sentences:
-        raw_counts.update(sentence)
+    raw_counts = collections.Counter(itertools.chain.from_iterable(sentences))
     counts: collections.Counter[str] = collections.Counter()
     for raw, count in raw_counts.items():
         for char in raw.translate(table).replace(" ", ""):
