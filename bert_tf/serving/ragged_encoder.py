@@ -18,7 +18,7 @@ heads, D = H / N, K requested hidden states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
@@ -223,68 +223,52 @@ class _HiddenStates(keras.layers.Layer):
         is_token = tf.not_equal(padding_mask, 0)  # [B, S]
         rows, length = tf.unstack(tf.shape(is_token))
         # All S positions, and not only those of tokens, so that too long rows fail.
-        positions = tf.gather(self._position_table, tf.range(length))
+        positions = tf.gather(self._position_table, tf.range(length))  # [S, H]
 
-        def embed_all() -> tf.Tensor:  # [B*S, H]
-            return self._embed(token_ids, segment_ids, positions)
+        def run_unpadded() -> tf.Tensor:
+            x = self._embed(token_ids, segment_ids, positions)
+            x = tf.reshape(x, [rows * length, self.config.hidden_dim])
+            return self._run(x, _Padding(tf.shape(is_token)))
 
-        def embed(index: tf.Tensor) -> tf.Tensor:  # [T] into [B*S] -> [T, H]
-            token, segment = (
-                tf.gather(tf.reshape(ids, [-1]), index)
-                for ids in (token_ids, segment_ids)
+        def run_sorted() -> tf.Tensor:
+            sizes = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32)  # [B]
+            order = tf.argsort(sizes)
+            # Indices into [B*S] of all tokens, in sorted order, [T].
+            index = tf.reshape(tf.range(rows * length), [rows, length])
+            index = tf.boolean_mask(tf.gather(index, order), tf.gather(is_token, order))
+            tokens = (
+                tf.gather(tf.reshape(token_ids, [-1]), index),
+                tf.gather(tf.reshape(segment_ids, [-1]), index),
+                tf.gather(positions, index % length),
             )
-            return self._embed(token, segment, tf.gather(positions, index % length))
+            states = self._run_in_chunks(tokens, tf.gather(sizes, order))
+            # The inverse: 1 + the index into `states`; 0 selects zeros for padding.
+            inverse = tf.scatter_nd(
+                index[:, tf.newaxis], tf.range(tf.size(index)) + 1, [rows * length]
+            )
+            zeros = tf.zeros([1, self._width], states.dtype)
+            return tf.gather(tf.concat([zeros, states], axis=0), inverse)
 
-        states = tf.cond(
-            tf.reduce_all(is_token) & (tf.size(is_token) <= _CHUNK_SIZE),
-            lambda: self._run(embed_all(), _Padding(tf.shape(is_token))),
-            lambda: self._run_sorted(is_token, embed),
-        )
+        is_small = tf.size(is_token) <= _CHUNK_SIZE
+        states = tf.cond(tf.reduce_all(is_token) & is_small, run_unpadded, run_sorted)
         return tf.reshape(states, [rows, length, self._width])
 
     def _embed(
         self, token_ids: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the embeddings of T tokens [T, H]."""
+        """Adds the embeddings and normalizes the sum, [..., H]."""
         x = tf.gather(self._token_table, token_ids)
         x += tf.gather(self._segment_table, segment_ids)
-        x = tf.reshape(x + positions, [-1, self.config.hidden_dim])
-        return self._layer_norm(x)
-
-    def _run_sorted(
-        self, is_token: tf.Tensor, embed: Callable[[tf.Tensor], tf.Tensor]
-    ) -> tf.Tensor:
-        """Returns hidden states [B*S, K*H], 0 at padding.
-
-        Args:
-            is_token: Whether there is a token, [B, S] bool.
-            embed: Maps indices into [B*S] to embeddings [T, H].
-        """
-        sizes = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32)  # [B]
-        order = tf.argsort(sizes)
-        # Indices of all tokens, in sorted order, [T].
-        index = tf.reshape(tf.range(tf.size(is_token)), tf.shape(is_token))
-        index = tf.boolean_mask(tf.gather(index, order), tf.gather(is_token, order))
-        states = self._run_in_chunks(index, tf.gather(sizes, order), embed)
-        # The inverse: 1 + the index into `states`; 0 selects zeros for padding.
-        inverse = tf.scatter_nd(
-            index[:, tf.newaxis], tf.range(tf.size(index)) + 1, [tf.size(is_token)]
-        )
-        zeros = tf.zeros([1, self._width], states.dtype)
-        return tf.gather(tf.concat([zeros, states], axis=0), inverse)
+        return self._layer_norm(x + positions)
 
     def _run_in_chunks(
-        self,
-        index: tf.Tensor,
-        sizes: tf.Tensor,
-        embed: Callable[[tf.Tensor], tf.Tensor],
+        self, tokens: tuple[tf.Tensor, ...], sizes: tf.Tensor
     ) -> tf.Tensor:
         """Returns hidden states [T, K*H] of rows sorted by length.
 
         Args:
-            index: Indices of the tokens [T] int32.
+            tokens: Token ids and segment ids [T] int32, position embeddings [T, H].
             sizes: The number of tokens in each row, [B] int32.
-            embed: Maps a part of `index` to embeddings.
         """
         ends = tf.cumsum(sizes)
         # The chunk of each row, non-decreasing; numbers may be skipped.
@@ -302,7 +286,8 @@ class _HiddenStates(keras.layers.Layer):
         )
 
         def step(i: tf.Tensor, chunks: tf.TensorArray):
-            x = embed(index[token_bounds[i] : token_bounds[i + 1]])
+            in_chunk = slice(token_bounds[i], token_bounds[i + 1])
+            x = self._embed(*(values[in_chunk] for values in tokens))
             padding = _Padding.from_lengths(sizes[bounds[i] : bounds[i + 1]])
             return i + 1, chunks.write(i, self._run(x, padding))
 
