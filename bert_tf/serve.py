@@ -25,9 +25,6 @@ from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from bert_tf import cli, serving
-from bert_tf.lazy import lazy_import
-
-tf = lazy_import("tensorflow")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,20 +76,18 @@ def base_paths(options: ServeConfig) -> dict[str, pathlib.Path]:
         text_format.Parse(file.read_text(encoding="utf-8"), config)
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is not a ModelServerConfig: {error}") from error
-    models = {}
+    paths = {}
     for model in config.model_config_list.config:
-        if not model.name or not model.base_path or model.name in models:
-            raise ValueError(
-                f"{file}: name and base_path must be set and unique: {model}"
-            )
         path = file.parent / model.base_path
         beside = file.parent / path.name
-        models[model.name] = beside if beside.is_dir() and not path.exists() else path
-    if not models:
+        paths[model.name] = beside if beside.is_dir() and not path.exists() else path
+    models = [m for m in config.model_config_list.config if m.name and m.base_path]
+    if not paths or len(paths) != len(models):
         raise ValueError(
-            f"{file} must have a model_config_list with at least one config."
+            f"{file} must have a model_config_list of configs with unique names and a "
+            f"base_path each. Got:\n{config}"
         )
-    return models
+    return paths
 
 
 def main(options: ServeConfig) -> None:
@@ -106,7 +101,6 @@ def main(options: ServeConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     print("This server is for development. Use TensorFlow Serving in production.")
-    tf.get_logger().setLevel("ERROR")
     with serving.DevServer(
         models,
         host=options.host,

@@ -115,11 +115,9 @@ def test_base_paths_of_a_config_file(tmp_path):
         ("", "must have a model_config_list"),
         ("model_config_list {", r"models.config is not a ModelServerConfig: 1:19"),
         ("model_config_list { config { nom: 1 } }", "nom"),
-        ("model_config_list { config { name: 'a' } }", "name and base_path must be"),
-        (
-            f"model_config_list {{ {config_text('a', '/a') * 2} }}",
-            "must be set and unique",
-        ),
+        ("model_config_list { config { name: 'a' } }", "and a base_path each. Got:"),
+        ("model_config_list { config { base_path: '/a' } }", "with unique names"),
+        (f"model_config_list {{ {config_text('a', '/a') * 2} }}", "with unique names"),
     ],
 )
 def test_invalid_config_files(tmp_path, text, message):

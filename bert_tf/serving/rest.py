@@ -64,9 +64,8 @@ def _predict(servable: Servable, body: bytes) -> dict[str, Any]:
         raise invalid(f"The request is not valid JSON: {error}") from error
     if not isinstance(request, dict) or len({"inputs", "instances"} & {*request}) != 1:
         raise invalid("The request must be an object with 'inputs' or 'instances'.")
-    signature = servable.signature(
-        str(request.get("signature_name", "serving_default"))
-    )
+    name = request.get("signature_name", "serving_default")
+    signature = servable.signature(str(name))
     columns = _columns(request, sorted(signature.inputs))
     inputs = {
         name: _to_array(name, value, tf.as_dtype(signature.inputs[name].dtype))
