@@ -181,24 +181,21 @@ def predict(
 def _to_array(name: str, value: Any) -> np.ndarray:
     """Returns an array of numbers, or of `bytes` with dtype object."""
     array = value if isinstance(value, np.ndarray) else np.array(value, dtype=object)
-    if array.ndim == 0:
-        raise ValueError(
-            f"Input {name!r} must have one element per example. Got {value!r}."
-        )
-    if array.dtype.kind not in "OUS":
-        return array
-    if all(isinstance(element, (str, bytes)) for element in array.flat):
-        return _encode(array)
-    try:
-        array = np.array(array.tolist())
-    except ValueError as error:
-        raise ValueError(f"The lists of input {name!r} differ in length.") from error
-    dtypes = {"f": np.float32, "i": np.int32, "b": np.bool_}
-    if array.dtype.kind not in dtypes:
-        raise ValueError(
-            f"Input {name!r} must hold strings, numbers or booleans. Got {value!r}."
-        )
-    return array.astype(dtypes[array.dtype.kind])
+    if array.ndim:
+        if array.dtype.kind not in "OUS":
+            return array
+        if all(isinstance(element, (str, bytes)) for element in array.flat):
+            return _encode(array)
+        dtypes = {"f": np.float32, "i": np.int32, "b": np.bool_}
+        values = array.tolist()
+        # Not numbers, numbers outside of int32, or lists that differ in length.
+        with contextlib.suppress(KeyError, OverflowError, ValueError):
+            return np.array(values, dtypes[np.array(values).dtype.kind])
+    raise ValueError(
+        f"Input {name!r} must have one element per example. Elements must be strings, "
+        "numbers (float32 or int32) or booleans, or lists of them of the same length. "
+        f"Got {value!r:.200}."
+    )
 
 
 def _to_bytes(value: str | bytes | dict[str, str]) -> bytes:
@@ -214,7 +211,7 @@ _encode = np.vectorize(_to_bytes, otypes=[object])
 
 
 def _to_json(value: Any) -> Any:
-    """Converts an array to lists, and bytes that are not UTF-8 to `{"b64": "..."}`."""
+    """Returns an array as lists, and bytes that are not UTF-8 as `{"b64": "..."}`."""
     if isinstance(value, np.ndarray):
         return [_to_json(element) for element in value]
     if isinstance(value, bytes):

@@ -20,8 +20,10 @@ import pathlib
 import pydoc_data.topics
 import re
 import sysconfig
+import types
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import tqdm
 
@@ -51,10 +53,11 @@ class DemoConfig(cli.Options):
 
 def main(options: DemoConfig) -> None:
     """Runs the pipeline and prints what the served model predicts."""
+    from bert_tf import corpus, export, pretrain, training, vocab  # For a fast --help.
+
     folder = pathlib.Path(options.output)
     text, vocabulary = folder / "text.txt", folder / "vocab.txt"
     records, model, served = folder / "records", folder / "model", folder / "serving"
-
     _title("Collecting the documentation of Python and of packages")
     folder.mkdir(parents=True, exist_ok=True)
     documents = list(_documents())
@@ -62,46 +65,37 @@ def main(options: DemoConfig) -> None:
     print(
         f"{len(documents):,} documents, {text.stat().st_size / 1e6:.1f} MB in {text}."
     )
-
-    from bert_tf import corpus, export, pretrain, training, vocab
-
     _run(
         vocab,
-        vocab.VocabularyConfig(
-            input=str(text),
-            output=str(vocabulary),
-            vocabulary_size=options.vocabulary_size,
-        ),
+        vocab.VocabularyConfig,
+        input=text,
+        output=vocabulary,
+        vocabulary_size=options.vocabulary_size,
     )
     if not (records / "manifest.json").exists():
         _run(
             corpus,
-            corpus.CorpusConfig(
-                input=str(text),
-                vocabulary=str(vocabulary),
-                output=str(records),
-                max_sequence_length=64,
-                held_out_share=0.02,
-            ),
+            corpus.CorpusConfig,
+            input=text,
+            vocabulary=vocabulary,
+            output=records,
+            max_sequence_length=64,
+            held_out_share=0.02,
         )
     _run(
         pretrain,
-        training.PretrainConfig(
-            records=str(records),
-            output=str(model),
-            size=options.size,
-            batch_size=32,
-            steps=options.steps,
-            warmup_steps=options.steps // 10,
-            learning_rate=2e-3,
-            dropout=0.0,
-            validate_every=max(1, options.steps // 10),
-        ),
+        training.PretrainConfig,
+        records=records,
+        output=model,
+        size=options.size,
+        batch_size=32,
+        steps=options.steps,
+        warmup_steps=options.steps // 10,
+        learning_rate=2e-3,
+        dropout=0.0,
+        validate_every=options.steps // 10,
     )
-    _run(
-        export,
-        export.ExportConfig(model_dir=str(model), output=str(served), name="demo"),
-    )
+    _run(export, export.ExportConfig, model_dir=model, output=served, name="demo")
     _title("Filling in masks over gRPC")
     _fill_masks(served / "demo")
     print(
@@ -116,31 +110,24 @@ def _title(text: str) -> None:
     print(f"\n=== {text} ===", flush=True)
 
 
-def _run(module, options: cli.Options) -> None:
-    """Runs a command of the project and prints its command line."""
-    changed = [
-        f"--{field.name}={getattr(options, field.name)}"
-        for field in dataclasses.fields(options)
-        if getattr(options, field.name) != field.default
-    ]
-    _title(f"python -m {module.__name__} {' '.join(changed)}")
-    module.main(options)
+def _run(module: types.ModuleType, config: type[cli.Options], **options: Any) -> None:
+    """Prints the command line of a command of this project and runs it."""
+    flags = " ".join(f"--{name}={value}" for name, value in options.items())
+    _title(f"python -m {module.__name__} {flags}")
+    paths = {k: str(v) for k, v in options.items() if isinstance(v, pathlib.Path)}
+    module.main(config(**options | paths))
 
 
 def _fill_masks(base_path: pathlib.Path) -> None:
-    from bert_tf import client, serving  # Here, so that --help is fast.
+    from bert_tf import client, serving  # For a fast --help.
 
     with serving.DevServer({"demo": base_path}) as server:
         inputs = {"text": list(_MASKED)}
         outputs = client.predict(inputs, "demo", address=server.address)
-    for sentence, tokens, scores in zip(
-        _MASKED, outputs["tokens"], outputs["scores"], strict=True
-    ):
-        guesses = ", ".join(
-            f"{token.decode()} {score:.0%}"
-            for token, score in zip(tokens[0], scores[0], strict=True)
-        )
-        print(f"  {sentence}\n    {guesses}")
+    for i, sentence in enumerate(_MASKED):
+        pairs = zip(outputs["tokens"][i, 0], outputs["scores"][i, 0], strict=True)
+        guesses = (f"{token.decode()} {score:.0%}" for token, score in pairs)
+        print(f"  {sentence}\n    {', '.join(guesses)}")
 
 
 # --- Text ------------------------------------------------------------------------

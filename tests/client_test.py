@@ -82,18 +82,12 @@ def test_answer_above_the_default_limit_of_grpc(server):
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("ab", "one element per example"),
-        (3, "one element per example"),
-        ([[1], [2, 3]], "differ in length"),
-        ([None], "strings, numbers or booleans"),
-        (["a", 1], "strings, numbers or booleans"),
-    ],
+    "value", ["ab", 3, [[1], [2, 3]], [None], ["a", 1], [2**40], [["a"], ["b", "c"]]]
 )
-def test_inputs_must_be_batches(value, message):
-    with pytest.raises(ValueError, match=message):
+def test_inputs_must_be_batches(value):
+    with pytest.raises(ValueError, match="must have one element per example") as error:
         client.predict({"text": value}, model="toy")
+    assert str(error.value).endswith(f"Got {value!r}.")
 
 
 def test_errors_have_code_and_message_in_one_line(server):

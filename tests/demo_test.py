@@ -1,7 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import re
+
 import pytest
+import tensorflow as tf
 
 from bert_tf import demo
 
@@ -49,8 +52,11 @@ def test_whole_demo(tmp_path, capsys):
     options = {"vocabulary_size": 2000, "steps": 20, "output": str(tmp_path / "demo")}
     demo.main(demo.DemoConfig(**options))
     printed = capsys.readouterr().out
-    assert "documents" in printed
-    assert "held-out MLM accuracy" in printed
-    assert printed.count("[MASK]") == 4
-    assert (tmp_path / "demo/model/curve.png").is_file()
-    assert (tmp_path / "demo/serving/demo/1/saved_model.pb").is_file()
+    commands = re.findall(r"^=== python -m bert_tf\.(\w+) ", printed, re.MULTILINE)
+    assert commands == ["vocab", "corpus", "pretrain", "export"]
+    assert "Held-out MLM accuracy" in printed
+    guesses = r"^  .*\[MASK\].*\n    (\S+ \d+%, ){4}\S+ \d+%$"
+    assert len(re.findall(guesses, printed, re.MULTILINE)) == 4
+    name = "demo/serving/demo"
+    assert f"--model_name=demo --model_base_path={tmp_path}/{name}" in printed
+    assert tf.saved_model.contains_saved_model(str(tmp_path / name / "1"))
