@@ -279,8 +279,7 @@ class Tagging(finetuning.Task):
             inputs,
             # Beside the model, so that several models of the same data share it.
             pathlib.Path(options.output).parent / "features",
-            max_length=options.max_sequence_length,
-            static_shape=options.strategy == "tpu",
+            **options.padding,
         )
         return {"features": column, "padding_mask": inputs["padding_mask"]}
 

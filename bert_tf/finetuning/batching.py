@@ -126,20 +126,11 @@ def encode(
     for start in range(0, len(columns[0]), _ENCODE_CHUNK):
         chunk = slice(start, start + _ENCODE_CHUNK)
         padded = preprocess(*(tf.constant(column[chunk]) for column in columns))
-        *_, count, length = padded["padding_mask"].shape  # [B, S] or [B, C, S]
-        is_flat = len(padded["padding_mask"].shape) == 2
-        rows = {name: tf.reshape(x, [-1, length]) for name, x in padded.items()}
-        lengths = tf.reduce_sum(rows["padding_mask"], axis=1)
+        is_token = padded["padding_mask"] > 0
         chunks.append(
-            {name: tf.RaggedTensor.from_tensor(x, lengths) for name, x in rows.items()}
+            {k: tf.ragged.boolean_mask(x, is_token) for k, x in padded.items()}
         )
-    inputs = {name: tf.concat([c[name] for c in chunks], 0) for name in chunks[0]}
-    if is_flat:
-        return inputs
-    return {
-        name: tf.RaggedTensor.from_uniform_row_length(x, count)
-        for name, x in inputs.items()
-    }
+    return {name: tf.concat([c[name] for c in chunks], 0) for name in chunks[0]}
 
 
 def bucket_lengths(lengths: np.ndarray, max_length: int) -> np.ndarray:
@@ -264,18 +255,16 @@ def _assemble(
         weights = tf.ones([len(split)])
 
     def take(column: Column, rows: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+        if isinstance(column, tf.Tensor):
+            return tf.gather(column, rows)
         if isinstance(column, MappedColumn):
-            column = column.take(rows, length)
-            shape = [batch_size, static_length, *column.shape[2:]]
-            return tf.ensure_shape(column, shape)
-        column = tf.gather(column, rows)
-        if isinstance(column, tf.RaggedTensor):
-            outer = column.ragged_rank  # Dimensions before the tokens.
-            inner = column.shape[outer + 1 :].as_list()
-            column = column.to_tensor(shape=[-1] * outer + [length] + inner)
-            shape = [batch_size] + [None] * (outer - 1) + [static_length] + inner
-            column.set_shape(shape)
-        return column
+            outer, column = 1, column.take(rows, length)
+        else:
+            outer, column = column.ragged_rank, tf.gather(column, rows)
+            inner = column.shape[outer + 1 :]
+            column = column.to_tensor(shape=[*[-1] * outer, length, *inner])
+        shape = [batch_size, *[None] * (outer - 1), static_length]
+        return tf.ensure_shape(column, [*shape, *column.shape[outer + 1 :]])
 
     def batch(rows: tf.Tensor, length: tf.Tensor):
         is_example = rows != _EMPTY

@@ -12,6 +12,7 @@ import hashlib
 import os
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -31,9 +32,7 @@ def cached_features(
     encoder: FrozenEncoder,
     inputs: Mapping[str, tf.RaggedTensor],
     folder: str | os.PathLike,
-    *,
-    max_length: int,
-    static_shape: bool = False,
+    **padding: Any,
 ) -> MappedColumn:
     """Returns the features of N examples, computed or read from `folder`.
 
@@ -44,8 +43,7 @@ def cached_features(
         encoder: Computes the features.
         inputs: `token_ids`, `segment_ids`, `padding_mask`, each ragged [N, (S)].
         folder: The cache directory.
-        max_length: As in `batching.predict`.
-        static_shape: As in `batching.predict`.
+        **padding: The arguments `max_length` and `static_shape` of `predict`.
 
     Returns:
         The features of each token, [N, (S), K, H] for K layers.
@@ -57,45 +55,39 @@ def cached_features(
         shape = (int(token_ids.row_splits[-1]), *encoder.output["features"].shape[2:])
         with storage.atomic_path(path) as temporary:
             file = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
-            split = Split("features", None, inputs)
-            _compute(encoder, split, file, max_length, static_shape)
+            _compute(encoder, inputs, file, padding)
             file.flush()
     return MappedColumn(np.load(path, mmap_mode="r"), token_ids.row_splits.numpy())
 
 
 def _compute(
     encoder: FrozenEncoder,
-    split: Split,
+    inputs: Mapping[str, tf.RaggedTensor],
     file: np.ndarray,
-    max_length: int,
-    static_shape: bool,
+    padding: Mapping[str, Any],
 ) -> None:
     """Writes the features of all tokens to `file` [tokens, K, H]."""
-    starts = split.inputs["token_ids"].row_splits.numpy()
-    order = np.argsort(split.lengths, kind="stable")
-    with tqdm(total=len(split), desc="features", disable=None) as progress:
-        for first in range(0, len(split), _CHUNK):
+    starts = inputs["token_ids"].row_splits.numpy()
+    lengths = np.diff(starts)
+    order = np.argsort(lengths, kind="stable")
+    with tqdm(total=len(order), desc="features", disable=None) as progress:
+        for first in range(0, len(order), _CHUNK):
             rows = order[first : first + _CHUNK]
-            chunk = {name: tf.gather(c, rows) for name, c in split.inputs.items()}
-            outputs = batching.predict(
-                encoder,
-                Split(split.name, None, chunk),
-                _BATCH_SIZE,
-                max_length=max_length,
-                static_shape=static_shape,
-            )
+            chunk = {name: tf.gather(c, rows) for name, c in inputs.items()}
+            split = Split("features", None, chunk)
+            outputs = batching.predict(encoder, split, _BATCH_SIZE, **padding)
             for row, output in zip(rows, outputs, strict=True):
-                length = split.lengths[row]
-                file[starts[row] : starts[row + 1]] = output["features"][:length]
+                features = output["features"][: lengths[row]]
+                file[starts[row] : starts[row + 1]] = features
             progress.update(len(rows))
 
 
 def _fingerprint(encoder: FrozenEncoder, inputs: Mapping[str, tf.RaggedTensor]) -> str:
     digest = hashlib.sha256(encoder.feature_set.encode())
     digest.update(encoder.layers[-1].compute_dtype.encode())
-    arrays = [weight.numpy() for weight in encoder.weights]
+    tensors = list(encoder.weights)
     for name in sorted(inputs):
-        arrays += [inputs[name].values.numpy(), inputs[name].row_splits.numpy()]
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array))
+        tensors += [inputs[name].values, inputs[name].row_splits]
+    for tensor in tensors:
+        digest.update(np.ascontiguousarray(tensor.numpy()))
     return digest.hexdigest()[:32]

@@ -17,7 +17,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -53,10 +53,8 @@ def fine_tune(
         DivergedError: The loss became NaN or infinite (in a sweep: in all runs).
     """
     runs = sweep.expand(grid)
-    if len(runs) > 1:
-        run_once = functools.partial(_fine_tune_once, task_class, backbone_class)
-        runs = [sweep.best_run(runs, run_once)]
-    return _fine_tune_once(task_class, backbone_class, *runs)
+    run_once = functools.partial(_fine_tune_once, task_class, backbone_class)
+    return run_once(sweep.best_run(runs, run_once) if len(runs) > 1 else runs[0])
 
 
 def _fine_tune_once(
@@ -72,8 +70,8 @@ def _fine_tune_once(
     # Check everything before anything is written.
     encoder = _open_encoder(options)
     strategy = training.strategy.strategy(options.strategy)
-    num_replicas = strategy.num_replicas_in_sync
-    training.strategy.check_batch_size(options.batch_size, num_replicas)
+    replicas = strategy.num_replicas_in_sync
+    training.strategy.check_batch_size(options.batch_size, replicas)
     task = task_class(options, Tokenizer(encoder.vocabulary, encoder.lowercase))
     directory = ModelDirectory.create(
         options.output,
@@ -91,7 +89,7 @@ def _fine_tune_once(
         return metrics
 
     backbone = functools.partial(backbone_class, encoder.architecture)
-    model = _build(task, backbone, encoder.source, directory, strategy)
+    model = _build(task, backbone, encoder, directory, strategy)
     if is_finished:
         task.trainable_model(model).jit_compile = False  # As in `train`.
         print(f"{directory.path} is already trained; skipping training.")
@@ -109,16 +107,8 @@ def _fine_tune_once(
 # --- Checks ----------------------------------------------------------------------
 
 
-class _Encoder(NamedTuple):
-    """The initial encoder; `source` is None for random weights."""
-
-    architecture: BertConfig
-    vocabulary: Vocabulary
-    lowercase: bool
-    source: Checkpoint | None
-
-
-def _open_encoder(options: FinetuneConfig) -> _Encoder:
+def _open_encoder(options: FinetuneConfig) -> Checkpoint:
+    """Opens `--init_from`. For `--size`, the result has no weights."""
     from_scratch = not options.init_from
     if {bool(options.size), bool(options.vocabulary)} != {from_scratch}:
         raise ValueError(
@@ -129,12 +119,10 @@ def _open_encoder(options: FinetuneConfig) -> _Encoder:
     if from_scratch:
         vocabulary = Vocabulary.from_file(options.vocabulary)
         architecture = BertConfig.resolve(options.size, vocabulary.size)
-        encoder = _Encoder(architecture, vocabulary, options.lowercase, None)
+        path, lowercase = pathlib.Path(options.output), options.lowercase
+        encoder = ModelDirectory(path, architecture, vocabulary, lowercase, {}, {})
     else:
-        source = open_checkpoint(options.init_from)
-        encoder = _Encoder(
-            source.architecture, source.vocabulary, source.lowercase, source
-        )
+        encoder = open_checkpoint(options.init_from)
     limit = encoder.architecture.max_sequence_length
     if options.max_sequence_length > limit:
         raise ValueError(
@@ -151,7 +139,7 @@ def _open_encoder(options: FinetuneConfig) -> _Encoder:
 def _build(
     task: Task,
     backbone: Callable[..., BertBackbone],
-    source: Checkpoint | None,
+    encoder: Checkpoint,
     directory: ModelDirectory,
     strategy: tf.distribute.Strategy,
 ) -> keras.Model:
@@ -159,12 +147,12 @@ def _build(
     keras.utils.set_random_seed(task.options.seed)
     with strategy.scope():
         model = task.model(backbone(dtype=task.options.precision))
-        if source:
+        if task.options.init_from:
             keys = ("kind", "labels")
-            same_head = all(source.head.get(k) == directory.head.get(k) for k in keys)
-            missing = source.load_into(model, head=same_head)
+            same_head = all(encoder.head.get(k) == directory.head.get(k) for k in keys)
+            missing = encoder.load_into(model, head=same_head)
             print(
-                f"Initialized from {source.path}. Newly initialized layers: "
+                f"Initialized from {encoder.path}. Newly initialized layers: "
                 f"{', '.join(missing) or 'none'}."
             )
     return model
@@ -215,7 +203,7 @@ def train(
             first_epoch=first_epoch,
             epochs=options.epochs,
             seed=options.seed,
-            **_shape_options(options),
+            **options.padding,
         ),
         initial_epoch=first_epoch,
         epochs=options.epochs,
@@ -287,7 +275,10 @@ class _Epochs(keras.callbacks.Callback):
             )
 
     def on_epoch_end(self, epoch, logs=None):
-        outputs = _predict(self.model, self.split, self._task.options)
+        options = self._task.options
+        outputs = batching.predict(
+            self.model, self.split, options.batch_size, **options.padding
+        )
         scores = self._task.evaluate(self.split, outputs)
         # Later callbacks and the progress bar read the scores from `logs`.
         logs.update({f"{self.split.name}_{k}": v for k, v in scores.items()})
@@ -295,7 +286,7 @@ class _Epochs(keras.callbacks.Callback):
         if self.best == epoch:
             self._state.directory.save_weights(self._whole_model)
         self.seconds = time.perf_counter() - self._start
-        if epoch + 1 < self._task.options.epochs:
+        if epoch + 1 < options.epochs:
             # Before the state, so that every saved state has its history.
             saved = {"epochs": self.history, "seconds": self.seconds}
             self._file.parent.mkdir(exist_ok=True)
@@ -310,10 +301,11 @@ def _evaluate(
     task: Task, model: keras.Model, directory: ModelDirectory
 ) -> dict[str, dict[str, float]]:
     """Writes predictions and plots; returns the metrics of each labeled split."""
-    metrics = {}
+    metrics, options = {}, task.options
+    model = task.trainable_model(model)
     for name in task.evaluation_splits:
         split = task.dataset(name)
-        outputs = _predict(task.trainable_model(model), split, task.options)
+        outputs = batching.predict(model, split, options.batch_size, **options.padding)
         if split.targets is not None:
             metrics[name] = task.evaluate(split, outputs)
             gold, predicted = task.gold_and_predicted(split, outputs)
@@ -324,19 +316,6 @@ def _evaluate(
             )
         task.write_predictions(split, outputs, directory.path)
     return metrics
-
-
-def _predict(
-    model: keras.Model, split: batching.Split, options: FinetuneConfig
-) -> list[Any]:
-    shape_options = _shape_options(options)
-    return batching.predict(model, split, options.batch_size, **shape_options)
-
-
-def _shape_options(options: FinetuneConfig) -> dict[str, Any]:
-    """Returns the arguments of `batches` and `predict` for the shape of batches."""
-    static_shape = options.strategy == "tpu"
-    return {"max_length": options.max_sequence_length, "static_shape": static_shape}
 
 
 # --- Report and export -----------------------------------------------------------

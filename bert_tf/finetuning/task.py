@@ -110,6 +110,12 @@ class FinetuneConfig(ComputeOptions):
         common=True,
     )
 
+    @property
+    def padding(self) -> dict[str, Any]:
+        """Arguments of `batches`, `predict` and `cached_features`."""
+        static_shape = self.strategy == "tpu"
+        return {"max_length": self.max_sequence_length, "static_shape": static_shape}
+
 
 class Task(abc.ABC):
     """A downstream task: its data, model, metric and served answers.

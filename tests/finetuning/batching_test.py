@@ -60,9 +60,8 @@ def test_encode_several_sequences(vocabulary):
 
     texts = [["the cat", "a"], ["", "a b c d e f g"]] * 3000
     inputs = batching.encode(preprocess, texts)
-    assert inputs["token_ids"].shape.as_list() == [6000, 2, None]
-    lengths = inputs["padding_mask"].row_lengths(axis=2)[-2:]
-    assert lengths.to_list() == [[4, 3], [2, 8]]
+    lengths = inputs["padding_mask"].row_lengths(axis=2)
+    assert lengths.to_list() == [[4, 3], [2, 8]] * 3000
 
 
 def test_bucket_lengths():

@@ -354,7 +354,7 @@ def test_random_initial_weights(options, vocabulary, tmp_path):
     encoder = run_module._open_encoder(random)
     assert encoder.architecture.hidden_dim == 128
     assert encoder.vocabulary == vocabulary
-    assert encoder.source is None
+    assert encoder.lowercase is True
 
 
 @pytest.mark.parametrize(
