@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from bert_tf import storage
+from bert_tf.data.corpus_config import CorpusConfig
 from bert_tf.data.pairs import Pair, draw_pairs, pack
 from bert_tf.data.token_store import TokenStore
 from bert_tf.lazy import lazy_import
@@ -64,9 +65,9 @@ class Split:
             self._store.tokens(int(starts[0]), int(starts[-1])),
             (starts - starts[0]).tolist(),
             functools.partial(self._random_segment, position),
-            f"{shard.seed} {document}",
-            max_sequence_length=shard.max_sequence_length,
-            short_sequence_probability=shard.short_sequence_probability,
+            f"{shard.options.seed} {document}",
+            max_sequence_length=shard.options.max_sequence_length,
+            short_sequence_probability=shard.options.short_sequence_probability,
         )
 
     def _random_segment(self, position: int, where: float, length: int) -> np.ndarray:
@@ -104,13 +105,9 @@ class Shard:
     index: int
     num_shards: int
     held_out: int
-    store: str
     cls_id: int
     sep_id: int
-    seed: int
-    max_sequence_length: int
-    short_sequence_probability: float
-    pack: bool
+    options: CorpusConfig
 
 
 def write_shard(shard: Shard) -> dict[str, int]:
@@ -130,9 +127,9 @@ def write_shard(shard: Shard) -> dict[str, int]:
     def records(split: Split) -> Iterator[bytes]:
         indices = range(shard.index, len(split.documents), shard.num_shards)
         pairs = itertools.chain.from_iterable(split.pairs(i, shard) for i in indices)
-        max_pairs = _MAX_PAIRS_PER_ROW if shard.pack else 1
+        max_pairs = _MAX_PAIRS_PER_ROW if shard.options.pack else 1
         counts["documents"] = len(indices)
-        for row in pack(pairs, shard.max_sequence_length, max_pairs):
+        for row in pack(pairs, shard.options.max_sequence_length, max_pairs):
             tokens = []
             for pair in row:
                 tokens += [shard.cls_id, *pair.first.tolist(), shard.sep_id]
@@ -148,9 +145,12 @@ def write_shard(shard: Shard) -> dict[str, int]:
             counts["pairs_per_row"] = max(counts["pairs_per_row"], len(row))
             yield example.SerializeToString(deterministic=True)
 
-    rng = random.Random(f"{shard.seed} {shard.split} {shard.index}")
-    with TokenStore(shard.store) as store, storage.atomic_path(shard.path) as path:
-        split = Split(store, shard.split, shard.held_out, shard.seed)
+    rng = random.Random(f"{shard.options.seed} {shard.split} {shard.index}")
+    with (
+        TokenStore(shard.options.store) as store,
+        storage.atomic_path(shard.path) as path,
+    ):
+        split = Split(store, shard.split, shard.held_out, shard.options.seed)
         try:
             with tf.io.TFRecordWriter(path) as writer:
                 for record in _shuffle(records(split), rng):

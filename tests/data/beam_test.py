@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from bert_tf import corpus
+from bert_tf.data import CorpusConfig, prepare_corpus
 from bert_tf.data.jobs import BeamWorkers
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture
-def options(tmp_path) -> corpus.CorpusConfig:
+def options(tmp_path) -> CorpusConfig:
     """Sixty documents in three files, so that there are several jobs of each kind."""
     (tmp_path / "text").mkdir()
     for i in range(3):
@@ -29,7 +29,7 @@ def options(tmp_path) -> corpus.CorpusConfig:
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     digits = [f"##{digit}" for digit in range(10)]
     (tmp_path / "vocab.txt").write_text("\n".join([*special, *tokens, *digits]))
-    return corpus.CorpusConfig(
+    return CorpusConfig(
         input=f"{tmp_path}/text/*",
         vocabulary=f"{tmp_path}/vocab.txt",
         output=f"{tmp_path}/records",
@@ -42,7 +42,7 @@ def options(tmp_path) -> corpus.CorpusConfig:
 
 def test_beam_writes_equal_records(options):
     pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
-    corpus.main(options)
+    prepare_corpus(options)
     with_beam = dataclasses.replace(
         options, output=options.output + "-beam", runner="DirectRunner"
     )
@@ -68,7 +68,7 @@ def test_errors_in_text_are_raised_through_beam(options, tmp_path):
     pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
     (tmp_path / "text" / "latin").write_bytes(b"One.\nTw\xf6.\n")
     with pytest.raises(ValueError, match="latin, line 2: not UTF-8"):
-        corpus.main(dataclasses.replace(options, runner="DirectRunner"))
+        prepare_corpus(dataclasses.replace(options, runner="DirectRunner"))
 
 
 def test_missing_beam_raises_value_error(monkeypatch):

@@ -88,7 +88,7 @@ def sleep(job: Number) -> None:
 
 def test_workers_exit_when_parent_is_killed(tmp_path):
     script = f"""
-from bert_tf.data import Workers
+from bert_tf.data.jobs import Workers
 from tests.data import jobs_test
 if __name__ == "__main__":
     with Workers(2) as workers:

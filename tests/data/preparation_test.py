@@ -1,0 +1,453 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of bert_tf.data.preparation: from text files to records and manifest.
+
+Token k of document i is the word "d<i>t<k>", so that tokens in records can be traced.
+"""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import random
+import tempfile
+from typing import NamedTuple
+
+import pytest
+import tensorflow as tf
+
+from bert_tf import storage
+from bert_tf.data import CorpusConfig, preparation, prepare_corpus, pretrain_dataset
+from bert_tf.text import Vocabulary
+
+NUM_DOCUMENTS = 40
+LONGEST_DOCUMENT = 150
+VOCABULARY = Vocabulary(
+    (
+        *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+        *(f"d{i}t{k}" for i in range(NUM_DOCUMENTS) for k in range(LONGEST_DOCUMENT)),
+    )
+)
+
+
+@pytest.fixture
+def options(tmp_path) -> CorpusConfig:
+    """Forty documents in three files, records of 32 tokens, one process."""
+    rng = random.Random(0)
+    documents = []
+    for i in range(NUM_DOCUMENTS):
+        words = [f"d{i}t{k}" for k in range(rng.randint(30, LONGEST_DOCUMENT))]
+        lines = []
+        while words:
+            length = rng.randint(1, 12)
+            lines.append(" ".join(words[:length]))
+            words = words[length:]
+        documents.append("\n".join(lines) + "\n")
+    (tmp_path / "text").mkdir()
+    for name, chosen in (("a", documents[:5]), ("b", documents[5:6])):
+        (tmp_path / "text" / name).write_text("\n".join(chosen))
+    (tmp_path / "text" / "c").write_text("\r\n".join(documents[6:]))
+    VOCABULARY.write(tmp_path / "vocabulary")
+    return CorpusConfig(
+        input=f"{tmp_path}/text/*",
+        vocabulary=str(tmp_path / "vocabulary"),
+        output=str(tmp_path / "records"),
+        max_sequence_length=32,
+        short_sequence_probability=0.4,
+        held_out_share=0.1,
+        num_workers=1,
+    )
+
+
+class Record(NamedTuple):
+    first: list[tuple[int, int]]  # (document, position) of each token.
+    second: list[tuple[int, int]]
+    is_random_next: int
+    length: int
+
+
+def origins(token_ids: list[int]) -> list[tuple[int, int]]:
+    """Returns the document of each token and its position in the document."""
+    words = [VOCABULARY.tokens[i].removeprefix("d").split("t") for i in token_ids]
+    return [(int(document), int(position)) for document, position in words]
+
+
+def read_rows(options: CorpusConfig, split: str = "train") -> list[list[Record]]:
+    files = sorted(pathlib.Path(options.output).glob(f"{split}-*.tfrecord"))
+    rows = []
+    for serialized in tf.data.TFRecordDataset([str(f) for f in files]):
+        example = tf.train.Example.FromString(serialized.numpy())
+        features = {
+            name: list(feature.int64_list.value)
+            for name, feature in example.features.feature.items()
+        }
+        token_ids = features.pop("token_ids")
+        row = []
+        for cut, label, length in zip(
+            features.pop("first_segment_length"),
+            features.pop("is_random_next"),
+            features.pop("pair_length"),
+            strict=True,
+        ):
+            ids, token_ids = token_ids[:length], token_ids[length:]
+            special = (ids[0], ids[cut - 1], ids[-1])
+            assert special == (VOCABULARY.cls_id, VOCABULARY.sep_id, VOCABULARY.sep_id)
+            first, second = origins(ids[1 : cut - 1]), origins(ids[cut:-1])
+            row.append(Record(first, second, label, length))
+        assert not token_ids
+        assert not features
+        rows.append(row)
+    return rows
+
+
+def read(options: CorpusConfig, split: str = "train") -> list[Record]:
+    return [record for row in read_rows(options, split) for record in row]
+
+
+def manifest(options: CorpusConfig) -> dict:
+    return json.loads((pathlib.Path(options.output) / "manifest.json").read_text())
+
+
+# --- Contents of the records -----------------------------------------------------
+
+
+def test_is_random_next_is_1_for_another_document(options):
+    prepare_corpus(options)
+    records = read(options) + read(options, "validation")
+    assert len(records) > 100
+    for first, second, is_random_next, length in records:
+        assert 5 <= length <= 32
+        for segment in (first, second):
+            (document, start), *_ = segment
+            run = [(document, start + i) for i in range(len(segment))]
+            assert segment == run, "consecutive tokens of one document"
+        if is_random_next:
+            assert first[0][0] != second[0][0], "another document"
+        else:
+            assert first[0][0] == second[0][0]
+            assert first[-1][1] < second[0][1]
+    assert {record.is_random_next for record in records} == {0, 1}
+
+
+def test_held_out_documents_are_not_in_training_records(options):
+    prepare_corpus(options)
+
+    def documents(split):
+        return {
+            segment[0][0]
+            for record in read(options, split)
+            for segment in (record.first, record.second)
+        }
+
+    train, validation = documents("train"), documents("validation")
+    assert (len(train), len(validation)) == (36, 4)
+    assert not train & validation
+    assert train | validation == set(range(NUM_DOCUMENTS))
+
+
+@pytest.mark.slow
+def test_random_segments_come_from_all_documents(options):
+    """A random segment can begin with any sentence of the split."""
+    begins = {True: set(), False: set()}
+    for seed in range(12):
+        chosen = dataclasses.replace(
+            options, seed=seed, output=f"{options.output}{seed}", held_out_share=0.0
+        )
+        prepare_corpus(chosen)
+        for record in read(chosen):
+            begins[bool(record.is_random_next)].add(record.second[0])
+    assert {document for document, _ in begins[True]} == set(range(NUM_DOCUMENTS))
+    assert {0} < {position for _, position in begins[True]}
+
+
+def test_records_are_in_random_order(options):
+    prepare_corpus(options)
+    documents = [record.first[0][0] for record in read(options)]
+    assert documents != sorted(documents)
+    neighbors = sum(a == b for a, b in itertools.pairwise(documents))
+    assert neighbors < len(documents) / 5
+
+
+def test_small_shuffle_buffer_keeps_all_records(options, monkeypatch):
+    prepare_corpus(options)
+    monkeypatch.setattr("bert_tf.data.records._SHUFFLE_RECORDS", 7)
+    small = dataclasses.replace(options, output=options.output + "2")
+    prepare_corpus(small)
+    assert sorted(read(small)) == sorted(read(options))
+
+
+def test_manifest_matches_the_records(options):
+    prepare_corpus(options)
+    train, validation = read(options), read(options, "validation")
+    both = train + validation
+    content = manifest(options)
+    texts = [pathlib.Path(path).read_text() for path in content["sources"]]
+    assert content["documents"] == NUM_DOCUMENTS
+    assert content["tokens"] == sum(len(text.split()) for text in texts)
+    assert content["sentences"] == sum(
+        sum(1 for line in text.split("\n") if line) for text in texts
+    )
+    assert content["unknown_share"] == 0
+    assert (content["train_documents"], content["validation_documents"]) == (36, 4)
+    assert (content["train_pairs"], content["validation_pairs"]) == (
+        len(train),
+        len(validation),
+    )
+    random_next = sum(record.is_random_next for record in both)
+    assert content["random_next_share"] == random_next / len(both)
+    tokens = sum(record.length for record in both)
+    rows = {split: read_rows(options, split) for split in ("train", "validation")}
+    counts = {split: len(rows[split]) for split in rows}
+    assert counts == {split: content[f"{split}_rows"] for split in rows}
+    slots = 32 * sum(counts.values())
+    assert content["padding_share"] == pytest.approx(1 - tokens / slots)
+    assert content["padding_share_unpacked"] == pytest.approx(
+        1 - tokens / 32 / len(both)
+    )
+    largest = max(len(row) for split in rows for row in rows[split])
+    assert content["pairs_per_row"] == largest > 1
+    assert content["max_sequence_length"] == 32
+    assert content["lowercase"] is True
+    assert content["vocabulary_fingerprint"] == VOCABULARY.fingerprint
+    assert [source["documents"] for source in content["sources"].values()] == [5, 1, 34]
+    assert (content["warnings"], content["most_repeated"]) == ([], [])
+    copied = Vocabulary.from_file(pathlib.Path(options.output) / "vocab.txt")
+    assert copied == VOCABULARY
+
+
+def test_packing_changes_rows_but_not_pairs(options, tmp_path):
+    prepare_corpus(options)
+    alone = dataclasses.replace(options, output=str(tmp_path / "alone"), pack=False)
+    prepare_corpus(alone)
+    assert {len(row) for row in read_rows(alone)} == {1}
+    assert manifest(alone)["pairs_per_row"] == 1
+    assert sorted(read(alone)) == sorted(read(options))
+    assert manifest(options)["padding_share"] < manifest(alone)["padding_share"]
+
+
+# --- Reproducible records --------------------------------------------------------
+
+
+def contents(options: CorpusConfig) -> dict[str, bytes]:
+    files = pathlib.Path(options.output).glob("*.tfrecord")
+    return {file.name: file.read_bytes() for file in files}
+
+
+@pytest.mark.slow
+def test_records_do_not_depend_on_workers_and_parts(options, monkeypatch):
+    options = dataclasses.replace(options, num_shards=3)
+    prepare_corpus(options)
+    assert sorted(contents(options)) == [
+        "train-00000-of-00003.tfrecord",
+        "train-00001-of-00003.tfrecord",
+        "train-00002-of-00003.tfrecord",
+        "validation-00000-of-00001.tfrecord",
+    ]
+    monkeypatch.setattr("bert_tf.data.token_store._PART_BYTES", 5000)
+    other = dataclasses.replace(options, output=options.output + "2", num_workers=2)
+    prepare_corpus(other)
+    assert contents(other) == contents(options)
+
+
+def test_remote_paths(options, tmp_path, monkeypatch):
+    """Uses `ram://` in place of `gs://`."""
+    prepare_corpus(options)
+    place = "ram://corpus_test"
+    for path in [*pathlib.Path(tmp_path / "text").iterdir(), tmp_path / "vocabulary"]:
+        storage.write_text(f"{place}/{path.name}", path.read_text())
+    remote = dataclasses.replace(
+        options,
+        input=f"{place}/[abc]",
+        vocabulary=f"{place}/vocabulary",
+        output=f"{place}/records",
+    )
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # For the local copy.
+    prepare_corpus(remote)
+    made = [name for name in contents(options) if name.startswith("train")]
+    for name in made:
+        with storage.open_file(f"{place}/records/{name}", "rb") as file:
+            assert file.read() == contents(options)[name]
+    assert not storage.glob(f"{place}/records/*.tfrecord.json")
+    x, *_ = next(iter(pretrain_dataset(remote.output, batch_size=4)))
+    assert x["token_ids"].shape == (4, 32)
+    prepare_corpus(remote)  # Already complete.
+    assert len(list(tmp_path.glob("bert_tf_tokens_*[!k]"))) == 1
+
+
+def test_seed_determines_records(options):
+    prepare_corpus(options)
+    for name, seed in (("same", options.seed), ("other", 1)):
+        again = dataclasses.replace(options, output=options.output + name, seed=seed)
+        prepare_corpus(again)
+        assert (contents(again) == contents(options)) == (name == "same")
+
+
+def test_documents_and_seeds_have_separate_random_streams(options, tmp_path):
+    equal = ["".join(f"d{i}t{k}\n" for k in range(60)) for i in range(20)]
+    (tmp_path / "equal").write_text("\n".join(equal))
+    cuts = []
+    for seed in (0, 1):
+        chosen = dataclasses.replace(
+            options, seed=seed, output=f"{options.output}{seed}",
+            input=str(tmp_path / "equal"), held_out_share=0.0,
+        )  # fmt: skip
+        prepare_corpus(chosen)
+        positions = {i: set() for i in range(20)}
+        for record in read(chosen):
+            positions[record.first[0][0]].add(record.first[-1][1])
+        cuts += map(frozenset, positions.values())
+    assert len(set(cuts)) == 40
+
+
+def test_records_of_two_lengths_share_a_token_store(options, tmp_path, monkeypatch):
+    options = dataclasses.replace(options, token_store=str(tmp_path / "store"))
+    prepare_corpus(options)
+    monkeypatch.setattr("bert_tf.data.token_store.tokenize_part", None)  # Not called.
+    long = dataclasses.replace(
+        options, output=options.output + "64", max_sequence_length=64
+    )
+    prepare_corpus(long)
+    assert 32 < max(record.length for record in read(long)) <= 64
+    # The same documents are held out.
+    assert {record.first[0][0] for record in read(long, "validation")} == {
+        record.first[0][0] for record in read(options, "validation")
+    }
+
+
+def test_interrupted_run_resumes(options, monkeypatch):
+    options = dataclasses.replace(options, num_shards=4)
+    whole = dataclasses.replace(options, output=options.output + "whole")
+    prepare_corpus(whole)
+    written = []
+    write_shard = preparation.write_shard
+
+    def interrupted(shard):
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(shard.path)
+        return write_shard(shard)
+
+    monkeypatch.setattr(preparation, "write_shard", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_corpus(options)
+    assert not (pathlib.Path(options.output) / "manifest.json").exists()
+    monkeypatch.setattr(
+        preparation,
+        "write_shard",
+        lambda shard: written.append(shard.path) or write_shard(shard),
+    )
+    prepare_corpus(options)
+    assert len(written) == len(set(written)) == 5
+    assert contents(options) == contents(whole)
+    assert {**manifest(options), "seconds": 0} == {**manifest(whole), "seconds": 0}
+
+
+def test_complete_run_is_not_repeated(options, capsys):
+    made = prepare_corpus(options)
+    before = contents(options)
+    assert "is already complete" not in capsys.readouterr().out
+    assert prepare_corpus(options) == made == manifest(options)
+    assert "is already complete" in capsys.readouterr().out
+    assert contents(options) == before
+
+
+# --- Errors and warnings ---------------------------------------------------------
+
+
+def test_other_settings_require_another_output(options):
+    prepare_corpus(options)
+    with pytest.raises(
+        ValueError,
+        match=r"max_sequence_length was 32, now 64\. Use another --output",
+    ):
+        prepare_corpus(dataclasses.replace(options, max_sequence_length=64))
+    # The number of processes may change.
+    prepare_corpus(dataclasses.replace(options, num_workers=2))
+
+
+def test_records_without_settings_are_not_overwritten(options):
+    output = pathlib.Path(options.output)
+    output.mkdir()
+    (output / "train-00000-of-00009.tfrecord").touch()
+    with pytest.raises(
+        ValueError, match=r"train-00000-of-00009\.tfrecord exists, but no set"
+    ):
+        prepare_corpus(options)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "requires at least two documents. Got 0 in 1 files"),
+        ("\n\n", "requires at least two documents. Got 0"),
+        ("d0t0\n\nd0t1\n\nd0t2\n", r"Got 1 in 1 files .*_separator=blank_line"),
+        ("d0t0\nd0t1\n\nd1t0\nd1t1\n\nd2t0\nd2t1\n", None),
+    ],
+)
+def test_two_documents_are_required(options, tmp_path, text, message):
+    (tmp_path / "few").write_text(text)
+    options = dataclasses.replace(options, input=str(tmp_path / "few"))
+    if message:
+        with pytest.raises(ValueError, match=message):
+            prepare_corpus(options)
+        assert not (pathlib.Path(options.output) / "manifest.json").exists()
+    else:
+        prepare_corpus(options)
+        assert {record.first[0][0] for record in read(options)} == {0, 1, 2}
+
+
+def test_few_documents_are_not_held_out(options, tmp_path, caplog):
+    (tmp_path / "few").write_text("d0t0\nd0t1\n\nd1t0\nd1t1\n\n" * 9)
+    few = dataclasses.replace(options, input=str(tmp_path / "few"), held_out_share=0.01)
+    prepare_corpus(few)
+    assert (
+        "No documents are held out for validation, because there are only 18"
+        in caplog.text
+    )
+    assert manifest(few)["validation_documents"] == 0
+    assert not read(few, "validation")
+
+
+def test_at_least_two_of_many_documents_are_held_out(options):
+    prepare_corpus(dataclasses.replace(options, held_out_share=0.01))
+    assert manifest(options)["validation_documents"] == 2
+    assert read(options, "validation")
+
+
+def test_at_least_two_documents_are_left_for_training(options, tmp_path):
+    (tmp_path / "few").write_text("d0t0\nd0t1\n\nd1t0\nd1t1\n\nd2t0\nd2t1\n")
+    few = dataclasses.replace(options, input=str(tmp_path / "few"), held_out_share=0.5)
+    prepare_corpus(few)
+    assert manifest(few)["train_documents"] == 3
+
+
+def test_warnings_are_printed_and_in_manifest(options, tmp_path, capsys):
+    (tmp_path / "text" / "empty.txt").write_text("\n\n")
+    prepare_corpus(options)
+    (warning,) = manifest(options)["warnings"]
+    assert warning.startswith("1 of 4 files contain no document: ")
+    assert warning.endswith("empty.txt")
+    assert f"warning: {warning}\n" in capsys.readouterr().out
+
+
+def test_errors_name_the_input(options, tmp_path):
+    with pytest.raises(ValueError, match="No file matches the pattern"):
+        prepare_corpus(dataclasses.replace(options, input=f"{tmp_path}/none*"))
+    with pytest.raises(ValueError, match="none does not exist"):
+        prepare_corpus(dataclasses.replace(options, vocabulary=f"{tmp_path}/none"))
+    (tmp_path / "text" / "latin").write_bytes(b"One.\nTw\xf6.\n")
+    with pytest.raises(ValueError, match="latin, line 2: not UTF-8"):
+        prepare_corpus(options)
+    (tmp_path / "text" / "latin").unlink()
+    prepare_corpus(options)
+    (tmp_path / "vocabulary").write_text("[PAD]\n[UNK]\n[CLS]\n[MASK]\n")
+    with pytest.raises(ValueError, match=r"vocabulary.*\[SEP\]"):
+        prepare_corpus(options)
+
+
+def test_output_directory_below_a_file_raises(options, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        prepare_corpus(
+            dataclasses.replace(options, output=str(tmp_path / "file" / "x"))
+        )
