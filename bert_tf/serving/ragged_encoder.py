@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A `BertBackbone` for inference that spends little time on padding.
 
-`optimize_for_inference` returns a model with equal inputs, outputs and weights that is
-several times as fast if texts differ in length:
+`optimize_for_inference` returns a model with the same inputs, outputs and weights. It
+is several times faster for batches of texts that differ in length:
 
 - Rows are sorted by length and processed in chunks of a few hundred tokens. That bounds
   memory for any batch size, and gives attention rows of similar length.
@@ -222,7 +222,7 @@ class _HiddenStates(keras.layers.Layer):
         """Returns hidden states [B, S, K*H], 0 at padding."""
         is_token = tf.not_equal(padding_mask, 0)  # [B, S]
         rows, length = tf.unstack(tf.shape(is_token))
-        # All S positions, and not only those of tokens, so that too long rows fail.
+        # All S positions, not only those of tokens, so that too long rows fail.
         positions = tf.gather(self._position_table, tf.range(length))  # [S, H]
 
         def run_unpadded() -> tf.Tensor:

@@ -251,7 +251,8 @@ def _write_warmup(
 ) -> None:
     """Runs requests and writes them as a TFRecord file of `PredictionLog`.
 
-    Running them first is important: a server does not load a model if one fails.
+    A server does not load a model whose warm-up fails. Running the requests here finds
+    such a model before it is exported.
     """
     lengths = sorted({min(length, max_length) for length in _WARMUP_LENGTHS})
     names = [name for name, function in signatures.items() if function.input_signature]

@@ -6,10 +6,10 @@ The rules are those of `tokenization.py` in google-research/bert. tf_text's buil
 models apply NFKC case folding instead, which BERT was not trained with: it expands ½
 to three characters, ß to ss and ﬁ to fi.
 
-All rules look at one character at a time. The only exception, the final sigma, is in
-`bert_tf.text.tokenizer`. Character properties come from the `unicodedata` of the Python
-that builds the model (Unicode 13 in Python 3.10, 15.1 in Python 3.13). An exported
-model contains the compiled rules.
+All rules look at one character at a time. `bert_tf.text.tokenizer` implements the only
+exception, the final sigma. Character properties come from the `unicodedata` of the
+Python that builds the model (Unicode 13 in Python 3.10, 15.1 in Python 3.13). An
+exported model contains the compiled rules.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def _assign_bases(child_sets: Sequence[Sequence[int]]) -> tuple[list[int], int]:
     is_free_unit[0, 0] = False  # The root.
     bases = [0] * len(child_sets)
     num_pages = 0
-    first_page = 0  # The first one with a gap.
+    first_page = 0  # No page before it has a gap for a single label.
     for number in sorted(range(len(child_sets)), key=lambda n: -len(child_sets[n])):
         indices = index_of[:, child_sets[number]]
         is_single = len(child_sets[number]) == 1

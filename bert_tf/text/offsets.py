@@ -2,18 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Byte offsets in texts -> words, substrings, character offsets; graph functions.
 
-`find_words` groups the word pieces of raw text into words as tagged corpora have them:
-the text is split on white space, punctuation at both ends of a run is split off, each
-mark as a word, and each Chinese character is a word::
+`find_words` groups the word pieces of raw text into words like those of tagged corpora.
+It splits the text at whitespace and splits punctuation marks off both ends of each
+part. Each of these marks is a word, and so is each Chinese character::
 
     "It's Mr. O'Neil," she said (1-0).
     "  It's  Mr  .  O'Neil  ,  "  she  said  (  1-0  )  .
 
-This is close to the words of CoNLL-2003 and WNUT, on whose first pieces a tagger is
-trained. BERT's basic tokenizer would also split inside a run ("O'Neil", "1-0", a URL),
-where no piece has been trained; white space alone would leave the comma on a name. F1
-of a model on the test set of WNUT-17, its words joined to running text: 36.0 with these
-words, 32.8 with those of the basic tokenizer, 28.1 with white space.
+A tagger is trained on the first piece of each word in its corpus, so its input needs
+words like those of CoNLL-2003 and WNUT. BERT's basic tokenizer also splits "O'Neil",
+"1-0" and URLs, at pieces without training. Splitting at whitespace only leaves commas
+on names. F1 of one model on the WNUT-17 test set, with the words joined to running
+text: 36.0 with these words, 32.8 with those of the basic tokenizer, 28.1 with
+whitespace.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Words(NamedTuple):
         row: Index of the text [T] int32.
         start: Offset of the first byte in the text [T] int32.
         end: Offset after the last byte [T] int32.
-        is_first_piece: Whether each of all pieces is the first of a word [pieces] bool.
+        is_first_piece: For each piece, whether it is the first of a word [pieces] bool.
     """
 
     row: tf.Tensor
@@ -67,7 +68,7 @@ def find_words(pieces: Pieces, vocabulary: Vocabulary) -> Words:
 
 
 def _is_first_piece(pieces: Pieces, vocabulary: Vocabulary) -> tf.Tensor:
-    """Whether each piece is the first of a word [pieces] bool."""
+    """Returns for each piece whether it is the first of a word, [pieces] bool."""
 
     def look_up(table: np.ndarray) -> tf.Tensor:
         return tf.gather(tf.constant(table), pieces.ids.values)
@@ -82,7 +83,7 @@ def _is_first_piece(pieces: Pieces, vocabulary: Vocabulary) -> tf.Tensor:
     )
     is_continuation = look_up(vocabulary.is_continuation)
 
-    # Split on white space: runs of adjacent pieces.
+    # Split at whitespace into runs of adjacent pieces.
     row, index = pieces.ids.value_rowids(), tf.range(tf.size(is_mark))
     has_gap = (pieces.starts.values > previous(pieces.ends.values)) & ~is_continuation
     starts_run = has_gap | (previous(row) != row) | (index == 0)

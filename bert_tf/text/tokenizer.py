@@ -207,7 +207,8 @@ class Tokenizer:
                 have shape [B].
             tf.errors.InvalidArgumentError: `text_a` and `text_b` differ in size.
         """
-        num_special = 2 if text_b is None else 3
+        texts = [text_a] if text_b is None else [text_a, text_b]
+        num_special = len(texts) + 1
         if max_sequence_length < num_special:
             raise ValueError(
                 f"`max_sequence_length` must be at least {num_special}, the number of "
@@ -219,7 +220,6 @@ class Tokenizer:
                 f"padded_length={padded_length}, "
                 f"max_sequence_length={max_sequence_length}"
             )
-        texts = [text_a] if text_b is None else [text_a, text_b]
         if text_b is not None:
             tf.debugging.assert_equal(
                 tf.size(text_a),
@@ -324,12 +324,8 @@ def _keep_head_and_tail(pieces: Pieces, sizes: tf.Tensor) -> Pieces:
     index = kept.values + skipped
     index += tf.cast(tf.gather(pieces.ids.row_starts(), row), tf.int32)
 
-    def select(values: tf.RaggedTensor | None) -> tf.RaggedTensor | None:
-        if values is None:
-            return None
-        return kept.with_values(tf.gather(values.values, index))
-
-    return Pieces(*map(select, pieces))
+    fields = [field for field in pieces if field is not None]
+    return Pieces(*(kept.with_values(tf.gather(f.values, index)) for f in fields))
 
 
 def _wordpiece(tokens: Sequence[str]) -> tf_text.FastWordpieceTokenizer:

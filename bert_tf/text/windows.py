@@ -20,8 +20,8 @@ import tensorflow as tf
 
 from bert_tf.text.tokenizer import Pieces, Tokenizer
 
-# By default a window repeats 1 / _OVERLAP of the previous one. Inside a long text, half
-# of that is the minimum context of a piece on either side.
+# By default a window repeats 1 / _OVERLAP of the previous one. Inside a long text, each
+# piece then has at least half of that as context on either side.
 _OVERLAP = 4
 
 # Windows in one call of the model, and windows packed at once for a data set.
@@ -162,11 +162,11 @@ def cut_windows(
             `max_question_length`, of N questions followed by N texts, [2N, (pieces)].
         max_sequence_length: Maximum tokens of a window, question and special tokens
             included; at least 3, or `max_question_length` + 4.
-        max_question_length: Maximum pieces of a question. Longer ones lose their end.
-        stride: Pieces from the start of one window to that of the next, at most those
-            that fit; the last window may be short, as in google-research/bert. By
-            default windows overlap by a quarter and the last one is as long as the
-            others.
+        max_question_length: Maximum pieces of a question. Longer ones are truncated.
+        stride: Number of pieces between the starts of two windows, reduced to the size
+            of a window if larger. The last window may be shorter than the others, as in
+            google-research/bert. By default windows overlap by a quarter and all
+            windows of a long text have the same size.
     """
     starts = tf.cast(ids.row_starts(), tf.int32)
     sizes = tf.cast(ids.row_lengths(), tf.int32)
@@ -186,7 +186,7 @@ def cut_windows(
     excess = tf.maximum(sizes - capacity, 0)
     count = 1 + (excess + strides - 1) // strides  # Windows of each text [N].
 
-    number = tf.ragged.range(count)  # Of a window among those of its text.
+    number = tf.ragged.range(count)  # Index of a window in its text.
     row = tf.cast(number.value_rowids(), tf.int32)  # [W], as all below.
     number = number.values
     start = number * tf.gather(strides, row)

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Words by hand; substrings and character offsets against Python's own."""
+"""Tests of bert_tf.text.offsets against words split by hand and Python strings."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def tokenizer():
 
 
 def words_of(tokenizer, texts):
-    """The words of each text, as bytes."""
+    """Returns the words of each text as bytes."""
     text = tf.constant(texts, tf.string)
     words = find_words(tokenizer.tokenize_with_offsets(text), tokenizer.vocabulary)
     found = substrings(text, words.row, words.start, words.end).numpy()
@@ -57,7 +57,7 @@ def test_find_words(tokenizer, text, expected):
     assert words_of(tokenizer, [text]) == [expected.encode().split()]
 
 
-def test_words_end_with_their_text(tokenizer):
+def test_words_do_not_cross_texts(tokenizer):
     assert words_of(tokenizer, ["a.", "", "b", ".c"]) == [
         [b"a", b"."],
         [],

@@ -1,5 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
+"""Tests of bert_tf.text.windows, also against run_squad.py of google-research/bert."""
 
 import random
 
@@ -21,14 +22,14 @@ def tokenizer(vocabulary):
 
 
 def ragged(sizes):
-    """Texts of these sizes; the ids are 100, 101, ... so that each occurs once."""
+    """Returns texts of these sizes with the ids 100, 101, ..., without repetition."""
     return tf.RaggedTensor.from_row_lengths(
         100 + tf.range(sum(sizes)), tf.constant(sizes, tf.int64)
     )
 
 
 def unpadded(windows):
-    """Token ids and `owned_pieces` of each window."""
+    """Returns token ids and `owned_pieces` of each window."""
     ids = windows.ragged_inputs()["token_ids"]
     owned = windows.owned_pieces(int(ids.bounding_shape()[1]))
     return ids.to_list(), tf.RaggedTensor.from_tensor(
@@ -85,7 +86,7 @@ def test_window_with_most_context_owns_a_piece(tokenizer):
     for row, pieces in zip(token_ids, owned, strict=True):
         for piece in filter(lambda p: p >= 0, pieces):
             others = [context(piece, r) for r in token_ids if 100 + piece in r]
-            # Windows of which both have an even number may differ by one piece.
+            # The boundary between two windows is rounded to whole pieces.
             assert context(piece, row) >= max(others) - 1
             assert context(piece, row) >= 3  # An eighth of a window, rounded down.
 
