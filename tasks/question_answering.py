@@ -41,6 +41,7 @@ Long passages are cut into overlapping windows, in training and in the exported 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -132,11 +133,8 @@ class QuestionAnswering(finetuning.Task):
                 f"max_sequence_length={options.max_sequence_length}, "
                 f"max_question_length={options.max_question_length}."
             )
-        self.questions = {
-            split: _read(options, split)
-            for split in ("train", "dev", "test")
-            if split != "test" or options.test_file
-        }
+        splits = ("train", "dev", "test") if options.test_file else ("train", "dev")
+        self.questions = {split: _read(options, split) for split in splits}
         self.no_answer = not all(q.answers for q in self.questions["train"])
         # `evaluate` tunes it on dev.
         self.threshold = 0.0 if self.no_answer else None
@@ -191,13 +189,11 @@ class QuestionAnswering(finetuning.Task):
     def evaluate(self, split: Split, outputs: Sequence[Any]) -> dict[str, float]:
         questions, metrics = self.questions[split.name], finetuning.squad_metrics
         predictions = self._predictions(split, outputs)
-        if not self.no_answer:
-            return metrics.scores(questions, predictions.best())
         if split.name == "dev":
-            self.threshold = metrics.best_threshold(
-                questions, predictions.best(), predictions.null_odds
-            )
+            self.threshold = metrics.best_threshold(questions, predictions)
         scores = metrics.scores(questions, predictions.best(self.threshold))
+        if self.threshold is None:
+            return scores
         return scores | {"threshold": self.threshold}
 
     def majority_baseline(self, split: Split) -> float:
@@ -225,9 +221,11 @@ class QuestionAnswering(finetuning.Task):
     ) -> pathlib.Path:
         predictions = self._predictions(split, outputs)
         path = predictions.write(folder, split.name, self.threshold)
-        questions = self.questions[split.name]
+        questions, answers = (
+            self.questions[split.name],
+            predictions.best(self.threshold),
+        )
         if questions[0].path.suffix != ".json":
-            answers = predictions.best(self.threshold)
             rows = [
                 {"id": q.id, "question": q.question, "prediction": answers[q.id]}
                 for q in questions
@@ -258,23 +256,15 @@ class QuestionAnswering(finetuning.Task):
         )
         def serving_default(question, context):
             passages = self.preprocess(question, context)
-            candidates = finetuning.answers_from_model(
-                model, passages, **self._decoding
-            )
-            answer = finetuning.choose_answers(candidates, threshold)
-            columns = {
-                "answer": "texts",
-                "start": "starts",
-                "end": "ends",
-                "start_byte": "start_bytes",
-                "end_byte": "end_bytes",
-                "score": "probabilities",
-            }
-            outputs = {name: getattr(answer, key) for name, key in columns.items()}
-            for name, key in columns.items():
-                outputs[f"{name}s"] = getattr(candidates, key)[:, :_SERVED_CANDIDATES]
+            answers = finetuning.answers_from_model(model, passages, **self._decoding)
+            best = answers.best(threshold)
+            outputs = {}
+            for name in ("answer", "start", "end", "start_byte", "end_byte", "score"):
+                outputs[name] = best[name]
+                candidates = answers.candidates[name]
+                outputs[f"{name}s"] = candidates[:, :_SERVED_CANDIDATES]
             if threshold is not None:
-                outputs["no_answer_score"] = candidates.null_odds - threshold
+                outputs["no_answer_score"] = answers.null_odds - threshold
             return outputs
 
         return {"serving_default": serving_default, "ids": serving.ids_signature(model)}
@@ -293,17 +283,17 @@ class QuestionAnswering(finetuning.Task):
         self, split: Split, outputs: Sequence[Any]
     ) -> finetuning.Predictions:
         n_best, null_odds = {}, {}
-        questions, begin = iter(self.questions[split.name]), 0
+        ids, outputs = (q.id for q in self.questions[split.name]), iter(outputs)
         for passages in split.source:
-            end = begin + len(passages.windows)
-            candidates = finetuning.answers_from_logits(
-                outputs[begin:end], passages, **self._decoding
+            answers = finetuning.answers_from_logits(
+                list(itertools.islice(outputs, len(passages.windows))),
+                passages,
+                **self._decoding,
             )
-            begin = end
-            ids = [next(questions).id for _ in candidates.null_odds]
-            n_best |= zip(ids, candidates.to_n_best())
+            chunk = list(itertools.islice(ids, len(answers.null_odds)))
+            n_best |= zip(chunk, answers.to_n_best())
             if self.no_answer:
-                null_odds |= zip(ids, candidates.null_odds.numpy().tolist())
+                null_odds |= zip(chunk, answers.null_odds.numpy().tolist())
         return finetuning.Predictions(n_best, null_odds)
 
 
@@ -311,9 +301,7 @@ def _read(options: QuestionAnswering.Config, split: str) -> list[Question]:
     path = getattr(options, f"{split}_file")
     if not path:
         raise ValueError(f"--{split}_file is missing.")
-    columns = finetuning.squad.Columns(
-        options.question, options.context, options.answer, options.answer_start
-    )
+    columns = options.question, options.context, options.answer, options.answer_start
     return finetuning.squad.read(path, columns, needs_answers=split != "test")
 
 
@@ -331,11 +319,7 @@ def ensemble(options: QuestionAnswering.Config) -> dict[str, float]:
         )
     folder = pathlib.Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
-    threshold = None
-    if predictions.null_odds:
-        threshold = metrics.best_threshold(
-            questions, predictions.best(), predictions.null_odds
-        )
+    threshold = metrics.best_threshold(questions, predictions)
     scores = metrics.scores(questions, predictions.best(threshold))
     predictions.write(folder, "dev", threshold)
     storage.write_json(folder / "metrics.json", {"dev": scores})

@@ -2,7 +2,6 @@ from bert_tf.finetuning import squad as squad
 from bert_tf.finetuning import squad_metrics as squad_metrics
 from bert_tf.finetuning.answers import answers_from_logits as answers_from_logits
 from bert_tf.finetuning.answers import answers_from_model as answers_from_model
-from bert_tf.finetuning.answers import choose_answers as choose_answers
 from bert_tf.finetuning.batching import Split as Split
 from bert_tf.finetuning.batching import batches as batches
 from bert_tf.finetuning.batching import encode as encode

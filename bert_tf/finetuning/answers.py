@@ -30,27 +30,16 @@ class Spans(NamedTuple):
     """The K best spans of each of R windows or questions, best first.
 
     Attributes:
-        starts: First piece, counted in the passage [R, K] int32.
-        ends: Last piece, inclusive [R, K] int32.
-        start_logits, end_logits: [R, K] float32. With fewer than K spans, the sum of
-            both is at most `MASKED_SCORE` for the missing ones.
-        null_start_logits, null_end_logits: Logits of "no answer", the span of [CLS]
-            alone [R] float32.
+        pieces: First and last piece, inclusive, counted in the passage [R, K, 2] int32.
+        logits: Start and end logit [R, K, 2] float32. With fewer than K spans, the sum
+            of both is at most `MASKED_SCORE` for the missing ones.
+        null_logits: Start and end logit of "no answer", the span of [CLS] alone [R, 2]
+            float32.
     """
 
-    starts: tf.Tensor
-    ends: tf.Tensor
-    start_logits: tf.Tensor
-    end_logits: tf.Tensor
-    null_start_logits: tf.Tensor
-    null_end_logits: tf.Tensor
-
-    @staticmethod
-    def specs(n_best: int) -> Spans:
-        """Returns `tf.TensorSpec`s for an unknown R and K = `n_best`."""
-        pieces = tf.TensorSpec([None, n_best], tf.int32)
-        logits, null_logits = tf.TensorSpec([None, n_best]), tf.TensorSpec([None])
-        return Spans(pieces, pieces, logits, logits, null_logits, null_logits)
+    pieces: tf.Tensor
+    logits: tf.Tensor
+    null_logits: tf.Tensor
 
 
 class Answers(NamedTuple):
@@ -60,43 +49,50 @@ class Answers(NamedTuple):
     Missing candidates have an empty text and probability 0.
 
     Attributes:
-        texts: Substrings of the passages [N, K] string.
-        starts: Offset of the first character (code point) [N, K] int32.
-        ends: Offset after the last character [N, K] int32.
-        start_bytes: Offset of the first byte of UTF-8 [N, K] int32.
-        end_bytes: Offset after the last byte [N, K] int32.
-        start_logits, end_logits: [N, K] float32.
-        probabilities: Softmax over the sums of both logits [N, K] float32.
+        candidates: Columns [N, K]: `answer`, a substring of the passage, string; its
+            offsets `start` and `end` in characters (code points), and `start_byte` and
+            `end_byte` in bytes of UTF-8, int32, ends exclusive; `start_logit` and
+            `end_logit`, float32; `score`, the probability, a softmax over the sums of
+            both logits, float32.
         null_odds: Score of "no answer" minus that of the best answer [N] float32.
     """
 
-    texts: tf.Tensor
-    starts: tf.Tensor
-    ends: tf.Tensor
-    start_bytes: tf.Tensor
-    end_bytes: tf.Tensor
-    start_logits: tf.Tensor
-    end_logits: tf.Tensor
-    probabilities: tf.Tensor
+    candidates: dict[str, tf.Tensor]
     null_odds: tf.Tensor
+
+    def best(self, threshold: float | None) -> dict[str, tf.Tensor]:
+        """Returns the columns of the answers to the questions, each [N].
+
+        Args:
+            threshold: Questions with higher `null_odds` get the answer ""; None answers
+                all.
+        """
+        is_wanted = self.candidates["answer"] != ""
+        if threshold is not None:
+            is_wanted ^= (self.null_odds > threshold)[:, tf.newaxis]
+        column = tf.argmax(tf.cast(is_wanted, tf.int32), axis=1)
+        return {
+            name: tf.gather(values, column, batch_dims=1)
+            for name, values in self.candidates.items()
+        }
 
     def to_n_best(self) -> list[list[dict[str, Any]]]:
         """Returns the n-best list of each question, see `Predictions`; eager only."""
-        columns = {
-            "text": [
-                [text.decode(errors="replace") for text in row]
-                for row in self.texts.numpy()
-            ],
-            "probability": self.probabilities.numpy().tolist(),
-            "start_logit": self.start_logits.numpy().tolist(),
-            "end_logit": self.end_logits.numpy().tolist(),
-        }
-        n_best = (
-            [dict(zip(columns, values)) for values in zip(*rows)]
-            for rows in zip(*columns.values())
-        )
-        # Missing candidates have probability 0.
-        return [[c for c in row if c["probability"] > 0] for row in n_best]
+        names = ("answer", "score", "start_logit", "end_logit")
+        columns = [self.candidates[name].numpy().tolist() for name in names]
+        return [
+            [
+                {
+                    "text": text.decode(errors="replace"),
+                    "probability": probability,
+                    "start_logit": start_logit,
+                    "end_logit": end_logit,
+                }
+                for text, probability, start_logit, end_logit in zip(*rows)
+                if probability > 0  # Not a missing candidate.
+            ]
+            for rows in zip(*columns)
+        ]
 
 
 # --- Spans -----------------------------------------------------------------------
@@ -136,13 +132,11 @@ def best_spans(
     first = tf.minimum(best // max_answer_length, length - 1)
     last = first + best % max_answer_length
     to_piece = windows.start[:, tf.newaxis] - first_token
+    logits = [tf.gather(x, i, batch_dims=1) for x, i in ((start, first), (end, last))]
     return Spans(
-        starts=first + to_piece,
-        ends=last + to_piece,
-        start_logits=tf.gather(start, first, batch_dims=1),
-        end_logits=tf.gather(end, last, batch_dims=1),
-        null_start_logits=start_logits[:, 0],
-        null_end_logits=end_logits[:, 0],
+        pieces=tf.stack([first + to_piece, last + to_piece], axis=2),
+        logits=tf.stack(logits, axis=2),
+        null_logits=tf.stack([start_logits[:, 0], end_logits[:, 0]], axis=1),
     )
 
 
@@ -167,15 +161,12 @@ def merge(passages: Passages, spans: Spans) -> Spans:
         first = tf.cast(rows.row_starts(), tf.int32)[:, tf.newaxis] * k
         return first + _top_k(scores, k)
 
-    def take(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
-        return tf.gather(tf.reshape(values, [-1]), indices)
-
-    indices = best(spans.start_logits + spans.end_logits)
-    null_scores = spans.null_start_logits + spans.null_end_logits
-    null_indices = best(-null_scores[:, tf.newaxis])[:, 0]
+    indices = best(tf.reduce_sum(spans.logits, axis=2))
+    null_indices = best(-tf.reduce_sum(spans.null_logits, axis=1, keepdims=True))
     return Spans(
-        *(take(values, indices) for values in spans[:4]),
-        *(take(values, null_indices) for values in spans[4:]),
+        pieces=tf.gather(tf.reshape(spans.pieces, [-1, 2]), indices),
+        logits=tf.gather(tf.reshape(spans.logits, [-1, 2]), indices),
+        null_logits=tf.gather(spans.null_logits, null_indices[:, 0]),
     )
 
 
@@ -189,30 +180,28 @@ def _top_k(scores: tf.Tensor, k: int) -> tf.Tensor:
 
 
 def answers_from_model(
-    model: keras.Model,
-    passages: Passages,
-    *,
-    max_answer_length: int,
-    n_best: int,
-    no_answer: bool,
+    model: keras.Model, passages: Passages, *, no_answer: bool, **limits: int
 ) -> Answers:
     """Runs a model on all windows and returns the candidate answers.
 
     Args:
         model: Returns `start_logits` and `end_logits`, [W, S] float32 each.
         passages: From `cut_passages`.
-        max_answer_length: Maximum pieces of an answer.
-        n_best: Number of candidates.
         no_answer: Whether "no answer" is one more candidate.
+        **limits: `max_answer_length` and `n_best`, the number of candidates, as in
+            `best_spans`.
     """
 
     def spans(windows: Windows) -> Spans:
-        logits = model(windows.inputs(), training=False)
-        return best_spans(
-            windows, **logits, max_answer_length=max_answer_length, n_best=n_best
-        )
+        return best_spans(windows, **model(windows.inputs(), training=False), **limits)
 
-    spans = passages.windows.map(spans, Spans.specs(n_best))
+    n_best = limits["n_best"]
+    specs = Spans(
+        pieces=tf.TensorSpec([None, n_best, 2], tf.int32),
+        logits=tf.TensorSpec([None, n_best, 2]),
+        null_logits=tf.TensorSpec([None, 2]),
+    )
+    spans = passages.windows.map(spans, specs)
     return extract(passages, merge(passages, spans), no_answer)
 
 
@@ -220,9 +209,8 @@ def answers_from_logits(
     outputs: Sequence[Mapping[str, np.ndarray]],
     passages: Passages,
     *,
-    max_answer_length: int,
-    n_best: int,
     no_answer: bool,
+    **limits: int,
 ) -> Answers:
     """As `answers_from_model`, from the model's outputs for each of W windows."""
     parts = []
@@ -234,14 +222,7 @@ def answers_from_logits(
             )
             for name in ("start_logits", "end_logits")
         }
-        parts.append(
-            best_spans(
-                passages.windows[part],
-                **logits,
-                max_answer_length=max_answer_length,
-                n_best=n_best,
-            )
-        )
+        parts.append(best_spans(passages.windows[part], **logits, **limits))
     spans = Spans(*(tf.concat(columns, axis=0) for columns in zip(*parts)))
     return extract(passages, merge(passages, spans), no_answer)
 
@@ -255,80 +236,53 @@ def extract(passages: Passages, spans: Spans, no_answer: bool) -> Answers:
         no_answer: Whether "no answer" is a candidate.
     """
     columns = _substrings(passages, spans)
-    scores = spans.start_logits + spans.end_logits  # [N, K]
-    texts = columns["texts"]
+    logits, texts = spans.logits, columns["answer"]
     is_equal = texts[:, :, tf.newaxis] == texts[:, tf.newaxis]  # [N, K, K]
     is_earlier = np.tri(texts.shape[1], k=-1, dtype=bool)
     is_duplicate = tf.reduce_any(is_equal & is_earlier, axis=2)
     # Only a missing span has an empty text: every piece has at least one byte.
     is_answer = (texts != "") & ~is_duplicate
-    scores = tf.where(is_answer, scores, MASKED_SCORE)
+    scores = tf.where(is_answer, tf.reduce_sum(logits, axis=2), MASKED_SCORE)
     columns = {
         name: tf.where(is_answer, values, tf.zeros([], values.dtype))
         for name, values in columns.items()
     }
-    columns["start_logits"] = spans.start_logits
-    columns["end_logits"] = spans.end_logits
 
-    null_score = spans.null_start_logits + spans.null_end_logits  # [N]
-    null_odds = null_score - scores[:, 0]
+    null_scores = tf.reduce_sum(spans.null_logits, axis=1, keepdims=True)  # [N, 1]
+    null_odds = null_scores[:, 0] - scores[:, 0]
     if no_answer:
-        scores = tf.concat([scores, null_score[:, tf.newaxis]], axis=1)
-        null_logits = {
-            "start_logits": spans.null_start_logits[:, tf.newaxis],
-            "end_logits": spans.null_end_logits[:, tf.newaxis],
-        }
+        scores = tf.concat([scores, null_scores], axis=1)
+        logits = tf.concat([logits, spans.null_logits[:, tf.newaxis]], axis=1)
         columns = {
-            name: tf.concat(
-                [values, null_logits.get(name, tf.zeros_like(values[:, :1]))], axis=1
-            )
+            name: tf.concat([values, tf.zeros_like(values[:, :1])], axis=1)
             for name, values in columns.items()
         }
-    columns["probabilities"] = tf.where(
-        scores > MASKED_SCORE / 2, tf.nn.softmax(scores), 0.0
-    )
+    columns["start_logit"], columns["end_logit"] = tf.unstack(logits, axis=2)
+    columns["score"] = tf.where(scores > MASKED_SCORE / 2, tf.nn.softmax(scores), 0.0)
     order = tf.math.top_k(scores, scores.shape[1]).indices
     return Answers(
-        **{name: tf.gather(x, order, batch_dims=1) for name, x in columns.items()},
-        null_odds=null_odds,
+        {name: tf.gather(x, order, batch_dims=1) for name, x in columns.items()},
+        null_odds,
     )
 
 
 def _substrings(passages: Passages, spans: Spans) -> dict[str, tf.Tensor]:
     """Texts and offsets of spans, each [N, K]; "" and 0 for missing spans."""
-    is_span = tf.reshape(spans.start_logits + spans.end_logits > MASKED_SCORE / 2, [-1])
-    shape = tf.shape(spans.starts)
-    row = tf.repeat(tf.range(shape[0]), shape[1])  # [N * K], as all below.
-
-    def offset(offsets: tf.RaggedTensor, piece: tf.Tensor) -> tf.Tensor:
-        index = tf.gather(passages.starts, row) + tf.reshape(piece, [-1])
-        offsets = tf.concat([offsets.values, [0]], axis=0)  # Never empty.
-        return tf.where(is_span, tf.gather(offsets, tf.where(is_span, index, 0)), 0)
-
-    start = offset(passages.pieces.starts, spans.starts)
-    end = offset(passages.pieces.ends, spans.ends)
+    is_span = tf.reduce_sum(spans.logits, axis=2) > MASKED_SCORE / 2  # [N, K]
+    index = passages.starts[:, tf.newaxis, tf.newaxis] + spans.pieces  # In all pieces.
+    # Missing spans select a zero after the last offset.
+    pieces = passages.pieces
+    index = tf.where(is_span[:, :, tf.newaxis], index, tf.size(pieces.ids.values))
+    first, last = tf.unstack(tf.reshape(index, [-1, 2]), axis=1)  # [N * K]
+    start = tf.gather(tf.concat([pieces.starts.values, [0]], axis=0), first)
+    end = tf.gather(tf.concat([pieces.ends.values, [0]], axis=0), last)
+    shape = tf.shape(is_span)
+    row = tf.repeat(tf.range(shape[0]), shape[1])
     columns = {
-        "texts": substrings(passages.context, row, start, end),
-        "starts": character_offsets(passages.context, row, start),
-        "ends": character_offsets(passages.context, row, end),
-        "start_bytes": start,
-        "end_bytes": end,
+        "answer": substrings(passages.context, row, start, end),
+        "start": character_offsets(passages.context, row, start),
+        "end": character_offsets(passages.context, row, end),
+        "start_byte": start,
+        "end_byte": end,
     }
     return {name: tf.reshape(x, shape) for name, x in columns.items()}
-
-
-def choose_answers(candidates: Answers, threshold: float | None) -> Answers:
-    """Returns the answer to each question: all columns [N].
-
-    Args:
-        candidates: Candidates [N, K].
-        threshold: Questions with higher `null_odds` get the answer ""; None answers
-            all.
-    """
-    is_wanted = candidates.texts != ""
-    if threshold is not None:
-        is_wanted ^= (candidates.null_odds > threshold)[:, tf.newaxis]
-    column = tf.argmax(tf.cast(is_wanted, tf.int32), axis=1)[:, tf.newaxis]
-    *columns, null_odds = candidates
-    columns = (tf.gather(values, column, batch_dims=1)[:, 0] for values in columns)
-    return Answers(*columns, null_odds)

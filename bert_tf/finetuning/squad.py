@@ -49,45 +49,28 @@ class Question(NamedTuple):
     may_be_impossible: bool
 
 
-class Columns(NamedTuple):
-    """Column names of a table.
-
-    Attributes:
-        question: The question.
-        context: The passage.
-        answer: The answer, an exact substring of the passage; empty for none.
-        answer_start: The answer's offset in the passage, in characters from 0; ""
-            if the table has no such column.
-    """
-
-    question: str = "question"
-    context: str = "context"
-    answer: str = "answer"
-    answer_start: str = ""
-
-
-_COLUMNS = Columns()
-
 # --- Files -----------------------------------------------------------------------
 
 
 def read(
     path: str | os.PathLike,
-    columns: Columns = _COLUMNS,
+    columns: Sequence[str] = ("question", "context", "answer", ""),
     *,
     needs_answers: bool = False,
 ) -> list[Question]:
     """Reads a .json file in the format of SQuAD, or a table (.csv, .jsonl, else TSV).
 
     Ids of a table are in the column `id`, or else the line numbers. Without a column
-    `answer_start`, the answer is the first occurrence as whole words, or else the first
+    of offsets, the answer is the first occurrence as whole words, or else the first
     occurrence.
 
     Args:
         path: The file.
-        columns: Column names of a table; the column of the answer is optional.
-        needs_answers: Whether to require answers, possibly empty, and to check their
-            offsets.
+        columns: Columns of a table: the question; the passage; the answer, empty for
+            none; the answer's offset in the passage in characters, "" if the table has
+            no such column. The last two may be missing unless `needs_answers`.
+        needs_answers: Whether to require answers, possibly empty, and to check that
+            they are at their offsets.
 
     Raises:
         ValueError: The format is wrong, ids are not unique, or an answer is not in its
@@ -137,33 +120,11 @@ def _read_json(path: pathlib.Path) -> list[Question]:
         ) from error
 
 
-def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Question:
-    try:
-        name, answers = entry["id"], entry.get("answers")
-        if answers is not None:
-            answers = tuple((str(a["text"]), int(a["answer_start"])) for a in answers)
-        may_be_impossible = "is_impossible" in entry
-        is_impossible = entry.get("is_impossible", False)
-        question = entry["question"]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        name = entry.get("id") if isinstance(entry, Mapping) else entry
-        raise ValueError(
-            f"{path}, question {name!r}: a question must have id, question, and "
-            f"answers[] with text and answer_start. Got {error!r}."
-        ) from error
-    if is_impossible and answers:
-        raise ValueError(
-            f"{path}, question {name!r}: a question with is_impossible=true must not "
-            "have answers."
-        )
-    return Question(path, name, question, context, answers, may_be_impossible)
-
-
 def _read_table(
-    path: pathlib.Path, columns: Columns, needs_answers: bool
+    path: pathlib.Path, columns: Sequence[str], needs_answers: bool
 ) -> list[Question]:
     table = Table(path)
-    has_answers = needs_answers or columns.answer in table.columns
+    has_answers = needs_answers or columns[2] in table.columns
     names = [name for name in (columns if has_answers else columns[:2]) if name]
     table.require(names, "--question, --context, --answer and --answer_start")
     if "id" in table.columns:
@@ -171,18 +132,16 @@ def _read_table(
     questions, ambiguous = [], 0
     for line, values in table.rows(names):
         row = dict(zip(names, values, strict=True))
-        context, answers = row[columns.context], None
-        if has_answers:
-            answer, start = row[columns.answer], row.get(columns.answer_start)
-            try:
-                answers = _locate(context, answer, start)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {line}: {error}") from None
-            ambiguous += bool(answers) and start is None and context.count(answer) > 1
-        name, question = row.get("id", str(line)), row[columns.question]
-        questions.append(
-            Question(path, name, question, context, answers, answers == ())
-        )
+        question, context, answer, start = (row.get(name) for name in columns)
+        entry = {"id": row.get("id", str(line)), "question": question}
+        if answer and answer.strip():
+            if start is None:
+                ambiguous += context.count(answer) > 1
+                start = _first_occurrence(answer, context)
+            entry["answers"] = [{"text": answer, "answer_start": start}]
+        elif has_answers:
+            entry |= {"answers": [], "is_impossible": True}
+        questions.append(_question(path, context, entry))
     if ambiguous:
         logging.warning(
             "%s: %d answers occur several times in their passages. The first "
@@ -193,32 +152,30 @@ def _read_table(
     return questions
 
 
-def _locate(
-    context: str, answer: str, start: str | None
-) -> tuple[tuple[str, int], ...]:
-    """Returns the answer of a row with its offset, or nothing if it is empty."""
-    if not answer.strip():
-        return ()
-    if start is None:
-        word = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", context)
-        offset = word.start() if word else context.find(answer)
-        if offset < 0:
-            raise ValueError(
-                f"the answer must be an exact substring of the passage. Got {answer!r}."
-            )
-        return ((answer, offset),)
-    if not start.isdecimal():
+def _first_occurrence(answer: str, context: str) -> int:
+    """Returns an offset in characters, preferably of whole words; -1 for none."""
+    words = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", context)
+    return words.start() if words else context.find(answer)
+
+
+def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Question:
+    """Converts an entry of qas[] in the format of SQuAD."""
+    try:
+        name, question, answers = entry["id"], entry["question"], entry.get("answers")
+        if answers is not None:
+            answers = tuple((str(a["text"]), int(a["answer_start"])) for a in answers)
+    except (KeyError, TypeError, ValueError) as error:
+        name = entry.get("id") if isinstance(entry, Mapping) else entry
         raise ValueError(
-            "the answer's offset must be a number of characters, from 0. Got "
-            f"{start!r}."
-        )
-    found = context[int(start) :][: len(answer)]
-    if found != answer:
+            f"{path}, question {name!r}: a question must have id, question, and "
+            f"answers[] with text and a number answer_start. Got {error!r}."
+        ) from error
+    if answers and entry.get("is_impossible"):
         raise ValueError(
-            f"the passage must contain the answer {answer!r} at character {start}. "
-            f"Got {found!r}."
+            f"{path}, question {name!r}: a question with is_impossible=true must not "
+            "have answers."
         )
-    return ((answer, int(start)),)
+    return Question(path, name, question, context, answers, "is_impossible" in entry)
 
 
 def answer_bytes(question: Question) -> tuple[int, int] | None:
@@ -236,8 +193,9 @@ def answer_bytes(question: Question) -> tuple[int, int] | None:
     found = question.context[max(start, 0) : start + len(text)]
     if found != text or not text:
         raise ValueError(
-            f"{question.path}, question {question.id!r}: the passage must contain the "
-            f"answer {text!r} at character answer_start={start}. Got {found!r}."
+            f"{question.path}, question {question.id!r}: the answer must be an exact "
+            f"substring of the passage. Got {text!r}, but the passage has {found!r} at "
+            f"character answer_start={start}."
         )
     begin = len(question.context[:start].encode())
     return begin, begin + len(text.encode())
@@ -298,24 +256,18 @@ def average(folders: Sequence[str | os.PathLike], split: str) -> Predictions:
         split: Name of the split.
 
     Raises:
-        ValueError: A folder has no n-best list, or one for other questions.
+        ValueError: The n-best lists are of different questions.
+        FileNotFoundError: A folder has no n-best list.
     """
-    runs = []
+    runs, has_odds = [], True
     for folder in map(pathlib.Path, folders):
-        path = _file(folder, "nbest", split)
-        if not path.is_file():
-            raise ValueError(
-                f"{path} is missing. --ensemble needs the n-best list of every run."
-            )
-        runs.append(json.loads(path.read_text(encoding="utf-8")))
+        runs.append(storage.read_json(_file(folder, "nbest", split)))
         if runs[-1].keys() != runs[0].keys():
             raise ValueError(
-                f"{path} and the list in {folders[0]} must be for the same questions. "
-                "Their ids differ."
+                f"{folder} and {folders[0]} must have n-best lists of the same "
+                "questions. The ids differ."
             )
-    has_odds = all(
-        _file(pathlib.Path(folder), "null_odds", split).is_file() for folder in folders
-    )
+        has_odds &= _file(folder, "null_odds", split).is_file()
     n_best, null_odds = {}, {}
     for name in runs[0]:
         total = collections.Counter()

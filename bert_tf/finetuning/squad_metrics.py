@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_tf.finetuning.squad import Question
+from bert_tf.finetuning.squad import Predictions, Question
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -88,21 +88,23 @@ def scores_per_question(
 
 
 def best_threshold(
-    questions: Sequence[Question],
-    predictions: Mapping[str, str],
-    null_odds: Mapping[str, float],
-) -> float:
-    """Returns the threshold of `null_odds` for "no answer" with the highest F1.
+    questions: Sequence[Question], predictions: Predictions
+) -> float | None:
+    """Returns the threshold of the odds of "no answer" with the highest F1.
 
     Args:
         questions: Questions with reference answers.
-        predictions: The best non-empty answer to each.
-        null_odds: Score of "no answer" minus that of this answer.
+        predictions: The predictions for them.
+
+    Returns:
+        The threshold for `Predictions.best`; None if every question is answered.
     """
+    if not predictions.null_odds:
+        return None
     has_answer = np.array([bool(question.answers) for question in questions])
-    odds = np.array([null_odds[question.id] for question in questions])
+    odds = np.array([predictions.null_odds[question.id] for question in questions])
     # Change of the total F1 if a question is answered.
-    gains = scores_per_question(questions, predictions)["f1"] - ~has_answer
+    gains = scores_per_question(questions, predictions.best())["f1"] - ~has_answer
     order = np.argsort(odds, kind="stable")
     odds, gains = odds[order], np.cumsum(gains[order])
     # No threshold separates questions with equal odds.

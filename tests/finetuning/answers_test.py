@@ -50,7 +50,7 @@ def test_spans_start_in_the_window_with_max_context(tokenizer, size, stride):
         (window, int(piece))
         for window in range(len(plan))
         for piece, logit in zip(
-            spans.starts[window].numpy(), spans.start_logits[window].numpy()
+            spans.pieces[window, :, 0].numpy(), spans.logits[window, :, 0].numpy()
         )
         if logit == 0
     }
@@ -84,19 +84,16 @@ def test_best_of_all_valid_spans(tokenizer):
     logits = [rng.normal(size=shape).astype(np.float32) for _ in range(2)]
     spans = answers.best_spans(passages.windows, *logits, max_answer_length=4, n_best=7)
     best = answers.merge(passages, spans)
-    scores = (best.start_logits + best.end_logits).numpy()
+    scores = tf.reduce_sum(best.logits, axis=2).numpy()
     for row in range(4):
         expected, null = spans_by_loops(passages.windows, *logits, row, 4)
         count = min(7, len(expected))
         assert [
             (score, start, end)
-            for score, start, end in zip(
-                scores[row], best.starts[row].numpy(), best.ends[row].numpy()
-            )
+            for score, (start, end) in zip(scores[row], best.pieces[row].numpy())
         ][:count] == [(pytest.approx(s, abs=1e-6), *span) for s, *span in expected[:7]]
         assert (scores[row, count:] <= MASKED_SCORE / 2).all()
-        null_score = best.null_start_logits[row] + best.null_end_logits[row]
-        assert float(null_score) == pytest.approx(null, abs=1e-6)
+        assert sum(best.null_logits[row].numpy()) == pytest.approx(null, abs=1e-6)
 
 
 def test_fewer_spans_than_n_best(tokenizer):
@@ -105,7 +102,7 @@ def test_fewer_spans_than_n_best(tokenizer):
     spans = answers.best_spans(
         passages.windows, logits, logits, max_answer_length=1, n_best=9
     )
-    scores = (spans.start_logits + spans.end_logits).numpy()[0]
+    scores = tf.reduce_sum(spans.logits, axis=2).numpy()[0]
     assert scores[0] == 0
     assert (scores[1:] <= MASKED_SCORE).all()
 
@@ -133,9 +130,14 @@ def test_model_and_logits_give_the_same_answers(tokenizer, no_answer):
     assert model.batch_sizes == (32, 32, 8)
     outputs = [{k: x[w].numpy() for k, x in logits.items()} for w in range(72)]
     expected = answers.answers_from_logits(outputs, passages, **options)
-    np.testing.assert_array_equal(found.texts, expected.texts)
-    for values, others in zip(found[1:], expected[1:]):
-        np.testing.assert_allclose(values, others, atol=1e-6)
+    assert found.candidates.keys() == expected.candidates.keys()
+    for name, values in found.candidates.items():
+        others = expected.candidates[name]
+        if values.dtype == tf.float32:
+            np.testing.assert_allclose(values, others, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(values, others)
+    np.testing.assert_allclose(found.null_odds, expected.null_odds, atol=1e-6)
 
 
 # --- Answers ---------------------------------------------------------------------
@@ -143,16 +145,15 @@ def test_model_and_logits_give_the_same_answers(tokenizer, no_answer):
 
 def extract(tokenizer, context, spans, *, no_answer=True, null=0.0):
     """The answers for spans (score, first piece, last piece) of one passage."""
-    scores, starts, ends = zip(*spans)
     best = Spans(
-        tf.constant([starts]),
-        tf.constant([ends]),
-        tf.constant([scores], tf.float32),
-        tf.zeros([1, len(spans)]),
-        tf.constant([null]),
-        tf.zeros([1]),
+        pieces=tf.constant([[pieces for _, *pieces in spans]]),
+        logits=tf.constant([[[score, 0.0] for score, *_ in spans]]),
+        null_logits=tf.constant([[null, 0.0]]),
     )
     return answers.extract(cut(tokenizer, ["the"], [context]), best, no_answer)
+
+
+OFFSETS = ("answer", "start", "end", "start_byte", "end_byte")
 
 
 def test_offsets_in_characters_and_bytes(tokenizer):
@@ -163,7 +164,7 @@ def test_offsets_in_characters_and_bytes(tokenizer):
     encoded = context.encode()
     seen = set()
     for text, start, end, start_byte, end_byte in zip(
-        *(x[0].numpy() for x in found[:5])
+        *(found.candidates[name][0].numpy() for name in OFFSETS)
     ):
         assert text == encoded[start_byte:end_byte]
         assert text.decode() == context[start:end]
@@ -176,14 +177,16 @@ def test_candidates_are_distinct_and_sorted_by_probability(tokenizer):
     spans = [(3.0, 0, 0), (2.0, 2, 2), (1.0, 3, 3), (2 * MASKED_SCORE, 0, 0)]
     found = extract(tokenizer, context, spans, null=2.5)
     # The second "a" is a duplicate.
-    assert found.texts.numpy()[0].tolist() == [b"a", b"", b"c", b"", b""]
-    assert found.starts.numpy()[0].tolist() == [0, 0, 6, 0, 0]
+    assert found.candidates["answer"].numpy()[0].tolist() == [b"a", b"", b"c", b"", b""]
+    assert found.candidates["start"].numpy()[0].tolist() == [0, 0, 6, 0, 0]
     expected = np.exp([3.0, 2.5, 1.0]) / np.exp([3.0, 2.5, 1.0]).sum()
-    np.testing.assert_allclose(found.probabilities[0], [*expected, 0, 0], rtol=1e-5)
+    np.testing.assert_allclose(
+        found.candidates["score"][0], [*expected, 0, 0], rtol=1e-5
+    )
     np.testing.assert_allclose(found.null_odds, [-0.5])
     found = extract(tokenizer, context, spans, null=2.5, no_answer=False)
-    assert found.texts.numpy()[0].tolist() == [b"a", b"c", b"", b""]
-    np.testing.assert_allclose(tf.reduce_sum(found.probabilities), 1, rtol=1e-5)
+    assert found.candidates["answer"].numpy()[0].tolist() == [b"a", b"c", b"", b""]
+    np.testing.assert_allclose(tf.reduce_sum(found.candidates["score"]), 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -192,18 +195,18 @@ def test_candidates_are_distinct_and_sorted_by_probability(tokenizer):
 )
 def test_threshold(tokenizer, null, threshold, text):
     found = extract(tokenizer, "b a", [(1.0, 1, 1)], null=null)
-    answer = answers.choose_answers(found, threshold)
-    assert answer.texts.numpy() == [text]
-    assert answer.starts.numpy() == [2 if text else 0]
+    answer = found.best(threshold)
+    assert answer["answer"].numpy() == [text]
+    assert answer["start"].numpy() == [2 if text else 0]
     expected = np.exp(1.0 if text else null) / (np.exp(1.0) + np.exp(null))
-    np.testing.assert_allclose(answer.probabilities, [expected], rtol=1e-5)
+    np.testing.assert_allclose(answer["score"], [expected], rtol=1e-5)
 
 
 def test_empty_passage_has_no_answer(tokenizer):
     spans = [(2 * MASKED_SCORE, -3, 5)] * 2
     for no_answer in (False, True):
         found = extract(tokenizer, " \n", spans, no_answer=no_answer)
-        answer = answers.choose_answers(found, 0.0 if no_answer else None)
-        assert answer.texts.numpy() == [b""]
-        np.testing.assert_allclose(answer.probabilities, [float(no_answer)])
-        assert np.isfinite(answer.null_odds).all()
+        answer = found.best(0.0 if no_answer else None)
+        assert answer["answer"].numpy() == [b""]
+        np.testing.assert_allclose(answer["score"], [float(no_answer)])
+        assert np.isfinite(found.null_odds).all()

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from bert_tf.finetuning import squad_metrics
-from bert_tf.finetuning.squad import Question
+from bert_tf.finetuning.squad import Predictions, Question
 
 
 def question(name, *texts, may_be_impossible=True):
@@ -62,22 +62,25 @@ def test_scores_of_squad_2():
     )
 
 
+def best_threshold(questions, answer, odds):
+    """The threshold if `answer` is the best answer to every question."""
+    n_best = {name: [{"text": answer}] for name in odds}
+    return squad_metrics.best_threshold(questions, Predictions(n_best, odds))
+
+
 def test_best_threshold():
     questions = [question("a", "x"), question("b"), question("c", "x"), question("d")]
-    best = dict.fromkeys("abcd", "x")
     odds = {"a": -3.0, "b": -1.0, "c": 0.5, "d": 2.0}
     # 3 of 4 are right with a answered, or with a, b and c: the lower threshold wins.
-    assert squad_metrics.best_threshold(questions, best, odds) == -2.0
+    assert best_threshold(questions, "x", odds) == -2.0
     odds["b"] = 1.0
-    assert squad_metrics.best_threshold(questions, best, odds) == 0.75
+    assert best_threshold(questions, "x", odds) == 0.75
     # No threshold separates a from b.
     odds = {"a": 1.0, "b": 1.0, "c": 0.5, "d": 2.0}
-    assert squad_metrics.best_threshold(questions, best, odds) == 0.75
+    assert best_threshold(questions, "x", odds) == 0.75
     # All answers are right.
-    assert (
-        squad_metrics.best_threshold(questions[::2], best, {"a": 1.0, "c": 2.0}) == 2.0
-    )
+    assert best_threshold(questions[::2], "x", {"a": 1.0, "c": 2.0}) == 2.0
     # No answer is right, so no question is answered.
-    assert (
-        squad_metrics.best_threshold(questions, dict.fromkeys("abcd", "y"), odds) < 0.5
-    )
+    assert best_threshold(questions, "y", odds) == -0.5
+    # Every question is answered.
+    assert best_threshold(questions, "x", {}) is None

@@ -72,7 +72,7 @@ def test_read_tables_of_questions(write, name, content, ids):
     ]
 
 
-COLUMNS = squad.Columns("q", "p", "a", "at")
+COLUMNS = ("q", "p", "a", "at")
 
 
 def test_read_tables_with_answers(write):
@@ -105,28 +105,31 @@ def test_answer_without_offset_is_the_first_occurrence(
     [
         (
             "a cat,?,dog,2",
-            "line 2: the passage must contain the answer 'dog' at character 2",
+            "x.csv, question '2': the answer must be an exact substring of the "
+            "passage. Got 'dog', but the passage has 'cat' at character "
+            "answer_start=2.",
         ),
-        ("a cat,?,cat,1", "at character 1. Got ' ca'."),
-        ("a cat,?,cat,400", "at character 400. Got ''."),
-        (
-            "a cat,?,cat,two",
-            "line 2: the answer's offset must be a number of",
-        ),
-        ("a cat,?,cat,-1", "from 0. Got '-1'."),
+        ("a cat,?,cat,1", "has ' ca' at character answer_start=1."),
+        ("a cat,?,cat,400", "has '' at character answer_start=400."),
+        ("a cat,?,cat,-1", "has 'a ' at character answer_start=-1."),
+        ("a cat,?,cat,two", "'2': a question must have id, question, and answers[]"),
         ("a cat,?,cat", "x.csv, line 2: expected 4 columns"),
     ],
 )
 def test_table_with_wrong_offsets(write, row, message):
+    path = write(f"p,q,a,at\n{row}\n", "x.csv")
     with pytest.raises(ValueError, match=re.escape(message)):
-        squad.read(write(f"p,q,a,at\n{row}\n", "x.csv"), COLUMNS)
+        squad.read(path, COLUMNS, needs_answers=True)
 
 
 def test_table_with_an_answer_outside_the_passage(write):
     path = write('{"question": "?", "context": "a cat", "answer": "Cat"}\n', "x.jsonl")
-    message = r"x\.jsonl, line 1: the answer must be an exact substring .* Got 'Cat'"
+    message = r"x\.jsonl, question '1': the answer must be an exact .* Got 'Cat', but"
     with pytest.raises(ValueError, match=message):
-        squad.read(path)
+        squad.read(path, needs_answers=True)
+    # Questions to be answered need no offsets.
+    (question,) = squad.read(path)
+    assert question.answers == (("Cat", -1),)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +185,7 @@ def test_json_in_another_format(write, content, message):
 )
 def test_wrong_answer_offsets(write, text, start, found):
     (question,) = squad.read(write(data(entry("q7", text, start))))
-    message = rf"data.json, question 'q7': .* answer_start={start}\. Got {found}\.$"
+    message = rf"data.json, question 'q7': .* has {found} .* answer_start={start}\.$"
     with pytest.raises(ValueError, match=message):
         squad.answer_bytes(question)
 
@@ -239,10 +242,10 @@ def test_average_of_different_questions(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     Predictions({"1": candidates(x=1.0)}, {}).write(tmp_path / "a", "dev")
-    with pytest.raises(ValueError, match=r"b/nbest_dev\.json is missing"):
+    with pytest.raises(FileNotFoundError, match=r"b/nbest_dev\.json"):
         squad.average([tmp_path / "a", tmp_path / "b"], "dev")
     Predictions({"2": candidates(x=1.0)}, {}).write(tmp_path / "b", "dev")
-    with pytest.raises(ValueError, match="must be for the same questions"):
+    with pytest.raises(ValueError, match="lists of the same questions"):
         squad.average([tmp_path / "a", tmp_path / "b"], "dev")
 
 
