@@ -40,7 +40,7 @@ def has_collapsed(training: Mapping[str, Any]) -> bool:
     """Whether a run scored no better than a constant prediction.
 
     Args:
-        training: The metrics of the training; see `run.train`.
+        training: The metrics of the training; see `train.train`.
     """
     # Directories of older versions have no baseline.
     return training["score"] <= training.get("majority_baseline", -math.inf)
