@@ -28,19 +28,13 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Protocol
+from typing import Any
 
 import tqdm
 
 from bert_tf import storage
 
 BEAM_RUNNERS = ("DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")
-
-
-class Job(Protocol):
-    """A unit of work: any picklable object with the path of its output."""
-
-    path: str
 
 
 class Workers(contextlib.AbstractContextManager):
@@ -69,7 +63,7 @@ class Workers(contextlib.AbstractContextManager):
     def run(
         self,
         function: Callable[[Any], Any],
-        jobs: Sequence[Job],
+        jobs: Sequence[Any],
         sizes: Sequence[float],
         *,
         description: str,
@@ -79,7 +73,7 @@ class Workers(contextlib.AbstractContextManager):
 
         Args:
             function: A module-level function that maps a job to a JSON value.
-            jobs: The jobs. Jobs that already have a result are skipped.
+            jobs: Picklable objects with a `path`. Jobs that have a result are skipped.
             sizes: The amount of work in each job, in `unit`.
             description: Label of the progress bar.
             unit: Unit of the progress bar, for example "B" for bytes.
@@ -141,7 +135,7 @@ class BeamWorkers(Workers):
         return super().run(function, jobs, sizes, description=description, **kwargs)
 
 
-def run_once(function: Callable[[Any], Any], job: Job) -> Any:
+def run_once(function: Callable[[Any], Any], job: Any) -> Any:
     """Returns `function(job)`, read from the result file if it exists."""
     result_path = job.path + ".json"
     if storage.exists(result_path):

@@ -47,14 +47,7 @@ def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
         print(f"{output} is already complete.")
         return storage.read_json(manifest_path)
     with _workers(options) as workers:
-        summary = build_token_store(
-            options.store,
-            files,
-            separator=options.document_separator,
-            vocabulary=vocabulary,
-            lowercase=options.lowercase,
-            workers=workers,
-        )
+        summary = build_token_store(options, files, vocabulary, workers)
         split_sizes = _split_sizes(summary, options)
         report = lint.report(options.store, vocabulary)
         warnings = lint.warnings(report)

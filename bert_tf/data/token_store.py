@@ -29,6 +29,7 @@ import numpy as np
 
 from bert_tf import storage, text
 from bert_tf.data import documents, jobs
+from bert_tf.data.corpus_config import CorpusConfig
 
 _PART_BYTES = 1 << 23  # Text per job.
 _BATCH_CHARACTERS = 1 << 20  # Text per call of the tokenizer.
@@ -137,22 +138,17 @@ def _local_copy(directory: str, summary: dict[str, Any]) -> str:
 
 
 def build_token_store(
-    directory: str,
+    options: CorpusConfig,
     files: Sequence[str],
-    *,
-    separator: str,
     vocabulary: text.Vocabulary,
-    lowercase: bool,
     workers: jobs.Workers,
 ) -> dict[str, Any]:
     """Tokenizes text files into a store, or returns the summary of an existing one.
 
     Args:
-        directory: Directory of the store.
-        files: Text files, see `read_documents`.
-        separator: One of `DOCUMENT_SEPARATORS`.
+        options: Options of the command.
+        files: The files that `options.input` matches.
         vocabulary: The vocabulary.
-        lowercase: Whether to lower-case the text and strip accents.
         workers: Run the jobs.
 
     Returns:
@@ -162,25 +158,25 @@ def build_token_store(
         ValueError: The directory holds a store with other text or settings, or a file
             is not UTF-8 text.
     """
+    directory = options.store
     settings = {
         "format": _FORMAT,
         "input": describe_files(files),
-        "document_separator": separator,
+        "document_separator": options.document_separator,
         "vocabulary": vocabulary.fingerprint,
-        "lowercase": lowercase,
+        "lowercase": options.lowercase,
     }
     results = ["store.json", "parts/*.json"]
     jobs.claim_directory(directory, "token_store", settings, results)
     summary_path = os.path.join(directory, "store.json")
     if not storage.exists(summary_path):
+        vocabulary.write(os.path.join(directory, "vocab.txt"))
         parts_directory = os.path.join(directory, "parts")
         storage.make_directory(parts_directory)
-        vocabulary_path = os.path.join(directory, "vocab.txt")
-        vocabulary.write(vocabulary_path)
         parts, sizes = [], []
-        for ranges, size in _partition(files, separator):
+        for ranges, size in _partition(files, options.document_separator):
             path = os.path.join(parts_directory, f"{len(parts):05d}")
-            parts.append(StorePart(path, ranges, separator, vocabulary_path, lowercase))
+            parts.append(StorePart(path, ranges, options))
             sizes.append(size)
         counts = workers.run(
             tokenize_part, parts, sizes, description="Tokenizing", unit="B"
@@ -230,9 +226,7 @@ class StorePart:
 
     path: str  # Prefix of the output files.
     ranges: tuple[Range, ...]
-    separator: str
-    vocabulary: str  # Path of the vocabulary file.
-    lowercase: bool
+    options: CorpusConfig
 
 
 def tokenize_part(part: StorePart) -> dict[str, list[int]]:
@@ -241,7 +235,8 @@ def tokenize_part(part: StorePart) -> dict[str, list[int]]:
     Returns:
         The `COUNTS` of each text file.
     """
-    tokenizer = _tokenizer(part.vocabulary, part.lowercase)
+    vocabulary = os.path.join(part.options.store, "vocab.txt")
+    tokenizer = _tokenizer(vocabulary, part.options.lowercase)
     dtype = _token_dtype(tokenizer.vocabulary)
     totals = {path: np.zeros(len(COUNTS), np.int64) for path, _, _ in part.ranges}
     with contextlib.ExitStack() as stack:
@@ -276,8 +271,9 @@ def _batches(part: StorePart) -> Iterator[tuple[list[str], list[list[str]]]]:
     paths: list[str] = []
     batch: list[list[str]] = []
     size = 0
+    separator = part.options.document_separator
     for path, start, end in part.ranges:
-        for document in documents.read_documents(path, part.separator, start, end):
+        for document in documents.read_documents(path, separator, start, end):
             paths.append(path)
             batch.append(document)
             size += sum(map(len, document))

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from bert_tf.data import jobs, lint, repeats, token_store
+from bert_tf.data import CorpusConfig, jobs, lint, repeats, token_store
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -30,15 +30,16 @@ def examine(tmp_path, vocabulary, monkeypatch):
         for name, text in texts.items():
             if not (tmp_path / name).exists():  # The store checks its time.
                 (tmp_path / name).write_text(text, encoding="utf-8")
+        options = CorpusConfig(
+            input="",
+            vocabulary="",
+            output=str(tmp_path),
+            token_store=str(tmp_path / "store"),
+            document_separator="blank_line",
+        )
+        files = [str(tmp_path / name) for name in texts]
         with jobs.Workers(1) as workers:
-            token_store.build_token_store(
-                str(tmp_path / "store"),
-                [str(tmp_path / name) for name in texts],
-                separator="blank_line",
-                vocabulary=vocabulary,
-                lowercase=True,
-                workers=workers,
-            )
+            token_store.build_token_store(options, files, vocabulary, workers)
         monkeypatch.setattr(repeats, "_CHUNK", chunk)
         report = lint.report(str(tmp_path / "store"), vocabulary)
         by_name = {path.rsplit("/", 1)[1]: c for path, c in report["sources"].items()}

@@ -9,7 +9,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from bert_tf.data import jobs, token_store
+from bert_tf.data import CorpusConfig, jobs, token_store
 from bert_tf.text import Tokenizer, Vocabulary
 
 TEXT = """The cat sat.
@@ -26,15 +26,17 @@ a b c
 
 
 def build(directory, files, vocabulary, separator="blank_line", lowercase=True):
+    options = CorpusConfig(
+        input="",
+        vocabulary="",
+        output="",
+        token_store=str(directory),
+        document_separator=separator,
+        lowercase=lowercase,
+    )
+    files = [str(file) for file in files]
     with jobs.Workers(1) as workers:
-        summary = token_store.build_token_store(
-            str(directory),
-            [str(file) for file in files],
-            separator=separator,
-            vocabulary=vocabulary,
-            lowercase=lowercase,
-            workers=workers,
-        )
+        summary = token_store.build_token_store(options, files, vocabulary, workers)
     store = token_store.TokenStore(str(directory))
     assert store.summary == summary
     return store
