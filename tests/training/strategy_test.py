@@ -28,11 +28,6 @@ def test_mirrored_uses_all_logical_cpus_without_gpus():
     assert distribution.strategy("mirrored").num_replicas_in_sync == 2
 
 
-def test_unknown_strategy_raises():
-    with pytest.raises(ValueError, match="one of default, mirrored, multi_worker, tpu"):
-        distribution.strategy("horovod")
-
-
 def test_mirrored_without_gpus_raises(monkeypatch):
     monkeypatch.setattr(
         tf.config,
@@ -170,5 +165,5 @@ def test_two_workers_train_to_the_same_weights_as_one(
         first.kill()
         other.kill()
     assert other.returncode == 1
-    assert "error: Another worker, or the connection to it, was lost." in stderr
+    assert "error: Lost the connection to another worker." in stderr
     assert "Traceback" not in stderr
