@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf import storage, training
+from bert_tf import storage
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.finetuning import batching, sweep
 from bert_tf.finetuning.task import Task
@@ -49,9 +49,7 @@ def train(
     with strategy.scope():
         # Without XLA, which would compile for every sequence length.
         trainable.compile(AdamW(schedule), jit_compile=False)
-        training.strategy.create_training_variables(trainable)
-        seeds = training.strategy.seed_generators(trainable)
-        state = TrainingState(directory, trainable, seeds)
+        state = TrainingState(directory, trainable)
         first_epoch = state.restore() // steps_per_epoch
     print(
         f"{len(split):,} training examples, {split.lengths.mean():.0f} tokens on "

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints import ModelDirectory
+from bert_tf.modeling import Dropout
+from bert_tf.training.strategy import create_training_variables
 
 _TRAINING_STATES = "training_state"
 _STATES_KEPT = 2
@@ -33,12 +34,11 @@ class TrainingState:
     That is weights, optimizer moments, step, and the states of dropout's seed
     generators, which no stock Keras callback saves (keras issue 19796). They go to
     `training_state/` in the model directory. The position in the data follows from
-    the step.
+    the step. Create the object in the scope of the strategy.
 
     Args:
         directory: The model directory.
         model: The compiled model. `model.optimizer` is saved too.
-        seed_generators: The seed generators of its dropout layers.
         keep_all: Whether to keep the model of every saved step, as the model
             directory `steps/<step>` in `directory`.
 
@@ -51,7 +51,6 @@ class TrainingState:
         self,
         directory: ModelDirectory,
         model: keras.Model,
-        seed_generators: Sequence[keras.random.SeedGenerator],
         *,
         keep_all: bool = False,
     ):
@@ -59,12 +58,16 @@ class TrainingState:
         self._model = model
         self._keep_all = keep_all
         self.path = directory.path / _TRAINING_STATES
-        model.optimizer.build(model.trainable_variables)
+        create_training_variables(model)
         self._manager = tf.train.CheckpointManager(
             tf.train.Checkpoint(
                 model=model,
                 optimizer=model.optimizer,
-                seeds=[generator.state.value for generator in seed_generators],
+                seeds=[
+                    layer.seed_generator.state.value
+                    for layer in model._flatten_layers()
+                    if isinstance(layer, (keras.layers.Dropout, Dropout)) and layer.rate
+                ],
             ),
             str(self.path),
             max_to_keep=_STATES_KEPT,

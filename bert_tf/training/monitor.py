@@ -18,6 +18,7 @@ import tqdm
 from bert_tf.data import read_table, write_table
 from bert_tf.training import estimates
 from bert_tf.training.checkpoint import TrainingState
+from bert_tf.training.pretrain_config import Phase, PretrainConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,14 +48,10 @@ class TrainingMonitor(keras.callbacks.Callback):
     callback appends the metrics to `history.csv` and saves the training state.
 
     Args:
+        options: The options of the training.
+        phase: The phase to train. `fit` stops at its end.
         state: The training state.
-        steps: The step at which `fit` stops.
         total_steps: Steps of the whole training, for the progress bar.
-        batch_tokens: Tokens per batch without padding.
-        batch_flops: See `estimates.step_flops`.
-        peak: See `estimates.measure_peak`; NaN if unknown.
-        loss_band: Training fails if the mean loss of `_BAND_STEPS` steps rises more
-            than this above its minimum. 0 disables the check.
         chief: Whether this process writes files and output. With several workers, one
             does.
 
@@ -65,29 +62,30 @@ class TrainingMonitor(keras.callbacks.Callback):
 
     def __init__(
         self,
+        options: PretrainConfig,
+        phase: Phase,
         state: TrainingState,
-        *,
-        steps: int,
         total_steps: int,
-        batch_tokens: float,
-        batch_flops: float,
-        peak: float,
-        loss_band: float,
-        chief: bool = True,
+        chief: bool,
     ):
         super().__init__()
+        self._options = options
+        self._phase = phase
         self._state = state
-        self._steps = steps
         self._total_steps = total_steps
-        self._batch_tokens = batch_tokens
-        self._batch_flops = batch_flops
-        self._peak = peak
-        self._loss_band = loss_band
         self._chief = chief
-        self._step = self._saved_step = 0
+        real_tokens = 1 - phase.manifest["padding_share"]
+        self._batch_tokens = phase.batch_size * phase.length * real_tokens
 
     def on_train_begin(self, logs=None):
         self._step = self._saved_step = self._state.step
+        self._batch_flops = estimates.step_flops(
+            self.model.backbone.config,
+            rows=self._phase.batch_size,
+            length=self._phase.length,
+            predictions=self._options.predictions(self._phase.length),
+        )
+        self._peak = self._measure_peak()
         history = read_history(self._state.directory.path)
         self._tokens = sum(r["tokens"] for r in history if r["step"] == self._step)
         self._recent_losses = collections.deque(maxlen=_BAND_STEPS)
@@ -98,6 +96,17 @@ class TrainingMonitor(keras.callbacks.Callback):
             unit="step",
             dynamic_ncols=True,
             disable=not self._chief,
+        )
+
+    def _measure_peak(self) -> float:
+        """Returns the FLOP/s of all replicas; NaN on TPUs and where it is not shown."""
+        if not self._chief or self._options.strategy == "tpu":
+            return math.nan
+        backbone = self.model.backbone
+        replicas = self.model.distribute_strategy.num_replicas_in_sync
+        tokens = self._phase.batch_size // replicas * self._phase.length
+        return replicas * estimates.measure_peak(
+            backbone.config, tokens, backbone.pooler.compute_dtype
         )
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -121,7 +130,7 @@ class TrainingMonitor(keras.callbacks.Callback):
         self._bar.set_postfix_str(
             f"loss {loss:.3f}, MLM {float(logs['mlm_accuracy']):.1%}", refresh=False
         )
-        if self._step == self._steps:
+        if self._step == self._phase.end:
             self.model.stop_training = True
 
     def _check_loss(self, mean_loss: float) -> None:
@@ -131,15 +140,16 @@ class TrainingMonitor(keras.callbacks.Callback):
         steps = self._step - self._epoch_start_step
         self._recent_losses.append(mean_loss * steps - self._loss_sum)
         self._loss_sum = mean_loss * steps
-        if len(self._recent_losses) < _BAND_STEPS or not self._loss_band:
+        band = self._options.loss_band
+        if len(self._recent_losses) < _BAND_STEPS or not band:
             return
         mean = sum(self._recent_losses) / _BAND_STEPS
         self._lowest_mean = min(self._lowest_mean, mean)
-        if mean > self._lowest_mean + self._loss_band:
+        if mean > self._lowest_mean + band:
             self._fail(
                 f"The {_BAND_STEPS}-step mean loss at step {self._step:,} is "
-                f"{mean:.2f}, more than --loss_band={self._loss_band} above its "
-                f"minimum of {self._lowest_mean:.2f}."
+                f"{mean:.2f}, more than --loss_band={band} above its minimum of "
+                f"{self._lowest_mean:.2f}."
             )
 
     def _fail(self, reason: str) -> None:

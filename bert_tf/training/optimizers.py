@@ -19,6 +19,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 from collections.abc import Sequence
@@ -42,6 +43,7 @@ _GOOD_STEPS = 2000
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
+@dataclasses.dataclass(frozen=True)
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up from 0 to `peak`, then decay until `total_steps`.
 
@@ -58,22 +60,22 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     Example: `AdamW(WarmupDecay(1e-4, warmup_steps=10_000, total_steps=1_000_000))`.
     """
 
-    def __init__(
-        self, peak: float, warmup_steps: int, total_steps: int, decay: str = "linear"
-    ):
-        if not 0 <= warmup_steps < total_steps:
+    peak: float
+    warmup_steps: int
+    total_steps: int
+    decay: str = "linear"
+
+    def __post_init__(self):
+        if not 0 <= self.warmup_steps < self.total_steps:
             raise ValueError(
                 "`warmup_steps` must be at least 0 and below `total_steps`. Received: "
-                f"warmup_steps={warmup_steps}, total_steps={total_steps}"
+                f"warmup_steps={self.warmup_steps}, total_steps={self.total_steps}"
             )
-        if decay not in DECAYS:
+        if self.decay not in DECAYS:
             raise ValueError(
-                f"`decay` must be one of {', '.join(DECAYS)}. Received: decay={decay!r}"
+                f"`decay` must be one of {', '.join(DECAYS)}. "
+                f"Received: decay={self.decay!r}"
             )
-        self.peak = peak
-        self.warmup_steps = warmup_steps
-        self.total_steps = total_steps
-        self.decay = decay
 
     def __call__(self, step):
         # The first update has step 0. Adding 1 gives it a rate above 0.
@@ -85,20 +87,12 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         decay = DECAYS[self.decay](ops.clip(remaining, 0.0, 1.0))
         return self.peak * ops.minimum(warmup, decay)
 
-    def __repr__(self):
-        arguments = (f"{name}={value!r}" for name, value in self.get_config().items())
-        return f"{type(self).__name__}({', '.join(arguments)})"
-
     def get_config(self):
-        return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-            "decay": self.decay,
-        }
+        return dataclasses.asdict(self)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
+@dataclasses.dataclass(frozen=True)
 class SequentialSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Runs several schedules one after the other.
 
@@ -107,13 +101,8 @@ class SequentialSchedule(keras.optimizers.schedules.LearningRateSchedule):
         steps: The number of steps of each.
     """
 
-    def __init__(
-        self,
-        schedules: Sequence[keras.optimizers.schedules.LearningRateSchedule],
-        steps: Sequence[int],
-    ):
-        self.schedules = list(schedules)
-        self.steps = list(steps)
+    schedules: Sequence[keras.optimizers.schedules.LearningRateSchedule]
+    steps: Sequence[int]
 
     def __call__(self, step):
         rate, start = self.schedules[0](step), 0
@@ -123,13 +112,10 @@ class SequentialSchedule(keras.optimizers.schedules.LearningRateSchedule):
             rate = ops.where(step < start, rate, schedule(own_step))
         return rate
 
-    def __repr__(self):
-        return f"{type(self).__name__}({self.schedules!r}, {self.steps!r})"
-
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
         schedules = [serialize(schedule) for schedule in self.schedules]
-        return {"schedules": schedules, "steps": self.steps}
+        return {"schedules": schedules, "steps": list(self.steps)}
 
     @classmethod
     def from_config(cls, config):
@@ -175,7 +161,6 @@ class AdamW(keras.optimizers.AdamW):
         global_clipnorm: Maximum global norm of the gradients; None disables clipping.
         dynamic_loss_scale: Whether to scale the loss so that gradients stay within the
             range of float16 (arXiv 1710.03740). Use it with `"mixed_float16"`.
-        name: Name of the optimizer.
         **kwargs: See `keras.optimizers.AdamW`.
     """
 
@@ -189,7 +174,6 @@ class AdamW(keras.optimizers.AdamW):
         bias_correction=True,
         global_clipnorm=1.0,
         dynamic_loss_scale=False,
-        name="adamw",
         **kwargs,
     ):
         super().__init__(
@@ -199,7 +183,6 @@ class AdamW(keras.optimizers.AdamW):
             beta_2=beta_2,
             epsilon=epsilon,
             global_clipnorm=global_clipnorm,
-            name=name,
             **kwargs,
         )
         self.bias_correction = bias_correction
@@ -316,7 +299,7 @@ class AdamW(keras.optimizers.AdamW):
         config, schedule = self.get_config(), self._learning_rate
         if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
             config["learning_rate"] = schedule
-        names = inspect.signature(AdamW).parameters.keys() - {"kwargs", "name"}
+        names = inspect.signature(AdamW).parameters
         arguments = (f"{name}={config[name]!r}" for name in config if name in names)
         return f"{type(self).__name__}({', '.join(arguments)})"
 

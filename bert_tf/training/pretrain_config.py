@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -163,44 +163,47 @@ class PretrainConfig(cli.Options):
         """Returns the phases of the training.
 
         Raises:
-            ValueError: The number of values of an option is not the number of phases.
+            ValueError: The number of values of an option is not the number of phases,
+                or records are incomplete.
         """
-        records = self.records.split(",")
-        if len(records) > 1 and not isinstance(self.steps, tuple):
-            raise ValueError(
-                f"--steps must have one number for each of the {len(records)} "
-                f"--records. Received: steps={self.steps}"
-            )
-        steps = self._per_phase("steps", len(records))
-        batch_sizes = self._per_phase("batch_size", len(records))
-        first_steps = itertools.accumulate(steps, initial=0)
+        first_steps = itertools.accumulate(self._per_phase("steps"), initial=0)
         return [
-            Phase(*fields) for fields in zip(records, first_steps, steps, batch_sizes)
+            Phase(records, *data.read_manifest(records), *numbers)
+            for records, *numbers in zip(
+                self.records.split(","),
+                first_steps,
+                self._per_phase("steps"),
+                self._per_phase("batch_size"),
+            )
         ]
 
-    def _per_phase(self, name: str, count: int) -> tuple:
-        value = getattr(self, name)
-        values = value if isinstance(value, tuple) else (value,) * count
-        if len(values) != count:
+    def _per_phase(self, name: str) -> tuple:
+        """Returns the value of an option in each phase."""
+        count, value = self.records.count(",") + 1, getattr(self, name)
+        if not isinstance(value, tuple):
+            # The phases do not share the steps: each needs its own number.
+            value = (value,) if name == "steps" else (value,) * count
+        if len(value) != count:
             raise ValueError(
-                f"--{name} must have one number, or one for each of the {count} "
-                f"--records. Received: {name}={','.join(map(str, values))}"
+                f"--{name} must have one number for each of the {count} --records. "
+                f"Received: {name}={','.join(map(str, value))}"
             )
-        return values
+        return value
 
     def schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
         """Returns the learning rate schedule of the whole training.
 
         Raises:
-            ValueError: Warm-up and steps contradict each other, or see `phases`.
+            ValueError: Warm-up and steps contradict each other, or the number of values
+                of an option is not the number of phases.
         """
         # Imports TensorFlow, which `--help` does not need.
         from bert_tf.training.optimizers import SequentialSchedule, WarmupDecay
 
-        steps = [phase.steps for phase in self.phases()]
+        steps = self._per_phase("steps")
         if isinstance(self.learning_rate, tuple):
-            rates = self._per_phase("learning_rate", len(steps))
-            warmups = self._per_phase("warmup_steps", len(steps))
+            rates = self._per_phase("learning_rate")
+            warmups = self._per_phase("warmup_steps")
             arguments = zip(rates, warmups, steps, strict=True)
             return SequentialSchedule(
                 [WarmupDecay(*a, self.decay) for a in arguments], steps
@@ -214,12 +217,18 @@ class PretrainConfig(cli.Options):
             self.learning_rate, self.warmup_steps, sum(steps), self.decay
         )
 
+    def predictions(self, length: int) -> int:
+        """Returns the number of predicted tokens in a row of `length` tokens."""
+        return math.ceil(length * self.mask_selection_rate)
+
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
     """Consecutive steps with the same records and batch size."""
 
     records: str
+    manifest: Mapping[str, Any]
+    vocabulary: Vocabulary
     first_step: int
     steps: int
     batch_size: int
@@ -230,20 +239,6 @@ class Phase:
         return self.first_step + self.steps
 
     @property
-    def manifest(self) -> Mapping[str, Any]:
-        """The manifest of the records."""
-        return self._manifest_and_vocabulary[0]
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The vocabulary of the records."""
-        return self._manifest_and_vocabulary[1]
-
-    @property
     def length(self) -> int:
         """Tokens per row."""
         return self.manifest["max_sequence_length"]
-
-    @functools.cached_property
-    def _manifest_and_vocabulary(self) -> tuple[dict[str, Any], Vocabulary]:
-        return data.read_manifest(self.records)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,6 @@ from absl import logging
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
 from bert_tf.data import pretrain_dataset, unigram_accuracy
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
-from bert_tf.text import Vocabulary
 from bert_tf.training import estimates, monitor
 from bert_tf.training import strategy as distribution
 from bert_tf.training.checkpoint import TrainingState
@@ -54,20 +54,22 @@ def pretrain(
     # === Check everything before writing anything ===
     # With several workers, this must precede all other TensorFlow calls.
     strategy = distribution.strategy(options.strategy)
-    replicas = strategy.num_replicas_in_sync
     chief = distribution.is_chief(strategy)
     phases = options.phases()
-    options.schedule()
+    schedule = options.schedule()
     _check_phases(options, phases, strategy)
     source = open_checkpoint(options.init_from) if options.init_from else None
     architecture = _architecture(options, phases, source)
     others = monitor.read_histories(options.compare)
+    head = {"kind": "pretrainer"}
+    if not options.next_sentence:
+        head["newly_initialized"] = ["pooler", "nsp"]
     directory = ModelDirectory.create(
         options.output,
         architecture=architecture,
         vocabulary=phases[0].vocabulary,
         lowercase=phases[0].manifest["lowercase"],
-        head=_head(options),
+        head=head,
         options=options.to_dict(),
         defaults=options.defaults(),
         resumable=options.resumable(),
@@ -80,26 +82,38 @@ def pretrain(
         backbone = backbone_class(
             architecture, recompute=options.recompute, dtype=options.precision
         )
-        pretrainer = _compiled_pretrainer(options, phases, backbone)
+        model = DistributedPretrainer(backbone)
         if source:
-            missing = ", ".join(source.load_into(pretrainer)) or "none"
+            missing = ", ".join(source.load_into(model)) or "none"
             print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
-        seed_generators = distribution.seed_generators(pretrainer)
-        state = TrainingState(directory, pretrainer, seed_generators, keep_all=keep_all)
+        optimizer_class = Lamb if options.optimizer == "lamb" else AdamW
+        optimizer = optimizer_class(
+            schedule,
+            bias_correction=options.optimizer != "bert_adam",
+            dynamic_loss_scale=options.precision == "mixed_float16",
+        )
+        model.compile(
+            optimizer,
+            loss_weights={"mlm": 1.0, "nsp": float(options.next_sentence)},
+            micro_batch_size=_micro_batch_size(options, phases, model),
+            xla=options.xla,
+        )
+        state = TrainingState(directory, model, keep_all=keep_all)
         state.restore()
-    _print_start(pretrainer, phases[-1], state.step)
+    _print_start(model, phases[-1], state.step)
 
     # === Train ===
-    batches = _Batches(options, transform, replicas)
+    replicas = strategy.num_replicas_in_sync
+    batches = functools.partial(_batches, options, transform, replicas)
+    total_steps = phases[-1].end
     for phase in phases:
         if state.step < phase.end:
-            total_steps = phases[-1].end
-            _train(options, phase, batches, pretrainer, state, total_steps, chief)
+            _train(options, phase, batches, model, state, total_steps, chief)
     if not chief:
         return {}
 
     # === Report ===
-    baseline = unigram_accuracy(batches.validation(phases[-1]))
+    baseline = unigram_accuracy(batches(phases[-1], split="validation"))
     metrics = monitor.read_history(directory.path)[-1] | {"unigram_accuracy": baseline}
     directory.write_metrics(metrics)
     monitor.write_curve(directory.path, baseline, others)
@@ -116,8 +130,7 @@ def _check_phases(
 
     Raises:
         ValueError: A batch cannot be divided among replicas or into micro-batches; or
-            the records are incomplete, do not match each other, or have too few rows
-            for validation.
+            the records do not match each other, or have too few rows for validation.
     """
     replicas, first = strategy.num_replicas_in_sync, phases[0]
     for phase in phases:
@@ -130,7 +143,6 @@ def _check_phases(
                 f"micro_batch_size={size}, rows={rows} (batch_size="
                 f"{phase.batch_size}, replicas={replicas})"
             )
-    for phase in phases:
         for key in ("vocabulary_fingerprint", "lowercase"):
             if phase.manifest[key] != first.manifest[key]:
                 raise ValueError(
@@ -153,15 +165,29 @@ def _architecture(
     """Returns the architecture to train.
 
     Raises:
-        ValueError: It contradicts --init_from, or has too few positions.
+        ValueError: --init_from has another vocabulary than the records or another
+            architecture than --size; or the model has too few positions.
     """
     vocabulary = phases[0].vocabulary
+    architecture = BertConfig.resolve(options.size or "base", vocabulary.size)
+    if source and source.vocabulary != vocabulary:
+        raise ValueError(
+            f"--init_from={source.path} has another vocabulary than {options.records}. "
+            "Write the records with the vocabulary of the checkpoint."
+        )
+    dropout = {}
+    if options.dropout >= 0:
+        dropout = {"dropout": options.dropout, "attention_dropout": options.dropout}
+    architecture = dataclasses.replace(architecture, **dropout)
     if source:
-        architecture = source.architecture
-        _check_source(source, options, vocabulary)
-    else:
-        architecture = BertConfig.resolve(options.size or "base", vocabulary.size)
-    architecture = _with_dropout(architecture, options.dropout)
+        loaded = dataclasses.replace(source.architecture, **dropout)
+        for name, value in dataclasses.asdict(loaded).items():
+            if options.size and value != getattr(architecture, name):
+                raise ValueError(
+                    f"--size={options.size} has {name}={getattr(architecture, name)!r},"
+                    f" but --init_from={source.path} has {value!r}. Omit --size."
+                )
+        architecture = loaded
     length = max(phase.length for phase in phases)
     if length > architecture.max_sequence_length:
         raise ValueError(
@@ -171,94 +197,38 @@ def _architecture(
     return architecture
 
 
-def _check_source(
-    source: Checkpoint, options: PretrainConfig, vocabulary: Vocabulary
-) -> None:
-    """Raises ValueError if --init_from does not match the records or --size."""
-    if source.vocabulary != vocabulary:
-        raise ValueError(
-            f"--init_from={source.path} has another vocabulary than {options.records}. "
-            "Write the records with the vocabulary of the checkpoint."
-        )
-    if not options.size:
-        return
-    expected = BertConfig.resolve(options.size, vocabulary.size)
-    expected = dataclasses.asdict(_with_dropout(expected, options.dropout))
-    actual = dataclasses.asdict(_with_dropout(source.architecture, options.dropout))
-    for name, value in actual.items():
-        if value != expected[name]:
-            raise ValueError(
-                f"--size={options.size} has {name}={expected[name]!r}, but "
-                f"--init_from={source.path} has {value!r}. Omit --size."
-            )
-
-
-def _with_dropout(architecture: BertConfig, dropout: float) -> BertConfig:
-    if dropout < 0:
-        return architecture
-    return dataclasses.replace(architecture, dropout=dropout, attention_dropout=dropout)
-
-
 # --- The model -------------------------------------------------------------------
 
 
-def _head(options: PretrainConfig) -> dict[str, Any]:
-    if options.next_sentence:
-        return {"kind": "pretrainer"}
-    return {"kind": "pretrainer", "newly_initialized": ["pooler", "nsp"]}
-
-
-def _compiled_pretrainer(
-    options: PretrainConfig, phases: Sequence[Phase], backbone: BertBackbone
-) -> DistributedPretrainer:
-    """Returns the compiled model. Call it in the scope of the strategy."""
-    pretrainer = DistributedPretrainer(backbone)
-    optimizer_class = Lamb if options.optimizer == "lamb" else AdamW
-    optimizer = optimizer_class(
-        options.schedule(),
-        bias_correction=options.optimizer != "bert_adam",
-        dynamic_loss_scale=options.precision == "mixed_float16",
-    )
-    size = options.micro_batch_size
-    if size < 0:
-        size = _estimate_micro_batch_size(options, phases, pretrainer)
-    pretrainer.compile(
-        optimizer,
-        loss_weights={"mlm": 1.0, "nsp": float(options.next_sentence)},
-        micro_batch_size=size,
-        xla=options.xla,
-    )
-    distribution.create_training_variables(pretrainer)
-    return pretrainer
-
-
-def _estimate_micro_batch_size(
-    options: PretrainConfig, phases: Sequence[Phase], pretrainer: BertPretrainer
+def _micro_batch_size(
+    options: PretrainConfig, phases: Sequence[Phase], model: BertPretrainer
 ) -> int:
-    """Returns the rows that fit into a replica's memory in all phases."""
-    replicas = pretrainer.distribute_strategy.num_replicas_in_sync
+    """Returns --micro_batch_size; if it is -1, the rows that fit into memory."""
+    if options.micro_batch_size >= 0:
+        return options.micro_batch_size
+    replicas = model.distribute_strategy.num_replicas_in_sync
     length = max(phase.length for phase in phases)
     bytes_per_row = estimates.row_bytes(
-        pretrainer.backbone.config,
+        model.backbone.config,
         length=length,
-        predictions=math.ceil(length * options.mask_selection_rate),
+        predictions=options.predictions(length),
         recompute=options.recompute,
     )
     rows = math.gcd(*(phase.batch_size // replicas for phase in phases))
     size = estimates.max_rows(
         rows,
         bytes_per_row=bytes_per_row,
-        weights=pretrainer.count_params(),
+        weights=model.count_params(),
         free=estimates.free_memory(replicas),
     )
     print(f"By estimate, {size} of {rows} rows fit into memory (--micro_batch_size).")
     return size
 
 
-def _print_start(pretrainer: BertPretrainer, last: Phase, step: int) -> None:
-    replicas = pretrainer.distribute_strategy.num_replicas_in_sync
+def _print_start(model: BertPretrainer, last: Phase, step: int) -> None:
+    replicas = model.distribute_strategy.num_replicas_in_sync
     print(
-        f"{pretrainer.count_params():,} weights, {replicas} "
+        f"{model.count_params():,} weights, {replicas} "
         f"replica{'s' * (replicas > 1)}, {last.manifest['train_pairs']:,} pairs, "
         f"{last.manifest['padding_share']:.1%} padding; "
         f"{'resuming' if step else 'starting'} at step {step:,} of {last.end:,}."
@@ -268,43 +238,39 @@ def _print_start(pretrainer: BertPretrainer, last: Phase, step: int) -> None:
 # --- Training --------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class _Batches:
-    """The masked batches of each phase."""
-
-    options: PretrainConfig
-    transform: Transform | None
-    replicas: int
-
-    def train(self, phase: Phase, first_step: int) -> tf.data.Dataset:
-        """Returns batches from `first_step`, counted from the start of the phase."""
-        return self._dataset(phase, phase.batch_size, first_step=first_step)
-
-    def validation(self, phase: Phase) -> tf.data.Dataset:
-        """Returns the held-out batches; smaller ones if there are only few rows."""
-        rows = phase.manifest["validation_rows"] // self.replicas * self.replicas
-        batch_size = min(phase.batch_size, rows)
-        return self._dataset(phase, batch_size, split="validation")
-
-    def _dataset(self, phase: Phase, batch_size: int, **kwargs) -> tf.data.Dataset:
-        batches = pretrain_dataset(
-            phase.records,
-            batch_size=batch_size,
-            mask_selection_rate=self.options.mask_selection_rate,
-            mask_token_rate=self.options.mask_token_rate,
-            random_token_rate=self.options.random_token_rate,
-            whole_word_masking=self.options.whole_word_masking,
-            seed=self.options.seed,
-            **kwargs,
-        )
-        return batches.map(self.transform) if self.transform else batches
+def _batches(
+    options: PretrainConfig,
+    transform: Transform | None,
+    replicas: int,
+    phase: Phase,
+    *,
+    first_step: int = 0,
+    split: str = "train",
+) -> tf.data.Dataset:
+    """Returns the masked batches of a phase from a step on, counted from its start."""
+    batch_size = phase.batch_size
+    if split == "validation":  # There may be fewer rows than in a batch.
+        rows = phase.manifest["validation_rows"]
+        batch_size = min(batch_size, rows // replicas * replicas)
+    dataset = pretrain_dataset(
+        phase.records,
+        batch_size=batch_size,
+        split=split,
+        first_step=first_step,
+        seed=options.seed,
+        mask_selection_rate=options.mask_selection_rate,
+        mask_token_rate=options.mask_token_rate,
+        random_token_rate=options.random_token_rate,
+        whole_word_masking=options.whole_word_masking,
+    )
+    return dataset.map(transform) if transform else dataset
 
 
 def _train(
     options: PretrainConfig,
     phase: Phase,
-    batches: _Batches,
-    pretrainer: BertPretrainer,
+    batches: Callable[..., tf.data.Dataset],
+    model: BertPretrainer,
     state: TrainingState,
     total_steps: int,
     chief: bool,
@@ -315,24 +281,24 @@ def _train(
         ValueError: The training diverged (the failed batch is saved), or another worker
             was lost.
     """
-    first_step = state.step - phase.first_step
-    train = batches.train(phase, first_step)
-    callbacks = [_monitor(options, phase, train, pretrainer, state, total_steps, chief)]
+    callbacks: list[keras.callbacks.Callback] = [
+        monitor.TrainingMonitor(options, phase, state, total_steps, chief)
+    ]
     if chief:
         logs = state.directory.path / "logs"
         callbacks.append(keras.callbacks.TensorBoard(logs, write_graph=False))
     # Trace each phase anew. Otherwise `tf.function` relaxes the shapes to dynamic ones,
     # which round differently: resuming would not be bit-equal.
-    pretrainer.train_function = pretrainer.test_function = None
-    every = options.validate_every
-    epochs_before = -(-phase.first_step // every)
+    model.train_function = model.test_function = None
+    every, first_step = options.validate_every, state.step - phase.first_step
+    epochs_before = math.ceil(phase.first_step / every)
     try:
-        pretrainer.fit(
-            train,
-            validation_data=batches.validation(phase),
+        model.fit(
+            batches(phase, first_step=first_step),
+            validation_data=batches(phase, split="validation"),
             steps_per_epoch=every,
             initial_epoch=epochs_before + first_step // every,
-            epochs=epochs_before + -(-phase.steps // every),
+            epochs=epochs_before + math.ceil(phase.steps / every),
             shuffle=False,  # The dataset is already shuffled.
             verbose=0,
             callbacks=callbacks,
@@ -341,7 +307,7 @@ def _train(
         if not chief:
             raise
         failed_step = failure.step - 1 - phase.first_step
-        batch = next(iter(batches.train(phase, failed_step)))
+        batch = next(iter(batches(phase, first_step=failed_step)))
         path = monitor.save_failed_batch(state.directory.path, batch)
         raise ValueError(f"{failure} The failed batch is in {path}.") from failure
     except tf.errors.UnavailableError as error:
@@ -349,38 +315,3 @@ def _train(
             "Lost the connection to another worker. Rerun the same command on all "
             "hosts to resume from the last checkpoint."
         ) from error
-
-
-def _monitor(
-    options: PretrainConfig,
-    phase: Phase,
-    train: tf.data.Dataset,
-    pretrainer: BertPretrainer,
-    state: TrainingState,
-    total_steps: int,
-    chief: bool,
-) -> monitor.TrainingMonitor:
-    architecture = state.directory.architecture
-    batch_flops = estimates.step_flops(
-        architecture,
-        rows=phase.batch_size,
-        length=phase.length,
-        predictions=train.element_spec[1]["mlm"].shape[1],
-    )
-    peak = math.nan
-    if chief and options.strategy != "tpu":
-        replicas = pretrainer.distribute_strategy.num_replicas_in_sync
-        tokens = phase.batch_size // replicas * phase.length
-        dtype = pretrainer.backbone.pooler.compute_dtype
-        peak = replicas * estimates.measure_peak(architecture, tokens, dtype)
-    real_tokens = 1 - phase.manifest["padding_share"]
-    return monitor.TrainingMonitor(
-        state,
-        steps=phase.end,
-        total_steps=total_steps,
-        batch_tokens=phase.batch_size * phase.length * real_tokens,
-        batch_flops=batch_flops,
-        peak=peak,
-        loss_band=options.loss_band,
-        chief=chief,
-    )

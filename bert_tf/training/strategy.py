@@ -16,9 +16,6 @@ import keras
 import tensorflow as tf
 
 from bert_tf import storage
-from bert_tf.modeling import Dropout
-
-STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")
 
 
 def strategy(name: str) -> tf.distribute.Strategy:
@@ -33,38 +30,28 @@ def strategy(name: str) -> tf.distribute.Strategy:
             that `TPU_NAME` names.
 
     Raises:
-        ValueError: The name is unknown or the hardware is missing.
+        ValueError: The hardware or its settings are missing.
     """
-    if name == "default":
-        return tf.distribute.get_strategy()
-    if name == "mirrored":
-        return _mirrored()
-    if name == "multi_worker":
-        return _multi_worker()
-    if name == "tpu":
-        return _tpu()
-    raise ValueError(
-        f"--strategy must be one of {', '.join(STRATEGIES)}. "
-        f"Received: strategy={name!r}"
-    )
+    strategies = {
+        "default": tf.distribute.get_strategy,
+        "mirrored": _mirrored,
+        "multi_worker": _multi_worker,
+        "tpu": _tpu,
+    }
+    return strategies[name]()
 
 
 def _mirrored() -> tf.distribute.Strategy:
-    devices = tf.config.list_logical_devices("GPU")
-    if devices:
-        return tf.distribute.MirroredStrategy([device.name for device in devices])
-    devices = tf.config.list_logical_devices("CPU")
-    if len(devices) < 2:
+    gpus, cpus = map(tf.config.list_logical_devices, ("GPU", "CPU"))
+    if not gpus and len(cpus) < 2:
         raise ValueError(
             "--strategy=mirrored needs GPUs, and TensorFlow finds none. Use "
             "--strategy=default, or install TensorFlow with CUDA: "
             'pip install "tensorflow[and-cuda]"'
         )
     # The default cross-device ops expect GPUs.
-    return tf.distribute.MirroredStrategy(
-        [device.name for device in devices],
-        cross_device_ops=tf.distribute.ReductionToOneDevice(),
-    )
+    operations = None if gpus else tf.distribute.ReductionToOneDevice()
+    return tf.distribute.MirroredStrategy(cross_device_ops=operations)
 
 
 def _multi_worker() -> tf.distribute.Strategy:
@@ -139,15 +126,6 @@ def check_batch_size(batch_size: int, replicas: int) -> None:
             f"replicas. Received: batch_size={batch_size}, replicas={replicas}; "
             f"use --batch_size={up}."
         )
-
-
-def seed_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
-    """Returns the seed generators of the model's dropout layers, in order."""
-    return [
-        layer.seed_generator
-        for layer in model._flatten_layers()
-        if isinstance(layer, (keras.layers.Dropout, Dropout)) and layer.rate > 0
-    ]
 
 
 def create_training_variables(model: keras.Model) -> None:

@@ -1,10 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import dataclasses
 import resource
 import shutil
 
-import keras
 import numpy as np
 import pytest
 
@@ -26,11 +26,19 @@ def directory(tmp_path, tiny_config, vocabulary):
 
 
 def training(directory, tiny_config):
-    """Returns a compiled model, its seed generators, and their `TrainingState`."""
-    model = BertPretrainer(BertBackbone(tiny_config))
+    """Returns a compiled model with dropout, and its `TrainingState`."""
+    config = dataclasses.replace(tiny_config, dropout=0.1)
+    model = BertPretrainer(BertBackbone(config))
     model.compile(AdamW())
-    seeds = [keras.random.SeedGenerator(1)]
-    return model, seeds, TrainingState(directory, model, seeds)
+    return model, TrainingState(directory, model)
+
+
+def seeds(model):
+    backbone = model.backbone
+    layers = [backbone.embeddings.dropout]
+    for layer in backbone.encoder_layers:
+        layers += [layer.attention_output_dropout, layer.output_dropout]
+    return [layer.seed_generator for layer in layers]
 
 
 def step(model):
@@ -39,15 +47,19 @@ def step(model):
 
 
 def test_restores_weights_step_and_seeds(directory, tiny_config):
-    model, seeds, state = training(directory, tiny_config)
+    model, state = training(directory, tiny_config)
     assert state.restore() == 0
     step(model)
-    seeds[0].next()
+    for number, seed in enumerate(seeds(model)):
+        for _ in range(number):
+            seed.next()
     state.save()
 
-    restored, restored_seeds, state = training(directory, tiny_config)
+    restored, state = training(directory, tiny_config)
     assert state.restore() == 1
-    np.testing.assert_array_equal(restored_seeds[0].state, seeds[0].state)
+    assert len(seeds(model)) == 1 + 2 * tiny_config.num_layers
+    for a, b in zip(seeds(restored), seeds(model), strict=True):
+        np.testing.assert_array_equal(a.state, b.state)
     for a, b in zip(restored.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
     for a, b in zip(restored.optimizer.variables, model.optimizer.variables):
@@ -55,24 +67,24 @@ def test_restores_weights_step_and_seeds(directory, tiny_config):
 
 
 def test_restores_older_state_if_newest_is_damaged(directory, tiny_config, caplog):
-    model, _, state = training(directory, tiny_config)
+    model, state = training(directory, tiny_config)
     for _ in range(2):
         step(model)
         state.save()
     states = directory.path / "training_state"
     newest = states / "ckpt-2.data-00000-of-00001"
     newest.write_bytes(newest.read_bytes()[:1000])
-    assert training(directory, tiny_config)[2].restore() == 1
+    assert training(directory, tiny_config)[1].restore() == 1
     assert "ckpt-2 is damaged" in caplog.text
     oldest = states / "ckpt-1.index"
     oldest.write_bytes(oldest.read_bytes()[:50])
     with pytest.raises(ValueError, match="no readable training state"):
-        training(directory, tiny_config)[2].restore()
+        training(directory, tiny_config)[1].restore()
 
 
 @pytest.fixture
 def saved_once(directory, tiny_config):
-    model, _, state = training(directory, tiny_config)
+    model, state = training(directory, tiny_config)
     step(model)
     state.save()
     step(model)
@@ -86,7 +98,7 @@ def test_full_disk_is_detected_before_writing(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(OSError, match=r"step 2 needs 0 MB, but only 0 MB are free"):
         saved_once.save()
-    assert training(directory, tiny_config)[2].restore() == 1
+    assert training(directory, tiny_config)[1].restore() == 1
 
 
 def test_failed_write_keeps_previous_state(
@@ -101,4 +113,4 @@ def test_failed_write_keeps_previous_state(
             saved_once.save()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert training(directory, tiny_config)[2].restore() == 1
+    assert training(directory, tiny_config)[1].restore() == 1

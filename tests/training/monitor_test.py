@@ -8,7 +8,9 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.training import monitor
+from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.training import AdamW, PretrainConfig, monitor
+from bert_tf.training.pretrain_config import Phase
 
 
 def test_resumed_run_replaces_rows_after_its_checkpoint(tmp_path):
@@ -24,33 +26,32 @@ def test_missing_history_is_empty(tmp_path):
     assert monitor.read_history(tmp_path) == []
 
 
-def monitor_of(directory, loss_band):
-    """Returns a monitor at the start of an epoch, with a fake model and state."""
-    optimizer = types.SimpleNamespace(
-        gradient_norm=np.float32(1),
-        learning_rate=np.float32(1),
-        dynamic_loss_scale=False,
-    )
-    state = types.SimpleNamespace(
-        step=0, directory=types.SimpleNamespace(path=directory)
-    )
-    callback = monitor.TrainingMonitor(
-        state,
-        steps=1000,
-        total_steps=1000,
-        batch_tokens=1,
-        batch_flops=1,
-        peak=1,
-        loss_band=loss_band,
-        chief=False,
-    )
-    model = types.SimpleNamespace(
-        optimizer=optimizer, trainable_weights=[], stop_training=False
-    )
-    callback.set_model(model)
-    callback.on_train_begin()
-    callback.on_epoch_begin(0)
-    return callback
+@pytest.fixture
+def monitor_of(tmp_path, tiny_config, monkeypatch):
+    """Returns a monitor at the start of an epoch, with a fake model and state.
+
+    A step has 15 real tokens and 1 FLOP, and the peak is 1 FLOP/s.
+    """
+    monkeypatch.setattr(monitor.estimates, "step_flops", lambda *_, **__: 1)
+    monkeypatch.setattr(monitor.estimates, "measure_peak", lambda *_: 1)
+    model = BertPretrainer(BertBackbone(tiny_config))
+    model.compile(AdamW())
+    model.optimizer.build(model.trainable_variables)
+    model.optimizer.gradient_norm.assign(1)
+
+    def create(loss_band):
+        options = PretrainConfig(records="", output="", loss_band=loss_band)
+        manifest = {"max_sequence_length": 10, "padding_share": 0.25}
+        phase = Phase("", manifest, None, first_step=0, steps=1000, batch_size=2)
+        directory = types.SimpleNamespace(path=tmp_path)
+        state = types.SimpleNamespace(step=0, directory=directory, save=lambda: None)
+        callback = monitor.TrainingMonitor(options, phase, state, 1000, chief=True)
+        callback.set_model(model)
+        callback.on_train_begin()
+        callback.on_epoch_begin(0)
+        return callback
+
+    return create
 
 
 def report(callback, losses):
@@ -60,10 +61,10 @@ def report(callback, losses):
         callback.on_train_batch_end(i, logs)
 
 
-def test_loss_above_its_band_stops_training(tmp_path):
+def test_loss_above_its_band_stops_training(monitor_of):
     falling, high = np.linspace(9, 3, 300), np.full(100, 6.0)
     with pytest.raises(monitor.TrainingFailed, match=r"minimum of 3\.99") as failure:
-        report(monitor_of(tmp_path, 1.0), np.concatenate([falling, high]))
+        report(monitor_of(1.0), np.concatenate([falling, high]))
     # The minimum is the mean of the last 100 falling losses.
     means = [
         np.mean(np.concatenate([falling[200 + k :], high[:k]])) for k in range(101)
@@ -78,22 +79,24 @@ def test_loss_above_its_band_stops_training(tmp_path):
         (np.linspace(3, 9, 300), 0.0),
     ],
 )
-def test_single_spike_or_disabled_band_does_not_stop(tmp_path, losses, loss_band):
-    report(monitor_of(tmp_path, loss_band), losses)
+def test_single_spike_or_disabled_band_does_not_stop(monitor_of, losses, loss_band):
+    report(monitor_of(loss_band), losses)
 
 
-def test_throughput_excludes_the_evaluation(tmp_path, monkeypatch):
+def test_throughput_excludes_the_evaluation(monitor_of, tmp_path, monkeypatch):
     clock = types.SimpleNamespace(now=0.0)
     monkeypatch.setattr(monitor.time, "perf_counter", lambda: clock.now)
-    callback = monitor_of(tmp_path, 1.0)
+    callback = monitor_of(1.0)
     for step in range(1, 5):
         clock.now += 0.5
         callback.on_train_batch_end(step, {"loss": 3.0, "mlm_accuracy": 0.0})
     clock.now += 100  # The evaluation, which is part of Keras' epoch.
-    logs = {}
-    callback.on_epoch_end(0, logs)
-    assert logs["tokens_per_second"] == 2  # One token per step of 0.5 s.
-    assert logs["share_of_peak"] == 2
+    logs = dict.fromkeys(("val_mlm_accuracy", "val_nsp_accuracy"), 0.0)
+    callback.on_epoch_end(0, logs | {"loss": 3.0, "val_loss": 3.0})
+    (row,) = monitor.read_history(tmp_path)
+    assert (row["step"], row["tokens"]) == (4, 60)
+    assert row["tokens_per_second"] == 30  # 15 tokens per step of 0.5 s.
+    assert row["share_of_peak"] == 2
 
 
 def history(scale):

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
+import pathlib
 
 import numpy as np
 import pytest
@@ -19,23 +20,29 @@ TWO_PHASES = PretrainConfig(
 )
 
 
-def test_phases_are_consecutive():
-    first, second = TWO_PHASES.phases()
-    assert (first.records, second.records) == ("short", "long")
+@pytest.fixture
+def two_phases(tmp_path, vocabulary):
+    """`TWO_PHASES` with records that exist."""
+    folders = [str(tmp_path / name) for name in TWO_PHASES.records.split(",")]
+    for folder, length in zip(folders, (16, 32)):
+        rows = [([2, 5, 3, 6, 3], 3, 0)]
+        write_records(pathlib.Path(folder), vocabulary, rows, length=length)
+    return dataclasses.replace(TWO_PHASES, records=",".join(folders))
+
+
+def test_phases_are_consecutive(two_phases, vocabulary):
+    first, second = two_phases.phases()
+    assert f"{first.records},{second.records}" == two_phases.records
     assert (first.first_step, first.end) == (0, 90)
     assert (second.first_step, second.end) == (90, 100)
     assert (first.batch_size, second.batch_size) == (16, 8)
+    assert (first.length, second.length) == (16, 32)
+    assert first.vocabulary == second.vocabulary == vocabulary
 
 
-def test_single_number_applies_to_all_phases():
-    options = dataclasses.replace(TWO_PHASES, batch_size=4)
+def test_single_number_applies_to_all_phases(two_phases):
+    options = dataclasses.replace(two_phases, batch_size=4)
     assert [phase.batch_size for phase in options.phases()] == [4, 4]
-
-
-def test_phase_reads_its_records(tmp_path, vocabulary):
-    write_records(tmp_path, vocabulary, [([2, 5, 3, 6, 3], 3, 0)], length=32)
-    (phase,) = PretrainConfig(records=str(tmp_path), output="model").phases()
-    assert (phase.length, phase.vocabulary) == (32, vocabulary)
 
 
 def test_each_rate_has_its_own_warmup_and_decay():
@@ -57,8 +64,8 @@ def test_single_rate_decays_over_all_phases():
     ("change", "message"),
     [
         ({"steps": 9}, "--steps must have one number for each of the 2"),
-        ({"steps": (1, 2, 3)}, "--steps must have one number, or one for each"),
-        ({"warmup_steps": (1, 2, 3)}, "--warmup_steps must have one number, or one"),
+        ({"steps": (1, 2, 3)}, "for each of the 2 --records. Received: steps=1,2,3"),
+        ({"warmup_steps": (1, 2, 3)}, "--warmup_steps must have one number for each"),
         ({"learning_rate": 1e-3}, "--warmup_steps must have one number, because"),
         ({"warmup_steps": 90}, "`warmup_steps` must be at least 0 and below"),
     ],
