@@ -166,11 +166,10 @@ class Classification(finetuning.Task):
             inputs = finetuning.encode(self.preprocess, *columns)
             source, weights = np.arange(len(columns[0])), None
         targets = self.gold[name]
-        if targets is None:
-            return finetuning.Split(name, source, inputs)
-        if not self.labels:
-            targets = (targets[:, np.newaxis] - self.mean) / self.deviation
-        targets = tf.constant(targets[source])
+        if targets is not None:
+            if not self.labels:
+                targets = (targets[:, np.newaxis] - self.mean) / self.deviation
+            targets = tf.constant(targets[source])
         return finetuning.Split(name, source, inputs, targets, weights)
 
     def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
@@ -268,8 +267,6 @@ class Classification(finetuning.Task):
     def _text_logits(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the logits of the texts of a split [N, C] float64."""
         logits = np.stack(outputs).astype(np.float64)
-        if not self.in_windows:
-            return logits
         return self._pool_windows(logits, split.source).numpy()
 
     def _predictions(
@@ -289,9 +286,9 @@ class Classification(finetuning.Task):
         if not name or self.options.test_file:
             return
         if self.data_set.score_range:
-            scores = [row["prediction"] for row in rows]
-            scores = np.clip(scores, *self.data_set.score_range).tolist()
-            rows = [{**row, "prediction": s} for row, s in zip(rows, scores)]
+            low, high = self.data_set.score_range
+            scores = [min(max(row["prediction"], low), high) for row in rows]
+            rows = [row | {"prediction": s} for row, s in zip(rows, scores)]
         data.write_table(folder / name, rows)
 
     # --- Labels ------------------------------------------------------------------

@@ -28,9 +28,8 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import types
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -46,30 +45,13 @@ if TYPE_CHECKING:
     from bert_tf.finetuning import Row, Split
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ChoiceDataSet(finetuning.DataSet):
-    """A data set of prompts and choices.
-
-    Attributes:
-        texts: Columns of the prompt, of the stem if there is one, and of the C choices.
-        has_stem: Whether there is a stem, a text that starts every choice.
-    """
-
-    has_stem: bool = False
-
-    @property
-    def choices(self) -> Sequence[str]:
-        return self.texts[2 if self.has_stem else 1 :]
-
-
-DATA_SETS: Mapping[str, ChoiceDataSet] = {
-    "swag": ChoiceDataSet(
+DATA_SETS: Mapping[str, finetuning.DataSet] = {
+    "swag": finetuning.DataSet(
         texts=("sent1", "sent2", "ending0", "ending1", "ending2", "ending3"),
         files={"train": [["train.csv"]], "dev": [["val.csv"]], "test": [["test.csv"]]},
-        has_stem=True,
     ),
     # The authors' cross-validation folds have no dev set.
-    "codah": ChoiceDataSet(
+    "codah": finetuning.DataSet(
         texts=("prompt", *(f"answer{n}" for n in range(4))),
         files={"dev": [["dev.tsv"], ["test.tsv"]]},
         columns=("category", "prompt", *(f"answer{n}" for n in range(4)), "label"),
@@ -97,7 +79,6 @@ class MultipleChoice(finetuning.Task):
 
     kind = "multiple_choice"
     metric = "accuracy"
-    head: Mapping[str, Any] = types.MappingProxyType({})
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(finetuning.TablesConfig):
@@ -117,7 +98,8 @@ class MultipleChoice(finetuning.Task):
 
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
-        own = ChoiceDataSet(
+        self.head = {}
+        own = finetuning.DataSet(
             texts=(options.prompt, *options.choices.split(",")), label=options.label
         )
         data_set, splits = finetuning.read_data_set(
@@ -127,8 +109,10 @@ class MultipleChoice(finetuning.Task):
             required=("prompt", "choices", "label"),
             column_flags="--prompt, --choices and --label, or with --task",
         )
+        # In SWAG, the second text is the stem, the beginning of every choice.
+        choices = data_set.texts[2 if options.task == "swag" else 1 :]
         self.examples = {
-            name: [_example(row, data_set) for row in rows]
+            name: [_example(row, choices, data_set.label) for row in rows]
             for name, rows in splits.items()
         }
         self.evaluation_splits = [name for name in splits if name != "train"]
@@ -216,27 +200,27 @@ class MultipleChoice(finetuning.Task):
         return {"serving_default": serving_default, "ids": serving.ids_signature(model)}
 
 
-def _example(row: Row, data_set: ChoiceDataSet) -> Example:
-    names = data_set.choices
+def _example(row: Row, names: Sequence[str], label_column: str) -> Example:
+    """Returns the example of a row; `names` are the columns of the choices."""
+    prompt, *stem = row.texts[: -len(names)]
     choices = tuple(choice.strip() for choice in row.texts[-len(names) :])
     if sum(map(bool, choices)) < 2:
         raise ValueError(f"{row.location}: fewer than two choices are not empty.")
     label = None
     if row.label is not None:
-        indices = {str(i): i for i in range(len(names))}
-        indices |= {name: i for i, name in enumerate(names)}
+        indices = {str(index): index for index in range(len(names))}
+        indices |= {name: index for index, name in enumerate(names)}
         if row.label not in indices:
             raise ValueError(
-                f"{row.location}: column {data_set.label!r} must be the index of the "
+                f"{row.location}: column {label_column!r} must be the index of the "
                 f"right choice, 0 to {len(names) - 1}, or the name of its column. "
                 f"Received: {row.label!r}"
             )
         label = indices[row.label]
         if not choices[label]:
             raise ValueError(f"{row.location}: the right choice, {label}, is empty.")
-    if data_set.has_stem:
-        choices = tuple(f"{row.texts[1]} {c}" if c else "" for c in choices)
-    return Example(row.texts[0], choices, label)
+    choices = tuple(" ".join([*stem, choice]) if choice else "" for choice in choices)
+    return Example(prompt, choices, label)
 
 
 def main(*grid: MultipleChoice.Config) -> None:
