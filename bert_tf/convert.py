@@ -23,9 +23,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bert_tf import checkpoints, cli, modeling
-from bert_tf.lazy import lazy_import
-
-keras = lazy_import("keras")
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints import Checkpoint
@@ -98,7 +95,7 @@ def _run(checkpoint: Checkpoint, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """Returns sequence_output [B, S, H]."""
     backbone = modeling.BertBackbone(checkpoint.architecture, dtype="float32")
     checkpoint.load_into(backbone)
-    return keras.ops.convert_to_numpy(backbone(inputs)["sequence_output"])
+    return np.asarray(backbone(inputs)["sequence_output"])
 
 
 if __name__ == "__main__":

@@ -7,90 +7,69 @@ Our name of a weight is its `variable.path` in Keras, e.g.
 a table with one `Row` per weight. `ForeignCheckpoint.from_tensors` matches that table
 against the tensors in a file, and `to_foreign` converts weights for writing.
 
-Letters: V vocabulary, S positions, T segments, H hidden, I intermediate, C outputs of
-a task, N heads, D = H / N.
+Shapes are strings of letters: V vocabulary, S positions, T segments, H hidden,
+I intermediate, C outputs of a task, N heads, D = H / N.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.checkpoints.model_directory import Checkpoint
+from bert_tf.checkpoints.model_directory import Checkpoint, outermost_layer
 from bert_tf.modeling import BertConfig
 from bert_tf.text import SPECIAL_TOKENS, Vocabulary
 
 # --- Tables of weight names ------------------------------------------------------
 
-Shape = tuple[int, ...]
-
-# The shape of every weight. {i} is the number of an encoder layer.
+# Shapes of embeddings and dense layers by the last part of their name; others are HH.
 _SHAPES = {
-    "embeddings/token_embedding/embeddings": "VH",
-    "embeddings/position_embedding/embeddings": "SH",
-    "embeddings/segment_embedding/embeddings": "TH",
-    "embeddings/layer_norm/gamma": "H",
-    "embeddings/layer_norm/beta": "H",
-    "encoder_layer_{i}/query/kernel": "HH",
-    "encoder_layer_{i}/query/bias": "H",
-    "encoder_layer_{i}/key/kernel": "HH",
-    "encoder_layer_{i}/key/bias": "H",
-    "encoder_layer_{i}/value/kernel": "HH",
-    "encoder_layer_{i}/value/bias": "H",
-    "encoder_layer_{i}/attention_output/kernel": "HH",
-    "encoder_layer_{i}/attention_output/bias": "H",
-    "encoder_layer_{i}/attention_layer_norm/gamma": "H",
-    "encoder_layer_{i}/attention_layer_norm/beta": "H",
-    "encoder_layer_{i}/intermediate/kernel": "HI",
-    "encoder_layer_{i}/intermediate/bias": "I",
-    "encoder_layer_{i}/output/kernel": "IH",
-    "encoder_layer_{i}/output/bias": "H",
-    "encoder_layer_{i}/output_layer_norm/gamma": "H",
-    "encoder_layer_{i}/output_layer_norm/beta": "H",
-    "pooler/kernel": "HH",
-    "pooler/bias": "H",
-    "mlm/dense/kernel": "HH",
-    "mlm/dense/bias": "H",
-    "mlm/layer_norm/gamma": "H",
-    "mlm/layer_norm/beta": "H",
-    "mlm/bias": "V",
-    "nsp/kernel": "H2",
-    "nsp/bias": "2",
-    "logits/kernel": "HC",
-    "logits/bias": "C",
+    "token_embedding": "VH",
+    "position_embedding": "SH",
+    "segment_embedding": "TH",
+    "intermediate": "HI",
+    "output": "IH",
+    "nsp": "H2",
+    "logits": "HC",
 }
+
+# Shapes of attention weights in the formats that store them per head.
+_PER_HEAD = {
+    f"{projection}/{part}": shape
+    for projection in ("query", "key", "value")
+    for part, shape in (("kernel", "HND"), ("bias", "ND"))
+} | {"attention_output/kernel": "NDH"}
 
 # A checkpoint may lack each of these layers as a whole. All other weights are required.
 _OPTIONAL_LAYERS = ("pooler", "mlm", "nsp", "logits")
-
-# Formats that store attention projections per head split this axis into N and D.
-_HEADS_AXES = {
-    f"encoder_layer_{{i}}/{name}": axis
-    for projection in ("query", "key", "value")
-    for name, axis in ((f"{projection}/kernel", 1), (f"{projection}/bias", 0))
-} | {"encoder_layer_{i}/attention_output/kernel": 0}
 
 
 class Row(NamedTuple):
     """One weight in a table.
 
     Attributes:
-        ours: Our name.
+        ours: Our name. `{i}` is the number of an encoder layer.
         theirs: Names in the format. The writer uses the first one. If a file has
             several, they must be copies of the same tensor.
-        transposed: Whether the format stores the matrix as [out, in].
-        heads_axis: The axis that the format stores as two axes, N and D, if any.
+        shape: Our shape.
+        stored: Shape in the format.
+        transposed: Whether the format stores a matrix as [out, in].
     """
 
     ours: str
     theirs: tuple[str, ...]
+    shape: str
+    stored: str
     transposed: bool = False
-    heads_axis: int | None = None
+
+
+def mlm_bias(*theirs: str) -> Row:
+    """Returns the row of the masked-LM head's output bias."""
+    return Row("mlm/bias", theirs, "V", "V")
 
 
 def rows_of_layers(
@@ -110,24 +89,31 @@ def rows_of_layers(
         per_head: Whether attention projections are stored per head.
     """
     rows = []
-    for name in _SHAPES:
-        layer, _, part = name.rpartition("/")
-        if layer in layers:
-            theirs = tuple(layers[layer] + suffix for suffix in suffixes[part])
-            heads_axis = _HEADS_AXES.get(name) if per_head else None
-            rows.append(Row(name, theirs, transposed and part == "kernel", heads_axis))
+    for layer, their_layer in layers.items():
+        name = layer.rpartition("/")[2]
+        for part, shape in _weights_of_layer(name).items():
+            theirs = tuple(their_layer + suffix for suffix in suffixes[part])
+            is_transposed = transposed and part == "kernel"
+            stored = shape[::-1] if is_transposed else shape
+            if per_head:
+                stored = _PER_HEAD.get(f"{name}/{part}", shape)
+            rows.append(Row(f"{layer}/{part}", theirs, shape, stored, is_transposed))
     return rows
+
+
+def _weights_of_layer(name: str) -> dict[str, str]:
+    shape = _SHAPES.get(name, "HH")
+    if name.endswith("_embedding"):
+        return {"embeddings": shape}
+    if name.endswith("layer_norm"):
+        return {"gamma": "H", "beta": "H"}
+    return {"kernel": shape, "bias": shape[-1]}
 
 
 # Suffixes of formats that name the parts of a layer as Keras does.
 KERAS_SUFFIXES = {
     part: (f"/{part}",) for part in ("kernel", "bias", "gamma", "beta", "embeddings")
 }
-
-
-def outermost_layer(name: str) -> str:
-    """Returns e.g. `encoder_layer_0`, `pooler` or `mlm` for a weight name."""
-    return name.split("/")[0]
 
 
 def expand(rows: Iterable[Row], num_layers: int) -> list[Row]:
@@ -141,32 +127,22 @@ def expand(rows: Iterable[Row], num_layers: int) -> list[Row]:
     return expanded
 
 
-def _letters(ours: str) -> str:
-    return _SHAPES[re.sub(r"^encoder_layer_\d+", "encoder_layer_{i}", ours)]
-
-
-def _shape(ours: str, config: BertConfig, classes: int | None) -> Shape:
+def to_shape(
+    letters: str, config: BertConfig, classes: int | None = None
+) -> tuple[int, ...]:
+    """Returns the shape that `letters` stand for, with `classes` for C."""
     sizes = {
         "V": config.vocabulary_size,
         "S": config.max_sequence_length,
         "T": config.num_segments,
         "H": config.hidden_dim,
         "I": config.intermediate_dim,
+        "N": config.num_heads,
+        "D": config.hidden_dim // config.num_heads,
         "C": classes,
         "2": 2,
     }
-    return tuple(sizes[letter] for letter in _letters(ours))
-
-
-def stored_shape(row: Row, config: BertConfig, classes: int | None) -> Shape:
-    """Returns the shape that a format stores a weight in."""
-    shape = _shape(row.ours, config, classes)
-    if row.transposed:
-        return shape[::-1]
-    if row.heads_axis is not None:
-        heads = (config.num_heads, config.hidden_dim // config.num_heads)
-        return (*shape[: row.heads_axis], *heads, *shape[row.heads_axis + 1 :])
-    return shape
+    return tuple(sizes[letter] for letter in letters)
 
 
 # --- Reading ---------------------------------------------------------------------
@@ -175,7 +151,7 @@ def stored_shape(row: Row, config: BertConfig, classes: int | None) -> Shape:
 class Tensors(NamedTuple):
     """The tensors in a file: their shapes by name, and a function that reads one."""
 
-    shapes: Mapping[str, Shape]
+    shapes: Mapping[str, tuple[int, ...]]
     read: Callable[[str], np.ndarray]
 
 
@@ -192,34 +168,30 @@ class ForeignCheckpoint(Checkpoint):
 
     Attributes:
         format: Name of the format, e.g. "Hugging Face BertModel".
-        notes: Assumptions made while opening it, one sentence each.
+        tensors: The tensors in the file.
         rows: The table, for the weights that the file has.
         unused: Names of the tensors that do not belong to BERT.
-        tensors: The tensors in the file.
-        stored_config: `architecture` with the vocabulary size of the file, which may
-            be padded.
+        notes: Assumptions made while opening it, one sentence each.
     """
 
     format: str
-    notes: Sequence[str]
+    tensors: Tensors
     rows: Sequence[Row]
     unused: Sequence[str]
-    tensors: Tensors
-    stored_config: BertConfig
+    notes: Sequence[str]
 
     @classmethod
     def from_tensors(
         cls,
         path: pathlib.Path,
-        *,
         format: str,
         rows: Sequence[Row],
         tensors: Tensors,
+        *,
         config: BertConfig,
         vocabulary: Vocabulary,
-        lowercase: bool,
+        lowercase: bool | None,
         head: Mapping[str, Any] | None = None,
-        notes: Sequence[str] = (),
     ) -> ForeignCheckpoint:
         """Matches every tensor in a file with a weight.
 
@@ -230,16 +202,24 @@ class ForeignCheckpoint(Checkpoint):
             tensors: The tensors in the file.
             config: The folder's config. Its `vocabulary_size` may be padded.
             vocabulary: The folder's vocabulary.
-            lowercase: Whether the vocabulary is uncased.
+            lowercase: Whether the vocabulary is uncased. If None, it is uncased if it
+                has no capital letters.
             head: The head that the folder declares. By default it follows from the
                 tensors.
-            notes: Assumptions so far.
 
         Raises:
             ValueError: The tensors contradict the config or the vocabulary.
         """
-        notes = [*notes, *_check_vocabulary_size(path, config, vocabulary)]
+        notes = []
+        if lowercase is None:
+            lowercase = not _has_capital_letters(vocabulary)
+            notes.append(
+                "Assumed to be uncased: the vocabulary has no capital letters."
+                if lowercase
+                else "Assumed to be cased: the vocabulary has capital letters."
+            )
         try:
+            notes += _check_vocabulary_size(config, vocabulary)
             found, unused = _match(rows, tensors.shapes, config)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
@@ -257,11 +237,10 @@ class ForeignCheckpoint(Checkpoint):
             lowercase=lowercase,
             head=head,
             format=format,
-            notes=notes,
+            tensors=tensors,
             rows=found,
             unused=unused,
-            tensors=tensors,
-            stored_config=config,
+            notes=notes,
         )
 
     def read_weights(self) -> dict[str, np.ndarray]:
@@ -277,10 +256,11 @@ class ForeignCheckpoint(Checkpoint):
                     "must be equal, but they differ."
                 )
         tensor = np.asarray(tensor, np.float32)
-        if row.heads_axis is not None:
-            tensor = tensor.reshape(_shape(row.ours, self.stored_config, None))
-        tensor = tensor.T if row.transposed else tensor
-        if _letters(row.ours)[0] == "V":
+        if "D" in row.stored:
+            tensor = tensor.reshape(to_shape(row.shape, self.architecture))
+        if row.transposed:
+            tensor = tensor.T
+        if row.shape.startswith("V"):
             tensor = tensor[: self.vocabulary.size]
         return np.ascontiguousarray(tensor)
 
@@ -295,16 +275,20 @@ class ForeignCheckpoint(Checkpoint):
         return lines
 
 
-def _check_vocabulary_size(
-    path: pathlib.Path, config: BertConfig, vocabulary: Vocabulary
-) -> list[str]:
+def _has_capital_letters(vocabulary: Vocabulary) -> bool:
+    words = set(vocabulary.tokens) - set(SPECIAL_TOKENS)
+    # [unused0] and the like are ignored; the Chinese vocabulary has <S>.
+    return any(w != w.lower() and not w.startswith(("[", "<")) for w in words)
+
+
+def _check_vocabulary_size(config: BertConfig, vocabulary: Vocabulary) -> list[str]:
     """Returns a note if the config's size is a padded one; raises if it is wrong."""
     padding = config.vocabulary_size - vocabulary.size
     if not padding:
         return []
     if config.vocabulary_size % _PADDED_TO or not 0 < padding < _MAX_PADDING:
         raise ValueError(
-            f"{path}: the config has vocabulary size {config.vocabulary_size}, but the "
+            f"the config has vocabulary size {config.vocabulary_size}, but the "
             f"vocabulary has {vocabulary.size} tokens."
         )
     return [
@@ -314,7 +298,7 @@ def _check_vocabulary_size(
 
 
 def _match(
-    rows: Sequence[Row], shapes: Mapping[str, Shape], config: BertConfig
+    rows: Sequence[Row], shapes: Mapping[str, tuple[int, ...]], config: BertConfig
 ) -> tuple[list[Row], list[str]]:
     """Returns the rows that a file has, and the names of its other tensors.
 
@@ -324,66 +308,38 @@ def _match(
     """
     expanded = expand(rows, config.num_layers)
     found = [row for row in expanded if any(name in shapes for name in row.theirs)]
-    _check_complete(expanded, found)
+    absent = set(_OPTIONAL_LAYERS) - {outermost_layer(row.ours) for row in found}
+    missing = [
+        row.theirs[0]
+        for row in expanded
+        if row not in found and outermost_layer(row.ours) not in absent
+    ]
+    if missing:
+        shown = ", ".join(missing[:5]) + ", ..." * (len(missing) > 5)
+        raise ValueError(f"Weights of BERT are missing ({len(missing)}): {shown}")
     for row in found:
-        for name in row.theirs:
-            if name not in shapes:
-                continue
+        for name in shapes.keys() & set(row.theirs):
             shape = tuple(shapes[name])
             # Only the weights of `logits` have C, as their last axis in our layout.
             classes = shape[0 if row.transposed else -1] if shape else None
-            expected = stored_shape(row, config, classes)
+            expected = to_shape(row.stored, config, classes)
             if shape != expected:
                 raise ValueError(
                     f"{name} has shape {list(shape)}, but the config implies "
                     f"{list(expected)}."
                 )
-    unused = sorted(shapes.keys() - {name for row in found for name in row.theirs})
-    _check_number_of_layers(rows, unused, config.num_layers)
+    unused = sorted(shapes.keys() - _names(found))
+    further = _names(expand(rows, config.num_layers + 1)).intersection(unused)
+    if further:
+        raise ValueError(
+            f"The config has {config.num_layers} layers, but the file has more: "
+            f"{min(further)}."
+        )
     return found, unused
 
 
-def _check_complete(rows: Sequence[Row], found: Sequence[Row]) -> None:
-    present = {outermost_layer(row.ours) for row in found}
-    optional = {layer for layer in _OPTIONAL_LAYERS if layer not in present}
-    missing = [
-        row.theirs[0]
-        for row in rows
-        if row not in found and outermost_layer(row.ours) not in optional
-    ]
-    if missing:
-        shown = ", ".join(missing[:5]) + ", ..." * (len(missing) > 5)
-        raise ValueError(f"Weights of BERT are missing ({len(missing)}): {shown}")
-
-
-def _check_number_of_layers(
-    rows: Sequence[Row], unused: Iterable[str], num_layers: int
-) -> None:
-    patterns = [
-        re.escape(name).replace(r"\{i\}", r"\d+")
-        for row in rows
-        for name in row.theirs
-        if "{i}" in name
-    ]
-    extra = [name for name in unused if any(re.fullmatch(p, name) for p in patterns)]
-    if extra:
-        raise ValueError(
-            f"The config has {num_layers} layers, but the file has more: {extra[0]}."
-        )
-
-
-def guess_lowercase(vocabulary: Vocabulary) -> tuple[bool, str]:
-    """Decides whether a vocabulary is uncased, for folders that do not declare it.
-
-    Returns:
-        True if no token has a capital letter, and a note that names the assumption.
-    """
-    words = set(vocabulary.tokens) - set(SPECIAL_TOKENS)
-    # [unused0] and the like; the Chinese vocabulary has <S>.
-    lowercase = all(w == w.lower() or w.startswith(("[", "<")) for w in words)
-    if lowercase:
-        return True, "Assumed to be uncased: the vocabulary has no capital letters."
-    return False, "Assumed to be cased: the vocabulary has capital letters."
+def _names(rows: Iterable[Row]) -> set[str]:
+    return {name for row in rows for name in row.theirs}
 
 
 # --- Writing ---------------------------------------------------------------------
@@ -397,12 +353,13 @@ def to_foreign(
     Returns:
         The tensors by name, and our names of the weights that the format cannot hold.
     """
-    tensors, written = {}, set()
+    tensors, left_out = {}, set(weights)
     for row in expand(rows, config.num_layers):
         if row.ours in weights:
             tensor = weights[row.ours]
-            shape = stored_shape(row, config, tensor.shape[-1])
-            tensor = tensor.T if row.transposed else tensor.reshape(shape)
+            if "D" in row.stored:
+                tensor = tensor.reshape(to_shape(row.stored, config))
+            tensor = tensor.T if row.transposed else tensor
             tensors[row.theirs[0]] = np.ascontiguousarray(tensor)
-            written.add(row.ours)
-    return tensors, sorted(weights.keys() - written)
+            left_out.remove(row.ours)
+    return tensors, sorted(left_out)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from bert_tf import storage
-from bert_tf.checkpoints import google, hugging_face, keras_hub, model_garden
-from bert_tf.checkpoints.foreign import ForeignCheckpoint
+from bert_tf.checkpoints import google, hugging_face, keras_hub
 from bert_tf.checkpoints.model_directory import (
     Checkpoint,
     ModelDirectory,
     matching_model,
+    read_json_object,
 )
 from bert_tf.modeling import BertConfig
 
@@ -48,33 +48,21 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     path = pathlib.Path(path)
     if not path.is_dir():
         raise ValueError(f"There is no checkpoint folder {path}.")
-    keys = _config_keys(path / "config.json")
-    if "architecture" in keys:
+    config = read_json_object(path / "config.json")
+    if "architecture" in config:
         return ModelDirectory.open(path)
-    if "registered_name" in keys:
+    if "registered_name" in config:
         return keras_hub.open_preset(path)
-    if keys & hugging_face.CONFIG_KEYS:
+    if config.keys() & hugging_face.CONFIG_KEYS:
         return hugging_face.open_folder(path)
-    prefix = google.find_prefix(path)
-    if keys and prefix is None:
+    if google.find_prefix(path):
+        return google.open_folder(path)
+    if config:
         return ModelDirectory.open(path)  # Raises an error that names what is missing.
-    if prefix is None:
-        raise ValueError(
-            f"{path} is not a checkpoint folder: it has neither a config.json nor a "
-            "TensorFlow checkpoint (*.index)."
-        )
-    if model_garden.is_object_based(google.load(prefix)):
-        return model_garden.open_folder(path)
-    return google.open_folder(path)
-
-
-def _config_keys(path: pathlib.Path) -> set[str]:
-    if not path.is_file():
-        return set()
-    try:
-        return set(json.loads(path.read_text(encoding="utf-8")))
-    except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
+    raise ValueError(
+        f"{path} is not a checkpoint folder: it has neither a config.json nor a "
+        "TensorFlow checkpoint (*.index)."
+    )
 
 
 def _download(repository: str) -> str:
@@ -141,10 +129,10 @@ def _write_model_directory(path: pathlib.Path, checkpoint: Checkpoint) -> list[s
 
 def fixed_settings(format: str, architecture: BertConfig) -> dict[str, Any]:
     """Returns settings of a format's own code that differ from `architecture`."""
-    modules = {"google": google, "keras_hub": keras_hub}
-    if format not in modules:
+    module = {"google": google, "keras_hub": keras_hub}.get(format)
+    if module is None:
         return {}
-    settings = modules[format].fixed_settings(architecture)
+    settings = dataclasses.asdict(module.computed_architecture(architecture))
     return {k: v for k, v in settings.items() if getattr(architecture, k) != v}
 
 
@@ -161,11 +149,7 @@ def run_original(
         The library's name and sequence_output [B, S, H]; None if there is no such
         library or it is not installed.
     """
-    if not isinstance(checkpoint, ForeignCheckpoint):
-        return None
-    if checkpoint.format.startswith(hugging_face.FORMAT):
-        output = hugging_face.run(checkpoint.path, inputs)
-        return None if output is None else ("transformers", output)
-    if checkpoint.format.startswith(keras_hub.FORMAT):
-        return "KerasHub", keras_hub.run(checkpoint.path, inputs)
+    for module in (hugging_face, keras_hub):
+        if checkpoint.format.startswith(module.FORMAT):
+            return module.run(checkpoint.path, inputs)
     return None

@@ -14,27 +14,23 @@ epsilon, which are fixed in google's code. Our writer stores them under the key
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from bert_tf import storage
+from bert_tf.checkpoints import model_garden
 from bert_tf.checkpoints.foreign import (
     KERAS_SUFFIXES,
     ForeignCheckpoint,
     Row,
-    Shape,
     Tensors,
-    guess_lowercase,
+    mlm_bias,
     rows_of_layers,
     to_foreign,
 )
-from bert_tf.checkpoints.model_directory import Checkpoint
+from bert_tf.checkpoints.model_directory import Checkpoint, read_json_object
 from bert_tf.modeling import GOOGLE_KEYS, BertConfig
 from bert_tf.text import Vocabulary
 
@@ -49,7 +45,7 @@ _OPTIMIZER_STATE = re.compile(r"(.*/adam_[mv]|global_step)$")
 
 _OURS, _THEIRS = "encoder_layer_{i}", "bert/encoder/layer_{i}"
 
-_LAYERS = {
+ENCODER = {
     "embeddings/token_embedding": "bert/embeddings/word_embeddings",
     "embeddings/position_embedding": "bert/embeddings/position_embeddings",
     "embeddings/segment_embedding": "bert/embeddings/token_type_embeddings",
@@ -63,37 +59,27 @@ _LAYERS = {
     f"{_OURS}/output": f"{_THEIRS}/output/dense",
     f"{_OURS}/output_layer_norm": f"{_THEIRS}/output/LayerNorm",
     "pooler": "bert/pooler/dense",
+}
+PRETRAINER = {
     "mlm/dense": "cls/predictions/transform/dense",
     "mlm/layer_norm": "cls/predictions/transform/LayerNorm",
 }
-
-
-def _output_rows(ours: str, theirs: str) -> list[Row]:
-    suffixes = {"kernel": ("output_weights",), "bias": ("output_bias",)}
-    return rows_of_layers({ours: theirs}, suffixes, transposed=True)
-
-
-_TABLE = [
-    *rows_of_layers(_LAYERS, KERAS_SUFFIXES | {"embeddings": ("",)}),
-    Row("mlm/bias", ("cls/predictions/output_bias",)),
-    *_output_rows("nsp", "cls/seq_relationship/"),
-]
 
 # Prefixes of the heads of run_squad.py and run_classifier.py.
 _TASK_HEADS = {"question_answering": "cls/squad/", "classification": ""}
 
 
-def _task_of(shapes: Mapping[str, Shape]) -> str | None:
-    for kind, prefix in _TASK_HEADS.items():
-        if f"{prefix}output_weights" in shapes:
-            return kind
-    return None
-
-
 def _rows(kind: str | None) -> list[Row]:
+    """Returns the table, with the output layer of a task of this kind."""
+    outputs = {"nsp": "cls/seq_relationship/"}
     if kind in _TASK_HEADS:
-        return _TABLE + _output_rows("logits", _TASK_HEADS[kind])
-    return _TABLE
+        outputs["logits"] = _TASK_HEADS[kind]
+    suffixes = {"kernel": ("output_weights",), "bias": ("output_bias",)}
+    return [
+        *rows_of_layers(ENCODER | PRETRAINER, KERAS_SUFFIXES | {"embeddings": ("",)}),
+        mlm_bias("cls/predictions/output_bias"),
+        *rows_of_layers(outputs, suffixes, transposed=True),
+    ]
 
 
 # --- Reading ---------------------------------------------------------------------
@@ -130,67 +116,51 @@ def load(prefix: str) -> Tensors:
 
 
 def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
-    """Opens a folder in the layout that google-research/bert publishes.
+    """Opens a folder of google-research/bert or of the Model Garden.
 
     Raises:
         ValueError: A file is missing or damaged, or contradicts another one.
     """
-    tensors = load(find_prefix(path))
-    shapes = {k: v for k, v in tensors.shapes.items() if not _OPTIMIZER_STATE.match(k)}
-    kind = _task_of(shapes)
-    folder = read_folder(path)
-    return ForeignCheckpoint.from_tensors(
-        path,
-        format=FORMAT,
-        rows=_rows(kind),
-        tensors=tensors._replace(shapes=shapes),
-        config=folder.config,
-        vocabulary=folder.vocabulary,
-        lowercase=folder.lowercase,
-        head=folder.head or ({"kind": kind} if kind else None),
-        notes=folder.notes,
-    )
-
-
-class Folder(NamedTuple):
-    """The config and vocabulary beside a checkpoint; `head` if we wrote the config."""
-
-    config: BertConfig
-    vocabulary: Vocabulary
-    lowercase: bool
-    head: Mapping[str, Any] | None
-    notes: Sequence[str]
-
-
-def read_folder(path: pathlib.Path) -> Folder:
-    """Reads `bert_config.json` and `vocab.txt`.
-
-    Raises:
-        ValueError: A file is missing or damaged.
-    """
+    prefix = find_prefix(path)
+    tensors = load(prefix)
+    head = None
+    if model_garden.GRAPH in tensors.shapes:
+        format = model_garden.FORMAT
+        rows, tensors = model_garden.read_object_graph(prefix, tensors)
+    else:
+        format, rows = FORMAT, _rows(None)
+        for kind, task_prefix in _TASK_HEADS.items():
+            if f"{task_prefix}output_weights" in tensors.shapes:
+                head, rows = {"kind": kind}, _rows(kind)
+        shapes = tensors.shapes.items()
+        shapes = {k: shape for k, shape in shapes if not _OPTIMIZER_STATE.match(k)}
+        tensors = tensors._replace(shapes=shapes)
     if not (path / _CONFIG).is_file():
         raise ValueError(
             f"{path} contains a checkpoint but no {_CONFIG}. Copy the {_CONFIG} that "
             "the model was trained with into the folder."
         )
     config = BertConfig.from_google(path / _CONFIG)
-    vocabulary = Vocabulary.from_file(path / _VOCABULARY)
-    ours = json.loads((path / _CONFIG).read_text(encoding="utf-8")).get("bert_tf", {})
-    config = dataclasses.replace(config, **ours.get("architecture", {}))
-    lowercase, notes = ours.get("lowercase"), []
-    if lowercase is None:
-        lowercase, note = guess_lowercase(vocabulary)
-        notes.append(note)
-    return Folder(config, vocabulary, lowercase, ours.get("head"), notes)
+    ours = read_json_object(path / _CONFIG).get("bert_tf", {})
+    return ForeignCheckpoint.from_tensors(
+        path,
+        format,
+        rows,
+        tensors,
+        config=dataclasses.replace(config, **ours.get("architecture", {})),
+        vocabulary=Vocabulary.from_file(path / _VOCABULARY),
+        lowercase=ours.get("lowercase"),
+        head=ours.get("head") or head,
+    )
 
 
 # --- Writing ---------------------------------------------------------------------
 
 
-def fixed_settings(config: BertConfig) -> dict[str, Any]:
-    """Returns the settings that google's code uses whatever the config contains."""
+def computed_architecture(config: BertConfig) -> BertConfig:
+    """Returns the architecture that google's code computes with a config."""
     activation = "relu" if config.activation == "relu" else "gelu_tanh"
-    return {"activation": activation, "layer_norm_epsilon": 1e-12}
+    return dataclasses.replace(config, activation=activation, layer_norm_epsilon=1e-12)
 
 
 def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
@@ -206,20 +176,22 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
     head, config = checkpoint.head, checkpoint.architecture
     weights = checkpoint.read_weights()
     tensors, left_out = to_foreign(_rows(head["kind"]), weights, config)
-    _save(str(path / _PREFIX), tensors)
+    tf.raw_ops.SaveV2(
+        prefix=str(path / _PREFIX),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
     checkpoint.vocabulary.write(path / _VOCABULARY)
     google = {key: getattr(config, ours) for ours, key in GOOGLE_KEYS.items()}
     google["hidden_act"] = config.activation.removesuffix("_tanh").removesuffix("_erf")
-    ours = {"lowercase": checkpoint.lowercase, "head": dict(head)}
-    ours["architecture"] = {n: getattr(config, n) for n in fixed_settings(config)}
+    ours = {
+        "lowercase": checkpoint.lowercase,
+        "head": dict(head),
+        "architecture": {
+            "activation": config.activation,
+            "layer_norm_epsilon": config.layer_norm_epsilon,
+        },
+    }
     storage.write_json(path / _CONFIG, {**google, "bert_tf": ours})
     return left_out
-
-
-def _save(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
-    tf.raw_ops.SaveV2(
-        prefix=prefix,
-        tensor_names=list(tensors),
-        shape_and_slices=[""] * len(tensors),
-        tensors=[tf.constant(tensor) for tensor in tensors.values()],
-    )

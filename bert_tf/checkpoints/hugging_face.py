@@ -11,26 +11,25 @@ tokenizer_config.json   cased or uncased
 from __future__ import annotations
 
 import importlib
-import json
 import pathlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 
 from bert_tf import storage
+from bert_tf.checkpoints import google
 from bert_tf.checkpoints.foreign import (
     ForeignCheckpoint,
     Row,
     Tensors,
-    guess_lowercase,
-    outermost_layer,
+    mlm_bias,
     rows_of_layers,
     to_foreign,
 )
-from bert_tf.checkpoints.model_directory import Checkpoint
+from bert_tf.checkpoints.model_directory import Checkpoint, read_json_object
 from bert_tf.modeling import GOOGLE_KEYS, BertConfig
 from bert_tf.text import SPECIAL_TOKENS, Vocabulary
 
@@ -38,33 +37,10 @@ FORMAT = "Hugging Face"
 
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 _INDEX = "model.safetensors.index.json"
-_VOCABULARY, _TOKENIZER_CONFIG = "vocab.txt", "tokenizer_config.json"
+_VOCABULARY, _TOKENIZER = "vocab.txt", "tokenizer.json"
+_TOKENIZER_CONFIG = "tokenizer_config.json"
 
 # --- Table of weight names -------------------------------------------------------
-
-_OURS, _THEIRS = "encoder_layer_{i}", "encoder.layer.{i}"
-
-_ENCODER = {
-    "embeddings/token_embedding": "embeddings.word_embeddings",
-    "embeddings/position_embedding": "embeddings.position_embeddings",
-    "embeddings/segment_embedding": "embeddings.token_type_embeddings",
-    "embeddings/layer_norm": "embeddings.LayerNorm",
-    f"{_OURS}/query": f"{_THEIRS}.attention.self.query",
-    f"{_OURS}/key": f"{_THEIRS}.attention.self.key",
-    f"{_OURS}/value": f"{_THEIRS}.attention.self.value",
-    f"{_OURS}/attention_output": f"{_THEIRS}.attention.output.dense",
-    f"{_OURS}/attention_layer_norm": f"{_THEIRS}.attention.output.LayerNorm",
-    f"{_OURS}/intermediate": f"{_THEIRS}.intermediate.dense",
-    f"{_OURS}/output": f"{_THEIRS}.output.dense",
-    f"{_OURS}/output_layer_norm": f"{_THEIRS}.output.LayerNorm",
-    "pooler": "pooler.dense",
-}
-_PRETRAINER = {
-    "mlm/dense": "cls.predictions.transform.dense",
-    "mlm/layer_norm": "cls.predictions.transform.LayerNorm",
-    "nsp": "cls.seq_relationship",
-}
-_MLM_BIAS = Row("mlm/bias", ("cls.predictions.bias", "cls.predictions.decoder.bias"))
 
 _SUFFIXES = {
     "kernel": (".weight",),
@@ -78,20 +54,14 @@ _SUFFIXES = {
 # Some files have a copy of the token embedding as the output matrix of masked LM.
 _TIED = "cls.predictions.decoder.weight"
 
-
-class _TaskHead(NamedTuple):
-    kind: str
-    theirs: str
-    has_labels: bool
-
-
-# Model classes with a task head.
-_TASK_HEADS = {
-    "BertForSequenceClassification": _TaskHead("classification", "classifier", True),
-    "BertForQuestionAnswering": _TaskHead("question_answering", "qa_outputs", False),
-    "BertForTokenClassification": _TaskHead("tagging", "classifier", True),
-    "BertForMultipleChoice": _TaskHead("multiple_choice", "classifier", False),
+# The model classes of tasks.
+_TASK_CLASSES = {
+    "classification": "BertForSequenceClassification",
+    "question_answering": "BertForQuestionAnswering",
+    "tagging": "BertForTokenClassification",
+    "multiple_choice": "BertForMultipleChoice",
 }
+_TASKS = {class_name: kind for kind, class_name in _TASK_CLASSES.items()}
 
 # Model classes without a pooler.
 _WITHOUT_POOLER = (
@@ -101,16 +71,28 @@ _WITHOUT_POOLER = (
 )
 
 
-def _rows(class_name: str, *, prefix: str) -> list[Row]:
-    """Returns the table for a class whose encoder weights start with `prefix`."""
-    encoder = {ours: prefix + theirs for ours, theirs in _ENCODER.items()}
-    if class_name in _TASK_HEADS:
-        heads = {"logits": _TASK_HEADS[class_name].theirs}
+def _rows(class_name: str, *, has_prefix: bool) -> list[Row]:
+    """Returns the table for a class.
+
+    Args:
+        class_name: Name of the class, e.g. "BertForMaskedLM".
+        has_prefix: Whether the names of the encoder's weights start with `bert.`.
+    """
+    if class_name in _TASKS:
+        is_span = _TASKS[class_name] == "question_answering"
+        heads, bias = {"logits": "qa_outputs" if is_span else "classifier"}, []
     else:
-        heads = _PRETRAINER
-    tokens, *others = rows_of_layers(encoder | heads, _SUFFIXES, transposed=True)
-    tokens = tokens._replace(theirs=(*tokens.theirs, _TIED))
-    return [tokens, *others] + ([] if class_name in _TASK_HEADS else [_MLM_BIAS])
+        heads = google.PRETRAINER | {"nsp": "cls/seq_relationship"}
+        bias = [mlm_bias("cls.predictions.bias", "cls.predictions.decoder.bias")]
+    # transformers names layers as google-research/bert does, with dots.
+    layers = {
+        ours: name.replace("/layer_", "/layer/")
+        .replace("/", ".")
+        .removeprefix("" if has_prefix else "bert.")
+        for ours, name in (google.ENCODER | heads).items()
+    }
+    tokens, *others = rows_of_layers(layers, _SUFFIXES, transposed=True)
+    return [tokens._replace(theirs=(*tokens.theirs, _TIED)), *others, *bias]
 
 
 # --- Config ----------------------------------------------------------------------
@@ -120,16 +102,12 @@ CONFIG_KEYS = {"model_type", "architectures", "num_hidden_layers"}
 
 _KEYS = GOOGLE_KEYS | {"layer_norm_epsilon": "layer_norm_eps"}
 
-# Defaults of keys that config.json may omit.
+# Defaults of keys that config.json may omit: those of `BertConfig`, except GELU's form.
 _DEFAULTS = {
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "hidden_act": "gelu",
-    "initializer_range": 0.02,
-    "layer_norm_eps": 1e-12,
-}
+    key: getattr(BertConfig, ours)
+    for ours, key in _KEYS.items()
+    if hasattr(BertConfig, ours)
+} | {"hidden_act": "gelu"}
 
 # The writer uses the first name of each form.
 _ACTIVATIONS = {
@@ -149,15 +127,8 @@ _REQUIRED = {
 }
 
 
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
-
-
 def _architecture(path: pathlib.Path, config: Mapping[str, Any]) -> BertConfig:
-    class_name = _classes(config)[0]
+    class_name = _class_name(config)
     # Early versions did not write model_type.
     kind = config.get("model_type", "bert" if class_name.startswith("Bert") else None)
     if kind != "bert":
@@ -181,21 +152,21 @@ def _architecture(path: pathlib.Path, config: Mapping[str, Any]) -> BertConfig:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _classes(config: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the model's classes, BertModel if there are none."""
-    return config.get("architectures") or ["BertModel"]
+def _class_name(config: Mapping[str, Any]) -> str:
+    """Returns the name of the model's class, BertModel if there is none."""
+    return (config.get("architectures") or ["BertModel"])[0]
 
 
-def _head(class_name: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a task's head as our config.json describes it."""
-    task = _TASK_HEADS[class_name]
-    if not task.has_labels:
-        return {"kind": task.kind}
+def _head(class_name: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns a task's head as our config.json describes it; None for other classes."""
+    kind = _TASKS.get(class_name)
+    if kind not in ("classification", "tagging"):
+        return {"kind": kind} if kind else None
     by_number = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     labels = [by_number[number] for number in sorted(by_number, key=int)]
     if config.get("problem_type") == "regression" or len(labels) == 1:
-        return {"kind": task.kind, "problem": "regression", "mean": 0, "deviation": 1}
-    return {"kind": task.kind, "labels": labels}
+        return {"kind": kind, "problem": "regression", "mean": 0, "deviation": 1}
+    return {"kind": kind, "labels": labels}
 
 
 # --- Reading ---------------------------------------------------------------------
@@ -208,45 +179,36 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
         ValueError: It is not a BERT, has no safetensors, or a file is damaged or
             contradicts another one.
     """
-    config = _read_json(path / _CONFIG)
+    config = read_json_object(path / _CONFIG)
+    class_name = _class_name(config)
     architecture = _architecture(path / _CONFIG, config)
     tensors = _open_tensors(path)
-    vocabulary, lowercase, notes = _open_tokenizer(path)
-    class_name = _classes(config)[0]
-    prefix = "bert." if any(name.startswith("bert.") for name in tensors.shapes) else ""
-    head = _head(class_name, config) if class_name in _TASK_HEADS else None
+    has_prefix = any(name.startswith("bert.") for name in tensors.shapes)
+    vocabulary, lowercase = _open_tokenizer(path)
     return ForeignCheckpoint.from_tensors(
         path,
-        format=f"{FORMAT} {class_name}",
-        rows=_rows(class_name, prefix=prefix),
-        tensors=tensors,
+        f"{FORMAT} {class_name}",
+        _rows(class_name, has_prefix=has_prefix),
+        tensors,
         config=architecture,
         vocabulary=vocabulary,
         lowercase=lowercase,
-        head=head,
-        notes=notes,
+        head=_head(class_name, config),
     )
 
 
 def _open_tensors(path: pathlib.Path) -> Tensors:
+    files = [_WEIGHTS]
     if (path / _INDEX).is_file():
-        files = sorted(set(_read_json(path / _INDEX)["weight_map"].values()))
-    elif (path / _WEIGHTS).is_file():
-        files = [_WEIGHTS]
-    else:
+        files = sorted(set(read_json_object(path / _INDEX)["weight_map"].values()))
+    elif not (path / _WEIGHTS).is_file():
         raise ValueError(_why_no_weights(path))
     shapes, source = {}, {}
     for file in files:
         try:
             opened = safetensors.safe_open(path / file, framework="np")
-        except FileNotFoundError as error:
-            raise ValueError(
-                f"{path / file} does not exist, but {_INDEX} lists it."
-            ) from error
-        except safetensors.SafetensorError as error:
-            raise ValueError(
-                f"{path / file} is damaged or incomplete: {error}"
-            ) from error
+        except (OSError, safetensors.SafetensorError) as error:
+            raise ValueError(f"{path / file} is missing or damaged: {error}") from error
         for name in opened.keys():  # noqa: SIM118 (not a mapping)
             shapes[name] = tuple(opened.get_slice(name).get_shape())
             source[name] = opened
@@ -266,28 +228,24 @@ def _why_no_weights(path: pathlib.Path) -> str:
     )
 
 
-def _open_tokenizer(path: pathlib.Path) -> tuple[Vocabulary, bool, list[str]]:
-    """Returns the vocabulary, whether it is uncased, and notes."""
-    config, whole = {}, {}
-    if (path / _TOKENIZER_CONFIG).is_file():
-        config = _read_json(path / _TOKENIZER_CONFIG)
-    if (path / "tokenizer.json").is_file():
-        whole = _read_json(path / "tokenizer.json")
+def _open_tokenizer(path: pathlib.Path) -> tuple[Vocabulary, bool | None]:
+    """Returns the vocabulary, and whether it is uncased; None if not declared."""
+    config = read_json_object(path / _TOKENIZER_CONFIG)
+    tokenizer = read_json_object(path / _TOKENIZER)
     if (path / _VOCABULARY).is_file():
         vocabulary = Vocabulary.from_file(path / _VOCABULARY)
-    elif whole:
-        vocabulary = _vocabulary_of(path / "tokenizer.json", whole)
+    elif tokenizer:
+        try:
+            vocabulary = _vocabulary_of(tokenizer["model"])
+        except ValueError as error:
+            raise ValueError(f"{path / _TOKENIZER}: {error}") from error
     else:
         raise ValueError(
-            f"{path} has no {_VOCABULARY} and no tokenizer.json. Copy the model's "
+            f"{path} has no {_VOCABULARY} and no {_TOKENIZER}. Copy the model's "
             "vocabulary into the folder."
         )
-    rules = whole.get("normalizer") or {}
+    rules = tokenizer.get("normalizer") or {}
     lowercase = config.get("do_lower_case", rules.get("lowercase"))
-    notes = []
-    if lowercase is None:
-        lowercase, note = guess_lowercase(vocabulary)
-        notes.append(note)
     strip_accents = config.get("strip_accents", rules.get("strip_accents"))
     split_chinese = config.get(
         "tokenize_chinese_chars", rules.get("handle_chinese_chars", True)
@@ -299,22 +257,16 @@ def _open_tokenizer(path: pathlib.Path) -> tuple[Vocabulary, bool, list[str]]:
             f"do_lower_case={lowercase}, strip_accents={strip_accents}, "
             f"tokenize_chinese_chars={split_chinese}"
         )
-    return vocabulary, bool(lowercase), notes
+    return vocabulary, lowercase
 
 
-def _vocabulary_of(path: pathlib.Path, tokenizer: Mapping[str, Any]) -> Vocabulary:
-    model = tokenizer["model"]
+def _vocabulary_of(model: Mapping[str, Any]) -> Vocabulary:
     if model["type"] != "WordPiece":
-        raise ValueError(
-            f"{path}: the model type must be WordPiece. Received: {model['type']}"
-        )
-    by_id = {number: token for token, number in model["vocab"].items()}
-    if sorted(by_id) != list(range(len(by_id))):
-        raise ValueError(f"{path}: the token ids must be consecutive from 0.")
-    try:
-        return Vocabulary(tuple(by_id[number] for number in range(len(by_id))))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"the model type must be WordPiece. Received: {model['type']}")
+    ids = model["vocab"]
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise ValueError("the token ids must be consecutive from 0.")
+    return Vocabulary(tuple(sorted(ids, key=ids.get)))
 
 
 # --- Writing ---------------------------------------------------------------------
@@ -332,13 +284,9 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
     """
     weights = checkpoint.read_weights()
     class_name = _class_of(checkpoint.head["kind"], weights)
-    rows = [
-        row
-        for row in _rows(
-            class_name, prefix="" if class_name == "BertModel" else "bert."
-        )
-        if not (class_name in _WITHOUT_POOLER and row.ours.startswith("pooler/"))
-    ]
+    rows = _rows(class_name, has_prefix=class_name != "BertModel")
+    if class_name in _WITHOUT_POOLER:
+        rows = [row for row in rows if not row.ours.startswith("pooler/")]
     tensors, left_out = to_foreign(rows, weights, checkpoint.architecture)
     safetensors.numpy.save_file(tensors, path / _WEIGHTS, metadata={"format": "pt"})
     checkpoint.vocabulary.write(path / _VOCABULARY)
@@ -348,34 +296,33 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
 
 
 def _class_of(kind: str, weights: Mapping[str, np.ndarray]) -> str:
-    for class_name, task in _TASK_HEADS.items():
-        if task.kind == kind:
-            return class_name
-    layers = {outermost_layer(name) for name in weights}
-    if {"mlm", "nsp"} <= layers:
+    if kind in _TASK_CLASSES:
+        return _TASK_CLASSES[kind]
+    if {"mlm/bias", "nsp/bias"} <= weights.keys():
         return "BertForPreTraining"
-    if "mlm" in layers:
+    if "mlm/bias" in weights:
         return "BertForMaskedLM"
-    return "BertForNextSentencePrediction" if "nsp" in layers else "BertModel"
+    return "BertForNextSentencePrediction" if "nsp/bias" in weights else "BertModel"
 
 
 def _config(checkpoint: Checkpoint, class_name: str) -> dict[str, Any]:
     architecture, head = checkpoint.architecture, checkpoint.head
-    config = {"architectures": [class_name], "model_type": "bert"}
-    config |= {key: getattr(architecture, ours) for ours, key in _KEYS.items()}
     by_form = {form: name for name, form in reversed(_ACTIVATIONS.items())}
-    config |= {
+    config = {
+        "architectures": [class_name],
+        "model_type": "bert",
+        **{key: getattr(architecture, ours) for ours, key in _KEYS.items()},
         "hidden_act": by_form[architecture.activation],
         "pad_token_id": checkpoint.vocabulary.pad_id,
         "position_embedding_type": "absolute",
         "dtype": "float32",
     }
-    if "labels" in head:
-        config["id2label"] = {str(i): label for i, label in enumerate(head["labels"])}
-        config["label2id"] = {label: i for i, label in enumerate(head["labels"])}
-    elif head.get("problem") == "regression":
-        config |= {"problem_type": "regression", "id2label": {"0": "score"}}
-        config["label2id"] = {"score": 0}
+    labels = head.get("labels")
+    if head.get("problem") == "regression":
+        labels, config["problem_type"] = ["score"], "regression"
+    if labels:
+        config["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        config["label2id"] = {label: i for i, label in enumerate(labels)}
     return config
 
 
@@ -394,11 +341,14 @@ def _tokenizer_config(checkpoint: Checkpoint) -> dict[str, Any]:
 # --- Running ---------------------------------------------------------------------
 
 
-def run(path: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
+def run(
+    path: pathlib.Path, inputs: Mapping[str, np.ndarray]
+) -> tuple[str, np.ndarray] | None:
     """Runs a folder's encoder in transformers.
 
     Returns:
-        sequence_output [B, S, H], or None if transformers or torch is not installed.
+        The library's name and sequence_output [B, S, H]; None if transformers or torch
+        is not installed.
     """
     try:
         torch = importlib.import_module("torch")
@@ -413,4 +363,4 @@ def run(path: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> np.ndarray | No
             token_type_ids=tensors["segment_ids"],
             attention_mask=tensors["padding_mask"],
         )
-    return outputs.last_hidden_state.numpy()
+    return "transformers", outputs.last_hidden_state.numpy()

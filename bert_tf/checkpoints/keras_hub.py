@@ -12,7 +12,6 @@ import takes seconds and only this format needs it.
 
 from __future__ import annotations
 
-import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -23,12 +22,12 @@ import numpy as np
 from bert_tf.checkpoints.foreign import (
     KERAS_SUFFIXES,
     ForeignCheckpoint,
-    Row,
     Tensors,
+    mlm_bias,
     rows_of_layers,
     to_foreign,
 )
-from bert_tf.checkpoints.model_directory import Checkpoint
+from bert_tf.checkpoints.model_directory import Checkpoint, read_json_object
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
 
@@ -59,10 +58,10 @@ _LAYERS = {
 }
 _TABLE = [
     *rows_of_layers(_LAYERS, KERAS_SUFFIXES, per_head=True),
-    Row("mlm/bias", ("mlm_head/output_bias",)),
+    mlm_bias("mlm_head/output_bias"),
 ]
 
-# The fields of its config; they have the same names as ours.
+# Settings of KerasHub's encoder. They have the same names as ours.
 _FIELDS = (
     "vocabulary_size",
     "num_layers",
@@ -73,6 +72,18 @@ _FIELDS = (
     "max_sequence_length",
     "num_segments",
 )
+
+
+def computed_architecture(settings: BertConfig | keras.Model) -> BertConfig:
+    """Returns the architecture that KerasHub computes with some settings.
+
+    Args:
+        settings: KerasHub's encoder, or a config. All fields of the config that
+            KerasHub lacks have fixed values.
+    """
+    fields = {name: getattr(settings, name) for name in _FIELDS}
+    return BertConfig(**fields, attention_dropout=settings.dropout)
+
 
 # --- Reading ---------------------------------------------------------------------
 
@@ -85,7 +96,12 @@ def open_preset(preset: str | pathlib.Path) -> ForeignCheckpoint:
     """
     import keras_hub
 
-    _check_architecture(preset)
+    config = read_json_object(pathlib.Path(preset) / "config.json")
+    if config.get("class_name", "BertBackbone") != "BertBackbone":
+        raise ValueError(
+            f"{preset} is a KerasHub preset of {config['class_name']}; only "
+            "BertBackbone is supported."
+        )
     try:
         model = _load(preset)
         tokenizer = keras_hub.models.BertTokenizer.from_preset(str(preset))
@@ -93,62 +109,36 @@ def open_preset(preset: str | pathlib.Path) -> ForeignCheckpoint:
     except (ValueError, OSError, KeyError) as error:
         raise ValueError(f"KerasHub cannot read {preset}: {error}") from error
     backbone = getattr(model, "backbone", model)
-    fields = {name: getattr(backbone, name) for name in _FIELDS}
     variables = {variable.path: variable for variable in model.weights}
+    shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
     head = None
     if isinstance(model, keras_hub.models.BertTextClassifier):
         labels = [f"LABEL_{number}" for number in range(model.num_classes)]
         head = {"kind": "classification", "labels": labels}
     return ForeignCheckpoint.from_tensors(
         pathlib.Path(preset),
-        format=f"{FORMAT} {type(model).__name__}",
-        rows=_TABLE,
-        tensors=Tensors(
-            {name: tuple(variable.shape) for name, variable in variables.items()},
-            lambda name: keras.ops.convert_to_numpy(variables[name]),
-        ),
-        config=BertConfig(**fields, attention_dropout=backbone.dropout),
+        f"{FORMAT} {type(model).__name__}",
+        _TABLE,
+        Tensors(shapes, lambda name: keras.ops.convert_to_numpy(variables[name])),
+        config=computed_architecture(backbone),
         vocabulary=vocabulary,
         lowercase=tokenizer.lowercase,
         head=head,
     )
 
 
-def _check_architecture(preset: str | pathlib.Path) -> None:
-    config = pathlib.Path(preset) / "config.json"
-    if config.is_file():
-        kind = json.loads(config.read_text(encoding="utf-8"))["class_name"]
-        if kind != "BertBackbone":
-            raise ValueError(
-                f"{preset} is a KerasHub preset of {kind}; only BertBackbone is "
-                "supported."
-            )
-
-
 def _load(preset: str | pathlib.Path) -> keras.Model:
     """Returns the preset with its head, or the encoder if it has none."""
     import keras_hub
 
-    task = pathlib.Path(preset) / "task.json"
-    if task.is_file():
-        kind = json.loads(task.read_text(encoding="utf-8"))["class_name"]
-        if kind in ("BertMaskedLM", "BertTextClassifier"):
-            task_class = getattr(keras_hub.models, kind)
-            return task_class.from_preset(str(preset), preprocessor=None)
+    task = read_json_object(pathlib.Path(preset) / "task.json").get("class_name")
+    if task in ("BertMaskedLM", "BertTextClassifier"):
+        task_class = getattr(keras_hub.models, task)
+        return task_class.from_preset(str(preset), preprocessor=None)
     return keras_hub.models.BertBackbone.from_preset(str(preset))
 
 
 # --- Writing ---------------------------------------------------------------------
-
-
-def fixed_settings(config: BertConfig) -> dict[str, Any]:
-    """Returns the settings that KerasHub fixes because its config lacks them."""
-    return {
-        "activation": "gelu_tanh",
-        "layer_norm_epsilon": 1e-12,
-        "attention_dropout": config.dropout,
-        "initializer_range": 0.02,
-    }
 
 
 def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
@@ -170,23 +160,20 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
     tokenizer = keras_hub.models.BertTokenizer(
         list(checkpoint.vocabulary.tokens), lowercase=checkpoint.lowercase
     )
-    length = {"sequence_length": architecture.max_sequence_length}
+    task, options = None, {}
     if checkpoint.head["kind"] == "classification":
-        model = keras_hub.models.BertTextClassifier(
-            backbone,
-            num_classes=len(weights["logits/bias"]),
-            preprocessor=keras_hub.models.BertTextClassifierPreprocessor(
-                tokenizer, **length
-            ),
-        )
+        task = keras_hub.models.BertTextClassifier
+        options = {"num_classes": len(weights["logits/bias"])}
     elif "mlm/bias" in weights:
-        model = keras_hub.models.BertMaskedLM(
-            backbone,
-            preprocessor=keras_hub.models.BertMaskedLMPreprocessor(tokenizer, **length),
-        )
-    else:
+        task = keras_hub.models.BertMaskedLM
+    if task is None:
         model = backbone
         tokenizer.save_to_preset(str(path))
+    else:
+        preprocessor = task.preprocessor_cls(
+            tokenizer, sequence_length=architecture.max_sequence_length
+        )
+        model = task(backbone, preprocessor=preprocessor, **options)
     tensors, left_out = to_foreign(_TABLE, weights, architecture)
     for variable in model.weights:
         if variable.path in tensors:
@@ -199,8 +186,8 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
 # --- Running ---------------------------------------------------------------------
 
 
-def run(path: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Runs a preset's encoder in KerasHub and returns sequence_output [B, S, H]."""
+def run(path: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> tuple[str, np.ndarray]:
+    """Runs a preset's encoder; returns "KerasHub" and sequence_output [B, S, H]."""
     model = _load(path)
     outputs: Any = getattr(model, "backbone", model)(dict(inputs))
-    return keras.ops.convert_to_numpy(outputs["sequence_output"])
+    return FORMAT, keras.ops.convert_to_numpy(outputs["sequence_output"])

@@ -20,7 +20,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
 import h5py
@@ -100,25 +100,28 @@ class Checkpoint(abc.ABC):
             ValueError: A weight has another shape in `model`, or see `read_weights`.
         """
         weights = self.read_weights()
-        missing = []
+        missing, loaded_layers = [], set()
         for variable in model.weights:
             name, shape = variable.path, tuple(variable.shape)
             if name not in weights or (name.startswith("logits/") and not head):
                 missing.append(name)
-            elif weights[name].shape != shape:
+                continue
+            if weights[name].shape != shape:
                 raise ValueError(
                     f"{name} has shape {list(weights[name].shape)} in {self.path}, but "
                     f"{list(shape)} in the model."
                 )
-            else:
-                variable.assign(weights[name])
-        return _whole_layers(missing, [variable.path for variable in model.weights])
+            variable.assign(weights[name])
+            loaded_layers.add(outermost_layer(name))
+        names = (
+            name if outermost_layer(name) in loaded_layers else outermost_layer(name)
+            for name in missing
+        )
+        return list(dict.fromkeys(names))
 
     def load_backbone(self, dtype: Any = None) -> BertBackbone:
         """Returns the encoder with its weights, without any head."""
-        backbone = BertBackbone(self.architecture, dtype=dtype)
-        self._warn_of(self.load_into(backbone))
-        return backbone
+        return self._load(BertBackbone(self.architecture, dtype=dtype))
 
     def load_pretrainer(self, dtype: Any = None) -> BertPretrainer:
         """Returns the encoder and the pre-training heads with their weights.
@@ -131,23 +134,15 @@ class Checkpoint(abc.ABC):
                 f"{self.path} is a model for {self.head['kind']} and has no "
                 "pre-training heads. Use the output of bert_tf.pretrain."
             )
-        model = BertPretrainer(BertBackbone(self.architecture, dtype=dtype))
-        self._warn_of(self.load_into(model))
-        return model
+        backbone = BertBackbone(self.architecture, dtype=dtype)
+        return self._load(BertPretrainer(backbone))
 
-    def _warn_of(self, newly_initialized: Sequence[str]) -> None:
+    def _load(self, model: Any) -> Any:
+        newly_initialized = ", ".join(self.load_into(model))
         if newly_initialized:
-            names = ", ".join(newly_initialized)
-            logging.warning(
-                "%s has no weights for: %s (newly initialized)", self.path, names
-            )
-
-
-def _whole_layers(missing: Sequence[str], weights: Sequence[str]) -> list[str]:
-    """Replaces weight names by the name of their layer if it is missing as a whole."""
-    loaded = {name.partition("/")[0] for name in set(weights) - set(missing)}
-    layers = {name: name.partition("/")[0] for name in missing}
-    return list(dict.fromkeys(n if of in loaded else of for n, of in layers.items()))
+            text = "%s has no weights for: %s (newly initialized)"
+            logging.warning(text, self.path, newly_initialized)
+        return model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,8 +170,8 @@ class ModelDirectory(Checkpoint):
                 f"{path} is not a model directory: it has no {CONFIG}. Create one "
                 "with `python -m bert_tf.pretrain --output=...`."
             )
+        config = read_json_object(path / CONFIG)
         try:
-            config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
             architecture = BertConfig.from_dict(config["architecture"])
             lowercase, head = config["tokenizer"]["lowercase"], config["head"]
         except (ValueError, TypeError, KeyError) as error:
@@ -197,46 +192,39 @@ class ModelDirectory(Checkpoint):
         cls,
         path: str | os.PathLike,
         *,
-        architecture: BertConfig,
-        vocabulary: Vocabulary,
-        lowercase: bool,
-        head: Mapping[str, Any],
-        options: Mapping[str, Any],
         defaults: Mapping[str, Any] | None = None,
         resumable: Collection[str] = (),
         write: bool = True,
+        **attributes: Any,
     ) -> ModelDirectory:
         """Creates the folder, or resumes one that the same command created.
 
         Args:
             path: The folder.
-            architecture: See `Checkpoint`, also for the next three.
-            vocabulary: See `Checkpoint`.
-            lowercase: See `Checkpoint`.
-            head: See `Checkpoint`.
-            options: The options of the command.
             defaults: Values of options that the earlier run may not have known.
             resumable: Names of `options` that may differ from the earlier run.
             write: Whether to write files. With several workers, only one writes.
+            **attributes: `architecture`, `vocabulary`, `lowercase`, `head` and
+                `options` of the model directory.
 
         Raises:
             ValueError: The folder contains a model with another configuration. The
                 message lists each difference with both values.
         """
         path = pathlib.Path(path)
-        new = cls(path, architecture, vocabulary, lowercase, head, options)
+        new = cls(path, **attributes)
         if (path / CONFIG).exists():
             new._check_same(cls.open(path), defaults or {}, resumable)
         if not write:
             return new
         path.mkdir(parents=True, exist_ok=True)
         config = {
-            "architecture": dataclasses.asdict(architecture),
-            "tokenizer": {"lowercase": lowercase},
-            "head": dict(head),
-            "options": dict(options),
+            "architecture": dataclasses.asdict(new.architecture),
+            "tokenizer": {"lowercase": new.lowercase},
+            "head": dict(new.head),
+            "options": dict(new.options),
         }
-        vocabulary.write(path / VOCABULARY)
+        new.vocabulary.write(path / VOCABULARY)
         # Last, because this file marks the folder as a model directory.
         storage.write_json(path / CONFIG, config)
         return new
@@ -302,7 +290,7 @@ class ModelDirectory(Checkpoint):
         return {
             variable.path: keras.ops.convert_to_numpy(variable)
             for variable in model.weights
-            if variable.path.split("/")[0] not in untrained
+            if outermost_layer(variable.path) not in untrained
         }
 
     def _units(self) -> int | None:
@@ -334,8 +322,12 @@ class ModelDirectory(Checkpoint):
 
     def read_metrics(self) -> dict[str, Any]:
         """Returns the metrics; an empty dictionary before the training is finished."""
-        path = self.path / METRICS
-        return storage.read_json(path) if path.exists() else {}
+        return read_json_object(self.path / METRICS)
+
+
+def outermost_layer(name: str) -> str:
+    """Returns e.g. `encoder_layer_0`, `pooler` or `mlm` for a weight name."""
+    return name.partition("/")[0]
 
 
 def matching_model(
@@ -365,3 +357,20 @@ def _hdf5_errors(weights: pathlib.Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ValueError(f"{weights} is not a readable HDF5 file: {error}") from error
+
+
+def read_json_object(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a JSON object; returns an empty dictionary if there is no such file.
+
+    Raises:
+        ValueError: The file is not valid JSON, or not an object.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must contain a JSON object. Received: {value!r:.80}")
+    return value

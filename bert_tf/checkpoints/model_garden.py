@@ -13,22 +13,20 @@ variable names, which are the same for all classes, so the reader uses those.
 
 from __future__ import annotations
 
-import pathlib
-
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from bert_tf.checkpoints import google
 from bert_tf.checkpoints.foreign import (
     KERAS_SUFFIXES,
-    ForeignCheckpoint,
     Row,
     Tensors,
+    mlm_bias,
     rows_of_layers,
 )
 
 FORMAT = "Model Garden TensorFlow 2"
 
-_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# The object graph. Checkpoints of TensorFlow 1 have none.
+GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 # --- Table of weight names -------------------------------------------------------
 
@@ -56,59 +54,22 @@ _PRETRAINER = {
 }
 
 
-def _rows(prefix: str) -> list[Row]:
-    """Returns the table for an encoder whose variable names start with `prefix`."""
-    encoder = {ours: prefix + theirs for ours, theirs in _ENCODER.items()}
-    return [
-        *rows_of_layers(encoder, KERAS_SUFFIXES, per_head=True),
-        *rows_of_layers(_PRETRAINER, KERAS_SUFFIXES),
-        Row("mlm/bias", ("bert/cls/predictions/output_bias/bias",)),
-    ]
+def read_object_graph(prefix: str, tensors: Tensors) -> tuple[list[Row], Tensors]:
+    """Finds the encoder in a saved encoder or in a saved model that contains one.
 
+    Args:
+        prefix: The path of the checkpoint, for messages.
+        tensors: The tensors in the file.
 
-# --- Reading ---------------------------------------------------------------------
-
-
-def is_object_based(tensors: Tensors) -> bool:
-    """Whether a TensorFlow checkpoint contains an object graph."""
-    return _GRAPH in tensors.shapes
-
-
-def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
-    """Opens a folder with a saved encoder, or a saved model that contains one.
+    Returns:
+        The table of weight names, and the tensors by the names of their variables,
+        without those of the optimizer.
 
     Raises:
-        ValueError: A file is missing or damaged, or contradicts another one.
+        ValueError: There is no encoder, or more than one.
     """
-    tensors = _by_variable(google.load(google.find_prefix(path)))
-    prefixes = [
-        name.removesuffix(_WORD_EMBEDDINGS)
-        for name in tensors.shapes
-        if f"/{name}".endswith(f"/{_WORD_EMBEDDINGS}")
-    ]
-    if len(prefixes) != 1:
-        raise ValueError(
-            f"{path} is not a checkpoint of a Model Garden encoder, which has exactly "
-            f"one variable named {_WORD_EMBEDDINGS}. Received: {len(prefixes)} of "
-            f"{len(tensors.shapes)} variables"
-        )
-    folder = google.read_folder(path)
-    return ForeignCheckpoint.from_tensors(
-        path,
-        format=FORMAT,
-        rows=_rows(prefixes[0]),
-        tensors=tensors,
-        config=folder.config,
-        vocabulary=folder.vocabulary,
-        lowercase=folder.lowercase,
-        notes=folder.notes,
-    )
-
-
-def _by_variable(tensors: Tensors) -> Tensors:
-    """Renames tensors to their variables' names and drops the optimizer's."""
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
-        tensors.read(_GRAPH)
+        tensors.read(GRAPH)
     )
     keys = {
         attribute.full_name: attribute.checkpoint_key
@@ -118,5 +79,19 @@ def _by_variable(tensors: Tensors) -> Tensors:
         and not attribute.checkpoint_key.startswith(("optimizer/", "save_counter"))
         and "/.OPTIMIZER_SLOT/" not in attribute.checkpoint_key
     }
+    found = [name for name in keys if f"/{name}".endswith(f"/{_WORD_EMBEDDINGS}")]
+    if len(found) != 1:
+        raise ValueError(
+            f"{prefix} is not a checkpoint of a Model Garden encoder. It must have one "
+            f"variable named {_WORD_EMBEDDINGS}. Received: {len(found)} of "
+            f"{len(keys)} variables"
+        )
+    start = found[0].removesuffix(_WORD_EMBEDDINGS)
+    encoder = {ours: start + theirs for ours, theirs in _ENCODER.items()}
+    rows = [
+        *rows_of_layers(encoder, KERAS_SUFFIXES, per_head=True),
+        *rows_of_layers(_PRETRAINER, KERAS_SUFFIXES),
+        mlm_bias("bert/cls/predictions/output_bias/bias"),
+    ]
     shapes = {name: tensors.shapes[key] for name, key in keys.items()}
-    return Tensors(shapes, lambda name: tensors.read(keys[name]))
+    return rows, Tensors(shapes, lambda name: tensors.read(keys[name]))

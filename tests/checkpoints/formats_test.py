@@ -14,6 +14,8 @@ from bert_tf.checkpoints import (
     ModelDirectory,
     fixed_settings,
     foreign,
+    google,
+    hugging_face,
     keras_hub,
     open_checkpoint,
     write_checkpoint,
@@ -27,17 +29,26 @@ def folder(tmp_path, vocabulary):
     return toy.write_hugging_face(tmp_path / "theirs", vocabulary)
 
 
-def test_table_has_all_weights_and_their_shapes(tiny_config):
+@pytest.mark.parametrize(
+    ("rows", "absent"),
+    [
+        (google._rows("classification"), ()),
+        (hugging_face._rows("BertForPreTraining", has_prefix=True), ()),
+        (keras_hub._TABLE, ("nsp",)),
+    ],
+)
+def test_tables_have_all_weights_and_their_shapes(tiny_config, rows, absent):
     model = BertPretrainer(BertBackbone(tiny_config))
-    rows = foreign.expand(
-        [foreign.Row(ours, (ours,)) for ours in foreign._SHAPES], tiny_config.num_layers
-    )
     expected = {
-        row.ours: foreign.stored_shape(row, tiny_config, 3)
-        for row in rows
+        weight.path: tuple(weight.shape)
+        for weight in model.weights
+        if not weight.path.startswith(absent)
+    }
+    assert expected == {
+        row.ours: foreign.to_shape(row.shape, tiny_config)
+        for row in foreign.expand(rows, tiny_config.num_layers)
         if not row.ours.startswith("logits/")
     }
-    assert {weight.path: tuple(weight.shape) for weight in model.weights} == expected
 
 
 def test_from_checkpoint_loads_weights(folder, monkeypatch):
