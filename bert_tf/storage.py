@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any, TypeVar
 
-# Names of unfinished files and directories begin with it.
+# Prefix of the names of unfinished files and directories.
 TEMPORARY_PREFIX = ".unfinished-"
 
 _GZIP_MAGIC = b"\x1f\x8b"

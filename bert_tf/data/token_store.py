@@ -4,8 +4,8 @@
 
 Text is tokenized once; records of any length are then made from the store. Workers
 tokenize parts of the text independently, and the parts are concatenated in order. So
-the store depends only on the text, the vocabulary and the options. Memory does not grow
-with the text.
+the store depends only on the text, the vocabulary and the options. Building it takes
+the same memory for any amount of text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pathlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -102,10 +102,10 @@ class TokenStore(contextlib.AbstractContextManager):
         The hashes are uint64. The size of a "sentence" is its number of tokens, the
         size of a "document" its number of sentences, int64.
         """
-        hashes, index = (self._directory / f"{kind}{s}.bin" for s in ("_hashes", "s"))
-        size = stop - start
-        ends = np.fromfile(index, np.int64, size + 1, offset=8 * start)
-        return np.fromfile(hashes, "<u8", size, offset=8 * start), np.diff(ends)
+        name, size, offset = self._directory / kind, stop - start, 8 * start
+        hashes = np.fromfile(f"{name}_hashes.bin", "<u8", size, offset=offset)
+        starts = np.fromfile(f"{name}s.bin", np.int64, size + 1, offset=offset)
+        return hashes, np.diff(starts)
 
 
 def _read(file: IO[bytes], dtype: np.dtype, start: int, stop: int) -> np.ndarray:
@@ -266,26 +266,24 @@ def _tokenizer(vocabulary: str, lowercase: bool) -> text.Tokenizer:
     return text.Tokenizer(vocabulary, lowercase)
 
 
-def _batches(part: StorePart) -> Iterator[tuple[list[str], list[list[str]]]]:
+def _batches(part: StorePart) -> Iterator[Iterable[Any]]:
     """Yields batches of documents: their text files, and the sentences of each."""
-    paths: list[str] = []
-    batch: list[list[str]] = []
+    batch: list[tuple[str, list[str]]] = []
     size = 0
     separator = part.options.document_separator
     for path, start, end in part.ranges:
         for document in documents.read_documents(path, separator, start, end):
-            paths.append(path)
-            batch.append(document)
+            batch.append((path, document))
             size += sum(map(len, document))
             if size >= _BATCH_CHARACTERS:
-                yield paths, batch
-                paths, batch, size = [], [], 0
+                yield zip(*batch)
+                batch, size = [], 0
     if batch:
-        yield paths, batch
+        yield zip(*batch)
 
 
 def _tokenize_batch(
-    tokenizer: text.Tokenizer, batch: list[list[str]]
+    tokenizer: text.Tokenizer, batch: Sequence[list[str]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Tokenizes documents given as lists of sentences.
 

@@ -23,12 +23,10 @@ def write(path: pathlib.Path, text: str | bytes) -> str:
 
 def test_remote_files_give_equal_documents(tmp_path):
     """Uses `ram://` in place of `gs://`."""
-    import tensorflow as tf
-
     text = "One.\nTwo.\n\nThree.\nFour.\n" * 9
     local = write(tmp_path / "a.txt", text)
     for name, data in (("a", text.encode()), ("b", gzip.compress(text.encode()))):
-        with tf.io.gfile.GFile(f"ram://documents_test/{name}", "wb") as file:
+        with storage.open_file(f"ram://documents_test/{name}", "wb") as file:
             file.write(data)
     plain, packed = storage.expand_globs("ram://documents_test/*")
     assert storage.stat(plain)[0] == len(text)
@@ -118,7 +116,7 @@ def test_single_lines_between_blank_lines_are_paragraphs(tmp_path):
     assert read(tmp_path, text, "blank_line") == separated
 
 
-def test_titles_between_blank_lines_are_not_taken_for_paragraphs(tmp_path):
+def test_titles_between_blank_lines_are_not_paragraphs(tmp_path):
     article = ["A city.", "It is old.", "It is large.", "It has a port.", "It is far."]
     text = "Cities\n\nRome\n\n{0}\n\nOslo\n\n{0}\n".format("\n".join(article))
     assert read(tmp_path, text) == [["Cities"], ["Rome"], article, ["Oslo"], article]

@@ -52,10 +52,11 @@ def test_text_of_a_million_characters(tmp_path):
         assert list(Table(path).rows(["text"])) == [(2, [text])]
 
 
-def test_skip_malformed_rows(tmp_path):
+def test_skip_malformed_rows(tmp_path, caplog):
     path = write(tmp_path, "a.tsv", "text\tlabel\nx\t1\ncut\ny\t0\n")
     rows = Table(path).rows(["text"], skip_malformed=True)
     assert [values for _, values in rows] == [["x"], ["y"]]
+    assert "a.tsv: skipped 1 malformed rows." in caplog.text
 
 
 @pytest.mark.parametrize(
