@@ -145,18 +145,15 @@ def _bare_if_single(values: dict[str, Any]) -> Any:
 
 
 def _json(value: Any, status: int = 200) -> Response:
+    if isinstance(value, message.Message):
+        value = json_format.MessageToDict(
+            value,
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+        )
     # Output strings that are not UTF-8 are sent as they are.
     body = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
     return Response(body, status, media_type="application/json")
-
-
-def _proto(value: message.Message) -> Response:
-    body = json_format.MessageToJson(
-        value,
-        preserving_proto_field_name=True,
-        always_print_fields_with_no_presence=True,
-    )
-    return Response(body, media_type="application/json")
 
 
 def _error(_: Request, error: tf.errors.OpError | HTTPException) -> Response:
@@ -192,11 +189,11 @@ def create_app(models: Mapping[str, Model], demo: bool) -> Starlette:
 
     def status(request: Request) -> Response:
         model, version = resolve(request)
-        return _proto(model.status(version))
+        return _json(model.status(version))
 
     def metadata(request: Request) -> Response:
         model, version = resolve(request)
-        return _proto(model.find(version).metadata())
+        return _json(model.find(version).metadata())
 
     routes = []
     if demo:

@@ -118,12 +118,6 @@ class Servable:
             check_names("outputs", unknown, signature.outputs)
         inputs = {}
         for key, proto in request.inputs.items():
-            dtype = signature.inputs[key].dtype
-            if proto.dtype != dtype:
-                raise invalid(
-                    f"Input {key!r} must have dtype {tf.as_dtype(dtype).name}. "
-                    f"Got DataType {proto.dtype}."
-                )
             try:
                 inputs[key] = proto_to_array(proto)
             except (TypeError, ValueError) as error:
