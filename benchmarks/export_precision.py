@@ -4,8 +4,8 @@
 
     python -m benchmarks.export_precision --models=models/sst2,models/wnut
 
-In: model directories of fine-tuned models, whose data files must still exist. Out: a
-table of the scores that their encoders, as exported, reach on the dev set.
+Input: model directories of fine-tuned models and the data files that they were trained
+on. Output: a table of the dev scores with the encoders as exported.
 """
 
 from __future__ import annotations

@@ -6,17 +6,17 @@
     python -m benchmarks.serving_speed --model=<a Hugging Face folder> \\
         --texts='wikipedia/*'
 
-In: a BERT and its fast tokenizer from Hugging Face's Hub, and files of running text.
-The benchmark samples sentences of 10 to 600 characters. Out: tables of
+Input: a BERT and its fast tokenizer from Hugging Face's Hub, and text files. The
+benchmark samples sentences of 10 to 600 characters. Output: tables of
 
-- latency of one sentence and throughput of 32, in one process, alternating: the mean
-  over tokens of the last hidden states, by the export in a session as in TensorFlow
-  Serving, by ONNX Runtime (fused by its BERT optimizer) and by torch, the last two
-  behind Hugging Face's tokenizer;
-- gRPC requests on loopback to the development server, from 1, 8 and 32 clients;
+- the latency of 1 and of 32 sentences in one process. The embedding is the mean of the
+  last hidden states over all tokens. The export runs in a session, as in TensorFlow
+  Serving. ONNX Runtime (fused by its BERT optimizer) and torch run after Hugging Face's
+  tokenizer. The implementations take turns;
+- gRPC requests to the development server on this machine, from 1, 8 and 32 clients;
 - size on disk, time to load, and time to the first answer.
 
-Each uses its default number of threads unless --threads is set.
+Each implementation uses its default number of threads unless --threads is set.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class SpeedConfig(cli.Options):
 
 def main(options: SpeedConfig) -> None:
     """Prints the tables."""
-    tf.get_logger().setLevel("ERROR")  # Loading into a session is deprecated.
+    # TensorFlow warns that session loading is deprecated.
+    tf.get_logger().setLevel("ERROR")
     sentences = read_sentences(options.texts, options.batches * _BATCH)
     with tempfile.TemporaryDirectory() as folder:
         version = export.main(

@@ -4,11 +4,11 @@
 
     python -m benchmarks.serving_tasks --model=all-MiniLM-L6-v2 --texts='wikipedia/*'
 
-In: an encoder, which gets task heads with random weights, and files of running text.
-Out: a table with the latency of questions about passages of 100 and 5,000 words, of
-tagging sentences and 5,000 words, and of choosing among four continuations, for one and
-32 examples, in a session as in TensorFlow Serving. Token counts include special tokens
-and the overlap of windows.
+Input: an encoder and text files. The task heads have random weights. Output: a table of
+latencies in a session, as in TensorFlow Serving: questions about passages of 100 and
+5,000 words, tagging of sentences and of 5,000 words, and choices among four
+continuations, for 1 and 32 examples. Token counts include special tokens and the
+overlap of windows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class SpeedConfig(cli.Options):
 
 def main(options: SpeedConfig) -> None:
     """Prints the table."""
-    tf.get_logger().setLevel("ERROR")  # Loading into a session is deprecated.
+    # TensorFlow warns that session loading is deprecated.
+    tf.get_logger().setLevel("ERROR")
     sentences = read_sentences(options.texts, 20_000)
     directory = checkpoints.open_checkpoint(options.model)
     tokenizer = text.Tokenizer(directory.vocabulary, lowercase=directory.lowercase)

@@ -7,10 +7,10 @@
     python -m bert_tf.client --model=swag --prompt="..." --choices="..." --choices="..."
     python -m bert_tf.client --model=sst2 < requests.jsonl > answers.jsonl
 
-In: the inputs of a signature, as flags or as a JSON object per line of standard input.
-Out: its outputs, a JSON object per line. Every `--name=value` that is not an option of
-the client is an input; a repeated one is a list. A line whose request fails gives
-`{"error": "..."}`, and the exit status is 1.
+Input: the inputs of a signature, as flags or as a JSON object per line of standard
+input. Every `--name=value` that is not an option of the client is an input; a repeated
+flag makes a list. Output: the outputs of the signature, a JSON object per line. A line
+whose request fails gives `{"error": "..."}`, and the exit status is 1.
 
 In Python, `predict` takes and returns whole batches::
 
@@ -18,8 +18,8 @@ In Python, `predict` takes and returns whole batches::
 
     client.predict({"text": ["a deep and moving film"]}, model="sst2")["label"]
 
-gRPC loads TensorFlow at the first connection, which takes seconds. REST needs NumPy
-only.
+The gRPC stubs import TensorFlow at the first connection, which takes seconds. REST
+requires NumPy only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ grpc = lazy_import("grpc")
 predict_pb2 = lazy_import("tensorflow_serving.apis.predict_pb2")
 services = lazy_import("tensorflow_serving.apis.prediction_service_pb2_grpc")
 
-# Retries while no server listens. Other errors would only repeat.
+# Retries until a server listens. Other errors would only repeat.
 _RETRIES = {
     "name": [{"service": "tensorflow.serving.PredictionService"}],
     "retryPolicy": {
@@ -198,16 +198,14 @@ def _to_array(name: str, value: Any) -> np.ndarray:
     )
 
 
-def _to_bytes(value: str | bytes | dict[str, str]) -> bytes:
-    if isinstance(value, dict):
-        return base64.b64decode(value["b64"])
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")
-    return value
-
-
-# The dtype is object, because NumPy's string dtypes strip trailing NULs.
-_encode = np.vectorize(_to_bytes, otypes=[object])
+def _encode(array: np.ndarray) -> np.ndarray:
+    # NumPy's string dtypes strip trailing NULs. Strings in REST responses have
+    # surrogates in place of bytes that are not UTF-8.
+    values = (
+        v.encode("utf-8", "surrogateescape") if isinstance(v, str) else v
+        for v in array.flat
+    )
+    return np.fromiter(values, dtype=object).reshape(array.shape)
 
 
 def _to_json(value: Any) -> Any:
@@ -226,17 +224,21 @@ def _to_json(value: Any) -> Any:
 
 def _from_json(value: Any) -> np.ndarray:
     array = np.array(value, dtype=object)
-    if array.size and not isinstance(array.flat[0], (str, dict)):
+    if array.size and not isinstance(array.flat[0], (str, bytes)):
         return np.array(value)
     return _encode(array)
+
+
+def _decode_base64(value: dict[str, Any]) -> Any:
+    return base64.b64decode(value["b64"]) if value.keys() == {"b64"} else value
 
 
 def _fetch_json(url: str, timeout: float, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     try:
         with urllib.request.urlopen(url, data, timeout) as response:
-            # Output strings need not be UTF-8; `_from_json` encodes them back.
-            return json.loads(response.read().decode("utf-8", "surrogateescape"))
+            text = response.read().decode("utf-8", "surrogateescape")
+            return json.loads(text, object_hook=_decode_base64)
     except urllib.error.HTTPError as error:
         text = error.read().decode("utf-8", "replace")
         with contextlib.suppress(ValueError, KeyError, TypeError):  # A proxy's page.

@@ -5,10 +5,11 @@
     python -m bert_tf.serve --model_name=sst2 --model_base_path=saved_models/sst2
     python -m bert_tf.serve --model_config_file=saved_models/models.config --demo
 
-In: SavedModels in `<base_path>/<version>/`. Out: TensorFlow Serving's gRPC API
-(Predict, GetModelMetadata, GetModelStatus) and REST API (predict, metadata, status).
-A newer version replaces the served one when it has loaded. --demo adds a page for
-trying the models in a browser. SIGTERM and Ctrl-C finish the requests in flight.
+Input: SavedModels in `<base_path>/<version>/`. Output: TensorFlow Serving's gRPC API
+(Predict, GetModelMetadata, GetModelStatus) and REST API (predict, metadata, status). A
+newer version replaces the served one as soon as it is loaded. `--demo` adds a page for
+trying the models in a browser. On SIGTERM or Ctrl-C, the server answers the requests in
+flight and exits.
 
 Use TensorFlow Serving in production; its flags have the same names. See
 saved_models/README.md.

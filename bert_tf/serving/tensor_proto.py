@@ -37,9 +37,10 @@ def array_to_proto(
         TypeError: TensorFlow does not have the dtype.
     """
     dtype = tf.as_dtype(array.dtype)
-    shape = tf.TensorShape(array.shape).as_proto()
-    proto = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum, tensor_shape=shape)
-    if dtype == tf.string or (value_fields and dtype.name in _VALUE_FIELDS):
+    proto = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum)
+    for size in array.shape:
+        proto.tensor_shape.dim.add(size=size)
+    if array.dtype == object or (value_fields and dtype.name in _VALUE_FIELDS):
         getattr(proto, _VALUE_FIELDS[dtype.name]).extend(array.ravel().tolist())
     else:
         proto.tensor_content = array.astype(dtype.as_numpy_dtype).tobytes()
