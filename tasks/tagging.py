@@ -90,23 +90,29 @@ class Tagging(finetuning.Task):
 
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
-        paths = {
-            "train": options.train_file,
-            "dev": options.dev_file,
-            "test": options.test_file,
+        self.files = {
+            name: finetuning.ColumnFile.read(path)
+            for name in ("train", "dev", "test")
+            if (path := getattr(options, f"{name}_file"))
         }
-        read = finetuning.ColumnFile.read
-        self.files = {name: read(path) for name, path in paths.items() if path}
-        self.gold = {name: self._read_tags(name) for name in self.files}
-        tags = {tag for sentence in self.gold["train"] for tag in sentence}
-        types = sorted({tag[2:] for tag in tags} - {""})
+        train = self.files["train"]
+        self.gold = {"train": train.tags()}
+        types = sorted({t[2:] for tags in self.gold["train"] for t in tags if t != "O"})
         if not types:
             raise ValueError(
                 f"{options.train_file}: every tag is O. Training needs entities."
             )
         self.labels = ("O", *(f"{b}-{type_}" for type_ in types for b in "BI"))
         for name in self.evaluation_splits:
-            self._check_types(name, types)
+            file, self.gold[name] = self.files[name], None
+            if name == "test" and file.num_columns < train.num_columns:
+                continue  # It is unlabeled.
+            if file.num_columns != train.num_columns:
+                raise ValueError(
+                    f"{file.path} and {train.path} must have the same number of "
+                    f"columns. Got {file.num_columns} and {train.num_columns}."
+                )
+            self.gold[name] = file.tags(types)
 
     @property
     def head(self) -> Mapping[str, Any]:
@@ -157,19 +163,14 @@ class Tagging(finetuning.Task):
         return finetuning.Split(name, is_labeled, inputs, targets, weights)
 
     def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
-        import seqeval.metrics  # Imports scikit-learn.
+        # Imports scikit-learn.
+        from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 
-        gold = self.gold[split.name]
-        predicted = self._predicted_tags(split, outputs)
-        scores = {
-            "f1": seqeval.metrics.f1_score,
-            "precision": seqeval.metrics.precision_score,
-            "recall": seqeval.metrics.recall_score,
-        }
-        return {
-            name: float(score(gold, predicted, zero_division=0))
-            for name, score in scores.items()
-        }
+        gold, predicted = self.gold[split.name], self._predicted_tags(split, outputs)
+        precision, recall, f1, _ = precision_recall_fscore_support(
+            gold, predicted, average="micro", zero_division=0
+        )
+        return {"f1": float(f1), "precision": float(precision), "recall": float(recall)}
 
     def gold_and_predicted(
         self, split: Split, outputs: Sequence[np.ndarray]
@@ -181,10 +182,7 @@ class Tagging(finetuning.Task):
         )
 
     def write_predictions(
-        self,
-        split: Split,
-        outputs: Sequence[np.ndarray],
-        folder: pathlib.Path,
+        self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
     ) -> pathlib.Path:
         path = folder / f"predictions_{split.name}.conll"
         self.files[split.name].write(path, self._predicted_tags(split, outputs))
@@ -225,30 +223,7 @@ class Tagging(finetuning.Task):
 
         return {"serving_default": serving_default, "ids": serving.ids_signature(model)}
 
-    # --- Reading -----------------------------------------------------------------
-
-    def _read_tags(self, name: str) -> list[list[str]] | None:
-        """Returns the tags of a split; None for an unlabeled test set."""
-        file, train = self.files[name], self.files["train"]
-        if name == "test" and file.num_columns < train.num_columns:
-            return None
-        if file.num_columns != train.num_columns:
-            raise ValueError(
-                f"{file.path} and {train.path} must have the same number of columns. "
-                f"Got {file.num_columns} and {train.num_columns}."
-            )
-        return file.tags()
-
-    def _check_types(self, name: str, types: Sequence[str]) -> None:
-        known, file = {"", *types}, self.files[name]
-        for sentence, tags in zip(file.sentences, self.gold[name] or (), strict=False):
-            for line, tag in enumerate(tags, start=sentence.line):
-                if tag[2:] not in known:
-                    raise ValueError(
-                        f"{file.path}, line {line}: entity type {tag[2:]!r} does not "
-                        "occur in the training data. Types in the training data: "
-                        f"{', '.join(types)}."
-                    )
+    # --- Data --------------------------------------------------------------------
 
     def _tokenize(self, file: ColumnFile) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Returns the pieces by word and by text.

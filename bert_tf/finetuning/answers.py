@@ -192,7 +192,7 @@ def answers_from_model(
             `best_spans`.
     """
 
-    def spans(windows: Windows) -> Spans:
+    def window_spans(windows: Windows) -> Spans:
         return best_spans(windows, **model(windows.inputs(), training=False), **limits)
 
     n_best = limits["n_best"]
@@ -201,7 +201,7 @@ def answers_from_model(
         logits=tf.TensorSpec([None, n_best, 2]),
         null_logits=tf.TensorSpec([None, 2]),
     )
-    spans = passages.windows.map(spans, specs)
+    spans = passages.windows.map(window_spans, specs)
     return extract(passages, merge(passages, spans), no_answer)
 
 

@@ -16,10 +16,11 @@ one of their type. Tags are returned as IOB2, where B marks the start of every e
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from bert_tf import storage
 
@@ -75,7 +76,8 @@ class ColumnFile:
         path = pathlib.Path(path)
         separator, num_columns = "", 0
         sentences, rows, document = [], [], ""
-        for number, line in _numbered(path):
+        lines = itertools.chain(storage.read_lines(str(path)), [""])
+        for number, line in enumerate(lines, start=1):
             if not line.strip() or line.startswith(_DOCUMENT):
                 if rows:
                     first = number - len(rows)
@@ -98,53 +100,51 @@ class ColumnFile:
             raise ValueError(f"{path} contains no words.")
         return cls(path, separator, num_columns, sentences)
 
-    @property
-    def documents(self) -> Iterator[list[int]]:
-        """Yields the indices of the sentences of each document.
-
-        Without -DOCSTART- lines, every sentence is a document.
-        """
-        has_documents = any(sentence.document for sentence in self.sentences)
-        document: list[int] = []
-        for index, sentence in enumerate(self.sentences):
-            if document and (sentence.document or not has_documents):
-                yield document
-                document = []
-            document.append(index)
-        yield document
-
     def pack(self, sizes: Sequence[int], limit: int) -> list[int]:
         """Groups consecutive sentences of a document up to a total size.
 
+        Without -DOCSTART- lines, every sentence is a document.
+
         Args:
             sizes: Size of each sentence.
-            limit: Maximum size of a group. A larger sentence is a group of its own.
+            limit: Maximum size of a group. A larger sentence is a group by itself.
 
         Returns:
             The first sentence of each group.
         """
-        firsts = []
-        for document in self.documents:
-            total = limit
-            for sentence in document:
-                total += sizes[sentence]
-                if total > limit:
-                    firsts.append(sentence)
-                    total = sizes[sentence]
+        has_documents = any(sentence.document for sentence in self.sentences)
+        firsts, total = [], 0
+        for index, sentence in enumerate(self.sentences):
+            total += sizes[index]
+            is_new_document = sentence.document or not has_documents
+            if is_new_document or total > limit or not firsts:
+                firsts.append(index)
+                total = sizes[index]
         return firsts
 
-    def tags(self) -> list[list[str]]:
+    def tags(self, types: Collection[str] | None = None) -> list[list[str]]:
         """Returns the last column of every sentence as IOB2 tags.
 
+        Args:
+            types: The known entity types; None allows all.
+
         Raises:
-            ValueError: A value is not a tag. The message has file and line.
+            ValueError: A value is not a tag, or its type is unknown. The message has
+                file and line.
         """
         for sentence in self.sentences:
             for line, row in enumerate(sentence.rows, start=sentence.line):
-                if not _TAG.fullmatch(row[-1]) or self.num_columns == 1:
+                tag = row[-1]
+                if not _TAG.fullmatch(tag) or self.num_columns == 1:
                     raise ValueError(
                         f"{self.path}, line {line}: the last column must be a tag: O, "
-                        f"B-type or I-type. Got {row[-1]!r}."
+                        f"B-type or I-type. Got {tag!r}."
+                    )
+                if types is not None and tag != "O" and tag[2:] not in types:
+                    raise ValueError(
+                        f"{self.path}, line {line}: entity type {tag[2:]!r} does not "
+                        "occur in the training data. Types in the training data: "
+                        f"{', '.join(types)}."
                     )
         return [to_iob2([row[-1] for row in s.rows]) for s in self.sentences]
 
@@ -164,14 +164,6 @@ class ColumnFile:
                 for row, tag in zip(sentence.rows, column, strict=True):
                     file.write(self.separator.join([*row, tag]) + "\n")
                 file.write("\n")
-
-
-def _numbered(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-    """Yields line numbers from 1 and lines, followed by a blank line."""
-    number = 0
-    for number, line in enumerate(storage.read_lines(str(path)), start=1):
-        yield number, line
-    yield number + 1, ""
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:

@@ -63,14 +63,13 @@ def tag_text(
         "entity_end_bytes": entity_end,
     }
 
-    def pad(values: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
-        return tf.RaggedTensor.from_value_rowids(
-            values, row, nrows=tf.size(text), validate=False
-        ).to_tensor()
+    def padded(columns: dict[str, tf.Tensor], row: tf.Tensor) -> dict[str, tf.Tensor]:
+        partition = tf.RaggedTensor.from_value_rowids(
+            row, row, nrows=tf.size(text), validate=False
+        )
+        return {k: partition.with_values(x).to_tensor() for k, x in columns.items()}
 
-    return {name: pad(values, row) for name, values in words.items()} | {
-        name: pad(values, entity_row) for name, values in entities.items()
-    }
+    return padded(words, row) | padded(entities, entity_row)
 
 
 def find_entities(

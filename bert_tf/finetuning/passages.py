@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +13,10 @@ import tensorflow as tf
 from bert_tf.finetuning.squad import Question, answer_bytes
 from bert_tf.text import Pieces, Tokenizer, Windows, cut_windows
 
-# Limits of the questions tokenized at once, and of the characters of their passages.
-_CHUNK_QUESTIONS = 1024
+# Characters of the passages that are tokenized at once, and what a shorter passage
+# counts for.
 _CHUNK_CHARACTERS = 2_000_000
+_MIN_CHARACTERS = 2_000
 
 
 class Passages(NamedTuple):
@@ -117,15 +118,9 @@ def answer_targets(
     }
 
 
-def chunk_questions(questions: Sequence[Question]) -> Iterator[list[Question]]:
-    """Yields groups of questions to tokenize at once, which bounds the memory."""
-    chunk, size = [], 0
-    for question in questions:
-        length = len(question.context)
-        is_full = len(chunk) == _CHUNK_QUESTIONS or size + length > _CHUNK_CHARACTERS
-        if chunk and is_full:
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(question)
-        size += length
-    yield chunk
+def chunk_questions(questions: Sequence[Question]) -> list[Sequence[Question]]:
+    """Returns groups of questions to tokenize at once, which bounds the memory."""
+    sizes = [max(len(question.context), _MIN_CHARACTERS) for question in questions]
+    chunk = np.cumsum(sizes) // _CHUNK_CHARACTERS
+    splits = np.flatnonzero(np.diff(chunk, prepend=-1)).tolist()
+    return [questions[a:b] for a, b in zip(splits, [*splits[1:], None])]

@@ -245,7 +245,9 @@ class Predictions(NamedTuple):
         return _file(folder, "predictions", split)
 
 
-def average(folders: Sequence[str | os.PathLike], split: str) -> Predictions:
+def average(
+    folders: Sequence[str | os.PathLike], split: str, questions: Sequence[Question]
+) -> Predictions:
     """Averages the n-best probabilities of several runs (paper, section 4.2).
 
     Candidates are identified by their texts. A candidate that a run does not list has
@@ -254,18 +256,21 @@ def average(folders: Sequence[str | os.PathLike], split: str) -> Predictions:
     Args:
         folders: Arguments of `Predictions.write`.
         split: Name of the split.
+        questions: The questions of the split.
 
     Raises:
-        ValueError: The n-best lists are of different questions.
+        ValueError: An n-best list is of other questions.
         FileNotFoundError: A folder has no n-best list.
     """
+    ids = {question.id for question in questions}
     runs, has_odds = [], True
     for folder in map(pathlib.Path, folders):
-        runs.append(storage.read_json(_file(folder, "nbest", split)))
-        if runs[-1].keys() != runs[0].keys():
+        path = _file(folder, "nbest", split)
+        runs.append(storage.read_json(path))
+        if runs[-1].keys() != ids:
             raise ValueError(
-                f"{folder} and {folders[0]} must have n-best lists of the same "
-                "questions. The ids differ."
+                f"{path} must be for the questions of {questions[0].path}. The ids "
+                "differ."
             )
         has_odds &= _file(folder, "null_odds", split).is_file()
     n_best, null_odds = {}, {}

@@ -109,16 +109,25 @@ class BertConfig:
 
     @classmethod
     def from_size(cls, size: str, vocabulary_size: int, **overrides: Any) -> BertConfig:
-        """Returns the architecture called `size` in `SIZES`.
+        """Returns an architecture of the paper.
+
+        Args:
+            size: A name of `SIZES`, or layers, hidden size and attention heads as in
+                table 6 of the paper, e.g. `"3/768/12"`.
+            vocabulary_size: Number of tokens in the vocabulary.
+            **overrides: Other arguments of the constructor.
 
         Raises:
-            ValueError: `size` is not in the table.
+            ValueError: `size` is neither.
         """
-        if size not in SIZES:
+        if re.fullmatch(r"\d+/\d+/\d+", size):
+            num_layers, hidden_dim, num_heads = map(int, size.split("/"))
+        elif size in SIZES:
+            num_layers, hidden_dim, num_heads = SIZES[size]
+        else:
             raise ValueError(
                 f"`size` must be one of {', '.join(SIZES)}. Received: size={size!r}"
             )
-        num_layers, hidden_dim, num_heads = SIZES[size]
         architecture = {
             "num_layers": num_layers,
             "num_heads": num_heads,
@@ -174,22 +183,12 @@ class BertConfig:
         """Returns the architecture that a command's `--size` names.
 
         Args:
-            size: A name of `SIZES`, the path of a `bert_config.json`, or layers, hidden
-                size and attention heads as in table 6 of the paper, e.g. `"3/768/12"`.
-            vocabulary_size: Number of tokens in the vocabulary at hand; it wins
-                over the one that a `bert_config.json` states.
+            size: The path of a `bert_config.json`, or as in `from_size`.
+            vocabulary_size: Number of tokens in the vocabulary. It replaces the number
+                in a `bert_config.json`.
         """
         if size.endswith(".json"):
             return dataclasses.replace(
                 cls.from_google(size), vocabulary_size=vocabulary_size
-            )
-        if re.fullmatch(r"\d+/\d+/\d+", size):
-            num_layers, hidden_dim, num_heads = map(int, size.split("/"))
-            return cls(
-                vocabulary_size=vocabulary_size,
-                num_layers=num_layers,
-                num_heads=num_heads,
-                hidden_dim=hidden_dim,
-                intermediate_dim=4 * hidden_dim,
             )
         return cls.from_size(size, vocabulary_size)

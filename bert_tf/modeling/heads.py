@@ -20,20 +20,22 @@ from bert_tf.modeling.config import MASKED_SCORE
 from bert_tf.modeling.keras_model import BertModel
 
 
-def _dropout(backbone: BertBackbone) -> fused.Dropout:
-    dtype = backbone.pooler.dtype_policy
-    return fused.Dropout(backbone.config.dropout, dtype=dtype, name="dropout")
-
-
-def _logits(backbone: BertBackbone, units: int) -> keras.layers.Dense:
+def _logits(
+    backbone: BertBackbone, x: keras.KerasTensor, units: int, *, dropout: bool = True
+) -> keras.KerasTensor:
+    """Applies dropout and a dense layer to an output of the backbone."""
+    config = backbone.config
+    if dropout:
+        dtype = backbone.pooler.dtype_policy
+        x = fused.Dropout(config.dropout, dtype=dtype, name="dropout")(x)
     return keras.layers.Dense(
         units,
         kernel_initializer=keras.initializers.TruncatedNormal(
-            stddev=backbone.config.initializer_range
+            stddev=config.initializer_range
         ),
         dtype="float32",
         name="logits",
-    )
+    )(x)
 
 
 # --- The whole sequence ----------------------------------------------------------
@@ -61,11 +63,9 @@ class SequenceClassifier(BertModel):
     _arguments = ("num_classes",)
 
     def __init__(self, backbone: BertBackbone, num_classes: int, **kwargs):
-        dropout, logits = _dropout(backbone), _logits(backbone, num_classes)
         pooled = backbone(backbone.input)["pooled_output"]  # [B, H]
-        super().__init__(
-            inputs=backbone.input, outputs=logits(dropout(pooled)), **kwargs
-        )
+        logits = _logits(backbone, pooled, num_classes)
+        super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
         self.backbone = backbone
         self.num_classes = num_classes
 
@@ -112,7 +112,7 @@ class ChoiceScorer(BertModel):
         backbone: The encoder.
 
     Inputs: those of the backbone, but [B, C, S], C sequences of prompt and choice.
-    Sequences of padding only stand for missing choices. Outputs: logits [B, C] float32.
+    A sequence without tokens is a missing choice. Outputs: logits [B, C] float32.
 
     Example:
 
@@ -123,9 +123,6 @@ class ChoiceScorer(BertModel):
     """
 
     def __init__(self, backbone: BertBackbone, **kwargs):
-        # The bias does not change the softmax over choices; other libraries' heads,
-        # whose weights we load, have one.
-        dropout, logits = _dropout(backbone), _logits(backbone, 1)
         inputs = {
             name: keras.Input((None, None), dtype="int32", name=name)
             for name in backbone.input
@@ -133,9 +130,12 @@ class ChoiceScorer(BertModel):
         flatten = FlattenChoices(name="flatten")
         sequences = {name: flatten(x) for name, x in inputs.items()}  # [B * C, S]
         pooled = backbone(sequences)["pooled_output"]  # [B * C, H]
+        # The bias does not change the softmax over choices, but the heads of other
+        # libraries, whose weights we load, have one.
+        scores = _logits(backbone, pooled, 1)
         unflatten = UnflattenChoices(dtype="float32", name="unflatten")
-        outputs = unflatten(logits(dropout(pooled)), inputs["padding_mask"])
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        logits = unflatten(scores, inputs["padding_mask"])
+        super().__init__(inputs=inputs, outputs=logits, **kwargs)
         self.backbone = backbone
 
 
@@ -162,10 +162,10 @@ class SpanPredictor(BertModel):
     """
 
     def __init__(self, backbone: BertBackbone, **kwargs):
-        logits = _logits(backbone, 2)
         hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
+        scores = _logits(backbone, hidden, 2, dropout=False)  # [B, S, 2]
         is_token = ops.expand_dims(backbone.input["padding_mask"], -1) != 0
-        scores = ops.where(is_token, logits(hidden), MASKED_SCORE)  # [B, S, 2]
+        scores = ops.where(is_token, scores, MASKED_SCORE)
         super().__init__(
             inputs=backbone.input,
             outputs={"start_logits": scores[:, :, 0], "end_logits": scores[:, :, 1]},
@@ -202,11 +202,9 @@ class TokenClassifier(BertModel):
     _arguments = ("num_tags",)
 
     def __init__(self, backbone: BertBackbone, num_tags: int, **kwargs):
-        dropout, logits = _dropout(backbone), _logits(backbone, num_tags)
         hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
-        super().__init__(
-            inputs=backbone.input, outputs=logits(dropout(hidden)), **kwargs
-        )
+        logits = _logits(backbone, hidden, num_tags)
+        super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
         self.backbone = backbone
         self.num_tags = num_tags
         backbone.pooler.trainable = False

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from typing import Any, ClassVar
 
 import keras
@@ -81,15 +80,18 @@ def cross_entropies(outputs: Any) -> dict[str, Any]:
     That is cross-entropy and accuracy of each output. The losses are weighted sums, see
     `BertModel.compile`.
     """
-    loss = functools.partial(
-        keras.losses.SparseCategoricalCrossentropy, from_logits=True, reduction="sum"
-    )
-    accuracy = functools.partial(
-        keras.metrics.SparseCategoricalAccuracy, name="accuracy"
-    )
+
+    def loss(_):
+        return keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="sum"
+        )
+
+    def metrics(_):
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
     return {
-        "loss": keras.tree.map_structure(lambda _: loss(), outputs),
-        "weighted_metrics": keras.tree.map_structure(lambda _: [accuracy()], outputs),
+        "loss": keras.tree.map_structure(loss, outputs),
+        "weighted_metrics": keras.tree.map_structure(metrics, outputs),
     }
 
 

@@ -45,7 +45,7 @@ def test_read_conll_2003(tmp_path):
         ["BRUSSELS", "Belgium"],
     ]
     assert [sentence.line for sentence in file.sentences] == [3, 7, 12]
-    assert list(file.documents) == [[0, 1], [2]]
+    assert file.pack([1, 1, 1], limit=9) == [0, 2]  # Two documents.
     assert file.tags() == [
         ["B-ORG", "O", "B-MISC"],
         ["B-PER", "I-PER"],
@@ -58,7 +58,7 @@ def test_read_wnut(tmp_path):
     assert (file.separator, file.num_columns) == ("\t", 2)
     assert file.tags() == [["O", "B-location", "I-location"], ["B-location"]]
     # Without -DOCSTART-, each sentence is a document.
-    assert list(file.documents) == [[0], [1]]
+    assert file.pack([1, 1], limit=9) == [0, 1]
 
 
 def test_repeated_spaces_and_a_no_break_space_as_word(tmp_path):
@@ -93,7 +93,13 @@ def test_write_appends_a_column(tmp_path):
     )
     again = ColumnFile.read(tmp_path / "out")
     assert again.tags()[2] == ["O", "B-Y"]
-    assert list(again.documents) == list(file.documents)
+    assert [bool(sentence.document) for sentence in again.sentences] == [1, 0, 1]
+
+
+def test_pack_groups_sentences_up_to_the_limit(tmp_path):
+    file = read(tmp_path, "-DOCSTART- O\n\n" + "a O\n\n" * 5 + "-DOCSTART- O\n\nb O\n")
+    assert file.pack([3, 2, 6, 1, 4, 1], limit=5) == [0, 2, 3, 5]
+    assert file.pack([3, 2, 6, 1, 4, 1], limit=4) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -136,6 +142,14 @@ def test_bad_files(tmp_path, content, message):
 def test_bad_tags(tmp_path, content, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         read(tmp_path, content).tags()
+
+
+def test_unknown_entity_types(tmp_path):
+    file = read(tmp_path, "a O\nb I-X\n")
+    assert file.tags(["X"]) == [["O", "B-X"]]
+    message = "line 2: entity type 'X' does not occur .* Types in .*: L, P."
+    with pytest.raises(ValueError, match=message):
+        file.tags(["L", "P"])
 
 
 @pytest.mark.parametrize(

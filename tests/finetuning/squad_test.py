@@ -201,6 +201,11 @@ def candidates(**probabilities):
     ]
 
 
+def questions(*ids):
+    path = pathlib.Path("dev.json")
+    return [Question(path, name, "?", "", (), may_be_impossible=True) for name in ids]
+
+
 def test_write_predictions(tmp_path):
     n_best = {"1": candidates(ä=0.5, b=0.3), "2": candidates(none=1.0)}
     predictions = Predictions(n_best, {"1": -0.5, "2": 9.0})
@@ -228,7 +233,7 @@ def test_average(tmp_path):
         (tmp_path / str(number)).mkdir()
         odds = {"1": -1.0, "2": 1.0}
         Predictions(n_best, odds).write(tmp_path / str(number), "dev")
-    found = squad.average([tmp_path / "0", tmp_path / "1"], "dev")
+    found = squad.average([tmp_path / "0", tmp_path / "1"], "dev", questions("1", "2"))
     assert [c["text"] for c in found.n_best["1"]] == ["y", "x", "z"]
     np.testing.assert_allclose(
         [c["probability"] for c in found.n_best["1"]], [0.65, 0.3, 0.05]
@@ -243,10 +248,12 @@ def test_average_of_different_questions(tmp_path):
         (tmp_path / name).mkdir()
     Predictions({"1": candidates(x=1.0)}, {}).write(tmp_path / "a", "dev")
     with pytest.raises(FileNotFoundError, match=r"b/nbest_dev\.json"):
-        squad.average([tmp_path / "a", tmp_path / "b"], "dev")
+        squad.average([tmp_path / "a", tmp_path / "b"], "dev", questions("1"))
     Predictions({"2": candidates(x=1.0)}, {}).write(tmp_path / "b", "dev")
-    with pytest.raises(ValueError, match="lists of the same questions"):
-        squad.average([tmp_path / "a", tmp_path / "b"], "dev")
+    with pytest.raises(
+        ValueError, match=r"b/nbest_dev\.json must be for the questions of dev\.json"
+    ):
+        squad.average([tmp_path / "a", tmp_path / "b"], "dev", questions("1"))
 
 
 def test_real_squad():
