@@ -41,7 +41,6 @@ Long passages are cut into overlapping windows, in training and in the exported 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -138,6 +137,11 @@ class QuestionAnswering(finetuning.Task):
         self.no_answer = not all(q.answers for q in self.questions["train"])
         # `evaluate` tunes it on dev.
         self.threshold = 0.0 if self.no_answer else None
+        self._decoding = {
+            "max_answer_length": options.max_answer_length,
+            "n_best": options.n_best,
+            "no_answer": self.no_answer,
+        }
 
     @property
     def head(self) -> Mapping[str, Any]:
@@ -164,7 +168,10 @@ class QuestionAnswering(finetuning.Task):
         )
 
     def dataset(self, name: str) -> Split:
-        """Returns a split whose examples are windows; its source are `Passages`."""
+        """Returns a split whose examples are windows.
+
+        Its source are pairs of questions and their `Passages`.
+        """
         questions = self.questions[name]
         is_labeled = all(question.answers is not None for question in questions)
         source, inputs, targets = [], [], []
@@ -177,7 +184,7 @@ class QuestionAnswering(finetuning.Task):
             if is_labeled:
                 targets.append(finetuning.answer_targets(passages, chunk))
             if name != "train":
-                source.append(passages)
+                source.append((chunk, passages))
 
         def concat(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             return {key: tf.concat([p[key] for p in parts], 0) for key in parts[0]}
@@ -221,11 +228,9 @@ class QuestionAnswering(finetuning.Task):
     ) -> pathlib.Path:
         predictions = self._predictions(split, outputs)
         path = predictions.write(folder, split.name, self.threshold)
-        questions, answers = (
-            self.questions[split.name],
-            predictions.best(self.threshold),
-        )
+        questions = self.questions[split.name]
         if questions[0].path.suffix != ".json":
+            answers = predictions.best(self.threshold)
             rows = [
                 {"id": q.id, "question": q.question, "prediction": answers[q.id]}
                 for q in questions
@@ -269,31 +274,20 @@ class QuestionAnswering(finetuning.Task):
 
         return {"serving_default": serving_default, "ids": serving.ids_signature(model)}
 
-    # --- Predictions -------------------------------------------------------------
-
-    @property
-    def _decoding(self) -> dict[str, Any]:
-        return {
-            "max_answer_length": self.options.max_answer_length,
-            "n_best": self.options.n_best,
-            "no_answer": self.no_answer,
-        }
-
     def _predictions(
         self, split: Split, outputs: Sequence[Any]
     ) -> finetuning.Predictions:
-        n_best, null_odds = {}, {}
-        ids, outputs = (q.id for q in self.questions[split.name]), iter(outputs)
-        for passages in split.source:
+        n_best, null_odds, begin = {}, {}, 0
+        for questions, passages in split.source:
+            end = begin + len(passages.windows)
             answers = finetuning.answers_from_logits(
-                list(itertools.islice(outputs, len(passages.windows))),
-                passages,
-                **self._decoding,
+                outputs[begin:end], passages, **self._decoding
             )
-            chunk = list(itertools.islice(ids, len(answers.null_odds)))
-            n_best |= zip(chunk, answers.to_n_best())
+            begin = end
+            ids = [question.id for question in questions]
+            n_best |= zip(ids, answers.to_n_best())
             if self.no_answer:
-                null_odds |= zip(chunk, answers.null_odds.numpy().tolist())
+                null_odds |= zip(ids, answers.null_odds.numpy().tolist())
         return finetuning.Predictions(n_best, null_odds)
 
 

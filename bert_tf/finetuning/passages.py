@@ -40,13 +40,7 @@ class Passages(NamedTuple):
 
 
 def cut_passages(
-    tokenizer: Tokenizer,
-    question: tf.Tensor,
-    context: tf.Tensor,
-    *,
-    max_sequence_length: int,
-    max_question_length: int,
-    stride: int,
+    tokenizer: Tokenizer, question: tf.Tensor, context: tf.Tensor, **limits: int
 ) -> Passages:
     """Tokenizes questions and passages, and cuts the passages into windows.
 
@@ -54,9 +48,8 @@ def cut_passages(
         tokenizer: The tokenizer of the encoder.
         question: Strings [N], possibly empty.
         context: Strings [N], possibly empty.
-        max_sequence_length: See `text.cut_windows`, also for what follows.
-        max_question_length: Maximum pieces of a question.
-        stride: Pieces from the start of one window to that of the next.
+        **limits: `max_sequence_length`, `max_question_length` and `stride` of
+            `text.cut_windows`.
 
     Raises:
         tf.errors.InvalidArgumentError: The numbers of questions and passages differ.
@@ -65,14 +58,7 @@ def cut_passages(
         tf.size(question), tf.size(context), "`context` must have a text per question."
     )
     pieces = tokenizer.tokenize_with_offsets(tf.concat([question, context], axis=0))
-    windows = cut_windows(
-        tokenizer,
-        pieces.ids,
-        max_sequence_length,
-        max_question_length=max_question_length,
-        stride=stride,
-    )
-    return Passages(context, pieces, windows)
+    return Passages(context, pieces, cut_windows(tokenizer, pieces.ids, **limits))
 
 
 def answer_targets(

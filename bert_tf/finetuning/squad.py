@@ -109,10 +109,8 @@ def _read_json(path: pathlib.Path) -> list[Question]:
             for paragraph in article["paragraphs"]
             for entry in paragraph["qas"]
         ]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: invalid UTF-8 at byte {error.start}.") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}: not JSON: {error}") from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path}: not JSON in UTF-8: {error}") from error
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"{path}: the format must be that of SQuAD, data[].paragraphs[] with "

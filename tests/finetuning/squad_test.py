@@ -153,7 +153,7 @@ def test_answer_bytes(write):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "data.json, line 1: not JSON"),
+        ("{", "data.json: not JSON in UTF-8: Expecting property name"),
         ("[]", "data.json: the format must be that of SQuAD"),
         ({"data": [{"paragraphs": [{"qas": [1]}]}]}, "KeyError('context')"),
         (data(), "data.json contains no questions"),
@@ -177,6 +177,14 @@ def test_answer_bytes(write):
 def test_json_in_another_format(write, content, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         squad.read(write(content))
+
+
+def test_json_with_invalid_utf8(tmp_path):
+    path = tmp_path / "data.json"
+    path.write_bytes(b'{"data": "K\xf6ln"}')
+    message = r"data\.json: not JSON in UTF-8: .* byte 0xf6 in position 11"
+    with pytest.raises(ValueError, match=message):
+        squad.read(path)
 
 
 @pytest.mark.parametrize(
