@@ -173,7 +173,13 @@ def test_training_learns_and_writes_metrics(finished):
     assert len(json.loads((directory.path / "test.json").read_text())) == 21
     assert directory.read_metrics() == metrics
     assert directory.head == {"kind": "cats", "animals": ["cat"]}
-    assert list((directory.path / "logs").rglob("events.*"))
+    (log,) = (directory.path / "logs").rglob("events.*")
+    tags = [
+        value.tag
+        for event in tf.compat.v1.train.summary_iterator(str(log))
+        for value in event.summary.value
+    ]
+    assert tags.count("epoch_loss") == tags.count("epoch_dev_recall") == 3
 
 
 def test_saved_weights_reproduce_the_metrics(finished):
@@ -395,4 +401,7 @@ def test_best_of_several_seeds_is_kept(options, tmp_path, capsys):
     assert fine_tune(FindCats, several)["dev"] == metrics["dev"]
     for first, second in zip(before, weights(several), strict=True):
         np.testing.assert_array_equal(first, second)
-    assert (tmp_path / "other" / "comparison_dev.png").is_file()
+    assert {path.name for path in (tmp_path / "other").iterdir()} == {
+        *("config.json", "vocab.txt", "model.weights.h5", "metrics.json"),
+        *("comparison_dev.png", "dev.json", "test.json", "runs", "runs.tsv"),
+    }

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import csv
+import functools
 import os
 import pathlib
 import random
@@ -14,39 +15,21 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning import GLUE, fine_tune, predict
-from bert_tf.modeling import BertBackbone, SequenceClassifier
+from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
 from tasks.classification import METRICS, Classification
+from tests.toy import tables
+from tests.toy.tables import write
 
 # --- Files -----------------------------------------------------------------------
 
 OWN = {"text_a": "text", "label": "label"}
 
 
-def write(folder, **files):
-    """Writes files; `train__tsv` is the name train.tsv."""
-    for name, content in files.items():
-        path = folder / name.replace("__", ".")
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-
-
-@pytest.fixture(scope="module")
-def tokenizer(vocabulary):
-    return Tokenizer(vocabulary)
-
-
 @pytest.fixture
-def read(tmp_path, tokenizer):
+def read(tmp_path, vocabulary):
     """Reads a data set from files in `tmp_path`; the arguments are options."""
-
-    def read(**options):
-        for name in ("train_file", "dev_file", "test_file"):
-            if name in options:
-                options[name] = str(tmp_path / options[name])
-        options = Classification.Config(output="unused", **options)
-        return Classification(options, tokenizer)
-
-    return read
+    return functools.partial(tables.read, Classification, tmp_path, vocabulary)
 
 
 def rows(task, split):
@@ -565,39 +548,7 @@ def test_windows_require_single_texts(tmp_path, read):
         read(**columns, **files, long_text="window_max")
 
 
-# --- Model, training and serving --------------------------------------------------
-
-
-def test_head_is_a_dense_layer_on_the_pooled_output(tiny_config):
-    backbone = BertBackbone(tiny_config)
-    model = SequenceClassifier(backbone, num_classes=3)
-    inputs = {name: np.ones((2, 5), "int32") for name in backbone.input}
-    inputs["token_ids"] *= np.array([[7], [9]], "int32")
-    dense = model.get_layer("logits")
-    pooled = backbone(inputs)["pooled_output"]
-    np.testing.assert_allclose(model(inputs), dense(pooled), atol=1e-6)
-    assert dense.kernel.shape == (tiny_config.hidden_dim, 3)
-    again = SequenceClassifier.from_config(model.get_config())
-    again.set_weights(model.get_weights())
-    np.testing.assert_allclose(again(inputs), model(inputs), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("num_classes", "targets", "loss"),
-    [
-        (1, [[0.5], [-1.0]], lambda x, y: (x[:, 0] - y[:, 0]) ** 2),
-        (3, [2, 0], lambda x, y: np.log(np.exp(x).sum(axis=1)) - x[[0, 1], y]),
-    ],
-)
-def test_loss_is_a_weighted_sum(tiny_config, num_classes, targets, loss):
-    model = SequenceClassifier(BertBackbone(tiny_config), num_classes)
-    model.compile("sgd", run_eagerly=True)
-    inputs = {name: np.ones((2, 5), "int32") for name in model.input}
-    inputs["token_ids"] *= np.array([[7], [9]], "int32")
-    targets, weights = np.array(targets), np.array([0.75, 0.25])
-    found = model.test_on_batch(inputs, targets, weights, return_dict=True)["loss"]
-    expected = (loss(model(inputs).numpy(), targets) * weights).sum()
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+# --- Training and serving --------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -636,14 +587,14 @@ def predictions(folder, split):
         return list(csv.DictReader(file, delimiter=delimiter))
 
 
-def test_training_and_serving(toy, tmp_path, tokenizer):
+def test_training_and_serving(toy, tmp_path, vocabulary):
     output, served = tmp_path / "model", tmp_path / "served"
     options = Classification.Config(**toy, output=str(output), export=str(served))
     metrics = fine_tune(Classification, options)
     assert metrics["dev"]["accuracy"] > 0.95
     found = predictions(output, "dev")
     assert [row["index"] for row in found] == [str(i) for i in range(45)]
-    task = Classification(options, tokenizer)
+    task = Classification(options, Tokenizer(vocabulary))
     right = sum(
         row["prediction"] == gold.label
         for row, gold in zip(found, task.rows["dev"], strict=True)
@@ -660,7 +611,7 @@ def test_training_and_serving(toy, tmp_path, tokenizer):
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-5)
 
 
-def test_serving_matches_written_scores(tmp_path, read, tokenizer, tiny_config):
+def test_serving_matches_written_scores(tmp_path, read, tiny_config):
     write(tmp_path, train__tsv="text\tlabel\na\t10\nthe cat\t30\n", dev__tsv=SCORES)
     task = read(**OWN, train_file="train.tsv", dev_file="dev.tsv", problem="regression")
     model = task.model(BertBackbone(tiny_config))

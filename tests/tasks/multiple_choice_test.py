@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import csv
+import functools
 import os
 import pathlib
 import random
@@ -12,38 +13,19 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning import batches, fine_tune
-from bert_tf.modeling import BertBackbone, ChoiceScorer
 from bert_tf.text import Tokenizer
 from tasks.multiple_choice import MultipleChoice
+from tests.toy import tables
+from tests.toy.tables import write
 
 OWN = {"prompt": "start", "choices": "x,y,z", "label": "right"}
 GOOD = "start\tx\ty\tz\tright\na\tb\tc\td\t2\ne\tf\tg\t\ty\n"
 
 
-def write(folder, **files):
-    """Writes files; `train__tsv` is the name train.tsv."""
-    for name, content in files.items():
-        (folder / name.replace("__", ".")).write_text(content, encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(vocabulary):
-    return Tokenizer(vocabulary)
-
-
 @pytest.fixture
-def read(tmp_path, tokenizer):
+def read(tmp_path, vocabulary):
     """Reads a data set from files in `tmp_path`; the arguments are options."""
-
-    def read(**options):
-        for name in ("train_file", "dev_file", "test_file"):
-            if name in options:
-                options[name] = str(tmp_path / options[name])
-        return MultipleChoice(
-            MultipleChoice.Config(output="unused", **options), tokenizer
-        )
-
-    return read
+    return functools.partial(tables.read, MultipleChoice, tmp_path, vocabulary)
 
 
 # --- Files -----------------------------------------------------------------------
@@ -182,41 +164,6 @@ def test_accuracy_and_predictions(tmp_path, read):
     )
 
 
-# --- The model -------------------------------------------------------------------
-
-
-def test_head_scores_each_choice_with_one_vector(tiny_config):
-    backbone = BertBackbone(tiny_config)
-    model = ChoiceScorer(backbone)
-    rng = np.random.default_rng(0)
-    inputs = {name: np.ones((2, 3, 5), "int32") for name in backbone.input}
-    inputs["token_ids"] = rng.integers(5, 40, (2, 3, 5))
-    inputs["padding_mask"][1, 2] = 0
-    logits = model(inputs).numpy()
-    vector = model.get_layer("logits").kernel.numpy()[:, 0]
-    for row, choice in np.ndindex(2, 3):
-        alone = {name: x[row, choice][np.newaxis] for name, x in inputs.items()}
-        expected = backbone(alone)["pooled_output"].numpy()[0] @ vector
-        if (row, choice) == (1, 2):
-            expected = -1e9
-        np.testing.assert_allclose(logits[row, choice], expected, atol=1e-5)
-    again = ChoiceScorer.from_config(model.get_config())
-    again.set_weights(model.get_weights())
-    np.testing.assert_allclose(again(inputs), logits, atol=1e-6)
-
-
-def test_loss_is_a_weighted_sum(tiny_config):
-    model = ChoiceScorer(BertBackbone(tiny_config))
-    model.compile("sgd", run_eagerly=True)
-    inputs = {name: np.ones((2, 3, 5), "int32") for name in model.input}
-    inputs["token_ids"] = np.arange(30, dtype="int32").reshape(2, 3, 5) + 7
-    targets, weights = np.array([2, 0]), np.array([0.75, 0.25])
-    found = model.test_on_batch(inputs, targets, weights, return_dict=True)["loss"]
-    logits = model(inputs).numpy()
-    losses = np.log(np.exp(logits).sum(axis=1)) - logits[[0, 1], targets]
-    np.testing.assert_allclose(found, (losses * weights).sum(), rtol=1e-5)
-
-
 # --- Training and serving ---------------------------------------------------------
 
 
@@ -264,12 +211,12 @@ def ask(options, prompts, choices):
     return {name: value.numpy() for name, value in answers.items()}
 
 
-def test_training_and_serving(finished, tokenizer):
+def test_training_and_serving(finished, vocabulary):
     options, metrics = finished
     assert metrics["dev"]["accuracy"] > 0.95
     rows = predictions(options)
     assert [row["index"] for row in rows] == [str(i) for i in range(45)]
-    examples = MultipleChoice(options, tokenizer).examples["dev"]
+    examples = MultipleChoice(options, Tokenizer(vocabulary)).examples["dev"]
     right = sum(
         row["prediction"] == str(example.label)
         for row, example in zip(rows, examples, strict=True)

@@ -1,0 +1,36 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Files of toy data sets, and tasks that read them."""
+
+import pathlib
+from typing import TypeVar
+
+from bert_tf.finetuning import Task
+from bert_tf.text import Tokenizer, Vocabulary
+
+_Task = TypeVar("_Task", bound=Task)
+
+
+def write(folder: pathlib.Path, **files: str | bytes) -> None:
+    """Writes files; `train__tsv` is the name train.tsv."""
+    for name, content in files.items():
+        path = folder / name.replace("__", ".")
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def read(
+    task_class: type[_Task], folder: pathlib.Path, vocabulary: Vocabulary, **options
+) -> _Task:
+    """Returns a task that has read its files.
+
+    Args:
+        task_class: The task.
+        folder: The folder of `train_file`, `dev_file` and `test_file`.
+        vocabulary: The vocabulary of the tokenizer.
+        **options: Options of the task.
+    """
+    for name in ("train_file", "dev_file", "test_file"):
+        if name in options:
+            options[name] = str(folder / options[name])
+    options = task_class.Config(output="unused", **options)
+    return task_class(options, Tokenizer(vocabulary))
