@@ -265,11 +265,8 @@ class ForeignCheckpoint(Checkpoint):
         return np.ascontiguousarray(tensor)
 
     def describe(self) -> list[str]:
-        lines = [
-            *super().describe(),
-            f"{len(self.rows)} weights found.",
-            *self.notes,
-        ]
+        lines = super().describe()
+        lines += [f"{len(self.rows)} weights found.", *self.notes]
         if self.unused:
             lines.append(f"Unused tensors: {', '.join(self.unused)}")
         return lines

@@ -95,8 +95,8 @@ def find_prefix(path: pathlib.Path) -> str | None:
     )
 
 
-def load(prefix: str) -> Tensors:
-    """Opens a TensorFlow 1 or 2 checkpoint.
+def _load(prefix: str) -> Tensors:
+    """Opens a TensorFlow 1 or 2 checkpoint, without the optimizer state of version 1.
 
     Raises:
         ValueError: It is damaged. Reading a tensor may also raise this.
@@ -111,7 +111,8 @@ def load(prefix: str) -> Tensors:
             ) from error
 
     reader = checked(tf.train.load_checkpoint, prefix)
-    shapes = {k: tuple(v) for k, v in reader.get_variable_to_shape_map().items()}
+    shapes = reader.get_variable_to_shape_map().items()
+    shapes = {k: tuple(v) for k, v in shapes if not _OPTIMIZER_STATE.match(k)}
     return Tensors(shapes, lambda name: checked(reader.get_tensor, name))
 
 
@@ -122,7 +123,7 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
         ValueError: A file is missing or damaged, or contradicts another one.
     """
     prefix = find_prefix(path)
-    tensors = load(prefix)
+    tensors = _load(prefix)
     head = None
     if model_garden.GRAPH in tensors.shapes:
         format = model_garden.FORMAT
@@ -132,9 +133,6 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
         for kind, task_prefix in _TASK_HEADS.items():
             if f"{task_prefix}output_weights" in tensors.shapes:
                 head, rows = {"kind": kind}, _rows(kind)
-        shapes = tensors.shapes.items()
-        shapes = {k: shape for k, shape in shapes if not _OPTIMIZER_STATE.match(k)}
-        tensors = tensors._replace(shapes=shapes)
     if not (path / _CONFIG).is_file():
         raise ValueError(
             f"{path} contains a checkpoint but no {_CONFIG}. Copy the {_CONFIG} that "

@@ -142,12 +142,11 @@ def _architecture(path: pathlib.Path, config: Mapping[str, Any]) -> BertConfig:
             )
     try:
         fields = {ours: (_DEFAULTS | config)[key] for ours, key in _KEYS.items()}
+        activation = fields["activation"]
+        fields["activation"] = _ACTIVATIONS.get(activation, activation)
+        return BertConfig(**fields)
     except KeyError as error:
         raise ValueError(f"{path}: key {error} is missing.") from error
-    activation = fields["activation"]
-    fields["activation"] = _ACTIVATIONS.get(activation, activation)
-    try:
-        return BertConfig(**fields)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

@@ -7,8 +7,8 @@
     model.weights.h5   Keras weights of the whole model, including heads
     metrics.json       metrics of the finished training
 
-`ModelDirectory` represents such a folder. All files are written atomically.
-`Checkpoint` is its base class, shared with the formats of other projects.
+`ModelDirectory` represents such a folder. It writes all files atomically. `Checkpoint`
+is its base class, which it shares with the formats of other projects.
 """
 
 from __future__ import annotations
@@ -274,14 +274,13 @@ class ModelDirectory(Checkpoint):
         Raises:
             ValueError: The file is missing, truncated or belongs to another model.
         """
-        weights = self.path / WEIGHTS
-        if not weights.is_file():
+        if not self.has_weights:
             raise ValueError(
                 f"{self.path} has no {WEIGHTS}: its training did not reach the first "
                 "checkpoint. Rerun the same command to resume it."
             )
-        with _hdf5_errors(weights):
-            model.load_weights(weights)
+        with _hdf5_errors(self.path / WEIGHTS):
+            model.load_weights(self.path / WEIGHTS)
 
     def read_weights(self) -> dict[str, np.ndarray]:
         model = matching_model(self.architecture, self.head["kind"], self._units())

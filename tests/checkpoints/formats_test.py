@@ -96,6 +96,9 @@ def test_folder_without_checkpoint_raises(folder, tmp_path):
     (tmp_path / "empty" / "config.json").write_text('{"size": 3}')
     with pytest.raises(ValueError, match="is not the config of a model directory"):
         open_checkpoint(tmp_path / "empty")
+    (tmp_path / "empty" / "config.json").write_text("[3]")
+    with pytest.raises(ValueError, match=r"config\.json must contain a JSON object\. "):
+        open_checkpoint(tmp_path / "empty")
 
 
 def test_written_model_directory_loads_into_task_model(tmp_path, vocabulary):
