@@ -15,7 +15,6 @@ largest absolute differences. Needs no GPU.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
 import pathlib
@@ -23,10 +22,12 @@ import sys
 import tempfile
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from unittest import mock
 
 import numpy as np
 
+from benchmarks import peers
 from bert_tf import checkpoints, cli, modeling, text
 from bert_tf.lazy import lazy_import
 
@@ -167,16 +168,9 @@ def _torch_hidden_states(model, inputs) -> list[np.ndarray]:
 
     parts = []
     for batch in _batches(inputs):
-        ids, segments, mask = (
-            torch.from_numpy(batch[name]).long()
-            for name in ("token_ids", "segment_ids", "padding_mask")
-        )
         with torch.no_grad():
             outputs = model(
-                input_ids=ids,
-                token_type_ids=segments,
-                attention_mask=mask,
-                output_hidden_states=True,
+                **peers.transformers_inputs(batch), output_hidden_states=True
             )
         parts.append([state.numpy() for state in outputs.hidden_states])
     return [np.concatenate(states) for states in zip(*parts, strict=True)]
@@ -191,11 +185,11 @@ def _largest(ours, theirs, inputs) -> float:
 # --- google-research/bert under TensorFlow 2 -------------------------------------
 
 
-def google_modules(clone: str) -> dict[str, Any]:
-    """Imports modeling.py and run_pretraining.py of a clone of google-research/bert.
+def _import_google(clone: str) -> types.ModuleType:
+    """Imports modeling.py of a clone of google-research/bert.
 
-    They were written for TensorFlow 1. They get `tf.compat.v1` as `tensorflow`, with
-    replacements for `layers.dense` and `contrib.layers.layer_norm`, which it lacks.
+    It was written for TensorFlow 1. It gets `tf.compat.v1` as `tensorflow`, with
+    replacements for `layers.dense` and `contrib.layers.layer_norm`, which that lacks.
     """
 
     def layer_norm(inputs, begin_norm_axis, begin_params_axis, scope):
@@ -228,32 +222,17 @@ def google_modules(clone: str) -> dict[str, Any]:
         def __getattr__(self, name):
             return getattr(tf.compat.v1, name)
 
-    modules: dict[str, Any] = {}
-    with _patched_modules({"tensorflow": TensorFlow1("tensorflow")}, modules):
-        for name in ("modeling", "optimization", "run_pretraining"):
-            path = pathlib.Path(clone) / f"{name}.py"
-            spec = importlib.util.spec_from_file_location(name, path)
-            modules[name] = importlib.util.module_from_spec(spec)
-            sys.modules[name] = modules[name]
-            spec.loader.exec_module(modules[name])
-    return modules
-
-
-@contextlib.contextmanager
-def _patched_modules(replacements: Mapping[str, Any], added: Mapping[str, Any]):
-    before = {name: sys.modules[name] for name in replacements}
-    sys.modules.update(replacements)
-    try:
-        yield
-    finally:
-        sys.modules.update(before)
-        for name in added:
-            sys.modules.pop(name, None)
+    path = pathlib.Path(clone) / "modeling.py"
+    spec = importlib.util.spec_from_file_location("modeling", path)
+    google = importlib.util.module_from_spec(spec)
+    with mock.patch.dict(sys.modules, tensorflow=TensorFlow1("tensorflow")):
+        spec.loader.exec_module(google)
+    return google
 
 
 def _run_google(clone: str, folder: pathlib.Path, inputs) -> np.ndarray:
     """Restores a checkpoint with google's code; returns sequence_output [B, S, H]."""
-    google = google_modules(clone)["modeling"]
+    google = _import_google(clone)
     tf1 = tf.compat.v1
     with tf1.Graph().as_default():
         fed = {name: tf1.placeholder(tf.int32, [None, None]) for name in inputs}

@@ -21,6 +21,7 @@ transformers.
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 import statistics
 import time
@@ -29,10 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks import peers
 from bert_tf import checkpoints, cli, data, text
-from bert_tf.lazy import lazy_import
-
-tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
     from bert_tf.finetuning import Split, Task
@@ -91,8 +90,6 @@ def _task(options: ParityConfig) -> Task:
 
 def _train(options: ParityConfig, task: Task, seed: int) -> Iterator[dict[str, float]]:
     """Yields the scores on the dev set after each epoch."""
-    import math
-
     import torch
 
     torch.manual_seed(seed)
@@ -144,22 +141,9 @@ def _model(options: ParityConfig, task: Task):
 
 
 def _inputs(split: Split, rows: np.ndarray) -> dict[str, Any]:
-    import torch
-
-    names = {
-        "input_ids": "token_ids",
-        "token_type_ids": "segment_ids",
-        "attention_mask": "padding_mask",
-    }
+    """Returns a batch, padded to its longest example."""
     length = int(split.lengths[rows].max())
-    return {
-        theirs: torch.tensor(
-            tf.gather(split.inputs[ours], rows)
-            .to_tensor(shape=(len(rows), length))
-            .numpy()
-        ).long()
-        for theirs, ours in names.items()
-    }
+    return peers.transformers_inputs(peers.padded_rows(split.inputs, rows, length))
 
 
 def _labels(split: Split, rows: np.ndarray) -> dict[str, Any]:

@@ -143,10 +143,7 @@ def _keras_hub(options, task, split, chosen, architecture):
     model = keras.Model(backbone.input, logits)
     batches = []
     for rows in _rows(options, chosen):
-        padded = {
-            name: _pad(split.inputs[name], rows, _PADDED_LENGTH)
-            for name in ("token_ids", "segment_ids", "padding_mask")
-        }
+        padded = peers.padded_rows(split.inputs, rows, _PADDED_LENGTH)
         labels = np.asarray(split.targets)[rows]
         weights = np.full(len(rows), 1 / len(rows), "float32")
         batches.append((padded, labels, weights))
@@ -181,15 +178,8 @@ def _transformers(options, task, split, chosen, architecture):
     batches = []
     for rows in _rows(options, chosen):
         length = int(split.lengths[rows].max())
-        names = {
-            "input_ids": "token_ids",
-            "token_type_ids": "segment_ids",
-            "attention_mask": "padding_mask",
-        }
-        batch = {
-            theirs: torch.tensor(_pad(split.inputs[ours], rows, length)).long()
-            for theirs, ours in names.items()
-        }
+        padded = peers.padded_rows(split.inputs, rows, length)
+        batch = peers.transformers_inputs(padded)
         batch["labels"] = torch.tensor(np.asarray(split.targets)[rows]).long()
         batches.append(batch)
 
@@ -204,12 +194,6 @@ def _transformers(options, task, split, chosen, architecture):
 
 def _rows(options: BenchmarkConfig, chosen: np.ndarray) -> Sequence[np.ndarray]:
     return np.split(chosen, options.batches)
-
-
-def _pad(column, rows: np.ndarray, length: int) -> np.ndarray:
-    import tensorflow as tf
-
-    return tf.gather(column, rows).to_tensor(shape=(len(rows), length)).numpy()
 
 
 VARIANTS = {

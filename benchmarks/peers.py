@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Models of other libraries with the architecture of a `BertConfig`."""
+"""Models of other libraries with the architecture of a `BertConfig`; their inputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertConfig
+
+tf = lazy_import("tensorflow")
 
 
 def keras_hub_backbone(architecture: BertConfig, dtype: Any = "float32"):
@@ -41,6 +44,31 @@ def transformers_config(architecture: BertConfig, **options: Any):
     )
 
 
+def padded_rows(
+    inputs: Mapping[str, Any], rows: np.ndarray, length: int
+) -> dict[str, np.ndarray]:
+    """Returns rows of ragged inputs of BERT, padded to [len(rows), length]."""
+    return {
+        name: tf.gather(inputs[name], rows).to_tensor(shape=(len(rows), length)).numpy()
+        for name in ("token_ids", "segment_ids", "padding_mask")
+    }
+
+
+def transformers_inputs(inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Converts inputs of `BertBackbone` to those of transformers' BERT."""
+    import torch
+
+    names = {
+        "input_ids": "token_ids",
+        "token_type_ids": "segment_ids",
+        "attention_mask": "padding_mask",
+    }
+    return {
+        theirs: torch.tensor(np.asarray(inputs[ours])).long()
+        for theirs, ours in names.items()
+    }
+
+
 def transformers_batch(
     x: Mapping[str, Any], y: Mapping[str, Any], weights: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -52,16 +80,10 @@ def transformers_batch(
     import torch
 
     labels = np.full(x["token_ids"].shape, -100)
-    rows, places = np.nonzero(weights["mlm"].numpy())
+    rows, columns = np.nonzero(weights["mlm"].numpy())
     positions = x["mask_positions"].numpy()
-    labels[rows, positions[rows, places]] = y["mlm"].numpy()[rows, places]
-    arrays = {
-        "input_ids": x["token_ids"].numpy(),
-        "token_type_ids": x["segment_ids"].numpy(),
-        "attention_mask": x["padding_mask"].numpy(),
-        "labels": labels,
-        "next_sentence_label": y["nsp"].numpy()[:, 0],
-    }
-    return {
-        name: torch.tensor(array, dtype=torch.long) for name, array in arrays.items()
+    labels[rows, positions[rows, columns]] = y["mlm"].numpy()[rows, columns]
+    return transformers_inputs(x) | {
+        "labels": torch.tensor(labels),
+        "next_sentence_label": torch.tensor(y["nsp"].numpy()[:, 0]).long(),
     }
