@@ -24,9 +24,11 @@ from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 from tests.toy import checkpoints as toy_checkpoints
 from tests.toy.models import randomize_weights
+from tests.toy.tasks import make_task
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
 TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "", "The cats, sitting on a mat."]
+UNUSUAL = [*TEXTS, "ünï çat 漢字🙂, " * 40, "\0"]
 
 
 def write_model(path: pathlib.Path, config: BertConfig, vocabulary: Vocabulary):
@@ -339,33 +341,49 @@ def test_tensorflow_2_12_runs_pretrained_models(old_python, toy, real, tmp_path)
         (float32, "metadata", {}),
         (bfloat16, "embeddings", {"text": texts}),
     ]
-    old, new = outputs_of_both(old_python, requests)
-    refused = {"error": "INVALID_ARGUMENT"}
-    assert [i for i, answer in enumerate(new) if answer == refused] == [3]
-    for (path, *_), old_outputs, new_outputs in zip(requests, old, new):
-        assert_same(old_outputs, new_outputs, 0.1 if path == bfloat16 else 1e-5)
+    assert_versions_agree(old_python, requests[:-1], rejected=[3])
+    assert_versions_agree(old_python, requests[-1:], tolerance=0.1)
 
 
-def outputs_of_both(old_python: str, requests: list[tuple]) -> tuple[list, list]:
-    """Runs requests in TensorFlow 2.12 and in the current version."""
+def assert_versions_agree(
+    old_python: str, requests: list[tuple], *, rejected=(), tolerance: float = 1e-5
+) -> None:
+    """Runs requests in TensorFlow 2.12 and in the current version.
+
+    Args:
+        old_python: A Python with TensorFlow 2.12.
+        requests: (path of an export, signature, inputs).
+        rejected: The indices of invalid requests.
+        tolerance: Maximum absolute difference of floats.
+    """
     version, old = json.loads(run(old_python, _RUN_REQUESTS, json.dumps(requests)))
     assert version.startswith("2.12.")
     _, new = json.loads(run(sys.executable, _RUN_REQUESTS, json.dumps(requests)))
-    return old, new
+    error = {"error": "INVALID_ARGUMENT"}
+    assert [i for i, outputs in enumerate(new) if outputs == error] == list(rejected)
+    for old_outputs, new_outputs in zip(old, new, strict=True):
+        assert old_outputs.keys() == new_outputs.keys()
+        for name, value in old_outputs.items():
+            if np.array(value).dtype.kind == "f":
+                np.testing.assert_allclose(value, new_outputs[name], atol=tolerance)
+            else:
+                assert value == new_outputs[name]
 
 
-def assert_same(old: dict, new: dict, tolerance: float) -> None:
-    assert old.keys() == new.keys()
-    for name, value in old.items():
-        if np.array(value).dtype.kind == "f":
-            np.testing.assert_allclose(value, new[name], atol=tolerance)
-        else:
-            assert value == new[name]
+@pytest.fixture
+def export_task(toy, tmp_path):
+    """Returns a function that exports a task and returns the path of the version."""
+    directory, pretrainer, _ = toy
 
+    def export_task(kind: type[Task], **options) -> str:
+        task = make_task(kind, tmp_path, Tokenizer(directory.vocabulary), **options)
+        model = serving.optimize_for_inference(task.model(pretrainer.backbone))
+        folder = tmp_path / task.kind
+        return str(
+            serving.export_saved_model(task.serve(model), folder, directory=directory)
+        )
 
-def task_signatures(task: Task, pretrainer: BertPretrainer) -> dict:
-    """Returns the signatures that the command of a task exports."""
-    return task.serve(serving.optimize_for_inference(task.model(pretrainer.backbone)))
+    return export_task
 
 
 @pytest.mark.slow
@@ -378,123 +396,56 @@ def task_signatures(task: Task, pretrainer: BertPretrainer) -> dict:
         {"text_a": "x", "text_b": "y", "label": "score", "problem": "regression"},
     ],
 )
-def test_tensorflow_2_12_runs_classification(old_python, toy, tmp_path, options):
-    directory, pretrainer, _ = toy
-    file = tmp_path / "data.tsv"
-    file.write_text("x\ty\tname\tscore\na\tb\tno\t1\nthe\tcat\tyes\t2.5\n")
-    files = {"train_file": str(file), "dev_file": str(file)}
-    task = Classification(
-        Classification.Config(
-            output="unused", **files, **options, max_sequence_length=32
-        ),
-        Tokenizer(directory.vocabulary),
-    )
-    folder = tmp_path / "served"
-    path = str(
-        serving.export_saved_model(
-            task_signatures(task, pretrainer), folder, directory=directory
-        )
-    )
-    texts = [*TEXTS, "ünï çat 漢字🙂 " * 40, "\0"]
+def test_tensorflow_2_12_runs_classification(old_python, export_task, options):
+    path = export_task(Classification, **options)
     names = ["text"] if "text_b" not in options else ["text_a", "text_b"]
     requests = [
         (path, "serving_default", dict(zip(names, columns)))
-        for columns in ((texts, texts[::-1]), (texts[:1], texts[:1]), ([], []))
+        for columns in ((UNUSUAL, UNUSUAL[::-1]), (TEXTS[:1], TEXTS[:1]), ([], []))
     ]
+    rejected = []
     if len(names) == 2:
-        requests.append(
-            (path, "serving_default", {"text_a": texts, "text_b": texts[:1]})
-        )
-    old, new = outputs_of_both(old_python, requests)
-    assert [i for i, answer in enumerate(new) if "error" in answer] == (
-        [3] if len(names) == 2 else []
-    )
-    for old_outputs, new_outputs in zip(old, new):
-        assert_same(old_outputs, new_outputs, 1e-5)
+        rejected = [len(requests)]
+        inputs = {"text_a": UNUSUAL, "text_b": TEXTS[:1]}
+        requests.append((path, "serving_default", inputs))
+    assert_versions_agree(old_python, requests, rejected=rejected)
 
 
 @pytest.mark.slow
-def test_tensorflow_2_12_runs_question_answering_and_multiple_choice(
-    old_python, toy, tmp_path
-):
-    directory, pretrainer, _ = toy
-    tokenizer = Tokenizer(directory.vocabulary)
-    files = {"train_file": str(tmp_path / "data.json")}
-    files["dev_file"] = files["train_file"]
-    question = {"id": "1", "question": "a", "answers": [], "is_impossible": True}
-    paragraph = {"context": "b", "qas": [question]}
-    (tmp_path / "data.json").write_text(
-        json.dumps({"data": [{"paragraphs": [paragraph]}]})
-    )
-    asker = QuestionAnswering(
-        QuestionAnswering.Config(
-            output="unused", **files, max_sequence_length=32, max_question_length=8
-        ),
-        tokenizer,
-    )
-    (tmp_path / "data.tsv").write_text("p\tx\ty\tz\na\tb\tc\t0\n")
-    files = dict.fromkeys(("train_file", "dev_file"), str(tmp_path / "data.tsv"))
-    chooser = MultipleChoice(
-        MultipleChoice.Config(
-            output="unused",
-            **files,
-            prompt="p",
-            choices="x,y",
-            label="z",
-            max_sequence_length=32,
-        ),
-        tokenizer,
-    )
-    asked, chosen = (
-        str(
-            serving.export_saved_model(
-                task_signatures(task, pretrainer),
-                tmp_path / task.kind,
-                directory=directory,
-            )
-        )
-        for task in (asker, chooser)
-    )
-    texts = [*TEXTS, "ünï çat 漢字🙂 " * 40, "\0"]
-    choices = [[text, "", "the cat"] for text in texts]
+def test_tensorflow_2_12_runs_question_answering(old_python, export_task):
+    path = export_task(QuestionAnswering, max_question_length=8)
     requests = [
-        (asked, "serving_default", {"question": texts[::-1], "context": texts}),
-        (asked, "serving_default", {"question": [], "context": []}),
-        (asked, "serving_default", {"question": texts, "context": texts[:1]}),
-        (chosen, "serving_default", {"prompt": texts, "choices": choices}),
-        (chosen, "serving_default", {"prompt": texts, "choices": choices[:1]}),
+        (path, "serving_default", {"question": questions, "context": contexts})
+        for questions, contexts in (
+            (UNUSUAL[::-1], UNUSUAL),
+            ([], []),
+            (UNUSUAL, UNUSUAL[:1]),
+        )
     ]
-    old, new = outputs_of_both(old_python, requests)
-    assert [i for i, answer in enumerate(new) if "error" in answer] == [2, 4]
-    for old_outputs, new_outputs in zip(old, new):
-        assert_same(old_outputs, new_outputs, 1e-5)
+    assert_versions_agree(old_python, requests, rejected=[2])
+
+
+@pytest.mark.slow
+def test_tensorflow_2_12_runs_multiple_choice(old_python, export_task):
+    path = export_task(MultipleChoice, prompt="x", choices="x,y", label="right")
+    choices = [[text, "", "the cat"] for text in UNUSUAL]
+    requests = [
+        (path, "serving_default", {"prompt": UNUSUAL, "choices": choices}),
+        (path, "serving_default", {"prompt": UNUSUAL, "choices": choices[:1]}),
+    ]
+    assert_versions_agree(old_python, requests, rejected=[1])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("features", ["", "weighted_sum_all"])
-def test_tensorflow_2_12_runs_tagging(old_python, toy, tmp_path, features):
-    directory, pretrainer, _ = toy
-    (tmp_path / "data.conll").write_text("the O\ncat B-P\nsat B-L\n")
-    files = dict.fromkeys(("train_file", "dev_file"), str(tmp_path / "data.conll"))
-    options = Tagging.Config(
-        output="unused",
-        **files,
-        features=features,
-        lstm_units=8,
-        max_sequence_length=32,
-    )
-    task = Tagging(options, Tokenizer(directory.vocabulary))
-    functions = task_signatures(task, pretrainer)
-    path = str(
-        serving.export_saved_model(functions, tmp_path / "tags", directory=directory)
-    )
-    texts = [*TEXTS, "ünï çat 漢字🙂, " * 40, "\0", "the cat sat. " * 200]
+def test_tensorflow_2_12_runs_tagging(old_python, export_task, features):
+    path = export_task(Tagging, features=features, lstm_units=8)
+    texts = [*UNUSUAL, "the cat sat. " * 200]
     requests = [
         (path, "serving_default", {"text": text})
         for text in (texts, texts[:1], texts[-1:] * 9, [])
     ]
-    for old, new in zip(*outputs_of_both(old_python, requests)):
-        assert_same(old, new, 1e-5)
+    assert_versions_agree(old_python, requests)
 
 
 @pytest.mark.slow

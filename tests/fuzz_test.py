@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fuzz tests: any byte strings give finite outputs and offsets inside the text."""
 
-import json
-
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
@@ -11,11 +9,13 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import serving
+from bert_tf.finetuning import Task
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 from tests.toy.models import randomize_weights
+from tests.toy.tasks import make_task
 
 pytestmark = pytest.mark.slow
 
@@ -51,38 +51,22 @@ def pretrained(pretrainer, vocabulary) -> dict[str, serving.Signature]:
     return serving.pretrained_signatures(pretrainer, Tokenizer(vocabulary))
 
 
-def serve(task, pretrainer) -> serving.Signature:
+def serve(task: Task, pretrainer: BertPretrainer) -> serving.Signature:
     model = serving.optimize_for_inference(task.model(pretrainer.backbone))
     return task.serve(model)["serving_default"]
 
 
 @pytest.fixture(scope="module")
-def answer(tmp_path_factory, pretrainer, vocabulary):
-    file = tmp_path_factory.mktemp("squad") / "data.json"
-    question = {"id": "1", "question": "a", "answers": [], "is_impossible": True}
-    paragraph = {"context": "b", "qas": [question]}
-    file.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-    options = QuestionAnswering.Config(
-        output="unused",
-        train_file=str(file),
-        dev_file=str(file),
-        max_sequence_length=32,
-        max_question_length=8,
-    )
-    return serve(QuestionAnswering(options, Tokenizer(vocabulary)), pretrainer)
+def answer(tmp_path_factory, pretrainer, vocabulary) -> serving.Signature:
+    folder, tokenizer = tmp_path_factory.mktemp("squad"), Tokenizer(vocabulary)
+    task = make_task(QuestionAnswering, folder, tokenizer, max_question_length=8)
+    return serve(task, pretrainer)
 
 
 @pytest.fixture(scope="module")
-def tag(tmp_path_factory, pretrainer, vocabulary):
-    file = tmp_path_factory.mktemp("conll") / "data.conll"
-    file.write_text("the O\ncat B-P\nsat B-L\n")
-    options = Tagging.Config(
-        output="unused",
-        train_file=str(file),
-        dev_file=str(file),
-        max_sequence_length=32,
-    )
-    return serve(Tagging(options, Tokenizer(vocabulary)), pretrainer)
+def tag(tmp_path_factory, pretrainer, vocabulary) -> serving.Signature:
+    folder = tmp_path_factory.mktemp("conll")
+    return serve(make_task(Tagging, folder, Tokenizer(vocabulary)), pretrainer)
 
 
 def assert_finite(outputs) -> dict[str, np.ndarray]:

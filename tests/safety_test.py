@@ -6,7 +6,6 @@ See dev_server_test.py for unknown models, versions and signatures, and fuzz_tes
 for arbitrary strings.
 """
 
-import json
 import pathlib
 
 import numpy as np
@@ -15,12 +14,14 @@ import tensorflow as tf
 
 from bert_tf import client, serving
 from bert_tf.checkpoints import ModelDirectory
+from bert_tf.finetuning import Task
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
+from tests.toy.tasks import make_task
 
 pytestmark = pytest.mark.slow
 
@@ -34,32 +35,19 @@ STRINGS = {
 }
 
 
-def tasks(folder: pathlib.Path, tokenizer: Tokenizer) -> dict:
-    """Returns a task of each kind, with data files of two rows."""
-    question = {"id": "1", "question": "a", "answers": [], "is_impossible": True}
-    paragraph = {"context": "b", "qas": [question]}
-    files = {
-        "data.tsv": "x\ty\tname\tscore\tright\na\tb\tno\t1\t0\nthe\tcat\tyes\t2.5\t1\n",
-        "data.json": json.dumps({"data": [{"paragraphs": [paragraph]}]}),
-        "data.conll": "the O\ncat B-P\nsat B-L\n",
-    }
-    for name, text in files.items():
-        (folder / name).write_text(text)
+def tasks(folder: pathlib.Path, tokenizer: Tokenizer) -> dict[str, Task]:
+    """Returns a task of each kind."""
 
-    def make(kind, suffix, **options):
-        path = str(folder / f"data.{suffix}")
-        options |= {"train_file": path, "dev_file": path, "max_sequence_length": 32}
-        return kind(kind.Config(output="unused", **options), tokenizer)
+    def make(kind: type[Task], **options) -> Task:
+        return make_task(kind, folder, tokenizer, **options)
 
     scores = {"text_a": "x", "text_b": "y", "label": "score", "problem": "regression"}
     return {
-        "classes": make(Classification, "tsv", text_a="x", label="name"),
-        "scores": make(Classification, "tsv", **scores),
-        "answers": make(QuestionAnswering, "json", max_question_length=8, stride=16),
-        "choices": make(
-            MultipleChoice, "tsv", prompt="x", choices="x,y", label="right"
-        ),
-        "tags": make(Tagging, "conll"),
+        "classes": make(Classification, text_a="x", label="name"),
+        "scores": make(Classification, **scores),
+        "answers": make(QuestionAnswering, max_question_length=8, stride=16),
+        "choices": make(MultipleChoice, prompt="x", choices="x,y", label="right"),
+        "tags": make(Tagging),
     }
 
 
