@@ -69,8 +69,7 @@ def read(
         columns: Columns of a table: the question; the passage; the answer, empty for
             none; the answer's offset in the passage in characters, "" if the table has
             no such column. The last two may be missing unless `needs_answers`.
-        needs_answers: Whether to require answers, possibly empty, and to check that
-            they are at their offsets.
+        needs_answers: Whether to require answers, possibly empty.
 
     Raises:
         ValueError: The format is wrong, ids are not unique, or an answer is not in its
@@ -90,8 +89,8 @@ def read(
         raise ValueError(
             f"{path}: ids must be unique. Got {count} questions with the id {first!r}."
         )
-    for question in questions if needs_answers else ():
-        if question.answers is None:
+    for question in questions:
+        if needs_answers and question.answers is None:
             raise ValueError(
                 f"{path}, question {question.id!r}: answers[] is missing. Only "
                 "--test_file can omit it."

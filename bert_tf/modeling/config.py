@@ -23,13 +23,12 @@ SIZES: Mapping[str, tuple[int, int, int]] = {
     "large": (24, 1024, 16),
 }
 
-# The names that other projects' `hidden_act` uses, by the form that is meant.
-# google-research/bert computes the tanh form and calls it "gelu"; transformers
-# calls the exact form "gelu".
+# google-research/bert calls the tanh approximation of GELU "gelu"; transformers calls
+# the exact form "gelu".
 ACTIVATIONS = ("gelu_tanh", "gelu_erf", "relu")
 _GOOGLE_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
 
-# The rows of table 7: which of the embeddings (0) and the L layers (1 to L).
+# Feature sets (rows of table 7) -> slice of the embeddings (0) and the layers (1 to L).
 FEATURES: Mapping[str, slice] = {
     "embeddings": slice(0, 1),
     "second_to_last": slice(-2, -1),
@@ -42,11 +41,11 @@ FEATURES: Mapping[str, slice] = {
 # Ablations that earlier versions had as fields of `BertConfig`.
 _RETIRED = ("left_to_right", "bilstm")
 
-# Added to attention scores and logits of what is masked. Finite, so that a row with
-# nothing but padding has a uniform softmax instead of NaN, also in bfloat16.
+# Replaces the logits of masked elements, and is added to masked attention scores. It is
+# finite, so that the softmax of a row of padding is uniform and not NaN.
 MASKED_SCORE = -1e9
 
-# What a `bert_config.json` calls the fields of `BertConfig`.
+# Fields of `BertConfig` -> keys of a `bert_config.json`.
 GOOGLE_KEYS = {
     "vocabulary_size": "vocab_size",
     "num_layers": "num_hidden_layers",
@@ -138,11 +137,11 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, fields: BertConfig | Mapping[str, Any]) -> BertConfig:
-        """Returns the config that `dataclasses.asdict` was called on, of any version.
+        """Inverse of `dataclasses.asdict`, also for fields of earlier versions.
 
         Raises:
-            ValueError: A field of an earlier version changes the architecture, or as
-                in the constructor.
+            ValueError: A field of an earlier version changes the architecture, or a
+                field is invalid.
         """
         if isinstance(fields, BertConfig):
             return fields
@@ -160,8 +159,8 @@ class BertConfig:
         """Reads the `bert_config.json` of google-research/bert.
 
         Raises:
-            ValueError: The file is not such a config; the message names the file
-                and the key.
+            ValueError: The file is not JSON, a key is missing, or a value is invalid.
+                The message names the file.
         """
         try:
             google = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))

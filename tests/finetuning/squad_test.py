@@ -119,17 +119,14 @@ def test_answer_without_offset_is_the_first_occurrence(
 def test_table_with_wrong_offsets(write, row, message):
     path = write(f"p,q,a,at\n{row}\n", "x.csv")
     with pytest.raises(ValueError, match=re.escape(message)):
-        squad.read(path, COLUMNS, needs_answers=True)
+        squad.read(path, COLUMNS)
 
 
 def test_table_with_an_answer_outside_the_passage(write):
     path = write('{"question": "?", "context": "a cat", "answer": "Cat"}\n', "x.jsonl")
     message = r"x\.jsonl, question '1': the answer must be an exact .* Got 'Cat', but"
     with pytest.raises(ValueError, match=message):
-        squad.read(path, needs_answers=True)
-    # Questions to be answered need no offsets.
-    (question,) = squad.read(path)
-    assert question.answers == (("Cat", -1),)
+        squad.read(path)
 
 
 @pytest.mark.parametrize(
@@ -192,10 +189,9 @@ def test_json_with_invalid_utf8(tmp_path):
     [("Köln", 16, "'öln,'"), ("Köln", -4, "''"), ("x", 400, "''"), ("", 3, "''")],
 )
 def test_wrong_answer_offsets(write, text, start, found):
-    (question,) = squad.read(write(data(entry("q7", text, start))))
     message = rf"data.json, question 'q7': .* has {found} .* answer_start={start}\.$"
     with pytest.raises(ValueError, match=message):
-        squad.answer_bytes(question)
+        squad.read(write(data(entry("q7", text, start))))
 
 
 # --- Predictions -----------------------------------------------------------------

@@ -69,21 +69,40 @@ def test_loss_of_choices_is_a_weighted_sum(tiny_config):
     np.testing.assert_allclose(found, (losses * weights).sum(), rtol=1e-5)
 
 
-def test_loss_is_the_mean_if_weights_sum_to_one(tiny_config):
+def test_span_predictor_is_a_start_and_an_end_vector(tiny_config):
+    backbone = BertBackbone(tiny_config)
+    model = SpanPredictor(backbone)
+    inputs = batch(model, (2, 5))
+    inputs["token_ids"] *= np.array([[7], [9]], "int32")
+    inputs["padding_mask"][1, 3:] = 0
+    outputs = model(inputs)
+    hidden = backbone(inputs)["sequence_output"].numpy()
+    kernel = model.get_layer("logits").kernel.numpy()
+    for column, name in enumerate(("start_logits", "end_logits")):
+        expected = hidden @ kernel[:, column]
+        expected[1, 3:] = -1e9
+        np.testing.assert_allclose(outputs[name], expected, atol=1e-5)
+    assert not {id(w) for w in model.trainable_weights} & {
+        id(w) for w in backbone.pooler.weights
+    }
+
+
+def test_loss_is_the_weighted_mean_of_start_and_end(tiny_config):
     model = SpanPredictor(BertBackbone(tiny_config))
-    model.compile("sgd")
-    inputs, ends = batch(model, (2, 5)), np.array([1, 2])
-    logits = model.predict(inputs, verbose=0)
-    expected = np.mean(
-        [
-            np.log(np.exp(of).sum(axis=1)) - of[[0, 1], ends]
-            for of in (logits["start_logits"], logits["end_logits"])
-        ]
-    )
-    targets = dict.fromkeys(logits, ends)
-    weights = dict.fromkeys(logits, np.array([0.5, 0.5], np.float32))
-    loss = model.evaluate(inputs, targets, sample_weight=weights, verbose=0)
-    assert np.isclose(np.ravel(loss)[0], expected, rtol=1e-5)
+    model.compile("sgd", run_eagerly=True)
+    inputs = batch(model, (2, 5))
+    inputs["token_ids"] = np.arange(10, dtype="int32").reshape(2, 5) + 7
+    targets = {"start_logits": np.array([1, 0]), "end_logits": np.array([3, 0])}
+    weights = np.array([0.75, 0.25], "float32")
+    found = model.test_on_batch(
+        inputs, targets, dict.fromkeys(targets, weights), return_dict=True
+    )["loss"]
+    expected = 0
+    for name, logits in model(inputs).items():
+        log_sum = np.log(np.exp(logits.numpy()).sum(axis=1))
+        losses = log_sum - logits.numpy()[[0, 1], targets[name]]
+        expected += (losses * weights).sum() / 2
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_sequence_classifier_is_a_dense_layer_on_the_pooled_output(tiny_config):

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf.data import Table
 from bert_tf.finetuning import fine_tune, predict, squad, squad_metrics
-from bert_tf.modeling import BertBackbone, SpanPredictor
+from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
 from tasks import question_answering
 from tasks.question_answering import QuestionAnswering
@@ -167,45 +167,6 @@ def test_passage_of_a_million_characters(read):
     dev = task.dataset("dev")
     # Windows without the answer point to [CLS], which is not a candidate.
     assert task.evaluate(dev, outputs)["exact"] == 100
-
-
-# --- The model -------------------------------------------------------------------
-
-
-def test_head_is_a_start_and_an_end_vector(tiny_config):
-    backbone = BertBackbone(tiny_config)
-    model = SpanPredictor(backbone)
-    inputs = {name: np.ones((2, 5), "int32") for name in backbone.input}
-    inputs["token_ids"] *= np.array([[7], [9]], "int32")
-    inputs["padding_mask"][1, 3:] = 0
-    outputs = model(inputs)
-    hidden = backbone(inputs)["sequence_output"].numpy()
-    kernel = model.get_layer("logits").kernel.numpy()
-    for column, name in enumerate(("start_logits", "end_logits")):
-        expected = hidden @ kernel[:, column]
-        expected[1, 3:] = -1e9
-        np.testing.assert_allclose(outputs[name], expected, atol=1e-5)
-    again = SpanPredictor.from_config(model.get_config())
-    again.set_weights(model.get_weights())
-    np.testing.assert_allclose(again(inputs)["end_logits"], outputs["end_logits"])
-
-
-def test_loss_is_the_weighted_mean_of_start_and_end(tiny_config):
-    model = SpanPredictor(BertBackbone(tiny_config))
-    model.compile("sgd", run_eagerly=True)
-    inputs = {name: np.ones((2, 5), "int32") for name in model.input}
-    inputs["token_ids"] = np.arange(10, dtype="int32").reshape(2, 5) + 7
-    targets = {"start_logits": np.array([1, 0]), "end_logits": np.array([3, 0])}
-    weights = np.array([0.75, 0.25], "float32")
-    found = model.test_on_batch(
-        inputs, targets, dict.fromkeys(targets, weights), return_dict=True
-    )["loss"]
-    expected = 0
-    for name, logits in model(inputs).items():
-        log_sum = np.log(np.exp(logits.numpy()).sum(axis=1))
-        losses = log_sum - logits.numpy()[[0, 1], targets[name]]
-        expected += (losses * weights).sum() / 2
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 # --- Fine-tuning and serving -----------------------------------------------------
