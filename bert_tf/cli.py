@@ -22,6 +22,7 @@ TensorFlow, so `--help` and invalid flags respond immediately.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import inspect
 import itertools
@@ -30,7 +31,6 @@ import re
 import shutil
 import signal
 import sys
-import textwrap
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -133,16 +133,34 @@ _DEFINE = {
 }
 
 
+class _Numbers(flags.ArgumentParser):
+    """Parses comma-separated numbers."""
+
+    def __init__(self, number_type: type):
+        self._type = number_type
+
+    def parse(self, argument: str) -> list[float]:
+        try:
+            return [self._type(text) for text in argument.split(",")]
+        except ValueError as error:
+            raise ValueError(
+                "must be one or more comma-separated numbers of type "
+                f"{self._type.__name__}"
+            ) from error
+
+
 def _define_flags(options_class: type[Options]) -> None:
     """Defines one absl flag per field of `options_class`."""
     types = typing.get_type_hints(options_class)
     for field in dataclasses.fields(options_class):
-        name, text = _flag_name(field), _help_of(field)
-        default = None if _is_required(field) else field.default
-        if field.metadata["grid"] or field.metadata["per_phase"]:
-            flags.DEFINE_list(name, str(default), text)
+        name, text, field_type = _flag_name(field), _help_of(field), types[field.name]
+        if field.metadata["per_phase"]:
+            field_type = typing.get_args(field_type)[0]
+        if field.metadata["per_phase"] or field.metadata["grid"]:
+            flags.DEFINE(_Numbers(field_type), name, str(field.default), text)
         else:
-            _DEFINE[types[field.name]](name, default, text)
+            default = None if _is_required(field) else field.default
+            _DEFINE[field_type](name, default, text)
 
 
 def _options_from_flags(options_class: type[Options]) -> list[Options]:
@@ -155,47 +173,26 @@ def _options_from_flags(options_class: type[Options]) -> list[Options]:
     Raises:
         ValueError: A required flag is missing, or a value violates its `option`.
     """
-    types = typing.get_type_hints(options_class)
     values = {}  # By field, all values to try.
     for field in dataclasses.fields(options_class):
         value = flags.FLAGS[_flag_name(field)].value
-        if value is None and _is_required(field):
+        if value is None:
             raise ValueError(
                 f"--{_flag_name(field)} is required: {field.metadata['help']} "
                 "See --help for all flags."
             )
-        if field.metadata["grid"]:
-            values[field.name] = _numbers(field, types[field.name], value)
-        elif field.metadata["per_phase"]:
-            number_type = typing.get_args(types[field.name])[0]
-            numbers = _numbers(field, number_type, value)
-            values[field.name] = [tuple(numbers) if len(numbers) > 1 else numbers[0]]
-        else:
-            values[field.name] = [value]
+        if field.metadata["per_phase"]:
+            value = tuple(value) if len(value) > 1 else value[0]
+        values[field.name] = value if field.metadata["grid"] else [value]
     return [
         options_class(**dict(zip(values, combination)))
         for combination in itertools.product(*values.values())
     ]
 
 
-def _numbers(
-    field: dataclasses.Field, number_type: type, texts: list[str]
-) -> list[float]:
-    try:
-        if texts:
-            return [number_type(text) for text in texts]
-    except ValueError:
-        pass  # Raises the same error as an empty list.
-    raise ValueError(
-        f"--{_flag_name(field)} must be one or more comma-separated numbers of type "
-        f"{number_type.__name__}. Received: {','.join(texts)!r}"
-    )
-
-
 # --- Help ------------------------------------------------------------------------
 
 _HELP_FLAGS = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
-_HELP_COLUMN = 26
 
 
 def help_text(doc: str, options_class: type[Options], full: bool) -> str:
@@ -209,44 +206,34 @@ def help_text(doc: str, options_class: type[Options], full: bool) -> str:
     names = [name for c in options_class.__mro__ for name in inspect.get_annotations(c)]
     ordered = [fields[name] for name in dict.fromkeys(names) if name in fields]
     optional = [field for field in ordered if not _is_required(field)]
-    common = [field for field in optional if field.metadata["common"]]
-    others = [field for field in optional if field not in common] if common else []
+    common = [field for field in optional if field.metadata["common"]] or optional
+    others = [field for field in optional if field not in common]
     groups = {
         "Required": [field for field in ordered if _is_required(field)],
-        "Common" if common else "Optional": common or optional,
+        "Optional" if common == optional else "Common": common,
         "Others": others if full else [],
     }
+    width = min(shutil.get_terminal_size().columns, 100)
+    formatter = argparse.HelpFormatter("", max_help_position=26, width=width)
+    for title, group in groups.items():
+        formatter.start_section(title)
+        formatter.add_arguments(map(_help_action, group))
+        formatter.end_section()
     paragraphs = doc.strip().split("\n\n")
     if not full:
         examples = [p for p in paragraphs if re.match(" {4}.*python -m", p, re.DOTALL)]
         paragraphs = [paragraphs[0], *examples]
-    width = min(shutil.get_terminal_size().columns, 100)
-    for title, group in groups.items():
-        if group:
-            lines = [_flag_help(field, width) for field in group]
-            paragraphs.append("\n".join([f"{title}:", *lines]))
-    if not full:
-        more = " ".join(f"--{_flag_name(field)}" for field in others)
-        more = f"See --helpfull for more{' and for: ' if others else '.'}{more}"
-        paragraphs.append(textwrap.fill(more, width, break_on_hyphens=False))
-    return "\n\n".join(paragraphs)
+        names = " ".join(f"--{_flag_name(field)}" for field in others)
+        names = f" and for: {names}" if others else "."
+        formatter.add_text(f"See --helpfull for more{names}")
+    return "\n\n".join([*paragraphs, formatter.format_help().strip()])
 
 
-def _flag_help(field: dataclasses.Field, width: int) -> str:
-    """Returns a flag with its default, and its help text in a column beside it."""
+def _help_action(field: dataclasses.Field) -> argparse.Action:
     default = "..." if _is_required(field) or field.default == "" else field.default
-    flag = f"  --{_flag_name(field)}={str(default).lower()}"
-    indent = " " * _HELP_COLUMN
-    text = textwrap.fill(
-        _help_of(field),
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-    )
-    if len(flag) > _HELP_COLUMN - 2:
-        return f"{flag}\n{text}"
-    return flag.ljust(_HELP_COLUMN) + text[_HELP_COLUMN:]
+    flag = f"--{_flag_name(field)}={str(default).lower()}"
+    # argparse replaces %(names)s in help texts.
+    return argparse.Action([flag], "", nargs=0, help=_help_of(field).replace("%", "%%"))
 
 
 def _help_of(field: dataclasses.Field) -> str:

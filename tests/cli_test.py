@@ -20,7 +20,9 @@ class GreetConfig(cli.Options):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartyConfig(GreetConfig):
     guests: str = cli.option("", help="File of names.", common=True)
-    speed: float = cli.option(1.0, help="Speed of the music.", common=True, grid=True)
+    speed: float = cli.option(
+        1.0, help="Speed of the music, 100% at most.", common=True, grid=True
+    )
     volume: int | tuple[int, ...] = cli.option(3, help="Volume.", per_phase=True)
 
 
@@ -56,7 +58,8 @@ def test_flags_set_the_fields_and_lists_span_a_grid():
         ([], "--name is required: Who to greet."),
         (["--name=you", "--times=0"], "--times must be at least 1. Received: times=0"),
         (["--name=you", "--mood=sad"], "--mood must be one of kind, curt."),
-        (["--name=you", "--speed=a"], "numbers of type float. Received: 'a'"),
+        (["--name=you", "--speed=1,a"], "--speed=1,a: must be one or more comma-sep"),
+        (["--name=you", "--volume="], "comma-separated numbers of type int"),
         (["--name=nobody"], "error: --name must be somebody."),
         (["--nam=you"], "error: Unknown command line flag 'nam'. Did you mean: name"),
         (["you"], "error: Arguments must have the form --flag=value. Received: you"),
@@ -84,12 +87,12 @@ def test_help_has_required_and_common_flags(monkeypatch):
     python -m party --name=you
 
 Required:
-  --name=...              Who to greet.
+  --name=...    Who to greet.
 
 Common:
-  --guests=...            File of names.
-  --speed=1.0             Speed of the music. Tries each of
-                          several comma-separated values.
+  --guests=...  File of names.
+  --speed=1.0   Speed of the music, 100% at most. Tries each
+                of several comma-separated values.
 
 See --helpfull for more and for: --volume --times --mood"""
     assert cli.help_text(PARTY, PartyConfig, full=False) == expected
@@ -99,7 +102,7 @@ def test_full_help_has_all_text_and_flags():
     text = cli.help_text(PARTY, PartyConfig, full=True)
     assert text.startswith(PARTY.strip())
     assert text.index("--guests") < text.index("Others:\n  --volume=3 ")
-    assert "--mood=kind             Tone. One of: kind, curt." in text
+    assert "--mood=kind   Tone. One of: kind, curt." in text
 
 
 def test_dataclass_checks_values_without_flags():

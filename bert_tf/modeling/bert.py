@@ -176,17 +176,17 @@ class EncoderLayer(_ConfiguredLayer):
         self.output_layer_norm.build(tokens_shape)
 
     def call(self, x, attention_mask, training=None):
+        def run(x):
+            return self._run(x, attention_mask, training)
+
         if training and self.recompute:
-            dropouts = (
+            layers = (
                 self.attention_dropout,
                 self.attention_output_dropout,
                 self.output_dropout,
             )
-            run = functools.partial(
-                self._run, attention_mask=attention_mask, training=True
-            )
-            return fused.recompute(run, dropouts)(x)
-        return self._run(x, attention_mask, training)
+            run = fused.recompute(run, layers)
+        return run(x)
 
     def _run(self, x, attention_mask, training):
         shape = ops.shape(x)
@@ -445,11 +445,8 @@ class MaskedLMHead(_ConfiguredLayer):
         logits = ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
         return ops.reshape(logits, (batch, positions, self.config.vocabulary_size))
 
-    def compute_output_shape(self, sequence_output_shape, mask_positions_shape):
-        return (*mask_positions_shape, self.config.vocabulary_size)
-
     def compute_output_spec(self, sequence_output, mask_positions, training=None):
-        shape = self.compute_output_shape(sequence_output.shape, mask_positions.shape)
+        shape = (*mask_positions.shape, self.config.vocabulary_size)
         return keras.KerasTensor(shape, dtype="float32")
 
 

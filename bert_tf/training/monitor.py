@@ -23,7 +23,7 @@ from bert_tf.training.pretrain_config import Phase, PretrainConfig
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_HISTORY, _CURVE, _FAILED_BATCH = "history.csv", "curve.png", "failed_batch.npz"
+_HISTORY = "history.csv"
 _BAND_STEPS = 100  # `loss_band` compares mean losses of this many steps.
 
 History = Sequence[Mapping[str, float]]
@@ -209,7 +209,7 @@ def save_failed_batch(directory: pathlib.Path, batch: Any) -> pathlib.Path:
     arrays = {name: tensor.numpy() for name, tensor in x.items()}
     arrays |= {f"{name}_labels": tensor.numpy() for name, tensor in y.items()}
     arrays |= {f"{name}_weights": tensor.numpy() for name, tensor in weights.items()}
-    path = directory / _FAILED_BATCH
+    path = directory / "failed_batch.npz"
     np.savez_compressed(path, **arrays)
     return path
 
@@ -261,16 +261,6 @@ def read_histories(paths: str) -> dict[str, History]:
             )
         found[pathlib.Path(path).stem] = rows
     return found
-
-
-def write_curve(
-    directory: pathlib.Path, unigram_accuracy: float, others: Mapping[str, History]
-) -> pathlib.Path:
-    """Plots `history.csv` as `curve.png`; see `learning_curve`."""
-    path = directory / _CURVE
-    figure = learning_curve(read_history(directory), unigram_accuracy, others)
-    figure.savefig(path, dpi=120)
-    return path
 
 
 def learning_curve(

@@ -113,9 +113,7 @@ class SequentialSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return rate
 
     def get_config(self):
-        serialize = keras.saving.serialize_keras_object
-        schedules = [serialize(schedule) for schedule in self.schedules]
-        return {"schedules": schedules, "steps": list(self.steps)}
+        return {"schedules": list(self.schedules), "steps": list(self.steps)}
 
     @classmethod
     def from_config(cls, config):

@@ -114,9 +114,11 @@ def pretrain(
 
     # === Report ===
     baseline = unigram_accuracy(batches(phases[-1], split="validation"))
-    metrics = monitor.read_history(directory.path)[-1] | {"unigram_accuracy": baseline}
+    history = monitor.read_history(directory.path)
+    metrics = history[-1] | {"unigram_accuracy": baseline}
     directory.write_metrics(metrics)
-    monitor.write_curve(directory.path, baseline, others)
+    figure = monitor.learning_curve(history, baseline, others)
+    figure.savefig(directory.path / "curve.png", dpi=120)
     return metrics
 
 
