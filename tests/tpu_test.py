@@ -50,7 +50,7 @@ def test_pretraining_runs_with_the_packages_of_requirements_tpu(
         [sys.executable, "-c", script, *flags], cwd=ROOT, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr
-    assert (tmp_path / "model" / "model.weights.h5").exists()
+    assert "Finished step 2." in run.stdout
 
 
 def packed_batch(vocabulary):

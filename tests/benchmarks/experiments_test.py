@@ -7,6 +7,7 @@ import math
 import pathlib
 
 import pytest
+from matplotlib.figure import Figure
 
 from benchmarks import ablations, experiment_report, experiments
 from benchmarks.experiments import ExperimentConfig
@@ -149,7 +150,34 @@ def test_report_compares_with_the_paper(options, training, capsys):
     assert "perplexity, LTR against BERT: +1.00 nats (paper +0.69)" in as_in_the_paper
     assert "MNLI, LTR against BERT: -20.0 (paper -10.0)" in as_in_the_paper
     assert "MNLI, early against LTR: +20.0 (paper +5.0)" in as_in_the_paper
-    assert (pathlib.Path(options.output) / "masking.png").stat().st_size > 10_000
+    plot = pathlib.Path(options.output, "masking.png")
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_plot_shows_differences_from_the_first_row(monkeypatch, tmp_path):
+    figures = []
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure,
+        "savefig",
+        lambda self, *a, **k: figures.append(self) or save(self, *a, **k),
+    )
+    scores = {
+        (r, c): [80.0 - 10 * r, 82.0 - 10 * r] for r in range(3) for c in range(3)
+    }
+    scores |= {(r, 0): [math.exp(r)] for r in range(3)}
+    experiment_report.plot(TOY, scores, {}, tmp_path / "plot.png")
+    (figure,) = figures
+    for axes, ours, papers in zip(
+        figure.axes,
+        ([0, 1, 2], [0, -10, -20], [0, -10, -20]),
+        ([0, math.log(2), 0], [0, -10, -5], [0, -10, -5]),
+        strict=True,
+    ):
+        found = {line.get_label(): line.get_xdata() for line in axes.lines}
+        assert found["paper"] == pytest.approx(papers)
+        (bars,) = axes.containers
+        assert bars.lines[0].get_xdata() == pytest.approx(ours)
 
 
 @pytest.mark.parametrize(
