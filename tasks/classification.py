@@ -88,8 +88,8 @@ class Classification(finetuning.Task):
         label: str = cli.option("", help="Column of the class or score.", common=True)
         problem: str = cli.option(
             "auto",
-            help="Whether labels are classes or numbers. auto: as in --task, otherwise "
-            "classification.",
+            help="Whether labels are classes or numbers. auto follows --task; without "
+            "--task, labels are classes.",
             choices=("auto", "classification", "regression"),
         )
         long_text: str = cli.option(

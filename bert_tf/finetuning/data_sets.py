@@ -52,9 +52,9 @@ class DataSet:
     Attributes:
         texts: Columns of the texts.
         label: Column of the label.
-        files: Files of the splits that are not in `<split>.tsv`: alternatives, each a
-            list of files that are read one after the other. The first alternative that
-            exists is read.
+        files: For each split that is not in `<split>.tsv`, the alternatives. Each is a
+            list of files to read one after the other. The first alternative that exists
+            is used.
         columns: Column names of the files without a header, if any.
         headerless: The splits whose files have no header.
         skip_malformed: Whether to skip malformed rows of the training set.
@@ -155,7 +155,7 @@ def _flags(names: Sequence[str]) -> str:
 def _find_split(
     data_set: DataSet, split: str, options: TablesConfig
 ) -> list[pathlib.Path]:
-    """Returns the files of a split; none if a benchmark has no such test set."""
+    """Returns the files of a split, or an empty list for a missing test set."""
     path = getattr(options, f"{split}_file", "")
     if path:
         folder, alternatives = pathlib.Path(), [[path]]

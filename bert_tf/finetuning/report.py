@@ -31,11 +31,9 @@ def prediction_table(gold: Sequence, predicted: Sequence) -> str:
             *_merge_rare_classes(gold, predicted), digits=4, zero_division=0
         )
     lines = [f"{'':10}{'minimum':>9}{'25 %':>9}{'median':>9}{'75 %':>9}{'maximum':>9}"]
-    for name, values in (
-        ("gold", gold),
-        ("predicted", predicted),
-        ("|error|", np.abs(predicted - gold)),
-    ):
+    error = np.abs(predicted - gold)
+    rows = {"gold": gold, "predicted": predicted, "|error|": error}
+    for name, values in rows.items():
         quartiles = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
         lines.append(f"{name:10}" + "".join(f"{value:9.3f}" for value in quartiles))
     return "\n".join(lines) + "\n"

@@ -119,10 +119,7 @@ def _promote(folder: pathlib.Path, output: pathlib.Path) -> None:
     weights = model_directory.WEIGHTS
     if (folder / weights).exists():  # Moved already if the sweep is resumed.
         os.replace(folder / weights, output / weights)
-    for name in (
-        model_directory.VOCABULARY,
-        model_directory.METRICS,
-        model_directory.CONFIG,
-    ):
+    others = model_directory.VOCABULARY, model_directory.METRICS, model_directory.CONFIG
+    for name in others:
         with storage.atomic_path(output / name) as temporary:
             shutil.copyfile(folder / name, temporary)

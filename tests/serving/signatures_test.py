@@ -10,6 +10,7 @@ from bert_tf import serving
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from tests.toy.models import randomize_weights
+from tests.toy.saved_model import serialized_examples
 
 TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "no masks", "", "a [MASK]"]
 
@@ -149,16 +150,6 @@ def test_ids_of_model_with_one_output(pretrainer):
 # --- Serialized examples ---------------------------------------------------------
 
 
-def examples(**features) -> tf.Tensor:
-    serialized = []
-    for values in zip(*features.values(), strict=True):
-        example = tf.train.Example()
-        for name, value in zip(features, values, strict=True):
-            example.features.feature[name].bytes_list.value.append(value.encode())
-        serialized.append(example.SerializeToString())
-    return tf.constant(serialized)
-
-
 @serving.signature(serving.string_input("text_a"), serving.string_input("text_b"))
 def lengths(text_a, text_b):
     """Outputs that depend on the order of the inputs."""
@@ -168,17 +159,19 @@ def lengths(text_a, text_b):
 
 def test_classify_reads_examples():
     answer = serving.classify_signature(lengths, ["first", "second"])(
-        examples(text_a=["aaa", ""], text_b=["b", "bb"])
+        serialized_examples(text_a=["aaa", ""], text_b=["b", "bb"])
     )
     assert answer["scores"].numpy().tolist() == [[3, 1], [0, 2]]
     assert answer["classes"].numpy().tolist() == 2 * [[b"first", b"second"]]
 
 
 def test_regress_reads_examples():
-    answer = serving.regress_signature(lengths)(examples(text_b=["b"], text_a=["aaa"]))
+    answer = serving.regress_signature(lengths)(
+        serialized_examples(text_b=["b"], text_a=["aaa"])
+    )
     assert answer["outputs"].numpy().tolist() == [2]
 
 
 def test_example_with_missing_feature_is_rejected():
     with pytest.raises(tf.errors.InvalidArgumentError, match="text_b"):
-        serving.regress_signature(lengths)(examples(text_a=["a"]))
+        serving.regress_signature(lengths)(serialized_examples(text_a=["a"]))

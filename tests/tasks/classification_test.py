@@ -19,6 +19,7 @@ from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
 from tasks.classification import METRICS, Classification
 from tests.toy import tables
+from tests.toy.saved_model import serialized_examples
 from tests.toy.tables import write
 
 # --- Files -----------------------------------------------------------------------
@@ -512,11 +513,14 @@ def test_serving_matches_evaluation_of_long_texts(
     task.write_predictions(split, outputs, tmp_path)
     found = predictions(tmp_path, "dev")
     assert len(found) == 3
-    texts = tf.constant([row.texts[0] for row in task.rows["dev"]])
-    answer = task.serve(model)["serving_default"](texts)
+    texts = [row.texts[0] for row in task.rows["dev"]]
+    signatures = task.serve(model)
+    answer = signatures["serving_default"](tf.constant(texts))
     if problem == "regression":
         expected = [float(row["prediction"]) for row in found]
         np.testing.assert_allclose(answer["score"], expected, atol=1e-4)
+        same = signatures["regress"](serialized_examples(text=texts))["outputs"]
+        np.testing.assert_array_equal(same, answer["score"])
     else:
         expected = [[float(row["P(10)"]), float(row["P(30)"])] for row in found]
         np.testing.assert_allclose(answer["probabilities"], expected, atol=2e-6)
@@ -609,20 +613,10 @@ def test_training_and_serving(toy, tmp_path, vocabulary):
     assert answer["label"].numpy().tolist() == [r["prediction"].encode() for r in found]
     expected = [[float(row["P(no)"]), float(row["P(yes)"])] for row in found]
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-5)
-
-
-def test_serving_matches_written_scores(tmp_path, read, tiny_config):
-    write(tmp_path, train__tsv="text\tlabel\na\t10\nthe cat\t30\n", dev__tsv=SCORES)
-    task = read(**OWN, train_file="train.tsv", dev_file="dev.tsv", problem="regression")
-    model = task.model(BertBackbone(tiny_config))
-    train = task.dataset("train")
-    outputs = predict(model, train, 4, max_length=32)
-    task.write_predictions(train, outputs, tmp_path)
-    scores = [float(row["prediction"]) for row in predictions(tmp_path, "train")]
-    signatures = task.serve(model)
-    answer = signatures["serving_default"](tf.constant(["a", "the cat"]))
-    np.testing.assert_allclose(answer["score"], scores, atol=1e-4)
-    assert set(signatures) == {"serving_default", "ids", "regress"}
+    examples = serialized_examples(text_b=text_b, text_a=text_a)
+    classified = signatures["classify"](inputs=examples)
+    np.testing.assert_allclose(classified["scores"], expected, atol=1e-5)
+    assert classified["classes"].numpy().tolist() == [[b"no", b"yes"]] * 45
 
 
 @pytest.mark.slow
