@@ -10,7 +10,7 @@
 `--model` is a BERT from the Hugging Face Hub that sentence-transformers can run, with
 normalized mean pooling as its sentence embedding. `--sentences` is a text file with one
 sentence per line, or a .tsv file whose first column is used. Prints a table of the
-largest absolute differences. Needs no GPU.
+largest absolute differences. No GPU is needed.
 """
 
 from __future__ import annotations
@@ -98,11 +98,14 @@ def main(options: ParityConfig) -> None:
     embeddings = pipeline.encode(sentences, batch_size=_BATCH)
     row("sentence embeddings", "sentence-transformers", np.abs(mean - embeddings).max())
 
-    # === Checkpoints written by bert_tf, run by their own libraries ===
+    # === Converted checkpoints in their own libraries ===
     tanh = dataclasses.replace(checkpoint.architecture, activation="gelu_tanh")
     with_tanh = modeling.BertBackbone(tanh, dtype="float32")
     with_tanh.set_weights(backbone.get_weights())
-    last_with_tanh = _hidden_states(with_tanh, inputs)[-1:]
+    last = {
+        "tanh GELU": _hidden_states(with_tanh, inputs)[-1:],
+        "the checkpoint's GELU": ours[-1:],
+    }
     with tempfile.TemporaryDirectory() as folder:
         written = {}
         for name in ("hugging_face", "google", "keras_hub"):
@@ -110,34 +113,21 @@ def main(options: ParityConfig) -> None:
             checkpoints.write_checkpoint(checkpoint, written[name], name)
         model = transformers.BertModel.from_pretrained(written["hugging_face"]).eval()
         row(
-            "written in Hugging Face's format, all layers",
+            "converted to the Hugging Face format, all layers",
             "transformers, torch",
             _largest(ours, _torch_hidden_states(model, inputs), inputs),
         )
         theirs = keras_hub.models.BertBackbone.from_preset(str(written["keras_hub"]))
-        last = theirs.predict(inputs, batch_size=_BATCH, verbose=0)["sequence_output"]
-        row(
-            "written in KerasHub's format, GELU by tanh",
-            "KerasHub",
-            _largest(last_with_tanh, [last], inputs),
-        )
-        row(
-            "the same, GELU as in the checkpoint",
-            "KerasHub",
-            _largest(ours[-1:], [last], inputs),
-        )
+        outputs = theirs.predict(inputs, batch_size=_BATCH, verbose=0)
+        by_library = {"KerasHub": outputs["sequence_output"]}
         if options.google_bert:
-            last = _run_google(options.google_bert, written["google"], inputs)
-            row(
-                "written in Google's format, GELU by tanh",
-                "google-research/bert",
-                _largest(last_with_tanh, [last], inputs),
+            by_library["google-research/bert"] = _run_google(
+                options.google_bert, written["google"], inputs
             )
-            row(
-                "the same, GELU as in the checkpoint",
-                "google-research/bert",
-                _largest(ours[-1:], [last], inputs),
-            )
+    for library, output in by_library.items():
+        for gelu, expected in last.items():
+            difference = _largest(expected, [output], inputs)
+            row(f"converted to its format, last layer, {gelu}", library, difference)
 
 
 def _read(path: str, count: int) -> list[str]:

@@ -15,8 +15,7 @@ Prints a Markdown table for `bert_tf.corpus`, on one core and on all cores, and 
 
 The text has one sentence per line and blank lines between documents, as google's script
 requires. Processor time is summed over all processes; memory is the peak of the largest
-process. "Without start-up" is the speed for the text that a row has more than the row
-above.
+process. "Without start-up" is the speed on the text that a row adds to the row above.
 """
 
 from __future__ import annotations
@@ -124,14 +123,13 @@ def main(options: BenchmarkConfig) -> None:
 
 
 def _row(cost: Cost, before: Cost | None) -> str:
-    further = (
-        ""
-        if before is None
-        else (f"{(cost.text - before.text) / (cost.seconds - before.seconds):.2f}")
-    )
+    added = ""
+    if before:
+        speed = (cost.text - before.text) / (cost.seconds - before.seconds)
+        added = f"{speed:.2f}"
     return (
         f"| {cost.text:.0f} MB | {cost.seconds:.1f} s | {cost.text / cost.seconds:.2f} "
-        f"| {further} | {cost.text / cost.wall_seconds:.2f} "
+        f"| {added} | {cost.text / cost.wall_seconds:.2f} "
         f"| {cost.memory:,.0f} MB |"
     )
 

@@ -10,7 +10,7 @@ Model Garden (TensorFlow 2), Hugging Face (safetensors) or KerasHub (a preset). 
 format is detected from the files. Handles such as hf://google-bert/bert-base-uncased
 are downloaded. The output has the format given by `--format`.
 
-The command prints which weights it found, which it left out, and the largest difference
+The command prints the weights that it found or left out, and the largest difference
 between the outputs of source and target. Every command that reads a model directory
 also accepts these formats directly.
 """
@@ -64,7 +64,7 @@ def main(options: ConvertConfig) -> None:
 
 
 def _compare(source: Checkpoint, target: Checkpoint) -> None:
-    """Prints differences of outputs: source and target, each and its own library."""
+    """Prints how much outputs of source, target and the formats' libraries differ."""
     inputs = _random_inputs(source.architecture)
     output = _run(source, inputs)
     difference = np.abs(output - _run(target, inputs)).max()

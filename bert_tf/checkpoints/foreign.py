@@ -130,7 +130,7 @@ def expand(rows: Iterable[Row], num_layers: int) -> list[Row]:
 def to_shape(
     letters: str, config: BertConfig, classes: int | None = None
 ) -> tuple[int, ...]:
-    """Returns the shape that `letters` stand for, with `classes` for C."""
+    """Converts letters to sizes. `classes` is the size of C."""
     sizes = {
         "V": config.vocabulary_size,
         "S": config.max_sequence_length,
@@ -212,12 +212,8 @@ class ForeignCheckpoint(Checkpoint):
         """
         notes = []
         if lowercase is None:
-            lowercase = not _has_capital_letters(vocabulary)
-            notes.append(
-                "Assumed to be uncased: the vocabulary has no capital letters."
-                if lowercase
-                else "Assumed to be cased: the vocabulary has capital letters."
-            )
+            lowercase, note = _guess_lowercase(vocabulary)
+            notes.append(note)
         try:
             notes += _check_vocabulary_size(config, vocabulary)
             found, unused = _match(rows, tensors.shapes, config)
@@ -272,10 +268,13 @@ class ForeignCheckpoint(Checkpoint):
         return lines
 
 
-def _has_capital_letters(vocabulary: Vocabulary) -> bool:
+def _guess_lowercase(vocabulary: Vocabulary) -> tuple[bool, str]:
+    """Returns whether no token has a capital letter, and a note about it."""
     words = set(vocabulary.tokens) - set(SPECIAL_TOKENS)
     # [unused0] and the like are ignored; the Chinese vocabulary has <S>.
-    return any(w != w.lower() and not w.startswith(("[", "<")) for w in words)
+    if all(w == w.lower() or w.startswith(("[", "<")) for w in words):
+        return True, "Assumed to be uncased: the vocabulary has no capital letters."
+    return False, "Assumed to be cased: the vocabulary has capital letters."
 
 
 def _check_vocabulary_size(config: BertConfig, vocabulary: Vocabulary) -> list[str]:

@@ -70,7 +70,7 @@ _TASK_HEADS = {"question_answering": "cls/squad/", "classification": ""}
 
 
 def _rows(kind: str | None) -> list[Row]:
-    """Returns the table, with the output layer of a task of this kind."""
+    """Returns the table. A `kind` in `_TASK_HEADS` adds the output layer of a task."""
     outputs = {"nsp": "cls/seq_relationship/"}
     if kind in _TASK_HEADS:
         outputs["logits"] = _TASK_HEADS[kind]

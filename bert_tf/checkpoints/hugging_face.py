@@ -157,7 +157,7 @@ def _class_name(config: Mapping[str, Any]) -> str:
 
 
 def _head(class_name: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns a task's head as our config.json describes it; None for other classes."""
+    """Returns the `head` of `Checkpoint` if the class has a task head, else None."""
     kind = _TASKS.get(class_name)
     if kind not in ("classification", "tagging"):
         return {"kind": kind} if kind else None

@@ -50,9 +50,8 @@ class Checkpoint(abc.ABC):
         vocabulary: The WordPiece vocabulary.
         lowercase: Whether the tokenizer lower-cases text and strips accents.
         head: The layers on top of the encoder: `{"kind": "encoder"}` for none,
-            `{"kind": "pretrainer"}`, or the kind of a task with what is needed to
-            rebuild its head, e.g. labels. `"newly_initialized"` lists the layers that
-            were not trained.
+            `{"kind": "pretrainer"}`, or the kind of a task and the settings of its
+            head, e.g. labels. `"newly_initialized"` lists the untrained layers.
     """
 
     format: ClassVar[str]
