@@ -63,8 +63,8 @@ def main(options: ExportConfig) -> pathlib.Path:
         )
     layers = _parse_layers(options.layers, directory.architecture.num_layers)
     tokenizer = text.Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
-    has_mlm_head = head["kind"] == "pretrainer"
-    has_mlm_head &= "mlm" not in head.get("newly_initialized", ())
+    untrained = head.get("newly_initialized", ())
+    has_mlm_head = head["kind"] == "pretrainer" and "mlm" not in untrained
     load = directory.load_pretrainer if has_mlm_head else directory.load_backbone
     model = load(dtype=options.precision)
     signatures = serving.pretrained_signatures(model, tokenizer, layers)

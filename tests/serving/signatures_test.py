@@ -84,12 +84,6 @@ def test_truncated_masks_are_not_predicted(pretrained):
     assert masks.tolist() == [1, 0, 30]  # 32 tokens include [CLS] and [SEP].
 
 
-@pytest.mark.parametrize("name", ["serving_default", "embeddings"])
-def test_empty_batch_gives_empty_outputs(pretrained, name):
-    for value in pretrained[name](tf.constant([], tf.string)).values():
-        assert value.shape[0] == 0
-
-
 # --- Embeddings and ids ----------------------------------------------------------
 
 

@@ -64,10 +64,10 @@ def write_toy_model(
 ) -> pathlib.Path:
     """Writes `<base_path>/<version>/` and renames it into place, as an export does."""
     toy = Toy(prefix)
-    beside = base_path / f"{version}.partial"
+    unfinished = base_path / f"{version}.partial"
     tf.saved_model.save(
         toy,
-        str(beside),
+        str(unfinished),
         signatures={
             "serving_default": toy.label,
             "join": toy.join,
@@ -75,7 +75,7 @@ def write_toy_model(
             "wait": toy.wait,
         },
     )
-    return beside.rename(base_path / str(version))
+    return unfinished.rename(base_path / str(version))
 
 
 def serialized_examples(**columns: Sequence[str]) -> tf.Tensor:
