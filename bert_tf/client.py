@@ -129,7 +129,9 @@ class Client:
         """
         arrays = {name: _to_array(name, value) for name, value in inputs.items()}
         if not self._channel:
-            return self._predict_rest(arrays, model, signature, version, timeout)
+            path = model if version is None else f"{model}/versions/{version}"
+            url = f"{self._address}/v1/models/{path}"
+            return _predict_rest(url, arrays, signature, timeout)
         spec = {"name": model, "signature_name": signature}
         if version is not None:
             spec["version"] = {"value": version}
@@ -141,26 +143,6 @@ class Client:
             raise PredictError(error.code().name, error.details()) from None
         outputs = response.outputs.items()
         return {name: serving.proto_to_array(proto) for name, proto in outputs}
-
-    def _predict_rest(
-        self,
-        arrays: Mapping[str, np.ndarray],
-        model: str,
-        signature: str,
-        version: int | None,
-        timeout: float,
-    ) -> dict[str, np.ndarray]:
-        url = f"{self._address}/v1/models/{model}"
-        if version is not None:
-            url += f"/versions/{version}"
-        inputs = {name: _to_json(array) for name, array in arrays.items()}
-        body = {"signature_name": signature, "inputs": inputs}
-        outputs = _fetch_json(f"{url}:predict", timeout, body)["outputs"]
-        if not isinstance(outputs, dict):  # A single output is returned without name.
-            metadata = _fetch_json(f"{url}/metadata", timeout)["metadata"]
-            (name,) = metadata["signature_def"]["signature_def"][signature]["outputs"]
-            outputs = {name: outputs}
-        return {name: _from_json(value) for name, value in outputs.items()}
 
 
 def predict(
@@ -175,7 +157,7 @@ def predict(
         return client.predict(inputs, model, **options)
 
 
-# --- Arrays and JSON -------------------------------------------------------------
+# --- Inputs ----------------------------------------------------------------------
 
 
 def _to_array(name: str, value: Any) -> np.ndarray:
@@ -208,6 +190,43 @@ def _encode(array: np.ndarray) -> np.ndarray:
     return np.fromiter(values, dtype=object).reshape(array.shape)
 
 
+# --- REST ------------------------------------------------------------------------
+
+
+def _predict_rest(
+    url: str, arrays: Mapping[str, np.ndarray], signature: str, timeout: float
+) -> dict[str, np.ndarray]:
+    inputs = {name: _to_json(array) for name, array in arrays.items()}
+    body = {"signature_name": signature, "inputs": inputs}
+    outputs = _fetch_json(f"{url}:predict", timeout, body)["outputs"]
+    if not isinstance(outputs, dict):  # A single output is returned without name.
+        metadata = _fetch_json(f"{url}/metadata", timeout)["metadata"]
+        (name,) = metadata["signature_def"]["signature_def"][signature]["outputs"]
+        outputs = {name: outputs}
+    return {name: _from_json(value) for name, value in outputs.items()}
+
+
+def _fetch_json(url: str, timeout: float, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(url, data, timeout) as response:
+            text = response.read().decode("utf-8", "surrogateescape")
+            return json.loads(text, object_hook=_decode_base64)
+    except urllib.error.HTTPError as error:
+        text = error.read().decode("utf-8", "replace")
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # A proxy's page.
+            text = json.loads(text)["error"]
+        raise PredictError(f"HTTP {error.code}", text) from None
+    except TimeoutError as error:
+        raise PredictError("DEADLINE_EXCEEDED", str(error)) from None
+    except OSError as error:
+        raise PredictError("UNAVAILABLE", str(error)) from None
+
+
+def _decode_base64(value: dict[str, Any]) -> Any:
+    return base64.b64decode(value["b64"]) if value.keys() == {"b64"} else value
+
+
 def _to_json(value: Any) -> Any:
     """Returns an array as lists, and bytes that are not UTF-8 as `{"b64": "..."}`."""
     if isinstance(value, np.ndarray):
@@ -227,27 +246,6 @@ def _from_json(value: Any) -> np.ndarray:
     if array.size and not isinstance(array.flat[0], (str, bytes)):
         return np.array(value)
     return _encode(array)
-
-
-def _decode_base64(value: dict[str, Any]) -> Any:
-    return base64.b64decode(value["b64"]) if value.keys() == {"b64"} else value
-
-
-def _fetch_json(url: str, timeout: float, body: Any = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    try:
-        with urllib.request.urlopen(url, data, timeout) as response:
-            text = response.read().decode("utf-8", "surrogateescape")
-            return json.loads(text, object_hook=_decode_base64)
-    except urllib.error.HTTPError as error:
-        text = error.read().decode("utf-8", "replace")
-        with contextlib.suppress(ValueError, KeyError, TypeError):  # A proxy's page.
-            text = json.loads(text)["error"]
-        raise PredictError(f"HTTP {error.code}", text) from None
-    except TimeoutError as error:
-        raise PredictError("DEADLINE_EXCEEDED", str(error)) from None
-    except OSError as error:
-        raise PredictError("UNAVAILABLE", str(error)) from None
 
 
 # --- Command ---------------------------------------------------------------------

@@ -27,7 +27,7 @@ from typing import Any
 
 import tqdm
 
-from bert_tf import cli
+from bert_tf import cli, client, corpus, export, pretrain, serving, training, vocab
 
 # Requirements with much prose in their docstrings.
 _PACKAGES = ("keras", "numpy", "scipy", "sklearn")
@@ -53,8 +53,6 @@ class DemoConfig(cli.Options):
 
 def main(options: DemoConfig) -> None:
     """Runs the pipeline and prints what the served model predicts."""
-    from bert_tf import corpus, export, pretrain, training, vocab  # For a fast --help.
-
     folder = pathlib.Path(options.output)
     text, vocabulary = folder / "text.txt", folder / "vocab.txt"
     records, model, served = folder / "records", folder / "model", folder / "serving"
@@ -119,8 +117,6 @@ def _run(module: types.ModuleType, config: type[cli.Options], **options: Any) ->
 
 
 def _fill_masks(base_path: pathlib.Path) -> None:
-    from bert_tf import client, serving  # For a fast --help.
-
     with serving.DevServer({"demo": base_path}) as server:
         inputs = {"text": list(_MASKED)}
         outputs = client.predict(inputs, "demo", address=server.address)
