@@ -18,15 +18,10 @@ also accepts these formats directly.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bert_tf import checkpoints, cli, modeling
-
-if TYPE_CHECKING:
-    from bert_tf.checkpoints import Checkpoint
-    from bert_tf.modeling import BertConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +58,7 @@ def main(options: ConvertConfig) -> None:
     _compare(source, checkpoints.open_checkpoint(options.to))
 
 
-def _compare(source: Checkpoint, target: Checkpoint) -> None:
+def _compare(source: checkpoints.Checkpoint, target: checkpoints.Checkpoint) -> None:
     """Prints how much outputs of source, target and the formats' libraries differ."""
     inputs = _random_inputs(source.architecture)
     output = _run(source, inputs)
@@ -79,7 +74,7 @@ def _compare(source: Checkpoint, target: Checkpoint) -> None:
             print(f"  {library} on {checkpoint.path}: {difference:.1e}")
 
 
-def _random_inputs(architecture: BertConfig) -> dict[str, np.ndarray]:
+def _random_inputs(architecture: modeling.BertConfig) -> dict[str, np.ndarray]:
     """Returns two random sequences [2, S] of two segments each; one is padded."""
     length = min(32, architecture.max_sequence_length)
     rng = np.random.default_rng(0)
@@ -91,7 +86,9 @@ def _random_inputs(architecture: BertConfig) -> dict[str, np.ndarray]:
     return {"token_ids": ids, "segment_ids": segments, "padding_mask": mask}
 
 
-def _run(checkpoint: Checkpoint, inputs: dict[str, np.ndarray]) -> np.ndarray:
+def _run(
+    checkpoint: checkpoints.Checkpoint, inputs: dict[str, np.ndarray]
+) -> np.ndarray:
     """Returns sequence_output [B, S, H]."""
     backbone = modeling.BertBackbone(checkpoint.architecture, dtype="float32")
     checkpoint.load_into(backbone)

@@ -42,7 +42,11 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     """
     handle = os.fspath(path)
     if handle.startswith("hf://"):
-        path = _download(handle.removeprefix("hf://"))
+        import huggingface_hub  # Only these handles need it.
+
+        path = huggingface_hub.snapshot_download(
+            handle.removeprefix("hf://"), allow_patterns=_HUB_FILES
+        )
     elif "://" in handle:
         return keras_hub.open_preset(handle)
     path = pathlib.Path(path)
@@ -63,13 +67,6 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         f"{path} is not a checkpoint folder: it has neither a config.json nor a "
         "TensorFlow checkpoint (*.index)."
     )
-
-
-def _download(repository: str) -> str:
-    """Downloads a repository from the Hugging Face Hub and returns its folder."""
-    import huggingface_hub  # Only handles need it.
-
-    return huggingface_hub.snapshot_download(repository, allow_patterns=_HUB_FILES)
 
 
 # --- Writing ---------------------------------------------------------------------

@@ -12,6 +12,7 @@ import takes seconds and only this format needs it.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -61,17 +62,9 @@ _TABLE = [
     mlm_bias("mlm_head/output_bias"),
 ]
 
-# Settings of KerasHub's encoder. They have the same names as ours.
-_FIELDS = (
-    "vocabulary_size",
-    "num_layers",
-    "num_heads",
-    "hidden_dim",
-    "intermediate_dim",
-    "dropout",
-    "max_sequence_length",
-    "num_segments",
-)
+# Settings that KerasHub's encoder lacks. The others have the same names as ours.
+_FIXED = ("attention_dropout", "activation", "layer_norm_epsilon", "initializer_range")
+_SETTINGS = [f.name for f in dataclasses.fields(BertConfig) if f.name not in _FIXED]
 
 
 def computed_architecture(settings: BertConfig | keras.Model) -> BertConfig:
@@ -81,7 +74,7 @@ def computed_architecture(settings: BertConfig | keras.Model) -> BertConfig:
         settings: KerasHub's encoder, or a config. All fields of the config that
             KerasHub lacks have fixed values.
     """
-    fields = {name: getattr(settings, name) for name in _FIELDS}
+    fields = {name: getattr(settings, name) for name in _SETTINGS}
     return BertConfig(**fields, attention_dropout=settings.dropout)
 
 
@@ -155,7 +148,7 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
 
     weights, architecture = checkpoint.read_weights(), checkpoint.architecture
     backbone = keras_hub.models.BertBackbone(
-        **{name: getattr(architecture, name) for name in _FIELDS}, dtype="float32"
+        **{name: getattr(architecture, name) for name in _SETTINGS}, dtype="float32"
     )
     tokenizer = keras_hub.models.BertTokenizer(
         list(checkpoint.vocabulary.tokens), lowercase=checkpoint.lowercase
