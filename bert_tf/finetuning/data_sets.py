@@ -128,11 +128,11 @@ def read_data_set(
     if not options.task:
         if missing:
             raise ValueError(
-                f"{_flags(missing)} is missing. Pass {_flags(required)} to read your "
-                f"own tables, or --task ({', '.join(benchmarks)}) and --data_dir."
+                f"Missing flags: {_flags(missing)}. Pass {_flags(required)} to read "
+                f"your own tables, or --task ({', '.join(benchmarks)}) and --data_dir."
             )
         if options.data_dir:
-            raise ValueError("--data_dir requires --task. Remove it.")
+            raise ValueError("--data_dir requires --task. Pass both or none.")
         data_set = dataclasses.replace(own, files={"test": []})
     elif given:
         raise ValueError(

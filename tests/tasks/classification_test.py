@@ -276,7 +276,7 @@ SCORES = "text\tlabel\na\t1\nb\t2\n"
          "train.tsv: all scores are 1.0"),
         (GOOD, GOOD, {"test_file": "none.tsv"}, "The test set is missing: there is no"),
         (GOOD, GOOD, {"dev_file": "none.tsv"}, "The dev set is missing: there is no"),
-        (GOOD, GOOD, {"label": ""}, "--label is missing. Pass --train_file"),
+        (GOOD, GOOD, {"label": ""}, "Missing flags: --label. Pass --train_file"),
         (GOOD, GOOD, {"data_dir": "x"}, "--data_dir requires --task"),
         (GOOD, GOOD, {"task": "sst2"}, "Remove --train_file, --dev_file, --text_a, "
          "--label"),

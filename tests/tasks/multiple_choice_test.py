@@ -113,7 +113,7 @@ def test_own_data(tmp_path, read):
         ("start\tx\ty\tz\tright\na\tb\n", {}, "line 2: expected 5 columns"),
         ("start\tx\ty\tz\tright\n", {}, "train.tsv has a header but no rows"),
         (GOOD, {"choices": "x,q"}, "train.tsv has no column 'q'"),
-        (GOOD, {"choices": ""}, "--choices is missing"),
+        (GOOD, {"choices": ""}, "Missing flags: --choices. Pass"),
         (GOOD, {"data_dir": "x"}, "--data_dir requires --task"),
         (GOOD, {"dev_file": "none.tsv"}, "The dev set is missing: there is no"),
         (GOOD, {"test_file": "none.tsv"}, "The test set is missing: there is no"),
