@@ -201,12 +201,11 @@ class Runner:
         from benchmarks import ablations
 
         task = self._tasks[column.data_set]
-        own = {**column.finetune, **row.finetune}
-        task_class = task.task_class
-        options = task_class.Config(
+        settings = {**column.finetune, **row.finetune}
+        options = task.task_class.Config(
             **{
                 **task.options,
-                **own,
+                **settings,
                 "init_from": str(model),
                 "output": "",
                 "strategy": self._options.strategy,
@@ -214,16 +213,16 @@ class Runner:
                 "seed": seed,
             }
         )
-        of_model = model.relative_to(self.folder / "pretrain")
-        label = _label({"on": column.data_set, **own, "seed": seed})
+        label = _label({"on": column.data_set, **settings, "seed": seed})
         if row.encoder == "left_to_right_bilstm":
             label = f"bilstm,{label}"
-        folder = self.folder / "finetune" / of_model
+        model_folder = model.relative_to(self.folder / "pretrain")
+        folder = self.folder / "finetune" / model_folder
         path = folder / f"{label}-{_fingerprint(options)}"
         if not (path / "metrics.json").exists():
             try:
                 finetuning.fine_tune(
-                    task_class,
+                    task.task_class,
                     dataclasses.replace(options, output=str(path)),
                     backbone_class=ablations.ENCODERS[row.encoder],
                 )
@@ -232,9 +231,8 @@ class Runner:
                 return math.nan
             finally:
                 (path / "model.weights.h5").unlink(missing_ok=True)
-                if (
-                    seed == self._options.seeds - 1
-                ):  # The cached inputs of feature-based taggers.
+                if seed == self._options.seeds - 1:
+                    # Cached inputs of feature-based taggers.
                     shutil.rmtree(folder / "features", ignore_errors=True)
                 _clear_session()
         metrics = json.loads((path / "metrics.json").read_text(encoding="utf-8"))

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from benchmarks import peers
 from bert_tf import cli
@@ -51,11 +52,11 @@ def main(options: LearningConfig) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "learning.csv"
     rows = read_table(path) if path.exists() else []
-    for name, train in LIBRARIES.items():
+    for name in LIBRARIES:
         if any(row["library"] == name for row in rows):
             continue
         curve, start = [], time.process_time()
-        for step, tokens, loss in train(options):
+        for step, tokens, loss in _curve(options, name):
             seconds = time.process_time() - start
             print(f"{name}: step {step:,}, held-out loss {loss:.4f}, {seconds:,.0f} s")
             curve.append((step, tokens, loss, seconds))
@@ -68,90 +69,89 @@ def main(options: LearningConfig) -> None:
     print(f"Held-out loss after {options.steps:,} steps: {losses}. Curves in {folder}.")
 
 
-def _datasets(options: LearningConfig):
+_TrainStep = Callable[[tuple], None]  # Trains on a batch `(x, y, sample_weight)`.
+_Evaluate = Callable[[Iterable[tuple]], float]  # Returns the mean loss of batches.
+
+
+def _curve(options: LearningConfig, library: str) -> Iterator[tuple[int, int, float]]:
+    """Yields (step, tokens seen, held-out loss) at each evaluation."""
     import keras
 
     from bert_tf import data
-
-    keras.utils.set_random_seed(options.seed)  # It also seeds the order of records.
-    common = {"batch_size": options.batch_size, "seed": options.seed}
-    train = data.pretrain_dataset(options.records, **common)
-    held_out = data.pretrain_dataset(options.records, split="validation", **common)
-    return train.take(options.steps), held_out.take(options.validation_batches).cache()
-
-
-def _architecture(options: LearningConfig) -> BertConfig:
-    from bert_tf import data
-
-    _, vocabulary = data.read_manifest(options.records)
-    return BertConfig.from_size(options.size, vocabulary.size)
-
-
-def _schedule(options: LearningConfig):
     from bert_tf.training import WarmupDecay
 
-    return WarmupDecay(options.learning_rate, options.warmup_steps, options.steps)
+    keras.utils.set_random_seed(options.seed)  # It also seeds the order of records.
+    _, vocabulary = data.read_manifest(options.records)
+    architecture = BertConfig.from_size(options.size, vocabulary.size)
+    schedule = WarmupDecay(options.learning_rate, options.warmup_steps, options.steps)
+    train_step, evaluate = LIBRARIES[library](architecture, schedule, options.seed)
+    common = {"batch_size": options.batch_size, "seed": options.seed}
+    train = data.pretrain_dataset(options.records, **common).take(options.steps)
+    held_out = data.pretrain_dataset(options.records, split="validation", **common)
+    held_out = held_out.take(options.validation_batches).cache()
+    tokens = 0
+    for step, batch in enumerate(train, start=1):
+        tokens += int((batch[0]["padding_mask"].numpy() > 0).sum())
+        train_step(batch)
+        if step % options.validate_every == 0:
+            yield step, tokens, evaluate(held_out)
 
 
-def _count_tokens(x) -> int:
-    return int((x["padding_mask"].numpy() > 0).sum())
-
-
-def _bert_tf(options: LearningConfig) -> Iterator[tuple[int, int, float]]:
-    """Yields (step, tokens seen, held-out loss) at each evaluation."""
+def _bert_tf(architecture: BertConfig, schedule, seed) -> tuple[_TrainStep, _Evaluate]:
     from bert_tf.modeling import BertBackbone, BertPretrainer
     from bert_tf.training import AdamW
 
-    train, held_out = _datasets(options)
-    model = BertPretrainer(BertBackbone(_architecture(options)))
-    model.compile(AdamW(_schedule(options)))
-    tokens = 0
-    for step, batch in enumerate(train, start=1):
-        tokens += _count_tokens(batch[0])
+    model = BertPretrainer(BertBackbone(architecture))
+    model.compile(AdamW(schedule))
+
+    def train_step(batch):
         model.train_on_batch(*batch)
-        if step % options.validate_every == 0:
-            yield (
-                step,
-                tokens,
-                model.evaluate(held_out, verbose=0, return_dict=True)["loss"],
-            )
+
+    def evaluate(batches):
+        return model.evaluate(batches, verbose=0, return_dict=True)["loss"]
+
+    return train_step, evaluate
 
 
-def _transformers(options: LearningConfig) -> Iterator[tuple[int, int, float]]:
-    import numpy as np
+def _transformers(
+    architecture: BertConfig, schedule, seed
+) -> tuple[_TrainStep, _Evaluate]:
     import torch
     import transformers
 
-    train, held_out = _datasets(options)
-    torch.manual_seed(options.seed)
-    architecture = peers.transformers_config(_architecture(options))
-    model = transformers.BertForPreTraining(architecture).train()
+    torch.manual_seed(seed)
+    config = peers.transformers_config(architecture)
+    model = transformers.BertForPreTraining(config).train()
     matrices = [weight for weight in model.parameters() if weight.ndim > 1]
     vectors = [weight for weight in model.parameters() if weight.ndim <= 1]
     optimizer = torch.optim.AdamW(
         [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
+        lr=1.0,  # The schedule multiplies it.
         weight_decay=0.01,
         eps=1e-6,
     )
-    schedule = _schedule(options)
-    tokens = 0
-    for step, batch in enumerate(train, start=1):
-        tokens += _count_tokens(batch[0])
-        for group in optimizer.param_groups:
-            group["lr"] = float(schedule(step - 1))
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: float(schedule(step))
+    )
+
+    def loss(batch):
+        return model(**peers.transformers_batch(*batch)).loss
+
+    def train_step(batch):
         optimizer.zero_grad()
-        model(**peers.transformers_batch(*batch)).loss.backward()
+        loss(batch).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if step % options.validate_every == 0:
-            model.eval()
-            with torch.no_grad():
-                losses = [
-                    float(model(**peers.transformers_batch(*batch)).loss)
-                    for batch in held_out
-                ]
-            model.train()
-            yield step, tokens, float(np.mean(losses))
+        scheduler.step()
+
+    def evaluate(batches):
+        model.eval()
+        with torch.no_grad():
+            mean = statistics.mean(float(loss(batch)) for batch in batches)
+        model.train()
+        return mean
+
+    return train_step, evaluate
 
 
 LIBRARIES = {"bert_tf": _bert_tf, "transformers + torch": _transformers}

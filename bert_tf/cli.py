@@ -74,7 +74,7 @@ def option(
 
 
 def _flag_name(field: dataclasses.Field) -> str:
-    """Returns the field's name; `from_` stands for the keyword `from`."""
+    """Returns the field's name. `from_` becomes `from`, which is a Python keyword."""
     return field.name.removesuffix("_")
 
 

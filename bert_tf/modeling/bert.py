@@ -26,7 +26,7 @@ from bert_tf.modeling import fused, loading
 from bert_tf.modeling.config import BertConfig
 from bert_tf.modeling.keras_model import BertModel
 
-# The forms that TensorFlow fuses with the matmul before them.
+# TensorFlow fuses these forms with the preceding matmul.
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "gelu_tanh": functools.partial(keras.activations.gelu, approximate=True),
     "gelu_erf": functools.partial(keras.activations.gelu, approximate=False),
@@ -379,8 +379,8 @@ class UnpackRows(keras.layers.Layer):
     for padding; first_positions [B, Q] int32, the column where each sequence begins,
     any column for sequences that a row lacks.
     Outputs: attention_mask [B, S, S] bool, from tokens to those of the same sequence;
-    position_ids [B, S] int32, from 0 in each sequence. If Q = 1, these are the padding
-    mask itself, which costs less, and the columns [1, S].
+    position_ids [B, S] int32, from 0 in each sequence. If Q = 1, the outputs are the
+    padding mask itself, which is cheaper, and the columns [1, S].
     """
 
     def call(self, padding_mask, first_positions):

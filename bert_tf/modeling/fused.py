@@ -275,10 +275,10 @@ def attend(query, key, value, bias=None):
 def attend_in_training(query, key, value, bias, dropout: Dropout):
     """Returns `attend` with dropout of the probabilities.
 
-    Of the tensors of size [B, N, S, S], the largest in long rows, autodiff keeps three:
-    the probabilities before and after dropout and the mask. This function keeps the
-    probabilities, with a negative sign where dropout sets them to 0. The gradient is
-    that of FlashAttention (arXiv 2205.14135, appendix B).
+    Tensors of size [B, N, S, S] are the largest in long rows. Autodiff keeps three of
+    them: the probabilities before and after dropout, and the mask. This function keeps
+    one: the probabilities, negated where dropout sets them to 0. The gradient follows
+    FlashAttention (arXiv 2205.14135, appendix B).
 
     Args:
         query, key, value, bias: As for `attend`; the bias gets no gradient.

@@ -31,10 +31,12 @@ _UNREADABLE = (
 class TrainingState:
     """Saves and restores everything that bit-equal resuming needs.
 
-    That is weights, optimizer moments, step, and the states of dropout's seed
-    generators, which no stock Keras callback saves (keras issue 19796). They go to
-    `training_state/` in the model directory. The position in the data follows from
-    the step. Create the object in the scope of the strategy.
+    The state consists of the weights, the optimizer moments, the step, and the seed
+    generators of the dropout layers. No stock Keras callback saves the last ones
+    (keras-team/keras#19796). The position in the data follows from the step. The files
+    are in `training_state/` in the model directory.
+
+    Create the object in the scope of the strategy.
 
     Args:
         directory: The model directory.

@@ -3,8 +3,8 @@
 """Estimates of the arithmetic and the memory of a training step.
 
 The share of peak, also called model FLOPs utilization (MFU), is the arithmetic of a
-step divided by what the machine could compute in the same time. That peak is measured,
-with matmuls of the model's own shape and precision.
+step divided by what the machine could compute in the same time. This peak is measured
+with matmuls of the model's shapes and precision.
 """
 
 from __future__ import annotations
@@ -87,13 +87,11 @@ def measure_peak(architecture: BertConfig, tokens: int, dtype: str) -> float:
 # measurements with TensorFlow 2.21 in float32 and dropout
 # (`benchmarks.training_memory`: tiny, mini, medium; 128 and 512 tokens).
 #
-# Tensors per row that are kept for the backward pass: so many [S, H] and [N, S, S] per
-# layer, or so many [S, H] per recomputed layer. The layer being computed needs more
-# [N, S, S], and the masked LM head so many [P, V].
-_LAYER_TENSORS, _SCORE_TENSORS = 19.7, 1.0
-_RECOMPUTED_LAYER_TENSORS = 2.9
-_WORKING_SCORE_TENSORS = 2.0
-_LOGIT_TENSORS = 6.4
+# Numbers of tensors per row of a batch:
+_LAYER_TENSORS, _SCORE_TENSORS = 19.7, 1.0  # [S, H] and [N, S, S] kept per layer.
+_RECOMPUTED_LAYER_TENSORS = 2.9  # [S, H] kept per recomputed layer.
+_WORKING_SCORE_TENSORS = 2.0  # Additional [N, S, S] of the layer being computed.
+_LOGIT_TENSORS = 6.4  # [P, V] of the masked LM head.
 _COPIES_OF_WEIGHTS = 5  # Weights, two moments, gradients before and after clipping.
 _RESERVE = 1.2  # For fragmentation and the error of the estimate.
 

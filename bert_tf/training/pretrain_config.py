@@ -78,7 +78,7 @@ class PretrainConfig(cli.Options):
     micro_batch_size: int = cli.option(
         0,
         help="Rows that a replica computes at once; their gradients are summed over "
-        "the batch. 0: all rows. -1: as many as fit into memory, by estimate.",
+        "the batch. 0: all rows. -1: the estimated number that fits into memory.",
         minimum=-1,
         resumable=True,
     )

@@ -134,5 +134,5 @@ def create_training_variables(model: keras.Model) -> None:
     The first step would do so otherwise, and `fit` would trace it twice.
     """
     model.optimizer.build(model.trainable_variables)
-    if not model._compile_loss.built:  # It has metrics of its own, one per output.
+    if not model._compile_loss.built:  # It has one metric per output.
         model._compile_loss.build(model.output, model.output)
