@@ -2,6 +2,7 @@ from bert_tf.training import estimates as estimates
 from bert_tf.training import strategy as strategy
 from bert_tf.training.checkpoint import TrainingState as TrainingState
 from bert_tf.training.monitor import read_history as read_history
+from bert_tf.training.muon import Muon as Muon
 from bert_tf.training.optimizers import AdamW as AdamW
 from bert_tf.training.optimizers import Lamb as Lamb
 from bert_tf.training.optimizers import WarmupDecay as WarmupDecay

@@ -1,0 +1,108 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Muon: momentum with orthogonalized updates for the matrices of the encoder.
+
+`keras.optimizers.Muon` (3.15) has the faults of Keras' Adam that `optimizers`
+describes. It also orthogonalizes one matrix at a time, in float32. Here matrices of
+equal shape share batched matmuls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from bert_tf.training.optimizers import AdamW
+
+# Coefficients of the quintic Newton-Schulz iteration (Keller Jordan, "Muon", 2024).
+_A, _B, _C = 3.4445, -4.7750, 2.0315
+_NEWTON_SCHULZ_STEPS = 5
+# Scales updates to the RMS of Adam's (arXiv 2502.16982, section 2.2), so that both
+# optimizers share the learning rate.
+_ADAM_RMS = 0.2
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Muon(AdamW):
+    """Muon for the weight matrices of encoder layers, `AdamW` for all other weights.
+
+    The update of a matrix [m, n] is 0.2 sqrt(max(m, n)) U Vᵀ, where U S Vᵀ is the
+    singular value decomposition of the Nesterov momentum. Five Newton-Schulz steps
+    approximate it: singular values of the result are within 0.7 and 1.2.
+
+    Args:
+        learning_rate: A float or a schedule such as `WarmupDecay`.
+        momentum: Decay rate of the momentum of orthogonalized matrices.
+        orthogonalization_dtype: Type of the Newton-Schulz products, `"bfloat16"` or
+            `"float32"`.
+        **kwargs: See `AdamW`.
+
+    Example: `Muon(WarmupDecay(2e-3, warmup_steps=300, total_steps=3_000))`.
+    """
+
+    def __init__(
+        self,
+        learning_rate=1e-3,
+        momentum=0.95,
+        orthogonalization_dtype="bfloat16",
+        name="muon",
+        **kwargs,
+    ):
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        self.momentum = momentum
+        self.orthogonalization_dtype = orthogonalization_dtype
+
+    def _is_orthogonalized(self, variable) -> bool:
+        return len(variable.shape) == 2 and "encoder_layer_" in variable.path
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        # Batched over matrices, so not in `update_step`, which sees one variable.
+        grads = list(grads)
+        groups: dict[tuple[int, int], list[int]] = {}
+        for i, variable in enumerate(trainable_variables):
+            if self._is_orthogonalized(variable):
+                groups.setdefault(tuple(variable.shape), []).append(i)
+        for shape, indices in groups.items():
+            momenta, directions = [], []
+            for i in indices:
+                variable = trainable_variables[i]
+                previous = self._momentums[self._get_variable_index(variable)]
+                momenta.append(
+                    self.momentum * tf.convert_to_tensor(previous) + grads[i]
+                )
+                directions.append(self.momentum * momenta[-1] + grads[i])
+            updates = self._orthogonalize(tf.stack(directions))
+            updates *= _ADAM_RMS * max(shape) ** 0.5
+            for i, *pair in zip(indices, momenta, tf.unstack(updates), strict=True):
+                grads[i] = tuple(pair)
+        super()._backend_update_step(grads, trainable_variables, learning_rate)
+
+    def _orthogonalize(self, matrices: tf.Tensor) -> tf.Tensor:
+        """Replaces the singular values of [k, m, n] matrices by about 1."""
+        wide = matrices.shape[-2] <= matrices.shape[-1]
+        x = matrices if wide else tf.linalg.matrix_transpose(matrices)
+        x /= tf.norm(x, axis=[-2, -1], keepdims=True) + 1e-7
+        x = tf.cast(x, self.orthogonalization_dtype)
+        for _ in range(_NEWTON_SCHULZ_STEPS):
+            gram = tf.matmul(x, x, transpose_b=True)
+            x = _A * x + tf.matmul(_B * gram + _C * tf.matmul(gram, gram), x)
+        x = x if wide else tf.linalg.matrix_transpose(x)
+        return tf.cast(x, matrices.dtype)
+
+    def update_step(self, gradient, variable, learning_rate):
+        if not isinstance(gradient, tuple):  # See `_backend_update_step`.
+            super().update_step(gradient, variable, learning_rate)
+            return
+        new_momentum, update = gradient
+        momentum = self._momentums[self._get_variable_index(variable)]
+        rate = tf.cast(learning_rate.learning_rate, variable.dtype)
+        # The rate of a non-finite step is 0; its momentum must not change either.
+        finite = tf.math.is_finite(tf.convert_to_tensor(self.gradient_norm))
+        momentum.assign(tf.where(finite, new_momentum, tf.convert_to_tensor(momentum)))
+        variable.assign_sub(rate * (update + self.weight_decay * variable))
+
+    def get_config(self):
+        names: Sequence[str] = ("momentum", "orthogonalization_dtype")
+        return super().get_config() | {name: getattr(self, name) for name in names}
