@@ -33,7 +33,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,7 +131,9 @@ class Classification(finetuning.Task):
         if is_regression or self.data_set.score_range:
             self.labels = ()
             # The model is trained on standardized scores.
-            self.mean, self.deviation = _mean_and_deviation(train)
+            scores = [_score(row) for row in train]
+            _check_labels_differ(train, scores)
+            self.mean, self.deviation = float(np.mean(scores)), float(np.std(scores))
             details = {"mean": self.mean, "deviation": self.deviation}
         else:
             self.labels = _class_names(train)
@@ -314,23 +316,17 @@ def _class_names(rows: Sequence[Row]) -> tuple[str, ...]:
         if not row.label:
             raise ValueError(f"{row.location}: the label is empty.")
     names = {row.label for row in rows}
-    if len(names) == 1:
-        raise ValueError(
-            f"{rows[0].path}: all labels are {rows[0].label!r}. Classification needs "
-            "at least two classes."
-        )
+    _check_labels_differ(rows, names)
     are_numbers = all(name.isdecimal() for name in names)
     return tuple(sorted(names, key=int if are_numbers else None))
 
 
-def _mean_and_deviation(rows: Sequence[Row]) -> tuple[float, float]:
-    scores = [_score(row) for row in rows]
-    if min(scores) == max(scores):
+def _check_labels_differ(rows: Sequence[Row], labels: Collection[str | float]) -> None:
+    if len(set(labels)) == 1:
         raise ValueError(
-            f"{rows[0].path}: all scores are {scores[0]}. Regression needs at least "
-            "two different scores."
+            f"{rows[0].path}: all labels are {rows[0].label!r}. Training needs at "
+            "least two different labels."
         )
-    return float(np.mean(scores)), float(np.std(scores))
 
 
 def _score(row: Row) -> float:
