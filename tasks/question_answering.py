@@ -170,7 +170,7 @@ class QuestionAnswering(finetuning.Task):
     def dataset(self, name: str) -> Split:
         """Returns a split whose examples are windows.
 
-        Its source are pairs of questions and their `Passages`.
+        Its `source` is a list of (questions, `Passages`) pairs.
         """
         questions = self.questions[name]
         is_labeled = all(question.answers is not None for question in questions)

@@ -13,8 +13,8 @@ import tensorflow as tf
 from bert_tf.finetuning.squad import Question, answer_bytes
 from bert_tf.text import Pieces, Tokenizer, Windows, cut_windows
 
-# Characters of the passages that are tokenized at once, and what a shorter passage
-# counts for.
+# Characters of passages tokenized at once, not counting the first passage. A shorter
+# passage than the minimum counts as the minimum.
 _CHUNK_CHARACTERS = 2_000_000
 _MIN_CHARACTERS = 2_000
 

@@ -125,7 +125,8 @@ class BertConfig:
             num_layers, hidden_dim, num_heads = SIZES[size]
         else:
             raise ValueError(
-                f"`size` must be one of {', '.join(SIZES)}. Received: size={size!r}"
+                f"`size` must be one of {', '.join(SIZES)}, or layers/hidden size/heads"
+                f", for example 3/768/12. Received: size={size!r}"
             )
         architecture = {
             "num_layers": num_layers,

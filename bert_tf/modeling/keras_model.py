@@ -30,10 +30,10 @@ class BertModel(keras.Model):
             # Python 3.10 has no notes, and `_shapes` may fail on unusual data.
             with contextlib.suppress(Exception):
                 given = getattr(x, "element_spec", (x, y))
-                error.add_note(f"Received, in the order x, y: {_shapes(given)}")
+                error.add_note(f"Received (x, y): {_shapes(given)}")
                 error.add_note(
-                    f"{self.name} takes: {_shapes(self.input)}; its outputs, for which "
-                    f"y has the labels: {_shapes(self.output)}"
+                    f"Inputs of {self.name}: {_shapes(self.input)}. Outputs, to be "
+                    f"labeled by y: {_shapes(self.output)}"
                 )
             raise
 

@@ -193,7 +193,7 @@ def test_candidates_are_distinct_and_sorted_by_probability(tokenizer):
     ("null", "threshold", "text"),
     [(2.0, None, b"a"), (2.0, 0.5, b""), (2.0, 1.0, b"a"), (0.5, -0.75, b"")],
 )
-def test_threshold(tokenizer, null, threshold, text):
+def test_threshold_selects_no_answer(tokenizer, null, threshold, text):
     found = extract(tokenizer, "b a", [(1.0, 1, 1)], null=null)
     answer = found.best(threshold)
     assert answer["answer"].numpy() == [text]

@@ -141,7 +141,7 @@ def test_table_without_a_column(write, header, missing):
         squad.read(path, COLUMNS, needs_answers=True)
 
 
-def test_answer_bytes(write):
+def test_answer_bytes_are_offsets_in_utf8(write):
     (question,) = squad.read(write(data(entry())))
     begin, end = squad.answer_bytes(question)
     assert CONTEXT.encode()[begin:end].decode() == "Köln"
@@ -210,7 +210,7 @@ def questions(*ids):
     return [Question(path, name, "?", "", (), may_be_impossible=True) for name in ids]
 
 
-def test_write_predictions(tmp_path):
+def test_write_predictions_n_best_and_odds(tmp_path):
     n_best = {"1": candidates(ä=0.5, b=0.3), "2": candidates(none=1.0)}
     predictions = Predictions(n_best, {"1": -0.5, "2": 9.0})
     assert predictions.best() == {"1": "ä", "2": ""}
@@ -228,7 +228,7 @@ def test_write_predictions(tmp_path):
     assert not (tmp_path / "null_odds_test.json").exists()
 
 
-def test_average(tmp_path):
+def test_average_of_n_best_probabilities(tmp_path):
     runs = [
         {"1": candidates(x=0.6, y=0.4), "2": candidates(none=0.8, x=0.2)},
         {"1": candidates(y=0.9, z=0.1), "2": candidates(none=0.6, x=0.4)},

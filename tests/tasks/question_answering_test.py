@@ -117,7 +117,7 @@ def test_dev_needs_answers(read, tmp_path):
         read([("a", "c", "a", 0)], dev_file=str(path))
 
 
-def test_tables(read, tmp_path, tiny_config):
+def test_targets_and_predictions_of_tables(read, tmp_path, tiny_config):
     files = {
         "train": "ask,text,found,at\nx,a cat on a mat,a,9\nx,the cat,,\n",
         "test": 'ask,text\n"a, b",the cat\nc,a mat\n',
