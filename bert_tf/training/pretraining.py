@@ -86,14 +86,8 @@ def pretrain(
         if source:
             missing = ", ".join(source.load_into(model)) or "none"
             print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
-        optimizer_class = Lamb if options.optimizer == "lamb" else AdamW
-        optimizer = optimizer_class(
-            schedule,
-            bias_correction=options.optimizer != "bert_adam",
-            dynamic_loss_scale=options.precision == "mixed_float16",
-        )
         model.compile(
-            optimizer,
+            _optimizer(options, schedule),
             loss_weights={"mlm": 1.0, "nsp": float(options.next_sentence)},
             micro_batch_size=_micro_batch_size(options, phases, model),
             xla=options.xla,
@@ -103,9 +97,8 @@ def pretrain(
     _print_start(model, phases[-1], state.step)
 
     # === Train ===
-    replicas = strategy.num_replicas_in_sync
+    replicas, total_steps = strategy.num_replicas_in_sync, phases[-1].end
     batches = functools.partial(_batches, options, transform, replicas)
-    total_steps = phases[-1].end
     for phase in phases:
         if state.step < phase.end:
             _train(options, phase, batches, model, state, total_steps, chief)
@@ -200,6 +193,17 @@ def _architecture(
 
 
 # --- The model -------------------------------------------------------------------
+
+
+def _optimizer(
+    options: PretrainConfig, schedule: keras.optimizers.schedules.LearningRateSchedule
+) -> AdamW:
+    optimizer_class = Lamb if options.optimizer == "lamb" else AdamW
+    return optimizer_class(
+        schedule,
+        bias_correction=options.optimizer != "bert_adam",
+        dynamic_loss_scale=options.precision == "mixed_float16",
+    )
 
 
 def _micro_batch_size(
