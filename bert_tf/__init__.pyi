@@ -6,6 +6,7 @@ from bert_tf.modeling.bert import BertPretrainer as BertPretrainer
 from bert_tf.modeling.config import BertConfig as BertConfig
 from bert_tf.text.tokenizer import Tokenizer as Tokenizer
 from bert_tf.text.vocabulary import Vocabulary as Vocabulary
+from bert_tf.training.muon import Muon as Muon
 from bert_tf.training.optimizers import AdamW as AdamW
 from bert_tf.training.optimizers import WarmupDecay as WarmupDecay
 

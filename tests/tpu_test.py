@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf import data
 from bert_tf.modeling import BertBackbone
-from bert_tf.training import AdamW, DistributedPretrainer, Lamb
+from bert_tf.training import AdamW, DistributedPretrainer, Lamb, Muon
 from bert_tf.training import strategy as distribution
 from tests.toy.records import make_batch, write_records
 
@@ -70,6 +70,7 @@ def packed_batch(vocabulary):
         ("mixed_bfloat16", False, AdamW, {}),
         ("mixed_bfloat16", True, AdamW, {}),
         ("float32", False, Lamb, {}),
+        ("mixed_bfloat16", True, Muon, {}),
         ("float32", False, AdamW, {"micro_batch_size": 2}),
         ("float32", False, AdamW, {"recompute": True}),
     ],
@@ -79,6 +80,7 @@ def packed_batch(vocabulary):
         "bfloat16",
         "bfloat16_packed",
         "lamb",
+        "muon",
         "micro_batches",
         "recompute",
     ],

@@ -118,8 +118,9 @@ class PretrainConfig(cli.Options):
     optimizer: str = cli.option(
         "adamw",
         help="adamw as in the paper; bert_adam, the same without bias correction as in "
-        "google-research/bert; lamb for batches of thousands of rows.",
-        choices=("adamw", "bert_adam", "lamb"),
+        "google-research/bert; lamb for batches of thousands of rows; muon for short "
+        "trainings.",
+        choices=("adamw", "bert_adam", "lamb", "muon"),
     )
     mask_selection_rate: float = cli.option(
         0.15, help="Fraction of the tokens to predict.", minimum=0, maximum=1

@@ -20,6 +20,7 @@ from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
 from bert_tf.training import estimates, monitor
 from bert_tf.training import strategy as distribution
 from bert_tf.training.checkpoint import TrainingState
+from bert_tf.training.muon import Muon
 from bert_tf.training.optimizers import AdamW, Lamb
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
 from bert_tf.training.step import DistributedPretrainer
@@ -198,8 +199,8 @@ def _architecture(
 def _optimizer(
     options: PretrainConfig, schedule: keras.optimizers.schedules.LearningRateSchedule
 ) -> AdamW:
-    optimizer_class = Lamb if options.optimizer == "lamb" else AdamW
-    return optimizer_class(
+    optimizers = {"lamb": Lamb, "muon": Muon}
+    return optimizers.get(options.optimizer, AdamW)(
         schedule,
         bias_correction=options.optimizer != "bert_adam",
         dynamic_loss_scale=options.precision == "mixed_float16",
