@@ -103,11 +103,11 @@ class Classification(finetuning.Task):
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
         is_regression = options.problem == "regression"
-        correlations, rates = ("spearman", "pearson"), ("accuracy", "macro_f1")
+        metrics = ("spearman", "pearson") if is_regression else ("accuracy", "macro_f1")
         own = finetuning.ClassificationDataSet(
             texts=tuple(filter(None, (options.text_a, options.text_b))),
             label=options.label,
-            metrics=correlations if is_regression else rates,
+            metrics=metrics,
         )
         self.data_set, self.rows = finetuning.read_data_set(
             options,

@@ -255,11 +255,12 @@ def _assemble(
         weights = tf.ones([len(split)])
 
     def take(column: Column, rows: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-        if isinstance(column, tf.Tensor):
-            return tf.gather(column, rows)
         if isinstance(column, MappedColumn):
             outer, column = 1, column.take(rows, length)
+        elif not isinstance(column, tf.RaggedTensor):
+            return tf.gather(column, rows)
         else:
+            # `outer` counts the dimensions before the tokens.
             outer, column = column.ragged_rank, tf.gather(column, rows)
             inner = column.shape[outer + 1 :]
             column = column.to_tensor(shape=[*[-1] * outer, length, *inner])

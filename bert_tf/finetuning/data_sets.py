@@ -133,6 +133,7 @@ def read_data_set(
             )
         if options.data_dir:
             raise ValueError("--data_dir requires --task. Pass both or none.")
+        # There is no default test set, only --test_file.
         data_set = dataclasses.replace(own, files={"test": []})
     elif given:
         raise ValueError(
