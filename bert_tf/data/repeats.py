@@ -72,9 +72,9 @@ def count_repeats(read: Read, ends: np.ndarray) -> Repeats:
         sources = ends.searchsorted(start + chosen, side="right")
         repeats += np.bincount(sources, weights, len(ends))
         repeat_sizes += np.bincount(sources, weights * sizes[chosen], len(ends))
-    most = np.lexsort([first_positions, -frequent_counts])
-    most = np.stack([frequent_counts, first_positions], axis=1)[most]
-    most = [(count, position) for count, position in most.tolist() if count > 1]
+    most = np.stack([frequent_counts, first_positions], axis=1)[frequent_counts > 1]
+    most = most[np.lexsort([most[:, 1], -most[:, 0]])]
+    most = list(map(tuple, most.tolist()))
     return Repeats(repeats.astype(np.int64), repeat_sizes.astype(np.int64), most)
 
 
