@@ -1,0 +1,74 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import dataclasses
+
+import pytest
+
+from benchmarks import recipes
+from bert_tf.data import read_table
+from tests.toy.records import write_records
+
+CURVES = {
+    "adamw": [
+        {"tokens": 1e6, "seconds": 60.0, "mlm_loss": 7.0}
+        | {"mlm_accuracy": 0.1, "nsp_accuracy": 0.5},
+        {"tokens": 2e6, "seconds": 120.0, "mlm_loss": 6.5}
+        | {"mlm_accuracy": 0.125, "nsp_accuracy": 0.55},
+    ]
+}
+
+
+@pytest.mark.slow
+def test_runs_write_curves_and_are_not_repeated(tmp_path, vocabulary, monkeypatch):
+    pair = [2, *range(5, 11), 3, *range(11, 17), 3]
+    for split in ("train", "validation"):
+        write_records(tmp_path / "records", vocabulary, [(pair, 8, 0)] * 32, split)
+    options = recipes.RecipesConfig(
+        records=str(tmp_path / "records"),
+        output=str(tmp_path / "curves"),
+        runs="adamw,muon_2e-3_30",
+        size="2/16/2",
+        batch_size=8,
+        steps=8,
+        warmup_steps=2,
+        validate_every=4,
+        precision="float32",
+    )
+    recipes.main(options)
+    for name in ("adamw", "muon_2e-3_30"):
+        rows = read_table(tmp_path / f"curves/{name}-0.csv")
+        assert [float(row["step"]) for row in rows] == [4, 8]
+        losses = [float(row["mlm_loss"]) for row in rows]
+        assert losses[1] < losses[0] < 5
+    assert (tmp_path / "curves/recipes.png").exists()
+    monkeypatch.setattr(recipes, "train", None)
+    recipes.main(options)
+
+
+def test_unknown_recipe_raises(tmp_path):
+    options = recipes.RecipesConfig(
+        records="records", output=str(tmp_path / "new"), runs="adamw,sgd"
+    )
+    with pytest.raises(ValueError, match="Received: \\['sgd'\\]"):
+        recipes.main(options)
+    assert not (tmp_path / "new").exists()
+
+
+def test_table_has_the_last_evaluation():
+    assert recipes.table(CURVES).splitlines()[2:] == [
+        "| adamw | 2.0 | 2.0 | 6.500 | 12.5% | 55.0% |"
+    ]
+
+
+def test_figure_plots_loss_against_tokens_and_minutes():
+    by_tokens, by_time = recipes.draw(CURVES).axes
+    (line,) = by_tokens.lines
+    assert line.get_xydata().tolist() == [[1.0, 7.0], [2.0, 6.5]]
+    (line,) = by_time.lines
+    assert line.get_xydata().tolist() == [[1.0, 7.0], [2.0, 6.5]]
+
+
+def test_every_recipe_differs_from_the_others():
+    settings = [dataclasses.astuple(recipe) for recipe in recipes.RECIPES.values()]
+    assert all(settings.count(setting) == 1 for setting in settings)
