@@ -48,7 +48,7 @@ class DemoConfig(cli.Options):
     output: str = cli.option("demo", help="Folder for all files.")
     size: str = cli.option("tiny", help="Architecture: tiny, mini, small, ...")
     vocabulary_size: int = cli.option(8000, help="Size of the vocabulary.", minimum=200)
-    steps: int = cli.option(1000, help="Pre-training steps.", minimum=10)
+    steps: int = cli.option(2000, help="Pre-training steps.", minimum=10)
 
 
 def main(options: DemoConfig) -> None:
@@ -88,8 +88,11 @@ def main(options: DemoConfig) -> None:
         size=options.size,
         batch_size=32,
         steps=options.steps,
-        warmup_steps=options.steps // 10,
-        learning_rate=2e-3,
+        warmup_steps=options.steps // 20,
+        # For a short training, see benchmarks/recipes.py.
+        optimizer="muon",
+        learning_rate=4e-3,
+        mask_selection_rate=0.3,
         dropout=0.0,
         validate_every=options.steps // 10,
     )
