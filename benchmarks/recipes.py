@@ -20,9 +20,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf import cli, data, training
+from bert_tf import cli, data, modeling, training
 from bert_tf.lazy import lazy_import
-from bert_tf.modeling import BertConfig
 
 keras = lazy_import("keras")
 
@@ -101,8 +100,6 @@ def main(options: RecipesConfig) -> None:
 
 def train(options: RecipesConfig, recipe: Recipe) -> list[dict[str, float]]:
     """Returns the step, tokens, processor seconds and metrics of each evaluation."""
-    from bert_tf.modeling import BertBackbone, BertPretrainer
-
     keras.utils.set_random_seed(options.seed)
     manifest, vocabulary = data.read_manifest(options.records)
     batches = data.pretrain_dataset(
@@ -117,11 +114,12 @@ def train(options: RecipesConfig, recipe: Recipe) -> list[dict[str, float]]:
         options.records, batch_size=min(256, rows), split="validation"
     ).cache()
     architecture = dataclasses.replace(
-        BertConfig.resolve(options.size, vocabulary.size),
+        modeling.BertConfig.resolve(options.size, vocabulary.size),
         dropout=0.0,
         attention_dropout=0.0,
     )
-    model = BertPretrainer(BertBackbone(architecture, dtype=options.precision))
+    backbone = modeling.BertBackbone(architecture, dtype=options.precision)
+    model = modeling.BertPretrainer(backbone)
     schedule = training.WarmupDecay(
         recipe.learning_rate, options.warmup_steps, options.steps, recipe.decay
     )

@@ -9,8 +9,6 @@ equal shape share batched matmuls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import keras
 import tensorflow as tf
 
@@ -75,8 +73,9 @@ class Muon(AdamW):
                 directions.append(self.momentum * momenta[-1] + grads[i])
             updates = self._orthogonalize(tf.stack(directions))
             updates *= _ADAM_RMS * max(shape) ** 0.5
-            for i, *pair in zip(indices, momenta, tf.unstack(updates), strict=True):
-                grads[i] = tuple(pair)
+            pairs = zip(momenta, tf.unstack(updates), strict=True)
+            for i, pair in zip(indices, pairs, strict=True):
+                grads[i] = pair
         super()._backend_update_step(grads, trainable_variables, learning_rate)
 
     def _orthogonalize(self, matrices: tf.Tensor) -> tf.Tensor:
@@ -104,5 +103,5 @@ class Muon(AdamW):
         variable.assign_sub(rate * (update + self.weight_decay * variable))
 
     def get_config(self):
-        names: Sequence[str] = ("momentum", "orthogonalization_dtype")
+        names = ("momentum", "orthogonalization_dtype")
         return super().get_config() | {name: getattr(self, name) for name in names}
