@@ -101,6 +101,7 @@ def test_signature_names_dtypes_and_ranks(server):
     } == {
         "serving_default": (text, {"tokens": ("string", 3), "scores": ("float32", 3)}),
         "embeddings": (text, dict.fromkeys(("cls", "mean", "pooled_output"), vector)),
+        "sentence_embedding": (text, {"sentence_embedding": vector}),
         "ids": (
             dict.fromkeys(IDS, ("int32", 2)),
             {"sequence_output": ("float32", 3), "pooled_output": vector},
@@ -113,7 +114,7 @@ def test_outputs_equal_the_model(toy, server):
     _, pretrainer, _ = toy
     tokenizer = Tokenizer(toy[0].vocabulary, lowercase=True)
     signatures = serving.pretrained_signatures(pretrainer, tokenizer)
-    for name in ("serving_default", "embeddings"):
+    for name in ("serving_default", "embeddings", "sentence_embedding"):
         expected = signatures[name](tf.constant(TEXTS))
         for key, value in predict(server, name, text=TEXTS).items():
             if value.dtype == object:
@@ -135,7 +136,9 @@ def test_unusual_strings_do_not_affect_others_in_the_batch(server):
     assert np.isfinite(scores).all()
 
 
-@pytest.mark.parametrize("signature", ["serving_default", "embeddings"])
+@pytest.mark.parametrize(
+    "signature", ["serving_default", "embeddings", "sentence_embedding"]
+)
 def test_empty_batch_gives_empty_outputs(server, signature):
     for value in predict(server, signature, text=[]).values():
         assert value.shape[0] == 0
@@ -179,7 +182,13 @@ def test_encoder_without_mlm_head_exports_embeddings(tmp_path, vocabulary):
         model_dir=str(folder), output=str(tmp_path / "served"), name="theirs"
     )
     served = tf.saved_model.load(str(export.main(options))).signatures
-    assert set(served) == {"serving_default", "embeddings", "ids", "metadata"}
+    assert set(served) == {
+        "serving_default",
+        "embeddings",
+        "sentence_embedding",
+        "ids",
+        "metadata",
+    }
     inputs = {k: tf.constant(x) for k, x in toy_checkpoints.INPUTS.items()}
     np.testing.assert_allclose(  # Golden values: BertModel of transformers 5.23.
         served["ids"](**inputs)["sequence_output"][0, :3, 0],

@@ -107,7 +107,7 @@ def write_checkpoint(
 def _write_model_directory(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
     weights = checkpoint.read_weights()
     units = len(weights.get("logits/bias", ()))
-    model = matching_model(checkpoint.architecture, checkpoint.head["kind"], units)
+    model = matching_model(checkpoint.architecture, checkpoint.head, units)
     checkpoint.load_into(model)
     directory = ModelDirectory.create(
         path,

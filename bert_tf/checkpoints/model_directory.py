@@ -29,7 +29,13 @@ import numpy as np
 from absl import logging
 
 from bert_tf import storage
-from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
+from bert_tf.modeling import (
+    BertBackbone,
+    BertConfig,
+    BertPretrainer,
+    EmbeddingConfig,
+    SentenceEncoder,
+)
 from bert_tf.text import Vocabulary
 
 CONFIG, VOCABULARY = "config.json", "vocab.txt"
@@ -50,8 +56,9 @@ class Checkpoint(abc.ABC):
         vocabulary: The WordPiece vocabulary.
         lowercase: Whether the tokenizer lower-cases text and strips accents.
         head: The layers on top of the encoder: `{"kind": "encoder"}` for none,
-            `{"kind": "pretrainer"}`, or the kind of a task and the settings of its
-            head, e.g. labels. `"newly_initialized"` lists the untrained layers.
+            `{"kind": "pretrainer"}`, `{"kind": "embedding"}` with the fields of
+            `EmbeddingConfig`, or the kind of a task and the settings of its head, e.g.
+            labels. `"newly_initialized"` lists the untrained layers.
     """
 
     format: ClassVar[str]
@@ -135,6 +142,12 @@ class Checkpoint(abc.ABC):
             )
         backbone = BertBackbone(self.architecture, dtype=dtype)
         return self._load(BertPretrainer(backbone))
+
+    def load_sentence_encoder(self, dtype: Any = None) -> SentenceEncoder:
+        """Returns the encoder with pooling; `head` must have the kind "embedding"."""
+        config = EmbeddingConfig.from_dict(self.head)
+        backbone = BertBackbone(self.architecture, dtype=dtype)
+        return self._load(SentenceEncoder(backbone, config))
 
     def _load(self, model: Any) -> Any:
         newly_initialized = ", ".join(self.load_into(model))
@@ -282,7 +295,7 @@ class ModelDirectory(Checkpoint):
             model.load_weights(self.path / WEIGHTS)
 
     def read_weights(self) -> dict[str, np.ndarray]:
-        model = matching_model(self.architecture, self.head["kind"], self._units())
+        model = matching_model(self.architecture, self.head, self._units())
         self.load_weights(model)
         untrained = self.head.get("newly_initialized", ())
         return {
@@ -293,7 +306,8 @@ class ModelDirectory(Checkpoint):
 
     def _units(self) -> int | None:
         """Returns the output size of the task's head; None if there is no task."""
-        if self.head["kind"] in ("encoder", "pretrainer") or not self.has_weights:
+        without_logits = ("encoder", "pretrainer", "embedding")
+        if self.head["kind"] in without_logits or not self.has_weights:
             return None
         with _hdf5_errors(self.path / WEIGHTS), h5py.File(self.path / WEIGHTS) as file:
             if _BIAS not in file:
@@ -329,20 +343,22 @@ def outermost_layer(name: str) -> str:
 
 
 def matching_model(
-    architecture: BertConfig, kind: str, units: int | None
+    architecture: BertConfig, head: Mapping[str, Any], units: int | None
 ) -> keras.Model:
     """Builds a model whose weights file has the layout of models with this head.
 
     Args:
         architecture: The architecture of the encoder.
-        kind: `"encoder"`, `"pretrainer"` or the kind of a task.
+        head: The `head` of a `Checkpoint`.
         units: The output size of the task's layer `logits`.
     """
     backbone = BertBackbone(architecture, dtype="float32")
-    if kind == "encoder":
+    if head["kind"] == "encoder":
         return backbone
-    if kind == "pretrainer":
+    if head["kind"] == "pretrainer":
         return BertPretrainer(backbone)
+    if head["kind"] == "embedding":
+        return SentenceEncoder(backbone, EmbeddingConfig.from_dict(head))
     logits = keras.layers.Dense(units, dtype="float32", name="logits")
     pooled = backbone(backbone.input)["pooled_output"]
     return keras.Model(backbone.input, logits(pooled))

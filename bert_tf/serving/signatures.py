@@ -15,11 +15,15 @@ Signatures of a pre-trained model:
                      hidden state of [CLS], the mean over all tokens including [CLS] and
                      [SEP], and the pooler's output; layer_<n> [N, H]: the mean over all
                      tokens for each requested layer (0: embeddings, -1: last layer)
+    sentence_embedding
+                     text [N] -> sentence_embedding [N, E] float32: one vector per text,
+                     as `modeling.EmbeddingConfig` describes it
     ids              token_ids, segment_ids, padding_mask [N, S] int32 ->
                      sequence_output [N, S, H] (0 at padding), pooled_output [N, H],
                      and layer_<n> [N, S, H] for each requested layer, float32
 
-The `serving_default` of a model without a masked-LM head is `embeddings`.
+The `serving_default` of a sentence encoder is `sentence_embedding`, that of another
+model without a masked-LM head is `embeddings`.
 
 A task defines its own `serving_default`, and may add `ids` and, for the Classify and
 Regress APIs of TensorFlow Serving, `classify` or `regress`.
@@ -33,7 +37,13 @@ from collections.abc import Callable, Mapping, Sequence
 import keras
 import tensorflow as tf
 
-from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.modeling import (
+    BertBackbone,
+    BertPretrainer,
+    EmbeddingConfig,
+    SentenceEmbedding,
+    SentenceEncoder,
+)
 from bert_tf.serving.ragged_encoder import optimize_for_inference
 from bert_tf.text import Tokenizer, Vocabulary
 
@@ -67,29 +77,47 @@ def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
 
 
 def pretrained_signatures(
-    model: BertBackbone | BertPretrainer,
+    model: BertBackbone | BertPretrainer | SentenceEncoder,
     tokenizer: Tokenizer,
     layers: Sequence[int] = (),
+    pooling: str = "mean",
 ) -> dict[str, Signature]:
-    """Returns the signatures of a pre-trained model.
+    """Returns the signatures of a pre-trained model or a sentence encoder.
 
     Args:
-        model: An encoder, or a model with a masked-LM head for fill-mask.
+        model: An encoder, a model with a masked-LM head for fill-mask, or a sentence
+            encoder.
         tokenizer: Its tokenizer.
         layers: The layers n to return as `layer_<n>`.
+        pooling: The pooling of `sentence_embedding`, see `EmbeddingConfig`. A sentence
+            encoder has its own.
     """
     backbone = getattr(model, "backbone", model)
     encoder = optimize_for_inference(backbone, layers)
-    encode = functools.partial(
-        tokenizer.encode, max_sequence_length=backbone.config.max_sequence_length
+    max_length = backbone.config.max_sequence_length
+    if isinstance(model, SentenceEncoder):
+        embed = model.sentence_embedding
+    else:
+        config = EmbeddingConfig(max_sequence_length=max_length, pooling=pooling)
+        embed = SentenceEmbedding(config)
+    encode = functools.partial(tokenizer.encode, max_sequence_length=max_length)
+
+    def run(inputs, training):
+        hidden = encoder(inputs, training=training)["sequence_output"]
+        return embed(hidden, inputs["padding_mask"])
+
+    sentence_embedding = sentence_embedding_signature(
+        run, tokenizer, embed.config.max_sequence_length
     )
-    embeddings = _embeddings(encoder, encode)
-    default = embeddings
-    if isinstance(model, BertPretrainer):
+    default = embeddings = _embeddings(encoder, encode)
+    if isinstance(model, SentenceEncoder):
+        default = sentence_embedding
+    elif isinstance(model, BertPretrainer):
         default = _fill_mask(encoder, model.mlm_head, encode, tokenizer.vocabulary)
     return {
         "serving_default": default,
         "embeddings": embeddings,
+        "sentence_embedding": sentence_embedding,
         "ids": ids_signature(encoder),
     }
 
@@ -144,6 +172,25 @@ def _embeddings(
         return {"cls": hidden[:, 0], "pooled_output": pooled, **means}
 
     return embeddings
+
+
+def sentence_embedding_signature(
+    model: Callable[..., tf.Tensor], tokenizer: Tokenizer, max_sequence_length: int
+) -> Signature:
+    """Returns the signature text [N] -> sentence_embedding [N, E] float32.
+
+    Args:
+        model: A `SentenceEncoder`, or a function with the same arguments.
+        tokenizer: Its tokenizer.
+        max_sequence_length: Tokens per text; longer texts are truncated.
+    """
+
+    @signature(string_input("text"))
+    def sentence_embedding(text):
+        inputs = tokenizer.encode(text, max_sequence_length=max_sequence_length)
+        return {"sentence_embedding": model(inputs, training=False)}
+
+    return sentence_embedding
 
 
 # --- Any model -------------------------------------------------------------------

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints import ModelDirectory
-from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.modeling import (
+    BertBackbone,
+    BertPretrainer,
+    EmbeddingConfig,
+    SentenceEncoder,
+)
 from bert_tf.text import Vocabulary
+from tests.toy.models import randomize_weights
 
 
 def create(path, config, vocabulary, head=None, **options):
@@ -68,6 +74,17 @@ def test_backbone_of_a_fine_tuned_model(tmp_path, tiny_config, vocabulary):
         np.testing.assert_array_equal(loaded, weight)
     with pytest.raises(ValueError, match="is a model for classification"):
         directory.load_pretrainer()
+
+
+def test_sentence_encoder_round_trip(tmp_path, tiny_config, vocabulary):
+    config = EmbeddingConfig(max_sequence_length=8, pooling="cls", dense_dim=3)
+    model = randomize_weights(SentenceEncoder(BertBackbone(tiny_config), config))
+    head = {"kind": "embedding", **config.to_dict()}
+    create(tmp_path / "m", tiny_config, vocabulary, head).save_weights(model)
+    loaded = ModelDirectory.open(tmp_path / "m").load_sentence_encoder()
+    assert loaded.sentence_embedding.config == config
+    for a, b in zip(loaded.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_resumes_with_same_options_and_rejects_others(

@@ -7,7 +7,12 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import serving
-from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.modeling import (
+    BertBackbone,
+    BertPretrainer,
+    EmbeddingConfig,
+    SentenceEncoder,
+)
 from bert_tf.text import Tokenizer
 from tests.toy.models import randomize_weights
 from tests.toy.saved_model import serialized_examples
@@ -98,6 +103,26 @@ def test_embeddings_equal_the_model(pretrained, pretrainer, vocabulary):
         ("pooled_output", encoded["pooled_output"].numpy()[0]),
     ):
         np.testing.assert_allclose(answer[name][0], expected, atol=1e-5)
+
+
+def test_sentence_embedding_is_the_normalized_mean_by_default(pretrained):
+    text = tf.constant(["a cat", "the cat sat on the mat"])
+    mean = pretrained["embeddings"](text)["mean"].numpy()
+    expected = mean / np.linalg.norm(mean, axis=1, keepdims=True)
+    vectors = pretrained["sentence_embedding"](text)["sentence_embedding"]
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
+
+
+def test_sentence_encoder_truncates_to_its_own_length(tiny_config, tokenizer):
+    config = EmbeddingConfig(max_sequence_length=5, pooling="lasttoken", dense_dim=3)
+    model = randomize_weights(SentenceEncoder(BertBackbone(tiny_config), config))
+    signatures = serving.pretrained_signatures(model, tokenizer)
+    assert signatures["serving_default"] is signatures["sentence_embedding"]
+    text = tf.constant(["a cat sat on the mat", "a cat sat", "a"])
+    vectors = signatures["sentence_embedding"](text)["sentence_embedding"]
+    inputs = tokenizer.encode(text, max_sequence_length=5)
+    np.testing.assert_allclose(vectors, model(inputs), atol=1e-5)
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
 
 
 def test_mask_is_ordinary_text_for_embeddings(pretrained):
