@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import inspect
 import itertools
 import os
@@ -32,7 +33,7 @@ import shutil
 import signal
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags, logging
@@ -101,16 +102,36 @@ class Options:
             name = _flag_name(field)
             raise ValueError(f"--{name} {rule}. Received: {name}={value!r}")
 
+    def __str__(self):
+        """Returns what differs from the defaults, in the format of a group's flag."""
+        values, defaults = self.to_dict(), self.defaults()
+        changed = (name for name in defaults if values[name] != defaults[name])
+        return ",".join(f"{name}={values[name]}" for name in changed)
+
     def to_dict(self) -> dict[str, Any]:
-        """Returns the options by name, with lists instead of tuples as in JSON."""
-        values = dataclasses.asdict(self).items()
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values}
+        """Returns the options by name as JSON: lists for tuples, text for groups."""
+        fields = dataclasses.fields(self)
+        return {f.name: _to_json(getattr(self, f.name)) for f in fields}
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Returns the default values of the options that are not required."""
+        """Returns the defaults of the options that are not required, as `to_dict`."""
         fields = dataclasses.fields(cls)
-        return {f.name: f.default for f in fields if not _is_required(f)}
+        return {f.name: _to_json(f.default) for f in fields if not _is_required(f)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Options:
+        """Returns the options of a `to_dict`, except those that the class lacks."""
+        types = typing.get_type_hints(cls)
+        return cls(
+            **{
+                name: _Group(types[name]).parse(value)
+                if _is_group(types[name])
+                else value
+                for name, value in values.items()
+                if name in types
+            }
+        )
 
     @classmethod
     def resumable(cls) -> set[str]:
@@ -121,6 +142,16 @@ class Options:
 
 def _is_required(field: dataclasses.Field) -> bool:
     return field.default is dataclasses.MISSING
+
+
+def _is_group(field_type: Any) -> bool:
+    return isinstance(field_type, type) and issubclass(field_type, Options)
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Options):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 # --- Flags -----------------------------------------------------------------------
@@ -149,6 +180,28 @@ class _Numbers(flags.ArgumentParser):
             ) from error
 
 
+class _Group(flags.ArgumentParser):
+    """Parses `name=value` settings, separated by commas, into an options class."""
+
+    def __init__(self, options_class: type[Options]):
+        self._class = options_class
+
+    def parse(self, argument: str) -> Options:
+        types, values = typing.get_type_hints(self._class), {}
+        for setting in filter(None, argument.split(",")):
+            name, _, value = setting.partition("=")
+            if name not in types:
+                raise ValueError(f"{name!r} must be one of {', '.join(types)}")
+            parse = types[name]
+            if parse is bool:
+                parse, value = flags.BooleanParser().parse, value or "true"
+            try:
+                values[name] = parse(value)
+            except ValueError as error:
+                raise ValueError(f"{name} is malformed: {error}") from error
+        return self._class(**values)
+
+
 def _define_flags(options_class: type[Options]) -> None:
     """Defines one absl flag per field of `options_class`."""
     types = typing.get_type_hints(options_class)
@@ -158,6 +211,8 @@ def _define_flags(options_class: type[Options]) -> None:
             field_type = typing.get_args(field_type)[0]
         if field.metadata["per_phase"] or field.metadata["grid"]:
             flags.DEFINE(_Numbers(field_type), name, str(field.default), text)
+        elif _is_group(field_type):
+            flags.DEFINE(_Group(field_type), name, str(field.default), text)
         else:
             default = None if _is_required(field) else field.default
             _DEFINE[field_type](name, default, text)
@@ -190,16 +245,39 @@ def _options_from_flags(options_class: type[Options]) -> list[Options]:
     ]
 
 
+def _similar_flags(unknown: str, *options_classes: type[Options]) -> list[str]:
+    """Returns up to three flags, or settings of groups, with a similar name."""
+    known = {}
+    for field in itertools.chain(*map(dataclasses.fields, options_classes)):
+        known[_flag_name(field)] = f"--{_flag_name(field)}"
+        if isinstance(field.default, Options):
+            settings = type(field.default).defaults()
+            known |= {name: f"--{field.name}={name}=..." for name in settings}
+
+    def similarity(name: str) -> float:
+        shares_word = not set(name.split("_")).isdisjoint(unknown.split("_"))
+        return shares_word + difflib.SequenceMatcher(None, unknown, name).ratio()
+
+    similar = sorted(filter(lambda n: similarity(n) > 0.6, known), key=similarity)
+    return [known[name] for name in similar[:-4:-1]]
+
+
 # --- Help ------------------------------------------------------------------------
 
 _HELP_FLAGS = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
 
 
-def help_text(doc: str, options_class: type[Options], full: bool) -> str:
+def help_text(
+    doc: str,
+    options_class: type[Options],
+    full: bool,
+    modes: Mapping[str, type[Options]] | None = None,
+) -> str:
     """Returns the output of `--help`, or of `--helpfull` if `full`.
 
     `--help` fits on a screen: the first line of `doc`, its examples, the required
-    flags and the common ones. `--helpfull` has all of `doc` and all flags.
+    flags and the common ones. `--helpfull` has all of `doc` and all flags. Both name
+    the `modes`, see `run`.
     """
     fields = {field.name: field for field in dataclasses.fields(options_class)}
     # Options of the class itself come before inherited ones.
@@ -226,11 +304,14 @@ def help_text(doc: str, options_class: type[Options], full: bool) -> str:
         names = " ".join(f"--{_flag_name(field)}" for field in others)
         names = f" and for: {names}" if others else "."
         formatter.add_text(f"See --helpfull for more{names}")
+    for name, mode in (modes or {}).items():
+        title = mode.__doc__.partition("\n")[0]
+        formatter.add_text(f"--{name}: {title} See --{name} --help.")
     return "\n\n".join([*paragraphs, formatter.format_help().strip()])
 
 
 def _help_action(field: dataclasses.Field) -> argparse.Action:
-    default = "..." if _is_required(field) or field.default == "" else field.default
+    default = "..." if _is_required(field) else str(field.default) or "..."
     flag = f"--{_flag_name(field)}={str(default).lower()}"
     # argparse replaces %(names)s in help texts.
     return argparse.Action([flag], "", nargs=0, help=_help_of(field).replace("%", "%%"))
@@ -242,31 +323,51 @@ def _help_of(field: dataclasses.Field) -> str:
         text += f" One of: {', '.join(filter(None, choices))}."
     if field.metadata["grid"]:
         text += " Tries each of several comma-separated values."
+    if isinstance(field.default, Options):
+        text += f" Example: --{field.name}=NAME=VALUE,NAME=VALUE. Settings:"
+        for setting in dataclasses.fields(field.default):
+            text += f" {setting.name}={setting.default}: {_help_of(setting)}"
     return text
 
 
 # --- Running ---------------------------------------------------------------------
 
 
-def run(main: Callable[..., Any], options_class: type[Options]) -> None:
+def run(
+    main: Callable[..., Any], options_class: type[Options], **modes: type[Options]
+) -> None:
     """Runs `main` as a command with the options that the flags define.
 
     `main` receives one positional argument per combination of the `grid` options. A
     `ValueError` or `OSError` ends the command with a one-line message and status 1.
     `--verbosity=1` shows its traceback.
+
+    Args:
+        main: The command.
+        options_class: Its options.
+        **modes: Other uses of the command with flags of their own: the options class
+            by the name of its flag that selects the mode. Its docstring is the help.
     """
     # TensorFlow reads this variable when it is imported.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    _define_flags(options_class)
+    given = {argument.lstrip("-").partition("=")[0] for argument in sys.argv[1:]}
+    mode = next((modes[name] for name in modes if name in given), None)
+    used = mode or options_class
+    _define_flags(used)
 
     def parse(argv: Sequence[str]) -> list[str]:
         if _HELP_FLAGS & set(argv[1:]):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Allows `--help | head`.
-            doc = sys.modules[main.__module__].__doc__
-            print(help_text(doc, options_class, full="--helpfull" in argv))
+            doc = inspect.getdoc(mode or sys.modules[main.__module__])
+            others = {} if mode else modes
+            print(help_text(doc, used, "--helpfull" in argv, others))
             sys.exit()
         try:
             return flags.FLAGS(argv)
+        except flags.UnrecognizedFlagError as error:
+            similar = _similar_flags(error.flagname, used, *modes.values())
+            hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
+            sys.exit(f"error: Unknown flag --{error.flagname}.{hint} (see --help)")
         except flags.Error as error:
             sys.exit(f"error: {error} (see --help)")
 
@@ -279,7 +380,7 @@ def run(main: Callable[..., Any], options_class: type[Options]) -> None:
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # app.run sets it to INFO.
         try:
-            main(*_options_from_flags(options_class))
+            main(*_options_from_flags(used))
         except (ValueError, OSError) as error:
             logging.debug("Traceback of the error:", exc_info=True)
             sys.exit(f"error: {error}")

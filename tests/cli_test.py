@@ -1,6 +1,7 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import ast
 import dataclasses
 import subprocess
 import sys
@@ -18,25 +19,45 @@ class GreetConfig(cli.Options):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Food(cli.Options):
+    salt: float = cli.option(0.5, help="Grams.", minimum=0)
+    vegan: bool = cli.option(False, help="Without meat.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CleanConfig(cli.Options):
+    """Cleans up.
+
+        python -m party --clean
+
+    Needs a broom.
+    """
+
+    clean: bool = cli.option(False, help="Clean up.")
+    rooms: int = cli.option(1, help="Number of rooms.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PartyConfig(GreetConfig):
     guests: str = cli.option("", help="File of names.", common=True)
     speed: float = cli.option(
         1.0, help="Speed of the music, 100% at most.", common=True, grid=True
     )
     volume: int | tuple[int, ...] = cli.option(3, help="Volume.", per_phase=True)
+    food: Food = cli.option(Food(), help="Cooking.")
 
 
 GREET = """
 from bert_tf import cli
-from tests.cli_test import PartyConfig
+from tests.cli_test import CleanConfig, PartyConfig
 
 def main(*grid):
-    if grid[0].name == "nobody":
+    if getattr(grid[0], "name", "") == "nobody":
         raise ValueError("--name must be somebody.")
     for options in grid:
         print(options.to_dict())
 
-cli.run(main, PartyConfig)
+cli.run(main, PartyConfig, clean=CleanConfig)
 """
 
 
@@ -48,8 +69,26 @@ def greet(*arguments):
 def test_flags_set_the_fields_and_lists_span_a_grid():
     result = greet("--name=you", "--times=2", "--speed=1,2.5", "--volume=1,2")
     fields = {"name": "you", "times": 2, "mood": "kind", "guests": ""}
-    expected = [{**fields, "speed": x, "volume": [1, 2]} for x in (1.0, 2.5)]
-    assert result.stdout.splitlines() == [str(options) for options in expected]
+    fields |= {"volume": [1, 2], "food": ""}
+    expected = [{**fields, "speed": x} for x in (1.0, 2.5)]
+    lines = [ast.literal_eval(line) for line in result.stdout.splitlines()]
+    assert lines == expected
+
+
+def test_a_group_of_settings_is_one_flag():
+    result = greet("--name=you", "--food=vegan,salt=2")
+    options = ast.literal_eval(result.stdout)
+    assert options["food"] == "salt=2.0,vegan=True"
+    party = PartyConfig.from_dict(options | {"retired": 1})
+    assert party == PartyConfig(name="you", food=Food(salt=2.0, vegan=True))
+
+
+def test_a_mode_has_its_own_flags():
+    assert greet("--clean", "--rooms=3").stdout == "{'clean': True, 'rooms': 3}\n"
+    assert "Unknown flag --rooms. Did you" in greet("--name=you", "--rooms=3").stderr
+    shown = greet("--clean", "--help").stdout
+    assert shown.startswith("Cleans up.\n\n    python -m party --clean\n\nOptional:")
+    assert "--guests" not in shown
 
 
 @pytest.mark.parametrize(
@@ -61,7 +100,12 @@ def test_flags_set_the_fields_and_lists_span_a_grid():
         (["--name=you", "--speed=1,a"], "--speed=1,a: must be one or more comma-sep"),
         (["--name=you", "--volume="], "comma-separated numbers of type int"),
         (["--name=nobody"], "error: --name must be somebody."),
-        (["--nam=you"], "error: Unknown command line flag 'nam'. Did you mean: name"),
+        (["--nam=you"], "error: Unknown flag --nam. Did you mean --name?"),
+        (["--guest_list=a"], "Unknown flag --guest_list. Did you mean --guests?"),
+        (["--salt=3"], "Unknown flag --salt. Did you mean --food=salt=...?"),
+        (["--name=you", "--food=salt=a"], "--food=salt=a: salt is malformed: could"),
+        (["--name=you", "--food=pepper"], "'pepper' must be one of salt, vegan"),
+        (["--name=you", "--food=salt=-1"], "--salt must be at least 0. Received: sal"),
         (["you"], "error: Arguments must have the form --flag=value. Received: you"),
     ],
 )
@@ -94,8 +138,12 @@ Common:
   --speed=1.0   Speed of the music, 100% at most. Tries each
                 of several comma-separated values.
 
-See --helpfull for more and for: --volume --times --mood"""
-    assert cli.help_text(PARTY, PartyConfig, full=False) == expected
+See --helpfull for more and for: --volume --food --times
+--mood
+
+--clean: Cleans up. See --clean --help."""
+    modes = {"clean": CleanConfig}
+    assert cli.help_text(PARTY, PartyConfig, False, modes) == expected
 
 
 def test_full_help_has_all_text_and_flags():
@@ -103,6 +151,7 @@ def test_full_help_has_all_text_and_flags():
     assert text.startswith(PARTY.strip())
     assert text.index("--guests") < text.index("Others:\n  --volume=3 ")
     assert "--mood=kind   Tone. One of: kind, curt." in text
+    assert "salt=0.5: Grams. vegan=False: Without meat." in " ".join(text.split())
 
 
 def test_dataclass_checks_values_without_flags():
