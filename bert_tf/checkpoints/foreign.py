@@ -217,6 +217,17 @@ class ForeignCheckpoint(Checkpoint):
         try:
             notes += _check_vocabulary_size(config, vocabulary)
             found, unused = _match(rows, tensors.shapes, config)
+            outputs = [
+                tensors.shapes[row.theirs[0]][0]
+                for row in found
+                if row.ours == "logits/bias"
+            ]
+            labels = (head or {}).get("labels")
+            if labels and outputs and outputs != [len(labels)]:
+                raise ValueError(
+                    f"the config has {len(labels)} labels, but the output layer has "
+                    f"{outputs[0]} outputs."
+                )
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         present = {outermost_layer(row.ours) for row in found}
@@ -251,7 +262,14 @@ class ForeignCheckpoint(Checkpoint):
                     f"{self.path}: {name} and {copy} are the same weight in BERT and "
                     "must be equal, but they differ."
                 )
+        if tensor.dtype.kind in "biu":
+            raise ValueError(
+                f"{self.path}: {name} must have floating-point values. Received: "
+                f"{tensor.dtype}. Quantized checkpoints are not supported."
+            )
         tensor = np.asarray(tensor, np.float32)
+        if not np.isfinite(tensor).all():
+            raise ValueError(f"{self.path}: {name} contains NaN or infinite values.")
         if "D" in row.stored:
             tensor = tensor.reshape(to_shape(row.shape, self.architecture))
         if row.transposed:
@@ -302,6 +320,11 @@ def _match(
         ValueError: Weights are missing, have another shape than the config implies, or
             belong to more layers than the config has.
     """
+    if config.num_layers > len(shapes):
+        raise ValueError(
+            f"The config has {config.num_layers} layers, but the file has only "
+            f"{len(shapes)} tensors."
+        )
     expanded = expand(rows, config.num_layers)
     found = [row for row in expanded if any(name in shapes for name in row.theirs)]
     absent = set(_OPTIONAL_LAYERS) - {outermost_layer(row.ours) for row in found}

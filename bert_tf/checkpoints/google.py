@@ -30,7 +30,11 @@ from bert_tf.checkpoints.foreign import (
     rows_of_layers,
     to_foreign,
 )
-from bert_tf.checkpoints.model_directory import Checkpoint, read_json_object
+from bert_tf.checkpoints.model_directory import (
+    Checkpoint,
+    check_types,
+    read_json_object,
+)
 from bert_tf.modeling import GOOGLE_KEYS, BertConfig
 from bert_tf.text import Vocabulary
 
@@ -87,12 +91,14 @@ def _rows(kind: str | None) -> list[Row]:
 
 def find_prefix(path: pathlib.Path) -> str | None:
     """Returns a folder's checkpoint path without suffix, the newest if several."""
-    if (path / f"{_PREFIX}.index").is_file():
-        return str(path / _PREFIX)
+    state = tf.train.get_checkpoint_state(str(path))
+    # The file `checkpoint` may have the path of a folder that was moved.
+    latest = pathlib.Path(state.model_checkpoint_path).name if state else ""
+    for name in (_PREFIX, latest):
+        if (path / f"{name}.index").is_file():
+            return str(path / name)
     found = sorted(path.glob("*.index"), key=lambda file: file.stat().st_mtime)
-    return tf.train.latest_checkpoint(str(path)) or (
-        str(found[-1].with_suffix("")) if found else None
-    )
+    return str(found[-1].with_suffix("")) if found else None
 
 
 def _load(prefix: str) -> Tensors:
@@ -139,16 +145,25 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
             "the model was trained with into the folder."
         )
     config = BertConfig.from_google(path / _CONFIG)
-    ours = read_json_object(path / _CONFIG).get("bert_tf", {})
+    ours = read_json_object(path / _CONFIG, bert_tf=dict).get("bert_tf") or {}
+    try:
+        check_types(ours, architecture=dict, lowercase=bool, head=dict)
+        head = ours.get("head") or head
+        if head and not isinstance(head.get("kind"), str):
+            raise ValueError(f"head must have a kind. Received: head={head!r:.80}")
+        settings = dataclasses.asdict(config) | (ours.get("architecture") or {})
+        config = BertConfig.from_dict(settings)
+    except ValueError as error:
+        raise ValueError(f"{path / _CONFIG}: bert_tf: {error}") from error
     return ForeignCheckpoint.from_tensors(
         path,
         format,
         rows,
         tensors,
-        config=dataclasses.replace(config, **ours.get("architecture", {})),
+        config=config,
         vocabulary=Vocabulary.from_file(path / _VOCABULARY),
         lowercase=ours.get("lowercase"),
-        head=ours.get("head") or head,
+        head=head,
     )
 
 

@@ -11,6 +11,7 @@ tokenizer_config.json   cased or uncased
 from __future__ import annotations
 
 import importlib
+import itertools
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +30,11 @@ from bert_tf.checkpoints.foreign import (
     rows_of_layers,
     to_foreign,
 )
-from bert_tf.checkpoints.model_directory import Checkpoint, read_json_object
+from bert_tf.checkpoints.model_directory import (
+    Checkpoint,
+    check_types,
+    read_json_object,
+)
 from bert_tf.modeling import GOOGLE_KEYS, BertConfig
 from bert_tf.text import SPECIAL_TOKENS, Vocabulary
 
@@ -143,7 +148,7 @@ def _architecture(path: pathlib.Path, config: Mapping[str, Any]) -> BertConfig:
     try:
         fields = {ours: (_DEFAULTS | config)[key] for ours, key in _KEYS.items()}
         activation = fields["activation"]
-        fields["activation"] = _ACTIVATIONS.get(activation, activation)
+        fields["activation"] = _ACTIVATIONS.get(str(activation), activation)
         return BertConfig(**fields)
     except KeyError as error:
         raise ValueError(f"{path}: key {error} is missing.") from error
@@ -153,7 +158,7 @@ def _architecture(path: pathlib.Path, config: Mapping[str, Any]) -> BertConfig:
 
 def _class_name(config: Mapping[str, Any]) -> str:
     """Returns the name of the model's class, BertModel if there is none."""
-    return (config.get("architectures") or ["BertModel"])[0]
+    return str((config.get("architectures") or ["BertModel"])[0])
 
 
 def _head(class_name: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -162,7 +167,12 @@ def _head(class_name: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
     if kind not in ("classification", "tagging"):
         return {"kind": kind} if kind else None
     by_number = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
-    labels = [by_number[number] for number in sorted(by_number, key=int)]
+    labels = [by_number.get(str(number)) for number in range(len(by_number))]
+    if not all(isinstance(label, str) for label in labels):
+        raise ValueError(
+            f"{_CONFIG}: id2label must map the numbers from 0 to labels. "
+            f"Received: id2label={by_number!r:.80}"
+        )
     if config.get("problem_type") == "regression" or len(labels) == 1:
         return {"kind": kind, "problem": "regression", "mean": 0, "deviation": 1}
     return {"kind": kind, "labels": labels}
@@ -178,7 +188,7 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
         ValueError: It is not a BERT, has no safetensors, or a file is damaged or
             contradicts another one.
     """
-    config = read_json_object(path / _CONFIG)
+    config = read_json_object(path / _CONFIG, architectures=list, id2label=dict)
     class_name = _class_name(config)
     architecture = _architecture(path / _CONFIG, config)
     tensors = _open_tensors(path)
@@ -199,7 +209,14 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
 def _open_tensors(path: pathlib.Path) -> Tensors:
     files = [_WEIGHTS]
     if (path / _INDEX).is_file():
-        files = sorted(set(read_json_object(path / _INDEX)["weight_map"].values()))
+        index = read_json_object(path / _INDEX, weight_map=dict)
+        files = sorted({str(file) for file in (index.get("weight_map") or {}).values()})
+        outside = [file for file in files if pathlib.PurePath(file).name != file]
+        if outside or not files:
+            raise ValueError(
+                f"{path / _INDEX}: weight_map must map tensors to files in the same "
+                f"folder. Received: {outside or index!r:.80}"
+            )
     elif not (path / _WEIGHTS).is_file():
         raise ValueError(_why_no_weights(path))
     shapes, source = {}, {}
@@ -229,43 +246,64 @@ def _why_no_weights(path: pathlib.Path) -> str:
 
 def _open_tokenizer(path: pathlib.Path) -> tuple[Vocabulary, bool | None]:
     """Returns the vocabulary, and whether it is uncased; None if not declared."""
-    config = read_json_object(path / _TOKENIZER_CONFIG)
-    tokenizer = read_json_object(path / _TOKENIZER)
+    flags = dict.fromkeys(
+        ("do_lower_case", "strip_accents", "tokenize_chinese_chars"), bool
+    )
+    config = read_json_object(path / _TOKENIZER_CONFIG, **flags)
+    tokenizer = read_json_object(path / _TOKENIZER, model=dict, normalizer=dict)
+    rules = tokenizer.get("normalizer") or {}
+    vocabularies = []
     if (path / _VOCABULARY).is_file():
-        vocabulary = Vocabulary.from_file(path / _VOCABULARY)
-    elif tokenizer:
+        vocabularies.append(Vocabulary.from_file(path / _VOCABULARY))
+    if tokenizer:
         try:
-            vocabulary = _vocabulary_of(tokenizer["model"])
+            vocabularies.append(_vocabulary_of(tokenizer.get("model") or {}))
+            check_types(rules, lowercase=bool, strip_accents=bool)
         except ValueError as error:
             raise ValueError(f"{path / _TOKENIZER}: {error}") from error
-    else:
+    if not vocabularies:
         raise ValueError(
             f"{path} has no {_VOCABULARY} and no {_TOKENIZER}. Copy the model's "
             "vocabulary into the folder."
         )
-    rules = tokenizer.get("normalizer") or {}
+    pairs = itertools.zip_longest(vocabularies[0].tokens, vocabularies[-1].tokens)
+    for number, (ours, theirs) in enumerate(pairs):
+        if ours != theirs:
+            raise ValueError(
+                f"{path}: the token with id {number} is {ours!r} in {_VOCABULARY}, but "
+                f"{theirs!r} in {_TOKENIZER}."
+            )
     lowercase = config.get("do_lower_case", rules.get("lowercase"))
     strip_accents = config.get("strip_accents", rules.get("strip_accents"))
     split_chinese = config.get(
         "tokenize_chinese_chars", rules.get("handle_chinese_chars", True)
     )
-    if strip_accents not in (None, lowercase) or not split_chinese:
+    normalizer = rules.get("type", "BertNormalizer")
+    if (
+        strip_accents not in (None, lowercase)
+        or not split_chinese
+        or normalizer != "BertNormalizer"
+    ):
         raise ValueError(
             f"{path}: the tokenizer's rules must be those of BERT: strip_accents unset "
             "or equal to do_lower_case, tokenize_chinese_chars on. Received: "
             f"do_lower_case={lowercase}, strip_accents={strip_accents}, "
-            f"tokenize_chinese_chars={split_chinese}"
+            f"tokenize_chinese_chars={split_chinese}, normalizer={normalizer}"
         )
-    return vocabulary, lowercase
+    return vocabularies[0], lowercase
 
 
 def _vocabulary_of(model: Mapping[str, Any]) -> Vocabulary:
-    if model["type"] != "WordPiece":
-        raise ValueError(f"the model type must be WordPiece. Received: {model['type']}")
-    ids = model["vocab"]
-    if sorted(ids.values()) != list(range(len(ids))):
+    if model.get("type") != "WordPiece":
+        kind = model.get("type")
+        raise ValueError(f"the model type must be WordPiece. Received: {kind}")
+    check_types(model, vocab=dict)
+    ids = model.get("vocab") or {}
+    by_id = {str(number): token for token, number in ids.items()}
+    tokens = tuple(by_id.get(str(number)) for number in range(len(ids)))
+    if None in tokens:
         raise ValueError("the token ids must be consecutive from 0.")
-    return Vocabulary(tuple(sorted(ids, key=ids.get)))
+    return Vocabulary(tokens)
 
 
 # --- Writing ---------------------------------------------------------------------

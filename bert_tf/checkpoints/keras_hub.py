@@ -28,7 +28,11 @@ from bert_tf.checkpoints.foreign import (
     rows_of_layers,
     to_foreign,
 )
-from bert_tf.checkpoints.model_directory import Checkpoint, read_json_object
+from bert_tf.checkpoints.model_directory import (
+    Checkpoint,
+    check_size,
+    read_json_object,
+)
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
 
@@ -89,17 +93,22 @@ def open_preset(preset: str | pathlib.Path) -> ForeignCheckpoint:
     """
     import keras_hub
 
-    config = read_json_object(pathlib.Path(preset) / "config.json")
+    file = pathlib.Path(preset) / "config.json"
+    config = read_json_object(file, config=dict)
     if config.get("class_name", "BertBackbone") != "BertBackbone":
         raise ValueError(
             f"{preset} is a KerasHub preset of {config['class_name']}; only "
             "BertBackbone is supported."
         )
     try:
+        if config:  # A folder. KerasHub downloads handles.
+            given = config.get("config") or {}
+            settings = {name: given.get(name) for name in _SETTINGS}
+            check_size(BertConfig(**settings), file.with_name("model.weights.h5"))
         model = _load(preset)
         tokenizer = keras_hub.models.BertTokenizer.from_preset(str(preset))
         vocabulary = Vocabulary(tuple(tokenizer.get_vocabulary()))
-    except (ValueError, OSError, KeyError) as error:
+    except Exception as error:  # Damaged files raise errors of many types.
         raise ValueError(f"KerasHub cannot read {preset}: {error}") from error
     backbone = getattr(model, "backbone", model)
     variables = {variable.path: variable for variable in model.weights}

@@ -182,14 +182,19 @@ class ModelDirectory(Checkpoint):
                 f"{path} is not a model directory: it has no {CONFIG}. Create one "
                 "with `python -m bert_tf.pretrain --output=...`."
             )
-        config = read_json_object(path / CONFIG)
+        objects = dict.fromkeys(("architecture", "tokenizer", "head", "options"), dict)
+        config = read_json_object(path / CONFIG, **objects)
         try:
             architecture = BertConfig.from_dict(config["architecture"])
             lowercase, head = config["tokenizer"]["lowercase"], config["head"]
+            check_types(
+                {"kind": head["kind"], "lowercase": lowercase}, kind=str, lowercase=bool
+            )
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(
                 f"{path / CONFIG} is not the config of a model directory: {error!r}"
             ) from error
+        check_size(architecture, path / WEIGHTS)
         vocabulary = Vocabulary.from_file(path / VOCABULARY)
         if vocabulary.size != architecture.vocabulary_size:
             raise ValueError(
@@ -364,6 +369,21 @@ def matching_model(
     return keras.Model(backbone.input, logits(pooled))
 
 
+def check_size(architecture: BertConfig, weights: pathlib.Path) -> None:
+    """Checks a config against the size of its weights, before a model is built.
+
+    Raises:
+        ValueError: The file exists and is too small for weights of 16 bits.
+    """
+    a = architecture
+    size = 4 * a.num_layers * a.hidden_dim * (2 * a.hidden_dim + a.intermediate_dim)
+    if weights.is_file() and weights.stat().st_size < size:
+        raise ValueError(
+            f"{weights} is too small for {a.num_layers} layers of hidden size "
+            f"{a.hidden_dim}, as its config has them."
+        )
+
+
 @contextlib.contextmanager
 def _hdf5_errors(weights: pathlib.Path) -> Iterator[None]:
     """Turns the errors of reading a damaged HDF5 file into ValueError."""
@@ -373,18 +393,37 @@ def _hdf5_errors(weights: pathlib.Path) -> Iterator[None]:
         raise ValueError(f"{weights} is not a readable HDF5 file: {error}") from error
 
 
-def read_json_object(path: pathlib.Path) -> dict[str, Any]:
+def read_json_object(path: pathlib.Path, **types: type) -> dict[str, Any]:
     """Reads a JSON object; returns an empty dictionary if there is no such file.
 
+    Args:
+        path: The file.
+        **types: As in `check_types`.
+
     Raises:
-        ValueError: The file is not valid JSON, or not an object.
+        ValueError: The file is not valid JSON, not an object, or a value has another
+            type. The message names the file.
     """
     if not path.is_file():
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise ValueError(f"{path} must contain a JSON object. Received: {value!r:.80}")
+    try:
+        check_types(value, **types)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     return value
+
+
+def check_types(values: Mapping[str, Any], **types: type) -> None:
+    """Raises ValueError if a value that is neither absent nor null has another type."""
+    for key, expected in types.items():
+        if not isinstance(values.get(key), expected | None):
+            raise ValueError(
+                f"{key} must have the type {expected.__name__}. "
+                f"Received: {key}={values[key]!r:.80}"
+            )

@@ -61,13 +61,24 @@ GOOGLE_KEYS = {
 }
 
 
+# By type of a field of `BertConfig`: whether a value is valid, and the rule.
+_RULES = {
+    "int": (lambda x: isinstance(x, int) and x > 0, "a positive integer"),
+    "float": (
+        lambda x: isinstance(x, int | float) and 0 <= x < 1,
+        "a number of at least 0 and below 1",
+    ),
+    "str": (lambda x: x in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"),
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BertConfig:
     """The architecture of a BERT encoder (arXiv 1810.04805, section 3).
 
     Raises:
-        ValueError: A size is not positive, `hidden_dim` is not a multiple of
-            `num_heads`, `dropout` is outside [0, 1), or the activation is unknown.
+        ValueError: A size is not a positive integer, `hidden_dim` is not a multiple of
+            `num_heads`, another number is outside [0, 1), or the activation is unknown.
     """
 
     vocabulary_size: int
@@ -84,26 +95,15 @@ class BertConfig:
     initializer_range: float = 0.02
 
     def __post_init__(self):
-        for name, value in dataclasses.asdict(self).items():
-            if isinstance(value, int) and value < 1:
-                raise ValueError(
-                    f"`{name}` must be a positive integer. Received: {name}={value}"
-                )
+        for field in dataclasses.fields(self):
+            name, value = field.name, getattr(self, field.name)
+            is_valid, rule = _RULES[field.type]
+            if isinstance(value, bool) or not is_valid(value):
+                raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
         if self.hidden_dim % self.num_heads:
             raise ValueError(
                 "`hidden_dim` must be a multiple of `num_heads`. Received: "
                 f"hidden_dim={self.hidden_dim}, num_heads={self.num_heads}"
-            )
-        for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(
-                    f"`{name}` must be at least 0 and below 1. "
-                    f"Received: {name}={getattr(self, name)}"
-                )
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(
-                f"`activation` must be one of {', '.join(ACTIVATIONS)}. "
-                f"Received: activation={self.activation!r}"
             )
 
     @classmethod
@@ -142,7 +142,7 @@ class BertConfig:
 
         Raises:
             ValueError: A field of an earlier version changes the architecture, or a
-                field is invalid.
+                field is unknown, missing or invalid.
         """
         if isinstance(fields, BertConfig):
             return fields
@@ -153,7 +153,10 @@ class BertConfig:
                     f"The architecture has {name}=True, which this version of bert_tf "
                     "does not have. See benchmarks/ablations.py."
                 )
-        return cls(**fields)
+        try:
+            return cls(**fields)
+        except TypeError as error:
+            raise ValueError(f"These are not the fields of BERT: {error}") from error
 
     @classmethod
     def from_google(cls, path: str | pathlib.Path) -> BertConfig:
@@ -165,11 +168,13 @@ class BertConfig:
         """
         try:
             google = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+            if not isinstance(google, dict):
+                raise ValueError(f"must be a JSON object. Received: {google!r:.80}")
             fields = {ours: google[key] for ours, key in GOOGLE_KEYS.items()}
             activation = fields["activation"]
-            fields["activation"] = _GOOGLE_ACTIVATIONS.get(activation, activation)
+            fields["activation"] = _GOOGLE_ACTIVATIONS.get(str(activation), activation)
             return cls(**fields)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"{path}: not a JSON file: {error}") from error
         except KeyError as error:
             raise ValueError(

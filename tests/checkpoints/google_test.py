@@ -127,6 +127,36 @@ def test_finds_checkpoint_with_step_number(folder, vocabulary):
     assert open_checkpoint(folder).path == folder
 
 
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"num_hidden_layers": 10**9}, "layers, but the file has only 46 tensors"),
+        ({"bert_tf": []}, "bert_tf must have the type dict"),
+        ({"bert_tf": {"architecture": {"size": 3}}}, "not the fields of BERT: .*size"),
+        ({"bert_tf": {"lowercase": "yes"}}, "lowercase must have the type bool"),
+        ({"bert_tf": {"head": {"labels": []}}}, "head must have a kind"),
+    ],
+)
+def test_invalid_config_raises(folder, vocabulary, config, message):
+    toy.write_google(folder, vocabulary, **config)
+    with pytest.raises(ValueError, match=f"theirs.*{message}"):
+        open_checkpoint(folder)
+
+
+def test_checkpoint_file_selects_only_files_of_its_folder(folder, vocabulary, tmp_path):
+    for name, step in (("theirs", 7), ("theirs", 9), ("elsewhere", 8)):
+        other = toy.write_google(tmp_path / "new", vocabulary)
+        (tmp_path / name).mkdir(exist_ok=True)
+        for file in other.iterdir():
+            file.rename(tmp_path / name / file.name.replace("ckpt", f"ckpt-{step}"))
+    for path in ("/moved/bert_model.ckpt-7", f"{folder}/bert_model.ckpt-7"):
+        (folder / "checkpoint").write_text(f'model_checkpoint_path: "{path}"')
+        assert google.find_prefix(folder) == f"{folder}/bert_model.ckpt-7"
+    outside = tmp_path / "elsewhere" / "bert_model.ckpt-8"
+    (folder / "checkpoint").write_text(f'model_checkpoint_path: "{outside}"')
+    assert google.find_prefix(folder).startswith(str(folder))
+
+
 def test_damaged_and_missing_files_raise(folder, vocabulary):
     toy.write_google(folder, vocabulary)
     data = folder / "bert_model.ckpt.data-00000-of-00001"

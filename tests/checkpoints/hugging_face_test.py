@@ -285,11 +285,116 @@ def test_reads_vocabulary_from_tokenizer_json(folder, vocabulary):
         ),
         ({"num_hidden_layers": 3}, r"missing \(16\): encoder.layer.2"),
         ({"vocab_size": 41}, "vocabulary size 41, but the vocabulary has 40"),
+        ({"hidden_size": "8"}, "`hidden_dim` must be a positive integer. .*='8'"),
+        ({"num_attention_heads": None}, "`num_heads` must be .*=None"),
+        ({"vocab_size": [40]}, r"`vocabulary_size` must be .*=\[40\]"),
+        ({"num_hidden_layers": {"a": 1}}, "`num_layers` must be a positive integer"),
+        ({"num_hidden_layers": 2.0}, "`num_layers` must be a positive integer"),
+        ({"num_attention_heads": True}, "`num_heads` must be a positive integer"),
+        ({"layer_norm_eps": "1"}, "must be a number of at least 0 and below 1"),
+        ({"initializer_range": float("nan")}, "must be a number of at least 0 and"),
+        ({"hidden_act": ["gelu"]}, "`activation` must be one of"),
+        ({"num_hidden_layers": 10**9}, "layers, but the file has only 39 tensors"),
+        ({"architectures": "BertModel"}, r"config\.json: architectures must have the"),
     ],
 )
 def test_invalid_config_raises(folder, vocabulary, config, message):
     toy.write_hugging_face(folder, vocabulary, **config)
     with pytest.raises(ValueError, match=message):
+        open_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("id2label", "message"),
+    [
+        ([0, 1, 2], "id2label must have the type dict"),
+        ({"1": "a", "2": "b", "3": "c"}, "id2label must map the numbers from 0"),
+        ({"0": None, "1": "b", "2": "c"}, "id2label must map the numbers from 0"),
+        ({"0": "a", "1": "b"}, "has 2 labels, but the output layer has 3 outputs"),
+    ],
+)
+def test_invalid_labels_raise(folder, vocabulary, id2label, message):
+    name = "BertForSequenceClassification"
+    toy.write_hugging_face(folder, vocabulary, name, id2label=id2label)
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        {},
+        {"weight_map": None},
+        {"weight_map": ["model.safetensors"]},
+        {"weight_map": {"a": 1}},
+        {"weight_map": {"a": "../theirs/model.safetensors"}},
+        {"weight_map": {"a": "/etc/passwd"}},
+    ],
+)
+def test_shards_must_be_plain_file_names(folder, vocabulary, index):
+    toy.write_hugging_face(folder, vocabulary)
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=r"index\.json.*weight_map|missing or damaged"):
+        open_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.float32(np.nan), "contains NaN or infinite values"),
+        (np.float32(np.inf), "contains NaN or infinite values"),
+        (np.float64(1e300), "contains NaN or infinite values"),
+        (np.int8(1), "must have floating-point values. Received: int8"),
+    ],
+)
+def test_unusable_values_raise(folder, vocabulary, values, message):
+    tensors = toy.values(toy.hugging_face_shapes("BertModel"))
+    tensors["pooler.dense.weight"] = np.full((8, 8), values)
+    toy.write_hugging_face(folder, vocabulary, tensors=tensors)
+    with pytest.raises(ValueError, match=f"pooler.dense.weight {message}"):
+        open_checkpoint(folder).read_weights()
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda t: t | {"model": None}, "type must be WordPiece. Received: None"),
+        (lambda t: t | {"model": "x"}, "model must have the type dict"),
+        (lambda t: t | {"model": {"type": "WordPiece", "vocab": [1]}}, "vocab must"),
+        (lambda t: t | {"normalizer": "x"}, "normalizer must have the type dict"),
+        (lambda t: t | {"normalizer": {"lowercase": "x"}}, "lowercase must have the"),
+        (
+            lambda t: t | {"normalizer": {"type": "Sequence"}},
+            "must be those of BERT: .* normalizer=Sequence",
+        ),
+        (lambda t: list(t), "must contain a JSON object"),
+    ],
+)
+def test_invalid_tokenizer_json_raises(folder, vocabulary, edit, message):
+    toy.write_hugging_face(folder, vocabulary, tokenizer={})
+    ids = {token: number for number, token in enumerate(vocabulary.tokens)}
+    tokenizer = {"model": {"type": "WordPiece", "vocab": ids}}
+    (folder / "tokenizer.json").write_text(json.dumps(edit(tokenizer)))
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(folder)
+
+
+def test_swapped_lines_of_the_vocabulary_raise(folder, vocabulary):
+    toy.write_hugging_face(folder, vocabulary)
+    ids = {token: number for number, token in enumerate(vocabulary.tokens)}
+    tokenizer = {"model": {"type": "WordPiece", "vocab": ids}}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    open_checkpoint(folder)
+    tokens = list(vocabulary.tokens)
+    tokens[7], tokens[9] = tokens[9], tokens[7]
+    Vocabulary(tuple(tokens)).write(folder / "vocab.txt")
+    message = f"id 7 is '{tokens[7]}' in vocab.txt, but '{tokens[9]}' in tokenizer.json"
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(folder)
+    vocabulary.write(folder / "vocab.txt")
+    with (folder / "vocab.txt").open("a") as file:
+        file.write("further\n")
+    with pytest.raises(ValueError, match=r"id 40 is 'further' in .*, but None in"):
         open_checkpoint(folder)
 
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import json
+import shutil
 
 import keras
 import keras_hub
@@ -82,6 +83,24 @@ def test_other_architecture_raises(preset, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="preset of RobertaBackbone; only Bert"):
         open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_layers": 10**9}, "is too small for 1000000000 layers of hidden size 8"),
+        ({"hidden_dim": {"a": 1}}, "`hidden_dim` must be a positive integer"),
+        ({"dtype": 7}, "KerasHub cannot read"),
+    ],
+)
+def test_invalid_config_raises(preset, tmp_path, settings, message):
+    folder = tmp_path / "copy"
+    shutil.copytree(preset[1], folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["config"] |= settings
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(folder)
 
 
 def test_preset_without_tokenizer_raises(preset, tmp_path):

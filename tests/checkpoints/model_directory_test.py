@@ -125,6 +125,31 @@ def test_config_that_contradicts_the_vocabulary_raises(directory, vocabulary):
         ModelDirectory.open(directory.path)
 
 
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"architecture": 3}, "architecture must have the type dict"),
+        ({"head": {"kind": 3}}, "kind must have the type str"),
+        ({"tokenizer": {"lowercase": 1}}, "lowercase must have the type bool"),
+        ({"architecture": {"hidden_dim": 8}}, "not the fields of BERT"),
+    ],
+)
+def test_invalid_config_raises(directory, edit, message):
+    config = json.loads((directory.path / "config.json").read_text())
+    (directory.path / "config.json").write_text(json.dumps(config | edit))
+    with pytest.raises(ValueError, match=message):
+        ModelDirectory.open(directory.path)
+
+
+def test_config_is_checked_against_the_size_of_the_weights(directory, tiny_config):
+    directory.save_weights(BertBackbone(tiny_config))
+    config = json.loads((directory.path / "config.json").read_text())
+    config["architecture"]["num_layers"] = 10**9
+    (directory.path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="is too small for 1000000000 layers"):
+        ModelDirectory.open(directory.path)
+
+
 def test_failed_save_keeps_old_weights(directory, tiny_config):
     model = BertPretrainer(BertBackbone(tiny_config))
     directory.save_weights(model)

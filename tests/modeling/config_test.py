@@ -50,6 +50,11 @@ def test_resolve_accepts_layers_hidden_size_and_heads():
             json.dumps(GOOGLE | {"vocab_size": 0}),
             "must be a positive integer",
         ),
+        ("[]", r"must be a JSON object\. Received: \[\]"),
+        ("[" * 100_000, "not a JSON file"),
+        (json.dumps(GOOGLE | {"hidden_size": "768"}), "positive integer.*='768'"),
+        (json.dumps(GOOGLE | {"hidden_act": {}}), "`activation` must be one of"),
+        (json.dumps(GOOGLE | {"hidden_dropout_prob": None}), "`dropout` must be a num"),
     ],
 )
 def test_invalid_bert_config_raises_with_file_and_key(tmp_path, content, message):
