@@ -10,7 +10,7 @@ equal shape share batched matmuls.
 from __future__ import annotations
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from bert_tf.training.optimizers import AdamW
 
@@ -55,6 +55,12 @@ class Muon(AdamW):
     def _is_orthogonalized(self, variable) -> bool:
         return len(variable.shape) == 2 and "encoder_layer_" in variable.path
 
+    def add_variable_from_reference(self, reference_variable, name=None, **kwargs):
+        # Orthogonalized matrices have no second moments.
+        if name == "velocity" and self._is_orthogonalized(reference_variable):
+            return None
+        return super().add_variable_from_reference(reference_variable, name, **kwargs)
+
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         # Batched over matrices, so not in `update_step`, which sees one variable.
         grads = list(grads)
@@ -67,28 +73,26 @@ class Muon(AdamW):
             for i in indices:
                 variable = trainable_variables[i]
                 previous = self._momentums[self._get_variable_index(variable)]
-                momenta.append(
-                    self.momentum * tf.convert_to_tensor(previous) + grads[i]
-                )
+                momenta.append(self.momentum * previous + grads[i])
                 directions.append(self.momentum * momenta[-1] + grads[i])
-            updates = self._orthogonalize(tf.stack(directions))
-            updates *= _ADAM_RMS * max(shape) ** 0.5
-            pairs = zip(momenta, tf.unstack(updates), strict=True)
+            updates = self._orthogonalize(ops.stack(directions))
+            updates = updates * (_ADAM_RMS * max(shape) ** 0.5)
+            pairs = zip(momenta, ops.unstack(updates, len(indices)), strict=True)
             for i, pair in zip(indices, pairs, strict=True):
                 grads[i] = pair
         super()._backend_update_step(grads, trainable_variables, learning_rate)
 
-    def _orthogonalize(self, matrices: tf.Tensor) -> tf.Tensor:
+    def _orthogonalize(self, matrices):
         """Replaces the singular values of [k, m, n] matrices by about 1."""
         wide = matrices.shape[-2] <= matrices.shape[-1]
-        x = matrices if wide else tf.linalg.matrix_transpose(matrices)
-        x /= tf.norm(x, axis=[-2, -1], keepdims=True) + 1e-7
-        x = tf.cast(x, self.orthogonalization_dtype)
+        x = matrices if wide else ops.swapaxes(matrices, -2, -1)
+        x = x / (ops.norm(x, axis=(-2, -1), keepdims=True) + 1e-7)
+        x = ops.cast(x, self.orthogonalization_dtype)
         for _ in range(_NEWTON_SCHULZ_STEPS):
-            gram = tf.matmul(x, x, transpose_b=True)
-            x = _A * x + tf.matmul(_B * gram + _C * tf.matmul(gram, gram), x)
-        x = x if wide else tf.linalg.matrix_transpose(x)
-        return tf.cast(x, matrices.dtype)
+            gram = ops.matmul(x, ops.swapaxes(x, -2, -1))
+            x = _A * x + ops.matmul(_B * gram + _C * ops.matmul(gram, gram), x)
+        x = x if wide else ops.swapaxes(x, -2, -1)
+        return ops.cast(x, matrices.dtype)
 
     def update_step(self, gradient, variable, learning_rate):
         if not isinstance(gradient, tuple):  # See `_backend_update_step`.
@@ -96,11 +100,12 @@ class Muon(AdamW):
             return
         new_momentum, update = gradient
         momentum = self._momentums[self._get_variable_index(variable)]
-        rate = tf.cast(learning_rate.learning_rate, variable.dtype)
+        rate = ops.cast(learning_rate.learning_rate, variable.dtype)
         # The rate of a non-finite step is 0; its momentum must not change either.
-        finite = tf.math.is_finite(tf.convert_to_tensor(self.gradient_norm))
-        momentum.assign(tf.where(finite, new_momentum, tf.convert_to_tensor(momentum)))
-        variable.assign_sub(rate * (update + self.weight_decay * variable))
+        finite = ops.isfinite(self.gradient_norm)
+        previous = ops.convert_to_tensor(momentum)
+        self.assign(momentum, ops.where(finite, new_momentum, previous))
+        self.assign_sub(variable, rate * (update + self.weight_decay * variable))
 
     def get_config(self):
         names = ("momentum", "orthogonalization_dtype")

@@ -15,6 +15,9 @@
   count the steps that it skips, so steps and batches drift apart. Here they count.
 
 `Lamb` is LAMB (arXiv 1904.00962) with the same corrections, for very large batches.
+
+The optimizers run on every Keras backend. On TensorFlow, fused kernels save passes over
+memory.
 """
 
 from __future__ import annotations
@@ -22,12 +25,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import keras
-import tensorflow as tf
 from keras import ops
+
+from bert_tf.lazy import lazy_import
+
+tf = lazy_import("tensorflow")
 
 # Fraction of the peak rate, by the remaining fraction of the decay phase.
 DECAYS = {
@@ -121,6 +127,14 @@ class SequentialSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return cls([deserialize(s) for s in config["schedules"]], config["steps"])
 
 
+def _is_tensorflow() -> bool:
+    return keras.backend.backend() == "tensorflow"
+
+
+def _arguments(optimizer_class: type) -> Iterable[str]:
+    return inspect.signature(optimizer_class).parameters
+
+
 class _Rates(NamedTuple):
     """Scalars [] float32 that the updates of all variables in a step share.
 
@@ -132,11 +146,11 @@ class _Rates(NamedTuple):
         correction_2: Divisor of the second moment; 1 without bias correction.
     """
 
-    learning_rate: tf.Tensor
-    beta_1: tf.Tensor
-    beta_2: tf.Tensor
-    correction_1: tf.Tensor
-    correction_2: tf.Tensor
+    learning_rate: Any
+    beta_1: Any
+    beta_2: Any
+    correction_1: Any
+    correction_2: Any
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -208,37 +222,37 @@ class AdamW(keras.optimizers.AdamW):
         return len(variable.shape) > 1
 
     def _backend_apply_gradients(self, grads, trainable_variables):
-        # Sums the rows of IndexedSlices that belong to the same token.
-        grads = [tf.convert_to_tensor(gradient) for gradient in grads]
-        context = tf.distribute.get_replica_context()
-        grads = context.all_reduce(tf.distribute.ReduceOp.SUM, grads)
+        if _is_tensorflow():
+            # Sums the rows of IndexedSlices that belong to the same token.
+            grads = [tf.convert_to_tensor(gradient) for gradient in grads]
+            context = tf.distribute.get_replica_context()
+            grads = context.all_reduce(tf.distribute.ReduceOp.SUM, grads)
         super()._backend_apply_gradients(grads, trainable_variables)
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         return grads_and_vars  # _backend_apply_gradients did it before clipping.
 
     def _clip_gradients(self, grads):
-        norm, factor = tf.linalg.global_norm(grads), 1.0
+        norm, factor = _global_norm(grads), 1.0
         if self.dynamic_loss_scale:
-            factor /= tf.convert_to_tensor(self.loss_scale)
+            factor /= ops.convert_to_tensor(self.loss_scale)
             norm *= factor
-            self._adapt_loss_scale(tf.math.is_finite(norm))
+            self._adapt_loss_scale(ops.isfinite(norm))
         self.gradient_norm.assign(norm)
         if self.global_clipnorm:
-            factor *= tf.minimum(1.0, self.global_clipnorm / norm)
-        # multiply_no_nan returns 0 for 0 * inf and 0 * NaN.
-        factor = tf.where(tf.math.is_finite(norm), factor, 0.0)
+            factor *= ops.minimum(1.0, self.global_clipnorm / norm)
+        factor = ops.where(ops.isfinite(norm), factor, 0.0)
         return [
-            tf.math.multiply_no_nan(gradient, tf.cast(factor, gradient.dtype))
+            _multiply_no_nan(gradient, ops.cast(factor, gradient.dtype))
             for gradient in grads
         ]
 
     def _adapt_loss_scale(self, finite):
-        good_steps = tf.where(finite, self.good_steps + 1, 0.0)
+        good_steps = ops.where(finite, self.good_steps + 1, 0.0)
         enough = good_steps >= _GOOD_STEPS
-        change = tf.where(finite, tf.where(enough, 2.0, 1.0), 0.5)
+        change = ops.where(finite, ops.where(enough, 2.0, 1.0), 0.5)
         self.loss_scale.assign(self.loss_scale * change)
-        self.good_steps.assign(tf.where(enough, 0.0, good_steps))
+        self.good_steps.assign(ops.where(enough, 0.0, good_steps))
 
     def _apply_weight_decay(self, variables):
         pass  # In `update_step`, where non-finite steps are skipped.
@@ -251,53 +265,68 @@ class AdamW(keras.optimizers.AdamW):
 
     def _rates(self, learning_rate) -> _Rates:
         """Returns the shared scalars, which make a non-finite step a no-op."""
-        finite = tf.math.is_finite(tf.convert_to_tensor(self.gradient_norm))
+        finite = ops.isfinite(self.gradient_norm)
         rates = (
-            tf.where(finite, tf.cast(rate, "float32"), no_op)
+            ops.where(finite, ops.cast(rate, "float32"), no_op)
             for rate, no_op in (
                 (learning_rate, 0.0),
                 (self.beta_1, 1.0),
                 (self.beta_2, 1.0),
             )
         )
-        corrections = (tf.ones(()), tf.ones(()))
+        corrections = (ops.ones(()), ops.ones(()))
         if self.bias_correction:
-            step = tf.cast(self.iterations + 1, "float32")
+            step = ops.cast(self.iterations + 1, "float32")
             # 1 - beta**step through expm1: float32 keeps only four digits of 1 - 0.999.
             corrections = (
-                -tf.math.expm1(step * math.log(beta))
-                for beta in (self.beta_1, self.beta_2)
+                -ops.expm1(step * math.log(beta)) for beta in (self.beta_1, self.beta_2)
             )
         return _Rates(*rates, *corrections)
 
     def update_step(self, gradient, variable, learning_rate):
         """Applies weight decay and Adam's update to one variable."""
-        index = self._get_variable_index(variable)
         dtype = variable.dtype
-        rates = _Rates(*(tf.cast(rate, dtype) for rate in learning_rate))
+        rates = _Rates(*(ops.cast(rate, dtype) for rate in learning_rate))
         if self._use_weight_decay(variable):
             decay = rates.learning_rate * self.weight_decay
-            variable.assign_sub(variable * decay)
+            self.assign_sub(variable, variable * decay)
+        rate = rates.learning_rate * ops.sqrt(rates.correction_2) / rates.correction_1
+        if not _is_tensorflow():
+            momentum, velocity = self._update_moments(gradient, variable, rates)
+            step = momentum / (ops.sqrt(velocity) + self.epsilon)
+            self.assign_sub(variable, rate * step)
+            return
         # The fused kernel takes one pass over memory; elementwise ops would take ten.
         # Zero beta powers disable the kernel's own bias correction.
+        index = self._get_variable_index(variable)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,
             v=self._velocities[index].value.handle,
             beta1_power=tf.zeros((), dtype),
             beta2_power=tf.zeros((), dtype),
-            lr=rates.learning_rate * tf.sqrt(rates.correction_2) / rates.correction_1,
+            lr=rate,
             beta1=rates.beta_1,
             beta2=rates.beta_2,
             epsilon=tf.cast(self.epsilon, dtype),
             grad=tf.cast(gradient, dtype),
         )
 
+    def _update_moments(self, gradient, variable, rates: _Rates):
+        """Updates and returns the moments of one variable."""
+        index = self._get_variable_index(variable)
+        momentum, velocity = self._momentums[index], self._velocities[index]
+        gradient = ops.cast(gradient, variable.dtype)
+        beta_1, beta_2 = rates.beta_1, rates.beta_2
+        self.assign(momentum, momentum * beta_1 + gradient * (1 - beta_1))
+        self.assign(velocity, velocity * beta_2 + ops.square(gradient) * (1 - beta_2))
+        return momentum, velocity
+
     def __repr__(self):
         config, schedule = self.get_config(), self._learning_rate
         if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
             config["learning_rate"] = schedule
-        names = inspect.signature(AdamW).parameters
+        names = {*_arguments(AdamW), *_arguments(type(self))} - {"name"}
         arguments = (f"{name}={config[name]!r}" for name in config if name in names)
         return f"{type(self).__name__}({', '.join(arguments)})"
 
@@ -319,22 +348,33 @@ class Lamb(AdamW):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
 
     def update_step(self, gradient, variable, learning_rate):
-        index = self._get_variable_index(variable)
-        dtype = variable.dtype
-        learning_rate, beta_1, beta_2, correction_1, correction_2 = (
-            tf.cast(rate, dtype) for rate in learning_rate
-        )
-        gradient = tf.cast(gradient, dtype)
-        momentum = self._momentums[index].value
-        velocity = self._velocities[index].value
-        momentum.assign(momentum * beta_1 + gradient * (1 - beta_1))
-        velocity.assign(velocity * beta_2 + tf.square(gradient) * (1 - beta_2))
-        step = (momentum / correction_1) / (
-            tf.sqrt(velocity / correction_2) + self.epsilon
+        rates = _Rates(*(ops.cast(rate, variable.dtype) for rate in learning_rate))
+        momentum, velocity = self._update_moments(gradient, variable, rates)
+        rate = rates.learning_rate
+        step = (momentum / rates.correction_1) / (
+            ops.sqrt(velocity / rates.correction_2) + self.epsilon
         )
         if self._use_weight_decay(variable):
-            step += self.weight_decay * variable
-            ratio = tf.math.divide_no_nan(tf.norm(variable), tf.norm(step))
+            step = step + self.weight_decay * variable
+            norm = _global_norm([step])
+            ratio = ops.divide_no_nan(_global_norm([variable]), norm)
             # The ratio is 0 if all weights are zero; use 1 then.
-            learning_rate *= tf.where(ratio > 0, ratio, 1.0)
-        variable.assign_sub(learning_rate * step)
+            rate = rate * ops.where(ratio > 0, ratio, 1.0)
+        self.assign_sub(variable, rate * step)
+
+
+# --- Kernels ---------------------------------------------------------------------
+
+
+def _global_norm(tensors):
+    """Returns the Euclidean norm of all values, [] float32."""
+    if _is_tensorflow():
+        return tf.linalg.global_norm(tensors)  # One pass over memory.
+    return ops.sqrt(sum(ops.sum(ops.square(tensor)) for tensor in tensors))
+
+
+def _multiply_no_nan(tensor, factor):
+    """Returns the product, which is 0 for the factor 0, even for infinity and NaN."""
+    if _is_tensorflow():
+        return tf.math.multiply_no_nan(tensor, factor)  # One pass over memory.
+    return ops.where(factor == 0, 0.0, tensor * factor)

@@ -140,3 +140,20 @@ def test_config_round_trip():
     config = Muon(1e-3, momentum=0.9, orthogonalization_dtype="float32").get_config()
     copy = Muon.from_config(config)
     assert (copy.momentum, copy.orthogonalization_dtype) == (0.9, "float32")
+
+
+def test_repr_shows_arguments_of_muon_and_adamw():
+    shown = repr(Muon(0.5, momentum=0.9, weight_decay=0.1))
+    assert shown.startswith("Muon(learning_rate=0.5, ")
+    assert "weight_decay=0.1" in shown
+    assert "momentum=0.9" in shown
+
+
+def test_orthogonalized_matrices_have_no_second_moments():
+    optimizer = Muon()
+    optimizer.build(make_variables())
+    missing = [velocity is None for velocity in optimizer._velocities]
+    assert missing == ["kernel" in path for path in SHAPES]
+    names = {variable.name for variable in optimizer.variables}
+    assert "encoder_layer_0_query_kernel_momentum" in names
+    assert "encoder_layer_0_query_kernel_velocity" not in names
