@@ -4,11 +4,11 @@
 
     python -m bert_tf.export --model_dir=models/mini --output=saved_models --name=mini
 
-Input: a model directory of `bert_tf.pretrain` or a checkpoint in another supported
-format. Output: `<output>/<name>/<version>/`, a SavedModel that stock TensorFlow Serving
-2.13 to 2.20 loads. It takes strings and has signatures for fill-mask, embeddings and
-token ids, see `bert_tf.serving.signatures`; `bert_tf.serving.saved_model` describes the
-files.
+Input: a model directory of `bert_tf.pretrain`, a sentence encoder, or a checkpoint in
+another supported format. Output: `<output>/<name>/<version>/`, a SavedModel that stock
+TensorFlow Serving 2.13 to 2.20 loads. It takes strings and has signatures for
+fill-mask, embeddings and token ids, see `bert_tf.serving.signatures`;
+`bert_tf.serving.saved_model` describes the files.
 
 To export a fine-tuned model, rerun the command that trained it with `--export`.
 """
@@ -45,18 +45,24 @@ class ExportConfig(cli.Options):
         help="Comma-separated layers whose hidden states are additional outputs: 0 for "
         "the embeddings, 1 for the first layer, -1 for the last.",
     )
+    pooling: str = cli.option(
+        "",
+        help="Pooling of the signature sentence_embedding: cls, max, mean, "
+        "mean_sqrt_len_tokens, weightedmean, lasttoken, or several joined by +. By "
+        "default that of the checkpoint, or mean if it has none.",
+    )
 
 
 def main(options: ExportConfig) -> pathlib.Path:
     """Exports a pre-trained model and returns the folder of the new version.
 
     Raises:
-        ValueError: The model is fine-tuned, a layer does not exist, or the version
-            exists.
+        ValueError: The model is fine-tuned, a layer does not exist, the pooling is
+            unknown or contradicts the checkpoint, or the version exists.
     """
     directory = checkpoints.open_checkpoint(options.model_dir)
     head = directory.head
-    if head["kind"] not in ("pretrainer", "encoder"):
+    if head["kind"] not in ("pretrainer", "encoder", "embedding"):
         raise ValueError(
             f"--model_dir must be a pre-trained model. {directory.path} is fine-tuned "
             f"for {head['kind']}: rerun the command that trained it with --export."
@@ -66,8 +72,16 @@ def main(options: ExportConfig) -> pathlib.Path:
     untrained = head.get("newly_initialized", ())
     has_mlm_head = head["kind"] == "pretrainer" and "mlm" not in untrained
     load = directory.load_pretrainer if has_mlm_head else directory.load_backbone
+    if head["kind"] == "embedding":
+        load = directory.load_sentence_encoder
+        if options.pooling not in ("", head["pooling"]):
+            raise ValueError(
+                f"--pooling must be {head['pooling']}, the pooling of "
+                f"{directory.path}, or not be set. Received: {options.pooling}"
+            )
     model = load(dtype=options.precision)
-    signatures = serving.pretrained_signatures(model, tokenizer, layers)
+    pooling = options.pooling or "mean"
+    signatures = serving.pretrained_signatures(model, tokenizer, layers, pooling)
     path = serving.export_saved_model(
         signatures,
         pathlib.Path(options.output) / options.name,

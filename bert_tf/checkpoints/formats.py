@@ -13,7 +13,12 @@ from typing import Any
 import numpy as np
 
 from bert_tf import storage
-from bert_tf.checkpoints import google, hugging_face, keras_hub
+from bert_tf.checkpoints import (
+    google,
+    hugging_face,
+    keras_hub,
+    sentence_transformers,
+)
 from bert_tf.checkpoints.model_directory import (
     Checkpoint,
     ModelDirectory,
@@ -34,8 +39,9 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
 
     Args:
         path: A model directory; a folder in the format of Google, the Model Garden,
-            Hugging Face or KerasHub; or a handle: `hf://owner/repository`, or one
-            that KerasHub downloads, e.g. `kaggle://...`.
+            Hugging Face, sentence-transformers or KerasHub; or a handle:
+            `hf://owner/repository`, or one that KerasHub downloads, e.g.
+            `kaggle://...`.
 
     Raises:
         ValueError: It is not a BERT, or a file is missing or damaged.
@@ -52,6 +58,8 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     path = pathlib.Path(path)
     if not path.is_dir():
         raise ValueError(f"There is no checkpoint folder {path}.")
+    if sentence_transformers.is_sentence_encoder(path):
+        return sentence_transformers.open_folder(path)
     config = read_json_object(path / "config.json")
     if "architecture" in config:
         return ModelDirectory.open(path)
@@ -80,8 +88,8 @@ def write_checkpoint(
     Args:
         checkpoint: A checkpoint that `open_checkpoint` returned.
         path: The folder to write. It must not exist or be empty.
-        format: `"bert_tf"` (a model directory), `"hugging_face"`, `"google"` or
-            `"keras_hub"`.
+        format: `"bert_tf"` (a model directory), `"hugging_face"` (for sentence
+            encoders, sentence-transformers), `"google"` or `"keras_hub"`.
 
     Returns:
         The names of the weights that the format cannot hold.
@@ -89,9 +97,12 @@ def write_checkpoint(
     Raises:
         ValueError: `path` exists.
     """
+    is_embedding = checkpoint.head["kind"] == "embedding"
     write = {
         "bert_tf": _write_model_directory,
-        "hugging_face": hugging_face.write_folder,
+        "hugging_face": (
+            sentence_transformers if is_embedding else hugging_face
+        ).write_folder,
         "google": google.write_folder,
         "keras_hub": keras_hub.write_folder,
     }[format]

@@ -40,7 +40,9 @@ from bert_tf.text import SPECIAL_TOKENS, Vocabulary
 
 FORMAT = "Hugging Face"
 
-_CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+WEIGHTS = "model.safetensors"
+
+_CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
 _VOCABULARY, _TOKENIZER = "vocab.txt", "tokenizer.json"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -191,7 +193,7 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
     config = read_json_object(path / _CONFIG, architectures=list, id2label=dict)
     class_name = _class_name(config)
     architecture = _architecture(path / _CONFIG, config)
-    tensors = _open_tensors(path)
+    tensors = open_tensors(path)
     has_prefix = any(name.startswith("bert.") for name in tensors.shapes)
     vocabulary, lowercase = _open_tokenizer(path)
     return ForeignCheckpoint.from_tensors(
@@ -206,8 +208,9 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
     )
 
 
-def _open_tensors(path: pathlib.Path) -> Tensors:
-    files = [_WEIGHTS]
+def open_tensors(path: pathlib.Path) -> Tensors:
+    """Opens the safetensors of a folder."""
+    files = [WEIGHTS]
     if (path / _INDEX).is_file():
         index = read_json_object(path / _INDEX, weight_map=dict)
         files = sorted({str(file) for file in (index.get("weight_map") or {}).values()})
@@ -217,7 +220,7 @@ def _open_tensors(path: pathlib.Path) -> Tensors:
                 f"{path / _INDEX}: weight_map must map tensors to files in the same "
                 f"folder. Received: {outside or index!r:.80}"
             )
-    elif not (path / _WEIGHTS).is_file():
+    elif not (path / WEIGHTS).is_file():
         raise ValueError(_why_no_weights(path))
     shapes, source = {}, {}
     for file in files:
@@ -233,7 +236,7 @@ def _open_tensors(path: pathlib.Path) -> Tensors:
 
 def _why_no_weights(path: pathlib.Path) -> str:
     if not list(path.glob("pytorch_model*.bin")):
-        return f"{path} has no {_WEIGHTS}."
+        return f"{path} has no {WEIGHTS}."
     return (
         f"{path} has its weights only in pytorch_model.bin, which is a pickle. "
         "Loading a pickle can run arbitrary code, so it is not supported. If you trust "
@@ -325,7 +328,7 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
     if class_name in _WITHOUT_POOLER:
         rows = [row for row in rows if not row.ours.startswith("pooler/")]
     tensors, left_out = to_foreign(rows, weights, checkpoint.architecture)
-    safetensors.numpy.save_file(tensors, path / _WEIGHTS, metadata={"format": "pt"})
+    safetensors.numpy.save_file(tensors, path / WEIGHTS, metadata={"format": "pt"})
     checkpoint.vocabulary.write(path / _VOCABULARY)
     storage.write_json(path / _TOKENIZER_CONFIG, _tokenizer_config(checkpoint))
     storage.write_json(path / _CONFIG, _config(checkpoint, class_name))
@@ -333,6 +336,8 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
 
 
 def _class_of(kind: str, weights: Mapping[str, np.ndarray]) -> str:
+    if kind == "embedding":
+        return "BertModel"
     if kind in _TASK_CLASSES:
         return _TASK_CLASSES[kind]
     if {"mlm/bias", "nsp/bias"} <= weights.keys():

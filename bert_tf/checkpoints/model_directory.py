@@ -86,6 +86,8 @@ class Checkpoint(abc.ABC):
             f"{a.max_sequence_length} positions, {a.activation}; "
             f"{self.vocabulary.size:,} tokens, {'un' * self.lowercase}cased."
         ]
+        if self.head["kind"] == "embedding":
+            lines.append(f"Sentence embeddings: {EmbeddingConfig.from_dict(self.head)}")
         if self.head.get("newly_initialized"):
             missing = ", ".join(self.head["newly_initialized"])
             lines.append(f"Layers without weights: {missing}")
@@ -135,7 +137,7 @@ class Checkpoint(abc.ABC):
         Raises:
             ValueError: It is a fine-tuned model.
         """
-        if self.head["kind"] not in ("pretrainer", "encoder"):
+        if self.head["kind"] not in ("pretrainer", "encoder", "embedding"):
             raise ValueError(
                 f"{self.path} is a model for {self.head['kind']} and has no "
                 "pre-training heads. Use the output of bert_tf.pretrain."

@@ -87,6 +87,19 @@ class EmbeddingConfig:
         """The pooling modes, in the order of concatenation."""
         return self.pooling.split("+")
 
+    def __str__(self) -> str:
+        parts = [
+            f"{self.pooling} pooling",
+            f"at most {self.max_sequence_length} tokens",
+        ]
+        if self.dense_dim:
+            bias = "" if self.dense_bias else " without bias"
+            units = f"{self.dense_dim} units{bias}"
+            parts.append(f"dense layer of {units}, {self.dense_activation}")
+        if self.normalize:
+            parts.append("L2-normalized")
+        return ", ".join(parts)
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the attributes, for JSON."""
         return dataclasses.asdict(self)
@@ -174,10 +187,11 @@ class SentenceEncoder(BertModel):
     Example:
 
     ```python
-    config = EmbeddingConfig(max_sequence_length=128)
-    model = SentenceEncoder(BertBackbone.from_checkpoint("models/mini"), config)
-    vectors = model(tokenizer.encode(texts, max_sequence_length=128))
-    similarities = vectors @ keras.ops.transpose(vectors)
+    embedding = EmbeddingConfig(max_sequence_length=128)
+    model = SentenceEncoder(BertBackbone(config), embedding)
+    texts = ["a cat sat", "two cats sat"]
+    vectors = model(Tokenizer("vocab.txt").encode(texts, max_sequence_length=128))
+    similarity = np.dot(vectors[0], vectors[1])
     ```
     """
 

@@ -142,6 +142,45 @@ def write_hugging_face(
     return folder
 
 
+def write_sentence_transformers(
+    folder: pathlib.Path,
+    vocabulary: Vocabulary,
+    modules: Mapping[str, Mapping],
+    *,
+    max_seq_length: int | None = 8,
+    **hugging_face,
+) -> pathlib.Path:
+    """Writes a BertModel with modules, given the configs of their classes.
+
+    The weights of a module `Dense` have the shapes in its config.
+    """
+    write_hugging_face(folder, vocabulary, **hugging_face)
+    listed = [("", "Transformer")]
+    for i, (name, config) in enumerate(modules.items(), start=1):
+        listed.append((f"{i}_{name}", name))
+        path = folder / f"{i}_{name}"
+        path.mkdir()
+        (path / "config.json").write_text(json.dumps(config))
+        if name == "Dense":
+            shapes = {
+                "linear.weight": (config["out_features"], config["in_features"]),
+                "linear.bias": (config["out_features"],),
+            }
+            if not config["bias"]:
+                del shapes["linear.bias"]
+            file = path / "model.safetensors"
+            safetensors.numpy.save_file(values(shapes), file)
+    module = "sentence_transformers.models"
+    described = [
+        {"idx": i, "name": str(i), "path": path, "type": f"{module}.{name}"}
+        for i, (path, name) in enumerate(listed)
+    ]
+    (folder / "modules.json").write_text(json.dumps(described))
+    transformer = {"max_seq_length": max_seq_length, "do_lower_case": False}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(transformer))
+    return folder
+
+
 # --- Google ----------------------------------------------------------------------
 
 

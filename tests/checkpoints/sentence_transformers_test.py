@@ -1,0 +1,217 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of sentence-transformers folders.
+
+Golden values: `SentenceTransformer.encode` of version 6.2 with torch 2.13, on folders
+of `tests.toy.checkpoints.write_sentence_transformers`.
+"""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_tf import serving
+from bert_tf.checkpoints import ModelDirectory, open_checkpoint, write_checkpoint
+from bert_tf.text import Tokenizer
+from tests.toy import checkpoints as toy
+
+H = toy.H
+# The second text has more than 8 tokens.
+TEXTS = ["the cat sat", "the cat sat on the mat, a b c d e f g"]
+
+MEAN = {  # The format of versions before 6.
+    "word_embedding_dimension": H,
+    "pooling_mode_cls_token": False,
+    "pooling_mode_mean_tokens": True,
+    "pooling_mode_max_tokens": False,
+    "pooling_mode_mean_sqrt_len_tokens": False,
+}
+CLS = {"embedding_dimension": H, "pooling_mode": "cls", "include_prompt": True}
+TWO = {"embedding_dimension": H, "pooling_mode": ["weightedmean", "cls"]}
+DENSE = {
+    "in_features": 2 * H,
+    "out_features": 3,
+    "bias": True,
+    "activation_function": "torch.nn.modules.activation.GELU",
+}
+TANH = {"in_features": H, "out_features": 3, "bias": False}
+
+FOLDERS = [
+    pytest.param(
+        {"Pooling": MEAN, "Normalize": {}},
+        [[0.0935116, 0.5013101, -0.3227752], [-0.1201238, 0.4697656, -0.2278458]],
+        id="mean",
+    ),
+    pytest.param(
+        {"Pooling": TWO, "Dense": DENSE},
+        [[1.2992718, 0.2676512, 1.2440082], [1.2476840, -0.1284665, 1.3822174]],
+        id="two-dense",
+    ),
+    pytest.param(
+        {"Pooling": CLS, "Dense": TANH, "Normalize": {}},
+        [[0.8527710, 0.4314590, 0.2943208], [0.9042968, 0.3908549, -0.1716968]],
+        id="cls-dense",
+    ),
+]
+
+
+def vectors(folder):
+    checkpoint = open_checkpoint(folder)
+    tokenizer = Tokenizer(checkpoint.vocabulary, checkpoint.lowercase)
+    signatures = serving.pretrained_signatures(
+        checkpoint.load_sentence_encoder(), tokenizer
+    )
+    return signatures["sentence_embedding"](TEXTS)["sentence_embedding"].numpy()
+
+
+@pytest.mark.parametrize(("modules", "golden"), FOLDERS)
+def test_vectors_equal_sentence_transformers(tmp_path, vocabulary, modules, golden):
+    folder = tmp_path / "theirs"
+    toy.write_sentence_transformers(folder, vocabulary, modules)
+    found = vectors(folder)
+    np.testing.assert_allclose(found[:, :3], golden, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize(("modules", "golden"), FOLDERS)
+def test_round_trip_is_bit_equal(tmp_path, vocabulary, modules, golden):
+    source = toy.write_sentence_transformers(tmp_path / "a", vocabulary, modules)
+    opened = open_checkpoint(source)
+    assert write_checkpoint(opened, tmp_path / "b") == []
+    ours = ModelDirectory.open(tmp_path / "b")
+    assert write_checkpoint(ours, tmp_path / "c", "hugging_face") == []
+    back = open_checkpoint(tmp_path / "c")
+    assert back.head == opened.head == ours.head
+    expected, weights = opened.read_weights(), back.read_weights()
+    assert weights.keys() == expected.keys()
+    for name, weight in weights.items():
+        np.testing.assert_array_equal(weight, expected[name])
+
+
+def test_writes_the_files_of_sentence_transformers(tmp_path, vocabulary):
+    modules = {"Pooling": MEAN, "Dense": TANH, "Normalize": {}}
+    source = toy.write_sentence_transformers(tmp_path / "a", vocabulary, modules)
+    write_checkpoint(open_checkpoint(source), tmp_path / "b", "hugging_face")
+
+    def read(folder, name):
+        return json.loads((folder / name).read_text())
+
+    for name in ("modules.json", "sentence_bert_config.json"):
+        assert read(tmp_path / "b", name) == read(source, name)
+    pooling = read(tmp_path / "b", "1_Pooling/config.json")
+    assert pooling == MEAN | {
+        "pooling_mode_weightedmean_tokens": False,
+        "pooling_mode_lasttoken": False,
+    }
+    assert read(tmp_path / "b", "2_Dense/config.json") == TANH | {
+        "activation_function": "torch.nn.modules.activation.Tanh"
+    }
+
+
+def test_version_6_has_the_length_in_the_config_of_the_tokenizer(tmp_path, vocabulary):
+    tokenizer = {"do_lower_case": True, "model_max_length": 9}
+    folder = toy.write_sentence_transformers(
+        tmp_path,
+        vocabulary,
+        {"Pooling": CLS},
+        max_seq_length=None,
+        tokenizer=tokenizer,
+    )
+    (folder / "sentence_bert_config.json").write_text("{}")
+    assert open_checkpoint(folder).head["max_sequence_length"] == 9
+
+
+def test_length_is_at_most_the_number_of_positions(tmp_path, vocabulary):
+    modules = {"Pooling": CLS}
+    toy.write_sentence_transformers(tmp_path, vocabulary, modules, max_seq_length=512)
+    assert open_checkpoint(tmp_path).head["max_sequence_length"] == toy.S
+
+
+def test_encoder_in_a_folder_of_its_own(tmp_path, vocabulary):
+    toy.write_hugging_face(tmp_path / "0_Transformer", vocabulary)
+    (tmp_path / "1_Pooling").mkdir()
+    modules = [
+        {"path": f"{i}_{name}", "type": f"sentence_transformers.models.{name}"}
+        for i, name in enumerate(("Transformer", "Pooling"))
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    head = open_checkpoint(tmp_path).head
+    assert (head["pooling"], head["normalize"]) == ("mean", False)
+
+
+def test_describes_pooling_and_prompts(tmp_path, vocabulary):
+    modules = {"Pooling": CLS, "Dense": TANH, "Normalize": {}}
+    folder = toy.write_sentence_transformers(tmp_path, vocabulary, modules)
+    config = {"prompts": {"query": "Find: ", "document": ""}}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
+    lines = open_checkpoint(folder).describe()
+    assert (
+        "Sentence embeddings: cls pooling, at most 8 tokens, dense layer of 3 units "
+        "without bias, tanh, L2-normalized"
+    ) in lines
+    assert "Prompt to prepend, query: 'Find: '" in lines
+
+
+def test_cross_encoder_is_not_a_sentence_encoder(tmp_path, vocabulary):
+    folder = toy.write_sentence_transformers(tmp_path, vocabulary, {"Pooling": CLS})
+    config = {"model_type": "CrossEncoder"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
+    assert open_checkpoint(folder).head == {"kind": "encoder"}
+
+
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        (
+            {"Pooling": CLS, "LayerNorm": {}},
+            "Received: Transformer, Pooling, LayerNorm",
+        ),
+        ({"Normalize": {}}, "Received: Transformer, Normalize"),
+        ({"Pooling": CLS, "Normalize": {}, "Dense": TANH}, "Pooling, Normalize, Dense"),
+        ({"Pooling": CLS | {"pooling_mode": "median"}}, "pooling='median'"),
+        (
+            {"Pooling": CLS, "Dense": TANH | {"activation_function": "my.Activation"}},
+            "activation_function='my.Activation'",
+        ),
+        ({"Pooling": CLS, "Dense": TANH | {"use_residual": True}}, "use_residual=True"),
+        ({"Pooling": TWO, "Dense": TANH}, r"implies the weights .*\(3, 16\)"),
+    ],
+)
+def test_unsupported_modules_are_named(tmp_path, vocabulary, modules, message):
+    toy.write_sentence_transformers(tmp_path, vocabulary, modules)
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(tmp_path)
+
+
+def test_custom_module_is_named_in_full(tmp_path, vocabulary):
+    toy.write_sentence_transformers(tmp_path, vocabulary, {"Pooling": CLS})
+    file = tmp_path / "modules.json"
+    file.write_text(file.read_text().replace("sentence_transformers.models", "custom"))
+    with pytest.raises(ValueError, match=r"custom\.Transformer, custom\.Pooling"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("modules.json", "[1]", r"modules\.json is not valid"),
+        (
+            "sentence_bert_config.json",
+            '{"do_lower_case": true}',
+            "do_lower_case must be false, because the tokenizer is cased",
+        ),
+        (
+            "config_sentence_transformers.json",
+            '{"prompts": {"query": "Find: "}, "default_prompt_name": "query"}',
+            "default_prompt_name must be null.*prepend 'Find: '",
+        ),
+    ],
+)
+def test_invalid_files(tmp_path, vocabulary, name, content, message):
+    tokenizer = {"do_lower_case": False}
+    toy.write_sentence_transformers(
+        tmp_path, vocabulary, {"Pooling": CLS}, tokenizer=tokenizer
+    )
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(tmp_path)
