@@ -192,6 +192,8 @@ class ModelDirectory(Checkpoint):
             check_types(
                 {"kind": head["kind"], "lowercase": lowercase}, kind=str, lowercase=bool
             )
+            if head["kind"] == "embedding":
+                EmbeddingConfig.from_dict(head)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(
                 f"{path / CONFIG} is not the config of a model directory: {error!r}"

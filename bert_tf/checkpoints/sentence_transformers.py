@@ -82,16 +82,14 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
     """
     modules = _modules(path)
     encoder = hugging_face.open_folder(path / modules["Transformer"])
-    pooling = _read_pooling(path / modules["Pooling"])
     fields = {
         "max_sequence_length": _max_length(encoder),
-        "pooling": "+".join(pooling),
+        "pooling": _read_pooling(path / modules["Pooling"]),
         "normalize": "Normalize" in modules,
     }
     rows, tensors = list(encoder.rows), encoder.tensors
     if "Dense" in modules:
-        pooled_dim = len(pooling) * encoder.architecture.hidden_dim
-        dense, dense_tensors = _read_dense(path / modules["Dense"], pooled_dim)
+        dense, dense_tensors = _read_dense(path / modules["Dense"])
         fields |= dense
         rows += [row for row in _DENSE_ROWS if row.theirs[0] in dense_tensors.shapes]
         tensors = _merged(tensors, dense_tensors)
@@ -120,10 +118,12 @@ def _modules(path: pathlib.Path) -> dict[str, str]:
             re.sub(r"^sentence_transformers\..*\.", "", m["type"]) for m in modules
         ]
         folders = dict(zip(names, [module["path"] for module in modules], strict=True))
+        if any(pathlib.PurePath(folder).name != folder for folder in folders.values()):
+            raise ValueError(f"each path must be a subfolder, got {folders}")
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path / MODULES} is not valid: {error!r}") from error
     order = ["Transformer", "Pooling", "Dense", "Normalize"]
-    if names != [name for name in order if name in names] or "Pooling" not in names:
+    if names != [n for n in order if n in names] or names[:2] != order[:2]:
         raise ValueError(
             f"{path / MODULES}: the modules must be {_SUPPORTED}. Received: "
             f"{', '.join(names)}"
@@ -132,32 +132,34 @@ def _modules(path: pathlib.Path) -> dict[str, str]:
 
 
 def _max_length(encoder: Checkpoint) -> int:
-    config = read_json_object(encoder.path / _TRANSFORMER_CONFIG)
+    types = {"max_seq_length": int, "do_lower_case": bool}
+    config = read_json_object(encoder.path / _TRANSFORMER_CONFIG, **types)
     if config.get("do_lower_case") and not encoder.lowercase:
         raise ValueError(
             f"{encoder.path / _TRANSFORMER_CONFIG}: do_lower_case must be false, "
             "because the tokenizer is cased."
         )
     # Version 6 writes the length to the tokenizer's config.
-    tokenizer = read_json_object(encoder.path / _TOKENIZER_CONFIG)
+    file = encoder.path / _TOKENIZER_CONFIG
+    tokenizer = read_json_object(file, model_max_length=int)
     limit = encoder.architecture.max_sequence_length
     length = config.get("max_seq_length") or tokenizer.get("model_max_length") or limit
-    return int(min(length, limit))
+    return min(length, limit)
 
 
-def _read_pooling(path: pathlib.Path) -> list[str]:
+def _read_pooling(path: pathlib.Path) -> str:
     config = read_json_object(path / _CONFIG)
     modes = config.get("pooling_mode")
     if modes is None:
         modes = [mode for mode, key in _POOLING_KEYS.items() if config.get(key)]
-    return [modes] if isinstance(modes, str) else modes or ["mean"]
+    return "+".join(map(str, modes or ["mean"])) if isinstance(modes, list) else modes
 
 
-def _read_dense(path: pathlib.Path, in_features: int) -> tuple[dict[str, Any], Tensors]:
+def _read_dense(path: pathlib.Path) -> tuple[dict[str, Any], Tensors]:
     """Returns fields of `EmbeddingConfig`, and the weights."""
-    config, tensors = read_json_object(path / _CONFIG), hugging_face.open_tensors(path)
+    config = read_json_object(path / _CONFIG, activation_function=str)
     activations = {torch: name for name, torch in _ACTIVATIONS.items()}
-    activation = config.get("activation_function", _ACTIVATIONS["tanh"])
+    activation = config.get("activation_function") or _ACTIVATIONS["tanh"]
     if activation not in activations or config.get("use_residual"):
         raise ValueError(
             f"{path / _CONFIG}: activation_function must be one of "
@@ -165,10 +167,11 @@ def _read_dense(path: pathlib.Path, in_features: int) -> tuple[dict[str, Any], T
             f"activation_function={activation!r}, "
             f"use_residual={config.get('use_residual', False)}"
         )
-    units = config.get("out_features")
-    shapes = {"linear.weight": (units, in_features)}
+    units, inputs = config.get("out_features"), config.get("in_features")
+    shapes = {"linear.weight": (units, inputs)}
     if config.get("bias", True):
         shapes["linear.bias"] = (units,)
+    tensors = hugging_face.open_tensors(path)
     if tensors.shapes != shapes:
         raise ValueError(
             f"{path}: the config implies the weights {shapes}. Received: "
@@ -191,7 +194,8 @@ def _merged(first: Tensors, second: Tensors) -> Tensors:
 
 def _prompts(path: pathlib.Path) -> list[str]:
     """Returns notes about prompts, which users prepend to their texts."""
-    config = read_json_object(path / _MODEL_CONFIG)
+    types = {"prompts": dict, "default_prompt_name": str}
+    config = read_json_object(path / _MODEL_CONFIG, **types)
     prompts = {k: v for k, v in (config.get("prompts") or {}).items() if v}
     default = config.get("default_prompt_name")
     if default in prompts:

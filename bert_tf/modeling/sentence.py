@@ -76,16 +76,20 @@ class EmbeddingConfig:
                 f"`pooling` must be one of {', '.join(POOLING_MODES)}, or several "
                 f"joined by +. Received: pooling={self.pooling!r}"
             )
-        if self.max_sequence_length < 3:
-            raise ValueError(
-                "`max_sequence_length` must be at least 3, for [CLS], a token and "
-                f"[SEP]. Received: max_sequence_length={self.max_sequence_length}"
-            )
+        # The shortest sequence is [CLS], a token, [SEP].
+        for name, minimum in (("max_sequence_length", 3), ("dense_dim", 1)):
+            value = getattr(self, name)
+            is_missing = value is None and name == "dense_dim"
+            if not is_missing and not (isinstance(value, int) and value >= minimum):
+                raise ValueError(
+                    f"`{name}` must be an integer of at least {minimum}. "
+                    f"Received: {name}={value!r}"
+                )
 
     @property
     def modes(self) -> list[str]:
         """The pooling modes, in the order of concatenation."""
-        return self.pooling.split("+")
+        return str(self.pooling).split("+")
 
     def __str__(self) -> str:
         parts = [

@@ -174,13 +174,23 @@ def test_cross_encoder_is_not_a_sentence_encoder(tmp_path, vocabulary):
             "activation_function='my.Activation'",
         ),
         ({"Pooling": CLS, "Dense": TANH | {"use_residual": True}}, "use_residual=True"),
-        ({"Pooling": TWO, "Dense": TANH}, r"implies the weights .*\(3, 16\)"),
+        ({"Pooling": CLS | {"pooling_mode": 1}}, "pooling=1"),
+        ({"Pooling": CLS, "Dense": TANH | {"bias": 0}}, "implies the weights"),
     ],
 )
 def test_unsupported_modules_are_named(tmp_path, vocabulary, modules, message):
     toy.write_sentence_transformers(tmp_path, vocabulary, modules)
     with pytest.raises(ValueError, match=message):
         open_checkpoint(tmp_path)
+
+
+def test_dense_layer_must_fit_the_pooling(tmp_path, vocabulary):
+    modules = {"Pooling": TWO, "Dense": TANH}
+    toy.write_sentence_transformers(tmp_path, vocabulary, modules)
+    with pytest.raises(
+        ValueError, match=r"dense/kernel has shape \[8, 3\] .* \[16, 3\]"
+    ):
+        open_checkpoint(tmp_path).load_sentence_encoder()
 
 
 def test_custom_module_is_named_in_full(tmp_path, vocabulary):
@@ -195,6 +205,12 @@ def test_custom_module_is_named_in_full(tmp_path, vocabulary):
     ("name", "content", "message"),
     [
         ("modules.json", "[1]", r"modules\.json is not valid"),
+        (
+            "modules.json",
+            '[{"path": "../a", "type": "Transformer"}]',
+            "each path must be a subfolder",
+        ),
+        ("sentence_bert_config.json", '{"max_seq_length": 1}', "at least 3.*=1"),
         (
             "sentence_bert_config.json",
             '{"do_lower_case": true}',

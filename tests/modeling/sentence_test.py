@@ -106,6 +106,8 @@ def test_config_round_trip():
         ({"pooling": "median"}, "pooling='median'"),
         ({"pooling": "cls+"}, r"pooling='cls\+'"),
         ({"max_sequence_length": 2}, "at least 3"),
+        ({"max_sequence_length": "8"}, "max_sequence_length='8'"),
+        ({"dense_dim": 0}, "dense_dim=0"),
     ],
 )
 def test_invalid_config(options, message):

@@ -166,7 +166,7 @@ def write_sentence_transformers(
                 "linear.weight": (config["out_features"], config["in_features"]),
                 "linear.bias": (config["out_features"],),
             }
-            if not config["bias"]:
+            if config["bias"] is False:
                 del shapes["linear.bias"]
             file = path / "model.safetensors"
             safetensors.numpy.save_file(values(shapes), file)
