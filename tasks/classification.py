@@ -138,6 +138,7 @@ class Classification(finetuning.Task):
         else:
             self.labels = _class_names(train)
             details = {"labels": list(self.labels)}
+            self.target_kind = "class"
         problem = "classification" if self.labels else "regression"
         self.head = {"problem": problem, "pairs": pairs, **details}
         self.gold = {name: self._read_labels(rows) for name, rows in self.rows.items()}

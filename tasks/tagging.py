@@ -55,6 +55,7 @@ class Tagging(finetuning.Task):
 
     kind = "tagging"
     metric = "f1"
+    target_kind = "class"
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(finetuning.FinetuneConfig):
@@ -174,12 +175,9 @@ class Tagging(finetuning.Task):
 
     def gold_and_predicted(
         self, split: Split, outputs: Sequence[np.ndarray]
-    ) -> tuple[Sequence[str], Sequence[str]]:
-        """Returns the entity types of all words, O for none."""
-        tags = self.gold[split.name], self._predicted_tags(split, outputs)
-        return tuple(
-            [tag[2:] or tag for s in sentences for tag in s] for sentences in tags
-        )
+    ) -> tuple[list[list[str]], list[list[str]]]:
+        """Returns the tags of each sentence."""
+        return self.gold[split.name], self._predicted_tags(split, outputs)
 
     def write_predictions(
         self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path

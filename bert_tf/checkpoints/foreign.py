@@ -212,7 +212,7 @@ class ForeignCheckpoint(Checkpoint):
         """
         notes = []
         if lowercase is None:
-            lowercase, note = _guess_lowercase(vocabulary)
+            lowercase, note = guess_lowercase(vocabulary)
             notes.append(note)
         try:
             notes += _check_vocabulary_size(config, vocabulary)
@@ -286,7 +286,7 @@ class ForeignCheckpoint(Checkpoint):
         return lines
 
 
-def _guess_lowercase(vocabulary: Vocabulary) -> tuple[bool, str]:
+def guess_lowercase(vocabulary: Vocabulary) -> tuple[bool, str]:
     """Returns whether no token has a capital letter, and a note about it."""
     words = set(vocabulary.tokens) - set(SPECIAL_TOKENS)
     # [unused0] and the like are ignored; the Chinese vocabulary has <S>.

@@ -26,4 +26,5 @@ from bert_tf.finetuning.squad import Question as Question
 from bert_tf.finetuning.sweep import DivergedError as DivergedError
 from bert_tf.finetuning.task import ComputeOptions as ComputeOptions
 from bert_tf.finetuning.task import FinetuneConfig as FinetuneConfig
+from bert_tf.finetuning.task import Recipe as Recipe
 from bert_tf.finetuning.task import Task as Task

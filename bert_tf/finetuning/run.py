@@ -11,6 +11,7 @@ finished directory, it only evaluates, predicts and exports.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import pathlib
 from collections.abc import Mapping
@@ -19,8 +20,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf import serving, training
-from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
+from bert_tf import serving, storage, training
+from bert_tf.checkpoints import (
+    Checkpoint,
+    ModelDirectory,
+    guess_lowercase,
+    open_checkpoint,
+)
 from bert_tf.finetuning import batching, report, sweep
 from bert_tf.finetuning.task import FinetuneConfig, Task
 from bert_tf.finetuning.train import train
@@ -33,7 +39,7 @@ def fine_tune(
     *grid: FinetuneConfig,
     backbone_class: type[BertBackbone] = BertBackbone,
 ) -> dict[str, Any]:
-    """Fine-tunes with each configuration and each of its seeds.
+    """Fine-tunes with each configuration.
 
     Args:
         task_class: The task.
@@ -47,9 +53,8 @@ def fine_tune(
         ValueError: An option or the data are invalid.
         DivergedError: The loss became NaN or infinite (in a sweep: in all runs).
     """
-    runs = sweep.expand(grid)
     run_once = functools.partial(_fine_tune_once, task_class, backbone_class)
-    return run_once(sweep.best_run(runs, run_once) if len(runs) > 1 else runs[0])
+    return run_once(sweep.best_run(grid, run_once) if len(grid) > 1 else grid[0])
 
 
 def _fine_tune_once(
@@ -68,6 +73,7 @@ def _fine_tune_once(
     replicas = strategy.num_replicas_in_sync
     training.strategy.check_batch_size(options.batch_size, replicas)
     task = task_class(options, Tokenizer(encoder.vocabulary, encoder.lowercase))
+    _check_recipe(task, encoder)
     directory = ModelDirectory.create(
         options.output,
         architecture=encoder.architecture,
@@ -89,7 +95,10 @@ def _fine_tune_once(
     else:
         metrics = {"training": train(task, model, directory, strategy)}
     directory.load_weights(model)  # Those of the best epoch.
-    metrics = {"training": metrics["training"], **_evaluate(task, model, directory)}
+    plot = report.learning_plot(metrics["training"])
+    report.write_plot(plot, directory.path / "learning_curve.png")
+    metrics = _keep_test_score(metrics, options, directory)
+    metrics |= _evaluate(task, model, directory)
     directory.write_metrics(metrics)
     _print_summary(task, directory, metrics)
     if options.export:
@@ -112,7 +121,7 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
     if from_scratch:
         vocabulary = Vocabulary.from_file(options.vocabulary)
         architecture = BertConfig.resolve(options.size, vocabulary.size)
-        path, lowercase = pathlib.Path(options.output), options.lowercase
+        path, (lowercase, _) = pathlib.Path(options.output), guess_lowercase(vocabulary)
         encoder = ModelDirectory(path, architecture, vocabulary, lowercase, {}, {})
     else:
         encoder = open_checkpoint(options.init_from)
@@ -123,7 +132,28 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
             "of the encoder. Received: max_sequence_length="
             f"{options.max_sequence_length}"
         )
-    return encoder
+    if options.recipe.dropout < 0:
+        return encoder
+    rates = dict.fromkeys(("dropout", "attention_dropout"), options.recipe.dropout)
+    architecture = dataclasses.replace(encoder.architecture, **rates)
+    return dataclasses.replace(encoder, architecture=architecture)
+
+
+def _check_recipe(task: Task, encoder: Checkpoint) -> None:
+    recipe, limit = task.options.recipe, encoder.architecture.num_layers
+    if recipe.frozen_layers > limit:
+        raise ValueError(
+            f"--recipe=frozen_layers must be at most {limit}, the number of layers. "
+            f"Received: frozen_layers={recipe.frozen_layers}"
+        )
+    if recipe.class_weights and task.target_kind != "class":
+        raise ValueError(
+            "--recipe=class_weights requires one class for each text or word."
+        )
+    if recipe.label_smoothing and task.target_kind == "other":
+        raise ValueError(
+            "--recipe=label_smoothing requires classes for each text or word."
+        )
 
 
 # --- Building --------------------------------------------------------------------
@@ -141,6 +171,10 @@ def _build(
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():
         backbone = backbone_class(encoder.architecture, dtype=options.precision)
+        if frozen := options.recipe.frozen_layers:
+            layers = (f"encoder_layer_{index}" for index in range(frozen))
+            for name in ("embeddings", *layers):
+                backbone.get_layer(name).trainable = False
         model = task.model(backbone)
         if options.init_from:
             keys = ("kind", "labels")
@@ -156,6 +190,23 @@ def _build(
 # --- Evaluation ------------------------------------------------------------------
 
 
+def _keep_test_score(
+    metrics: dict[str, Any], options: FinetuneConfig, directory: ModelDirectory
+) -> dict[str, Any]:
+    """Moves the score on an earlier `--test_file` aside, and removes its files."""
+    new, old = getattr(options, "test_file", ""), metrics.get("test_file", "")
+    if not new or new == old:
+        return metrics
+    metrics = {**metrics, "test_file": new}
+    if old and "test" in metrics:
+        earlier = {old: metrics.pop("test")}
+        metrics["earlier_tests"] = metrics.get("earlier_tests", {}) | earlier
+    for kind in ("comparison", "predictions", "report"):
+        for path in directory.path.glob(f"{kind}_test.*"):
+            path.unlink()
+    return metrics
+
+
 def _evaluate(
     task: Task, model: keras.Model, directory: ModelDirectory
 ) -> dict[str, dict[str, float]]:
@@ -168,7 +219,9 @@ def _evaluate(
         if split.targets is not None:
             metrics[name] = task.evaluate(split, outputs)
             gold, predicted = task.gold_and_predicted(split, outputs)
-            print(f"\n{name}:\n{report.prediction_table(gold, predicted)}")
+            table = report.prediction_table(gold, predicted)
+            print(f"\n{name}:\n{table}")
+            storage.write_text(str(directory.path / f"report_{name}.txt"), table)
             report.write_plot(
                 report.prediction_plot(gold, predicted, f"{task.kind}, {name}"),
                 directory.path / f"comparison_{name}.png",

@@ -46,15 +46,6 @@ def has_collapsed(training: Mapping[str, Any]) -> bool:
     return training["score"] <= training.get("majority_baseline", -math.inf)
 
 
-def expand(grid: Sequence[FinetuneConfig]) -> list[FinetuneConfig]:
-    """Returns the configuration of each run: each of `grid` with each of its seeds."""
-    return [
-        dataclasses.replace(options, seed=options.seed + restart, seeds=1)
-        for options in grid
-        for restart in range(options.seeds)
-    ]
-
-
 def best_run(
     runs: Sequence[FinetuneConfig],
     train: Callable[[FinetuneConfig], Mapping[str, Any]],

@@ -44,6 +44,45 @@ class ComputeOptions(cli.Options):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe(cli.Options):
+    """Settings of the training that most users leave as they are."""
+
+    weight_decay: float = cli.option(0.01, help="Decay of matrices.", minimum=0)
+    warmup: float = cli.option(
+        0.1,
+        help="Share of the steps during which the learning rate rises.",
+        minimum=0,
+        maximum=0.9,
+    )
+    clip_norm: float = cli.option(
+        1.0, help="Maximum norm of the gradients; 0 does not clip.", minimum=0
+    )
+    dropout: float = cli.option(
+        -1.0, help="Dropout rate; -1 for the encoder's own.", minimum=-1, maximum=0.9
+    )
+    layer_decay: float = cli.option(
+        1.0,
+        help="Factor of the learning rate from each layer to the one below.",
+        minimum=0,
+        maximum=1,
+    )
+    frozen_layers: int = cli.option(
+        0, help="Lowest layers that are not trained, nor embeddings.", minimum=0
+    )
+    early_stopping: int = cli.option(
+        0, help="Epochs without a better score that end the training.", minimum=0
+    )
+    label_smoothing: float = cli.option(
+        0.0, help="Share of the targets for all classes.", minimum=0, maximum=0.9
+    )
+    class_weights: str = cli.option(
+        "",
+        help="balanced gives all classes the same total weight in the loss.",
+        choices=("", "balanced"),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(ComputeOptions):
     """Options that all tasks share (recipe: paper, appendix A.3)."""
 
@@ -58,9 +97,8 @@ class FinetuneConfig(ComputeOptions):
         help="Instead of --init_from: train an encoder of this size from random "
         "weights; tiny, mini, small, medium, base, large, or a bert_config.json.",
     )
-    vocabulary: str = cli.option("", help="Vocabulary file for --size.")
-    lowercase: bool = cli.option(
-        True, help="Whether --vocabulary is lowercase. Ignored with --init_from."
+    vocabulary: str = cli.option(
+        "", help="Vocabulary file for --size. It is cased if it has capital letters."
     )
     output: str = cli.option(help="Model directory to write.", resumable=True)
     export: str = cli.option(
@@ -94,6 +132,11 @@ class FinetuneConfig(ComputeOptions):
         grid=True,
         common=True,
     )
+    recipe: Recipe = cli.option(
+        Recipe(),
+        help="Weight decay, warm-up, clipping, dropout, layer-wise learning rates, "
+        "frozen layers, early stopping, label smoothing, class weights.",
+    )
     max_sequence_length: int = cli.option(
         128,
         help="Tokens per example, including [CLS] and [SEP].",
@@ -101,12 +144,10 @@ class FinetuneConfig(ComputeOptions):
         common=True,
     )
     seed: int = cli.option(
-        0, help="Seed of the head's weights, dropout and shuffling.", minimum=0
-    )
-    seeds: int = cli.option(
-        1,
-        help="Number of restarts, with seeds --seed, --seed + 1, ...",
-        minimum=1,
+        0,
+        help="Seed of the head's weights, dropout and shuffling.",
+        minimum=0,
+        grid=True,
         common=True,
     )
 
@@ -135,6 +176,10 @@ class Task(abc.ABC):
 
     kind: ClassVar[str]
     """Name of the task in `config.json`."""
+
+    target_kind: str = "other"
+    """Targets of an example or token: `"class"` for the index of one of C classes,
+    `"classes"` for 0 or 1 for each of them. The logits must be [..., C]."""
 
     metric: str
     """Key in the result of `evaluate` that selects the best epoch. Higher is better."""
@@ -206,7 +251,8 @@ class Task(abc.ABC):
     ) -> tuple[Sequence, Sequence]:
         """Returns gold labels and predictions of equal length, for a report.
 
-        Strings are reported as classes, floating-point numbers as scores.
+        Strings are reported as classes, floating-point numbers as scores, lists as the
+        IOB2 tags of a sentence, tuples as the labels of a text.
         """
 
     @abc.abstractmethod

@@ -8,12 +8,15 @@ last complete epoch.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import re
 import sys
 import time
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf import storage
@@ -22,7 +25,7 @@ from bert_tf.finetuning import batching, sweep
 from bert_tf.finetuning.task import Task
 from bert_tf.training import AdamW, TrainingState, WarmupDecay
 
-_WARMUP_FRACTION = 0.1  # Of all steps, as in google-research/bert.
+_SECONDS_PER_LINE = 60  # Between lines about a long epoch in a log file.
 
 
 def train(
@@ -40,15 +43,24 @@ def train(
         (counted from 1); `majority_baseline`, the score of a constant prediction;
         `epochs`, the losses and scores of each epoch; and `seconds`.
     """
-    options = task.options
+    options, recipe = task.options, task.options.recipe
     split = task.dataset("train")
+    if recipe.class_weights:
+        split = _balance_classes(split)
     steps_per_epoch = math.ceil(len(split) / options.batch_size)
     steps = steps_per_epoch * options.epochs
-    schedule = WarmupDecay(options.learning_rate, int(_WARMUP_FRACTION * steps), steps)
+    schedule = WarmupDecay(options.learning_rate, int(recipe.warmup * steps), steps)
     trainable = task.trainable_model(model)
     with strategy.scope():
+        optimizer = LayerwiseAdamW(
+            schedule,
+            layer_decay=recipe.layer_decay,
+            num_layers=directory.architecture.num_layers,
+            weight_decay=recipe.weight_decay,
+            global_clipnorm=recipe.clip_norm or None,
+        )
         # Without XLA, which would compile for every sequence length.
-        trainable.compile(AdamW(schedule), jit_compile=False)
+        trainable.compile(optimizer, jit_compile=False, **_losses(task))
         state = TrainingState(directory, trainable)
         first_epoch = state.restore() // steps_per_epoch
     print(
@@ -90,6 +102,79 @@ def train(
     return metrics
 
 
+def _losses(task: Task) -> dict[str, Any]:
+    """Returns the arguments of `compile` that differ from the model's defaults."""
+    smoothing = task.options.recipe.label_smoothing
+    if task.target_kind == "classes":
+        loss = keras.losses.BinaryCrossentropy(
+            from_logits=True, label_smoothing=smoothing, reduction="sum"
+        )
+        return {"loss": loss, "weighted_metrics": []}
+    return {"loss": SmoothedCrossEntropy(smoothing)} if smoothing else {}
+
+
+class SmoothedCrossEntropy(keras.losses.Loss):
+    """Cross-entropy with label smoothing; a weighted sum.
+
+    Args:
+        smoothing: The share of the targets that all classes get equally.
+    """
+
+    def __init__(self, smoothing: float):
+        super().__init__(reduction="sum")
+        self._smoothing = smoothing
+
+    def call(self, y_true, y_pred):
+        targets = keras.ops.one_hot(y_true, y_pred.shape[-1])
+        return keras.losses.categorical_crossentropy(
+            targets, y_pred, from_logits=True, label_smoothing=self._smoothing
+        )
+
+
+class LayerwiseAdamW(AdamW):
+    """`AdamW` with lower learning rates for lower layers.
+
+    Args:
+        learning_rate: Rate of the head and the pooler.
+        layer_decay: Factor of the rate from each layer to the one below. The embeddings
+            are below all `num_layers` layers.
+        num_layers: Layers of the encoder.
+        **kwargs: See `AdamW`.
+    """
+
+    def __init__(self, learning_rate, *, layer_decay, num_layers, **kwargs):
+        super().__init__(learning_rate, **kwargs)
+        self._layer_decay = layer_decay
+        self._num_layers = num_layers
+
+    def update_step(self, gradient, variable, learning_rate):
+        layer = re.match(r"encoder_layer_(\d+)/", variable.name)
+        depth = self._num_layers - int(layer[1]) if layer else 0
+        if variable.name.startswith("embeddings/"):
+            depth = self._num_layers + 1
+        rate = learning_rate.learning_rate * self._layer_decay**depth
+        super().update_step(
+            gradient, variable, learning_rate._replace(learning_rate=rate)
+        )
+
+
+def _balance_classes(split: batching.Split) -> batching.Split:
+    """Scales the weights so that all classes have the same total, as scikit-learn."""
+    targets = split.targets
+    weights = tf.ones_like(targets, tf.float32)
+    if split.weights is not None:
+        weights = split.weights
+    is_ragged = isinstance(targets, tf.RaggedTensor)
+    classes, values = (
+        (x.flat_values if is_ragged else x).numpy() for x in (targets, weights)
+    )
+    totals = np.bincount(classes, values)
+    factors = totals.sum() / np.count_nonzero(totals) / np.maximum(totals, 1e-9)
+    values = tf.constant(values * factors[classes], tf.float32)
+    weights = targets.with_flat_values(values) if is_ragged else values
+    return dataclasses.replace(split, weights=weights)
+
+
 class _Epochs(keras.callbacks.Callback):
     """Evaluates on the dev set after each epoch, and saves the best and the last state.
 
@@ -128,12 +213,21 @@ class _Epochs(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._start = time.perf_counter() - self.seconds
+        self._last_line = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
         if not math.isfinite(logs["loss"]):
             raise sweep.DivergedError(
                 f"The loss is {logs['loss']} in epoch {len(self.history) + 1}, step "
                 f"{batch + 1}. Try a lower --learning_rate."
+            )
+        now = time.perf_counter()
+        if now > self._last_line + _SECONDS_PER_LINE and not sys.stdout.isatty():
+            self._last_line = now
+            print(
+                f"Epoch {len(self.history) + 1}, step {batch + 1:,} of "
+                f"{self.params['steps']:,}: loss {logs['loss']:.4f}",
+                flush=True,
             )
 
     def on_epoch_end(self, epoch, logs=None):
@@ -148,7 +242,10 @@ class _Epochs(keras.callbacks.Callback):
         if self.best == epoch:
             self._state.directory.save_weights(self._whole_model)
         self.seconds = time.perf_counter() - self._start
-        if epoch + 1 < options.epochs:
+        patience = options.recipe.early_stopping
+        if patience and epoch >= self.best + patience:
+            self.model.stop_training = True
+        elif epoch + 1 < options.epochs:
             # Before the state, so that every saved state has its history.
             saved = {"epochs": self.history, "seconds": self.seconds}
             self._file.parent.mkdir(exist_ok=True)

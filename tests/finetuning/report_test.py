@@ -27,33 +27,51 @@ def test_rare_classes_are_merged():
     assert "(others)     1.0000    1.0000    1.0000        11" in table
 
 
-@pytest.mark.parametrize(
-    ("gold", "predicted", "names", "matrix"),
-    [
-        (
-            ["yes", "no", "no", "no", "no"],
-            ["no", "no", "yes", "no", "no"],
-            ["no", "yes"],
-            [[0.75, 0.25], [1, 0]],
-        ),
-        # A class that is only predicted is merged into the others: a row of zeros.
-        (
-            ["yes", "no", "no"],
-            ["no", "no", "maybe"],
-            ["(others)", "no", "yes"],
-            [[0, 0, 0], [0.5, 0.5, 0], [0, 1, 0]],
-        ),
-    ],
-)
-def test_confusion_matrix(gold, predicted, names, matrix):
+def test_confusion_matrix_has_a_column_for_names_that_gold_lacks():
+    gold, predicted = ["yes", "no", "no", "no"], ["no", "no", "maybe", "no"]
     axes = report.prediction_plot(gold, predicted, "toy, dev").axes[0]
     assert axes.get_title() == "toy, dev"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted", "gold")
-    for ticks in (axes.get_xticklabels(), axes.get_yticklabels()):
-        assert [tick.get_text() for tick in ticks] == names
-    np.testing.assert_allclose(axes.images[0].get_array(), matrix)
-    cells = [f"{100 * value:.1f}%" for row in matrix for value in row]
-    assert [text.get_text() for text in axes.texts] == cells
+    names = [tick.get_text() for tick in axes.get_xticklabels()]
+    assert names == ["maybe", "no", "yes"]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["no", "yes"]
+    shares = [[1 / 3, 2 / 3, 0], [0, 1, 0]]
+    np.testing.assert_allclose(axes.images[0].get_array(), shares)
+    cells = {text.get_position(): text.get_text() for text in axes.texts}
+    assert cells == {(0, 0): "1\n33%", (1, 0): "2\n67%", (1, 1): "1\n100%"}
+
+
+# The entities of a sentence: a person; a location that is tagged as a person.
+GOLD_TAGS = [["B-PER", "I-PER", "O", "B-LOC"]]
+PREDICTED_TAGS = [["B-PER", "I-PER", "O", "B-PER"]]
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "name"),
+    [
+        (GOLD_TAGS, PREDICTED_TAGS, "PER"),
+        ([("PER",), ("LOC", "x")], [("PER",), ("PER", "x")], "PER"),
+    ],
+)
+def test_scores_of_entities_and_labels(gold, predicted, name):
+    lines = report.prediction_table(gold, predicted).splitlines()
+    (row,) = (line.split() for line in lines if line.split()[:1] == [name])
+    assert row == [name, "0.5000", "1.0000", "0.6667", "1"]
+    assert not any("O " in line for line in lines)
+    axes = report.prediction_plot(gold, predicted, "toy, dev").axes[0]
+    ticks = [tick.get_text() for tick in axes.get_yticklabels()]
+    precision, recall, f1 = (bars[ticks.index("PER (1)")] for bars in axes.containers)
+    widths = [bar.get_width() for bar in (precision, recall, f1)]
+    np.testing.assert_allclose(widths, [0.5, 1, 2 / 3])
+
+
+def test_learning_plot():
+    history = [{"loss": 2.0, "dev_f1": 0.5}, {"loss": 1.0, "dev_f1": 0.4}]
+    training = {"metric": "dev f1", "epochs": history, "best_epoch": 1}
+    loss, score = report.learning_plot(training).axes
+    np.testing.assert_array_equal(loss.lines[0].get_xydata(), [[1, 2], [2, 1]])
+    np.testing.assert_array_equal(score.lines[0].get_ydata(), [0.5, 0.4])
+    assert list(score.lines[1].get_xdata()) == [1, 1]
 
 
 @pytest.mark.parametrize(

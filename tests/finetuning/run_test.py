@@ -13,7 +13,15 @@ import tensorflow as tf
 
 from benchmarks import ablations
 from bert_tf.checkpoints import ModelDirectory
-from bert_tf.finetuning import FinetuneConfig, Split, Task, encode, fine_tune, predict
+from bert_tf.finetuning import (
+    FinetuneConfig,
+    Recipe,
+    Split,
+    Task,
+    encode,
+    fine_tune,
+    predict,
+)
 from bert_tf.finetuning import run as run_module
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
@@ -207,9 +215,24 @@ class BestInSecondEpoch(FindCats):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_keeps_the_best_epoch(options, tmp_path):
-    metrics = fine_tune(BestInSecondEpoch, other(options, tmp_path, examples=32))
+def test_keeps_the_best_epoch_and_stops_early(options, encoder, tmp_path):
+    recipe = Recipe(early_stopping=1, frozen_layers=1, dropout=0.2)
+    run = other(options, tmp_path, examples=32, epochs=9, recipe=recipe)
+    metrics = fine_tune(BestInSecondEpoch, run)
     assert metrics["training"]["best_epoch"] == 2
+    assert len(metrics["training"]["epochs"]) == 3
+    directory = ModelDirectory.open(run.output)
+    assert directory.architecture.dropout == 0.2
+    assert directory.options["recipe"] == str(recipe)
+    before = encoder.read_weights()
+    model = Tagger(BertBackbone(directory.architecture))
+    directory.load_weights(model)
+    changed = {
+        weight.path.partition("/")[0]
+        for weight in model.weights
+        if not np.array_equal(weight, before.get(weight.path))
+    }
+    assert changed == {"logits"}
     _, second, third, final = BestInSecondEpoch.last.seen
     np.testing.assert_allclose(final, second, atol=1e-6)
     assert np.abs(third - second).max() > 1e-3
@@ -263,6 +286,27 @@ def test_finished_directory_is_only_evaluated(finished, capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "is already trained; skipping training" in shown
     assert "collapsed" not in shown
+
+
+def test_an_earlier_test_score_is_kept(tmp_path):
+    directory = types.SimpleNamespace(path=tmp_path)
+    names = ("comparison_test.png", "predictions_test.csv", "comparison_dev.png")
+    metrics = {"dev": {"f1": 0.5}}
+    for file, score in (("a.tsv", 0.6), ("b.tsv", 0.7), ("", None), ("c.tsv", None)):
+        for name in names:
+            (tmp_path / name).touch()
+        options = types.SimpleNamespace(test_file=file)
+        metrics = run_module._keep_test_score(metrics, options, directory)
+        if score:
+            metrics |= {"test": {"f1": score}}
+        stale = {path.name for path in tmp_path.iterdir()} - {"comparison_dev.png"}
+        assert bool(stale) == (not file)  # Without a test file, all is kept.
+    scores = {"a.tsv": {"f1": 0.6}, "b.tsv": {"f1": 0.7}}
+    assert metrics == {
+        "dev": {"f1": 0.5},
+        "test_file": "c.tsv",
+        "earlier_tests": scores,
+    }
 
 
 def test_collapsed_model_is_reported(finished, tmp_path, capsys):
@@ -375,6 +419,9 @@ def test_random_initial_weights(options, vocabulary, tmp_path):
         ),
         ({"init_from": "nowhere"}, "no checkpoint folder nowhere"),
         ({"strategy": "mirrored", "batch_size": 15}, "use --batch_size=16"),
+        ({"recipe": Recipe(frozen_layers=2)}, "frozen_layers must be at most 1"),
+        ({"recipe": Recipe(label_smoothing=0.1)}, "label_smoothing requires classes"),
+        ({"recipe": Recipe(class_weights="balanced")}, "class_weights requires one"),
     ],
 )
 def test_invalid_options_write_no_files(options, tmp_path, changes, message):
@@ -387,8 +434,9 @@ def test_invalid_options_write_no_files(options, tmp_path, changes, message):
 @pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_best_of_several_seeds_is_kept(options, tmp_path, capsys):
-    several = other(options, tmp_path, epochs=1, examples=32, seeds=2)
-    metrics = fine_tune(FindCats, several)
+    several = other(options, tmp_path, epochs=1, examples=32)
+    grid = [dataclasses.replace(several, seed=seed) for seed in (0, 1)]
+    metrics = fine_tune(FindCats, *grid)
     folders = sorted((tmp_path / "other" / "runs").iterdir())
     assert [folder.name for folder in folders] == ["seed=0", "seed=1"]
     scores = [
@@ -398,10 +446,11 @@ def test_best_of_several_seeds_is_kept(options, tmp_path, capsys):
     assert metrics["training"]["score"] == max(scores) == metrics["dev"]["recall"]
     before = weights(several)
     capsys.readouterr()
-    assert fine_tune(FindCats, several)["dev"] == metrics["dev"]
+    assert fine_tune(FindCats, *grid)["dev"] == metrics["dev"]
     for first, second in zip(before, weights(several), strict=True):
         np.testing.assert_array_equal(first, second)
     assert {path.name for path in (tmp_path / "other").iterdir()} == {
         *("config.json", "vocab.txt", "model.weights.h5", "metrics.json"),
-        *("comparison_dev.png", "dev.json", "test.json", "runs", "runs.tsv"),
+        *("comparison_dev.png", "report_dev.txt", "learning_curve.png"),
+        *("dev.json", "test.json", "runs", "runs.tsv"),
     }

@@ -1,7 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-import dataclasses
 import gc
 import json
 
@@ -18,8 +17,11 @@ SCORES = {(1e-5, 4): 0.5, (1e-5, 5): 0.7, (1e-4, 4): 0.8, (1e-4, 5): None}
 
 @pytest.fixture
 def grid(tmp_path):
-    options = FinetuneConfig(output=str(tmp_path / "best"), seed=4, seeds=2)
-    return [dataclasses.replace(options, learning_rate=rate) for rate in (1e-5, 1e-4)]
+    output = str(tmp_path / "best")
+    return [
+        FinetuneConfig(output=output, learning_rate=rate, seed=seed)
+        for rate, seed in SCORES
+    ]
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def train(tmp_path, monkeypatch):
 
 
 def test_keeps_only_the_weights_of_the_best_run(grid, train, tmp_path, capsys):
-    winner = sweep.best_run(sweep.expand(grid), train)
+    winner = sweep.best_run(grid, train)
     assert (winner.learning_rate, winner.seed) == (1e-4, 4)
     assert winner.output == grid[0].output
     best = tmp_path / "best"
@@ -70,13 +72,13 @@ def test_keeps_only_the_weights_of_the_best_run(grid, train, tmp_path, capsys):
 
 
 def test_resuming_a_sweep_keeps_the_best_run(grid, train, tmp_path):
-    sweep.best_run(sweep.expand(grid[:1]), train)
+    sweep.best_run(grid[:2], train)
     assert (
         tmp_path / "best" / model_directory.WEIGHTS
     ).read_text() == "weights that score 0.7"
-    winner = sweep.best_run(sweep.expand(grid), train)
+    winner = sweep.best_run(grid, train)
     assert winner.learning_rate == 1e-4
-    again = sweep.best_run(sweep.expand(grid), train)
+    again = sweep.best_run(grid, train)
     assert again == winner
     assert (
         tmp_path / "best" / model_directory.WEIGHTS
@@ -86,17 +88,10 @@ def test_resuming_a_sweep_keeps_the_best_run(grid, train, tmp_path):
 def test_all_runs_diverge(grid, train, monkeypatch):
     monkeypatch.setattr(f"{__name__}.SCORES", dict.fromkeys(SCORES))
     with pytest.raises(sweep.DivergedError, match="All 4 runs diverged"):
-        sweep.best_run(sweep.expand(grid), train)
+        sweep.best_run(grid, train)
 
 
 def test_sweep_does_not_replace_the_model_of_a_single_run(grid, train):
     train(grid[1])
     with pytest.raises(ValueError, match="the model of a single run"):
-        sweep.best_run(sweep.expand(grid), train)
-
-
-def test_expand_combines_configurations_with_seeds(grid):
-    runs = sweep.expand(grid)
-    assert [(run.learning_rate, run.seed) for run in runs] == list(SCORES)
-    assert {run.seeds for run in runs} == {1}
-    assert sweep.expand(runs) == runs
+        sweep.best_run(grid, train)

@@ -193,12 +193,12 @@ def test_metrics_match_conlleval(read):
     assert scores == pytest.approx({"f1": 4 / 11, "precision": 2 / 5, "recall": 2 / 6})
 
 
-def test_gold_and_predicted_types(read):
+def test_gold_and_predicted_tags(read):
     task = read("a O\nb B-P\nc I-P\nd B-L\n", "a O\nb B-P\nc I-P\nd B-L\n")
     outputs = [np.eye(5)[[0, 3, 3, 2, 1, 0]]]  # B-P B-P I-L B-L
     assert task.gold_and_predicted(task.dataset("dev"), outputs) == (
-        ["O", "P", "P", "L"],
-        ["P", "P", "L", "L"],
+        [["O", "B-P", "I-P", "B-L"]],
+        [["B-P", "B-P", "B-L", "B-L"]],
     )
 
 

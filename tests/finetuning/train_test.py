@@ -1,0 +1,51 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+from sklearn.utils import class_weight
+
+from bert_tf.finetuning import Split, train
+from bert_tf.modeling import BertBackbone
+
+
+def test_layer_decay_scales_the_learning_rates(tiny_config):
+    backbone = BertBackbone(tiny_config)
+    optimizer = train.LayerwiseAdamW(
+        1.0, layer_decay=0.5, num_layers=2, weight_decay=0.0, global_clipnorm=None
+    )
+    before = [variable.numpy() for variable in backbone.trainable_variables]
+    gradients = [tf.ones(x.shape) for x in before]
+    optimizer.apply(gradients, backbone.trainable_variables)
+    # The first step of Adam is the learning rate times the sign of the gradient.
+    rates = {"encoder_layer_1": 0.5, "encoder_layer_0": 0.25, "embeddings": 0.125}
+    for variable, old in zip(backbone.trainable_variables, before, strict=True):
+        rate = rates.get(variable.path.partition("/")[0], 1.0)
+        np.testing.assert_allclose(old - variable.numpy(), rate, rtol=1e-4)
+
+
+@pytest.mark.parametrize("per_token", [False, True])
+def test_balanced_classes_match_scikit_learn(per_token):
+    classes, weights = np.array([0, 2, 2, 2, 1, 1]), None
+    targets = tf.constant(classes)
+    if per_token:
+        targets = tf.RaggedTensor.from_row_lengths(targets, [2, 4])
+        weights = targets.with_values(tf.constant([1.0, 1, 0, 0, 1, 1]))
+        classes = np.array([0, 2, 1, 1])
+    split = train._balance_classes(Split("train", None, {}, targets, weights))
+    values = split.weights.flat_values if per_token else split.weights
+    values = values.numpy()
+    expected = class_weight.compute_sample_weight("balanced", classes)
+    np.testing.assert_allclose(values[values > 0], expected, rtol=1e-6)
+
+
+def test_label_smoothing():
+    logits = np.random.default_rng(0).normal(size=[5, 3]).astype("float32")
+    classes = np.array([0, 2, 1, 1, 0])
+    targets = 0.8 * np.eye(3)[classes] + 0.2 / 3
+    losses = -(targets * scipy.special.log_softmax(logits, axis=1)).sum(axis=1)
+    weights = np.array([0.1, 0.3, 0.2, 0.4, 0.0], "float32")
+    loss = train.SmoothedCrossEntropy(0.2)(classes, logits, weights)
+    np.testing.assert_allclose(loss, weights @ losses, rtol=1e-6)
