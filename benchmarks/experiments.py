@@ -29,21 +29,16 @@ resume. `--scale=paper` uses the model sizes of the paper.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import math
 import pathlib
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from benchmarks import task_runs
 from benchmarks.paper import EVALUATIONS, SCALES, Column, Experiment, Row, experiments
-from bert_tf import cli, finetuning
-from bert_tf.finetuning import ComputeOptions, Task
-from tasks.classification import Classification
-from tasks.question_answering import QuestionAnswering
-from tasks.tagging import Tagging
+from bert_tf import cli
+from bert_tf.finetuning import ComputeOptions
 
 _EXPERIMENTS = tuple(experiments(SCALES["small"]))
 
@@ -110,7 +105,7 @@ class Runner:
         self.folder = pathlib.Path(options.output)
         self._options = options
         self._scale = SCALES[options.scale]
-        self._tasks = _read_tasks(options.tasks)
+        self._tasks = task_runs.read_tasks(options.tasks)
         self.baselines: dict[str, float] = {}
 
     @property
@@ -182,16 +177,16 @@ class Runner:
             **settings,
         )
         hooks = {}
-        label = _label(row.pretrain) or "base"
+        label = task_runs.label(row.pretrain) or "base"
         if row.encoder != "bert":
             label = f"left_to_right,{label}"
             hooks["backbone_class"] = ablations.LeftToRightBackbone
             hooks["transform"] = ablations.predict_next_token
-        path = self.folder / "pretrain" / f"{label}-{_fingerprint(options)}"
+        path = self.folder / "pretrain" / f"{label}-{task_runs.fingerprint(options)}"
         if not (path / "metrics.json").exists():  # Pre-training writes it last.
             options = dataclasses.replace(options, output=str(path))
             training.pretrain(options, keep_all=True, **hooks)
-            _clear_session()
+            task_runs.clear_session()
         return path
 
     def _fine_tuned(
@@ -202,117 +197,25 @@ class Runner:
 
         task = self._tasks[column.data_set]
         settings = {**column.finetune, **row.finetune}
-        options = task.task_class.Config(
-            **{
-                **task.options,
-                **settings,
-                "init_from": str(model),
-                "output": "",
-                "strategy": self._options.strategy,
-                "precision": self._options.precision,
-                "seed": seed,
-            }
+        options = task.configure(
+            **settings,
+            init_from=str(model),
+            strategy=self._options.strategy,
+            precision=self._options.precision,
+            seed=seed,
         )
-        label = _label({"on": column.data_set, **settings, "seed": seed})
+        label = task_runs.label({"on": column.data_set, **settings, "seed": seed})
         if row.encoder == "left_to_right_bilstm":
             label = f"bilstm,{label}"
         model_folder = model.relative_to(self.folder / "pretrain")
         folder = self.folder / "finetune" / model_folder
-        path = folder / f"{label}-{_fingerprint(options)}"
-        if not (path / "metrics.json").exists():
-            try:
-                finetuning.fine_tune(
-                    task.task_class,
-                    dataclasses.replace(options, output=str(path)),
-                    backbone_class=ablations.ENCODERS[row.encoder],
-                )
-            except finetuning.DivergedError as error:
-                print(error)
-                return math.nan
-            finally:
-                (path / "model.weights.h5").unlink(missing_ok=True)
-                if seed == self._options.seeds - 1:
-                    # Cached inputs of feature-based taggers.
-                    shutil.rmtree(folder / "features", ignore_errors=True)
-                _clear_session()
-        metrics = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
-        training = metrics["training"]
-        self.baselines[column.data_set] = (
-            training["majority_baseline"] * task.to_percent
-        )
-        return training["score"] * task.to_percent
-
-
-# --- Tasks -----------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class _TaskData:
-    """An entry of the task file."""
-
-    name: str
-    task_class: type[Task]
-    options: Mapping[str, Any]
-
-    @property
-    def to_percent(self) -> int:
-        return 1 if self.task_class is QuestionAnswering else 100
-
-
-_TASKS = {task.kind: task for task in (Classification, QuestionAnswering, Tagging)}
-
-
-def _read_tasks(path: str) -> dict[str, _TaskData]:
-    try:
-        entries = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: not a JSON file: {error}") from error
-    tasks = {}
-    for data_set, options in entries.items():
-        kind = options.pop("kind", None)
-        if kind not in _TASKS:
-            raise ValueError(
-                f"{path}, {data_set}: the kind must be one of {', '.join(_TASKS)}. "
-                f"Received: kind={kind!r}"
-            )
-        task = _TaskData(options.pop("name", data_set), _TASKS[kind], options)
-        known = {field.name for field in dataclasses.fields(task.task_class.Config)}
-        if unknown := options.keys() - known:
-            raise ValueError(
-                f"{path}, {data_set}: python -m tasks.{kind} has no option "
-                f"{', '.join(sorted(unknown))}."
-            )
-        tasks[data_set] = task
-    return tasks
-
-
-# --- Runs ------------------------------------------------------------------------
-
-
-def _label(settings: Mapping[str, Any]) -> str:
-    """Returns the human-readable part of a folder name."""
-    return ",".join(f"{k}={v}".replace("/", "x") for k, v in settings.items())
-
-
-def _fingerprint(options: cli.Options) -> str:
-    """Returns a hash of the options that differ from their defaults.
-
-    Options that are added to a command later do not change it.
-    """
-    changed = {
-        field.name: value
-        for field in dataclasses.fields(options)
-        if (value := getattr(options, field.name)) != field.default
-    }
-    text = json.dumps(changed, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _clear_session() -> None:
-    """Frees what Keras remembers of the models of a run."""
-    import keras
-
-    keras.backend.clear_session()
+        path = folder / f"{label}-{task_runs.fingerprint(options)}"
+        backbone_class = ablations.ENCODERS[row.encoder]
+        score, self.baselines[column.data_set] = task.run(options, path, backbone_class)
+        if seed == self._options.seeds - 1:
+            # Cached inputs of feature-based taggers.
+            shutil.rmtree(folder / "features", ignore_errors=True)
+        return score
 
 
 if __name__ == "__main__":
