@@ -8,8 +8,8 @@
 Input: SavedModels in `<base_path>/<version>/`. Output: TensorFlow Serving's gRPC API
 (Predict, GetModelMetadata, GetModelStatus) and REST API (predict, metadata, status). A
 newer version replaces the served one as soon as it is loaded. `--demo` adds a page for
-trying the models in a browser. On SIGTERM or Ctrl-C, the server answers the requests in
-flight and exits.
+trying the models in a browser. On SIGTERM or Ctrl-C, the server refuses connections,
+answers the requests in flight, cancels those that take more than 7 s, and exits.
 
 Use TensorFlow Serving in production; its flags have the same names. See
 saved_models/README.md.

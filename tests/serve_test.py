@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.parse
 import urllib.request
 from concurrent import futures
 
@@ -19,7 +21,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 @pytest.mark.slow
-def test_sigterm_finishes_requests_in_flight(tmp_path):
+def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
     write_toy_model(tmp_path / "toy", 7)
     config_file = tmp_path / "models.config"
     config_file.write_text(
@@ -62,20 +64,42 @@ def test_sigterm_finishes_requests_in_flight(tmp_path):
             {"seconds": [seconds]}, "toy", signature="wait", address=address
         )
 
-    with futures.ThreadPoolExecutor(2) as pool:
+    rest_port = urllib.parse.urlsplit(rest_address).port
+    half_open = socket.create_connection(("127.0.0.1", rest_port), timeout=20)
+    half_open.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    with futures.ThreadPoolExecutor(3) as pool:
         answers = [
             pool.submit(request, address, 0.8),
-            pool.submit(request, rest_address, 1.2),
+            pool.submit(request, rest_address, 3.0),
         ]
         with pytest.raises(futures.TimeoutError):
             answers[0].result(timeout=0.5)
+        endless = pool.submit(request, address, 3600.0)
+        with pytest.raises(futures.TimeoutError):
+            endless.result(timeout=0.2)
         process.send_signal(signal.SIGTERM)
+        # The server is not ready from now on, although a request is in flight.
+        wait_until_refused(f"127.0.0.1:{rest_port}")
+        wait_until_refused(address)
+        assert not answers[1].done()
         for answer in answers:
             assert answer.result()["turns"] > 0
-    assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=120) == 0
+        with pytest.raises(client.PredictError, match="CANCELLED"):
+            endless.result()
     assert "Traceback" not in process.stderr.read()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(address.split(":"), timeout=5)
+    half_open.close()
+
+
+def wait_until_refused(address: str) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(address.split(":"), timeout=5).close()
+        except ConnectionRefusedError:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{address} still accepts connections after 30 s")
 
 
 def base_paths(tmp_path, text: str) -> dict[str, str]:

@@ -1,9 +1,14 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A development server with TensorFlow Serving's gRPC and REST APIs."""
+"""A development server with TensorFlow Serving's gRPC and REST APIs.
+
+It limits what a client can use: bytes of a request, time until a request is complete,
+connections, and requests in flight.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pathlib
 import socket
@@ -16,11 +21,22 @@ import tensorflow as tf
 import uvicorn
 from google.protobuf import message
 from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bert_tf.serving import rest
 from bert_tf.serving.servable import Model, find_model, invalid
 
-_GRACE_SECONDS = 30
+# An HTTP request must be complete after this time.
+_REQUEST_SECONDS = 30
+
+# HTTP connections, and gRPC requests in flight.
+_MAX_CONNECTIONS = 256
+
+# From `stop`, requests that are still incomplete have the first time, requests in
+# flight the second one. Then their ops are canceled, which may take the rest of 10 s.
+_INCOMPLETE_SECONDS, _GRACE_SECONDS, _EXIT_SECONDS = 1, 7, 10
+
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n"
 _GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -64,6 +80,46 @@ class _Services(
         return model.status(version)
 
 
+class _HttpProtocol(H11Protocol):
+    """uvicorn's protocol, with limits on connections and on incomplete requests."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._set_deadline(_REQUEST_SECONDS)
+        if len(self.connections) > _MAX_CONNECTIONS:
+            transport.write(_BUSY)
+            transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._is_incomplete():
+            self._set_deadline(None)
+        elif self._deadline is None:
+            self._set_deadline(_REQUEST_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._set_deadline(None)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self._is_incomplete():
+            self._set_deadline(_INCOMPLETE_SECONDS)
+
+    def _is_incomplete(self) -> bool:
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete or cycle.more_body
+
+    def _set_deadline(self, seconds: float | None) -> None:
+        """Closes the connection after a time. None means that it stays open."""
+        if self._deadline:
+            self._deadline.cancel()
+        close = self.transport.abort
+        self._deadline = seconds and self.loop.call_later(seconds, close)
+
+
 class DevServer:
     """Serves the newest versions of models over gRPC and REST.
 
@@ -103,6 +159,7 @@ class DevServer:
         self._stopped = threading.Event()
         self._grpc = grpc.server(
             futures.ThreadPoolExecutor(max_workers=4 * (os.cpu_count() or 1)),
+            maximum_concurrent_rpcs=_MAX_CONNECTIONS,
             options=[
                 ("grpc.max_receive_message_length", rest.MAX_REQUEST_BYTES),
                 ("grpc.max_send_message_length", -1),
@@ -126,10 +183,13 @@ class DevServer:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         config = uvicorn.Config(
             rest.create_app(self.models, demo),
+            http=_HttpProtocol,
+            ws="none",
             lifespan="off",
+            proxy_headers=False,
             log_config=None,
             log_level="error",
-            timeout_graceful_shutdown=_GRACE_SECONDS,
+            timeout_graceful_shutdown=_EXIT_SECONDS,
         )
         self._rest = uvicorn.Server(config)
         self._rest_thread = threading.Thread(
@@ -149,12 +209,22 @@ class DevServer:
         self.stop()
 
     def stop(self) -> None:
-        """Accepts no more requests and waits for those in flight, at most 30 s."""
+        """Refuses new requests and waits for those in flight, at most 10 s.
+
+        Requests that take longer than 7 s are canceled.
+        """
         self._stopped.set()
-        done = self._grpc.stop(_GRACE_SECONDS)
+        done = self._grpc.stop(_EXIT_SECONDS)
         self._rest.should_exit = True
+        cancel = threading.Timer(_GRACE_SECONDS, self._cancel)
+        cancel.start()
         self._rest_thread.join()
         done.wait()
+        cancel.cancel()
+
+    def _cancel(self) -> None:
+        for model in self.models.values():
+            model.close()
 
     def _poll(self, seconds: float) -> None:
         while not self._stopped.wait(seconds):

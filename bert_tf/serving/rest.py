@@ -44,6 +44,7 @@ _HTTP_STATUS = {
     tf.errors.OUT_OF_RANGE: 400,
     tf.errors.NOT_FOUND: 404,
     tf.errors.RESOURCE_EXHAUSTED: 429,
+    tf.errors.CANCELLED: 503,
 }
 _JSON_TYPES = {
     tf.string: {str, bytes},
@@ -163,10 +164,10 @@ def _error(_: Request, error: tf.errors.OpError | HTTPException) -> Response:
 
 
 async def _read_body(request: Request) -> bytes:
-    body = bytearray()
+    body, declared = bytearray(), int(request.headers.get("Content-Length", 0))
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MAX_REQUEST_BYTES:
+        if max(declared, len(body)) > MAX_REQUEST_BYTES:
             limit = f"A request must have at most {MAX_REQUEST_BYTES} bytes."
             raise HTTPException(413, limit)
     return bytes(body)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import weakref
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -93,8 +94,9 @@ class Servable:
         outputs: Iterable[str] = (),
     ) -> dict[str, np.ndarray]:
         """Returns the named outputs, or all, of a signature for a batch of inputs."""
-        outputs = list(outputs) or sorted(signature.outputs)
-        feeds = {signature.inputs[name].name: inputs[name] for name in inputs}
+        # Sorted, so that the order of a request does not make another callable.
+        outputs = sorted(set(outputs) or signature.outputs)
+        feeds = {signature.inputs[name].name: inputs[name] for name in sorted(inputs)}
         fetches = [signature.outputs[name].name for name in outputs]
         key = (tuple(feeds), tuple(fetches))
         if key not in self._callables:
@@ -106,6 +108,10 @@ class Servable:
         # A scalar string is `bytes`, whose trailing NULs `np.asarray` would strip.
         dtypes = (object if isinstance(value, bytes) else None for value in values)
         return dict(zip(outputs, map(np.asarray, values, dtypes), strict=True))
+
+    def close(self) -> None:
+        """Cancels the requests in flight; they raise `tf.errors.CancelledError`."""
+        self._session.close()
 
     def predict(
         self, request: predict_pb2.PredictRequest
@@ -155,6 +161,7 @@ class Model:
         self.name = name
         self.base_path = base_path
         self._servable: Servable | None = None
+        self._loaded: weakref.WeakSet[Servable] = weakref.WeakSet()
         self._failed: dict[int, _Status] = {}
         self.poll()
         if not self._servable:
@@ -188,6 +195,7 @@ class Model:
                 return
             try:
                 self._servable = Servable(self.name, version, found[version])
+                self._loaded.add(self._servable)
                 return
             except Exception as error:  # An older version must keep serving.
                 logging.error("Cannot load %s: %s", found[version], error)
@@ -205,6 +213,11 @@ class Model:
         served = f"version {servable.version}" if servable else "no version"
         wanted = "any" if version is None else version
         raise not_found(f"Model {self.name!r} serves {served}. Requested: {wanted}.")
+
+    def close(self) -> None:
+        """Cancels the requests in flight, also those of replaced versions."""
+        for servable in list(self._loaded):
+            servable.close()
 
     def status(
         self, version: int | None

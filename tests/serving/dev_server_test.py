@@ -24,7 +24,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from bert_tf.serving import DevServer
+from bert_tf.serving import DevServer, dev_server, servable
 from bert_tf.serving.servable import Model
 from tests.toy.saved_model import write_toy_model
 
@@ -144,6 +144,15 @@ def test_output_filter_selects_outputs(stubs):
     assert list(stubs.predict(request).outputs) == ["probabilities"]
 
 
+def test_order_of_outputs_does_not_make_another_callable(base_path):
+    servable = Model("toy", base_path).find()
+    for outputs in (["label", "probabilities"], ["probabilities"] * 3 + ["label"]):
+        request = predict_request({"text": ["a"]})
+        request.output_filter.extend(outputs)
+        servable.predict(request)
+    assert len(servable._callables) == 1
+
+
 def test_messages_above_the_default_limit_of_grpc(stubs):
     text = "x" * (6 << 20)
     assert stubs.label(text) == f"toy:{text}"
@@ -179,6 +188,16 @@ def string_of_shape(*sizes: int) -> predict_pb2.PredictRequest:
     del request.inputs["text"].tensor_shape.dim[:]
     for size in sizes:
         request.inputs["text"].tensor_shape.dim.add(size=size)
+    return request
+
+
+def repeated(dtype: tf.DType, **values) -> predict_pb2.PredictRequest:
+    """A request whose only value would have to be repeated to fill the shape."""
+    request = string_of_shape(10**9)
+    request.inputs["text"].ClearField("string_val")
+    request.inputs["text"].dtype = dtype.as_datatype_enum
+    for name, value in values.items():
+        getattr(request.inputs["text"], name).append(value)
     return request
 
 
@@ -231,6 +250,12 @@ INVALID = Code.INVALID_ARGUMENT
         (with_shape(2**62, 2**62), INVALID, "'ids' is malformed"),
         (string_of_shape(2**40), INVALID, "'text' is malformed: cannot reshape"),
         (string_of_shape(*[1] * 300), INVALID, "'text' is malformed"),
+        (repeated(tf.uint8, int_val=1), INVALID, "array of size 1 into shape (1000000"),
+        (repeated(tf.half, half_val=1), INVALID, "array of size 1 into shape (1000000"),
+        (repeated(tf.uint32), INVALID, "array of size 0 into shape (1000000"),
+        (with_text_field(dtype=20), INVALID, "resource is not a dtype of NumPy"),
+        (with_text_field(dtype=21), INVALID, "variant is not a dtype of NumPy"),
+        (with_text_field(dtype=121), INVALID, "is not a dtype of NumPy"),
         (unknown_rank(), INVALID, "array of size 2 into shape ()"),
         (with_unknown_output(), INVALID, "['label', 'probabilities']. Got ['scores']"),
     ],
@@ -385,6 +410,29 @@ def test_broken_version_keeps_the_old_one_and_reports_the_error(base_path, tmp_p
     assert model.find().version == 4
 
 
+def test_poll_loads_each_version_once(base_path, tmp_path, monkeypatch):
+    shutil.copytree(base_path / "3", tmp_path / "3")
+    model = Model("toy", tmp_path)
+    loaded = []
+
+    class Spy(servable.Servable):
+        def __init__(self, name, version, path):
+            loaded.append(version)
+            super().__init__(name, version, path)
+
+    monkeypatch.setattr(servable, "Servable", Spy)
+    (tmp_path / "4").mkdir()  # Does not load.
+    model.poll()
+    model.poll()
+    (tmp_path / "4").rmdir()
+    model.poll()
+    assert loaded == [4]
+    shutil.copytree(base_path / "3", tmp_path / "4")
+    model.poll()
+    model.poll()
+    assert loaded == [4, 4]
+
+
 def test_highest_number_is_served(base_path, tmp_path):
     for version in ("1", "0003", "20", "v30", "-40", "40.partial", "9" * 30):
         os.symlink(base_path / "3", tmp_path / version)
@@ -418,6 +466,24 @@ def test_nothing_to_serve(tmp_path):
     (tmp_path / "1").mkdir()
     with pytest.raises(ValueError, match=r"\nVersion 1: "):
         Model("toy", tmp_path)
+
+
+# --- Shutdown --------------------------------------------------------------------
+
+
+def test_stop_cancels_requests_that_take_too_long(base_path, tmp_path, monkeypatch):
+    monkeypatch.setattr(dev_server, "_GRACE_SECONDS", 0.2)
+    shutil.copytree(base_path / "3", tmp_path / "3")
+    with futures.ThreadPoolExecutor(2) as pool:
+        with DevServer({"toy": tmp_path}) as server:
+            stubs = Stubs(server.address)
+            request = predict_request({"seconds": np.float32([600.0])}, "wait")
+            answer = pool.submit(stubs.predict, request)
+            wait_until(lambda: server.models["toy"].find()._callables)
+            write_toy_model(tmp_path, 4)  # Also requests of a replaced version.
+            server.models["toy"].poll()
+        assert answer.exception(timeout=20).code() == Code.CANCELLED
+        stubs.channel.close()
 
 
 def test_port_in_use(base_path):

@@ -5,11 +5,12 @@
 import http.client
 import json
 import socket
+import threading
 import urllib.parse
 
 import pytest
 
-from bert_tf.serving import DevServer, rest
+from bert_tf.serving import DevServer, dev_server, rest
 from tests.toy.saved_model import write_toy_model
 
 
@@ -193,6 +194,82 @@ def test_body_above_the_size_limit_is_rejected(port, monkeypatch):
     status, answer = predict(port, fits + b" " * 1000)
     assert status == 413
     assert "at most 1000 bytes" in answer["error"]
+
+
+HEADER = b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: x\r\nContent-Length: "
+
+
+def connect(port: int, *data: bytes) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=20)
+    connection.sendall(b"".join(data))
+    return connection
+
+
+def read_until_closed(connection: socket.socket) -> bytes:
+    data = b""
+    try:
+        while part := connection.recv(1000):
+            data += part
+    except ConnectionResetError:
+        pass
+    return data
+
+
+@pytest.mark.parametrize(
+    ("length", "status"),
+    [
+        (b"10000000000", b"413"),
+        (b"\xc2\xb2", b"400"),  # A superscript 2, which `str.isdigit` accepts.
+        (b"9" * 5000, b"400"),
+        (b"-1", b"400"),
+        (b"1, 2", b"400"),
+    ],
+)
+def test_invalid_content_length_is_rejected(port, length, status, caplog):
+    with connect(port, HEADER, length, b"\r\n\r\n{") as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 " + status)
+    assert not caplog.records
+
+
+INCOMPLETE = [(b"",), (b"POST /v1",), (HEADER, b"100\r\n\r\n{")]
+
+
+def test_incomplete_requests_are_dropped(port, monkeypatch):
+    monkeypatch.setattr(dev_server, "_REQUEST_SECONDS", 0.1)
+    for data in INCOMPLETE:
+        with connect(port, *data) as connection:
+            assert read_until_closed(connection) == b""
+    # The limit is for a request, not for its answer.
+    wait = {"signature_name": "wait", "inputs": {"seconds": [0.5]}}
+    assert predict(port, wait)[0] == 200
+    request = b"GET /v1/models/toy HTTP/1.1\r\nHost: x\r\n\r\n"
+    with connect(port, request) as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        connection.sendall(request[:9])
+        read_until_closed(connection)
+
+
+def test_incomplete_requests_do_not_delay_stop(tmp_path, monkeypatch):
+    monkeypatch.setattr(dev_server, "_INCOMPLETE_SECONDS", 0.1)
+    monkeypatch.setattr(dev_server, "_EXIT_SECONDS", 600)
+    write_toy_model(tmp_path, 1)
+    server = DevServer({"toy": tmp_path})
+    port = urllib.parse.urlsplit(server.rest_address).port
+    connections = [connect(port, *data) for data in INCOMPLETE]
+    assert request_json(port, "GET", "/v1/models/toy")[0] == 200
+    stop = threading.Thread(target=server.stop, daemon=True)
+    stop.start()
+    stop.join(timeout=20)
+    assert not stop.is_alive()
+    for connection in connections:
+        connection.close()
+
+
+def test_number_of_connections_is_limited(port, monkeypatch):
+    monkeypatch.setattr(dev_server, "_MAX_CONNECTIONS", 2)
+    with connect(port), connect(port), connect(port) as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 503")
+    assert predict(port, {"instances": ["ab"]})[0] == 200
 
 
 def test_dropped_connection_leaves_the_server_running(port, caplog):

@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2
 
 from bert_tf.serving import array_to_proto, proto_to_array
 
@@ -41,6 +42,15 @@ def test_protos_agree_with_tensorflow(array, value_fields):
 def test_big_endian_arrays_are_converted():
     proto = array_to_proto(np.array([1, 2], ">i4"))
     assert proto_to_array(proto).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("field", ["int_val", "half_val"])
+def test_values_are_not_repeated(field):
+    for dtype in (tf.uint8, tf.half, tf.qint8, tf.complex64):
+        proto = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum, **{field: [1]})
+        proto.tensor_shape.dim.add(size=2)
+        with pytest.raises(ValueError, match=r"size 1 into shape \(2,\)"):
+            proto_to_array(proto)
 
 
 def test_dtype_that_tensorflow_lacks():
