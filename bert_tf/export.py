@@ -1,16 +1,16 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Exports a pre-trained model for TensorFlow Serving.
+"""Exports a model for TensorFlow Serving, without training it.
 
-    python -m bert_tf.export --model_dir=models/mini --output=saved_models --name=mini
+    python -m bert_tf.export --model_dir=models/mini --name=mini
+    python -m bert_tf.export --model_dir=hf://dslim/bert-base-NER --name=entities
 
-Input: a model directory of `bert_tf.pretrain`, a sentence encoder, or a checkpoint in
-another supported format. Output: `<output>/<name>/<version>/`, a SavedModel that stock
-TensorFlow Serving 2.13 to 2.20 loads. It takes strings and has signatures for
-fill-mask, embeddings and token ids, see `bert_tf.serving.signatures`;
-`bert_tf.serving.saved_model` describes the files.
-
-To export a fine-tuned model, rerun the command that trained it with `--export`.
+Input: a model directory or a checkpoint in another supported format, with or without
+the head of a task. Output: `<output>/<name>/<version>/`, a SavedModel that stock
+TensorFlow Serving 2.13 to 2.20 loads. It takes strings and returns answers; label
+names, casing and the maximum length are those of the checkpoint. Its signatures are
+described in `bert_tf.serving.signatures` for pre-trained models and in
+`bert_tf.serving.task_signatures` for tasks, its files in `bert_tf.serving.saved_model`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
-from bert_tf import checkpoints, cli, serving, text
+from bert_tf import checkpoints, cli, serving
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,8 @@ class ExportConfig(cli.Options):
     """Flags of `python -m bert_tf.export`."""
 
     model_dir: str = cli.option(
-        help="Model directory of bert_tf.pretrain, or a checkpoint in another format."
+        help="Model directory, checkpoint folder in another format, or handle "
+        "(hf://...)."
     )
     output: str = cli.option(
         "saved_models", help="Folder with one subfolder per served model."
@@ -45,6 +46,11 @@ class ExportConfig(cli.Options):
         help="Comma-separated layers whose hidden states are additional outputs: 0 for "
         "the embeddings, 1 for the first layer, -1 for the last.",
     )
+    pairs: bool = cli.option(
+        False,
+        help="Whether a classifier from another project reads pairs of texts (text_a, "
+        "text_b), as for entailment. Its checkpoint does not tell.",
+    )
     pooling: str = cli.option(
         "",
         help="Pooling of the signature sentence_embedding: cls, max, mean, "
@@ -54,38 +60,32 @@ class ExportConfig(cli.Options):
 
 
 def main(options: ExportConfig) -> pathlib.Path:
-    """Exports a pre-trained model and returns the folder of the new version.
+    """Exports a model and returns the folder of the new version.
 
     Raises:
-        ValueError: The model is fine-tuned, a layer does not exist, the pooling is
+        ValueError: The head cannot be served, a layer does not exist, the pooling is
             unknown or contradicts the checkpoint, or the version exists.
     """
-    directory = checkpoints.open_checkpoint(options.model_dir)
-    head = directory.head
-    if head["kind"] not in ("pretrainer", "encoder", "embedding"):
-        raise ValueError(
-            f"--model_dir must be a pre-trained model. {directory.path} is fine-tuned "
-            f"for {head['kind']}: rerun the command that trained it with --export."
-        )
-    layers = _parse_layers(options.layers, directory.architecture.num_layers)
-    tokenizer = text.Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
-    untrained = head.get("newly_initialized", ())
-    has_mlm_head = head["kind"] == "pretrainer" and "mlm" not in untrained
-    load = directory.load_pretrainer if has_mlm_head else directory.load_backbone
-    if head["kind"] == "embedding":
-        load = directory.load_sentence_encoder
-        if options.pooling not in ("", head["pooling"]):
+    checkpoint = checkpoints.open_checkpoint(options.model_dir)
+    print(f"Read {checkpoint.path} ({checkpoint.format}).")
+    for line in checkpoint.describe():
+        print(f"  {line}")
+    if options.pairs:
+        if checkpoint.head["kind"] != "classification":
             raise ValueError(
-                f"--pooling must be {head['pooling']}, the pooling of "
-                f"{directory.path}, or not be set. Received: {options.pooling}"
+                "--pairs requires a model for classification or regression. Received: "
+                f"a model for {checkpoint.head['kind']}"
             )
-    model = load(dtype=options.precision)
-    pooling = options.pooling or "mean"
-    signatures = serving.pretrained_signatures(model, tokenizer, layers, pooling)
+        head = {**checkpoint.head, "pairs": True}
+        checkpoint = dataclasses.replace(checkpoint, head=head)
+    layers = _parse_layers(options.layers, checkpoint.architecture.num_layers)
+    signatures = serving.load_signatures(
+        checkpoint, dtype=options.precision, layers=layers, pooling=options.pooling
+    )
     path = serving.export_saved_model(
         signatures,
         pathlib.Path(options.output) / options.name,
-        directory=directory,
+        directory=checkpoint,
         version=options.version,
     )
     print(f"Exported to {path}.")

@@ -148,12 +148,12 @@ class Classification(finetuning.Task):
 
     def preprocess(self, *texts: tf.Tensor) -> Any:
         """Returns the encoder's inputs [N, S], or the windows of the texts."""
-        limit = self.options.max_sequence_length
-        if self.in_windows:
-            pieces = self.tokenizer.tokenize(*texts)
-            return text.cut_windows(self.tokenizer, pieces, limit)
-        keep = "head_tail" if self.options.long_text == "head_tail" else "head"
-        return self.tokenizer.encode(*texts, max_sequence_length=limit, keep=keep)
+        return serving.read_texts(
+            self.tokenizer,
+            *texts,
+            max_sequence_length=self.options.max_sequence_length,
+            long_text=self.options.long_text,
+        )
 
     def dataset(self, name: str) -> Split:
         """Returns a split of texts, or of windows that weigh 1 in total per text.
@@ -214,63 +214,18 @@ class Classification(finetuning.Task):
         return path
 
     def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
-        """Returns the signatures of the exported model, for N texts or pairs.
-
-        serving_default  text [N], or text_a, text_b [N] -> label [N] string and
-                         probabilities [N, C] float32 in the order of the labels; or
-                         score [N] float32
-        ids              token_ids, segment_ids, padding_mask [N, S] -> logits [N, C]
-        classify         or regress: the same answers for tf.Examples
-        """
-        names = ("text_a", "text_b") if self.head["pairs"] else ("text",)
-
-        @serving.signature(*map(serving.string_input, names))
-        def serving_default(*texts):
-            logits = self._logits(model, *texts)  # [N, C]
-            if not self.labels:
-                return {"score": logits[:, 0] * self.deviation + self.mean}
-            return {
-                "label": tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=1)),
-                "probabilities": tf.nn.softmax(logits),
-            }
-
-        signatures = {
-            "serving_default": serving_default,
-            "ids": serving.ids_signature(model),
-        }
-        if self.labels:
-            classify = serving.classify_signature(serving_default, self.labels)
-            return {**signatures, "classify": classify}
-        return {**signatures, "regress": serving.regress_signature(serving_default)}
+        """Returns `serving.classification_signatures`."""
+        return serving.classification_signatures(
+            model, self.preprocess, self.head, self.options.long_text
+        )
 
     # --- Outputs -----------------------------------------------------------------
-
-    def _logits(self, model: keras.Model, *texts: tf.Tensor) -> tf.Tensor:
-        """Returns the logits of N texts or pairs [N, C]; a graph function."""
-        if not self.in_windows:
-            return model(self.preprocess(*texts), training=False)
-        windows = self.preprocess(*texts)
-        logits = windows.map(
-            lambda part: model(part.inputs(), training=False),
-            tf.TensorSpec([None, len(self.labels) or 1]),
-        )
-        return self._pool_windows(logits, windows.row)
-
-    def _pool_windows(self, logits: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
-        """Pools logits of windows [W, C] over each text [N, C]; a graph function.
-
-        Args:
-            logits: Logits of the windows, in the order of the texts.
-            source: Index of the text of each window [W].
-        """
-        if self.options.long_text == "window_max":
-            return tf.math.segment_max(logits, source)
-        return tf.math.segment_mean(logits, source)
 
     def _text_logits(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the logits of the texts of a split [N, C] float64."""
         logits = np.stack(outputs).astype(np.float64)
-        return self._pool_windows(logits, split.source).numpy()
+        long_text = self.options.long_text
+        return serving.pool_windows(logits, split.source, long_text).numpy()
 
     def _predictions(
         self, split: Split, outputs: Sequence[np.ndarray]

@@ -121,23 +121,12 @@ class MultipleChoice(finetuning.Task):
         return modeling.ChoiceScorer(backbone)
 
     def preprocess(self, prompt: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Encodes `prompt` [N] with each of `choices` [N, C]; inputs are [N, C, S].
-
-        The `padding_mask` of an empty choice is 0.
-        """
-        shape = tf.shape(choices)
-        inputs = self.tokenizer.encode(
-            tf.repeat(prompt, shape[1]),
-            tf.reshape(choices, [-1]),
+        return serving.read_choices(
+            self.tokenizer,
+            prompt,
+            choices,
             max_sequence_length=self.options.max_sequence_length,
         )
-        inputs = {
-            name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
-            for name, x in inputs.items()
-        }
-        exists = tf.cast(choices != "", tf.int32)
-        inputs["padding_mask"] *= exists[:, :, tf.newaxis]
-        return inputs
 
     def dataset(self, name: str) -> Split:
         prompts, choices, labels = zip(*self.examples[name])
@@ -173,31 +162,8 @@ class MultipleChoice(finetuning.Task):
         return path
 
     def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
-        """Returns the signatures of the exported model, for N prompts of C choices.
-
-        serving_default  prompt [N], choices [N, C] -> choice [N] int32, the index of
-                         the best one, and probabilities [N, C] float32. Any C. An empty
-                         string is a missing choice; its probability is 0.
-        ids              token_ids, segment_ids, padding_mask [N, C, S] -> logits [N, C]
-        """
-
-        @serving.signature(
-            serving.string_input("prompt"),
-            tf.TensorSpec([None, None], tf.string, "choices"),
-        )
-        def serving_default(prompt, choices):
-            tf.debugging.assert_equal(
-                tf.size(prompt),
-                tf.shape(choices)[0],
-                "`choices` must have shape [N, C] for `prompt` of shape [N].",
-            )
-            logits = model(self.preprocess(prompt, choices), training=False)  # [N, C]
-            return {
-                "choice": tf.argmax(logits, axis=1, output_type=tf.int32),
-                "probabilities": tf.nn.softmax(logits),
-            }
-
-        return {"serving_default": serving_default, "ids": serving.ids_signature(model)}
+        """Returns `serving.choice_signatures`."""
+        return serving.choice_signatures(model, self.preprocess)
 
 
 def _example(row: Row, names: Sequence[str], label_column: str) -> Example:

@@ -55,9 +55,6 @@ if TYPE_CHECKING:
 
     from bert_tf.finetuning import Question, Split
 
-# Candidates in the outputs of the exported model.
-_SERVED_CANDIDATES = 5
-
 # --- The task --------------------------------------------------------------------
 
 
@@ -154,11 +151,9 @@ class QuestionAnswering(finetuning.Task):
     def model(self, backbone: modeling.BertBackbone) -> keras.Model:
         return modeling.SpanPredictor(backbone)
 
-    def preprocess(
-        self, question: tf.Tensor, context: tf.Tensor
-    ) -> finetuning.Passages:
+    def preprocess(self, question: tf.Tensor, context: tf.Tensor) -> serving.Passages:
         """Tokenizes questions and passages [N], and cuts the passages into windows."""
-        return finetuning.cut_passages(
+        return serving.cut_passages(
             self.tokenizer,
             question,
             context,
@@ -239,40 +234,10 @@ class QuestionAnswering(finetuning.Task):
         return path
 
     def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
-        """Returns the signatures of the exported model, for N questions.
-
-        serving_default  question, context [N] ->
-                         answer [N] string: a substring of the context, "" for none
-                         start, end [N] int32: its offsets in characters, end exclusive
-                         start_byte, end_byte [N] int32: its offsets in bytes
-                         score [N] float32: its probability among the candidates
-                         answers, starts, ends, start_bytes, end_bytes, scores [N, 5]:
-                         the same of the five best candidates, most probable first;
-                         missing ones are "" with probability 0
-                         no_answer_score [N] float32: above 0 if `answer` is "". Only if
-                         the training data have unanswerable questions
-        ids              token_ids, segment_ids, padding_mask [N, S] ->
-                         start_logits, end_logits [N, S] float32
-        """
-        threshold = self.threshold
-
-        @serving.signature(
-            serving.string_input("question"), serving.string_input("context")
+        """Returns `serving.answer_signatures`."""
+        return serving.answer_signatures(
+            model, self.preprocess, self.threshold, **self._decoding
         )
-        def serving_default(question, context):
-            passages = self.preprocess(question, context)
-            answers = finetuning.answers_from_model(model, passages, **self._decoding)
-            best = answers.best(threshold)
-            outputs = {}
-            for name in ("answer", "start", "end", "start_byte", "end_byte", "score"):
-                outputs[name] = best[name]
-                candidates = answers.candidates[name]
-                outputs[f"{name}s"] = candidates[:, :_SERVED_CANDIDATES]
-            if threshold is not None:
-                outputs["no_answer_score"] = answers.null_odds - threshold
-            return outputs
-
-        return {"serving_default": serving_default, "ids": serving.ids_signature(model)}
 
     def _predictions(
         self, split: Split, outputs: Sequence[Any]
@@ -280,7 +245,7 @@ class QuestionAnswering(finetuning.Task):
         n_best, null_odds, begin = {}, {}, 0
         for questions, passages in split.source:
             end = begin + len(passages.windows)
-            answers = finetuning.answers_from_logits(
+            answers = serving.answers_from_logits(
                 outputs[begin:end], passages, **self._decoding
             )
             begin = end

@@ -187,39 +187,13 @@ class Tagging(finetuning.Task):
         return path
 
     def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
-        """Returns the signatures of the exported model, for N texts.
-
-        serving_default  text [N] ->
-                         words, tags [N, W] string: the W words of each text
-                         scores [N, W] float32: the probabilities of the tags
-                         entities, entity_types [N, E] string: the E entities
-                         entity_starts, entity_ends [N, E] int32: their offsets in
-                         characters, end exclusive
-                         entity_start_bytes, entity_end_bytes [N, E] int32: their
-                         offsets in bytes
-                         Shorter rows are padded with "" and 0.
-        ids              token_ids, segment_ids, padding_mask [N, S] ->
-                         logits [N, S, C]
-        """
-
-        def logits(windows: text.Windows) -> tf.Tensor:
-            inputs = windows.inputs()
-            pieces = windows.owned_pieces(tf.shape(inputs["token_ids"])[1])
-            return tf.boolean_mask(model(inputs, training=False), pieces >= 0)
-
-        @serving.signature(serving.string_input("text"))
-        def serving_default(text):
-            pieces = self.tokenizer.tokenize_with_offsets(text)
-            windows = self.preprocess(pieces.ids)
-            return finetuning.tag_text(
-                text,
-                pieces,
-                windows.map(logits, tf.TensorSpec([None, len(self.labels)])),
-                vocabulary=self.tokenizer.vocabulary,
-                labels=self.labels,
-            )
-
-        return {"serving_default": serving_default, "ids": serving.ids_signature(model)}
+        """Returns `serving.tag_signatures`."""
+        return serving.tag_signatures(
+            model,
+            self.tokenizer,
+            self.labels,
+            max_sequence_length=self.options.max_sequence_length,
+        )
 
     # --- Data --------------------------------------------------------------------
 

@@ -102,6 +102,10 @@ def test_signature_names_dtypes_and_ranks(server):
         "serving_default": (text, {"tokens": ("string", 3), "scores": ("float32", 3)}),
         "embeddings": (text, dict.fromkeys(("cls", "mean", "pooled_output"), vector)),
         "sentence_embedding": (text, {"sentence_embedding": vector}),
+        "next_sentence": (
+            {"text_a": ("string", 1), "text_b": ("string", 1)},
+            {"label": ("string", 1), "probabilities": vector},
+        ),
         "ids": (
             dict.fromkeys(IDS, ("int32", 2)),
             {"sequence_output": ("float32", 3), "pooled_output": vector},
@@ -161,18 +165,17 @@ def test_invalid_requests_raise_invalid_argument(server, signature, inputs):
     assert len(predict(server, "embeddings", text=TEXTS)["cls"]) == 4
 
 
-def test_fine_tuned_models_are_rejected(toy, tmp_path):
+def test_other_tasks_are_rejected(toy, tmp_path):
     directory = ModelDirectory.create(
         tmp_path / "model",
         architecture=toy[0].architecture,
         vocabulary=toy[0].vocabulary,
         lowercase=True,
-        head={"kind": "classification"},
+        head={"kind": "acceptability"},
         options={},
     )
-    options = export.ExportConfig(model_dir=str(directory.path), name="toy")
-    with pytest.raises(ValueError, match="fine-tuned for classification"):
-        export.main(options)
+    with pytest.raises(ValueError, match=r"acceptability.*rerun it with --export"):
+        export_to(tmp_path, directory)
 
 
 @pytest.mark.slow

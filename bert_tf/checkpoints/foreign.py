@@ -192,6 +192,7 @@ class ForeignCheckpoint(Checkpoint):
         vocabulary: Vocabulary,
         lowercase: bool | None,
         head: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> ForeignCheckpoint:
         """Matches every tensor in a file with a weight.
 
@@ -206,6 +207,7 @@ class ForeignCheckpoint(Checkpoint):
                 has no capital letters.
             head: The head that the folder declares. By default it follows from the
                 tensors.
+            options: The `options` of `Checkpoint`.
 
         Raises:
             ValueError: The tensors contradict the config or the vocabulary.
@@ -217,17 +219,7 @@ class ForeignCheckpoint(Checkpoint):
         try:
             notes += _check_vocabulary_size(config, vocabulary)
             found, unused = _match(rows, tensors.shapes, config)
-            outputs = [
-                tensors.shapes[row.theirs[0]][0]
-                for row in found
-                if row.ours == "logits/bias"
-            ]
-            labels = (head or {}).get("labels")
-            if labels and outputs and outputs != [len(labels)]:
-                raise ValueError(
-                    f"the config has {len(labels)} labels, but the output layer has "
-                    f"{outputs[0]} outputs."
-                )
+            _check_outputs(head or {}, found, tensors.shapes)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         present = {outermost_layer(row.ours) for row in found}
@@ -243,6 +235,7 @@ class ForeignCheckpoint(Checkpoint):
             vocabulary=vocabulary,
             lowercase=lowercase,
             head=head,
+            options=options or {},
             format=format,
             tensors=tensors,
             rows=found,
@@ -355,6 +348,21 @@ def _match(
             f"{min(further)}."
         )
     return found, unused
+
+
+def _check_outputs(
+    head: Mapping[str, Any], rows: Sequence[Row], shapes: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Checks that the output layer of a task has the size that the config implies."""
+    expected = len(head.get("labels", ())) or 1
+    if head.get("kind") == "question_answering":
+        expected = 2  # Start and end.
+    for row in rows:
+        if row.ours == "logits/bias" and shapes[row.theirs[0]] != (expected,):
+            raise ValueError(
+                f"the config has {expected} labels, but the output layer has "
+                f"{shapes[row.theirs[0]][0]} outputs."
+            )
 
 
 def _names(rows: Iterable[Row]) -> set[str]:

@@ -126,7 +126,7 @@ def _write_model_directory(path: pathlib.Path, checkpoint: Checkpoint) -> list[s
         vocabulary=checkpoint.vocabulary,
         lowercase=checkpoint.lowercase,
         head=checkpoint.head,
-        options={"from": str(checkpoint.path)},
+        options={**checkpoint.options, "from": str(checkpoint.path)},
     )
     directory.save_weights(model)
     return sorted(weights.keys() - {weight.path for weight in model.weights})

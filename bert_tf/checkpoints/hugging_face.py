@@ -168,16 +168,24 @@ def _head(class_name: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
     kind = _TASKS.get(class_name)
     if kind not in ("classification", "tagging"):
         return {"kind": kind} if kind else None
-    by_number = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
-    labels = [by_number.get(str(number)) for number in range(len(by_number))]
+    names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    labels = [names.get(str(number)) for number in range(len(names))]
     if not all(isinstance(label, str) for label in labels):
         raise ValueError(
             f"{_CONFIG}: id2label must map the numbers from 0 to labels. "
-            f"Received: id2label={by_number!r:.80}"
+            f"Received: id2label={names!r:.80}"
         )
-    if config.get("problem_type") == "regression" or len(labels) == 1:
-        return {"kind": kind, "problem": "regression", "mean": 0, "deviation": 1}
-    return {"kind": kind, "labels": labels}
+    if kind == "tagging":
+        # Pipelines of transformers tag every piece of a word.
+        return {"kind": kind, "labels": labels, "aggregation": "simple"}
+    problem = config.get("problem_type")
+    head = {"kind": kind, "labels": labels}
+    if problem == "multi_label_classification":
+        head["problem"] = "multi_label"
+    elif problem == "regression" or len(labels) == 1:
+        head = {"kind": kind, "problem": "regression", "mean": 0, "deviation": 1}
+    # Cross-encoders of sentence-transformers have this key.
+    return {**head, "pairs": True} if "sentence_transformers" in config else head
 
 
 # --- Reading ---------------------------------------------------------------------
@@ -205,6 +213,7 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
         vocabulary=vocabulary,
         lowercase=lowercase,
         head=_head(class_name, config),
+        options=_options(path, architecture),
     )
 
 
@@ -296,6 +305,14 @@ def _open_tokenizer(path: pathlib.Path) -> tuple[Vocabulary, bool | None]:
     return vocabularies[0], lowercase
 
 
+def _options(path: pathlib.Path, architecture: BertConfig) -> dict[str, Any]:
+    """Returns the length that the tokenizer truncates texts to, as an option."""
+    positions = architecture.max_sequence_length
+    length = read_json_object(path / _TOKENIZER_CONFIG).get("model_max_length")
+    # Tokenizers without a limit have a number of 31 digits.
+    return {"max_sequence_length": int(min(length or positions, positions))}
+
+
 def _vocabulary_of(model: Mapping[str, Any]) -> Vocabulary:
     if model.get("type") != "WordPiece":
         kind = model.get("type")
@@ -362,6 +379,8 @@ def _config(checkpoint: Checkpoint, class_name: str) -> dict[str, Any]:
     labels = head.get("labels")
     if head.get("problem") == "regression":
         labels, config["problem_type"] = ["score"], "regression"
+    elif head.get("problem") == "multi_label":
+        config["problem_type"] = "multi_label_classification"
     if labels:
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
@@ -375,7 +394,9 @@ def _tokenizer_config(checkpoint: Checkpoint) -> dict[str, Any]:
         "do_lower_case": checkpoint.lowercase,
         "strip_accents": None,
         "tokenize_chinese_chars": True,
-        "model_max_length": checkpoint.architecture.max_sequence_length,
+        "model_max_length": checkpoint.options.get(
+            "max_sequence_length", checkpoint.architecture.max_sequence_length
+        ),
         **dict(zip(keys, SPECIAL_TOKENS, strict=True)),
     }
 

@@ -59,6 +59,8 @@ class Checkpoint(abc.ABC):
             `{"kind": "pretrainer"}`, `{"kind": "embedding"}` with the fields of
             `EmbeddingConfig`, or the kind of a task and the settings of its head, e.g.
             labels. `"newly_initialized"` lists the untrained layers.
+        options: The options of the command that wrote it; of checkpoints of other
+            projects, `max_sequence_length`.
     """
 
     format: ClassVar[str]
@@ -67,6 +69,7 @@ class Checkpoint(abc.ABC):
     vocabulary: Vocabulary
     lowercase: bool
     head: Mapping[str, Any]
+    options: Mapping[str, Any]
 
     @abc.abstractmethod
     def read_weights(self) -> dict[str, np.ndarray]:
@@ -88,6 +91,8 @@ class Checkpoint(abc.ABC):
         ]
         if self.head["kind"] == "embedding":
             lines.append(f"Sentence embeddings: {EmbeddingConfig.from_dict(self.head)}")
+        if self.head.get("labels"):
+            lines.append(f"Labels: {', '.join(self.head['labels'])}")
         if self.head.get("newly_initialized"):
             missing = ", ".join(self.head["newly_initialized"])
             lines.append(f"Layers without weights: {missing}")
@@ -127,6 +132,10 @@ class Checkpoint(abc.ABC):
         )
         return list(dict.fromkeys(names))
 
+    def read_metrics(self) -> dict[str, Any]:
+        """Returns the metrics; an empty dictionary without a finished training."""
+        return read_json_object(self.path / METRICS)
+
     def load_backbone(self, dtype: Any = None) -> BertBackbone:
         """Returns the encoder with its weights, without any head."""
         return self._load(BertBackbone(self.architecture, dtype=dtype))
@@ -161,14 +170,9 @@ class Checkpoint(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class ModelDirectory(Checkpoint):
-    """A model directory on disk.
-
-    Attributes:
-        options: The options of the command that wrote it.
-    """
+    """A model directory on disk."""
 
     format: ClassVar[str] = "model directory"
-    options: Mapping[str, Any]
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> ModelDirectory:
@@ -340,10 +344,6 @@ class ModelDirectory(Checkpoint):
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         storage.write_json(self.path / METRICS, metrics)
-
-    def read_metrics(self) -> dict[str, Any]:
-        """Returns the metrics; an empty dictionary before the training is finished."""
-        return read_json_object(self.path / METRICS)
 
 
 def outermost_layer(name: str) -> str:

@@ -1,7 +1,5 @@
 from bert_tf.finetuning import squad as squad
 from bert_tf.finetuning import squad_metrics as squad_metrics
-from bert_tf.finetuning.answers import answers_from_logits as answers_from_logits
-from bert_tf.finetuning.answers import answers_from_model as answers_from_model
 from bert_tf.finetuning.batching import Split as Split
 from bert_tf.finetuning.batching import batches as batches
 from bert_tf.finetuning.batching import encode as encode
@@ -12,14 +10,11 @@ from bert_tf.finetuning.data_sets import DataSet as DataSet
 from bert_tf.finetuning.data_sets import Row as Row
 from bert_tf.finetuning.data_sets import TablesConfig as TablesConfig
 from bert_tf.finetuning.data_sets import read_data_set as read_data_set
-from bert_tf.finetuning.entities import tag_text as tag_text
 from bert_tf.finetuning.features import cached_features as cached_features
 from bert_tf.finetuning.glue import GLUE as GLUE
 from bert_tf.finetuning.glue import ClassificationDataSet as ClassificationDataSet
-from bert_tf.finetuning.passages import Passages as Passages
 from bert_tf.finetuning.passages import answer_targets as answer_targets
 from bert_tf.finetuning.passages import chunk_questions as chunk_questions
-from bert_tf.finetuning.passages import cut_passages as cut_passages
 from bert_tf.finetuning.run import fine_tune as fine_tune
 from bert_tf.finetuning.squad import Predictions as Predictions
 from bert_tf.finetuning.squad import Question as Question

@@ -1,64 +1,20 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about passages -> windows, and the targets of windows for training."""
+"""Targets of the windows of passages for training, and chunks of questions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.finetuning.squad import Question, answer_bytes
-from bert_tf.text import Pieces, Tokenizer, Windows, cut_windows
+from bert_tf.serving import Passages
 
 # Characters of passages tokenized at once, not counting the first passage. A shorter
 # passage than the minimum counts as the minimum.
 _CHUNK_CHARACTERS = 2_000_000
 _MIN_CHARACTERS = 2_000
-
-
-class Passages(NamedTuple):
-    """N questions about N passages, tokenized.
-
-    Attributes:
-        context: The passages, strings [N].
-        pieces: Pieces of the questions, followed by those of the passages
-            [2N, (pieces)].
-        windows: W windows over the passages.
-    """
-
-    context: tf.Tensor
-    pieces: Pieces
-    windows: Windows
-
-    @property
-    def starts(self) -> tf.Tensor:
-        """First piece of each passage, counted in all pieces [N] int32."""
-        return tf.split(tf.cast(self.pieces.ids.row_starts(), tf.int32), 2)[1]
-
-
-def cut_passages(
-    tokenizer: Tokenizer, question: tf.Tensor, context: tf.Tensor, **limits: int
-) -> Passages:
-    """Tokenizes questions and passages, and cuts the passages into windows.
-
-    Args:
-        tokenizer: The tokenizer of the encoder.
-        question: Strings [N], possibly empty.
-        context: Strings [N], possibly empty.
-        **limits: `max_sequence_length`, `max_question_length` and `stride` of
-            `text.cut_windows`.
-
-    Raises:
-        tf.errors.InvalidArgumentError: The numbers of questions and passages differ.
-    """
-    tf.debugging.assert_equal(
-        tf.size(question), tf.size(context), "`context` must have a text per question."
-    )
-    pieces = tokenizer.tokenize_with_offsets(tf.concat([question, context], axis=0))
-    return Passages(context, pieces, cut_windows(tokenizer, pieces.ids, **limits))
 
 
 def answer_targets(

@@ -42,7 +42,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from bert_tf import storage
-from bert_tf.checkpoints import ModelDirectory
+from bert_tf.checkpoints import Checkpoint
 from bert_tf.serving.signatures import Signature, signature
 
 # Larger requests need no warm-up, because the initialization that slows down the first
@@ -55,7 +55,7 @@ def export_saved_model(
     signatures: Mapping[str, Signature],
     folder: str | os.PathLike,
     *,
-    directory: ModelDirectory,
+    directory: Checkpoint,
     version: int = 0,
 ) -> pathlib.Path:
     """Writes `<folder>/<version>/` and returns its path.
@@ -66,7 +66,7 @@ def export_saved_model(
             adds the signature `metadata`: no inputs -> json [1] string, a description
             of the model that includes its labels.
         folder: The folder of the served model, e.g. saved_models/sst2.
-        directory: The model directory that the model comes from.
+        directory: The model directory or checkpoint that the model comes from.
         version: A positive integer, or 0 for the newest version plus one.
 
     Raises:
@@ -122,7 +122,7 @@ def _with_rank_check(function: Signature) -> Signature:
     return checked
 
 
-def _metadata(directory: ModelDirectory) -> Signature:
+def _metadata(directory: Checkpoint) -> Signature:
     metadata = {
         "architecture": dataclasses.asdict(directory.architecture),
         "head": dict(directory.head),

@@ -21,18 +21,21 @@ Signatures of a pre-trained model:
     ids              token_ids, segment_ids, padding_mask [N, S] int32 ->
                      sequence_output [N, S, H] (0 at padding), pooled_output [N, H],
                      and layer_<n> [N, S, H] for each requested layer, float32
+    next_sentence    text_a, text_b [N] -> label [N] string, `next` or `random`, and
+                     probabilities [N, 2] float32; with a next sentence head only
 
-The `serving_default` of a sentence encoder is `sentence_embedding`, that of another
-model without a masked-LM head is `embeddings`.
+The `serving_default` of a sentence encoder is `sentence_embedding`. Of other models it
+is fill-mask, `next_sentence` or `embeddings`: the first that their heads allow.
 
 A task defines its own `serving_default`, and may add `ids` and, for the Classify and
-Regress APIs of TensorFlow Serving, `classify` or `regress`.
+Regress APIs of TensorFlow Serving, `classify` or `regress`. `task_signatures` has those
+of the tasks in `tasks/`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -81,20 +84,24 @@ def pretrained_signatures(
     tokenizer: Tokenizer,
     layers: Sequence[int] = (),
     pooling: str = "mean",
+    *,
+    heads: Collection[str] = ("mlm", "nsp"),
+    max_sequence_length: int | None = None,
 ) -> dict[str, Signature]:
     """Returns the signatures of a pre-trained model or a sentence encoder.
 
     Args:
-        model: An encoder, a model with a masked-LM head for fill-mask, or a sentence
-            encoder.
+        model: An encoder, a model with pre-training heads, or a sentence encoder.
         tokenizer: Its tokenizer.
         layers: The layers n to return as `layer_<n>`.
         pooling: The pooling of `sentence_embedding`, see `EmbeddingConfig`. A sentence
             encoder has its own.
+        heads: The pre-training heads that are trained.
+        max_sequence_length: Maximum tokens of a text; by default, all positions.
     """
     backbone = getattr(model, "backbone", model)
     encoder = optimize_for_inference(backbone, layers)
-    max_length = backbone.config.max_sequence_length
+    max_length = max_sequence_length or backbone.config.max_sequence_length
     if isinstance(model, SentenceEncoder):
         embed = model.sentence_embedding
     else:
@@ -106,20 +113,22 @@ def pretrained_signatures(
         hidden = encoder(inputs, training=training)["sequence_output"]
         return embed(hidden, inputs["padding_mask"])
 
-    sentence_embedding = sentence_embedding_signature(
-        run, tokenizer, embed.config.max_sequence_length
-    )
-    default = embeddings = _embeddings(encoder, encode)
-    if isinstance(model, SentenceEncoder):
-        default = sentence_embedding
-    elif isinstance(model, BertPretrainer):
-        default = _fill_mask(encoder, model.mlm_head, encode, tokenizer.vocabulary)
-    return {
-        "serving_default": default,
-        "embeddings": embeddings,
-        "sentence_embedding": sentence_embedding,
+    signatures = {
+        "embeddings": _embeddings(encoder, encode),
+        "sentence_embedding": sentence_embedding_signature(
+            run, tokenizer, embed.config.max_sequence_length
+        ),
         "ids": ids_signature(encoder),
     }
+    is_sentence_encoder = isinstance(model, SentenceEncoder)
+    default = signatures["sentence_embedding" if is_sentence_encoder else "embeddings"]
+    if isinstance(model, BertPretrainer):
+        if "nsp" in heads:
+            default = _next_sentence(encoder, model.nsp_head, encode)
+            signatures["next_sentence"] = default
+        if "mlm" in heads:
+            default = _fill_mask(encoder, model.mlm_head, encode, tokenizer.vocabulary)
+    return {"serving_default": default, **signatures}
 
 
 def _fill_mask(
@@ -153,6 +162,19 @@ def _fill_mask(
         return {"tokens": group_by_row(tokens), "scores": group_by_row(scores)}
 
     return fill_mask
+
+
+def _next_sentence(
+    encoder: keras.Model,
+    nsp_head: keras.layers.Layer,
+    encode: Callable[..., dict[str, tf.Tensor]],
+) -> Signature:
+    @signature(string_input("text_a"), string_input("text_b"))
+    def next_sentence(text_a, text_b):
+        pooled = encoder(encode(text_a, text_b), training=False)["pooled_output"]
+        return class_probabilities(nsp_head(pooled), ("next", "random"))
+
+    return next_sentence
 
 
 def _embeddings(
@@ -194,6 +216,16 @@ def sentence_embedding_signature(
 
 
 # --- Any model -------------------------------------------------------------------
+
+
+def class_probabilities(
+    logits: tf.Tensor, labels: Sequence[str]
+) -> dict[str, tf.Tensor]:
+    """Returns `label` [N] string and `probabilities` [N, C] for logits [N, C]."""
+    return {
+        "label": tf.gather(tf.constant(labels), tf.argmax(logits, axis=1)),
+        "probabilities": tf.nn.softmax(logits),
+    }
 
 
 def ids_signature(model: keras.Model) -> Signature:

@@ -79,6 +79,7 @@ def test_hidden_states_and_heads_equal_transformers(folder, vocabulary):
             {
                 "kind": "tagging",
                 "labels": ["no", "maybe", "yes"],
+                "aggregation": "simple",
                 "newly_initialized": ["pooler"],
             },
             [[-0.9045554, 0.1503655, -1.2974957], [-0.6512064, -0.2223427, -1.3983200]],

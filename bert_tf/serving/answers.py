@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Start and end logits of windows -> answers to questions; graph functions.
+"""Questions about passages -> windows, and their logits -> answers; graph functions.
 
 Evaluation and the exported model share them. An answer is an exact substring of its
 passage. A span may start only at a piece that its window owns (see `text.Windows`), so
@@ -18,12 +18,60 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.finetuning.passages import Passages
 from bert_tf.modeling import MASKED_SCORE
-from bert_tf.text import Windows, character_offsets, substrings
+from bert_tf.text import (
+    Pieces,
+    Tokenizer,
+    Windows,
+    character_offsets,
+    cut_windows,
+    substrings,
+)
 
 # Windows whose spans are scored at once in evaluation.
 _WINDOWS_AT_ONCE = 1024
+
+
+class Passages(NamedTuple):
+    """N questions about N passages, tokenized.
+
+    Attributes:
+        context: The passages, strings [N].
+        pieces: Pieces of the questions, followed by those of the passages
+            [2N, (pieces)].
+        windows: W windows over the passages.
+    """
+
+    context: tf.Tensor
+    pieces: Pieces
+    windows: Windows
+
+    @property
+    def starts(self) -> tf.Tensor:
+        """First piece of each passage, counted in all pieces [N] int32."""
+        return tf.split(tf.cast(self.pieces.ids.row_starts(), tf.int32), 2)[1]
+
+
+def cut_passages(
+    tokenizer: Tokenizer, question: tf.Tensor, context: tf.Tensor, **limits: int
+) -> Passages:
+    """Tokenizes questions and passages, and cuts the passages into windows.
+
+    Args:
+        tokenizer: The tokenizer of the encoder.
+        question: Strings [N], possibly empty.
+        context: Strings [N], possibly empty.
+        **limits: `max_sequence_length`, `max_question_length` and `stride` of
+            `text.cut_windows`.
+
+    Raises:
+        tf.errors.InvalidArgumentError: The numbers of questions and passages differ.
+    """
+    tf.debugging.assert_equal(
+        tf.size(question), tf.size(context), "`context` must have a text per question."
+    )
+    pieces = tokenizer.tokenize_with_offsets(tf.concat([question, context], axis=0))
+    return Passages(context, pieces, cut_windows(tokenizer, pieces.ids, **limits))
 
 
 class Spans(NamedTuple):

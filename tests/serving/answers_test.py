@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning import answers
-from bert_tf.finetuning.answers import Spans
-from bert_tf.finetuning.passages import cut_passages
 from bert_tf.modeling import MASKED_SCORE
+from bert_tf.serving import answers
+from bert_tf.serving.answers import Spans, cut_passages
 from bert_tf.text import Tokenizer
 from tests.toy.google_windows import max_context_window
 

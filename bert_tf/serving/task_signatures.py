@@ -1,0 +1,289 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Signatures of models with the head of a task: strings to answers.
+
+Tasks use them to export the model that they trained, `load_signatures` to export any
+checkpoint.
+Letters: N examples, S tokens, C classes or choices, W words, E entities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.serving.answers import Passages, answers_from_model
+from bert_tf.serving.entities import tag_text
+from bert_tf.serving.signatures import (
+    Signature,
+    class_probabilities,
+    classify_signature,
+    ids_signature,
+    regress_signature,
+    signature,
+    string_input,
+)
+from bert_tf.text import Tokenizer, Windows, cut_windows
+
+# Candidates in the outputs of question answering.
+_SERVED_CANDIDATES = 5
+
+# --- Classification and regression -----------------------------------------------
+
+
+def read_texts(
+    tokenizer: Tokenizer,
+    *texts: tf.Tensor,
+    max_sequence_length: int,
+    long_text: str = "truncate",
+) -> dict[str, tf.Tensor] | Windows:
+    """Returns the encoder's inputs [N, S] for N texts or pairs, or their windows.
+
+    Args:
+        tokenizer: The tokenizer of the encoder.
+        *texts: One or two columns of strings [N].
+        max_sequence_length: Maximum S.
+        long_text: `--long_text` of `tasks.classification`.
+    """
+    if long_text.startswith("window"):
+        return cut_windows(tokenizer, tokenizer.tokenize(*texts), max_sequence_length)
+    keep = "head_tail" if long_text == "head_tail" else "head"
+    return tokenizer.encode(*texts, max_sequence_length=max_sequence_length, keep=keep)
+
+
+def pool_windows(logits: tf.Tensor, source: tf.Tensor, long_text: str) -> tf.Tensor:
+    """Pools logits of windows [W, C] over each text [N, C]; a graph function.
+
+    Args:
+        logits: Logits of the windows, in the order of the texts.
+        source: Index of the text of each window [W].
+        long_text: `window_max` for the maximum, else the mean.
+    """
+    if long_text == "window_max":
+        return tf.math.segment_max(logits, source)
+    return tf.math.segment_mean(logits, source)
+
+
+def classification_signatures(
+    model: keras.Model,
+    read: Callable[..., dict[str, tf.Tensor] | Windows],
+    head: Mapping[str, Any],
+    long_text: str = "truncate",
+) -> dict[str, Signature]:
+    """Returns the signatures of a classification or regression.
+
+    serving_default  text [N], or text_a, text_b [N] -> label [N] string and
+                     probabilities [N, C] float32 in the order of the labels; or, if
+                     several labels can be right, labels [N, L] string, those with a
+                     probability above 0.5 padded with "", and their independent
+                     probabilities; or score [N] float32
+    ids              token_ids, segment_ids, padding_mask [N, S] -> logits [N, C]
+    classify         or regress: the same answers for tf.Examples
+
+    Args:
+        model: Maps the encoder's inputs to logits [N, C].
+        read: `read_texts` with its options.
+        head: `labels`, or `mean` and `deviation` of the scores; `problem`, and `pairs`
+            if the model reads pairs of texts.
+        long_text: As in `read_texts`.
+    """
+    labels = head.get("labels", ())
+    names = ("text_a", "text_b") if head.get("pairs") else ("text",)
+
+    def run(*texts):
+        inputs = read(*texts)
+        if not isinstance(inputs, Windows):
+            return model(inputs, training=False)
+        logits = inputs.map(
+            lambda part: model(part.inputs(), training=False),
+            tf.TensorSpec([None, len(labels) or 1]),
+        )
+        return pool_windows(logits, inputs.row, long_text)
+
+    @signature(*map(string_input, names))
+    def serving_default(*texts):
+        logits = run(*texts)  # [N, C]
+        if not labels:
+            return {"score": logits[:, 0] * head["deviation"] + head["mean"]}
+        if head.get("problem") != "multi_label":
+            return class_probabilities(logits, labels)
+        probabilities = tf.sigmoid(logits)
+        names = tf.broadcast_to(tf.constant(labels), tf.shape(logits))
+        is_right = probabilities > 0.5
+        return {
+            "labels": tf.ragged.boolean_mask(names, is_right).to_tensor(),
+            "probabilities": probabilities,
+        }
+
+    signatures = {"serving_default": serving_default, "ids": ids_signature(model)}
+    if labels:
+        return {**signatures, "classify": classify_signature(serving_default, labels)}
+    return {**signatures, "regress": regress_signature(serving_default)}
+
+
+# --- Multiple choice -------------------------------------------------------------
+
+
+def read_choices(
+    tokenizer: Tokenizer,
+    prompt: tf.Tensor,
+    choices: tf.Tensor,
+    *,
+    max_sequence_length: int,
+) -> dict[str, tf.Tensor]:
+    """Encodes `prompt` [N] with each of `choices` [N, C]; inputs are [N, C, S].
+
+    The `padding_mask` of an empty choice is 0.
+    """
+    shape = tf.shape(choices)
+    inputs = tokenizer.encode(
+        tf.repeat(prompt, shape[1]),
+        tf.reshape(choices, [-1]),
+        max_sequence_length=max_sequence_length,
+    )
+    inputs = {
+        name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
+        for name, x in inputs.items()
+    }
+    exists = tf.cast(choices != "", tf.int32)
+    inputs["padding_mask"] *= exists[:, :, tf.newaxis]
+    return inputs
+
+
+def choice_signatures(
+    model: keras.Model, read: Callable[..., dict[str, tf.Tensor]]
+) -> dict[str, Signature]:
+    """Returns the signatures of multiple choice, for N prompts of C choices.
+
+    serving_default  prompt [N], choices [N, C] -> choice [N] int32, the index of the
+                     best one, and probabilities [N, C] float32. Any C. An empty string
+                     is a missing choice; its probability is 0.
+    ids              token_ids, segment_ids, padding_mask [N, C, S] -> logits [N, C]
+
+    Args:
+        model: Maps inputs [N, C, S] to logits [N, C].
+        read: `read_choices` with its options.
+    """
+
+    @signature(
+        string_input("prompt"), tf.TensorSpec([None, None], tf.string, "choices")
+    )
+    def serving_default(prompt, choices):
+        tf.debugging.assert_equal(
+            tf.size(prompt),
+            tf.shape(choices)[0],
+            "`choices` must have shape [N, C] for `prompt` of shape [N].",
+        )
+        logits = model(read(prompt, choices), training=False)  # [N, C]
+        return {
+            "choice": tf.argmax(logits, axis=1, output_type=tf.int32),
+            "probabilities": tf.nn.softmax(logits),
+        }
+
+    return {"serving_default": serving_default, "ids": ids_signature(model)}
+
+
+# --- Question answering ----------------------------------------------------------
+
+
+def answer_signatures(
+    model: keras.Model,
+    read: Callable[..., Passages],
+    threshold: float | None = None,
+    **decoding: Any,
+) -> dict[str, Signature]:
+    """Returns the signatures of question answering, for N questions.
+
+    serving_default  question, context [N] ->
+                     answer [N] string: a substring of the context, "" for none
+                     start, end [N] int32: its offsets in characters, end exclusive
+                     start_byte, end_byte [N] int32: its offsets in bytes
+                     score [N] float32: its probability among the candidates
+                     answers, starts, ends, start_bytes, end_bytes, scores [N, 5]: the
+                     same of the five best candidates, most probable first; missing
+                     ones are "" with probability 0
+                     no_answer_score [N] float32: above 0 if `answer` is "". Only if
+                     there is a threshold
+    ids              token_ids, segment_ids, padding_mask [N, S] ->
+                     start_logits, end_logits [N, S] float32
+
+    Args:
+        model: Returns `start_logits` and `end_logits`.
+        read: `cut_passages` with its options.
+        threshold: Of `Answers.best`; None to answer all questions.
+        **decoding: `no_answer`, `max_answer_length` and `n_best` of
+            `answers_from_model`.
+    """
+
+    @signature(string_input("question"), string_input("context"))
+    def serving_default(question, context):
+        answers = answers_from_model(model, read(question, context), **decoding)
+        best = answers.best(threshold)
+        outputs = {}
+        for name in ("answer", "start", "end", "start_byte", "end_byte", "score"):
+            outputs[name] = best[name]
+            candidates = answers.candidates[name]
+            outputs[f"{name}s"] = candidates[:, :_SERVED_CANDIDATES]
+        if threshold is not None:
+            outputs["no_answer_score"] = answers.null_odds - threshold
+        return outputs
+
+    return {"serving_default": serving_default, "ids": ids_signature(model)}
+
+
+# --- Tagging ---------------------------------------------------------------------
+
+
+def tag_signatures(
+    model: keras.Model,
+    tokenizer: Tokenizer,
+    labels: Sequence[str],
+    *,
+    max_sequence_length: int,
+    by_word: bool = True,
+) -> dict[str, Signature]:
+    """Returns the signatures of tagging, for N texts.
+
+    serving_default  text [N] ->
+                     words, tags [N, W] string: the W words of each text, or its word
+                     pieces
+                     scores [N, W] float32: the probabilities of the tags
+                     entities, entity_types [N, E] string: the E entities
+                     entity_scores [N, E] float32: the mean of the scores of their words
+                     entity_starts, entity_ends [N, E] int32: their offsets in
+                     characters, end exclusive
+                     entity_start_bytes, entity_end_bytes [N, E] int32: their offsets in
+                     bytes
+                     Shorter rows are padded with "" and 0.
+    ids              token_ids, segment_ids, padding_mask [N, S] -> logits [N, S, C]
+
+    Args:
+        model: Maps the encoder's inputs to logits [N, S, C].
+        tokenizer: The tokenizer of the encoder.
+        labels: The C labels, see `tag_text`.
+        max_sequence_length: Maximum S. Longer texts are cut into windows.
+        by_word: As in `tag_text`.
+    """
+
+    def logits(windows: Windows) -> tf.Tensor:
+        inputs = windows.inputs()
+        pieces = windows.owned_pieces(tf.shape(inputs["token_ids"])[1])
+        return tf.boolean_mask(model(inputs, training=False), pieces >= 0)
+
+    @signature(string_input("text"))
+    def serving_default(text):
+        pieces = tokenizer.tokenize_with_offsets(text)
+        windows = cut_windows(tokenizer, pieces.ids, max_sequence_length)
+        return tag_text(
+            text,
+            pieces,
+            windows.map(logits, tf.TensorSpec([None, len(labels)])),
+            vocabulary=tokenizer.vocabulary,
+            labels=labels,
+            by_word=by_word,
+        )
+
+    return {"serving_default": serving_default, "ids": ids_signature(model)}
