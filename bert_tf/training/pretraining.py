@@ -256,19 +256,24 @@ def _batches(
 ) -> tf.data.Dataset:
     """Returns the masked batches of a phase from a step on, counted from its start."""
     batch_size = phase.batch_size
+    masking = {
+        "mask_selection_rate": options.mask_selection_rate,
+        "mask_token_rate": options.mask_token_rate,
+        "random_token_rate": options.random_token_rate,
+        "whole_word_masking": options.whole_word_masking,
+    }
     if split == "validation":  # There may be fewer rows than in a batch.
         rows = phase.manifest["validation_rows"]
         batch_size = min(batch_size, rows // replicas * replicas)
+        if transform is None:
+            masking = {}  # As in the paper, so that the losses of runs compare.
     dataset = pretrain_dataset(
         phase.records,
         batch_size=batch_size,
         split=split,
         first_step=first_step,
         seed=options.seed,
-        mask_selection_rate=options.mask_selection_rate,
-        mask_token_rate=options.mask_token_rate,
-        random_token_rate=options.random_token_rate,
-        whole_word_masking=options.whole_word_masking,
+        **masking,
     )
     return dataset.map(transform) if transform else dataset
 

@@ -12,7 +12,14 @@ import bert_tf
 from benchmarks import ablations
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.text import Vocabulary
-from bert_tf.training import PretrainConfig, estimates, monitor, pretrain, read_history
+from bert_tf.training import (
+    PretrainConfig,
+    estimates,
+    monitor,
+    pretrain,
+    pretraining,
+    read_history,
+)
 from tests.toy.records import write_records
 
 
@@ -242,6 +249,19 @@ def test_resume_with_other_options_raises_with_both_values(trained, options):
     changed = dataclasses.replace(options, learning_rate=1e-3)
     with pytest.raises(ValueError, match=r"learning_rate: 0\.01 before, 0\.001 now"):
         pretrain(changed)
+
+
+def test_validation_is_masked_as_in_the_paper(options):
+    options = dataclasses.replace(options, mask_selection_rate=0.5)
+    (phase,) = options.phases()
+    predicted = {}
+    for split in ("train", "validation"):
+        batches = pretraining._batches(options, None, 1, phase, split=split)
+        _, _, weights = next(iter(batches))
+        predicted[split] = np.count_nonzero(weights["mlm"], axis=1)
+    # Half of 15 tokens, and 15% of them.
+    assert set(predicted["train"]) == {8}
+    assert set(predicted["validation"]) == {2}
 
 
 @pytest.mark.slow
