@@ -6,11 +6,16 @@
     python -m bert_tf.client --model=mrpc --text_a="..." --text_b="..."
     python -m bert_tf.client --model=swag --prompt="..." --choices="..." --choices="..."
     python -m bert_tf.client --model=sst2 < requests.jsonl > answers.jsonl
+    python -m bert_tf.client --model=minilm --search=corpus.txt --text="a query"
 
 Input: the inputs of a signature, as flags or as a JSON object per line of standard
 input. Every `--name=value` that is not an option of the client is an input; a repeated
 flag makes a list. Output: the outputs of the signature, a JSON object per line. A line
 whose request fails gives `{"error": "..."}`, and the exit status is 1.
+
+With `--search`, prints the lines of a text file that are most similar to each `--text`:
+the cosine of their vectors, the line number and the line. The model must have the
+signature `sentence_embedding`.
 
 In Python, `predict` takes and returns whole batches::
 
@@ -29,6 +34,7 @@ import base64
 import contextlib
 import json
 import os
+import pathlib
 import re
 import sys
 import urllib.error
@@ -268,9 +274,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="HOST:PORT for gRPC (default: %(default)s), http://HOST:PORT for REST.",
     )
     parser.add_argument("--signature", default="serving_default")
+    parser.add_argument(
+        "--search",
+        metavar="FILE",
+        type=pathlib.Path,
+        help="Text file with one document per line, to search for each --text.",
+    )
+    parser.add_argument(
+        "--top_k",
+        type=int,
+        default=5,
+        help="Results of --search. Default: %(default)s.",
+    )
+    parser.add_argument(
+        "--vectors",
+        metavar="FILE.npz",
+        type=pathlib.Path,
+        help="Cache of --search for the vectors of the file.",
+    )
+    parser.add_argument(
+        "--jsonl", action="store_true", help="Print results of --search as JSON."
+    )
     parser.add_argument("--version", type=int, help="Default: newest.")
     parser.add_argument(
-        "--timeout", type=float, default=10.0, help="Seconds. Default: %(default)s."
+        "--timeout",
+        type=float,
+        help="Seconds per request. Default: 10, or 60 for --search.",
     )
     options, rest = parser.parse_known_args(argv)
     inputs: dict[str, list[str]] = {}
@@ -279,9 +308,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not match:
             parser.error(f"an input must be --name=value. Got {argument}")
         inputs.setdefault(match[1], []).append(match[2])
-    request = vars(options)
+    if options.search and (inputs.keys() != {"text"} or options.top_k < 1):
+        parser.error("--search requires --text=..., no other input, and --top_k >= 1")
+    request = {
+        name: getattr(options, name) for name in ("model", "signature", "version")
+    }
+    request["timeout"] = options.timeout or (60.0 if options.search else 10.0)
     sys.stdout.reconfigure(encoding="utf-8")
-    with Client(request.pop("address")) as client:
+    with Client(options.address) as client:
+        if options.search:
+            try:
+                _search(client, inputs["text"], options, request)
+            except (ValueError, OSError, PredictError) as error:
+                sys.exit(f"error: {error}")
+            return 0
         if inputs:
             example = {k: v if len(v) > 1 else v[0] for k, v in inputs.items()}
             try:
@@ -307,6 +347,30 @@ def _predict_one(
     inputs = {name: [value] for name, value in example.items()}
     outputs = client.predict(inputs, **request)
     return {name: _to_json(value[0]) for name, value in outputs.items()}
+
+
+def _search(
+    client: Client,
+    queries: Sequence[str],
+    options: argparse.Namespace,
+    request: Mapping[str, Any],
+) -> None:
+    request = {**request, "signature": "sentence_embedding"}
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        return client.predict({"text": texts}, **request)["sentence_embedding"]
+
+    corpus = serving.Corpus(options.search, embed, options.vectors)
+    results = corpus.search(queries, options.top_k)
+    for query, matches in zip(queries, results, strict=True):
+        if options.jsonl:
+            found = [match._asdict() for match in matches]
+            _print_json({"text": query, "results": found})
+            continue
+        if len(queries) > 1:
+            print(query)
+        for match in matches:
+            print(f"{match.score:.4f}  {match.line}  {match.text}")
 
 
 def _print_json(value: dict[str, Any]) -> None:

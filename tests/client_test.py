@@ -182,6 +182,68 @@ def test_command_sends_repeated_inputs_as_a_list(monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out) == {"choice": 1}
 
 
+@pytest.fixture
+def corpus(tmp_path) -> pathlib.Path:
+    """A text file for searches; vectors count the letters a, b and c."""
+    path = tmp_path / "corpus.txt"
+    path.write_text("aab\n\nbbb größer\n  cccc \nabc\n", encoding="utf-8")
+    return path
+
+
+def test_search_prints_the_most_similar_lines(address, corpus, capsys):
+    arguments = [f"--address={address}", "--model=toy", f"--search={corpus}"]
+    assert client.main([*arguments, "--text=b", "--top_k=2"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "1.0000  3  bbb größer",
+        "0.5774  5  abc",
+    ]
+
+
+def test_search_prints_json_lines(server, corpus, capsys):
+    arguments = [f"--address={server.address}", "--model=toy", f"--search={corpus}"]
+    assert client.main([*arguments, "--text=c", "--text=a", "--jsonl"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["text"] == "c"
+    assert first["results"][0] == {"score": 1.0, "line": 4, "text": "cccc"}
+    assert [match["line"] for match in second["results"]] == [1, 5, 3, 4]
+
+
+def test_search_reuses_cached_vectors(server, corpus, tmp_path, capsys, monkeypatch):
+    arguments = [f"--address={server.address}", "--model=toy", f"--search={corpus}"]
+    arguments += [f"--vectors={tmp_path / 'corpus.npz'}", "--text=b"]
+    client.main(arguments)
+    expected = capsys.readouterr().out
+    predict, sizes = client.Client.predict, []
+
+    def count(self, inputs, *args, **kwargs):
+        sizes.append(len(inputs["text"]))
+        return predict(self, inputs, *args, **kwargs)
+
+    monkeypatch.setattr(client.Client, "predict", count)
+    client.main(arguments)
+    assert capsys.readouterr().out == expected
+    assert sizes == [1, 1]  # A check of the model, and the query.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--search=nowhere.txt", "--text=a"], "No such file"),
+        (["--search=corpus.txt"], "--search requires --text"),
+        (["--search=corpus.txt", "--text=a", "--question=b"], "no other input"),
+        (["--search=corpus.txt", "--text=a", "--top_k=0"], "--top_k >= 1"),
+        (["--search=empty.txt", "--text=a"], "empty.txt has no text"),
+        (["--search=corpus.txt", "--text=a", "--vectors=empty.txt"], "not a cache"),
+    ],
+)
+def test_search_errors(server, corpus, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(corpus.parent)
+    pathlib.Path("empty.txt").write_text(" \n\n")
+    with pytest.raises(SystemExit) as stopped:
+        client.main([f"--address={server.address}", "--model=toy", *arguments])
+    assert message in f"{stopped.value.code} {capsys.readouterr().err}"
+
+
 def test_command_errors_are_one_line(server, capsys):
     arguments = [f"--address={server.address}", "--model=nobody", "--text=a"]
     with pytest.raises(SystemExit) as stopped:

@@ -48,6 +48,14 @@ class Toy(tf.Module):
             "scalar": tf.constant("a\0"),
         }
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def count_letters(self, text):
+        """Returns how many a, b and c each text has."""
+        others = ("[^a]", "[^b]", "[^c]")
+        only = [tf.strings.regex_replace(text, other, "") for other in others]
+        counts = tf.stack([tf.strings.length(letters) for letters in only], axis=1)
+        return {"sentence_embedding": tf.cast(counts, tf.float32)}
+
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="seconds")])
     def wait(self, seconds):
         end = tf.timestamp() + tf.cast(tf.reduce_max(seconds), tf.float64)
@@ -73,6 +81,7 @@ def write_toy_model(
             "join": toy.join,
             "add": toy.add,
             "wait": toy.wait,
+            "sentence_embedding": toy.count_letters,
         },
     )
     return unfinished.rename(base_path / str(version))

@@ -1,0 +1,117 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Semantic search in a text file: the lines whose vectors are nearest to a query's.
+
+Search is exact: one matmul of all vectors with those of the queries. That is fast
+enough for a million lines. Requires NumPy only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf import storage
+
+_BATCH_SIZE = 32
+_PROGRESS_SECONDS = 5
+# Cosine of a cached vector and that of the same text now. Less: another model.
+_SAME_MODEL = 0.999
+
+
+class Match(NamedTuple):
+    """A line of the corpus, counted from 1, and its cosine similarity to the query."""
+
+    score: float
+    line: int
+    text: str
+
+
+class Corpus:
+    """The lines of a text file, and their vectors [N, E] float32 of length 1.
+
+    Args:
+        path: A text file in UTF-8. Blank lines are skipped.
+        embed: Returns vectors [B, E] of B texts; they need not be normalized.
+        cache: An .npz file for the vectors. If it exists, it replaces embedding.
+
+    Raises:
+        ValueError: The file has no text, or the cache belongs to another file or model.
+        OSError: A file cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        path: pathlib.Path,
+        embed: Callable[[Sequence[str]], np.ndarray],
+        cache: pathlib.Path | None = None,
+    ):
+        self._embed = embed
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        lines = [line.strip() for line in text.split("\n")]
+        self._lines = [(n, line) for n, line in enumerate(lines, start=1) if line]
+        if not self._lines:
+            raise ValueError(f"{path} has no text. It must have one document per line.")
+        texts = [line for _, line in self._lines]
+        if cache and cache.exists():
+            self.vectors = self._read(cache, texts)
+        else:
+            self.vectors = self._vectors(texts)
+            if cache:
+                self._write(cache, texts)
+
+    def search(self, queries: Sequence[str], top_k: int) -> list[list[Match]]:
+        """Returns the `top_k` most similar lines of each query, the best first."""
+        matches = []
+        for query in self._vectors(queries):
+            scores = self.vectors @ query
+            best = np.argsort(-scores, kind="stable")[:top_k]
+            matches.append(
+                [Match(round(float(scores[i]), 6), *self._lines[i]) for i in best]
+            )
+        return matches
+
+    def _vectors(self, texts: Sequence[str]) -> np.ndarray:
+        batches, last = [], time.monotonic()
+        for start in range(0, len(texts), _BATCH_SIZE):
+            batch = self._embed(texts[start : start + _BATCH_SIZE])
+            batch = np.asarray(batch, np.float32)
+            length = np.linalg.norm(batch, axis=1, keepdims=True)
+            batches.append(batch / np.maximum(length, 1e-12))
+            if time.monotonic() > last + _PROGRESS_SECONDS:
+                last, done = time.monotonic(), start + len(batch)
+                print(f"Embedded {done:,} of {len(texts):,} lines.", file=sys.stderr)
+        return np.concatenate(batches)
+
+    def _read(self, cache: pathlib.Path, texts: Sequence[str]) -> np.ndarray:
+        try:
+            with np.load(cache) as file:
+                vectors, fingerprint = file["vectors"], file["fingerprint"]
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{cache} is not a cache of vectors: {error}") from error
+        first = self._vectors(texts[:1])[0]
+        if (
+            fingerprint != _fingerprint(texts)
+            or vectors.shape != (len(texts), len(first))
+            or vectors[0] @ first < _SAME_MODEL
+        ):
+            raise ValueError(
+                f"{cache} has the vectors of another text file or model. Remove it, or "
+                "choose another file."
+            )
+        return vectors
+
+    def _write(self, cache: pathlib.Path, texts: Sequence[str]) -> None:
+        with storage.atomic_path(cache) as unfinished, unfinished.open("wb") as file:
+            np.savez(file, vectors=self.vectors, fingerprint=_fingerprint(texts))
+
+
+def _fingerprint(texts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
