@@ -134,6 +134,13 @@ def chosen(prompt, choices):
     }
 
 
+@serving.signature(spec("text"))
+def embedded(text):
+    """Vectors [1, n], where n is the length of the text."""
+    lengths = tf.cast(tf.strings.length(text), tf.float32)
+    return {"sentence_embedding": tf.stack([tf.ones_like(lengths), lengths], axis=1)}
+
+
 @serving.signature(tf.TensorSpec([None, None], tf.int32, "token_ids"))
 def numbers(token_ids):
     return {"sum": tf.reduce_sum(token_ids, axis=1)}
@@ -146,6 +153,8 @@ MODELS = {
     "names": {"serving_default": tagged},
     "blanks": {"serving_default": filled},
     "choice": {"serving_default": chosen},
+    "vectors": {"serving_default": embedded, "sentence_embedding": embedded},
+    "both": {"serving_default": filled, "sentence_embedding": embedded},
     "numbers": {"ids": numbers},
 }
 LABELS = {
@@ -294,6 +303,37 @@ def test_blanks_are_filled(page):
 def test_each_line_is_a_choice(page):
     send(page, "choice", prompt="a", choices="x\n\nyyy")
     assert bars(page) == [("yyy", "75.0 %", 75), ("x", "25.0 %", 25)]
+
+
+@pytest.mark.slow
+def test_search_sorts_texts_by_cosine(page):
+    send(page, "vectors", query="x", documents="zzz\n\n<b>\ny\nzz")
+    found = bars(page)
+    assert [row[:2] for row in found] == [
+        ("y", "1.000"),
+        ("zz", "0.949"),
+        ("zzz", "0.894"),
+        ("<b>", "0.894"),
+    ]
+    assert found[0][2] == 100
+    page.get_by_text("The same request with curl").click()
+    shown = page.locator("details pre").inner_text()
+    assert '"signature_name":"sentence_embedding","instances":["x","zzz",' in shown
+
+
+@pytest.mark.slow
+def test_tabs_switch_between_the_task_and_search(page):
+    send(page, "both", text="a [MASK]")
+    assert marks(page) == ["mat"]
+    page.get_by_role("radio", name="Search").check(force=True)
+    assert page.locator("#answer").inner_text() == ""
+    assert page.locator("#about").inner_text().startswith("Search; version 1")
+    page.get_by_role("button", name="Send").click()
+    page.get_by_role("heading", name="Answer").wait_for()
+    assert len(bars(page)) == 5
+    page.get_by_label("Model").select_option("choice")
+    page.locator("[name=prompt]").wait_for()
+    assert page.get_by_role("radio").count() == 0
 
 
 @pytest.mark.slow
