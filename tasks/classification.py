@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Text or sentence-pair classification and regression (paper, section 4.1).
+"""Classification and regression of texts or pairs (paper, section 4.1).
 
 Input: a GLUE data set in its own files, or TSV, CSV or JSONL tables with a header::
 
@@ -14,11 +14,16 @@ Input: a GLUE data set in its own files, or TSV, CSV or JSONL tables with a head
         --text_a=question --text_b=answer --label=verdict \\
         --init_from=models/base --output=models/verdict
 
+A text can have several labels (multi-label classification): in one column with
+--label_separator, or in columns of 0 and 1, --label=toxic,spam. The threshold of each
+label is tuned on the dev set. --recipe=calibrate fits a temperature there, so that the
+probabilities of classes match their frequencies.
+
 Output: a fine-tuned model directory with dev metrics in metrics.json and
-predictions_dev.tsv (.csv or .jsonl for data in that format): index, prediction, and the
-probability of each class. A test set (test.tsv in --data_dir, or --test_file) adds
-predictions_test.tsv; it needs no labels. For GLUE test sets, the file to submit is
-written too, e.g. SST-2.tsv.
+predictions_dev.tsv (.csv or .jsonl for data in that format): id, texts, prediction, its
+probability, the gold label, and the probability of each class. A test set (test.tsv in
+--data_dir, or --test_file) adds predictions_test.tsv; it needs no labels. For GLUE test
+sets, the file to submit is written too, e.g. SST-2.tsv.
 
 Expected: BERT base has 92.7 % accuracy on the dev set of SST-2 (table 6).
 
@@ -33,7 +38,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,10 +63,22 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "macro_f1": lambda *x: sklearn.metrics.f1_score(
         *x, average="macro", zero_division=0
     ),
+    "micro_f1": lambda *x: sklearn.metrics.f1_score(
+        *x, average="micro", zero_division=0
+    ),
     "matthews_correlation": lambda *x: sklearn.metrics.matthews_corrcoef(*x),
     "pearson": lambda *x: np.nan_to_num(scipy.stats.pearsonr(*x).statistic),
     "spearman": lambda *x: np.nan_to_num(scipy.stats.spearmanr(*x).statistic),
 }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe(finetuning.Recipe):
+    """Settings of the training that most users leave as they are."""
+
+    calibrate: bool = cli.option(
+        False, help="Fit a temperature of the probabilities on the dev set."
+    )
 
 
 class Classification(finetuning.Task):
@@ -85,7 +102,17 @@ class Classification(finetuning.Task):
         text_b: str = cli.option(
             "", help="Column of the second text of a pair.", common=True
         )
-        label: str = cli.option("", help="Column of the class or score.", common=True)
+        label: str = cli.option(
+            "",
+            help="Column of the class or score, or several columns of 0 and 1.",
+            common=True,
+        )
+        label_separator: str = cli.option(
+            "", help="Separator of several labels in the column.", common=True
+        )
+        recipe: Recipe = cli.option(
+            Recipe(), help="Settings that most users leave as they are."
+        )
         problem: str = cli.option(
             "auto",
             help="Whether labels are classes or numbers. auto follows --task; without "
@@ -103,18 +130,19 @@ class Classification(finetuning.Task):
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
         is_regression = options.problem == "regression"
+        # Names of columns have no comma.
+        self.separator = options.label_separator or "," * ("," in options.label)
         metrics = ("spearman", "pearson") if is_regression else ("accuracy", "macro_f1")
-        own = finetuning.ClassificationDataSet(
-            texts=tuple(filter(None, (options.text_a, options.text_b))),
-            label=options.label,
-            metrics=metrics,
-        )
+        if self.separator:
+            metrics = ("micro_f1", "macro_f1")
+            self.target_kind = "classes"
+        own = dataclasses.replace(_own_data_set(options), metrics=metrics)
         self.data_set, self.rows = finetuning.read_data_set(
             options,
             finetuning.GLUE,
             own,
             required=("text_a", "label"),
-            optional=("text_b", "problem"),
+            optional=("text_b", "problem", "label_separator"),
             column_flags="--text_a, --text_b and --label, or with --task",
         )
         self.evaluation_splits = [name for name in self.rows if name != "train"]
@@ -135,13 +163,28 @@ class Classification(finetuning.Task):
             _check_labels_differ(train, scores)
             self.mean, self.deviation = float(np.mean(scores)), float(np.std(scores))
             details = {"mean": self.mean, "deviation": self.deviation}
+        elif self.separator:
+            names = {name for row in train for name in self._label_names(row)}
+            columns = options.label.split(",")
+            self.labels = tuple(columns if len(columns) > 1 else sorted(names))
+            details = {"labels": list(self.labels)}
         else:
             self.labels = _class_names(train)
             details = {"labels": list(self.labels)}
             self.target_kind = "class"
-        problem = "classification" if self.labels else "regression"
+        problems = {"class": "classification", "classes": "multi_label"}
+        problem = problems.get(self.target_kind, "regression")
         self.head = {"problem": problem, "pairs": pairs, **details}
+        if options.recipe.calibrate and problem != "classification":
+            raise ValueError("--recipe=calibrate requires one class for each text.")
         self.gold = {name: self._read_labels(rows) for name, rows in self.rows.items()}
+
+    @classmethod
+    def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
+        data_set = finetuning.GLUE.get(options.task) or _own_data_set(options)
+        flags = "the training's --text_a and --text_b"
+        rows = finetuning.read_rows(data_set, "test", [pathlib.Path(path)], flags)
+        return map(_example, rows)
 
     def model(self, backbone: modeling.BertBackbone) -> keras.Model:
         return modeling.SequenceClassifier(backbone, num_classes=len(self.labels) or 1)
@@ -177,36 +220,54 @@ class Classification(finetuning.Task):
 
     def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
         logits, gold = self._text_logits(split, outputs), self.gold[split.name]
-        predicted = logits.argmax(axis=1) if self.labels else logits[:, 0]
-        return {m: float(METRICS[m](gold, predicted)) for m in self.metrics}
+        calibrate, errors = self.options.recipe.calibrate, {}
+        if split.name == "dev":
+            if calibrate:
+                temperature = finetuning.best_temperature(gold, logits)
+                self.decision = {"temperature": temperature}
+            elif self.target_kind == "classes":
+                probabilities = self._probabilities(split, outputs)
+                thresholds = finetuning.best_thresholds(gold, probabilities)
+                self.decision = {"thresholds": thresholds}
+        if calibrate:
+            probabilities = {
+                "ece": self._probabilities(split, outputs),
+                "ece_uncalibrated": scipy.special.softmax(logits, axis=1),
+            }
+            for name, values in probabilities.items():
+                errors[name] = finetuning.calibration_error(gold, values)
+        predicted = self._decide(split, outputs)
+        return {m: float(METRICS[m](gold, predicted)) for m in self.metrics} | errors
 
     def majority_baseline(self, split: Split) -> float:
         gold, metric = self.gold[split.name], METRICS[self.metric]
-        constants = (np.full_like(gold, index) for index in range(len(self.labels)))
+        values = range(2 if self.target_kind == "classes" else len(self.labels))
+        constants = (np.full_like(gold, value) for value in values)
         return max((float(metric(gold, answer)) for answer in constants), default=0.0)
 
     def gold_and_predicted(
         self, split: Split, outputs: Sequence[np.ndarray]
     ) -> tuple[Sequence, Sequence]:
-        gold, predicted = self.gold[split.name], self._predictions(split, outputs)
-        if self.labels:
-            return [self.labels[index] for index in gold], predicted
-        return gold.tolist(), predicted
+        gold = self.gold[split.name]
+        return self._names(gold), self._names(self._decide(split, outputs))
 
     def write_predictions(
         self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
     ) -> pathlib.Path:
-        predictions = self._predictions(split, outputs)
-        if not self.labels:
-            predictions = [round(score, 6) for score in predictions]
-        rows = [{"index": i, "prediction": p} for i, p in enumerate(predictions)]
-        self._write_submission(split.name, rows, folder)
+        predictions = self._names(self._decide(split, outputs))
+        self._write_submission(split.name, predictions, folder)
+        key, probabilities = "score", [()] * len(predictions)
         if self.labels:
-            logits = self._text_logits(split, outputs)
-            probabilities = np.round(scipy.special.softmax(logits, axis=1), 6).tolist()
-            names = [f"P({label})" for label in self.labels]
-            for row, values in zip(rows, probabilities, strict=True):
-                row |= zip(names, values, strict=True)
+            probabilities = self._probabilities(split, outputs)
+            key = "labels" if self.target_kind == "classes" else "label"
+        rows = [
+            finetuning.prediction_row(
+                _example(row), {key: prediction, "probabilities": values}, self.labels
+            )
+            for row, prediction, values in zip(
+                self.rows[split.name], predictions, probabilities, strict=True
+            )
+        ]
         suffix = self.rows[split.name][0].path.suffix
         suffix = suffix if suffix in (".csv", ".jsonl") else ".tsv"
         path = folder / f"predictions_{split.name}{suffix}"
@@ -216,7 +277,10 @@ class Classification(finetuning.Task):
     def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
         """Returns `serving.classification_signatures`."""
         return serving.classification_signatures(
-            model, self.preprocess, self.head, self.options.long_text
+            model,
+            self.preprocess,
+            {**self.head, **self.decision},
+            self.options.long_text,
         )
 
     # --- Outputs -----------------------------------------------------------------
@@ -227,17 +291,36 @@ class Classification(finetuning.Task):
         long_text = self.options.long_text
         return serving.pool_windows(logits, split.source, long_text).numpy()
 
-    def _predictions(
-        self, split: Split, outputs: Sequence[np.ndarray]
-    ) -> list[str] | list[float]:
-        """Returns the predicted class, or the score in the unit of the data."""
+    def _probabilities(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the probabilities of the classes or labels [N, C]."""
         logits = self._text_logits(split, outputs)
-        if self.labels:
-            return [self.labels[index] for index in logits.argmax(axis=1)]
-        return (logits[:, 0] * self.deviation + self.mean).tolist()
+        if self.target_kind == "classes":
+            return scipy.special.expit(logits)
+        return scipy.special.softmax(
+            logits / self.decision.get("temperature", 1.0), axis=1
+        )
+
+    def _decide(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns class indices [N], 0 or 1 for each label [N, L], or scores [N]."""
+        if not self.labels:
+            logits = self._text_logits(split, outputs)
+            return logits[:, 0] * self.deviation + self.mean
+        probabilities = self._probabilities(split, outputs)
+        if self.target_kind == "classes":
+            return (probabilities > self.decision.get("thresholds", 0.5)).astype(int)
+        return probabilities.argmax(axis=1)
+
+    def _names(self, decisions: np.ndarray) -> list[str] | list[tuple] | list[float]:
+        """Returns names of classes, tuples of labels, or the scores."""
+        if not self.labels:
+            return decisions.tolist()
+        names = np.array(self.labels, object)
+        if self.target_kind == "classes":
+            return [tuple(names[row > 0]) for row in decisions]
+        return names[decisions].tolist()
 
     def _write_submission(
-        self, split: str, rows: Sequence[Mapping[str, Any]], folder: pathlib.Path
+        self, split: str, predictions: Sequence[Any], folder: pathlib.Path
     ) -> None:
         """Writes the file that GLUE's server accepts, if the split has one."""
         name = self.data_set.submissions.get(split)
@@ -245,8 +328,8 @@ class Classification(finetuning.Task):
             return
         if self.data_set.score_range:
             low, high = self.data_set.score_range
-            scores = [min(max(row["prediction"], low), high) for row in rows]
-            rows = [row | {"prediction": s} for row, s in zip(rows, scores)]
+            predictions = np.round(predictions, 6).clip(low, high).tolist()
+        rows = [{"index": i, "prediction": p} for i, p in enumerate(predictions)]
         data.write_table(folder / name, rows)
 
     # --- Labels ------------------------------------------------------------------
@@ -258,13 +341,37 @@ class Classification(finetuning.Task):
         if not self.labels:
             return np.array([_score(row) for row in rows], np.float32)
         indices = {label: index for index, label in enumerate(self.labels)}
-        for row in rows:
-            if row.label not in indices:
-                raise ValueError(
-                    f"{row.location}: label {row.label!r} is not in the training set, "
-                    f"whose labels are {', '.join(self.labels)}."
-                )
-        return np.array([indices[row.label] for row in rows], np.int32)
+        found = [self._label_names(row) for row in rows]
+        for row, names in zip(rows, found, strict=True):
+            for name in names:
+                if name not in indices:
+                    raise ValueError(
+                        f"{row.location}: label {name!r} is not in the training set, "
+                        f"whose labels are {', '.join(self.labels)}."
+                    )
+        if not self.separator:
+            return np.array([indices[name] for (name,) in found], np.int32)
+        targets = np.zeros([len(rows), len(indices)], np.float32)
+        for target, names in zip(targets, found, strict=True):
+            target[[indices[name] for name in names]] = 1
+        return targets
+
+    def _label_names(self, row: Row) -> list[str]:
+        if not self.separator:
+            return [row.label]
+        return list(filter(None, map(str.strip, row.label.split(self.separator))))
+
+
+def _own_data_set(options: Classification.Config) -> finetuning.ClassificationDataSet:
+    """Returns the columns that the flags select; `text` by default."""
+    texts = tuple(filter(None, (options.text_a or "text", options.text_b)))
+    return finetuning.ClassificationDataSet(texts=texts, label=options.label)
+
+
+def _example(row: Row) -> finetuning.Example:
+    names = ("text_a", "text_b") if len(row.texts) > 1 else ("text",)
+    texts = dict(zip(names, row.texts, strict=True))
+    return finetuning.Example(row.id, texts, row.texts, row.label)
 
 
 def _class_names(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -297,10 +404,10 @@ def _score(row: Row) -> float:
     )
 
 
-def main(*grid: Classification.Config) -> None:
-    """Fine-tunes and evaluates each configuration; see `finetuning.fine_tune`."""
-    finetuning.fine_tune(Classification, *grid)
+def main(*grid: Classification.Config | finetuning.PredictConfig) -> None:
+    """Fine-tunes and evaluates each configuration, or predicts a file."""
+    finetuning.run_task(Classification, *grid)
 
 
 if __name__ == "__main__":
-    cli.run(main, Classification.Config)
+    cli.run(main, Classification.Config, predict=finetuning.PredictConfig)

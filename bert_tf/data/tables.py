@@ -13,7 +13,8 @@ import csv
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -107,25 +108,31 @@ class Table:
         return [record[self.columns.index(column)] for column in columns]
 
 
-def write_table(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes a TSV, .csv or .jsonl file atomically.
+def write_table(path: str | os.PathLike, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Writes a TSV, .csv or .jsonl file atomically; returns the number of rows.
 
     Args:
-        path: The file; its suffix selects the format.
-        rows: At least one row; all have the same keys.
+        path: The file; its suffix selects the format. Tabs and line breaks become
+            spaces in TSV, which has no quotes.
+        rows: At least one row; all have the same keys. They are not kept in memory.
     """
-    path = pathlib.Path(path)
+    path, count = pathlib.Path(path), 0
     with (
         storage.atomic_path(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as file,
     ):
-        if path.suffix == ".jsonl":
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        else:
-            dialect = "excel" if path.suffix == ".csv" else "excel-tab"
-            writer = csv.DictWriter(file, rows[0], dialect=dialect, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        writer = csv.writer(file, lineterminator="\n")
+        for count, row in enumerate(rows, start=1):
+            lines = [row.values()] if count > 1 else [row.keys(), row.values()]
+            if path.suffix == ".jsonl":
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            elif path.suffix == ".csv":
+                writer.writerows(lines)
+            else:
+                for line in lines:
+                    cells = (re.sub(r"[\t\r\n]", " ", str(cell)) for cell in line)
+                    file.write("\t".join(cells) + "\n")
+    return count
 
 
 def read_table(path: str | os.PathLike) -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from bert_tf import cli
@@ -51,7 +51,8 @@ class DataSet:
 
     Attributes:
         texts: Columns of the texts.
-        label: Column of the label.
+        label: Column of the label; or several columns of 0 and 1, separated by commas,
+            whose names are the labels.
         files: For each split that is not in `<split>.tsv`, the alternatives. Each is a
             list of files to read one after the other. The first alternative that exists
             is used.
@@ -76,10 +77,14 @@ class DataSet:
 
 
 class Row(NamedTuple):
-    """A row of a table: its texts, and its label if the table has labels."""
+    """A row of a table: its texts, and its label if the table has labels.
+
+    `id` is that of the column `id`, or else the index of the row.
+    """
 
     path: pathlib.Path
     line: int
+    id: str
     texts: tuple[str, ...]
     label: str | None
 
@@ -88,6 +93,10 @@ class Row(NamedTuple):
         """Prefix of error messages about the row."""
         return f"{self.path}, line {self.line}"
 
+
+# Values of label columns.
+_BOOLEANS = {"0": False, "1": True, "0.0": False, "1.0": True}
+_BOOLEANS |= {"false": False, "true": True}
 
 AnyDataSet = TypeVar("AnyDataSet", bound=DataSet)
 
@@ -143,7 +152,7 @@ def read_data_set(
     else:
         data_set = benchmarks[options.task]
     return data_set, {
-        split: _read_split(data_set, split, paths, column_flags)
+        split: list(read_rows(data_set, split, paths, column_flags))
         for split in data_set.splits
         if (paths := _find_split(data_set, split, options))
     }
@@ -175,21 +184,49 @@ def _find_split(
     return []
 
 
-def _read_split(
+def read_rows(
     data_set: DataSet, split: str, paths: Sequence[pathlib.Path], column_flags: str
-) -> list[Row]:
-    rows = []
+) -> Iterator[Row]:
+    """Yields the rows of a split.
+
+    Args:
+        data_set: The columns.
+        split: Name of the split. Rows of a test set have a label only if the files have
+            the column.
+        paths: The files.
+        column_flags: As in `read_data_set`.
+
+    Raises:
+        ValueError: A column is missing, a row is malformed, or there are no rows.
+    """
+    index, labels = 0, data_set.label.split(",")
     for path in paths:
         table = Table(path, data_set.columns if split in data_set.headerless else ())
         columns = list(data_set.texts)
-        if not split.startswith("test") or data_set.label in table.columns:
-            columns.append(data_set.label)
+        if not split.startswith("test") or set(labels) <= set(table.columns):
+            columns += labels
         table.require(columns, column_flags)
+        if "id" in table.columns:
+            columns.append("id")
         skip = data_set.skip_malformed and split == "train"
         for line, values in table.rows(columns, skip_malformed=skip):
-            texts = tuple(values[: len(data_set.texts)])
-            label = values[-1] if len(values) > len(texts) else None
-            rows.append(Row(path, line, texts, label))
-    if not rows:
+            row = dict(zip(columns, values, strict=True))
+            name = row.get("id", str(index))
+            texts = tuple(row[column] for column in data_set.texts)
+            label = row.get(data_set.label)
+            if len(labels) > 1 and labels[0] in row:
+                where = f"{path}, line {line}"
+                label = ",".join(n for n in labels if _is_true(row[n], n, where))
+            yield Row(path, line, name, texts, label)
+            index += 1
+    if not index:
         raise ValueError(f"{paths[0]} has a header but no rows.")
-    return rows
+
+
+def _is_true(value: str, column: str, where: str) -> bool:
+    if value.lower() not in _BOOLEANS:
+        raise ValueError(
+            f"{where}: column {column!r} must be one of {', '.join(_BOOLEANS)}, as one "
+            f"of several label columns. Got {value!r}."
+        )
+    return _BOOLEANS[value.lower()]

@@ -28,10 +28,19 @@ from bert_tf.checkpoints import (
     open_checkpoint,
 )
 from bert_tf.finetuning import batching, report, sweep
-from bert_tf.finetuning.task import FinetuneConfig, Task
+from bert_tf.finetuning.prediction import predict_file
+from bert_tf.finetuning.task import FinetuneConfig, PredictConfig, Task
 from bert_tf.finetuning.train import train
 from bert_tf.modeling import BertBackbone, BertConfig
 from bert_tf.text import Tokenizer, Vocabulary
+
+
+def run_task(task_class: type[Task], *grid: FinetuneConfig | PredictConfig) -> None:
+    """Runs the command of a task: fine-tunes, or predicts a file."""
+    if isinstance(grid[0], PredictConfig):
+        predict_file(task_class, *grid)
+    else:
+        fine_tune(task_class, *grid)
 
 
 def fine_tune(
@@ -99,6 +108,8 @@ def _fine_tune_once(
     report.write_plot(plot, directory.path / "learning_curve.png")
     metrics = _keep_test_score(metrics, options, directory)
     metrics |= _evaluate(task, model, directory)
+    if task.decision:
+        metrics["decision"] = task.decision
     directory.write_metrics(metrics)
     _print_summary(task, directory, metrics)
     if options.export:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import abc
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bert_tf import cli
 
@@ -134,8 +135,7 @@ class FinetuneConfig(ComputeOptions):
     )
     recipe: Recipe = cli.option(
         Recipe(),
-        help="Weight decay, warm-up, clipping, dropout, layer-wise learning rates, "
-        "frozen layers, early stopping, label smoothing, class weights.",
+        help="Settings that most users leave as they are.",
     )
     max_sequence_length: int = cli.option(
         128,
@@ -156,6 +156,43 @@ class FinetuneConfig(ComputeOptions):
         """Arguments of `batches`, `predict` and `cached_features`."""
         static_shape = self.strategy == "tpu"
         return {"max_length": self.max_sequence_length, "static_shape": static_shape}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictConfig(cli.Options):
+    """Predicts a file with a finished model.
+
+        python -m tasks.classification --predict --model=models/verdict \\
+            --input=new.csv --output=answers.csv
+
+    All tasks take the same flags. The input has the columns of the training data; gold
+    labels may be missing. The rows of the output have id, texts, prediction, its
+    probability, and the gold label if there is one.
+    """
+
+    predict: bool = cli.option(help="Predict instead of training.")
+    model: str = cli.option(
+        help="Model directory, or a checkpoint of Hugging Face with the task's head."
+    )
+    input: str = cli.option(help="File to predict, in a format of the training data.")
+    output: str = cli.option(help="File to write: TSV, .csv or .jsonl.")
+    batch_size: int = cli.option(32, help="Examples per batch.", minimum=1)
+
+
+class Example(NamedTuple):
+    """An example to predict.
+
+    Attributes:
+        id: Its `id` in the data, or its position.
+        texts: The texts to show with the prediction, by column.
+        inputs: The inputs of the exported model's signature.
+        gold: The gold label; None without labels.
+    """
+
+    id: str
+    texts: Mapping[str, str]
+    inputs: Sequence[str | Sequence[str]]
+    gold: str | None = None
 
 
 class Task(abc.ABC):
@@ -187,8 +224,22 @@ class Task(abc.ABC):
     head: Mapping[str, Any]
     """Description of the head for `config.json`, e.g. its labels."""
 
+    decision: Mapping[str, Any] = types.MappingProxyType({})
+    """Settings that `evaluate` fits on the dev set, e.g. thresholds. metrics.json has
+    them, and the exported model."""
+
     evaluation_splits: Sequence[str]
     """Names of the evaluation splits. The first selects the best epoch."""
+
+    @classmethod
+    def read_input(cls, options: FinetuneConfig, path: str) -> Iterator[Example]:
+        """Yields the examples of a file for `--predict`.
+
+        Args:
+            options: Those of the training; `Config`'s defaults for other checkpoints.
+            path: The file.
+        """
+        raise NotImplementedError
 
     def __init__(self, options: FinetuneConfig, tokenizer: Tokenizer):
         self.options = options

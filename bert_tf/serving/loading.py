@@ -84,6 +84,7 @@ def load_signatures(
         read = functools.partial(
             task_signatures.read_texts, tokenizer, long_text=long_text, **limit
         )
+        head = {**head, **checkpoint.read_metrics().get("decision", {})}
         return task_signatures.classification_signatures(model, read, head, long_text)
     if kind == "multiple_choice":
         read = functools.partial(task_signatures.read_choices, tokenizer, **limit)

@@ -78,8 +78,8 @@ def classification_signatures(
     serving_default  text [N], or text_a, text_b [N] -> label [N] string and
                      probabilities [N, C] float32 in the order of the labels; or, if
                      several labels can be right, labels [N, L] string, those with a
-                     probability above 0.5 padded with "", and their independent
-                     probabilities; or score [N] float32
+                     probability above their threshold padded with "", and their
+                     independent probabilities; or score [N] float32
     ids              token_ids, segment_ids, padding_mask [N, S] -> logits [N, C]
     classify         or regress: the same answers for tf.Examples
 
@@ -87,7 +87,8 @@ def classification_signatures(
         model: Maps the encoder's inputs to logits [N, C].
         read: `read_texts` with its options.
         head: `labels`, or `mean` and `deviation` of the scores; `problem`, and `pairs`
-            if the model reads pairs of texts.
+            if the model reads pairs of texts; `thresholds` of the labels (0.5 by
+            default); `temperature`, the divisor of the logits (1 by default).
         long_text: As in `read_texts`.
     """
     labels = head.get("labels", ())
@@ -109,10 +110,11 @@ def classification_signatures(
         if not labels:
             return {"score": logits[:, 0] * head["deviation"] + head["mean"]}
         if head.get("problem") != "multi_label":
-            return class_probabilities(logits, labels)
+            temperature = head.get("temperature", 1.0)
+            return class_probabilities(logits / temperature, labels)
         probabilities = tf.sigmoid(logits)
         names = tf.broadcast_to(tf.constant(labels), tf.shape(logits))
-        is_right = probabilities > 0.5
+        is_right = probabilities > tf.constant(head.get("thresholds", 0.5))
         return {
             "labels": tf.ragged.boolean_mask(names, is_right).to_tensor(),
             "probabilities": probabilities,

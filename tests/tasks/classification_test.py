@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import csv
+import dataclasses
 import functools
 import os
 import pathlib
@@ -12,12 +13,14 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.special
 import tensorflow as tf
 
-from bert_tf.finetuning import GLUE, fine_tune, predict
+from bert_tf.data import read_table, write_table
+from bert_tf.finetuning import GLUE, PredictConfig, fine_tune, predict, run_task
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
-from tasks.classification import METRICS, Classification
+from tasks.classification import METRICS, Classification, Recipe
 from tests.toy import tables
 from tests.toy.saved_model import serialized_examples
 from tests.toy.tables import write
@@ -342,7 +345,8 @@ def test_predictions_of_classes(tmp_path, read):
     path = task.write_predictions(dev, logits, tmp_path)
     assert path == tmp_path / "predictions_dev.tsv"
     assert path.read_text() == (
-        "index\tprediction\tP(no)\tP(yes)\n0\tyes\t0.2\t0.8\n1\tyes\t0.4\t0.6\n"
+        "id\ttext\tprediction\tconfidence\tgold\tP(no)\tP(yes)\n"
+        "0\ta\tyes\t0.8\tyes\t0.2\t0.8\n1\tb\tyes\t0.6\tno\t0.4\t0.6\n"
     )
 
 
@@ -353,17 +357,26 @@ def test_predictions_of_scores(tmp_path, read):
     outputs = [np.array([-1.0]), np.array([0.5])]
     assert task.evaluate(dev, outputs) == pytest.approx({"spearman": 1, "pearson": 1})
     path = task.write_predictions(dev, outputs, tmp_path)
-    assert path.read_text() == "index\tprediction\n0\t10.0\n1\t25.0\n"
+    expected = "id\ttext\tprediction\tgold\n0\ta\t10.0\t1\n1\tb\t25.0\t2\n"
+    assert path.read_text() == expected
 
 
 @pytest.mark.parametrize(
     ("suffix", "expected"),
     [
-        (".txt", "index\tprediction\tP(no)\tP(yes)\n0\tyes\t0.2\t0.8\n"),
-        (".csv", "index,prediction,P(no),P(yes)\n0,yes,0.2,0.8\n"),
+        (
+            ".txt",
+            "id\ttext\tprediction\tconfidence\tP(no)\tP(yes)\n"
+            "0\ta\tyes\t0.8\t0.2\t0.8\n",
+        ),
+        (
+            ".csv",
+            "id,text,prediction,confidence,P(no),P(yes)\n0,a,yes,0.8,0.2,0.8\n",
+        ),
         (
             ".jsonl",
-            '{"index": 0, "prediction": "yes", "P(no)": 0.2, "P(yes)": 0.8}\n',
+            '{"id": "0", "text": "a", "prediction": "yes", "confidence": 0.8, '
+            '"P(no)": 0.2, "P(yes)": 0.8}\n',
         ),
     ],
 )
@@ -377,6 +390,79 @@ def test_predictions_have_the_format_of_the_data(tmp_path, read, suffix, expecte
     path = task.write_predictions(split, [np.log([0.2, 0.8])], tmp_path)
     assert path.name == f"predictions_test{suffix.replace('txt', 'tsv')}"
     assert path.read_text() == expected
+
+
+# --- Several labels ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        ("text\tlabel\na\tx; y\nb\t\nc\tx\n", {"label_separator": ";"}),
+        (
+            "text\tx\ty\na\t1\t1\nb\t0\tFalse\nc\ttrue\t0\n",
+            {"label": "x,y"},
+        ),
+    ],
+)
+def test_several_labels(tmp_path, read, content, options):
+    write(tmp_path, train__tsv=content, dev__tsv=content)
+    files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
+    task = read(**{**OWN, **options}, **files)
+    assert task.head == {
+        "problem": "multi_label",
+        "pairs": False,
+        "labels": ["x", "y"],
+    }
+    dev = task.dataset("dev")
+    np.testing.assert_array_equal(dev.targets, [[1, 1], [0, 0], [1, 0]])
+    # Probabilities of x: 0.4, 0.2, 0.3; of y: 0.4, 0.7, 0.2.
+    probabilities = np.array([[0.4, 0.4], [0.2, 0.7], [0.3, 0.2]])
+    outputs = scipy.special.logit(probabilities)
+    scores = task.evaluate(dev, outputs)
+    # y has its best F1 with one false positive.
+    np.testing.assert_allclose(task.decision["thresholds"], [0.25, 0.3])
+    gold, predicted = task.gold_and_predicted(dev, outputs)
+    assert gold == [("x", "y"), (), ("x",)]
+    assert predicted == [("x", "y"), ("y",), ("x",)]
+    assert scores == pytest.approx({"micro_f1": 6 / 7, "macro_f1": (1 + 2 / 3) / 2})
+    assert task.majority_baseline(dev) == pytest.approx(2 / 3)  # All labels.
+    path = task.write_predictions(dev, outputs, tmp_path)
+    row = path.read_text().splitlines()[1].split("\t")
+    assert row[:4] == ["0", "a", "x,y", "0.16"]
+    assert row[-2:] == ["0.4", "0.4"]
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("text\tx\ty\na\t1\t2\n", {"label": "x,y"},
+         "train.tsv, line 2: column 'y' must be one of 0, 1, "),
+        (GOOD, {"label_separator": ",", "recipe": Recipe(calibrate=True)},
+         "calibrate requires one class for each text"),
+    ],
+)  # fmt: skip
+def test_invalid_labels(tmp_path, read, content, options, message):
+    write(tmp_path, train__tsv=content, dev__tsv=content)
+    files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
+    with pytest.raises(ValueError, match=message):
+        read(**{**OWN, **options}, **files)
+
+
+def test_temperature_is_fitted_on_dev(tmp_path, read):
+    data = "text\tlabel\n" + "a\tyes\n" * 3 + "b\tno\n"
+    write(tmp_path, train__tsv=data, dev__tsv=data)
+    files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
+    task = read(**OWN, **files, recipe=Recipe(calibrate=True))
+    dev = task.dataset("dev")
+    outputs = np.array([[0.0, 5.0]] * 4)  # Sure of "yes", which is right in 3 of 4.
+    scores = task.evaluate(dev, outputs)
+    expected = 5 / np.log(3)
+    assert task.decision["temperature"] == pytest.approx(expected, rel=1e-3)
+    assert scores["ece"] == pytest.approx(0, abs=1e-3)
+    assert scores["ece_uncalibrated"] == pytest.approx(1 / (1 + np.exp(-5)) - 0.75)
+    row = task.write_predictions(dev, outputs, tmp_path).read_text().splitlines()[1]
+    assert float(row.split("\t")[3]) == pytest.approx(0.75, abs=1e-3)
 
 
 # --- GLUE submissions -------------------------------------------------------------
@@ -593,16 +679,19 @@ def predictions(folder, split):
 
 def test_training_and_serving(toy, tmp_path, vocabulary):
     output, served = tmp_path / "model", tmp_path / "served"
-    options = Classification.Config(**toy, output=str(output), export=str(served))
+    options = Classification.Config(
+        **toy,
+        recipe=Recipe(calibrate=True),
+        output=str(output),
+        export=str(served),
+    )
     metrics = fine_tune(Classification, options)
     assert metrics["dev"]["accuracy"] > 0.95
     found = predictions(output, "dev")
-    assert [row["index"] for row in found] == [str(i) for i in range(45)]
+    assert [row["id"] for row in found] == [str(i) for i in range(45)]
     task = Classification(options, Tokenizer(vocabulary))
-    right = sum(
-        row["prediction"] == gold.label
-        for row, gold in zip(found, task.rows["dev"], strict=True)
-    )
+    assert [row["gold"] for row in found] == [row.label for row in task.rows["dev"]]
+    right = sum(row["prediction"] == row["gold"] for row in found)
     assert right / 45 == metrics["dev"]["accuracy"]
 
     signatures = tf.saved_model.load(str(served / "1")).signatures
@@ -617,6 +706,63 @@ def test_training_and_serving(toy, tmp_path, vocabulary):
     classified = signatures["classify"](inputs=examples)
     np.testing.assert_allclose(classified["scores"], expected, atol=1e-5)
     assert classified["classes"].numpy().tolist() == [[b"no", b"yes"]] * 45
+
+    # Predicting from the finished model gives the same table.
+    again = tmp_path / "again.csv"
+    predict = PredictConfig(
+        predict=True, model=str(output), input=options.dev_file, output=str(again)
+    )
+    run_task(Classification, predict)
+    with again.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert_same_rows(rows, found)
+
+
+def assert_same_rows(rows, expected):
+    """Asserts that tables are equal except for the rounding of numbers."""
+    for row, other in zip(rows, expected, strict=True):
+        assert row.keys() == other.keys()
+        for name, value in row.items():
+            if name == "confidence" or name.startswith("P("):
+                assert float(value) == pytest.approx(float(other[name]), abs=2e-6)
+            else:
+                assert value == other[name]
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "jsonl"])
+def test_several_labels_are_served_with_their_thresholds(
+    toy, tmp_path, vocabulary, suffix
+):
+    folder = pathlib.Path(toy["train_file"]).parent
+    for split in ("train", "dev"):
+        rows = read_table(folder / f"{split}.csv")
+        rows = [
+            {"id": f"r{i}", "text": row["first"] + " " + row["second"]}
+            | {"labels": "cat|b" if row["label"] == "yes" else ["", "b"][i % 2]}
+            for i, row in enumerate(rows)
+        ]
+        write_table(tmp_path / f"{split}.{suffix}", rows)
+    options = Classification.Config(
+        **{**toy, "text_a": "text", "text_b": "", "label": "labels"},
+        label_separator="|",
+        epochs=1,
+        output=str(tmp_path / "model"),
+    )
+    files = {f"{n}_file": str(tmp_path / f"{n}.{suffix}") for n in ("train", "dev")}
+    options = dataclasses.replace(options, **files)
+    metrics = fine_tune(Classification, options)
+    assert metrics["dev"]["micro_f1"] > metrics["training"]["majority_baseline"]
+    assert len(metrics["decision"]["thresholds"]) == 2
+    predict = PredictConfig(
+        predict=True,
+        model=options.output,
+        input=options.dev_file,
+        output=str(tmp_path / f"out.{suffix}"),
+    )
+    run_task(Classification, predict)
+    found = read_table(tmp_path / f"model/predictions_dev.{suffix}")
+    assert found[3]["id"] == "r3"
+    assert_same_rows(read_table(predict.output), found)
 
 
 @pytest.mark.slow

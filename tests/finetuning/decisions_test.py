@@ -1,0 +1,52 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import numpy as np
+import pytest
+import scipy.special
+import sklearn.calibration
+import sklearn.metrics
+
+from bert_tf.finetuning import decisions
+
+
+def test_thresholds_have_the_best_f1():
+    rng = np.random.default_rng(0)
+    gold = rng.integers(0, 2, [40, 3])
+    gold[:, 2] = 0  # No positive text.
+    probabilities = np.round(np.clip(gold * 0.2 + rng.random([40, 3]) * 0.8, 0, 1), 2)
+    thresholds = decisions.best_thresholds(gold, probabilities)
+    assert thresholds[2] == 0.5
+    for label in (0, 1):
+        found, *tried = (
+            sklearn.metrics.f1_score(gold[:, label], probabilities[:, label] > value)
+            for value in (thresholds[label], *np.arange(-0.005, 1, 0.01))
+        )
+        assert found == max(tried)
+        # Rounding of the served probabilities does not change a decision.
+        assert np.abs(probabilities[:, label] - thresholds[label]).min() > 0.004
+
+
+def test_temperature_of_overconfident_logits():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=[4000, 3])
+    probabilities = scipy.special.softmax(logits, axis=1)
+    gold = np.array([rng.choice(3, p=row) for row in probabilities])
+    temperature = decisions.best_temperature(gold, 3 * logits)
+    assert temperature == pytest.approx(3, rel=0.1)
+    before = scipy.special.softmax(3 * logits, axis=1)
+    after = scipy.special.softmax(3 * logits / temperature, axis=1)
+    errors = [decisions.calibration_error(gold, values) for values in (before, after)]
+    assert errors[0] > 0.15 > 0.03 > errors[1]
+
+
+def test_calibration_error_is_the_gap_of_scikit_learns_curve():
+    rng = np.random.default_rng(1)
+    confidence = rng.uniform(0.5, 1, 500)
+    gold = rng.integers(0, 2, 500)
+    probabilities = np.stack([1 - confidence, confidence], axis=1)
+    accuracy, mean = sklearn.calibration.calibration_curve(gold, confidence, n_bins=15)
+    counts = np.histogram(confidence, np.linspace(0, 1, 16))[0]
+    expected = (counts[counts > 0] / 500) @ np.abs(accuracy - mean)
+    error = decisions.calibration_error(gold, probabilities)
+    assert error == pytest.approx(expected)
