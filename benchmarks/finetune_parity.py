@@ -7,8 +7,11 @@
     python -m benchmarks.finetune_parity --model=all-MiniLM-L6-v2 \\
         --train_file=train-v2.0.json --dev_file=dev-v2.0.json --batch_size=16 \\
         --max_sequence_length=192 --stride=96 --epochs=2 --output=torch_squad.tsv
+    python -m benchmarks.finetune_parity --model=all-MiniLM-L6-v2 \\
+        --train_file=train.tsv --dev_file=dev.tsv --text_a=text --label=labels \\
+        --label_separator=";" --output=torch_labels.tsv
 
-Trains transformers' `BertForSequenceClassification` or, without --task,
+Trains transformers' `BertForSequenceClassification` or, without --task and --label,
 `BertForQuestionAnswering` on the examples of `tasks/` with the recipe of
 `bert_tf.finetuning`: AdamW with bias correction, no weight decay of biases and
 LayerNorm, gradients clipped to norm 1, warm-up over a tenth of the steps and linear
@@ -45,8 +48,11 @@ class ParityConfig(cli.Options):
     output: str = cli.option(help="TSV file for the scores.")
     task: str = cli.option("", help="GLUE data set; empty for SQuAD.")
     data_dir: str = cli.option("", help="Folder of the GLUE data set.")
-    train_file: str = cli.option("", help="SQuAD training file.")
-    dev_file: str = cli.option("", help="SQuAD dev file.")
+    train_file: str = cli.option("", help="SQuAD training file, or a table.")
+    dev_file: str = cli.option("", help="SQuAD dev file, or a table.")
+    text_a: str = cli.option("", help="Column of the text in a table.")
+    label: str = cli.option("", help="Column of the class or classes in a table.")
+    label_separator: str = cli.option("", help="Separator of several labels.")
     max_sequence_length: int = cli.option(128, help="Tokens per example.")
     stride: int = cli.option(128, help="Tokens between the starts of windows.")
     batch_size: int = cli.option(32, help="Examples per step.", minimum=1)
@@ -80,7 +86,8 @@ def _task(options: ParityConfig) -> Task:
     from tasks.classification import Classification
     from tasks.question_answering import QuestionAnswering
 
-    task_class = Classification if options.task else QuestionAnswering
+    is_classification = options.task or options.label
+    task_class = Classification if is_classification else QuestionAnswering
     names = {field.name for field in dataclasses.fields(task_class.Config)}
     shared = {k: v for k, v in vars(options).items() if k in names}
     source = checkpoints.open_checkpoint(options.model)
@@ -132,11 +139,13 @@ def _train(options: ParityConfig, task: Task, seed: int) -> Iterator[dict[str, f
 def _model(options: ParityConfig, task: Task):
     import transformers
 
-    if not options.task:
+    if not (options.task or options.label):
         return transformers.BertForQuestionAnswering.from_pretrained(options.model)
-    # A regression has no labels; one output selects the squared error.
+    problems = {"other": "regression", "class": "single_label_classification"}
     return transformers.BertForSequenceClassification.from_pretrained(
-        options.model, num_labels=len(task.labels) or 1
+        options.model,
+        num_labels=len(task.labels) or 1,
+        problem_type=problems.get(task.target_kind, "multi_label_classification"),
     )
 
 
@@ -170,7 +179,7 @@ def _predict(options: ParityConfig, model, split: Split) -> Iterator[Any]:
         rows = np.arange(start, min(start + options.batch_size, len(split)))
         with torch.no_grad():
             outputs = model(**_inputs(split, rows))
-        if options.task:
+        if options.task or options.label:
             yield from outputs.logits.numpy()
         else:
             for ends in zip(outputs.start_logits.numpy(), outputs.end_logits.numpy()):

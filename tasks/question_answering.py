@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_tf import cli, data, finetuning, modeling, serving, storage, text
@@ -58,6 +58,21 @@ if TYPE_CHECKING:
 # --- The task --------------------------------------------------------------------
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns(cli.Options):
+    """Columns of a table."""
+
+    question: str = cli.option("question", help="Column of the question.")
+    context: str = cli.option("context", help="Column of the passage.")
+    answer: str = cli.option(
+        "answer", help="Column of the answer; empty if there is none."
+    )
+    answer_start: str = cli.option(
+        "",
+        help="Column of the answer's offset in the passage, in characters from 0.",
+    )
+
+
 class QuestionAnswering(finetuning.Task):
     """Extracts answers from passages; see the module docstring."""
 
@@ -65,7 +80,7 @@ class QuestionAnswering(finetuning.Task):
     metric = "f1"
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(finetuning.FinetuneConfig):
+    class Config(Columns, finetuning.FinetuneConfig):
         """Options of `python -m tasks.question_answering`."""
 
         train_file: str = cli.option(
@@ -86,15 +101,6 @@ class QuestionAnswering(finetuning.Task):
             common=True,
             resumable=True,
         )
-        question: str = cli.option("question", help="Column of the question.")
-        context: str = cli.option("context", help="Column of the passage.")
-        answer: str = cli.option(
-            "answer", help="Column of the answer; empty if there is none."
-        )
-        answer_start: str = cli.option(
-            "",
-            help="Column of the answer's offset in the passage, in characters from 0.",
-        )
         max_sequence_length: int = cli.option(
             384,
             help="Maximum tokens of a window: [CLS], question, [SEP], part of the "
@@ -113,11 +119,6 @@ class QuestionAnswering(finetuning.Task):
         )
         n_best: int = cli.option(
             20, help="Candidates per question in nbest_<split>.json.", minimum=1
-        )
-        ensemble: str = cli.option(
-            "",
-            help="Model directories, separated by commas. Averages their n-best lists "
-            "for --dev_file into --output instead of training.",
         )
 
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
@@ -147,6 +148,10 @@ class QuestionAnswering(finetuning.Task):
     @property
     def evaluation_splits(self) -> Sequence[str]:
         return [name for name in self.questions if name != "train"]
+
+    @classmethod
+    def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
+        return map(_example, finetuning.squad.read(path, _columns(options)))
 
     def model(self, backbone: modeling.BertBackbone) -> keras.Model:
         return modeling.SpanPredictor(backbone)
@@ -226,10 +231,15 @@ class QuestionAnswering(finetuning.Task):
         questions = self.questions[split.name]
         if questions[0].path.suffix != ".json":
             answers = predictions.best(self.threshold)
-            rows = [
-                {"id": q.id, "question": q.question, "prediction": answers[q.id]}
-                for q in questions
-            ]
+            rows = []
+            for question in questions:
+                answer, candidates = (
+                    answers[question.id],
+                    predictions.n_best[question.id],
+                )
+                scores = (c["probability"] for c in candidates if c["text"] == answer)
+                outputs = {"answer": answer, "score": next(scores, 0.0)}
+                rows.append(finetuning.prediction_row(_example(question), outputs))
             data.write_table(path.with_suffix(".csv"), rows)
         return path
 
@@ -256,18 +266,47 @@ class QuestionAnswering(finetuning.Task):
         return finetuning.Predictions(n_best, null_odds)
 
 
-def _read(options: QuestionAnswering.Config, split: str) -> list[Question]:
+def _read(
+    options: QuestionAnswering.Config | EnsembleConfig, split: str
+) -> list[Question]:
     path = getattr(options, f"{split}_file")
     if not path:
         raise ValueError(f"--{split}_file is missing.")
-    columns = options.question, options.context, options.answer, options.answer_start
+    columns = _columns(options)
     return finetuning.squad.read(path, columns, needs_answers=split != "test")
+
+
+def _columns(options: Columns) -> tuple[str, ...]:
+    return options.question, options.context, options.answer, options.answer_start
+
+
+def _example(question: Question) -> finetuning.Example:
+    inputs = question.question, question.context
+    gold = question.answers
+    if gold is not None:
+        gold = gold[0][0] if gold else ""
+    return finetuning.Example(question.id, {"question": inputs[0]}, inputs, gold)
 
 
 # --- Ensembles -------------------------------------------------------------------
 
 
-def ensemble(options: QuestionAnswering.Config) -> dict[str, float]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnsembleConfig(Columns):
+    """Averages the n-best lists of several runs for a file.
+
+        python -m tasks.question_answering --dev_file=dev-v2.0.json \\
+            --ensemble=models/squad0,models/squad1 --output=models/squad_ensemble
+
+    The runs must have been evaluated on the same file.
+    """
+
+    ensemble: str = cli.option(help="Model directories, separated by commas.")
+    dev_file: str = cli.option(help="The --dev_file of the runs.")
+    output: str = cli.option(help="Folder for the predictions and their scores.")
+
+
+def ensemble(options: EnsembleConfig) -> dict[str, float]:
     """Writes and scores the averaged predictions of several runs."""
     questions, metrics = _read(options, "dev"), finetuning.squad_metrics
     runs = options.ensemble.split(",")
@@ -282,13 +321,20 @@ def ensemble(options: QuestionAnswering.Config) -> dict[str, float]:
     return scores
 
 
-def main(*grid: QuestionAnswering.Config) -> None:
-    """Fine-tunes a model for each configuration, or averages runs (`--ensemble`)."""
-    if grid[0].ensemble:
-        ensemble(grid[0])
+def main(
+    *grid: QuestionAnswering.Config | EnsembleConfig | finetuning.PredictConfig,
+) -> None:
+    """Fine-tunes a model for each configuration, averages runs, or predicts a file."""
+    if isinstance(grid[0], EnsembleConfig):
+        ensemble(*grid)
     else:
-        finetuning.fine_tune(QuestionAnswering, *grid)
+        finetuning.run_task(QuestionAnswering, *grid)
 
 
 if __name__ == "__main__":
-    cli.run(main, QuestionAnswering.Config)
+    cli.run(
+        main,
+        QuestionAnswering.Config,
+        ensemble=EnsembleConfig,
+        predict=finetuning.PredictConfig,
+    )

@@ -80,15 +80,29 @@ def test_commands_and_their_flags_exist(module, arguments):
         assert flags <= flags_of(module)
 
 
+def options_of(module: str) -> list[type[cli.Options]]:
+    """Returns the options classes of a command and of its modes."""
+    classes = [
+        getattr(value, "Config", value)
+        for value in vars(importlib.import_module(module)).values()
+        if isinstance(value, type)
+    ]
+    modes = [finetuning.PredictConfig] if module.startswith("tasks.") else []
+    return [c for c in classes if issubclass(c, cli.Options)] + modes
+
+
 def flags_of(module: str) -> set[str]:
     """Returns the flags that a command defines."""
     names = {"help", "helpfull", "verbosity"}
-    for value in vars(importlib.import_module(module)).values():
-        if isinstance(value, type):
-            options = getattr(value, "Config", value)
-            if issubclass(options, cli.Options):
-                names |= {f.name.rstrip("_") for f in dataclasses.fields(options)}
+    for options in options_of(module):
+        names |= {f.name.rstrip("_") for f in dataclasses.fields(options)}
     return names
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_commands_have_at_most_25_flags(module):
+    for options in options_of(module):
+        assert len(dataclasses.fields(options)) <= 25
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

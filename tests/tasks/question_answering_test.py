@@ -13,7 +13,14 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data import Table
-from bert_tf.finetuning import fine_tune, predict, squad, squad_metrics
+from bert_tf.finetuning import (
+    PredictConfig,
+    fine_tune,
+    predict,
+    run_task,
+    squad,
+    squad_metrics,
+)
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
 from tasks import question_answering
@@ -356,16 +363,32 @@ def test_squad_1_model_always_answers(tmp_path, toy, tiny_config, tokenizer):
     assert (nothing["answer"].numpy(), nothing["score"].numpy()) == ([b""], [0])
 
 
+def test_predicting_a_file_matches_the_evaluation(finished, tmp_path):
+    options, _ = finished
+    run = PredictConfig(
+        predict=True,
+        model=options.output,
+        input=options.dev_file,
+        output=str(tmp_path / "answers.jsonl"),
+    )
+    run_task(QuestionAnswering, run)
+    lines = pathlib.Path(run.output).read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    found = {row["id"]: row["prediction"] for row in rows}
+    assert found == load(options, "predictions_dev.json")
+    assert all(row.keys() >= {"question", "confidence", "gold"} for row in rows)
+
+
 def test_ensemble_of_one_run(finished, tmp_path):
     options, metrics = finished
-    run = QuestionAnswering.Config(
+    run = question_answering.EnsembleConfig(
         ensemble=options.output, dev_file=options.dev_file, output=str(tmp_path / "all")
     )
     scores = question_answering.ensemble(run)
     assert scores["f1"] == pytest.approx(metrics["dev"]["f1"], abs=1e-6)
     assert load(run, "metrics.json")["dev"]["f1"] == scores["f1"]
     assert load(run, "predictions_dev.json") == load(options, "predictions_dev.json")
-    other = QuestionAnswering.Config(
+    other = question_answering.EnsembleConfig(
         ensemble=options.output, dev_file=options.train_file, output=str(tmp_path)
     )
     with pytest.raises(ValueError, match="must be for the questions of"):
