@@ -9,6 +9,7 @@ connections, and requests in flight.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import pathlib
 import socket
@@ -37,6 +38,10 @@ _MAX_CONNECTIONS = 256
 _INCOMPLETE_SECONDS, _GRACE_SECONDS, _EXIT_SECONDS = 1, 7, 10
 
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n"
+
+# A message that is not a protocol buffer is the client's mistake. gRPC rejects it.
+logging.getLogger("grpc._common").setLevel(logging.CRITICAL)
+
 _GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -197,10 +202,10 @@ class DevServer:
         )
         self._rest_thread.start()
         self._grpc.start()
-        if poll_seconds:
-            threading.Thread(
-                target=self._poll, args=(poll_seconds,), daemon=True
-            ).start()
+        self._poll_thread = threading.Thread(
+            target=self._poll, args=(poll_seconds,), daemon=True
+        )
+        self._poll_thread.start()
 
     def __enter__(self) -> DevServer:
         return self
@@ -221,12 +226,14 @@ class DevServer:
         self._rest_thread.join()
         done.wait()
         cancel.cancel()
+        # Python aborts if it exits while a daemon thread is in TensorFlow.
+        self._poll_thread.join(_EXIT_SECONDS)
 
     def _cancel(self) -> None:
         for model in self.models.values():
             model.close()
 
     def _poll(self, seconds: float) -> None:
-        while not self._stopped.wait(seconds):
+        while seconds and not self._stopped.wait(seconds):
             for model in self.models.values():
                 model.poll()
