@@ -33,7 +33,6 @@ import os
 import pathlib
 import shutil
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -44,6 +43,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 from bert_tf import storage
 from bert_tf.checkpoints import Checkpoint
 from bert_tf.serving.signatures import Signature, signature
+from bert_tf.serving.tensor_proto import array_to_proto
 
 # Larger requests need no warm-up, because the initialization that slows down the first
 # request does not depend on its size.
@@ -266,9 +266,9 @@ def _write_warmup(
 
 
 def _predict_request(
-    inputs: Mapping[str, Any], **model_spec: str
+    inputs: Mapping[str, np.ndarray], **model_spec: str
 ) -> predict_pb2.PredictRequest:
-    protos = {name: tf.make_tensor_proto(value) for name, value in inputs.items()}
+    protos = {name: array_to_proto(array) for name, array in inputs.items()}
     return predict_pb2.PredictRequest(model_spec=model_spec, inputs=protos)
 
 
@@ -280,7 +280,7 @@ def _warmup_inputs(
     Additional dimensions, such as choices, have size 2.
     """
     # Every vocabulary has tokens for single letters. [CLS] and [SEP] are added.
-    text = " ".join(["[MASK]", *["a"] * (length - 3)])
+    text = " ".join(["[MASK]", *["a"] * (length - 3)]).encode()
     inputs = {}
     for spec in signatures[name].input_signature:
         shape = [batch] + [2] * (spec.shape.rank - 1)
@@ -288,7 +288,7 @@ def _warmup_inputs(
             example = tf.train.Example()
             for feature in signatures["serving_default"].input_signature:
                 value = example.features.feature[feature.name].bytes_list.value
-                value.append(text.encode())
+                value.append(text)
             value = example.SerializeToString()
         elif spec.dtype == tf.string:
             value = text
@@ -302,9 +302,9 @@ def _warmup_inputs(
 
 def _write_example(folder: pathlib.Path, function: Signature, model: str) -> None:
     """Writes an example request for REST and gRPC, and the REST response."""
-    text = "An example, with a [MASK] in it."
+    text = b"An example, with a [MASK] in it."
     inputs = {
-        spec.name: np.full([1] * spec.shape.rank, text, object).tolist()
+        spec.name: np.full([1] * spec.shape.rank, text, object)
         for spec in function.input_signature
     }
     request = _predict_request(inputs, name=model)
@@ -313,7 +313,10 @@ def _write_example(folder: pathlib.Path, function: Signature, model: str) -> Non
     outputs = {name: value.numpy().tolist() for name, value in outputs.items()}
     if len(outputs) == 1:  # REST responses do not name a single output.
         (outputs,) = outputs.values()
-    examples = {"request": {"inputs": inputs}, "response": {"outputs": outputs}}
+    examples = {
+        "request": {"inputs": {name: x.tolist() for name, x in inputs.items()}},
+        "response": {"outputs": outputs},
+    }
     for name, content in examples.items():
         # `default` decodes strings, which are bytes.
         text = json.dumps(content, indent=2, ensure_ascii=False, default=bytes.decode)
