@@ -69,6 +69,9 @@ _CHANNEL_OPTIONS = (
 )
 
 
+_CANDIDATES = 10  # For re-ranking, per result.
+
+
 class PredictError(RuntimeError):
     """A request failed.
 
@@ -293,6 +296,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="Cache of --search for the vectors of the file.",
     )
     parser.add_argument(
+        "--rerank",
+        metavar="MODEL",
+        help="Cross-encoder that sorts the best 10 * --top_k results of --search: a "
+        "model with the inputs text_a (the query) and text_b and the output score.",
+    )
+    parser.add_argument(
         "--jsonl", action="store_true", help="Print results of --search as JSON."
     )
     parser.add_argument("--version", type=int, help="Default: newest.")
@@ -360,16 +369,25 @@ def _search(
     def embed(texts: Sequence[str]) -> np.ndarray:
         return client.predict({"text": texts}, **request)["sentence_embedding"]
 
+    def rerank(query: str, matches: Sequence[Any]) -> list[Any]:
+        texts = [match.text for match in matches]
+        pairs = {"text_a": [query] * len(texts), "text_b": texts}
+        timeout = request["timeout"]
+        scores = client.predict(pairs, options.rerank, timeout=timeout)["score"]
+        best = np.argsort(-scores, kind="stable")[: options.top_k]
+        return [matches[i]._replace(score=round(float(scores[i]), 6)) for i in best]
+
     corpus = serving.Corpus(options.search, embed, options.vectors)
-    results = corpus.search(queries, options.top_k)
-    for query, matches in zip(queries, results, strict=True):
+    candidates = options.top_k * (_CANDIDATES if options.rerank else 1)
+    for query, matches in zip(queries, corpus.search(queries, candidates), strict=True):
+        results = rerank(query, matches) if options.rerank else matches
         if options.jsonl:
-            found = [match._asdict() for match in matches]
+            found = [match._asdict() for match in results]
             _print_json({"text": query, "results": found})
             continue
         if len(queries) > 1:
             print(query)
-        for match in matches:
+        for match in results:
             print(f"{match.score:.4f}  {match.line}  {match.text}")
 
 

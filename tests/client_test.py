@@ -21,7 +21,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 def server(tmp_path_factory):
     base_path = tmp_path_factory.mktemp("toy")
     write_toy_model(base_path, 3)
-    with DevServer({"toy": base_path}) as server:
+    scorer = tmp_path_factory.mktemp("scorer")
+    write_toy_model(scorer, 1, serving_default="score")
+    with DevServer({"toy": base_path, "scorer": scorer}) as server:
         yield server
 
 
@@ -199,6 +201,13 @@ def test_search_prints_the_most_similar_lines(address, corpus, capsys):
     ]
 
 
+def test_search_reranks_with_a_cross_encoder(address, corpus, capsys):
+    corpus.write_text("b\n" * 11 + "b accc\n" + "ab\n" * 9 + "longest, no match\n")
+    arguments = [f"--address={address}", "--model=toy", f"--search={corpus}"]
+    client.main([*arguments, "--text=b", "--top_k=2", "--rerank=scorer"])
+    assert capsys.readouterr().out.splitlines() == ["2.0000  13  ab", "2.0000  14  ab"]
+
+
 def test_search_prints_json_lines(server, corpus, capsys):
     arguments = [f"--address={server.address}", "--model=toy", f"--search={corpus}"]
     assert client.main([*arguments, "--text=c", "--text=a", "--jsonl"]) == 0
@@ -249,7 +258,7 @@ def test_command_errors_are_one_line(server, capsys):
     with pytest.raises(SystemExit) as stopped:
         client.main(arguments)
     assert stopped.value.code == (
-        "error: NOT_FOUND: No model 'nobody'. The models are ['toy']."
+        "error: NOT_FOUND: No model 'nobody'. The models are ['scorer', 'toy']."
     )
     with pytest.raises(SystemExit):
         client.main(["--model=toy", "--text", "a"])

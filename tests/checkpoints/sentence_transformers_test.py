@@ -13,7 +13,6 @@ import pytest
 
 from bert_tf import serving
 from bert_tf.checkpoints import ModelDirectory, open_checkpoint, write_checkpoint
-from bert_tf.text import Tokenizer
 from tests.toy import checkpoints as toy
 
 H = toy.H
@@ -57,11 +56,7 @@ FOLDERS = [
 
 
 def vectors(folder):
-    checkpoint = open_checkpoint(folder)
-    tokenizer = Tokenizer(checkpoint.vocabulary, checkpoint.lowercase)
-    signatures = serving.pretrained_signatures(
-        checkpoint.load_sentence_encoder(), tokenizer
-    )
+    signatures = serving.load_signatures(open_checkpoint(folder))
     return signatures["sentence_embedding"](TEXTS)["sentence_embedding"].numpy()
 
 

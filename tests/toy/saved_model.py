@@ -56,6 +56,17 @@ class Toy(tf.Module):
         counts = tf.stack([tf.strings.length(letters) for letters in only], axis=1)
         return {"sentence_embedding": tf.cast(counts, tf.float32)}
 
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.string, name="text_a"),
+            tf.TensorSpec([None], tf.string, name="text_b"),
+        ]
+    )
+    def score(self, text_a, text_b):
+        """Returns the length of the second text in bytes."""
+        length = tf.strings.length(text_a + text_b) - tf.strings.length(text_a)
+        return {"score": tf.cast(length, tf.float32)}
+
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="seconds")])
     def wait(self, seconds):
         end = tf.timestamp() + tf.cast(tf.reduce_max(seconds), tf.float64)
@@ -68,7 +79,10 @@ class Toy(tf.Module):
 
 
 def write_toy_model(
-    base_path: pathlib.Path, version: int, prefix: str = "toy:"
+    base_path: pathlib.Path,
+    version: int,
+    prefix: str = "toy:",
+    serving_default: str = "label",
 ) -> pathlib.Path:
     """Writes `<base_path>/<version>/` and renames it into place, as an export does."""
     toy = Toy(prefix)
@@ -77,7 +91,7 @@ def write_toy_model(
         toy,
         str(unfinished),
         signatures={
-            "serving_default": toy.label,
+            "serving_default": getattr(toy, serving_default),
             "join": toy.join,
             "add": toy.add,
             "wait": toy.wait,
