@@ -66,9 +66,8 @@ def prediction_plot(
     counts = counts[in_gold]
     shares = counts / counts.sum(axis=1, keepdims=True)
     width, height = (max(3.0, 1.5 + 0.6 * size) for size in counts.shape[::-1])
-    figure.set_size_inches(width + 1, height + 0.5)
-    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    figure.colorbar(image, ax=axes, format="{x:.0%}", label="share of the gold class")
+    figure.set_size_inches(width, height)
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     for (row, column), count in np.ndenumerate(counts):
         if share := shares[row, column]:
             color = "white" if share > 0.5 else "black"
@@ -169,7 +168,7 @@ def _plot_class_scores(axes: matplotlib.axes.Axes, scores: Mapping[str, Any]) ->
     axes.set_yticks(range(len(classes)), supports)
     axes.set(xlim=(0, 1), xlabel="score", ylabel="class (gold count)")
     axes.invert_yaxis()
-    axes.legend(loc="lower right")
+    axes.figure.legend(loc="outside lower center", ncols=3)
 
 
 def _merge_rare_classes(gold: np.ndarray, predicted: np.ndarray) -> list[np.ndarray]:
