@@ -30,11 +30,7 @@ from bert_tf.checkpoints.foreign import (
     rows_of_layers,
     to_foreign,
 )
-from bert_tf.checkpoints.model_directory import (
-    Checkpoint,
-    check_types,
-    read_json_object,
-)
+from bert_tf.checkpoints.model_directory import Checkpoint, check_json, read_json_object
 from bert_tf.modeling import GOOGLE_KEYS, BertConfig
 from bert_tf.text import Vocabulary
 
@@ -147,7 +143,7 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
     config = BertConfig.from_google(path / _CONFIG)
     ours = read_json_object(path / _CONFIG, bert_tf=dict).get("bert_tf") or {}
     try:
-        check_types(ours, architecture=dict, lowercase=bool, head=dict)
+        check_json(ours, architecture=dict, lowercase=bool, head=dict)
         head = ours.get("head") or head
         if head and not isinstance(head.get("kind"), str):
             raise ValueError(f"head must have a kind. Received: head={head!r:.80}")

@@ -30,11 +30,7 @@ from bert_tf.checkpoints.foreign import (
     rows_of_layers,
     to_foreign,
 )
-from bert_tf.checkpoints.model_directory import (
-    Checkpoint,
-    check_types,
-    read_json_object,
-)
+from bert_tf.checkpoints.model_directory import Checkpoint, check_json, read_json_object
 from bert_tf.modeling import GOOGLE_KEYS, BertConfig
 from bert_tf.text import SPECIAL_TOKENS, Vocabulary
 
@@ -223,11 +219,10 @@ def open_tensors(path: pathlib.Path) -> Tensors:
     if (path / _INDEX).is_file():
         index = read_json_object(path / _INDEX, weight_map=dict)
         files = sorted({str(file) for file in (index.get("weight_map") or {}).values()})
-        outside = [file for file in files if pathlib.PurePath(file).name != file]
-        if outside or not files:
+        if not files or any("/" in file for file in files):
             raise ValueError(
                 f"{path / _INDEX}: weight_map must map tensors to files in the same "
-                f"folder. Received: {outside or index!r:.80}"
+                f"folder. Received: {files or index!r:.80}"
             )
     elif not (path / WEIGHTS).is_file():
         raise ValueError(_why_no_weights(path))
@@ -264,13 +259,12 @@ def _open_tokenizer(path: pathlib.Path) -> tuple[Vocabulary, bool | None]:
     config = read_json_object(path / _TOKENIZER_CONFIG, **flags)
     tokenizer = read_json_object(path / _TOKENIZER, model=dict, normalizer=dict)
     rules = tokenizer.get("normalizer") or {}
-    vocabularies = []
-    if (path / _VOCABULARY).is_file():
-        vocabularies.append(Vocabulary.from_file(path / _VOCABULARY))
+    files = [path / _VOCABULARY] if (path / _VOCABULARY).is_file() else []
+    vocabularies = [Vocabulary.from_file(file) for file in files]
     if tokenizer:
         try:
             vocabularies.append(_vocabulary_of(tokenizer.get("model") or {}))
-            check_types(rules, lowercase=bool, strip_accents=bool)
+            check_json(rules, lowercase=bool, strip_accents=bool)
         except ValueError as error:
             raise ValueError(f"{path / _TOKENIZER}: {error}") from error
     if not vocabularies:
@@ -317,7 +311,7 @@ def _vocabulary_of(model: Mapping[str, Any]) -> Vocabulary:
     if model.get("type") != "WordPiece":
         kind = model.get("type")
         raise ValueError(f"the model type must be WordPiece. Received: {kind}")
-    check_types(model, vocab=dict)
+    check_json(model, vocab=dict)
     ids = model.get("vocab") or {}
     by_id = {str(number): token for token, number in ids.items()}
     tokens = tuple(by_id.get(str(number)) for number in range(len(ids)))

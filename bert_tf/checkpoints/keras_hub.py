@@ -28,11 +28,7 @@ from bert_tf.checkpoints.foreign import (
     rows_of_layers,
     to_foreign,
 )
-from bert_tf.checkpoints.model_directory import (
-    Checkpoint,
-    check_size,
-    read_json_object,
-)
+from bert_tf.checkpoints.model_directory import Checkpoint, check_size, read_json_object
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
 
@@ -102,8 +98,7 @@ def open_preset(preset: str | pathlib.Path) -> ForeignCheckpoint:
         )
     try:
         if config:  # A folder. KerasHub downloads handles.
-            given = config.get("config") or {}
-            settings = {name: given.get(name) for name in _SETTINGS}
+            settings = {n: (config.get("config") or {}).get(n) for n in _SETTINGS}
             check_size(BertConfig(**settings), file.with_name("model.weights.h5"))
         model = _load(preset)
         tokenizer = keras_hub.models.BertTokenizer.from_preset(str(preset))

@@ -193,7 +193,7 @@ class ModelDirectory(Checkpoint):
         try:
             architecture = BertConfig.from_dict(config["architecture"])
             lowercase, head = config["tokenizer"]["lowercase"], config["head"]
-            check_types(
+            check_json(
                 {"kind": head["kind"], "lowercase": lowercase}, kind=str, lowercase=bool
             )
             if head["kind"] == "embedding":
@@ -402,7 +402,7 @@ def read_json_object(path: pathlib.Path, **types: type) -> dict[str, Any]:
 
     Args:
         path: The file.
-        **types: As in `check_types`.
+        **types: As in `check_json`.
 
     Raises:
         ValueError: The file is not valid JSON, not an object, or a value has another
@@ -417,13 +417,13 @@ def read_json_object(path: pathlib.Path, **types: type) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path} must contain a JSON object. Received: {value!r:.80}")
     try:
-        check_types(value, **types)
+        check_json(value, **types)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return value
 
 
-def check_types(values: Mapping[str, Any], **types: type) -> None:
+def check_json(values: Mapping[str, Any], **types: type) -> None:
     """Raises ValueError if a value that is neither absent nor null has another type."""
     for key, expected in types.items():
         if not isinstance(values.get(key), expected | None):

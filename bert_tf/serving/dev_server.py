@@ -37,7 +37,6 @@ _MAX_CONNECTIONS = 256
 # flight the second one. Then their ops are canceled, which may take the rest of 10 s.
 _INCOMPLETE_SECONDS, _GRACE_SECONDS, _EXIT_SECONDS = 1, 7, 10
 
-_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n"
 
 # A message that is not a protocol buffer is the client's mistake. gRPC rejects it.
 logging.getLogger("grpc._common").setLevel(logging.CRITICAL)
@@ -94,8 +93,7 @@ class _HttpProtocol(H11Protocol):
         super().connection_made(transport)
         self._set_deadline(_REQUEST_SECONDS)
         if len(self.connections) > _MAX_CONNECTIONS:
-            transport.write(_BUSY)
-            transport.close()
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -103,10 +101,6 @@ class _HttpProtocol(H11Protocol):
             self._set_deadline(None)
         elif self._deadline is None:
             self._set_deadline(_REQUEST_SECONDS)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._set_deadline(None)
 
     def shutdown(self) -> None:
         super().shutdown()

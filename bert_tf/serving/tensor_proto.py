@@ -9,8 +9,6 @@ a small request could allocate all memory.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
@@ -60,22 +58,10 @@ def proto_to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
     if dtype.name in _VALUE_FIELDS and not proto.tensor_content:
         values = getattr(proto, _VALUE_FIELDS[dtype.name])
         array = np.array(values, dtype.as_numpy_dtype).reshape(shape)
+    elif proto.tensor_content and dtype.is_numpy_compatible:
+        array = tf.make_ndarray(proto)
     else:
-        _check_number_of_values(proto, shape)
-        try:
-            array = tf.make_ndarray(proto)
-        except KeyError as error:
-            raise TypeError(f"{dtype.name} is not a dtype of NumPy.") from error
+        raise TypeError(f"{dtype.name} values must be in tensor_content.")
     if array.shape != shape:  # `reshape` accepts -1.
         raise ValueError(f"sizes must not be negative. Got shape {shape}.")
     return array
-
-
-def _check_number_of_values(
-    proto: tensor_pb2.TensorProto, shape: tuple[int, ...]
-) -> None:
-    """Raises ValueError unless value fields have one value per element."""
-    fields = proto.ListFields()
-    values = sum(len(value) for field, value in fields if field.name.endswith("_val"))
-    if not proto.tensor_content and values != math.prod(shape):
-        raise ValueError(f"cannot reshape array of size {values} into shape {shape}.")
