@@ -325,17 +325,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     request["timeout"] = options.timeout or (60.0 if options.search else 10.0)
     sys.stdout.reconfigure(encoding="utf-8")
     with Client(options.address) as client:
-        if options.search:
-            try:
-                _search(client, inputs["text"], options, request)
-            except (ValueError, OSError, PredictError) as error:
-                sys.exit(f"error: {error}")
-            return 0
         if inputs:
             example = {k: v if len(v) > 1 else v[0] for k, v in inputs.items()}
             try:
-                _print_json(_predict_one(client, example, request))
-            except (ValueError, PredictError) as error:
+                if options.search:
+                    _search(client, inputs["text"], options, request)
+                else:
+                    _print_json(_predict_one(client, example, request))
+            except (ValueError, OSError, PredictError) as error:
                 sys.exit(f"error: {error}")
             return 0
         failed = False
@@ -364,10 +361,9 @@ def _search(
     options: argparse.Namespace,
     request: Mapping[str, Any],
 ) -> None:
-    request = {**request, "signature": "sentence_embedding"}
-
     def embed(texts: Sequence[str]) -> np.ndarray:
-        return client.predict({"text": texts}, **request)["sentence_embedding"]
+        embedding = {**request, "signature": "sentence_embedding"}
+        return client.predict({"text": texts}, **embedding)["sentence_embedding"]
 
     def rerank(query: str, matches: Sequence[Any]) -> list[Any]:
         texts = [match.text for match in matches]
@@ -375,20 +371,18 @@ def _search(
         timeout = request["timeout"]
         scores = client.predict(pairs, options.rerank, timeout=timeout)["score"]
         best = np.argsort(-scores, kind="stable")[: options.top_k]
-        return [matches[i]._replace(score=round(float(scores[i]), 6)) for i in best]
+        return [matches[i]._replace(score=float(scores[i])) for i in best]
 
     corpus = serving.Corpus(options.search, embed, options.vectors)
     candidates = options.top_k * (_CANDIDATES if options.rerank else 1)
     for query, matches in zip(queries, corpus.search(queries, candidates), strict=True):
         results = rerank(query, matches) if options.rerank else matches
         if options.jsonl:
-            found = [match._asdict() for match in results]
-            _print_json({"text": query, "results": found})
-            continue
-        if len(queries) > 1:
-            print(query)
-        for match in results:
-            print(f"{match.score:.4f}  {match.line}  {match.text}")
+            _print_json({"text": query, "results": [m._asdict() for m in results]})
+        else:
+            lines = [query] if len(queries) > 1 else []
+            lines += [f"{m.score:.4f}  {m.line}  {m.text}" for m in results]
+            print(*lines, sep="\n")
 
 
 def _print_json(value: dict[str, Any]) -> None:

@@ -213,7 +213,8 @@ def test_search_prints_json_lines(server, corpus, capsys):
     assert client.main([*arguments, "--text=c", "--text=a", "--jsonl"]) == 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first["text"] == "c"
-    assert first["results"][0] == {"score": 1.0, "line": 4, "text": "cccc"}
+    score = pytest.approx(1, abs=1e-6)
+    assert first["results"][0] == {"score": score, "line": 4, "text": "cccc"}
     assert [match["line"] for match in second["results"]] == [1, 5, 3, 4]
 
 

@@ -97,12 +97,9 @@ def write_checkpoint(
     Raises:
         ValueError: `path` exists.
     """
-    is_embedding = checkpoint.head["kind"] == "embedding"
     write = {
         "bert_tf": _write_model_directory,
-        "hugging_face": (
-            sentence_transformers if is_embedding else hugging_face
-        ).write_folder,
+        "hugging_face": sentence_transformers.write_folder,
         "google": google.write_folder,
         "keras_hub": keras_hub.write_folder,
     }[format]

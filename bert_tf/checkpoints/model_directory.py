@@ -90,7 +90,7 @@ class Checkpoint(abc.ABC):
             f"{self.vocabulary.size:,} tokens, {'un' * self.lowercase}cased."
         ]
         if self.head["kind"] == "embedding":
-            lines.append(f"Sentence embeddings: {EmbeddingConfig.from_dict(self.head)}")
+            lines.append(str(EmbeddingConfig.from_dict(self.head)))
         if self.head.get("labels"):
             lines.append(f"Labels: {', '.join(self.head['labels'])}")
         if self.head.get("newly_initialized"):

@@ -30,14 +30,8 @@ from bert_tf.modeling.config import MASKED_SCORE
 from bert_tf.modeling.keras_model import BertModel
 
 # In the order of sentence-transformers' concatenation.
-POOLING_MODES = (
-    "cls",
-    "max",
-    "mean",
-    "mean_sqrt_len_tokens",
-    "weightedmean",
-    "lasttoken",
-)
+_MEANS = ("mean", "mean_sqrt_len_tokens", "weightedmean")
+POOLING_MODES = ("cls", "max", *_MEANS, "lasttoken")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +48,7 @@ class EmbeddingConfig:
             dimension; `"weightedmean"` with weights 1, 2, ..., n;
             `"mean_sqrt_len_tokens"`, the sum divided by the square root of n. Several
             modes joined by `+` are concatenated, e.g. `"cls+mean"`.
-        dense_dim: E, the units of the dense layer; None for no such layer.
+        dense_dim: E, the units of the dense layer; 0 for no such layer.
         dense_activation: Its activation, a name in `keras.activations`.
         dense_bias: Whether it has a bias.
         normalize: Whether the vectors have length 1.
@@ -65,7 +59,7 @@ class EmbeddingConfig:
 
     max_sequence_length: int
     pooling: str = "mean"
-    dense_dim: int | None = None
+    dense_dim: int = 0
     dense_activation: str = "tanh"
     dense_bias: bool = True
     normalize: bool = True
@@ -76,33 +70,17 @@ class EmbeddingConfig:
                 f"`pooling` must be one of {', '.join(POOLING_MODES)}, or several "
                 f"joined by +. Received: pooling={self.pooling!r}"
             )
-        # The shortest sequence is [CLS], a token, [SEP].
-        for name, minimum in (("max_sequence_length", 3), ("dense_dim", 1)):
-            value = getattr(self, name)
-            is_missing = value is None and name == "dense_dim"
-            if not is_missing and not (isinstance(value, int) and value >= minimum):
-                raise ValueError(
-                    f"`{name}` must be an integer of at least {minimum}. "
-                    f"Received: {name}={value!r}"
-                )
+        length = self.max_sequence_length
+        if not isinstance(length, int) or length < 3:
+            raise ValueError(
+                "`max_sequence_length` must be an integer of at least 3, for [CLS], a "
+                f"token and [SEP]. Received: max_sequence_length={length!r}"
+            )
 
     @property
     def modes(self) -> list[str]:
         """The pooling modes, in the order of concatenation."""
         return str(self.pooling).split("+")
-
-    def __str__(self) -> str:
-        parts = [
-            f"{self.pooling} pooling",
-            f"at most {self.max_sequence_length} tokens",
-        ]
-        if self.dense_dim:
-            bias = "" if self.dense_bias else " without bias"
-            units = f"{self.dense_dim} units{bias}"
-            parts.append(f"dense layer of {units}, {self.dense_activation}")
-        if self.normalize:
-            parts.append("L2-normalized")
-        return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the attributes, for JSON."""
@@ -130,31 +108,16 @@ class SentenceEmbedding(keras.layers.Layer):
     def __init__(self, config: EmbeddingConfig | Mapping[str, Any], **kwargs):
         super().__init__(**{"dtype": "float32", **kwargs})
         self.config = config = EmbeddingConfig.from_dict(config)
-        self.dense = None
-        if config.dense_dim:
-            self.dense = keras.layers.Dense(
-                config.dense_dim,
-                activation=config.dense_activation,
-                use_bias=config.dense_bias,
-                dtype=self.dtype_policy,
-                name="dense",
-            )
-
-    def build(self, hidden_shape, padding_mask_shape):
-        if self.dense:
-            self.dense.build((None, len(self.config.modes) * hidden_shape[-1]))
+        self.dense = config.dense_dim and keras.layers.Dense(
+            config.dense_dim, config.dense_activation, config.dense_bias, name="dense"
+        )
 
     def call(self, hidden, padding_mask):
         mask = ops.cast(padding_mask, hidden.dtype)
-        pooled = [_pool(mode, hidden, mask) for mode in self.config.modes]
-        vectors = ops.concatenate(pooled, axis=-1)
-        if self.dense:
-            vectors = self.dense(vectors)
+        modes = self.config.modes
+        vectors = ops.concatenate([_pool(m, hidden, mask) for m in modes], axis=-1)
+        vectors = self.dense(vectors) if self.dense else vectors
         return ops.normalize(vectors) if self.config.normalize else vectors
-
-    def compute_output_shape(self, hidden_shape, padding_mask_shape):
-        pooled_dim = len(self.config.modes) * hidden_shape[-1]
-        return (hidden_shape[0], self.config.dense_dim or pooled_dim)
 
     def get_config(self):
         return super().get_config() | {"config": self.config.to_dict()}

@@ -55,17 +55,22 @@ class Corpus:
     ):
         self._embed = embed
         text = path.read_text(encoding="utf-8-sig", errors="replace")
-        lines = [line.strip() for line in text.split("\n")]
-        self._lines = [(n, line) for n, line in enumerate(lines, start=1) if line]
+        lines = enumerate(map(str.strip, text.split("\n")), start=1)
+        self._lines = [(number, line) for number, line in lines if line]
         if not self._lines:
             raise ValueError(f"{path} has no text. It must have one document per line.")
         texts = [line for _, line in self._lines]
+        corpus = hashlib.sha256("\n".join(texts).encode()).hexdigest()
         if cache and cache.exists():
-            self.vectors = self._read(cache, texts)
-        else:
-            self.vectors = self._vectors(texts)
-            if cache:
-                self._write(cache, texts)
+            self.vectors = self._read(cache, corpus, texts[0])
+            return
+        self.vectors = self._vectors(texts)
+        if cache:
+            with (
+                storage.atomic_path(cache) as unfinished,
+                unfinished.open("wb") as file,
+            ):
+                np.savez(file, vectors=self.vectors, corpus=corpus)
 
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Match]]:
         """Returns the `top_k` most similar lines of each query, the best first."""
@@ -73,9 +78,7 @@ class Corpus:
         for query in self._vectors(queries):
             scores = self.vectors @ query
             best = np.argsort(-scores, kind="stable")[:top_k]
-            matches.append(
-                [Match(round(float(scores[i]), 6), *self._lines[i]) for i in best]
-            )
+            matches.append([Match(float(scores[i]), *self._lines[i]) for i in best])
         return matches
 
     def _vectors(self, texts: Sequence[str]) -> np.ndarray:
@@ -90,28 +93,17 @@ class Corpus:
                 print(f"Embedded {done:,} of {len(texts):,} lines.", file=sys.stderr)
         return np.concatenate(batches)
 
-    def _read(self, cache: pathlib.Path, texts: Sequence[str]) -> np.ndarray:
+    def _read(self, cache: pathlib.Path, corpus: str, first: str) -> np.ndarray:
         try:
             with np.load(cache) as file:
-                vectors, fingerprint = file["vectors"], file["fingerprint"]
+                vectors, cached = file["vectors"], file["corpus"]
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"{cache} is not a cache of vectors: {error}") from error
-        first = self._vectors(texts[:1])[0]
-        if (
-            fingerprint != _fingerprint(texts)
-            or vectors.shape != (len(texts), len(first))
-            or vectors[0] @ first < _SAME_MODEL
-        ):
+        (expected,) = self._vectors([first])
+        is_same = cached == corpus and vectors.shape[1:] == expected.shape
+        if not is_same or vectors[0] @ expected < _SAME_MODEL:
             raise ValueError(
                 f"{cache} has the vectors of another text file or model. Remove it, or "
                 "choose another file."
             )
         return vectors
-
-    def _write(self, cache: pathlib.Path, texts: Sequence[str]) -> None:
-        with storage.atomic_path(cache) as unfinished, unfinished.open("wb") as file:
-            np.savez(file, vectors=self.vectors, fingerprint=_fingerprint(texts))
-
-
-def _fingerprint(texts: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()

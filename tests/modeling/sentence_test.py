@@ -106,8 +106,7 @@ def test_config_round_trip():
         ({"pooling": "median"}, "pooling='median'"),
         ({"pooling": "cls+"}, r"pooling='cls\+'"),
         ({"max_sequence_length": 2}, "at least 3"),
-        ({"max_sequence_length": "8"}, "max_sequence_length='8'"),
-        ({"dense_dim": 0}, "dense_dim=0"),
+        ({"max_sequence_length": "8"}, "integer of at least 3.*'8'"),
     ],
 )
 def test_invalid_config(options, message):
