@@ -103,22 +103,8 @@ def _train(options: ParityConfig, task: Task, seed: int) -> Iterator[dict[str, f
     rng = np.random.default_rng(seed)
     split, dev = task.dataset("train"), task.dataset(task.evaluation_splits[0])
     model = _model(options, task)
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": [p for p in model.parameters() if p.ndim > 1]},
-            {"params": [p for p in model.parameters() if p.ndim == 1]}
-            | {"weight_decay": 0.0},
-        ],
-        lr=options.learning_rate,
-        weight_decay=0.01,
-        eps=1e-6,
-    )
     steps = options.epochs * math.ceil(len(split) / options.batch_size)
-    warmup = max(steps // 10, 1)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda step: min((step + 1) / warmup, (steps - step) / (steps + 1 - warmup)),
-    )
+    optimizer, schedule = peers.torch_optimizer(model, options.learning_rate, steps)
     for epoch in range(options.epochs):
         model.train()
         order = rng.permutation(len(split))

@@ -36,7 +36,6 @@ trained with the label of its text, and the logits of the windows are averaged
 from __future__ import annotations
 
 import dataclasses
-import math
 import pathlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -159,7 +158,7 @@ class Classification(finetuning.Task):
         if is_regression or self.data_set.score_range:
             self.labels = ()
             # The model is trained on standardized scores.
-            scores = [_score(row) for row in train]
+            scores = [row.score() for row in train]
             _check_labels_differ(train, scores)
             self.mean, self.deviation = float(np.mean(scores)), float(np.std(scores))
             details = {"mean": self.mean, "deviation": self.deviation}
@@ -339,7 +338,7 @@ class Classification(finetuning.Task):
         if rows[0].label is None:
             return None
         if not self.labels:
-            return np.array([_score(row) for row in rows], np.float32)
+            return np.array([row.score() for row in rows], np.float32)
         indices = {label: index for index, label in enumerate(self.labels)}
         found = [self._label_names(row) for row in rows]
         for row, names in zip(rows, found, strict=True):
@@ -390,18 +389,6 @@ def _check_labels_differ(rows: Sequence[Row], labels: Collection[str | float]) -
             f"{rows[0].path}: all labels are {rows[0].label!r}. Training needs at "
             "least two different labels."
         )
-
-
-def _score(row: Row) -> float:
-    try:
-        score = float(row.label)
-        if math.isfinite(score):
-            return score
-    except ValueError:
-        pass
-    raise ValueError(
-        f"{row.location}: a score must be a finite number. Received: {row.label!r}"
-    )
 
 
 def main(*grid: Classification.Config | finetuning.PredictConfig) -> None:

@@ -22,6 +22,7 @@ from bert_tf.finetuning.passages import chunk_questions as chunk_questions
 from bert_tf.finetuning.prediction import prediction_row as prediction_row
 from bert_tf.finetuning.run import fine_tune as fine_tune
 from bert_tf.finetuning.run import run_task as run_task
+from bert_tf.finetuning.siamese import SiameseEncoder as SiameseEncoder
 from bert_tf.finetuning.squad import Predictions as Predictions
 from bert_tf.finetuning.squad import Question as Question
 from bert_tf.finetuning.sweep import DivergedError as DivergedError

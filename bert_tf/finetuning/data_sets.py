@@ -8,9 +8,11 @@ Output: a list of `Row`s for each split.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from bert_tf import cli
@@ -59,6 +61,8 @@ class DataSet:
         columns: Column names of the files without a header, if any.
         headerless: The splits whose files have no header.
         skip_malformed: Whether to skip malformed rows of the training set.
+        optional: For each split, the columns that its files may lack. Any test set may
+            lack the label. If `label` is empty, it must be optional.
     """
 
     texts: Sequence[str]
@@ -69,6 +73,7 @@ class DataSet:
     columns: Sequence[str] = ()
     headerless: Sequence[str] = ()
     skip_malformed: bool = False
+    optional: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def splits(self) -> Sequence[str]:
@@ -92,6 +97,16 @@ class Row(NamedTuple):
     def location(self) -> str:
         """Prefix of error messages about the row."""
         return f"{self.path}, line {self.line}"
+
+    def score(self) -> float:
+        """Returns the label as a finite number, or raises ValueError."""
+        with contextlib.suppress(ValueError):
+            if math.isfinite(score := float(self.label)):
+                return score
+        raise ValueError(
+            f"{self.location}: a score must be a finite number. "
+            f"Received: {self.label!r}"
+        )
 
 
 # Values of label columns.
@@ -205,6 +220,8 @@ def read_rows(
         columns = list(data_set.texts)
         if not split.startswith("test") or set(labels) <= set(table.columns):
             columns += labels
+        optional = data_set.optional.get(split, ())
+        columns = [c for c in columns if c in table.columns or c not in optional]
         table.require(columns, column_flags)
         if "id" in table.columns:
             columns.append("id")
@@ -212,7 +229,7 @@ def read_rows(
         for line, values in table.rows(columns, skip_malformed=skip):
             row = dict(zip(columns, values, strict=True))
             name = row.get("id", str(index))
-            texts = tuple(row[column] for column in data_set.texts)
+            texts = tuple(row[column] for column in data_set.texts if column in row)
             label = row.get(data_set.label)
             if len(labels) > 1 and labels[0] in row:
                 where = f"{path}, line {line}"

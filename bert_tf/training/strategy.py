@@ -134,5 +134,6 @@ def create_training_variables(model: keras.Model) -> None:
     The first step would do so otherwise, and `fit` would trace it twice.
     """
     model.optimizer.build(model.trainable_variables)
-    if not model._compile_loss.built:  # It has one metric per output.
-        model._compile_loss.build(model.output, model.output)
+    loss = model._compile_loss  # None if the model overrides `compute_loss`.
+    if loss and not loss.built:  # It has one metric per output.
+        loss.build(model.output, model.output)

@@ -1,0 +1,291 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import csv
+import functools
+import os
+import pathlib
+import random
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import checkpoints
+from bert_tf.finetuning import batches, fine_tune
+from bert_tf.text import Tokenizer
+from tasks.embedding import Embedding, ranks, retrieval_metrics
+from tests.toy import tables
+from tests.toy.tables import write
+
+OWN = {"texts": "a,b", "train_file": "train.tsv", "dev_file": "dev.tsv"}
+SCORED = "a\tb\tscore\nthe cat\tcat\t5\nmat\tcat\t1\n"
+UNSCORED = "a\tb\nthe cat\tcat\nthe mat\tmat\n"
+
+
+@pytest.fixture
+def read(tmp_path, vocabulary):
+    """Reads a data set from files in `tmp_path`; the arguments are options."""
+    return functools.partial(tables.read, Embedding, tmp_path, vocabulary)
+
+
+# --- Files -----------------------------------------------------------------------
+
+
+def test_scores_of_stsb_become_cosines(tmp_path, read):
+    header = "index\tsentence1\tsentence2\tscore\n"
+    write(
+        tmp_path,
+        train__tsv=f"{header}0\ta b\tb\t0.000\n1\tc\td\t5.000\n",
+        dev__tsv=f"{header}0\te\tf\t1.25\n",
+        test__tsv="index\tsentence1\tsentence2\n0\tg\th\n",
+    )
+    task = read(task="stsb", data_dir=str(tmp_path))
+    assert (task.loss, task.metric) == ("cosent", "spearman")
+    assert task.examples["train"].texts == [("a b", "b"), ("c", "d")]
+    np.testing.assert_array_equal(task.dataset("train").targets, [0, 1])
+    gold, _ = task.gold_and_predicted(task.dataset("dev"), [np.ones([1, 2])] * 2)
+    np.testing.assert_array_equal(gold, [0.25])
+    assert task.dataset("test").targets is None
+
+
+def test_scores_from_minus_1_to_1_are_cosines(tmp_path, read):
+    write(tmp_path, train__tsv="a\tb\ts\nc\td\t-0.5\ne\tf\t0.5\n", dev__tsv=SCORED)
+    task = read(**OWN | {"dev_file": "train.tsv"}, label="s", loss="cosine")
+    np.testing.assert_array_equal(task.dataset("train").targets, [-0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("task", "folder", "counts"),
+    [
+        ("stsb", "stsb", {"train": 5_749, "dev": 1_500}),
+        ("sick", "sick", {"train": 4_500, "dev": 500, "test": 4_927}),
+    ],
+)
+def test_real_data(read, task, folder, counts):
+    if "BERT_TF_DATA" not in os.environ:
+        pytest.skip("BERT_TF_DATA, the directory of the real data sets, is not set.")
+    folder = os.path.join(os.environ["BERT_TF_DATA"], folder)
+    task = read(task=task, data_dir=folder)
+    assert {k: len(x.scores) for k, x in task.examples.items()} == counts
+    assert np.all(np.abs(task.as_cosines(task.examples["dev"].scores) - 0.5) <= 0.5)
+
+
+def test_nli_labels_give_pairs_and_hard_negatives(tmp_path, read):
+    lines = [
+        "a\tb\tscore",
+        "p\tq\tENTAILMENT",
+        "p\tr\tcontradiction",
+        "p\ts\tentailment",
+        "p\tt\tcontradiction",
+        "u\tv\tneutral",
+        "u\tw\tentailment",
+        "p\tx\tentailment",
+        "u\ty\t-",
+    ]
+    write(tmp_path, train__tsv="\n".join(lines), dev__tsv=SCORED)
+    task = read(**OWN, label="score")
+    assert task.examples["train"].texts == [
+        ("p", "q", "r"),
+        ("p", "s", "t"),
+        ("u", "w", ""),
+        ("p", "x", "r"),
+    ]
+    assert (task.loss, task.metric) == ("in_batch_negatives", "spearman")
+    targets = task.dataset("train").targets.numpy()
+    assert targets[2, 2] == -1
+    assert (targets < 0).sum() == 1
+    assert targets[0, 0] == targets[1, 0] == targets[3, 0] != targets[2, 0]
+
+
+def test_triplets_with_pairs_to_search_as_dev_set(tmp_path, read):
+    write(tmp_path, train__tsv="a\tb\tc\nd\te\tf\nd\tg\th\n", dev__tsv=UNSCORED)
+    task = read(**OWN | {"texts": "a,b,c"})
+    assert task.examples["train"].texts == [("d", "e", "f"), ("d", "g", "h")]
+    assert (task.loss, task.metric) == ("in_batch_negatives", "mrr")
+    batch, ids, _ = next(iter(batches(task.dataset("train"), 4, max_length=32)))
+    assert batch["token_ids"].shape == (4, 3, 8)
+    assert ids.shape == (4, 3)
+
+
+def test_simcse_pairs_each_text_with_itself(tmp_path, read):
+    write(tmp_path, train__tsv="a\nc d\ne\nc d\n", dev__tsv=SCORED)
+    task = read(**OWN, label="score", loss="simcse")
+    assert task.examples["train"].texts == [("c d", "c d"), ("e", "e")]
+    assert task.loss == "in_batch_negatives"
+    write(tmp_path, train__tsv=SCORED)  # Both texts, without scores.
+    task = read(**OWN, label="score", loss="simcse")
+    assert [a for a, _ in task.examples["train"].texts] == ["the cat", "cat", "mat"]
+
+
+@pytest.mark.parametrize(
+    ("train", "options", "message"),
+    [
+        (SCORED, {"texts": "a"}, "--texts must be at least two columns"),
+        (SCORED, {"texts": ""}, "--texts must be at least two columns"),
+        (SCORED, {"texts": "a,c"}, "train.tsv has no column 'c'"),
+        (SCORED, {"label": "points"}, "dev.tsv has no column 'points'"),
+        (SCORED.replace("5", "five"), {}, "train.tsv, line 2: a score must be a"),
+        (SCORED.replace("1", ""), {}, "train.tsv, line 3: a score must be a finite"),
+        (UNSCORED, {"loss": "cosent"}, "--loss=cosent requires scores. Pass their"),
+        (SCORED, {"micro_batch_size": 3, "batch_size": 32}, "must divide --batch_size"),
+        (SCORED, {"pooling": "median"}, "pooling='median'"),
+        (SCORED, {"temperature": 0.0}, "--temperature must be at least 0.001"),
+        ("a\tb\tscore\nc\td\tneutral\n", {}, "has no pair with the label entailment"),
+    ],
+)  # fmt: skip
+def test_invalid_data_or_options(tmp_path, read, train, options, message):
+    write(tmp_path, train__tsv=train, dev__tsv=SCORED)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(**{**OWN, "label": "score", **options})
+
+
+# --- Metrics ---------------------------------------------------------------------
+
+
+def test_ranks_and_retrieval_metrics_equal_a_full_search():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(40, 4))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    # Queries 0 to 9 with one or two texts each, of which some are queries too.
+    pairs = np.array([(q, q + 25) for q in range(10)] + [(q, q + 3) for q in range(6)])
+    texts = sorted({text for _, text in pairs})
+    expected = []
+    for query, own in pairs:
+        others = [t for t in texts if t not in (query, own)]
+        better = [t for t in others if vectors[t] @ vectors[query]
+                  >= vectors[own] @ vectors[query]]  # fmt: skip
+        expected.append(1 + len(better))
+    found = ranks(vectors, pairs)
+    np.testing.assert_array_equal(found, expected)
+
+    by_query = [[r for r, p in zip(expected, pairs) if p[0] == q] for q in range(10)]
+    metrics = retrieval_metrics(pairs[:, 0], found)
+    assert metrics["mrr"] == pytest.approx(np.mean([1 / min(r) for r in by_query]))
+    for k in (1, 5, 10):
+        recall = np.mean([np.mean(np.array(r) <= k) for r in by_query])
+        assert metrics[f"recall_at_{k}"] == pytest.approx(recall)
+
+
+def test_equal_embeddings_have_the_worst_rank():
+    pairs = np.array([[0, 3], [1, 4], [2, 5]])
+    np.testing.assert_array_equal(ranks(np.ones([6, 1]), pairs), [3, 3, 3])
+
+
+# --- Training and serving ---------------------------------------------------------
+
+SUBJECTS = ("cat", "mat", "sat", "on")
+
+
+def topic_text(rng, subject):
+    words = rng.choices("abcdefgh", k=rng.randint(1, 5))
+    words.insert(rng.randint(0, len(words)), subject)
+    return " ".join(words)
+
+
+def write_toy_data(folder):
+    """Texts are similar if they have the same subject."""
+    rng = random.Random(0)
+    for split, count in (("train", 320), ("dev", 60)):
+        scored, unscored = ["a\tb\tscore"], ["a\tb"]
+        for _ in range(count):
+            subjects = rng.choices(SUBJECTS, k=2)
+            texts = [topic_text(rng, subject) for subject in subjects]
+            score = 4 if subjects[0] == subjects[1] else rng.choice([0, 1])
+            scored.append("\t".join([*texts, str(score)]))
+        for subject in rng.sample(SUBJECTS * (count // 4), count):
+            unscored.append("\t".join(topic_text(rng, subject) for _ in range(2)))
+        write(folder, **{f"{split}__tsv": "\n".join(scored)})
+        write(folder, **{f"pairs_{split}__tsv": "\n".join(unscored)})
+
+
+@pytest.fixture(scope="module")
+def train_toy(tmp_path_factory, random_encoder):
+    """Returns a function that trains on the toy data: options and metrics."""
+    folder = tmp_path_factory.mktemp("toy")
+    write_toy_data(folder)
+    encoder = random_encoder(folder, num_layers=1, dropout=0.1)
+
+    def train(name, **options):
+        settings = {
+            "train_file": "train.tsv",
+            "dev_file": "dev.tsv",
+            "label": "score",
+            **options,
+        }
+        for key in ("train_file", "dev_file"):
+            settings[key] = str(folder / settings[key])
+        options = Embedding.Config(
+            **encoder,
+            texts="a,b",
+            max_sequence_length=16,
+            batch_size=16,
+            learning_rate=1e-2,
+            output=str(folder / name),
+            export=str(folder / "served" / name),
+            **settings,
+        )
+        return options, fine_tune(Embedding, options)
+
+    return train
+
+
+def predictions(options):
+    path = pathlib.Path(options.output) / "predictions_dev.tsv"
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    assert [row["index"] for row in rows] == [str(i) for i in range(60)]
+    return [float(row["prediction"]) for row in rows]
+
+
+def served_vectors(options, texts):
+    served = tf.saved_model.load(options.export + "/1").signatures["serving_default"]
+    return served(text=tf.constant(texts))["sentence_embedding"].numpy()
+
+
+def test_training_with_scores_and_serving(train_toy, vocabulary):
+    options, metrics = train_toy("scored", pooling="max")
+    assert metrics["dev"]["spearman"] > 0.7
+    pairs = Embedding(options, Tokenizer(vocabulary)).examples["dev"].texts
+    first, second = (served_vectors(options, column) for column in zip(*pairs))
+    cosines = np.sum(first * second, axis=1)
+    np.testing.assert_allclose(cosines, predictions(options), atol=1e-5)
+
+    # The model directory is a sentence encoder, to export or to train again.
+    checkpoint = checkpoints.open_checkpoint(options.output)
+    assert checkpoint.head["kind"] == "embedding"
+    encoder = checkpoint.load_sentence_encoder()
+    inputs = Tokenizer(vocabulary).encode(["a cat"], max_sequence_length=16)
+    expected = served_vectors(options, ["a cat"])
+    np.testing.assert_allclose(encoder(inputs), expected, atol=1e-5)
+
+
+def test_training_continues_with_the_pooling_of_the_encoder(train_toy, vocabulary):
+    options, _ = train_toy("scored", pooling="max")  # Trained already.
+    again = Embedding.Config(
+        init_from=options.output,
+        output="unused",
+        texts="a,b",
+        label="score",
+        train_file=options.train_file,
+        dev_file=options.dev_file,
+        max_sequence_length=8,
+    )
+    head = Embedding(again, Tokenizer(vocabulary)).head
+    assert (head["pooling"], head["max_sequence_length"]) == ("max", 8)
+
+
+def test_training_without_scores_in_micro_batches(train_toy):
+    options, metrics = train_toy(
+        "pairs",
+        train_file="pairs_train.tsv",
+        dev_file="pairs_dev.tsv",
+        label="",
+        micro_batch_size=4,
+        temperature=0.2,
+    )
+    # Texts of one subject are equally similar. There are 15 of each.
+    assert metrics["dev"]["recall_at_10"] > 0.4
+    assert metrics["dev"]["mrr"] > 0.1
+    assert np.median(predictions(options)) < 15
