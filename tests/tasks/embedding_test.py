@@ -190,9 +190,11 @@ def write_toy_data(folder):
     for split, count in (("train", 320), ("dev", 60)):
         scored, unscored = ["a\tb\tscore"], ["a\tb"]
         for _ in range(count):
-            subjects = rng.choices(SUBJECTS, k=2)
+            subjects = rng.sample(SUBJECTS, k=2)
+            score = rng.choice([1, 4])
+            if score == 4:
+                subjects[1] = subjects[0]
             texts = [topic_text(rng, subject) for subject in subjects]
-            score = 4 if subjects[0] == subjects[1] else rng.choice([0, 1])
             scored.append("\t".join([*texts, str(score)]))
         for subject in rng.sample(SUBJECTS * (count // 4), count):
             unscored.append("\t".join(topic_text(rng, subject) for _ in range(2)))
@@ -221,7 +223,7 @@ def train_toy(tmp_path_factory, random_encoder):
             texts="a,b",
             max_sequence_length=16,
             batch_size=16,
-            learning_rate=1e-2,
+            learning_rate=2e-2,
             output=str(folder / name),
             export=str(folder / "served" / name),
             **settings,
@@ -235,7 +237,7 @@ def predictions(options):
     path = pathlib.Path(options.output) / "predictions_dev.tsv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
-    assert [row["index"] for row in rows] == [str(i) for i in range(60)]
+    assert [row["id"] for row in rows] == [str(i) for i in range(60)]
     return [float(row["prediction"]) for row in rows]
 
 
@@ -246,7 +248,7 @@ def served_vectors(options, texts):
 
 def test_training_with_scores_and_serving(train_toy, vocabulary):
     options, metrics = train_toy("scored", pooling="max")
-    assert metrics["dev"]["spearman"] > 0.7
+    assert metrics["dev"]["spearman"] > 0.7  # At most 0.87: there are two scores.
     pairs = Embedding(options, Tokenizer(vocabulary)).examples["dev"].texts
     first, second = (served_vectors(options, column) for column in zip(*pairs))
     cosines = np.sum(first * second, axis=1)
