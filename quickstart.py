@@ -46,8 +46,8 @@ def environment(folder: pathlib.Path, requirements: pathlib.Path) -> str:
     The environment is rebuilt if the requirements have changed.
     """
     python = str(folder / "bin" / "python")
-    files = {HERE / "requirements.txt", requirements}
-    wanted = "".join(file.read_text(encoding="utf-8") for file in sorted(files))
+    files = sorted(HERE.glob("requirements*.txt"))
+    wanted = requirements.name + "".join(f.read_text(encoding="utf-8") for f in files)
     installed = folder / "installed.txt"
     if not installed.exists() or installed.read_text(encoding="utf-8") != wanted:
         print(f"Installing {requirements.name} into {folder} ...", flush=True)

@@ -29,7 +29,7 @@ from bert_tf import cli
 
 COMMANDS = ("vocab", "corpus", "pretrain", "convert", "export", "serve", "client")
 # Modules that any other may import.
-FOUNDATION = {"lazy", "cli", "storage"}
+FOUNDATION = {"cli", "lazy", "loading", "startup", "storage"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,12 @@ Public names for Keras scripts. Each is imported at first use, so that
 `import bert_tf.client` and the `--help` of commands do not wait for TensorFlow.
 """
 
+from bert_tf import loading
 from bert_tf.lazy import exports
-from bert_tf.modeling import loading
 
 __version__ = "0.1.0"
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)
 
-# `BertBackbone.from_checkpoint` uses it; see bert_tf/modeling/loading.py.
+# `from_checkpoint` of models and tokenizers uses it.
 loading.open_checkpoint = lambda path: __getattr__("open_checkpoint")(path)

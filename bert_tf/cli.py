@@ -27,7 +27,6 @@ import dataclasses
 import difflib
 import inspect
 import itertools
-import os
 import re
 import shutil
 import signal
@@ -37,6 +36,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags, logging
+
+from bert_tf import startup
 
 # --- Options of a command --------------------------------------------------------
 
@@ -332,6 +333,15 @@ def _help_of(field: dataclasses.Field) -> str:
 
 # --- Running ---------------------------------------------------------------------
 
+# Optional requirements, by the module that needs them.
+_EXTRAS = {
+    "huggingface_hub": "hub",
+    "keras_hub": "hub",
+    "starlette": "serving",
+    "tensorflow_serving": "serving",
+    "uvicorn": "serving",
+}
+
 
 def run(
     main: Callable[..., Any], options_class: type[Options], **modes: type[Options]
@@ -348,8 +358,7 @@ def run(
         **modes: Other uses of the command with flags of their own: the options class
             by the name of its flag that selects the mode. Its docstring is the help.
     """
-    # TensorFlow reads this variable when it is imported.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    startup.hide_tensorflow_logs()
     given = {argument.lstrip("-").partition("=")[0] for argument in sys.argv[1:]}
     mode = next((modes[name] for name in modes if name in given), None)
     used = mode or options_class
@@ -358,7 +367,10 @@ def run(
     def parse(argv: Sequence[str]) -> list[str]:
         if _HELP_FLAGS & set(argv[1:]):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Allows `--help | head`.
-            doc = inspect.getdoc(mode or sys.modules[main.__module__])
+            module = sys.modules[main.__module__]
+            doc = inspect.getdoc(mode or module)
+            if module.__package__ == "bert_tf.tasks":  # Installed from a wheel.
+                doc = doc.replace("python -m tasks.", "python -m bert_tf.tasks.")
             others = {} if mode else modes
             print(help_text(doc, used, "--helpfull" in argv, others))
             sys.exit()
@@ -381,8 +393,14 @@ def run(
             logging.set_verbosity(logging.WARNING)  # app.run sets it to INFO.
         try:
             main(*_options_from_flags(used))
-        except (ValueError, OSError) as error:
+        except Exception as error:
+            startup.show_errors()
+            is_missing = isinstance(error, ModuleNotFoundError)
+            extra = is_missing and _EXTRAS.get(error.name.partition(".")[0])
+            if not isinstance(error, (ValueError, OSError)) and not extra:
+                raise
             logging.debug("Traceback of the error:", exc_info=True)
-            sys.exit(f"error: {error}")
+            hint = f". Run: pip install 'bert_tf[{extra}]'" if extra else ""
+            sys.exit(f"error: {error}{hint}")
 
     app.run(command, flags_parser=parse)

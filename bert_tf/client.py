@@ -33,7 +33,6 @@ import argparse
 import base64
 import contextlib
 import json
-import os
 import pathlib
 import re
 import sys
@@ -44,7 +43,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import serving
+from bert_tf import serving, startup
 from bert_tf.lazy import lazy_import
 
 grpc = lazy_import("grpc")
@@ -262,7 +261,7 @@ def _from_json(value: Any) -> np.ndarray:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    startup.hide_tensorflow_logs()
     parser = argparse.ArgumentParser(
         prog="python -m bert_tf.client",
         allow_abbrev=False,

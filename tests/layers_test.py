@@ -21,13 +21,13 @@ PACKAGES = sorted(name for name in CHECKOUT.index if name != "bert_tf")
 # From the bottom up: a module imports from its own package and from the lines above
 # its own only.
 LAYERS = """
-    lazy storage
+    lazy loading startup storage
     cli
     text modeling
     data checkpoints
     training serving
     finetuning
-    vocab corpus pretrain convert export serve client tasks
+    vocab corpus pretrain convert export serve client tasks __main__
     demo
 """
 LEVEL = {
@@ -183,15 +183,16 @@ def test_pretraining_needs_neither_text_nor_serving_packages():
 @pytest.mark.slow
 def test_wheel_holds_all_modules_and_data_files(tmp_path):
     source, packages = tmp_path / "source", ("bert_tf", "tasks")
+    documents = ("pyproject.toml", "README.md", "LICENSE")
     for name in packages:
         ignored = shutil.ignore_patterns("__pycache__", ".*")
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
-    for name in ("pyproject.toml", "requirements.txt", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
+    for path in (*ROOT.glob("requirements*.txt"), *map(ROOT.joinpath, documents)):
+        shutil.copy(path, source)
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     build += ["--no-build-isolation", f"--wheel-dir={tmp_path}", str(source)]
     expected = {
-        str(file.relative_to(source))
+        re.sub("^tasks/", "bert_tf/tasks/", str(file.relative_to(source)))
         for name in packages
         for file in (source / name).rglob("*.*")
     }
@@ -199,6 +200,14 @@ def test_wheel_holds_all_modules_and_data_files(tmp_path):
     subprocess.run(build, check=True)
 
     (wheel,) = tmp_path.glob("bert_tf-*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
+    archive = zipfile.ZipFile(wheel)
+    names = archive.namelist()
     assert expected == {name for name in names if ".dist-info/" not in name}
     assert "bert_tf/py.typed" in expected
+    (metadata,) = (name for name in names if name.endswith("/METADATA"))
+    text = archive.read(metadata).decode()
+    requirements = re.findall("^Requires-Dist: ([^;]*)(.*)$", text, re.MULTILINE)
+    with_extras = {name for name, marker in requirements if "extra" in marker}
+    assert any(name.startswith("keras-nlp") for name in with_extras)
+    assert any(name.startswith("uvicorn") for name in with_extras)
+    assert "tensorflow==2.21.*" in {n for n, marker in requirements if not marker}

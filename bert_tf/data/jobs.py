@@ -32,7 +32,7 @@ from typing import Any
 
 import tqdm
 
-from bert_tf import storage
+from bert_tf import startup, storage
 
 BEAM_RUNNERS = ("DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")
 
@@ -153,7 +153,7 @@ def _num_cores() -> int:
 
 def _start_worker() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Leave accelerators to training.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    startup.hide_tensorflow_logs()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 

@@ -22,7 +22,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_tf.modeling import fused, loading
+from bert_tf import loading
+from bert_tf.modeling import fused
 from bert_tf.modeling.config import BertConfig
 from bert_tf.modeling.keras_model import BertModel
 
