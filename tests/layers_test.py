@@ -206,7 +206,7 @@ def test_wheel_holds_all_modules_and_data_files(tmp_path):
     assert "bert_tf/py.typed" in expected
     (metadata,) = (name for name in names if name.endswith("/METADATA"))
     text = archive.read(metadata).decode()
-    requirements = re.findall("^Requires-Dist: ([^;]*)(.*)$", text, re.MULTILINE)
+    requirements = re.findall(r"^Requires-Dist: ([^;\n]*)(.*)$", text, re.MULTILINE)
     with_extras = {name for name, marker in requirements if "extra" in marker}
     assert any(name.startswith("keras-nlp") for name in with_extras)
     assert any(name.startswith("uvicorn") for name in with_extras)

@@ -7,9 +7,9 @@ Outputs: `sequence_output` [B, S, H], `pooled_output` [B, H]; with the pre-train
 heads `mlm` [B, P, V] and `nsp` [B, Q, 2] logits.
 
 Letters: B batch, S sequence, P masked positions, Q sequences packed into a row,
-H hidden, N heads, D = H / N, I intermediate, V vocabulary. This module runs on every
-Keras backend. All weights have a counterpart of the same shape in KerasHub's
-`BertBackbone`, up to reshapes of the attention projections.
+H hidden, N heads, D = H / N, I intermediate, V vocabulary. This module runs on the
+TensorFlow and JAX backends of Keras. All weights have a counterpart of the same shape
+in KerasHub's `BertBackbone`, up to reshapes of the attention projections.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from keras import ops
 from bert_tf import loading
 from bert_tf.modeling import fused
 from bert_tf.modeling.config import BertConfig
-from bert_tf.modeling.keras_model import BertModel
+from bert_tf.modeling.keras_model import BertModel, quantize, quantized_layers
 
 # TensorFlow fuses these forms with the preceding matmul.
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
@@ -348,13 +348,16 @@ class BertBackbone(keras.Model):
         return {
             "config": dataclasses.asdict(self.config),
             "recompute": self.recompute,
-            "dtype": keras.saving.serialize_keras_object(self.pooler.dtype_policy),
+            # Not the policy of a layer that `quantize` may have changed.
+            "dtype": keras.saving.serialize_keras_object(self.embeddings.dtype_policy),
             "name": self.name,
+            "quantized": quantized_layers(self),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        return cls(**config)
+        quantized = config.pop("quantized", {})
+        return quantize(cls(**config), quantized)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -439,6 +442,9 @@ class MaskedLMHead(_ConfiguredLayer):
         x = ops.reshape(x, (-1, hidden_dim))  # One matrix, as in `EncoderLayer`.
         x = self.layer_norm(self.activation(self.dense(x)))  # [B*P, H]
         embeddings = self.token_embedding.embeddings
+        if self.token_embedding.quantization_mode:
+            all_ids = ops.arange(self.config.vocabulary_size, dtype="int32")
+            embeddings = self.token_embedding(all_ids)
         if training:
             logits = fused.tied_logits(x, embeddings)
         else:
@@ -476,7 +482,7 @@ class BertPretrainer(BertModel):
 
     def __init__(self, backbone: BertBackbone, **kwargs):
         # === Layers ===
-        config, dtype = backbone.config, backbone.pooler.dtype_policy
+        config, dtype = backbone.config, backbone.embeddings.dtype_policy
         self.backbone = backbone
         self.mlm_head = MaskedLMHead(
             config, backbone.embeddings.token_embedding, dtype=dtype, name="mlm"

@@ -26,7 +26,7 @@ def _logits(
     """Applies dropout and a dense layer to an output of the backbone."""
     config = backbone.config
     if dropout:
-        dtype = backbone.pooler.dtype_policy
+        dtype = backbone.embeddings.dtype_policy
         x = fused.Dropout(config.dropout, dtype=dtype, name="dropout")(x)
     return keras.layers.Dense(
         units,

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -66,12 +67,34 @@ class BertModel(keras.Model):
     def get_config(self):
         backbone = keras.saving.serialize_keras_object(self.backbone)
         arguments = {name: getattr(self, name) for name in self._arguments}
-        return {"backbone": backbone, **arguments, "name": self.name}
+        quantized = quantized_layers(self)
+        for path in quantized_layers(self.backbone):  # In the backbone's own config.
+            del quantized[path]
+        config = {"backbone": backbone, **arguments, "name": self.name}
+        return config | {"quantized": quantized}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
-        return cls(backbone, **config)
+        quantized = config.pop("quantized", {})
+        return quantize(cls(backbone, **config), quantized)
+
+
+def quantized_layers(model: keras.Model) -> dict[str, str]:
+    """Returns the quantization modes of layers, e.g. "int8", by their paths.
+
+    Keras saves a mode as part of a layer's dtype policy. A layer passes its policy on to
+    the layers inside it, some of which cannot be quantized.
+    """
+    policies = {layer.path: layer.dtype_policy for layer in model._flatten_layers()}
+    return {k: p.quantization_mode for k, p in policies.items() if p.quantization_mode}
+
+
+def quantize(model: keras.Model, modes: Mapping[str, str]) -> keras.Model:
+    """Quantizes the layers that `quantized_layers` returned for an equal model."""
+    for mode in sorted(set(modes.values())):
+        model.quantize(mode, filters=lambda layer, m=mode: modes.get(layer.path) == m)
+    return model
 
 
 def cross_entropies(outputs: Any) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class _HiddenStates(keras.layers.Layer):
     """
 
     def __init__(self, backbone: BertBackbone, layers: Sequence[int], **kwargs):
-        super().__init__(dtype=backbone.pooler.dtype_policy, **kwargs)
+        super().__init__(dtype=backbone.embeddings.dtype_policy, **kwargs)
         self.config = backbone.config
         embeddings = backbone.embeddings
         self._token_table = self._table(embeddings.token_embedding)
