@@ -21,7 +21,15 @@ import dataclasses
 
 import numpy as np
 
-from bert_tf import checkpoints, cli, modeling
+from bert_tf import checkpoints, cli, modeling, text
+
+# Accents, composed and decomposed, punctuation, and scripts with rules of their own.
+_TEXTS = (
+    "The quick brown fox didn't jump over 1,234.50 dogs!",
+    "Héllo wörld, naïve façade; a\u0301 la Zu\u0308rich",
+    "Straße, Łódź, Ísland, ΟΔΟΣ",
+    "東京です Москва ½ … €5",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,6 +80,23 @@ def _compare(source: checkpoints.Checkpoint, target: checkpoints.Checkpoint) -> 
             library, expected = original
             difference = (np.abs(output - expected) * real_token).max()
             print(f"  {library} on {checkpoint.path}: {difference:.1e}")
+    _compare_token_ids(source, target)
+
+
+def _compare_token_ids(*compared: checkpoints.Checkpoint) -> None:
+    """Prints the texts for which the formats' libraries have other token ids."""
+    for checkpoint in compared:
+        original = checkpoints.tokenize_original(checkpoint, _TEXTS)
+        if not original:
+            continue
+        library, expected = original
+        tokenizer = text.Tokenizer(checkpoint.vocabulary, checkpoint.lowercase)
+        ids = tokenizer.tokenize(_TEXTS).to_list()
+        different = [t for t, a, b in zip(_TEXTS, ids, expected) if a != b]
+        print(
+            f"Token ids of {len(_TEXTS)} texts, {library} on {checkpoint.path}: "
+            + (f"different for {different}" if different else "equal")
+        )
 
 
 def _random_inputs(architecture: modeling.BertConfig) -> dict[str, np.ndarray]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import importlib
 import pathlib
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -57,7 +58,10 @@ def exports(
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if modules[name] == package:  # The name of a module.
-            return importlib.import_module(f"{package}.{name}")
-        return getattr(importlib.import_module(modules[name]), name)
+            value = importlib.import_module(f"{package}.{name}")
+        else:
+            value = getattr(importlib.import_module(modules[name]), name)
+        setattr(sys.modules[package], name, value)  # Not called again for this name.
+        return value
 
     return __getattr__, lambda: sorted(modules), sorted(modules)

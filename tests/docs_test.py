@@ -153,8 +153,10 @@ def test_api_pages_list_the_interface(package):
 
 
 @pytest.mark.slow
-def test_keras_script_in_readme_runs(tmp_path, monkeypatch, vocabulary, capsys):
-    (script,) = re.findall(r"```python\n(.*?)```", read(README), re.DOTALL)
+def test_keras_scripts_in_readme_run(
+    tmp_path, monkeypatch, vocabulary, tiny_config, capsys
+):
+    head, script = re.findall(r"```python\n(.*?)```", read(README), re.DOTALL)
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]
     for split in ("train", "validation"):
         rows = [(pair, 8, i % 2) for i in range(48)]
@@ -163,6 +165,21 @@ def test_keras_script_in_readme_runs(tmp_path, monkeypatch, vocabulary, capsys):
     monkeypatch.chdir(tmp_path)
     exec(script, {})
     assert capsys.readouterr().out.rstrip().endswith("(1, 128)")
+    directory = checkpoints.ModelDirectory.create(
+        "models/mini",
+        architecture=tiny_config,
+        vocabulary=vocabulary,
+        lowercase=True,
+        head={"kind": "encoder"},
+        options={},
+    )
+    directory.save_weights(bert_tf.BertBackbone(tiny_config))
+    names = {}
+    exec(head, names)
+    served = tf.saved_model.load("saved_models/film/1").signatures["serving_default"]
+    answer = served(text=tf.constant(names["texts"]))["score"]
+    expected = names["model"](names["tokenizer"].encode(names["texts"]))
+    np.testing.assert_allclose(answer, expected, atol=1e-6)
 
 
 EXAMPLES = [

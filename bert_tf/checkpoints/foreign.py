@@ -162,7 +162,7 @@ _PADDED_TO, _MAX_PADDING = 8, 128
 _LAYERS_OF_KIND = {"encoder": ("pooler",), "pretrainer": ("pooler", "mlm", "nsp")}
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ForeignCheckpoint(Checkpoint):
     """A checkpoint of another project. `read_weights` reads the tensors on each call.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -139,6 +139,21 @@ def fixed_settings(format: str, architecture: BertConfig) -> dict[str, Any]:
         return {}
     settings = dataclasses.asdict(module.computed_architecture(architecture))
     return {k: v for k, v in settings.items() if getattr(architecture, k) != v}
+
+
+def tokenize_original(
+    checkpoint: Checkpoint, texts: Sequence[str]
+) -> tuple[str, list[list[int]]] | None:
+    """Tokenizes texts in the library that a checkpoint's format belongs to.
+
+    Returns:
+        The library's name and the token ids without special tokens, or None as in
+        `run_original`.
+    """
+    for module in (hugging_face, keras_hub):
+        if checkpoint.format.startswith(module.FORMAT):
+            return module.tokenize(checkpoint.path, texts)
+    return None
 
 
 def run_original(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -396,6 +396,23 @@ def _tokenizer_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 # --- Running ---------------------------------------------------------------------
+
+
+def tokenize(
+    path: pathlib.Path, texts: Sequence[str]
+) -> tuple[str, list[list[int]]] | None:
+    """Tokenizes texts with a folder's tokenizer in transformers.
+
+    Returns:
+        The library's name and the token ids without special tokens; None if
+        transformers is not installed.
+    """
+    try:
+        transformers = importlib.import_module("transformers")
+    except ImportError:
+        return None
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    return "transformers", tokenizer(list(texts), add_special_tokens=False)["input_ids"]
 
 
 def run(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -155,7 +155,9 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
         **{name: getattr(architecture, name) for name in _SETTINGS}, dtype="float32"
     )
     tokenizer = keras_hub.models.BertTokenizer(
-        list(checkpoint.vocabulary.tokens), lowercase=checkpoint.lowercase
+        list(checkpoint.vocabulary.tokens),
+        lowercase=checkpoint.lowercase,
+        strip_accents=checkpoint.lowercase,
     )
     task, options = None, {}
     if checkpoint.head["kind"] == "classification":
@@ -181,6 +183,14 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
 
 
 # --- Running ---------------------------------------------------------------------
+
+
+def tokenize(path: pathlib.Path, texts: Sequence[str]) -> tuple[str, list[list[int]]]:
+    """Returns "KerasHub" and the token ids of its tokenizer, without special tokens."""
+    import keras_hub
+
+    tokenizer = keras_hub.models.BertTokenizer.from_preset(str(path))
+    return FORMAT, [np.asarray(tokenizer(text)).tolist() for text in texts]
 
 
 def run(path: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> tuple[str, np.ndarray]:

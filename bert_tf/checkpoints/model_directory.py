@@ -45,7 +45,7 @@ WEIGHTS, METRICS = "model.weights.h5", "metrics.json"
 _BIAS = "layers/dense/vars/1"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Checkpoint(abc.ABC):
     """A trained BERT in a folder: a model directory or another project's format.
 
@@ -80,6 +80,10 @@ class Checkpoint(abc.ABC):
         Raises:
             ValueError: A file is missing, damaged or belongs to another model.
         """
+
+    def __repr__(self) -> str:
+        name, kind = type(self).__name__, self.head["kind"]
+        return f"<{name} {self.path}: {kind}, {self.describe()[0]}>"
 
     def describe(self) -> list[str]:
         """Returns lines for the user about what the checkpoint contains."""
@@ -168,7 +172,7 @@ class Checkpoint(abc.ABC):
         return model
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ModelDirectory(Checkpoint):
     """A model directory on disk."""
 

@@ -249,8 +249,7 @@ class Task(abc.ABC):
     def model(self, backbone: BertBackbone) -> keras.Model:
         """Returns a functional model with logits as outputs.
 
-        `model.compile(optimizer)` must set the losses, with `reduction="sum"`: the
-        weights of a batch sum to one.
+        `model.compile(optimizer)` must set the losses, as `keras.losses.Loss` objects.
         """
 
     def trainable_model(self, model: keras.Model) -> keras.Model:

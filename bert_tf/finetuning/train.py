@@ -23,6 +23,7 @@ from bert_tf import storage
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.finetuning import batching, sweep
 from bert_tf.finetuning.task import Task
+from bert_tf.modeling import sum_losses
 from bert_tf.training import AdamW, TrainingState, WarmupDecay
 
 _SECONDS_PER_LINE = 60  # Between lines about a long epoch in a log file.
@@ -61,6 +62,7 @@ def train(
         )
         # Without XLA, which would compile for every sequence length.
         trainable.compile(optimizer, jit_compile=False, **_losses(task))
+        sum_losses(trainable)
         state = TrainingState(directory, trainable)
         first_epoch = state.restore() // steps_per_epoch
     print(

@@ -17,6 +17,7 @@ from bert_tf.modeling.heads import SpanPredictor as SpanPredictor
 from bert_tf.modeling.heads import TokenClassifier as TokenClassifier
 from bert_tf.modeling.keras_model import BertModel as BertModel
 from bert_tf.modeling.keras_model import cross_entropies as cross_entropies
+from bert_tf.modeling.keras_model import sum_losses as sum_losses
 from bert_tf.modeling.sentence import POOLING_MODES as POOLING_MODES
 from bert_tf.modeling.sentence import EmbeddingConfig as EmbeddingConfig
 from bert_tf.modeling.sentence import SentenceEmbedding as SentenceEmbedding

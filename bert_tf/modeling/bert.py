@@ -519,7 +519,8 @@ class BertPretrainer(BertModel):
 
     def _losses_and_metrics(self):
         defaults = super()._losses_and_metrics()
-        return defaults | {"loss": defaults["loss"] | {"mlm": fused.MaskedLMLoss()}}
+        mlm = fused.MaskedLMLoss(reduction="mean_with_sample_weight")
+        return defaults | {"loss": defaults["loss"] | {"mlm": mlm}}
 
     @classmethod
     def from_checkpoint(cls, path: str, *, dtype=None) -> BertPretrainer:

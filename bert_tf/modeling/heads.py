@@ -71,7 +71,7 @@ class SequenceClassifier(BertModel):
 
     def _losses_and_metrics(self):
         if self.num_classes == 1:
-            return {"loss": keras.losses.MeanSquaredError(reduction="sum")}
+            return {"loss": keras.losses.MeanSquaredError("mean_with_sample_weight")}
         return super()._losses_and_metrics()
 
 

@@ -44,9 +44,8 @@ class BertModel(keras.Model):
         `jit_compile` is False by default on TensorFlow without an accelerator, where
         XLA makes a step slower (docs/results.md), and else Keras' default.
 
-        Losses are weighted *sums*. `pretrain_dataset` and `batching.batches` make
-        weights that sum to one over the global batch, so that the loss is the mean over
-        the batch on any number of replicas.
+        The loss is the weighted mean over the batch. With several replicas that have
+        different weights, use `sum_losses`.
         """
         defaults = self._losses_and_metrics()
         defaults["jit_compile"] = False if fused.cpu_only() else "auto"
@@ -83,8 +82,8 @@ class BertModel(keras.Model):
 def quantized_layers(model: keras.Model) -> dict[str, str]:
     """Returns the quantization modes of layers, e.g. "int8", by their paths.
 
-    Keras saves a mode as part of a layer's dtype policy. A layer passes its policy on to
-    the layers inside it, some of which cannot be quantized.
+    Keras saves a mode as part of a layer's dtype policy. Layers pass their policy on to
+    the layers inside them, some of which cannot be quantized.
     """
     policies = {layer.path: layer.dtype_policy for layer in model._flatten_layers()}
     return {k: p.quantization_mode for k, p in policies.items() if p.quantization_mode}
@@ -100,13 +99,12 @@ def quantize(model: keras.Model, modes: Mapping[str, str]) -> keras.Model:
 def cross_entropies(outputs: Any) -> dict[str, Any]:
     """Returns the `compile` arguments for outputs that are logits of classes.
 
-    That is cross-entropy and accuracy of each output. The losses are weighted sums, see
-    `BertModel.compile`.
+    That is cross-entropy and accuracy of each output. The losses are weighted means.
     """
 
     def loss(_):
         return keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, reduction="sum"
+            from_logits=True, reduction="mean_with_sample_weight"
         )
 
     def metrics(_):
@@ -116,6 +114,17 @@ def cross_entropies(outputs: Any) -> dict[str, Any]:
         "loss": keras.tree.map_structure(loss, outputs),
         "weighted_metrics": keras.tree.map_structure(metrics, outputs),
     }
+
+
+def sum_losses(model: keras.Model) -> None:
+    """Makes all losses of a compiled model weighted sums instead of weighted means.
+
+    `pretrain_dataset` and `batching.batches` make weights that sum to one over the
+    global batch. Sums are then its mean on any number of replicas, which a mean of the
+    replicas' means is not.
+    """
+    for loss in keras.tree.flatten(model.loss):
+        loss.reduction = "sum"
 
 
 def _shapes(data: Any) -> str:

@@ -20,14 +20,15 @@ import functools
 import os
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from bert_tf import loading
 from bert_tf.text import normalization
-from bert_tf.text.vocabulary import MASK, UNK, Vocabulary
+from bert_tf.text.vocabulary import CONTINUATION_PREFIX, MASK, UNK, Vocabulary
 
 _MAX_BYTES_PER_WORD = 800
 
@@ -68,30 +69,52 @@ class Tokenizer:
     All methods work eagerly, in `tf.data` and in a SavedModel, which then contains the
     vocabulary and the normalization rules. Invalid UTF-8 bytes are skipped.
 
+    A single string is a batch of one text.
+
     Args:
         vocabulary: A `Vocabulary` or the path of a vocabulary file.
         lowercase: Whether to lowercase and strip accents, as uncased models require.
+        max_sequence_length: The default of `encode`.
 
     Example:
 
     ```python
     tokenizer = Tokenizer("vocab.txt")
-    tokenizer.encode(["The cat sat."], max_sequence_length=128)
+    inputs = tokenizer.encode(["The cat sat."], max_sequence_length=128)
+    tokenizer.decode(inputs["token_ids"])
     ```
     """
 
     def __init__(
-        self, vocabulary: Vocabulary | str | os.PathLike, lowercase: bool = True
+        self,
+        vocabulary: Vocabulary | str | os.PathLike,
+        lowercase: bool = True,
+        max_sequence_length: int = 512,
     ):
         if not isinstance(vocabulary, Vocabulary):
             vocabulary = Vocabulary.from_file(vocabulary)
         self.vocabulary = vocabulary
         self.lowercase = lowercase
+        self.max_sequence_length = max_sequence_length
         model = normalization.normalizer_model(lowercase)
         self._normalizer = tf_text.FastBertNormalizer(
             model_buffer=tf.constant(np.frombuffer(model, np.uint8))
         )
         self._wordpiece = _wordpiece(vocabulary.tokens)
+
+    @classmethod
+    def from_checkpoint(cls, path: str | os.PathLike) -> Tokenizer:
+        """Returns the tokenizer of a checkpoint, with its casing and maximum length.
+
+        Args:
+            path: As for `BertBackbone.from_checkpoint`.
+
+        Raises:
+            ValueError: The checkpoint is damaged or not a BERT.
+        """
+        source = loading.open_checkpoint(path)
+        length = source.architecture.max_sequence_length
+        return cls(source.vocabulary, source.lowercase, length)
 
     @functools.cached_property
     def _wordpiece_with_mask(self) -> tf_text.FastWordpieceTokenizer:
@@ -109,7 +132,7 @@ class Tokenizer:
         """Splits texts into word pieces, without special tokens.
 
         Args:
-            text: Strings [B].
+            text: Strings [B], or one string.
             allow_mask: Whether "[MASK]" in a text becomes the mask token. By default
                 the names of special tokens are ordinary text.
 
@@ -155,11 +178,7 @@ class Tokenizer:
         self, text: tf.Tensor, allow_mask: bool
     ) -> tuple[tf.Tensor, tf_text.FastWordpieceTokenizer]:
         """Applies the rules that need context. Byte offsets do not change."""
-        text = tf.convert_to_tensor(text, tf.string)
-        if text.shape.rank != 1:
-            raise ValueError(
-                f"`text` must have shape [B]. Received: text.shape={text.shape}"
-            )
+        text = _batch(text)
         if self.lowercase:
             text = tf.strings.regex_replace(text, _FINAL_SIGMA, r"\1ς\2")
         if not allow_mask:
@@ -174,7 +193,7 @@ class Tokenizer:
         text_a: tf.Tensor,
         text_b: tf.Tensor | None = None,
         *,
-        max_sequence_length: int,
+        max_sequence_length: int | None = None,
         padded_length: int | None = None,
         keep: str = "head",
         allow_mask: bool = False,
@@ -183,11 +202,11 @@ class Tokenizer:
         """Tokenizes single texts or pairs into inputs of the encoder.
 
         Args:
-            text_a: Strings [B], the first segments.
-            text_b: Strings [B], the second segments.
+            text_a: Strings [B] or one string, the first segments.
+            text_b: The second segments, like `text_a`.
             max_sequence_length: Maximum number of tokens in a row, including special
-                tokens. Longer pairs are truncated token by token, always in the
-                longer segment.
+                tokens; by default that of the tokenizer. Longer pairs are truncated
+                token by token, always in the longer segment.
             padded_length: S. By default the length of the longest row.
             keep: Which part of a truncated segment to keep: "head", or "head_tail" for
                 one quarter from the head and the rest from the tail (arXiv 1905.05583,
@@ -207,7 +226,9 @@ class Tokenizer:
                 have shape [B].
             tf.errors.InvalidArgumentError: `text_a` and `text_b` differ in size.
         """
-        texts = [text_a] if text_b is None else [text_a, text_b]
+        texts = [_batch(text) for text in (text_a, text_b) if text is not None]
+        if max_sequence_length is None:
+            max_sequence_length = self.max_sequence_length
         num_special = len(texts) + 1
         if max_sequence_length < num_special:
             raise ValueError(
@@ -222,8 +243,8 @@ class Tokenizer:
             )
         if text_b is not None:
             tf.debugging.assert_equal(
-                tf.size(text_a),
-                tf.size(text_b),
+                tf.size(texts[0]),
+                tf.size(texts[1]),
                 "`text_a` and `text_b` must have the same size.",
             )
         text = tf.concat(texts, axis=0)  # One call is faster than two.
@@ -238,6 +259,27 @@ class Tokenizer:
             pieces = _keep_head_and_tail(pieces, tf.concat(sizes, axis=0))
         starts = tf.cast(pieces.ids.row_starts(), tf.int32)
         return self.pack(pieces, tf.split(starts, len(texts)), sizes, padded_length)
+
+    def decode(self, token_ids: tf.Tensor) -> tf.Tensor:
+        """Joins word pieces to words and words to texts, with spaces between all words.
+
+        Leaves out [PAD], [CLS] and [SEP]. Uncased texts stay in lower case.
+
+        Args:
+            token_ids: Ids [B, S], dense, ragged, or lists.
+
+        Returns:
+            Strings [B].
+        """
+        if isinstance(token_ids, list):
+            token_ids = tf.ragged.constant(token_ids)
+        vocabulary, ids = self.vocabulary, tf.cast(token_ids, tf.int32)
+        is_kept = ids != vocabulary.pad_id
+        is_kept &= (ids != vocabulary.cls_id) & (ids != vocabulary.sep_id)
+        tokens = tf.gather(tf.constant(vocabulary.tokens), ids)
+        tokens = tf.ragged.boolean_mask(tokens, is_kept)
+        texts = tf.strings.reduce_join(tokens, axis=-1, separator=" ")
+        return tf.strings.regex_replace(texts, f" {CONTINUATION_PREFIX}", "")
 
     def pack(
         self,
@@ -292,6 +334,19 @@ class Tokenizer:
             inputs["start_offsets"] = look_up([0, 0, 0], pieces.starts)
             inputs["end_offsets"] = look_up([0, 0, 0], pieces.ends)
         return inputs
+
+
+def _batch(text: Any) -> tf.Tensor:
+    """Returns strings [B] for strings [B] or one string."""
+    text = tf.convert_to_tensor(text, tf.string)
+    if text.shape.rank == 0:
+        return text[tf.newaxis]
+    if text.shape.rank != 1:
+        raise ValueError(
+            "`text` must be a string or have shape [B]. Received: "
+            f"text.shape={text.shape}"
+        )
+    return text
 
 
 def truncate_sizes(sizes: Sequence[tf.Tensor], max_pieces: int) -> list[tf.Tensor]:

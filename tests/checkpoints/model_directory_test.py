@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+import bert_tf
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.modeling import (
     BertBackbone,
@@ -164,3 +165,20 @@ def test_failed_save_keeps_old_weights(directory, tiny_config):
         directory.save_weights(Failing())
     assert (directory.path / "model.weights.h5").read_bytes() == before
     assert not list(directory.path.glob(".unfinished*"))
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_tokenizer_from_checkpoint_has_casing_and_length(
+    tmp_path, vocabulary, tiny_config, lowercase
+):
+    path = tmp_path / "model"
+    attributes = {"architecture": tiny_config, "vocabulary": vocabulary}
+    attributes |= {"lowercase": lowercase, "head": {"kind": "encoder"}, "options": {}}
+    ModelDirectory.create(path, **attributes)
+    tokenizer = bert_tf.Tokenizer.from_checkpoint(path)
+    assert tokenizer.lowercase == lowercase
+    assert tokenizer.vocabulary == vocabulary
+    assert tokenizer.max_sequence_length == tiny_config.max_sequence_length
+    shown = repr(bert_tf.open_checkpoint(path))
+    assert "cased" in shown
+    assert len(shown) < 300

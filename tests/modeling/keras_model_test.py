@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
+import functools
 import sys
 
 import keras
@@ -12,9 +13,12 @@ from bert_tf.modeling import (
     BertBackbone,
     BertPretrainer,
     SequenceClassifier,
+    SpanPredictor,
     cross_entropies,
+    sum_losses,
 )
 from bert_tf.training import AdamW, WarmupDecay
+from tests.toy.models import randomize_weights
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +26,11 @@ def classifier(tiny_config):
     return SequenceClassifier(BertBackbone(tiny_config), num_classes=3)
 
 
-def test_losses_are_weighted_sums():
-    """Weights that sum to one over the global batch make the mean."""
+def test_losses_are_weighted_means():
     logits = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 3.0]], "float32")
-    labels, weights = np.array([0, 0, 1]), np.array([0.5, 0.25, 0.25])
-    expected = weights @ [np.log1p(np.exp(-2)), np.log1p(np.exp(1)), np.log(2)]
+    labels, weights = np.array([0, 0, 1]), np.array([2.0, 1.0, 1.0])
+    values = [np.log1p(np.exp(-2)), np.log1p(np.exp(1)), np.log(2)]
+    expected = weights @ values / weights.sum()
 
     compiled = cross_entropies({"one": logits, "other": logits})
 
@@ -37,6 +41,55 @@ def test_losses_are_weighted_sums():
     accuracy.update_state(labels, logits, sample_weight=weights)
     # Equal logits count as the first class.
     np.testing.assert_allclose(accuracy.result(), 0.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("num_classes", [1, 2])
+def test_reported_loss_does_not_grow_with_the_batch(tiny_config, num_classes):
+    model = SequenceClassifier(BertBackbone(tiny_config), num_classes)
+    model.compile("sgd")
+    ids = np.array([[2, 7, 8, 3]])
+    inputs = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1}
+    repeated = {name: np.repeat(x, 6, axis=0) for name, x in inputs.items()}
+
+    one = model.evaluate(inputs, np.ones(1), verbose=0, return_dict=True)
+    six = model.evaluate(repeated, np.ones(6), verbose=0, return_dict=True)
+
+    np.testing.assert_allclose(six["loss"], one["loss"], rtol=1e-5)
+    sum_losses(model)
+    model.make_test_function(force=True)
+    total = model.evaluate(repeated, np.ones(6), verbose=0, return_dict=True)
+    np.testing.assert_allclose(total["loss"], 6 * one["loss"], rtol=1e-5)
+
+
+HEADS = [
+    BertBackbone,
+    BertPretrainer,
+    functools.partial(SequenceClassifier, num_classes=3),
+    SpanPredictor,
+]
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+def test_quantized_model_is_the_same_after_saving(tiny_config, head, tmp_path):
+    ids = np.array([[2, 7, 8, 3]])
+    backbone = BertBackbone(tiny_config)
+    model = backbone if head is BertBackbone else head(backbone)
+    inputs = dict.fromkeys(model.input, 0 * ids)
+    inputs |= {"token_ids": ids, "padding_mask": 0 * ids + 1}
+    inputs |= {"mask_positions": ids[:, :2] % 4} if "mask_positions" in inputs else {}
+
+    def outputs(model):
+        return np.concatenate([np.ravel(x) for x in keras.tree.flatten(model(inputs))])
+
+    exact = outputs(randomize_weights(model, 0.05))
+    model.quantize("int8")
+    quantized = outputs(model)
+    assert 0 < np.abs(quantized - exact).max() < 0.1
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(outputs(again), quantized)
+    assert again.get_config() == model.get_config()
 
 
 def test_compile_disables_xla_on_cpu(classifier):

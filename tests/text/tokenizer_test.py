@@ -626,3 +626,31 @@ def test_encode_in_saved_model(tmp_path):
         assert (outputs[name] == values).numpy().all(), name
     assert names(outputs)[0].startswith("[CLS] e ##a [MASK] [SEP] a ##b [SEP]")
     assert outputs["end_offsets"][0].numpy().tolist()[:8] == [0, 2, 3, 10, 0, 3, 4, 0]
+
+
+def test_single_string_is_a_batch_of_one(vocabulary):
+    tokenizer = Tokenizer(vocabulary, max_sequence_length=5)
+    one, batch = (
+        tokenizer.encode("the cat sat on"),
+        tokenizer.encode(["the cat sat on"]),
+    )
+    assert one["token_ids"].shape == (1, 5)  # Truncated to the tokenizer's maximum.
+    for name in one:
+        np.testing.assert_array_equal(one[name], batch[name])
+    pair = tokenizer.encode("the", "cat", max_sequence_length=9)
+    assert pair["segment_ids"].numpy().tolist() == [[0, 0, 0, 1, 1]]
+    assert tokenizer.tokenize("the cat").shape[0] == 1
+
+
+def test_decode_joins_pieces_and_leaves_out_special_tokens(vocabulary):
+    tokenizer = Tokenizer(vocabulary)
+    texts = ["the cat sat on the mat", "cats"]
+    ids = tokenizer.encode(texts)["token_ids"]
+    assert tokenizer.decode(ids).numpy().tolist() == [text.encode() for text in texts]
+    ragged = tokenizer.tokenize(texts)
+    for form in (ragged, ragged.to_list()):
+        assert tokenizer.decode(form)[1] == b"cats"
+    graph = tf.function(tokenizer.decode)
+    assert graph(ids)[0] == b"the cat sat on the mat"
+    masked = tokenizer.encode("the [MASK]", allow_mask=True)["token_ids"]
+    assert tokenizer.decode(masked)[0] == b"the [MASK]"

@@ -1,0 +1,134 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Answers to strings in Python, by the graph functions that exports contain."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.checkpoints import Checkpoint, open_checkpoint
+from bert_tf.serving.loading import load_signatures
+
+
+def load(path: str | os.PathLike, *, dtype: str = "float32") -> Predictor:
+    """Loads a model with any head, to predict from strings.
+
+    Args:
+        path: A model directory of any command or task, a folder in another supported
+            format, or a handle (`hf://...`); see `open_checkpoint`.
+        dtype: Keras dtype policy of the layers, e.g. `"mixed_bfloat16"`.
+
+    Raises:
+        ValueError: The checkpoint is damaged, not a BERT, or its head has no weights.
+    """
+    checkpoint = open_checkpoint(path)
+    return Predictor(checkpoint, load_signatures(checkpoint, dtype=dtype))
+
+
+class Predictor:
+    """A model that maps strings to answers, equal to those of its export.
+
+    Attributes:
+        checkpoint: Where the model comes from.
+        signatures: The functions that an export would have, by name; see
+            `bert_tf.serving.signatures` and `bert_tf.serving.task_signatures`.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, signatures: dict[str, Any]):
+        self.checkpoint = checkpoint
+        self.signatures = signatures
+
+    def predict(
+        self,
+        *columns: Any,
+        signature: str = "serving_default",
+        batch_size: int = 32,
+        **named_columns: Any,
+    ) -> dict[str, np.ndarray]:
+        """Returns the answers to N texts, pairs of texts, or questions.
+
+        Args:
+            *columns: The inputs of the signature in their order, each N strings or one
+                string, e.g. texts, or questions and contexts.
+            signature: The name of the signature.
+            batch_size: Rows to compute at once.
+            **named_columns: Instead of `columns`: the inputs by name.
+
+        Returns:
+            The outputs of the signature by name, arrays with N rows. Strings are `str`.
+            Rows with fewer values than others are padded with "" and 0.
+
+        Raises:
+            ValueError: The signature does not exist, or the inputs are not its inputs.
+
+        Example: `load("models/verdict").predict(["A deep film."])["label"]`.
+        """
+        if signature not in self.signatures:
+            names = ", ".join(self.signatures)
+            raise ValueError(
+                f"`signature` must be one of {names}. Received: signature={signature!r}"
+            )
+        function = self.signatures[signature]
+        specs = {spec.name: spec for spec in function.input_signature}
+        given = {**dict(zip(specs, columns)), **named_columns}
+        if given.keys() != specs.keys() or len(columns) > len(specs):
+            raise ValueError(
+                f"{signature} has the inputs {', '.join(specs)}. Received: "
+                f"{len(columns)} columns and the names {list(named_columns)}"
+            )
+        inputs = [_to_tensor(given[name], spec) for name, spec in specs.items()]
+        if len({len(column) for column in inputs}) != 1:
+            sizes = ", ".join(f"{name}: {len(x)}" for name, x in zip(specs, inputs))
+            raise ValueError(
+                f"All inputs must have the same number of rows. Received: {sizes}"
+            )
+        batches = [
+            function(*(column[start : start + batch_size] for column in inputs))
+            for start in range(0, max(len(inputs[0]), 1), batch_size)
+        ]
+        return {
+            name: _concatenate([_to_array(batch[name]) for batch in batches])
+            for name in batches[0]
+        }
+
+    def __repr__(self) -> str:
+        return f"Predictor({self.checkpoint!r}, signatures={list(self.signatures)})"
+
+
+def _to_tensor(column: Any, spec: tf.TensorSpec) -> tf.Tensor:
+    if isinstance(column, (str, bytes)):
+        column = [column]
+    try:
+        tensor = tf.constant(column, spec.dtype)
+        if len(column) == 0:
+            tensor = tf.reshape(tensor, [size or 0 for size in spec.shape])
+        spec.shape.assert_is_compatible_with(tensor.shape)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{spec.name}` must have dtype {spec.dtype.name} and shape {spec.shape}. "
+            f"Received: {column!r:.80}"
+        ) from error
+    return tensor
+
+
+def _to_array(tensor: tf.Tensor) -> np.ndarray:
+    array = tensor.numpy()
+    if tensor.dtype == tf.string:
+        array = np.char.decode(array.astype(bytes), "utf-8", "replace")
+    return array
+
+
+def _concatenate(arrays: list[np.ndarray]) -> np.ndarray:
+    """Concatenates arrays along axis 0; pads the other axes with "" or 0."""
+    shape = np.max([array.shape[1:] for array in arrays], axis=0).astype(int)
+    result = np.zeros([sum(map(len, arrays)), *shape], np.result_type(*arrays))
+    start = 0
+    for array in arrays:
+        rows = slice(start, start + len(array))
+        result[(rows, *map(slice, array.shape[1:]))] = array
+        start += len(array)
+    return result
