@@ -124,7 +124,8 @@ def sum_losses(model: keras.Model) -> None:
     replicas' means is not.
     """
     for loss in keras.tree.flatten(model.loss):
-        loss.reduction = "sum"
+        if isinstance(loss, keras.losses.Loss):  # None if the model has its own step.
+            loss.reduction = "sum"
 
 
 def _shapes(data: Any) -> str:
