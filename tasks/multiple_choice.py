@@ -3,8 +3,9 @@
 """Multiple choice: selects the best continuation or answer (paper, section 4.4).
 
 Input: SWAG or CODAH in their own files, or TSV, CSV or JSONL tables with a header. The
-label is the index of the right choice, from 0, or the name of its column. A row may
-have empty choices::
+label is the right choice: its index from 0 or, if no label is 0 and one is the number
+of choices, from 1; its letter, A to Z; or the name of its column. A row may have empty
+choices::
 
     prompt                           a                    b                label
     The chicken cannot fly. It       spreads its wings.   crosses the road.    1
@@ -15,6 +16,10 @@ have empty choices::
     python -m tasks.multiple_choice --train_file=train.csv --dev_file=dev.csv \\
         --prompt=prompt --choices=a,b --label=label \\
         --init_from=models/base --output=models/choice
+
+In a JSONL file, --choices may name one column with a list of texts, or with an object
+of texts and their labels as in ARC and CommonsenseQA:
+{"text": ["Paris", "Rome"], "label": ["A", "B"]}.
 
 Output: a fine-tuned model directory with dev accuracy in metrics.json and
 predictions_dev.tsv: index, index of the best choice, and the probability of each
@@ -28,6 +33,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import string
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,6 +53,7 @@ if TYPE_CHECKING:
 
 DATA_SETS: Mapping[str, finetuning.DataSet] = {
     "swag": finetuning.DataSet(
+        # `sent2` is the stem, the beginning of every choice.
         texts=("sent1", "sent2", "ending0", "ending1", "ending2", "ending3"),
         files={"train": [["train.csv"]], "dev": [["val.csv"]], "test": [["test.csv"]]},
     ),
@@ -57,6 +64,24 @@ DATA_SETS: Mapping[str, finetuning.DataSet] = {
         columns=("category", "prompt", *(f"answer{n}" for n in range(4)), "label"),
         headerless=("train", "dev", "test"),
     ),
+}
+
+
+_USAGE = {
+    "example": {
+        "prompt": ["The chicken cannot fly. It"],
+        "choices": [["spreads its wings.", "crosses the road."]],
+    }
+}
+_SWAG_USAGE = {
+    "inputs": {
+        "prompt": "sent1",
+        "choices": "sent2 and an ending, joined by a space, for each choice",
+    },
+    "example": {
+        "prompt": ["A man sits down at a piano."],
+        "choices": [["He starts to play a song.", "He paints the wall with it."]],
+    },
 }
 
 
@@ -92,15 +117,20 @@ class MultipleChoice(finetuning.Task):
         )
         prompt: str = cli.option("", help="Column of the prompt.", common=True)
         choices: str = cli.option(
-            "", help="Columns of the choices, separated by commas.", common=True
+            "",
+            help="Columns of the choices, separated by commas, or one column of a "
+            "JSONL file with a list.",
+            common=True,
         )
         label: str = cli.option("", help="Column of the right choice.", common=True)
 
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
-        self.head = {}
+        names = tuple(name.strip() for name in options.choices.split(","))
         own = finetuning.DataSet(
-            texts=(options.prompt, *options.choices.split(",")), label=options.label
+            texts=(options.prompt, *names),
+            label=options.label,
+            nested=names if len(names) == 1 else (),
         )
         data_set, splits = finetuning.read_data_set(
             options,
@@ -109,10 +139,18 @@ class MultipleChoice(finetuning.Task):
             required=("prompt", "choices", "label"),
             column_flags="--prompt, --choices and --label, or with --task",
         )
-        # In SWAG, the second text is the stem, the beginning of every choice.
-        choices = data_set.texts[2 if options.task == "swag" else 1 :]
+        is_swag = options.task == "swag"
+        self.head = _SWAG_USAGE if is_swag else _USAGE
+        columns = data_set.texts[2 if is_swag else 1 :]
+        rows = [*splits["train"], *splits["dev"]]
+        counts_from_one = all(row.label != "0" for row in rows) and any(
+            row.label == str(len(_choices(row, columns)[0])) for row in rows
+        )
         self.examples = {
-            name: [_example(row, choices, data_set.label) for row in rows]
+            name: [
+                _example(row, columns, data_set.label, int(counts_from_one))
+                for row in rows
+            ]
             for name, rows in splits.items()
         }
         self.evaluation_splits = [name for name in splits if name != "train"]
@@ -130,6 +168,8 @@ class MultipleChoice(finetuning.Task):
 
     def dataset(self, name: str) -> Split:
         prompts, choices, labels = zip(*self.examples[name])
+        size = max(map(len, choices))
+        choices = [(*texts, *[""] * (size - len(texts))) for texts in choices]
         inputs = finetuning.encode(self.preprocess, prompts, choices)  # [N, C, (S)]
         targets = None if labels[0] is None else tf.constant(labels)
         return finetuning.Split(name, labels, inputs, targets)
@@ -166,21 +206,44 @@ class MultipleChoice(finetuning.Task):
         return serving.choice_signatures(model, self.preprocess)
 
 
-def _example(row: Row, names: Sequence[str], label_column: str) -> Example:
-    """Returns the example of a row; `names` are the columns of the choices."""
-    prompt, *stem = row.texts[: -len(names)]
-    choices = tuple(choice.strip() for choice in row.texts[-len(names) :])
+def _choices(row: Row, columns: Sequence[str]) -> tuple[list[str], Sequence[str]]:
+    """Returns the texts of the choices, and their names if they have any."""
+    names, texts = columns, row.texts[-len(columns) :]
+    if len(columns) == 1:
+        names, (texts,) = [], texts
+        if isinstance(texts, dict):
+            names, texts = texts.get("label"), texts.get("text")
+        if not all(
+            isinstance(column, list) and all(isinstance(x, str) for x in column)
+            for column in (names, texts)
+        ):
+            raise ValueError(
+                f"{row.location}: column {columns[0]!r} must be a list of texts, or "
+                "--choices must name a column for each choice."
+            )
+    return [text.strip() for text in texts], names
+
+
+def _example(
+    row: Row, columns: Sequence[str], label_column: str, first_label: int
+) -> Example:
+    """Returns the example of a row; `columns` are those of the choices."""
+    prompt, *stem = row.texts[: -len(columns)]
+    choices, names = _choices(row, columns)
     if sum(map(bool, choices)) < 2:
         raise ValueError(f"{row.location}: fewer than two choices are not empty.")
     label = None
     if row.label is not None:
-        indices = {str(index): index for index in range(len(names))}
-        indices |= {name: index for index, name in enumerate(names)}
+        last_label = first_label + len(choices) - 1
+        numbers = map(str, range(first_label, last_label + 1))
+        indices = {}
+        for known in (string.ascii_uppercase, numbers, names):
+            indices |= zip(known, range(len(choices)))
         if row.label not in indices:
             raise ValueError(
                 f"{row.location}: column {label_column!r} must be the index of the "
-                f"right choice, 0 to {len(names) - 1}, or the name of its column. "
-                f"Received: {row.label!r}"
+                f"right choice, {first_label} to {last_label}, its letter, or the name "
+                f"of its column. Received: {row.label!r}"
             )
         label = indices[row.label]
         if not choices[label]:

@@ -15,12 +15,16 @@ Output: a fine-tuned model directory with precision, recall and F1 in metrics.js
 predictions_<split>.conll: the input columns and the predicted tag, for conlleval.
 Expected F1 on CoNLL-2003 with BERT base, cased: 96.4 on dev, 92.4 on test (table 7).
 
-The first piece of a word is trained to predict the word's tag. A text longer than
+The first piece of a word predicts the word's tag. A text longer than
 --max_sequence_length is cut into overlapping windows, so no word is lost. With
 --context=document, as in the paper, sentences of a document share a window.
 
-The exported model takes raw text. It splits words on white space, and punctuation off
-both ends of a word, as the training corpora do (see `bert_tf/text/offsets.py`).
+The exported model takes raw text and must split it into words as the corpus does, which
+has "U.S." and "Australia 's". It learns to: the parts of a word that BERT's basic
+tokenizer separates are trained to predict the label ## (the word continues), except the
+first: U B-LOC . ## S ## . ## and Australia B-LOC ' O s ##. No rules for abbreviations,
+possessives or hyphens are needed, and all languages work alike. Its signature `words`
+takes texts that are split already.
 
 The feature-based approach (table 7) freezes the encoder, computes its activations once,
 and trains two BiLSTM layers on them. It needs a higher learning rate:
@@ -103,7 +107,8 @@ class Tagging(finetuning.Task):
             raise ValueError(
                 f"{options.train_file}: every tag is O. Training needs entities."
             )
-        self.labels = ("O", *(f"{b}-{type_}" for type_ in types for b in "BI"))
+        tags = (f"{b}-{type_}" for type_ in types for b in "BI")
+        self.labels = ("O", *tags, serving.CONTINUES_WORD)
         for name in self.evaluation_splits:
             file, self.gold[name] = self.files[name], None
             if name == "test" and file.num_columns < train.num_columns:
@@ -150,18 +155,24 @@ class Tagging(finetuning.Task):
         )
         is_first_piece = np.zeros(len(word_pieces.values) + 1, bool)
         is_first_piece[word_pieces.row_starts()] = True
-        is_labeled = piece.with_values(tf.constant(is_first_piece[piece.values]))
+
+        def by_token(values: np.ndarray) -> tf.RaggedTensor:
+            return piece.with_values(tf.constant(values[piece.values]))
+
+        is_first = by_token(is_first_piece)
         if self.options.features:
             inputs = self._features(inputs)
         gold = self.gold[name]
         if gold is None:
-            return finetuning.Split(name, is_labeled, inputs)
+            return finetuning.Split(name, is_first, inputs)
         indices = {label: index for index, label in enumerate(self.labels)}
         tags = np.array([indices[tag] for sentence in gold for tag in sentence])
-        piece_tags = np.append(tags[word_pieces.value_rowids()], 0).astype(np.int32)
-        targets = piece.with_values(tf.constant(piece_tags[piece.values]))
-        weights = tf.cast(is_labeled, tf.float32)
-        return finetuning.Split(name, is_labeled, inputs, targets, weights)
+        tags = np.append(tags[word_pieces.value_rowids()], 0).astype(np.int32)
+        tags[~is_first_piece] = indices[serving.CONTINUES_WORD]
+        is_continuation = self.tokenizer.vocabulary.is_continuation
+        is_trained = np.append(~is_continuation[word_pieces.values], False)
+        weights = tf.cast(by_token(is_trained), tf.float32)
+        return finetuning.Split(name, is_first, inputs, by_token(tags), weights)
 
     def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
         # Imports scikit-learn.
@@ -183,7 +194,9 @@ class Tagging(finetuning.Task):
         self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
     ) -> pathlib.Path:
         path = folder / f"predictions_{split.name}.conll"
-        self.files[split.name].write(path, self._predicted_tags(split, outputs))
+        self.files[split.name].write(
+            path, self._predicted_tags(split, outputs), self.gold[split.name]
+        )
         return path
 
     def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
@@ -204,13 +217,7 @@ class Tagging(finetuning.Task):
         is a sentence, or the sentences of a document that share a window.
         """
         words = [word for sentence in file.sentences for word in sentence.words]
-        pieces = self.tokenizer.tokenize(tf.constant(words))
-        # A word of control characters has no pieces, but needs a tag: make it [UNK].
-        is_empty = (pieces.row_lengths() == 0)[:, tf.newaxis]
-        unknown = tf.RaggedTensor.from_tensor(
-            tf.fill([len(words), 1], self.tokenizer.vocabulary.unk_id)
-        )
-        pieces = tf.concat([pieces, tf.ragged.boolean_mask(unknown, is_empty)], axis=1)
+        pieces = self.tokenizer.tokenize_words(tf.constant(words))
         splits = np.cumsum([0, *(len(s.rows) for s in file.sentences)])  # In words.
         if self.options.context == "document":
             sizes = np.diff(pieces.row_splits.numpy()[splits])
@@ -237,8 +244,8 @@ class Tagging(finetuning.Task):
     ) -> list[list[str]]:
         """Returns the IOB2 tags of each sentence."""
         best = [
-            logits[: len(is_labeled)][is_labeled].argmax(axis=-1)
-            for logits, is_labeled in zip(outputs, split.source.numpy(), strict=True)
+            logits[: len(is_first)][is_first, :-1].argmax(axis=-1)
+            for logits, is_first in zip(outputs, split.source.numpy(), strict=True)
         ]
         tags = np.array(self.labels)[np.concatenate(best)].tolist()
         ends = np.cumsum([len(s.rows) for s in self.files[split.name].sentences])

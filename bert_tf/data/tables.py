@@ -14,7 +14,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -65,12 +65,18 @@ class Table:
                 )
 
     def rows(
-        self, columns: Sequence[str], *, skip_malformed: bool = False
-    ) -> Iterator[tuple[int, list[str]]]:
+        self,
+        columns: Sequence[str],
+        *,
+        nested: Collection[str] = (),
+        skip_malformed: bool = False,
+    ) -> Iterator[tuple[int, list[Any]]]:
         """Yields `(line, values)`, with the values of `columns` in that order.
 
         Args:
             columns: A subset of `self.columns`.
+            nested: Columns of a JSONL file whose values may also be null, lists or
+                objects. All other values are returned as strings.
             skip_malformed: Skip malformed rows and log how many, instead of raising.
 
         Raises:
@@ -82,7 +88,7 @@ class Table:
             next(records)
         for line, record in records:
             try:
-                values = self._select(record, columns)
+                values = self._select(record, columns, nested)
             except ValueError as error:
                 if not skip_malformed:
                     message = f"{self.path}, line {line}: {error}"
@@ -97,9 +103,11 @@ class Table:
         read = {".csv": _read_csv, ".jsonl": _read_jsonl}
         return read.get(self.path.suffix, _read_tsv)(self.path)
 
-    def _select(self, record: Any, columns: Sequence[str]) -> list[str]:
+    def _select(
+        self, record: Any, columns: Sequence[str], nested: Collection[str]
+    ) -> list[Any]:
         if isinstance(record, dict):
-            return [_text(record, key) for key in columns]
+            return [_value(record, key, key in nested) for key in columns]
         if len(record) != len(self.columns):
             raise ValueError(
                 f"expected {len(self.columns)} columns ({', '.join(self.columns)}), "
@@ -181,10 +189,12 @@ def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, record
 
 
-def _text(record: dict[str, Any], key: str) -> str:
+def _value(record: dict[str, Any], key: str, may_be_nested: bool) -> Any:
     if key not in record:
         raise ValueError(f"the object has no key {key!r}, only {', '.join(record)}.")
     value = record[key]
-    if not isinstance(value, str | bool | int | float):
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    if not isinstance(value, str) and not may_be_nested:
         raise ValueError(f"{key!r} must be text or a number. Got {json.dumps(value)}")
-    return value if isinstance(value, str) else json.dumps(value)
+    return value

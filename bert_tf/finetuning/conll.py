@@ -1,32 +1,50 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes CoNLL column files: sentences of words with entity tags.
+"""Reads sentences of words with entity tags, and writes CoNLL column files.
 
-A line is a word. Its columns are separated by spaces (CoNLL-2003) or tabs (WNUT), the
-word first and its tag last. A blank line ends a sentence; a line that starts with
--DOCSTART- begins a document::
+In a column file, a line is a word. Its columns are separated by spaces (CoNLL-2003) or
+tabs (WNUT), the word first and its tag last. A blank line ends a sentence; a line that
+starts with -DOCSTART- begins a document; lines that start with "# " and do not have the
+columns of a word are comments::
 
     EU NNP B-NP B-ORG
     rejects VBZ B-VP O
 
-Tags are IOB1 or IOB2 (BIO). In IOB1, B marks only entities that directly follow another
-one of their type. Tags are returned as IOB2, where B marks the start of every entity.
+A .jsonl file has one sentence per line, as in Hugging Face's data sets, a .csv file
+with a header one word per line. If the name of its first column begins with "sent",
+that column numbers the sentences, and may be empty after the first word::
+
+    {"tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]}
+
+    sentence,word,tag
+    1,EU,B-ORG
+    1,rejects,O
+
+Tags are IOB1, IOB2 (BIO), BIOES or BILOU. In IOB1, B marks only entities that directly
+follow another one of their type. Tags are returned as IOB2, where B marks the start of
+every entity.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import json
 import os
 import pathlib
 import re
 from collections.abc import Collection, Iterable, Sequence
+from typing import TypeAlias
 
 from bert_tf import storage
+from bert_tf.data import Table
 
 _DOCUMENT = "-DOCSTART-"
 _SPACES = re.compile(" +")
-_TAG = re.compile(r"O|[BI]-\S+")
+_TAG = re.compile(r"O|[BIESLU]-\S+")
+_IOB = {"E": "I", "L": "I", "S": "B", "U": "B"}  # By prefixes of BIOES and BILOU.
+
+# Line number and columns of each word. No columns: the end of a sentence.
+_Rows: TypeAlias = list[tuple[int, list[str]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,14 +52,14 @@ class Sentence:
     """A sentence of a column file.
 
     Attributes:
-        line: Line number of the first word, from 1.
+        lines: Line number of each word, from 1.
         rows: The columns of each word.
-        document: The -DOCSTART- line if the sentence begins a document, else "".
+        documents: The -DOCSTART- lines before the sentence. Documents may be empty.
     """
 
-    line: int
+    lines: Sequence[int]
     rows: Sequence[Sequence[str]]
-    document: str = ""
+    documents: Sequence[str] = ()
 
     @property
     def words(self) -> list[str]:
@@ -50,19 +68,21 @@ class Sentence:
 
 @dataclasses.dataclass(frozen=True)
 class ColumnFile:
-    """A column file in memory.
+    """A file of tagged sentences in memory.
 
     Attributes:
         path: The file.
         separator: Separator of the columns, a space or a tab.
         num_columns: Number of columns of every word.
         sentences: At least one, in the order of the file.
+        empty_documents: The -DOCSTART- lines after the last sentence.
     """
 
     path: pathlib.Path
     separator: str
     num_columns: int
     sentences: Sequence[Sentence]
+    empty_documents: Sequence[str] = ()
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> ColumnFile:
@@ -74,31 +94,29 @@ class ColumnFile:
             OSError: The file cannot be read.
         """
         path = pathlib.Path(path)
-        separator, num_columns = "", 0
-        sentences, rows, document = [], [], ""
-        lines = itertools.chain(storage.read_lines(str(path)), [""])
-        for number, line in enumerate(lines, start=1):
-            if not line.strip() or line.startswith(_DOCUMENT):
-                if rows:
-                    first = number - len(rows)
-                    sentences.append(Sentence(first, rows, document))
-                    rows, document = [], ""
-                if line.startswith(_DOCUMENT):
-                    document = line
+        read = {".csv": _read_csv, ".jsonl": _read_jsonl}.get(path.suffix)
+        separator, lines = ("\t", read(path)) if read else _read_columns(path)
+        num_columns, sentences, words, documents = 0, [], [], []
+        for number, row in [*lines, (0, [])]:
+            is_document = bool(row) and row[0].startswith(_DOCUMENT)
+            if row and not is_document:
+                num_columns = num_columns or len(row)
+                if len(row) != num_columns or not all(row):
+                    raise ValueError(
+                        f"{path}, line {number}: every word must have {num_columns} "
+                        "columns, as the first one. Got "
+                        f"{len(list(filter(None, row)))} in {separator.join(row)!r}."
+                    )
+                words.append((number, row))
                 continue
-            separator = separator or ("\t" if "\t" in line else " ")
-            row = line.split("\t") if separator == "\t" else _SPACES.split(line)
-            num_columns = num_columns or len(row)
-            if len(row) != num_columns or not all(row):
-                columns = len(list(filter(None, row)))
-                raise ValueError(
-                    f"{path}, line {number}: every word must have {num_columns} "
-                    f"columns, as the first one. Got {columns} in {line!r}."
-                )
-            rows.append(row)
+            if words:
+                sentences.append(Sentence(*zip(*words, strict=True), documents))
+                words, documents = [], []
+            if is_document:
+                documents.append(separator.join(row))
         if not sentences:
             raise ValueError(f"{path} contains no words.")
-        return cls(path, separator, num_columns, sentences)
+        return cls(path, separator, num_columns, sentences, documents)
 
     def pack(self, sizes: Sequence[int], limit: int) -> list[int]:
         """Groups consecutive sentences of a document up to a total size.
@@ -112,11 +130,11 @@ class ColumnFile:
         Returns:
             The first sentence of each group.
         """
-        has_documents = any(sentence.document for sentence in self.sentences)
+        has_documents = any(sentence.documents for sentence in self.sentences)
         firsts, total = [], 0
         for index, sentence in enumerate(self.sentences):
             total += sizes[index]
-            is_new_document = sentence.document or not has_documents
+            is_new_document = sentence.documents or not has_documents
             if is_new_document or total > limit or not firsts:
                 firsts.append(index)
                 total = sizes[index]
@@ -133,12 +151,13 @@ class ColumnFile:
                 file and line.
         """
         for sentence in self.sentences:
-            for line, row in enumerate(sentence.rows, start=sentence.line):
+            for line, row in zip(sentence.lines, sentence.rows, strict=True):
                 tag = row[-1]
                 if not _TAG.fullmatch(tag) or self.num_columns == 1:
                     raise ValueError(
                         f"{self.path}, line {line}: the last column must be a tag: O, "
-                        f"B-type or I-type. Got {tag!r}."
+                        "B-type or I-type, or E-, S-, L- or U-type in BIOES or BILOU. "
+                        f"Got {tag!r}."
                     )
                 if types is not None and tag != "O" and tag[2:] not in types:
                     raise ValueError(
@@ -148,35 +167,120 @@ class ColumnFile:
                     )
         return [to_iob2([row[-1] for row in s.rows]) for s in self.sentences]
 
-    def write(self, path: pathlib.Path, tags: Iterable[Sequence[str]]) -> None:
-        """Writes the file to `path` with one more column, the tags.
+    def write(
+        self,
+        path: pathlib.Path,
+        tags: Iterable[Sequence[str]],
+        gold: Iterable[Sequence[str]] | None = None,
+    ) -> None:
+        """Writes a column file to `path` with one more column, the tags.
 
         This is the input of conlleval: the gold tag second to last, the predicted one
         last.
+
+        Args:
+            path: The file to write.
+            tags: The tags of each sentence.
+            gold: The tags that replace the last column, in the scheme of `tags`. None
+                for an unlabeled file.
         """
+
+        def lines(documents: Sequence[str]) -> Iterable[str]:
+            return (f"{document}{self.separator}O\n\n" for document in documents)
+
+        if gold is None:
+            columns = (sentence.rows for sentence in self.sentences)
+        else:
+            columns = (
+                [[*row[:-1], tag] for row, tag in zip(sentence.rows, column)]
+                for sentence, column in zip(self.sentences, gold, strict=True)
+            )
         with (
             storage.atomic_path(path) as unfinished,
             unfinished.open("w", encoding="utf-8", newline="\n") as file,
         ):
-            for sentence, column in zip(self.sentences, tags, strict=True):
-                if sentence.document:
-                    file.write(f"{sentence.document}{self.separator}O\n\n")
-                for row, tag in zip(sentence.rows, column, strict=True):
+            for sentence, rows, column in zip(
+                self.sentences, columns, tags, strict=True
+            ):
+                file.writelines(lines(sentence.documents))
+                for row, tag in zip(rows, column, strict=True):
                     file.write(self.separator.join([*row, tag]) + "\n")
                 file.write("\n")
+            file.writelines(lines(self.empty_documents))
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
-    """Converts IOB1 or IOB2 tags of a sentence to IOB2.
+    """Converts IOB1, IOB2, BIOES or BILOU tags of a sentence to IOB2.
 
     An I without a predecessor of its type begins an entity, as in conlleval.
 
-    >>> to_iob2(["I-PER", "I-PER", "B-PER", "I-LOC"])
+    >>> to_iob2(["I-PER", "E-PER", "S-PER", "I-LOC"])
     ['B-PER', 'I-PER', 'B-PER', 'B-LOC']
     """
     result, previous = [], "O"
     for tag in tags:
+        tag = _IOB.get(tag[0], tag[0]) + tag[1:]
         is_first = tag.startswith("I-") and tag[2:] != previous[2:]
         result.append("B" + tag[1:] if is_first else tag)
         previous = tag
     return result
+
+
+# --- Formats ---------------------------------------------------------------------
+
+
+def _read_columns(path: pathlib.Path) -> tuple[str, _Rows]:
+    """Returns the separator and the rows. A -DOCSTART- line is a row of one column."""
+    separator, first_shape, rows = "", None, []
+    for number, line in enumerate(storage.read_lines(str(path)), start=1):
+        if not line.strip() or line.startswith(_DOCUMENT):
+            rows.append((number, [line] if line.strip() else []))
+            continue
+        split = separator or ("\t" if "\t" in line else " ")
+        line = line.rstrip()
+        row = line.split("\t") if split == "\t" else _SPACES.split(line)
+        # A tagged word may be "#" too. A comment has other columns than words.
+        shape = len(row), bool(_TAG.fullmatch(row[-1]))
+        if line.startswith("# ") and shape != (first_shape or (len(row), True)):
+            continue
+        separator, first_shape = split, first_shape or shape
+        rows.append((number, row))
+    return separator, rows
+
+
+def _read_csv(path: pathlib.Path) -> _Rows:
+    table, rows, last_line, last_sentence = Table(path), [], 1, ""
+    has_sentence = table.columns[0].lower().startswith("sent")
+    for line, row in table.rows(table.columns):
+        sentence = row.pop(0) if has_sentence else ""
+        is_blank = line > last_line + 1 or not any(row)
+        if is_blank or sentence not in ("", last_sentence):
+            rows.append((line, []))
+        if any(row):
+            rows.append((line, row))
+        last_line, last_sentence = line, sentence or last_sentence
+    return rows
+
+
+def _read_jsonl(path: pathlib.Path) -> _Rows:
+    table, rows = Table(path), []
+    keys = [
+        next((key for key in names if key in table.columns), names[0])
+        for names in (("tokens", "words"), ("ner_tags", "tags", "labels"))
+    ]
+    if keys[1] not in table.columns:
+        del keys[1]  # It is unlabeled.
+    table.require(keys, "the keys tokens and ner_tags")
+    for line, columns in table.rows(keys, nested=keys):
+        are_strings = all(
+            isinstance(column, list) and all(isinstance(cell, str) for cell in column)
+            for column in columns
+        )
+        if not are_strings or len(set(map(len, columns))) != 1:
+            raise ValueError(
+                f"{path}, line {line}: {' and '.join(keys)} must be lists of strings "
+                "of the same length. If the tags are numbers, write their names "
+                f"instead. Got {json.dumps(columns)[:200]}"
+            )
+        rows += [(line, list(row)) for row in zip(*columns)] + [(line, [])]
+    return rows

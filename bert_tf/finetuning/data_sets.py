@@ -13,7 +13,7 @@ import dataclasses
 import math
 import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bert_tf import cli
 from bert_tf.data import Table
@@ -60,6 +60,7 @@ class DataSet:
             is used.
         columns: Column names of the files without a header, if any.
         headerless: The splits whose files have no header.
+        nested: Columns of JSONL files that hold lists or objects.
         skip_malformed: Whether to skip malformed rows of the training set.
         optional: For each split, the columns that its files may lack. Any test set may
             lack the label. If `label` is empty, it must be optional.
@@ -72,6 +73,7 @@ class DataSet:
     )
     columns: Sequence[str] = ()
     headerless: Sequence[str] = ()
+    nested: Sequence[str] = ()
     skip_malformed: bool = False
     optional: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
 
@@ -84,13 +86,14 @@ class DataSet:
 class Row(NamedTuple):
     """A row of a table: its texts, and its label if the table has labels.
 
-    `id` is that of the column `id`, or else the index of the row.
+    `id` is that of the column `id`, or else the index of the row. The texts of nested
+    columns are as in the JSON file.
     """
 
     path: pathlib.Path
     line: int
     id: str
-    texts: tuple[str, ...]
+    texts: tuple[Any, ...]
     label: str | None
 
     @property
@@ -127,7 +130,8 @@ def read_data_set(
 ) -> tuple[AnyDataSet, dict[str, list[Row]]]:
     """Reads the benchmark `--task`, or the user's own tables.
 
-    A test set may have no labels. The test set of a benchmark may be missing.
+    A test set may have no labels, or only empty ones or -1, as in Hugging Face's data
+    sets. The test set of a benchmark may be missing.
 
     Args:
         options: The task's options.
@@ -166,11 +170,15 @@ def read_data_set(
         )
     else:
         data_set = benchmarks[options.task]
-    return data_set, {
+    splits = {
         split: list(read_rows(data_set, split, paths, column_flags))
         for split in data_set.splits
         if (paths := _find_split(data_set, split, options))
     }
+    for split, rows in splits.items():
+        if split.startswith("test") and all(row.label in ("-1", "") for row in rows):
+            splits[split] = [row._replace(label=None) for row in rows]
+    return data_set, splits
 
 
 def _flags(names: Sequence[str]) -> str:
@@ -226,7 +234,9 @@ def read_rows(
         if "id" in table.columns:
             columns.append("id")
         skip = data_set.skip_malformed and split == "train"
-        for line, values in table.rows(columns, skip_malformed=skip):
+        for line, values in table.rows(
+            columns, nested=data_set.nested, skip_malformed=skip
+        ):
             row = dict(zip(columns, values, strict=True))
             name = row.get("id", str(index))
             texts = tuple(row[column] for column in data_set.texts if column in row)

@@ -66,9 +66,12 @@ def read(
 
     Args:
         path: The file.
-        columns: Columns of a table: the question; the passage; the answer, empty for
-            none; the answer's offset in the passage in characters, "" if the table has
-            no such column. The last two may be missing unless `needs_answers`.
+        columns: Columns of a table: the question; the passage; the answer, empty or
+            null for none; the answer's offset in the passage in characters, "" if the
+            table has no such column. The last two may be missing unless
+            `needs_answers`. A JSONL file may have `answers` instead of `answer`, with
+            texts and offsets as in Hugging Face's data sets:
+            {"text": ["France"], "answer_start": [53]}.
         needs_answers: Whether to require answers, possibly empty.
 
     Raises:
@@ -121,17 +124,22 @@ def _read_table(
     path: pathlib.Path, columns: Sequence[str], needs_answers: bool
 ) -> list[Question]:
     table = Table(path)
+    if columns[2] not in table.columns and columns[2] + "s" in table.columns:
+        columns = (*columns[:2], columns[2] + "s", *columns[3:])
     has_answers = needs_answers or columns[2] in table.columns
     names = [name for name in (columns if has_answers else columns[:2]) if name]
     table.require(names, "--question, --context, --answer and --answer_start")
     if "id" in table.columns:
         names.append("id")
     questions, ambiguous = [], 0
-    for line, values in table.rows(names):
+    for line, values in table.rows(names, nested=[columns[2]]):
         row = dict(zip(names, values, strict=True))
         question, context, answer, start = (row.get(name) for name in columns)
         entry = {"id": row.get("id", str(line)), "question": question}
-        if answer and answer.strip():
+        texts = answer.get("text") if isinstance(answer, dict) else answer
+        if isinstance(texts, list) and texts:
+            entry["answers"] = answer
+        elif isinstance(texts, str) and texts.strip():
             if start is None:
                 ambiguous += context.count(answer) > 1
                 start = _first_occurrence(answer, context)
@@ -158,7 +166,11 @@ def _first_occurrence(answer: str, context: str) -> int:
 def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Question:
     """Converts an entry of qas[] in the format of SQuAD."""
     try:
-        name, question, answers = entry["id"], entry["question"], entry.get("answers")
+        name, question = entry["id"], entry["question"]
+        answers = entry["answers"] or [] if "answers" in entry else None
+        if isinstance(answers, dict):  # Hugging Face's layout: a list for each key.
+            columns = zip(*answers.values(), strict=True)
+            answers = [dict(zip(answers, values)) for values in columns]
         if answers is not None:
             answers = tuple((str(a["text"]), int(a["answer_start"])) for a in answers)
     except (KeyError, TypeError, ValueError) as error:

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Logits of word pieces -> tagged words and entities of raw text; graph functions."""
+"""Logits of word pieces -> tagged words and entities; graph functions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from bert_tf.text import (
     substrings,
 )
 
+# The label of a part of a word that is not its first. `find_words` returns such parts,
+# e.g. U . S . for the word U.S.
+CONTINUES_WORD = "##"
+
 
 def tag_text(
     text: tf.Tensor,
@@ -28,7 +32,10 @@ def tag_text(
 ) -> dict[str, tf.Tensor]:
     """Returns the words of N texts with their tags, and the entities.
 
-    Labels other than B-, I- and O make each tagged word an entity of its own.
+    Labels other than B-, I- and O make each tagged word an entity of its own. If the
+    last label is `CONTINUES_WORD`, the model splits the text into words: a word of
+    `find_words` is joined to the previous one if there is no space between them and the
+    label has a probability above one half.
 
     Args:
         text: Strings [N].
@@ -51,33 +58,28 @@ def tag_text(
     if by_word:
         row, start, end, is_first_piece = find_words(pieces, vocabulary)
         logits = tf.boolean_mask(logits, is_first_piece)
+        if labels[-1] == CONTINUES_WORD:
+            is_joined = (tf.roll(row, 1, 0) == row) & (tf.roll(end, 1, 0) == start)
+            is_joined &= tf.nn.softmax(logits)[:, -1] > 0.5
+            is_first = ~is_joined | (tf.range(tf.size(row)) == 0)
+            is_last = tf.concat([is_first[1:], [True]], axis=0)[: tf.size(row)]
+            end = tf.boolean_mask(end, is_last)
+            row, start, logits = (
+                tf.boolean_mask(values, is_first) for values in (row, start, logits)
+            )
     else:
         row = tf.cast(pieces.ids.value_rowids(), tf.int32)
         start, end = pieces.starts.values, pieces.ends.values
-    probabilities = tf.nn.softmax(logits)  # [T, C]
-    scores = tf.reduce_max(probabilities, axis=1)
-    tag = tf.argmax(probabilities, axis=1, output_type=tf.int32)
-    is_iob = is_iob_scheme(labels)
-    types = ["" if x == "O" else x[2:] if is_iob else x for x in labels]
-    names = sorted({"", *types})  # The first is that of O.
-    entity_type = tf.gather(tf.constant([names.index(x) for x in types]), tag)
-    begins = [not is_iob or label.startswith("B-") for label in labels]
-    is_first, is_last = find_entities(
-        entity_type, tf.gather(tf.constant(begins), tag), row
-    )
-    tags = tf.gather(tf.constant(labels), tag)
-    if is_iob:
-        iob2 = tf.constant([f"B-{name}" for name in names])
-        tags = tf.where(is_first, tf.gather(iob2, entity_type), tags)
+    tags, scores, entity_type, is_first, is_last = _decode(logits, row, labels)
     words = {"words": substrings(text, row, start, end), "tags": tags, "scores": scores}
     first, last = tf.where(is_first)[:, 0], tf.where(is_last)[:, 0]
     entity_row = tf.gather(row, first)
     entity_start, entity_end = tf.gather(start, first), tf.gather(end, last)
     entity = tf.cumsum(tf.cast(is_first, tf.int32)) - 1  # Of each word of an entity.
-    in_entity = entity_type > 0
+    in_entity = tf.not_equal(entity_type, "")
     entities = {
         "entities": substrings(text, entity_row, entity_start, entity_end),
-        "entity_types": tf.gather(tf.constant(names), tf.gather(entity_type, first)),
+        "entity_types": tf.gather(entity_type, first),
         "entity_scores": tf.math.segment_mean(
             tf.boolean_mask(scores, in_entity), tf.boolean_mask(entity, in_entity)
         ),
@@ -96,11 +98,62 @@ def tag_text(
     return padded(words, row) | padded(entities, entity_row)
 
 
+def tag_words(
+    is_word: tf.Tensor, logits: tf.Tensor, labels: Sequence[str]
+) -> dict[str, tf.Tensor]:
+    """Returns the tags of N texts that the client has split into words.
+
+    Args:
+        is_word: Which of the W values of each text are words, not padding [N, W] bool.
+        logits: Logits of the words [T, C].
+        labels: The C labels, as in `tag_text`.
+
+    Returns:
+        `tags` [N, W] string and `scores` [N, W] float32; "" and 0 for padding.
+    """
+    index = tf.where(is_word)  # [T, 2]
+    tags, scores, *_ = _decode(logits, tf.cast(index[:, 0], tf.int32), labels)
+    shape = tf.shape(is_word, out_type=tf.int64)
+    # 1 + the number of the word; 0 for padding.
+    number = tf.scatter_nd(index, tf.range(tf.size(tags)) + 1, shape)
+    return {
+        "tags": tf.gather(tf.concat([[""], tags], axis=0), number),
+        "scores": tf.gather(tf.concat([[0.0], scores], axis=0), number),
+    }
+
+
+def _decode(
+    logits: tf.Tensor, row: tf.Tensor, labels: Sequence[str]
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the best tags of T words, each [T].
+
+    Returns:
+        The tag, its probability, the entity type ("" for O), and whether the word is
+        the first, and the last, of an entity.
+    """
+    is_iob = is_iob_scheme(labels)
+    labels = [label for label in labels if label != CONTINUES_WORD]
+    probabilities = tf.nn.softmax(logits[:, : len(labels)])
+    tag = tf.argmax(probabilities, axis=1, output_type=tf.int32)
+    types = ["" if x == "O" else x[2:] if is_iob else x for x in labels]
+    names = sorted({"", *types})  # The first is that of O.
+    entity_type = tf.gather(tf.constant([names.index(x) for x in types]), tag)
+    begins = [not is_iob or label.startswith("B-") for label in labels]
+    is_first, is_last = find_entities(
+        entity_type, tf.gather(tf.constant(begins), tag), row
+    )
+    tags = tf.gather(tf.constant(labels), tag)
+    if is_iob:
+        iob2 = tf.constant([f"B-{name}" for name in names])
+        tags = tf.where(is_first, tf.gather(iob2, entity_type), tags)
+    entity_type = tf.gather(tf.constant(names), entity_type)
+    return tags, tf.reduce_max(probabilities, axis=1), entity_type, is_first, is_last
+
+
 def is_iob_scheme(labels: Sequence[str]) -> bool:
     """Returns whether labels are those of IOB1 or IOB2 (BIO): O, and B- or I-type."""
-    return any(label != "O" for label in labels) and all(
-        label == "O" or (label[:2] in ("B-", "I-") and label[2:]) for label in labels
-    )
+    labels = set(labels) - {"O", CONTINUES_WORD}
+    return bool(labels) and all(x[:2] in ("B-", "I-") and x[2:] for x in labels)
 
 
 def find_entities(

@@ -66,7 +66,8 @@ def export_saved_model(
             adds the signature `metadata`: no inputs -> json [1] string, a description
             of the model that includes its labels.
         folder: The folder of the served model, e.g. saved_models/sst2.
-        directory: The model directory or checkpoint that the model comes from.
+        directory: The model directory or checkpoint that the model comes from. Its head
+            may have an `"example"`: the example request, by input.
         version: A positive integer, or 0 for the newest version plus one.
 
     Raises:
@@ -91,7 +92,12 @@ def export_saved_model(
         max_length = directory.architecture.max_sequence_length
         _write_warmup(extra / "tf_serving_warmup_requests", signatures, max_length)
         if "serving_default" in signatures:
-            _write_example(extra, signatures["serving_default"], folder.name)
+            _write_example(
+                extra,
+                signatures["serving_default"],
+                folder.name,
+                directory.head.get("example"),
+            )
     return final
 
 
@@ -300,11 +306,18 @@ def _warmup_inputs(
     return inputs
 
 
-def _write_example(folder: pathlib.Path, function: Signature, model: str) -> None:
+def _write_example(
+    folder: pathlib.Path,
+    function: Signature,
+    model: str,
+    example: Mapping[str, Any] | None,
+) -> None:
     """Writes an example request for REST and gRPC, and the REST response."""
     text = b"An example, with a [MASK] in it."
     inputs = {
-        spec.name: np.full([1] * spec.shape.rank, text, object)
+        spec.name: example[spec.name]
+        if example
+        else np.full([1] * spec.shape.rank, text, object)
         for spec in function.input_signature
     }
     request = _predict_request(inputs, name=model)

@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.serving.answers import Passages, answers_from_model
-from bert_tf.serving.entities import tag_text
+from bert_tf.serving.entities import tag_text, tag_words
 from bert_tf.serving.signatures import (
     Signature,
     class_probabilities,
@@ -30,6 +30,9 @@ from bert_tf.text import Tokenizer, Windows, cut_windows
 
 # Candidates in the outputs of question answering.
 _SERVED_CANDIDATES = 5
+
+# What `str.strip` removes from a choice.
+_BLANK = r"[\s\v\x1c-\x1f\x{85}\pZ]*"
 
 # --- Classification and regression -----------------------------------------------
 
@@ -138,7 +141,7 @@ def read_choices(
 ) -> dict[str, tf.Tensor]:
     """Encodes `prompt` [N] with each of `choices` [N, C]; inputs are [N, C, S].
 
-    The `padding_mask` of an empty choice is 0.
+    The `padding_mask` of a blank choice is 0.
     """
     shape = tf.shape(choices)
     inputs = tokenizer.encode(
@@ -150,8 +153,8 @@ def read_choices(
         name: tf.reshape(x, [shape[0], shape[1], tf.shape(x)[1]])
         for name, x in inputs.items()
     }
-    exists = tf.cast(choices != "", tf.int32)
-    inputs["padding_mask"] *= exists[:, :, tf.newaxis]
+    exists = ~tf.strings.regex_full_match(choices, _BLANK)
+    inputs["padding_mask"] *= tf.cast(exists, tf.int32)[:, :, tf.newaxis]
     return inputs
 
 
@@ -161,8 +164,9 @@ def choice_signatures(
     """Returns the signatures of multiple choice, for N prompts of C choices.
 
     serving_default  prompt [N], choices [N, C] -> choice [N] int32, the index of the
-                     best one, and probabilities [N, C] float32. Any C. An empty string
-                     is a missing choice; its probability is 0.
+                     best one, and probabilities [N, C] float32. Any C > 0. A blank
+                     string is a missing choice; its probability is 0. The choice is -1
+                     if all are missing.
     ids              token_ids, segment_ids, padding_mask [N, C, S] -> logits [N, C]
 
     Args:
@@ -174,15 +178,23 @@ def choice_signatures(
         string_input("prompt"), tf.TensorSpec([None, None], tf.string, "choices")
     )
     def serving_default(prompt, choices):
-        tf.debugging.assert_equal(
+        same_size = tf.debugging.assert_equal(
             tf.size(prompt),
             tf.shape(choices)[0],
             "`choices` must have shape [N, C] for `prompt` of shape [N].",
         )
-        logits = model(read(prompt, choices), training=False)  # [N, C]
+        not_empty = tf.debugging.assert_positive(
+            tf.shape(choices)[1], "`choices` must have at least one choice."
+        )
+        # Otherwise another op may fail first, with an unclear message.
+        with tf.control_dependencies([same_size, not_empty]):
+            inputs = read(prompt, tf.identity(choices))
+        logits = model(inputs, training=False)  # [N, C]
+        exists = inputs["padding_mask"][:, :, 0] > 0
+        best = tf.argmax(logits, axis=1, output_type=tf.int32)
         return {
-            "choice": tf.argmax(logits, axis=1, output_type=tf.int32),
-            "probabilities": tf.nn.softmax(logits),
+            "choice": tf.where(tf.reduce_any(exists, axis=1), best, -1),
+            "probabilities": tf.where(exists, tf.nn.softmax(logits), 0.0),
         }
 
     return {"serving_default": serving_default, "ids": ids_signature(model)}
@@ -260,6 +272,8 @@ def tag_signatures(
                      entity_start_bytes, entity_end_bytes [N, E] int32: their offsets in
                      bytes
                      Shorter rows are padded with "" and 0.
+    words            words [N, W], padded with "" -> tags [N, W] string, scores [N, W]
+                     float32
     ids              token_ids, segment_ids, padding_mask [N, S] -> logits [N, S, C]
 
     Args:
@@ -270,22 +284,39 @@ def tag_signatures(
         by_word: As in `tag_text`.
     """
 
-    def logits(windows: Windows) -> tf.Tensor:
+    def run(windows: Windows) -> tf.Tensor:
         inputs = windows.inputs()
         pieces = windows.owned_pieces(tf.shape(inputs["token_ids"])[1])
         return tf.boolean_mask(model(inputs, training=False), pieces >= 0)
 
+    def logits(ids: tf.RaggedTensor) -> tf.Tensor:
+        """Returns the logits of all pieces [pieces, C]."""
+        windows = cut_windows(tokenizer, ids, max_sequence_length)
+        return windows.map(run, tf.TensorSpec([None, len(labels)]))
+
     @signature(string_input("text"))
     def serving_default(text):
         pieces = tokenizer.tokenize_with_offsets(text)
-        windows = cut_windows(tokenizer, pieces.ids, max_sequence_length)
         return tag_text(
             text,
             pieces,
-            windows.map(logits, tf.TensorSpec([None, len(labels)])),
+            logits(pieces.ids),
             vocabulary=tokenizer.vocabulary,
             labels=labels,
             by_word=by_word,
         )
 
-    return {"serving_default": serving_default, "ids": ids_signature(model)}
+    @signature(tf.TensorSpec([None, None], tf.string, "words"))
+    def words(words):
+        is_word = tf.not_equal(words, "")
+        pieces = tokenizer.tokenize_words(tf.boolean_mask(words, is_word))
+        counts = tf.math.count_nonzero(is_word, axis=1)
+        texts = tf.RaggedTensor.from_row_lengths(pieces, counts)
+        first = tf.gather(logits(texts.merge_dims(1, 2)), pieces.row_starts())
+        return tag_words(is_word, first, labels)
+
+    return {
+        "serving_default": serving_default,
+        "words": words,
+        "ids": ids_signature(model),
+    }

@@ -1,30 +1,13 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Byte offsets in texts -> words, substrings, character offsets; graph functions.
-
-`find_words` groups the word pieces of raw text into words like those of tagged corpora.
-It splits the text at whitespace and splits punctuation marks off both ends of each
-part. Each of these marks is a word, and so is each Chinese character::
-
-    "It's Mr. O'Neil," she said (1-0).
-    "  It's  Mr  .  O'Neil  ,  "  she  said  (  1-0  )  .
-
-A tagger is trained on the first piece of each word in its corpus, so its input needs
-words like those of CoNLL-2003 and WNUT. BERT's basic tokenizer also splits "O'Neil",
-"1-0" and URLs, at pieces without training. Splitting at whitespace only leaves commas
-on names. F1 of one model on the WNUT-17 test set, with the words joined to running
-text: 36.0 with these words, 32.8 with those of the basic tokenizer, 28.1 with
-whitespace.
-"""
+"""Byte offsets in texts -> words, substrings, character offsets; graph functions."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
-from bert_tf.text.normalization import is_punctuation, is_single_character_word
 from bert_tf.text.tokenizer import Pieces
 from bert_tf.text.vocabulary import Vocabulary
 
@@ -50,13 +33,19 @@ class Words(NamedTuple):
 
 
 def find_words(pieces: Pieces, vocabulary: Vocabulary) -> Words:
-    """Groups the pieces of N texts into words.
+    """Groups the pieces of N texts into the words of BERT's basic tokenizer.
+
+    Words are separated by whitespace; each punctuation mark and each Chinese character
+    is a word by itself::
+
+        Mr. O'Neil's U.S.-based team won 1-0.
+        Mr . O ' Neil ' s U . S . - based team won 1 - 0 .
 
     Args:
         pieces: Pieces with offsets, ragged [N, (pieces)] int32.
-        vocabulary: Vocabulary of the pieces. [UNK] counts as a letter.
+        vocabulary: Vocabulary of the pieces.
     """
-    is_first = _is_first_piece(pieces, vocabulary)
+    is_first = tf.gather(tf.constant(~vocabulary.is_continuation), pieces.ids.values)
     is_last = tf.concat([is_first[1:], [True]], axis=0)[: tf.size(is_first)]
     row = tf.cast(pieces.ids.value_rowids(), tf.int32)
     return Words(
@@ -65,38 +54,6 @@ def find_words(pieces: Pieces, vocabulary: Vocabulary) -> Words:
         end=tf.boolean_mask(pieces.ends.values, is_last),
         is_first_piece=is_first,
     )
-
-
-def _is_first_piece(pieces: Pieces, vocabulary: Vocabulary) -> tf.Tensor:
-    """Returns for each piece whether it is the first of a word, [pieces] bool."""
-
-    def look_up(table: np.ndarray) -> tf.Tensor:
-        return tf.gather(tf.constant(table), pieces.ids.values)
-
-    def previous(values: tf.Tensor) -> tf.Tensor:
-        return tf.roll(values, 1, axis=0)
-
-    tokens = [token if len(token) == 1 else "a" for token in vocabulary.tokens]
-    is_mark = look_up(np.array([is_punctuation(token) for token in tokens]))
-    is_own_word = look_up(
-        np.array([is_single_character_word(token) for token in tokens])
-    )
-    is_continuation = look_up(vocabulary.is_continuation)
-
-    # Split at whitespace into runs of adjacent pieces.
-    row, index = pieces.ids.value_rowids(), tf.range(tf.size(is_mark))
-    has_gap = (pieces.starts.values > previous(pieces.ends.values)) & ~is_continuation
-    starts_run = has_gap | (previous(row) != row) | (index == 0)
-    run = tf.cumsum(tf.cast(starts_run, tf.int32)) - 1
-
-    # Strip the punctuation from both ends of each run. Chinese characters are words
-    # even between letters.
-    first = tf.math.segment_min(tf.where(is_mark, tf.int32.max, index), run)
-    last = tf.math.segment_max(tf.where(is_mark, -1, index), run)
-    is_inside = (tf.gather(first, run) <= index) & (index <= tf.gather(last, run))
-    is_inside &= is_mark | ~is_own_word
-    is_split = ~is_inside | ~previous(is_inside)
-    return ~is_continuation & (starts_run | is_split)
 
 
 # --- Substrings ------------------------------------------------------------------

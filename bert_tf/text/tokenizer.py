@@ -142,6 +142,21 @@ class Tokenizer:
         text, wordpiece = self._prepare(text, allow_mask)
         return wordpiece.tokenize(self._normalizer.normalize(text))
 
+    def tokenize_words(self, words: tf.Tensor) -> tf.RaggedTensor:
+        """Splits the T words of a text into pieces, at least one each.
+
+        Args:
+            words: Strings [T].
+
+        Returns:
+            Ids, ragged [T, (pieces)] int32. A word without pieces, e.g. of control
+            characters, is [UNK].
+        """
+        pieces = self.tokenize(words)
+        is_empty = (pieces.row_lengths() == 0)[:, tf.newaxis]
+        unknown = tf.fill(tf.shape(is_empty), self.vocabulary.unk_id)
+        return tf.concat([pieces, tf.ragged.boolean_mask(unknown, is_empty)], axis=1)
+
     def tokenize_with_offsets(
         self, text: tf.Tensor, *, allow_mask: bool = False
     ) -> Pieces:

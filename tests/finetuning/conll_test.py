@@ -44,7 +44,11 @@ def test_read_conll_2003(tmp_path):
         ["Peter", "Blackburn"],
         ["BRUSSELS", "Belgium"],
     ]
-    assert [sentence.line for sentence in file.sentences] == [3, 7, 12]
+    assert [sentence.lines for sentence in file.sentences] == [
+        (3, 4, 5),
+        (7, 8),
+        (12, 13),
+    ]
     assert file.pack([1, 1, 1], limit=9) == [0, 2]  # Two documents.
     assert file.tags() == [
         ["B-ORG", "O", "B-MISC"],
@@ -71,6 +75,8 @@ def test_repeated_spaces_and_a_no_break_space_as_word(tmp_path):
     [
         ("I-A I-A O I-A", "B-A I-A O B-A"),
         ("I-A B-A I-A", "B-A B-A I-A"),
+        ("B-A I-A E-A S-A O E-A S-B", "B-A I-A I-A B-A O B-A B-B"),  # BIOES.
+        ("B-A L-A U-A B-B L-B U-B", "B-A I-A B-A B-B I-B B-B"),  # BILOU.
         ("I-A I-B I-B", "B-A B-B I-B"),
         ("B-A I-B", "B-A B-B"),
         ("B-A I-A O O B-B", "B-A I-A O O B-B"),
@@ -93,7 +99,112 @@ def test_write_appends_a_column(tmp_path):
     )
     again = ColumnFile.read(tmp_path / "out")
     assert again.tags()[2] == ["O", "B-Y"]
-    assert [bool(sentence.document) for sentence in again.sentences] == [1, 0, 1]
+    assert [len(sentence.documents) for sentence in again.sentences] == [1, 0, 1]
+
+
+def test_write_gold_in_the_scheme_of_the_predictions(tmp_path):
+    file = read(tmp_path, "a X I-A\nb X B-A\n\nc X S-B\n")
+    file.write(tmp_path / "out", [["O", "B-A"], ["B-B"]], file.tags())
+    assert (tmp_path / "out").read_text() == (
+        "a X B-A O\nb X B-A B-A\n\nc X B-B B-B\n\n"
+    )
+
+
+def test_documents_without_sentences_are_kept(tmp_path):
+    content = "-DOCSTART- O\n\n-DOCSTART- O\n\na O\n\n-DOCSTART- X O\n"
+    file = read(tmp_path, content)
+    assert file.pack([1], limit=9) == [0]
+    file.write(tmp_path / "out", [["O"]])
+    assert (tmp_path / "out").read_text() == (
+        "-DOCSTART- O O\n\n-DOCSTART- O O\n\na O O\n\n-DOCSTART- X O O\n\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("# id = 1\na O \nb B-A\t \n \n# id = 2 x y\nc O\n", "a O|b B-A||c O"),
+        ("# text = x\na\tO\n# c\nb\tI-A\t\n\n#tag\tO\n", "a O|b I-A||#tag O"),
+        ("# O\nb O\n# O\n# B-A\n", "# O|b O|# O|# B-A"),  # Words, not comments.
+        ("# id a b\na NN X O\n# c NN\n# # # O\n", "a NN X O|# # # O"),
+        ("#\n#tag\n", "#|#tag"),
+    ],
+)
+def test_comments_and_trailing_blanks(tmp_path, content, expected):
+    sentences = read(tmp_path, content).sentences
+    assert [["|".join(map(" ".join, s.rows))] for s in sentences] == [
+        [rows] for rows in expected.split("||")
+    ]
+
+
+HUGGING_FACE = """\
+{"id": 0, "tokens": ["New York", "is"], "ner_tags": ["S-LOC", "O"]}
+{"id": 1, "tokens": [], "ner_tags": []}
+{"id": 2, "tokens": ["EU"], "ner_tags": ["B-ORG"]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.jsonl", HUGGING_FACE),
+        (
+            "x.jsonl",
+            HUGGING_FACE.replace("tokens", "words").replace("ner_tags", "tags"),
+        ),
+        # Like the NER data set of Kaggle, and like that of simpletransformers.
+        ("x.csv", "Sentence #,Word,Tag\nS: 1,New York,B-LOC\n,is,O\nS: 2,EU,I-ORG\n"),
+        ("x.csv", 'sentence_id,words,labels\n1,New York,B-LOC\n1,"is",O\n2,EU,B-ORG\n'),
+        ("x.csv", "word,tag\nNew York,B-LOC\nis,O\n\n\nEU,B-ORG\n"),
+        ("x.csv", "word,tag\nNew York,B-LOC\nis,O\n,\nEU,B-ORG\n"),
+    ],
+)
+def test_read_json_and_csv(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content)
+    file = ColumnFile.read(path)
+    assert [s.words for s in file.sentences] == [["New York", "is"], ["EU"]]
+    assert file.tags() == [["B-LOC", "O"], ["B-ORG"]]
+    file.write(tmp_path / "out", file.tags(), file.tags())
+    assert (tmp_path / "out").read_text() == (
+        "New York\tB-LOC\tB-LOC\nis\tO\tO\n\nEU\tB-ORG\tB-ORG\n\n"
+    )
+
+
+def test_unlabeled_json(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"tokens": ["a", "b"]}\n{"tokens": ["c"]}\n')
+    file = ColumnFile.read(tmp_path / "x.jsonl")
+    assert (file.num_columns, [s.lines for s in file.sentences]) == (1, [(1, 1), (2,)])
+
+
+@pytest.mark.parametrize(
+    "values",
+    ['["a"], "ner_tags": [3]', '["a"], "ner_tags": []', '"a", "ner_tags": "O"',
+     'null, "ner_tags": ["O"]', '["a"], "ner_tags": [null]'],
+)  # fmt: skip
+def test_bad_json(tmp_path, values):
+    path = tmp_path / "x.jsonl"
+    path.write_text(f'{{"tokens": ["a"], "ner_tags": ["O"]}}\n{{"tokens": {values}}}\n')
+    message = "x.jsonl, line 2: tokens and ner_tags must be lists of strings of the"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ColumnFile.read(path)
+    path.write_text('{"text": "a", "labels": ["O"]}\n')
+    with pytest.raises(ValueError, match=r"no column 'tokens'.* with the keys tokens"):
+        ColumnFile.read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("sentence,word,tag\n1,a,O\n1,b\n", "x.csv, line 3: expected 3 columns"),
+        ("sentence,word,tag\n1,a,O\n,,O\n", "line 3: every word must have 2 columns"),
+        ("word,tag\na,O\nb,X\n", "line 3: the last column must be a tag"),
+    ],
+)
+def test_bad_csv(tmp_path, content, message):
+    (tmp_path / "x.csv").write_text(content)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ColumnFile.read(tmp_path / "x.csv").tags()
 
 
 def test_pack_groups_sentences_up_to_the_limit(tmp_path):
@@ -133,8 +244,9 @@ def test_bad_files(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a O\nb S-PER\n", "line 2: the last column must be a tag: O, B-type or "
-         "I-type. Got 'S-PER'."),
+        ("a O\nb X-PER\n", "line 2: the last column must be a tag: O, B-type or "
+         "I-type, or E-, S-, L- or U-type in BIOES or BILOU. Got 'X-PER'."),
+        ("# x\na O\n# y\n\nb PER\n", "line 5: the last column must be a tag"),
         ("a O\n\nb B-\n", "line 3: the last column"),
         ("O\nO\n", "line 1: the last column"),
     ],

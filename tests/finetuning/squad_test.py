@@ -83,6 +83,44 @@ def test_read_tables_with_answers(write):
 
 
 @pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ('{"text": ["Köln", "aß"], "answer_start": [3, 0]}', (("Köln", 3), ("aß", 0))),
+        ('[{"text": "Köln", "answer_start": 3}]', (("Köln", 3),)),
+        ('{"text": [], "answer_start": []}', ()),
+        ("[]", ()),
+        ("null", ()),
+    ],
+)
+def test_read_answers_of_hugging_face(write, answers, expected):
+    row = '{"id": "x", "question": "?", "context": "aß Köln", "answers": '
+    (question,) = squad.read(
+        write(f"{row}{answers}}}\n", "x.jsonl"), needs_answers=True
+    )
+    assert (question.answers, question.may_be_impossible) == (expected, not expected)
+    entry = {"id": "1", "question": "?", "answers": json.loads(answers)}
+    path = write(data(entry, context="aß Köln"))
+    (question,) = squad.read(path, needs_answers=True)
+    assert question.answers == expected
+
+
+def test_null_answer(write):
+    row = '{"question": "?", "context": "a cat", "answer": null}\n'
+    (question,) = squad.read(write(row, "x.jsonl"), needs_answers=True)
+    assert (question.answers, question.may_be_impossible) == ((), True)
+
+
+@pytest.mark.parametrize(
+    "answers", ['{"text": ["a"]}', '{"text": ["a"], "answer_start": []}', '["a"]']
+)
+def test_malformed_answers_of_hugging_face(write, answers):
+    row = f'{{"question": "?", "context": "a", "answers": {answers}}}\n'
+    message = "x.jsonl, question '1': a question must have id, question, and answers[]"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        squad.read(write(row, "x.jsonl"), needs_answers=True)
+
+
+@pytest.mark.parametrize(
     ("context", "answer", "start"),
     [
         ("1910: 10 of 10 men", "10", 6),  # The first occurrence as a whole word, ...

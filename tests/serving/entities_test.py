@@ -74,6 +74,35 @@ def test_first_piece_decides_unless_every_piece_is_tagged(vocabulary):
     assert by_piece["words"] == [[b"a", b"cat", b"s", b"sat"]]
 
 
+def test_model_splits_text_into_words(vocabulary):
+    texts, labels = ["a.b.cats , the.", "", ".a .", "on"], ["O", "B-X", "I-X", "##"]
+    tags = [  # Of each piece; that of ##s is ignored.
+        *("B-X", "##", "I-X", "##", "##", "O", "##", "I-X", "##"),
+        *("##", "##", "##"),
+        "B-X",
+    ]
+    text = tf.constant(texts)
+    pieces = Tokenizer(vocabulary).tokenize_with_offsets(text)
+    logits = 9 * np.eye(4)[[labels.index(tag) for tag in tags]]
+    logits[1, 0] = 9  # No more likely than O.
+    options = {"vocabulary": vocabulary, "labels": labels}
+    found = tag_text(text, pieces, tf.constant(logits, tf.float32), **options)
+    assert [[w for w in row if w] for row in found["words"].numpy().tolist()] == [
+        [b"a", b".", b"b.cats", b",", b"the."],
+        [],
+        [b".a", b"."],
+        [b"on"],
+    ]
+    assert found["tags"][0].numpy().tolist() == [b"B-X", b"O", b"B-X", b"O", b"B-X"]
+    entities = found["entities"].numpy().tolist()
+    assert entities == [
+        [b"a", b"b.cats", b"the."],
+        [b""] * 3,
+        [b""] * 3,
+        [b"on", b"", b""],
+    ]
+
+
 def test_other_labels_are_not_grouped(vocabulary):
     labels = ["NOUN", "O", "B-X"]
     tags = ["B-X", "NOUN", "NOUN", "O"]

@@ -3,6 +3,7 @@
 
 import csv
 import functools
+import json
 import os
 import pathlib
 import random
@@ -13,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning import batches, fine_tune
+from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
 from tasks.multiple_choice import MultipleChoice
 from tests.toy import tables
@@ -102,11 +104,86 @@ def test_own_data(tmp_path, read):
 
 
 @pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ("012", [0, 1, 2]),
+        ("211", [2, 1, 1]),  # From 0, because none is 3.
+        ("132", [0, 2, 1]),
+        ("CAB", [2, 0, 1]),
+        ("zxy", [2, 0, 1]),
+    ],
+)
+def test_labels(tmp_path, read, labels, expected):
+    rows = "".join(f"a\tb\tc\td\t{label}\n" for label in labels)
+    write(tmp_path, train__tsv=f"start\tx\ty\tz\tright\n{rows}")
+    options = OWN | {"choices": "x, y ,z"}  # Blanks around names.
+    task = read(**options, train_file="train.tsv", dev_file="train.tsv")
+    assert [example.label for example in task.examples["train"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (
+            ['["b", "c", "d"], "right": 2', '["e", " f"], "right": 0'],
+            [("a", ("b", "c", "d"), 2), ("a", ("e", "f"), 0)],
+        ),
+        (
+            ['["b", "c", "d"], "right": "2"', '["e", "f"], "right": "2"'],
+            [("a", ("b", "c", "d"), 1), ("a", ("e", "f"), 1)],  # From 1.
+        ),
+        (  # ARC and CommonsenseQA.
+            ['{"text": ["b", "c"], "label": ["B", "A"]}, "right": "A"',
+             '{"text": ["e", "f"], "label": ["1", "2"]}, "right": "2"'],
+            [("a", ("b", "c"), 1), ("a", ("e", "f"), 1)],
+        ),
+    ],
+)  # fmt: skip
+def test_choices_in_one_column(tmp_path, read, vocabulary, rows, expected):
+    lines = (f'{{"start": "a", "options": {row}}}\n' for row in rows)
+    write(tmp_path, train__jsonl="".join(lines))
+    options = OWN | {"choices": "options"}
+    task = read(**options, train_file="train.jsonl", dev_file="train.jsonl")
+    assert [(p, tuple(c), label) for p, c, label in task.examples["dev"]] == expected
+    sizes = [len(choices) for _, choices, _ in expected]
+    found = task.dataset("dev").inputs["token_ids"].to_list()
+    assert [sum(map(bool, row)) for row in found] == sizes
+    assert {len(row) for row in found} == {max(sizes)}
+
+
+@pytest.mark.parametrize("value", ["null", '{"text": ["a"]}', '["a", 1]', '"a"'])
+def test_invalid_choices_in_one_column(tmp_path, read, value):
+    write(tmp_path, train__jsonl=f'{{"start": "a", "x": {value}, "right": 0}}\n')
+    message = "train.jsonl, line 1: column 'x' must be a list of texts, or --choices"
+    options = OWN | {"choices": "x", "train_file": "train.jsonl"}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(**options, dev_file="train.jsonl")
+
+
+@pytest.mark.parametrize("label", ["-1", ""])
+def test_hidden_labels_of_a_test_set(tmp_path, read, label):
+    test = f"start\tx\ty\tz\tright\na\tb\tc\td\t{label}\n" + f"a\tb\tc\td\t{label}\n"
+    write(tmp_path, train__tsv=GOOD, test__tsv=test)
+    files = {"train_file": "train.tsv", "dev_file": "train.tsv"}
+    task = read(**OWN, **files, test_file="test.tsv")
+    assert [example.label for example in task.examples["test"]] == [None, None]
+    write(tmp_path, test__tsv=test + "a\tb\tc\td\t0\n")
+    with pytest.raises(ValueError, match=r"test.tsv, line 2: column 'right'"):
+        read(**OWN, **files, test_file="test.tsv")
+
+
+@pytest.mark.parametrize(
     ("train", "options", "message"),
     [
-        ("start\tx\ty\tz\tright\na\tb\tc\td\t3\n", {}, "train.tsv, line 2: column "
-         "'right' must be the index of the right choice, 0 to 2, or the name of its "
-         "column. Received: '3'"),
+        ("start\tx\ty\tz\tright\na\tb\tc\td\t4\n", {}, "train.tsv, line 2: column "
+         "'right' must be the index of the right choice, 0 to 2, its letter, or the "
+         "name of its column. Received: '4'"),
+        ("start\tx\ty\tz\tright\na\tb\tc\td\t3\na\tb\tc\td\t0\n", {}, "line 2: column "
+         "'right' must be the index of the right choice, 0 to 2, its letter, or the "
+         "name of its column. Received: '3'"),
+        ("start\tx\ty\tz\tright\na\tb\tc\td\tD\n", {}, "Received: 'D'"),
+        (GOOD, {"choices": "x"}, "train.tsv, line 2: column 'x' must be a list of "
+         "texts, or --choices must name a column for each choice."),
         ("start\tx\ty\tz\tright\na\tb\tc\td\t-1\n", {}, "Received: '-1'"),
         ("start\tx\ty\tz\tright\na\tb\tc\t\t2\n", {}, "line 2: the right choice, 2,"),
         ("start\tx\ty\tz\tright\na\tb\t\t \t0\n", {}, "line 2: fewer than two choices"),
@@ -211,6 +288,16 @@ def ask(options, prompts, choices):
     return {name: value.numpy() for name, value in answers.items()}
 
 
+def test_example_of_the_export(finished):
+    options, _ = finished
+    folder = pathlib.Path(options.export) / "1"
+    metadata = tf.saved_model.load(str(folder)).signatures["metadata"]()
+    example = json.loads(metadata["json"][0].numpy())["head"]["example"]
+    request = json.loads((folder / "assets.extra/example_request.json").read_text())
+    assert request == {"inputs": example}
+    assert example["choices"] == [["spreads its wings.", "crosses the road."]]
+
+
 def test_training_and_serving(finished, vocabulary):
     options, metrics = finished
     assert metrics["dev"]["accuracy"] > 0.95
@@ -234,19 +321,40 @@ def test_training_and_serving(finished, vocabulary):
 def test_serving_any_number_of_choices_and_any_string(finished):
     options, _ = finished
     choices = ["a", "the cat", "", "\0", "[SEP] ü 漢字", "b " * 1_000, "c"]
-    answers = ask(options, ["d", ""], [choices, [""] * 7])
-    assert answers["choice"][0] == 1
+    blanks = ["", " ", "\t\n", "\v\x85", "\xa0", "\u2003\u3000", "\x1c"]
+    assert not any(map(str.strip, blanks))  # As in the task.
+    answers = ask(options, ["d", ""], [choices, blanks])
+    assert answers["choice"].tolist() == [1, -1]
     assert answers["probabilities"][0][2] == 0
-    np.testing.assert_allclose(answers["probabilities"].sum(axis=1), [1, 1], rtol=1e-5)
+    assert not answers["probabilities"][1].any()
+    np.testing.assert_allclose(answers["probabilities"][0].sum(), 1, rtol=1e-5)
     nothing = ask(options, tf.zeros([0], tf.string), tf.zeros([0, 3], tf.string))
     assert nothing["probabilities"].shape == (0, 3)
 
 
 @pytest.mark.parametrize(
-    ("prompts", "choices"), [(["a", "b"], [["c", "d"]]), (["a"], [[]]), ([], [["a"]])]
+    ("prompts", "choices", "message"),
+    [
+        (["a", "b"], [["c", "d"]], r"must have shape \[N, C\]"),
+        (["a"], [[]], "`choices` must have at least one choice"),
+        ([], [["a"]], r"must have shape \[N, C\]"),
+    ],
 )
-def test_invalid_requests(finished, prompts, choices):
+def test_invalid_requests(finished, prompts, choices, message):
     options, _ = finished
     prompts, choices = (np.array(x, object).astype(str) for x in (prompts, choices))
-    with pytest.raises(tf.errors.InvalidArgumentError):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         ask(options, prompts, choices)
+
+
+def test_swag_explains_how_to_write_choices(tmp_path, read, tiny_config):
+    row = "0,v,1,s,A man,He,gold,a,b,c,d"
+    write(
+        tmp_path, **{f"{n}__csv": f"{SWAG},label\n{row},2\n" for n in ("train", "val")}
+    )
+    task = read(task="swag", data_dir=str(tmp_path))
+    assert task.head["inputs"]["choices"].startswith("sent2 and an ending")
+    example = task.head["example"]
+    serve = task.serve(task.model(BertBackbone(tiny_config)))["serving_default"]
+    assert serve(*map(tf.constant, example.values()))["choice"].shape == (1,)
+    assert {spec.name for spec in serve.input_signature} == example.keys()

@@ -73,10 +73,10 @@ def as_outputs(split, num_tags):
 # --- Data ------------------------------------------------------------------------
 
 
-def test_only_first_pieces_have_weights(read):
+def test_continuations_have_no_weight(read):
     task = read()
-    assert task.labels == ("O", "B-L", "I-L", "B-P", "I-P")
-    assert task.head == {"labels": ["O", "B-L", "I-L", "B-P", "I-P"]}
+    assert task.labels == ("O", "B-L", "I-L", "B-P", "I-P", "##")
+    assert task.head == {"labels": ["O", "B-L", "I-L", "B-P", "I-P", "##"]}
     split = task.dataset("train")
     assert pieces(task, split) == ["[CLS] the cat ##s [SEP]", "[CLS] mat ##s sat [SEP]"]
     assert split.weights.to_list() == [[0, 1, 1, 0, 0], [0, 1, 0, 1, 0]]
@@ -86,6 +86,33 @@ def test_only_first_pieces_have_weights(read):
         for row in zip(split.targets.to_list(), split.weights.to_list(), strict=True)
     ]
     assert targets == [[0, b_p], [b_l, b_p]]  # From IOB1.
+
+
+def test_parts_of_words_are_trained(read, tmp_path):
+    task = read("a.b. B-P\nc.cats I-P\nthe.a O\nmat. B-L\n")
+    split = task.dataset("train")
+    (tokens,), (targets,), (weights,) = (
+        pieces(task, split),
+        split.targets.to_list(),
+        split.weights.to_list(),
+    )
+    trained = [
+        (token, task.labels[tag])
+        for token, tag, weight in zip(tokens.split(), targets, weights, strict=True)
+        if weight
+    ]
+    assert " ".join(f"{token}/{tag}" for token, tag in trained) == (
+        "a/B-P ./## b/## ./## c/I-P ./## cat/## the/O ./## a/## mat/B-L ./##"
+    )
+    # Predictions are those of the words' first pieces.
+    logits = np.eye(len(task.labels))[targets]
+    path = task.write_predictions(split, [logits], tmp_path)
+    assert [row[-1] for row in ColumnFile.read(path).sentences[0].rows] == [
+        "B-P",
+        "I-P",
+        "O",
+        "B-L",
+    ]
 
 
 def test_word_without_pieces_becomes_unk(read):
@@ -134,7 +161,7 @@ def test_every_word_is_predicted_once(read, tmp_path, context, length):
     for sentence, original in zip(
         written.sentences, task.files["dev"].sentences, strict=True
     ):
-        assert [row[:-1] for row in sentence.rows] == list(original.rows)
+        assert sentence.words == original.words
 
 
 def test_unlabeled_test_set(read, tmp_path):
@@ -142,10 +169,15 @@ def test_unlabeled_test_set(read, tmp_path):
     assert task.evaluation_splits == ["dev", "test"]
     split = task.dataset("test")
     assert split.targets is None
-    logits = np.zeros([5, 5])
+    logits = np.zeros([5, 6])
     logits[1, 4] = logits[2, 4] = 1  # I-P twice.
+    logits[1:3, 5] = 2  # Words of the file are not joined.
     path = task.write_predictions(split, [logits], tmp_path)
     assert path.read_text() == "the B-P\nmats I-P\n\n"
+    # With labels, both tags are in one scheme.
+    task = read(test="the I-L\nmats S-P\n")
+    path = task.write_predictions(task.dataset("test"), [logits], tmp_path)
+    assert path.read_text() == "the B-L B-P\nmats B-P I-P\n\n"
 
 
 @pytest.mark.parametrize(
@@ -228,8 +260,8 @@ def toy(tmp_path_factory, random_encoder):
     }
 
 
-def served(path):
-    return tf.saved_model.load(str(path / "1")).signatures["serving_default"]
+def served(path, signature="serving_default"):
+    return tf.saved_model.load(str(path / "1")).signatures[signature]
 
 
 def by_text(answer, *names):
@@ -258,6 +290,21 @@ def test_fine_tuned_model_learns_and_serves(toy, tmp_path, tokenizer):
     scores = np.concatenate([row[row > 0] for row in answer["scores"].numpy()])
     assert (scores > 1 / 5).all()
     assert (scores <= 1).all()
+
+    # The same for texts that are split into words. Padding may be anywhere.
+    words = served(tmp_path / "served", "words")
+    rows = [s.words for s in found.sentences]
+    answer = words(words=tf.ragged.constant([*rows, []]).to_tensor())
+    assert [[tag.decode() for tag in row if tag] for row in answer["tags"].numpy()] == [
+        *([row[-1] for row in s.rows] for s in found.sentences),
+        [],
+    ]
+    np.testing.assert_array_equal(answer["scores"] > 0, answer["tags"] != b"")
+    answer = words(words=tf.constant([["", "mats.b.", "", "cat", "the", "\u200b", ""]]))
+    tags = [b"", b"B-L", b"", b"B-P", b"I-P"]
+    assert answer["tags"].numpy()[0, :5].tolist() == tags
+    assert answer["scores"][0, 5] > 0  # The word without pieces.
+    assert words(words=tf.zeros([0, 0], tf.string))["tags"].shape == (0, 0)
 
     text = "a é cat thé b mats\u00a0cat"
     answer = served(tmp_path / "served")(text=tf.constant(["", text, "a"]))

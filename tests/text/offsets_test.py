@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.text.offsets against words split by hand and Python strings."""
+"""Tests of bert_tf.text.offsets against BERT's rules in Python and Python strings."""
 
 import numpy as np
 import pytest
@@ -41,13 +41,11 @@ def words_of(tokenizer, texts):
         ("  the cat\tsat\n", "the cat sat"),
         (
             "\"It's Mr. O'Neil,\" she said (1-0).",
-            "\" It's Mr . O'Neil , \" she said ( 1-0 ) .",
+            "\" It ' s Mr . O ' Neil , \" she said ( 1 - 0 ) .",
         ),
-        ("“Hello”… (see http://a.b/c?d=1)!", "“ Hello ” … ( see http://a.b/c?d=1 ) !"),
-        ("@paul #tag U.S. --", "@ paul # tag U.S . - -"),
-        ("a,b , c,", "a,b , c ,"),
+        ("“Hello”… (http://a.b)!", "“ Hello ” … ( http : / / a . b ) !"),
         ("Thé\u0301 naïve é.", "Thé\u0301 naïve é ."),
-        ("in東京,now", "in 東 京 ,now"),
+        ("in東京,now", "in 東 京 , now"),
         ("xyz\u200bxyz.", "xyz\u200bxyz ."),
         ("\u200b \x00", ""),
         ("a\u00a0b\u3000c", "a b c"),
