@@ -221,7 +221,7 @@ def _choices(row: Row, columns: Sequence[str]) -> tuple[list[str], Sequence[str]
                 f"{row.location}: column {columns[0]!r} must be a list of texts, or "
                 "--choices must name a column for each choice."
             )
-    return [text.strip() for text in texts], names
+    return [value.strip() for value in texts], names
 
 
 def _example(
