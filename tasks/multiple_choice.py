@@ -67,12 +67,7 @@ DATA_SETS: Mapping[str, finetuning.DataSet] = {
 }
 
 
-_USAGE = {
-    "example": {
-        "prompt": ["The chicken cannot fly. It"],
-        "choices": [["spreads its wings.", "crosses the road."]],
-    }
-}
+# How to call a model of SWAG; in its head, so that its export tells clients.
 _SWAG_USAGE = {
     "inputs": {
         "prompt": "sent1",
@@ -140,7 +135,7 @@ class MultipleChoice(finetuning.Task):
             column_flags="--prompt, --choices and --label, or with --task",
         )
         is_swag = options.task == "swag"
-        self.head = _SWAG_USAGE if is_swag else _USAGE
+        self.head = _SWAG_USAGE if is_swag else {}
         columns = data_set.texts[2 if is_swag else 1 :]
         rows = [*splits["train"], *splits["dev"]]
         counts_from_one = all(row.label != "0" for row in rows) and any(

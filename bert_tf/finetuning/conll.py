@@ -171,7 +171,7 @@ class ColumnFile:
         self,
         path: pathlib.Path,
         tags: Iterable[Sequence[str]],
-        gold: Iterable[Sequence[str]] | None = None,
+        gold: Sequence[Sequence[str]] | None = None,
     ) -> None:
         """Writes a column file to `path` with one more column, the tags.
 
@@ -188,21 +188,16 @@ class ColumnFile:
         def lines(documents: Sequence[str]) -> Iterable[str]:
             return (f"{document}{self.separator}O\n\n" for document in documents)
 
-        if gold is None:
-            columns = (sentence.rows for sentence in self.sentences)
-        else:
-            columns = (
-                [[*row[:-1], tag] for row, tag in zip(sentence.rows, column)]
-                for sentence, column in zip(self.sentences, gold, strict=True)
-            )
         with (
             storage.atomic_path(path) as unfinished,
             unfinished.open("w", encoding="utf-8", newline="\n") as file,
         ):
-            for sentence, rows, column in zip(
-                self.sentences, columns, tags, strict=True
-            ):
+            pairs = zip(self.sentences, tags, strict=True)
+            for number, (sentence, column) in enumerate(pairs):
                 file.writelines(lines(sentence.documents))
+                rows = sentence.rows
+                if gold is not None:
+                    rows = [[*row[:-1], tag] for row, tag in zip(rows, gold[number])]
                 for row, tag in zip(rows, column, strict=True):
                     file.write(self.separator.join([*row, tag]) + "\n")
                 file.write("\n")

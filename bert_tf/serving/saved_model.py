@@ -92,12 +92,8 @@ def export_saved_model(
         max_length = directory.architecture.max_sequence_length
         _write_warmup(extra / "tf_serving_warmup_requests", signatures, max_length)
         if "serving_default" in signatures:
-            _write_example(
-                extra,
-                signatures["serving_default"],
-                folder.name,
-                directory.head.get("example"),
-            )
+            example = directory.head.get("example")
+            _write_example(extra, signatures["serving_default"], folder.name, example)
     return final
 
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of bert_tf.serving.saved_model on small graphs without a model."""
 
+import dataclasses
 import json
 import pathlib
 import signal
@@ -264,6 +265,24 @@ def test_example_response_equals_model_output(tmp_path, directory):
         else:
             assert outputs["length"] == expected["length"].numpy().tolist()
             assert outputs["joined"] == [[2 * request["inputs"]["text"][0]]]
+
+
+def test_example_of_the_head(tmp_path, directory):
+    example = {"token_ids": [[1, 2, 3]], "text": ["a"]}  # In any order.
+
+    @serving.signature(TEXT, NUMBERS)
+    def default(text, token_ids):
+        return {"text": text, "sum": tf.reduce_sum(token_ids, axis=1)}
+
+    directory = dataclasses.replace(directory, head={"example": example})
+    functions = {"serving_default": default}
+    path = serving.export_saved_model(functions, tmp_path, directory=directory)
+    request, response = (
+        json.loads((path / "assets.extra" / f"example_{kind}.json").read_text())
+        for kind in ("request", "response")
+    )
+    assert request["inputs"] == example
+    assert response["outputs"] == {"text": ["a"], "sum": [6]}
 
 
 def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):

@@ -3,7 +3,6 @@
 
 import csv
 import functools
-import json
 import os
 import pathlib
 import random
@@ -286,16 +285,6 @@ def ask(options, prompts, choices):
     served = tf.saved_model.load(options.export + "/1").signatures["serving_default"]
     answers = served(prompt=tf.constant(prompts), choices=tf.constant(choices))
     return {name: value.numpy() for name, value in answers.items()}
-
-
-def test_example_of_the_export(finished):
-    options, _ = finished
-    folder = pathlib.Path(options.export) / "1"
-    metadata = tf.saved_model.load(str(folder)).signatures["metadata"]()
-    example = json.loads(metadata["json"][0].numpy())["head"]["example"]
-    request = json.loads((folder / "assets.extra/example_request.json").read_text())
-    assert request == {"inputs": example}
-    assert example["choices"] == [["spreads its wings.", "crosses the road."]]
 
 
 def test_training_and_serving(finished, vocabulary):
