@@ -67,7 +67,7 @@ def export_saved_model(
             of the model that includes its labels.
         folder: The folder of the served model, e.g. saved_models/sst2.
         directory: The model directory or checkpoint that the model comes from. Its head
-            may have an `"example"`: the example request, by input.
+            may have an `"example"`: the strings of the example request by input.
         version: A positive integer, or 0 for the newest version plus one.
 
     Raises:
@@ -306,12 +306,12 @@ def _write_example(
     folder: pathlib.Path,
     function: Signature,
     model: str,
-    example: Mapping[str, Any] | None,
+    example: Mapping[str, list] | None,
 ) -> None:
     """Writes an example request for REST and gRPC, and the REST response."""
     text = b"An example, with a [MASK] in it."
     inputs = {
-        spec.name: example[spec.name]
+        spec.name: np.char.encode(example[spec.name], "utf-8").astype(object)
         if example
         else np.full([1] * spec.shape.rank, text, object)
         for spec in function.input_signature

@@ -268,11 +268,11 @@ def test_example_response_equals_model_output(tmp_path, directory):
 
 
 def test_example_of_the_head(tmp_path, directory):
-    example = {"token_ids": [[1, 2, 3]], "text": ["a"]}  # In any order.
+    example = {"choices": [["é", "c"]], "text": ["a"]}  # In any order.
 
-    @serving.signature(TEXT, NUMBERS)
-    def default(text, token_ids):
-        return {"text": text, "sum": tf.reduce_sum(token_ids, axis=1)}
+    @serving.signature(TEXT, tf.TensorSpec([None, None], tf.string, "choices"))
+    def default(text, choices):
+        return {"text": text, "joined": text[:, None] + choices}
 
     directory = dataclasses.replace(directory, head={"example": example})
     functions = {"serving_default": default}
@@ -282,7 +282,7 @@ def test_example_of_the_head(tmp_path, directory):
         for kind in ("request", "response")
     )
     assert request["inputs"] == example
-    assert response["outputs"] == {"text": ["a"], "sum": [6]}
+    assert response["outputs"] == {"text": ["a"], "joined": [["aé", "ac"]]}
 
 
 def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
