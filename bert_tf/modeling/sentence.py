@@ -109,7 +109,11 @@ class SentenceEmbedding(keras.layers.Layer):
         super().__init__(**{"dtype": "float32", **kwargs})
         self.config = config = EmbeddingConfig.from_dict(config)
         self.dense = config.dense_dim and keras.layers.Dense(
-            config.dense_dim, config.dense_activation, config.dense_bias, name="dense"
+            config.dense_dim,
+            config.dense_activation,
+            config.dense_bias,
+            dtype=self.dtype_policy,
+            name="dense",
         )
 
     def call(self, hidden, padding_mask):
