@@ -34,7 +34,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -121,22 +121,16 @@ class MultipleChoice(finetuning.Task):
 
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
-        names = tuple(name.strip() for name in options.choices.split(","))
-        own = finetuning.DataSet(
-            texts=(options.prompt, *names),
-            label=options.label,
-            nested=names if len(names) == 1 else (),
-        )
         data_set, splits = finetuning.read_data_set(
             options,
             DATA_SETS,
-            own,
+            _own_data_set(options),
             required=("prompt", "choices", "label"),
             column_flags="--prompt, --choices and --label, or with --task",
         )
-        is_swag = options.task == "swag"
+        self.rows, is_swag = splits, options.task == "swag"
         self.head = _SWAG_USAGE if is_swag else {}
-        columns = data_set.texts[2 if is_swag else 1 :]
+        columns = _choice_columns(options, data_set)
         rows = [*splits["train"], *splits["dev"]]
         counts_from_one = all(row.label != "0" for row in rows) and any(
             row.label == str(len(_choices(row, columns)[0])) for row in rows
@@ -149,6 +143,15 @@ class MultipleChoice(finetuning.Task):
             for name, rows in splits.items()
         }
         self.evaluation_splits = [name for name in splits if name != "train"]
+
+    @classmethod
+    def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
+        data_set = DATA_SETS.get(options.task) or _own_data_set(options)
+        columns = _choice_columns(options, data_set)
+        flags = "the training's --prompt and --choices"
+        for row in finetuning.read_rows(data_set, "test", [pathlib.Path(path)], flags):
+            example = _example(row._replace(label=None), columns, data_set.label, 0)
+            yield _to_predict(row, example)
 
     def model(self, backbone: modeling.BertBackbone) -> keras.Model:
         return modeling.ChoiceScorer(backbone)
@@ -188,9 +191,16 @@ class MultipleChoice(finetuning.Task):
     ) -> pathlib.Path:
         probabilities = scipy.special.softmax(np.stack(outputs), axis=1)  # [N, C]
         rows = [
-            {"index": index, "prediction": row.argmax()}
-            | {f"P({choice})": f"{p:.6f}" for choice, p in enumerate(row)}
-            for index, row in enumerate(probabilities)
+            finetuning.prediction_row(
+                _to_predict(row, example),
+                {"choice": values.argmax(), "probabilities": values},
+            )
+            for row, example, values in zip(
+                self.rows[split.name],
+                self.examples[split.name],
+                probabilities,
+                strict=True,
+            )
         ]
         path = folder / f"predictions_{split.name}.tsv"
         data.write_table(path, rows)
@@ -199,6 +209,28 @@ class MultipleChoice(finetuning.Task):
     def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
         """Returns `serving.choice_signatures`."""
         return serving.choice_signatures(model, self.preprocess)
+
+
+def _own_data_set(options: MultipleChoice.Config) -> finetuning.DataSet:
+    """Returns the columns that the flags select."""
+    names = tuple(name.strip() for name in options.choices.split(","))
+    return finetuning.DataSet(
+        texts=(options.prompt, *names),
+        label=options.label,
+        nested=names if len(names) == 1 else (),
+    )
+
+
+def _choice_columns(
+    options: MultipleChoice.Config, data_set: finetuning.DataSet
+) -> Sequence[str]:
+    """Returns the columns of the choices. SWAG has a stem of all choices before."""
+    return data_set.texts[2 if options.task == "swag" else 1 :]
+
+
+def _to_predict(row: Row, example: Example) -> finetuning.Example:
+    inputs = example.prompt, example.choices
+    return finetuning.Example(row.id, {"prompt": inputs[0]}, inputs, row.label)
 
 
 def _choices(row: Row, columns: Sequence[str]) -> tuple[list[str], Sequence[str]]:
@@ -247,10 +279,10 @@ def _example(
     return Example(prompt, choices, label)
 
 
-def main(*grid: MultipleChoice.Config) -> None:
-    """Fine-tunes and evaluates each configuration; see `finetuning.fine_tune`."""
-    finetuning.fine_tune(MultipleChoice, *grid)
+def main(*grid: MultipleChoice.Config | finetuning.PredictConfig) -> None:
+    """Fine-tunes and evaluates each configuration, or predicts a file."""
+    finetuning.run_task(MultipleChoice, *grid)
 
 
 if __name__ == "__main__":
-    cli.run(main, MultipleChoice.Config)
+    cli.run(main, MultipleChoice.Config, predict=finetuning.PredictConfig)

@@ -151,7 +151,7 @@ class QuestionAnswering(finetuning.Task):
 
     @classmethod
     def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
-        return map(_example, finetuning.squad.read(path, _columns(options)))
+        return map(_example, finetuning.squad.stream(path, _columns(options)))
 
     def model(self, backbone: modeling.BertBackbone) -> keras.Model:
         return modeling.SpanPredictor(backbone)

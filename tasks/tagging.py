@@ -34,9 +34,10 @@ and trains two BiLSTM layers on them. It needs a higher learning rate:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -127,6 +128,17 @@ class Tagging(finetuning.Task):
     @property
     def evaluation_splits(self) -> Sequence[str]:
         return [name for name in self.files if name != "train"]
+
+    @classmethod
+    def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
+        file = finetuning.ColumnFile.read(path)
+        gold = [None] * len(file.sentences)
+        with contextlib.suppress(ValueError):  # The last column has no tags.
+            gold = [" ".join(tags) for tags in file.tags()]
+        for sentence, tags in zip(file.sentences, gold, strict=True):
+            texts = {"text": " ".join(sentence.words)}
+            inputs = (sentence.words,)
+            yield finetuning.Example(str(sentence.lines[0]), texts, inputs, tags)
 
     def model(self, backbone: modeling.BertBackbone) -> keras.Model:
         num_tags, options = len(self.labels), self.options
@@ -252,10 +264,10 @@ class Tagging(finetuning.Task):
         return [finetuning.to_iob2(tags[a:b]) for a, b in zip([0, *ends], ends)]
 
 
-def main(*grid: Tagging.Config) -> None:
-    """Fine-tunes a model for each configuration."""
-    finetuning.fine_tune(Tagging, *grid)
+def main(*grid: Tagging.Config | finetuning.PredictConfig) -> None:
+    """Fine-tunes a model for each configuration, or predicts a file."""
+    finetuning.run_task(Tagging, *grid)
 
 
 if __name__ == "__main__":
-    cli.run(main, Tagging.Config)
+    cli.run(main, Tagging.Config, predict=finetuning.PredictConfig)

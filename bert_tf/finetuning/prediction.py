@@ -90,9 +90,12 @@ def prediction_row(
         confidence = math.prod(p if name in chosen else 1 - p for name, p in pairs)
         prediction = ",".join(filter(None, prediction))
     elif kind == "tags":
-        confidence, prediction = answer["scores"], " ".join(prediction)
+        tags = [tag for tag in prediction if tag]  # Of the padded row.
+        confidence, prediction = answer["scores"][: len(tags)], " ".join(tags)
     elif kind == "score":
         confidence, prediction = None, _rounded(prediction)
+    elif kind == "choice":
+        confidence, prediction = max(probabilities), int(prediction)
     else:
         confidence = answer["score"] if kind == "answer" else max(probabilities)
     row = {"id": example.id, **example.texts, "prediction": prediction}
@@ -100,8 +103,9 @@ def prediction_row(
         row["confidence"] = _rounded(confidence)
     if example.gold is not None:
         row["gold"] = example.gold
-    if kind == "choice":  # Their number may vary.
-        return row | {"probabilities": _rounded(probabilities)}
+    if kind == "choice":  # Their number may vary. Batches are padded.
+        count = len(example.inputs[1])
+        return row | {"probabilities": _rounded(probabilities[:count])}
     return row | {f"P({n})": _rounded(p) for n, p in zip(labels, probabilities)}
 
 

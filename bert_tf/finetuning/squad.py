@@ -14,7 +14,7 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -79,11 +79,8 @@ def read(
             passage. The message has the file and the question or line.
         OSError: The file cannot be read.
     """
+    questions = list(stream(path, columns, needs_answers=needs_answers))
     path = pathlib.Path(path)
-    if path.suffix == ".json":
-        questions = _read_json(path)
-    else:
-        questions = _read_table(path, columns, needs_answers)
     if not questions:
         raise ValueError(f"{path} contains no questions.")
     ids = collections.Counter(question.id for question in questions)
@@ -100,6 +97,16 @@ def read(
             )
         answer_bytes(question)  # Checks the offset.
     return questions
+
+
+def stream(
+    path: str | os.PathLike, columns: Sequence[str], *, needs_answers: bool = False
+) -> Iterator[Question]:
+    """Yields the questions of a file as `read`, but checks neither ids nor offsets."""
+    path = pathlib.Path(path)
+    if path.suffix == ".json":
+        return iter(_read_json(path))
+    return _read_table(path, columns, needs_answers)
 
 
 def _read_json(path: pathlib.Path) -> list[Question]:
@@ -122,7 +129,7 @@ def _read_json(path: pathlib.Path) -> list[Question]:
 
 def _read_table(
     path: pathlib.Path, columns: Sequence[str], needs_answers: bool
-) -> list[Question]:
+) -> Iterator[Question]:
     table = Table(path)
     if columns[2] not in table.columns and columns[2] + "s" in table.columns:
         columns = (*columns[:2], columns[2] + "s", *columns[3:])
@@ -131,7 +138,7 @@ def _read_table(
     table.require(names, "--question, --context, --answer and --answer_start")
     if "id" in table.columns:
         names.append("id")
-    questions, ambiguous = [], 0
+    ambiguous = 0
     for line, values in table.rows(names, nested=[columns[2]]):
         row = dict(zip(names, values, strict=True))
         question, context, answer, start = (row.get(name) for name in columns)
@@ -146,7 +153,7 @@ def _read_table(
             entry["answers"] = [{"text": answer, "answer_start": start}]
         elif has_answers:
             entry |= {"answers": [], "is_impossible": True}
-        questions.append(_question(path, context, entry))
+        yield _question(path, context, entry)
     if ambiguous:
         logging.warning(
             "%s: %d answers occur several times in their passages. The first "
@@ -154,7 +161,6 @@ def _read_table(
             path,
             ambiguous,
         )
-    return questions
 
 
 def _first_occurrence(answer: str, context: str) -> int:

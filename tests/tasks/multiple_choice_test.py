@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning import batches, fine_tune
+from bert_tf.data import read_table
+from bert_tf.finetuning import PredictConfig, batches, fine_tune, run_task
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
 from tasks.multiple_choice import MultipleChoice
@@ -234,9 +235,9 @@ def test_accuracy_and_predictions(tmp_path, read):
     assert task.evaluate(dev, outputs) == {"accuracy": 0.5}
     path = task.write_predictions(dev, outputs, tmp_path)
     assert path.read_text() == (
-        "index\tprediction\tP(0)\tP(1)\tP(2)\n"
-        "0\t2\t0.200000\t0.300000\t0.500000\n"
-        "1\t0\t1.000000\t0.000000\t0.000000\n"
+        "id\tprompt\tprediction\tconfidence\tgold\tprobabilities\n"
+        "0\ta\t2\t0.5\t2\t0.200000 0.300000 0.500000\n"
+        "1\te\t0\t1.0\ty\t1.000000 0.000000 0.000000\n"
     )
 
 
@@ -291,7 +292,7 @@ def test_training_and_serving(finished, vocabulary):
     options, metrics = finished
     assert metrics["dev"]["accuracy"] > 0.95
     rows = predictions(options)
-    assert [row["index"] for row in rows] == [str(i) for i in range(45)]
+    assert [row["id"] for row in rows] == [str(i) for i in range(45)]
     examples = MultipleChoice(options, Tokenizer(vocabulary)).examples["dev"]
     right = sum(
         row["prediction"] == str(example.label)
@@ -303,8 +304,27 @@ def test_training_and_serving(finished, vocabulary):
         options, [e.prompt for e in examples], [list(e.choices) for e in examples]
     )
     assert [str(n) for n in answers["choice"]] == [row["prediction"] for row in rows]
-    expected = [[float(row[f"P({n})"]) for n in range(3)] for row in rows]
+    expected = [list(map(float, row["probabilities"].split())) for row in rows]
     np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-5)
+
+
+def test_predicting_a_file_matches_the_evaluation(finished, tmp_path):
+    options, _ = finished
+    run = PredictConfig(
+        predict=True,
+        model=options.output,
+        input=options.dev_file,
+        output=str(tmp_path / "answers.tsv"),
+    )
+    run_task(MultipleChoice, run)
+    rows = read_table(run.output)
+    for row, expected in zip(rows, predictions(options), strict=True):
+        assert row.keys() == expected.keys()
+        for name in ("id", "prompt", "prediction", "gold"):
+            assert row[name] == expected[name]
+        for name in ("confidence", "probabilities"):
+            values = [list(map(float, x[name].split())) for x in (row, expected)]
+            np.testing.assert_allclose(*values, atol=2e-6)
 
 
 def test_serving_any_number_of_choices_and_any_string(finished):

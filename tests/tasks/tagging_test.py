@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
+import json
+import pathlib
 import random
 import re
 
@@ -9,7 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning import ColumnFile, fine_tune, predict
+from bert_tf.finetuning import (
+    ColumnFile,
+    PredictConfig,
+    fine_tune,
+    predict,
+    run_task,
+)
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
 from tasks.tagging import Tagging
@@ -290,6 +298,23 @@ def test_fine_tuned_model_learns_and_serves(toy, tmp_path, tokenizer):
     scores = np.concatenate([row[row > 0] for row in answer["scores"].numpy()])
     assert (scores > 1 / 5).all()
     assert (scores <= 1).all()
+
+    # Predicting the file gives the same tags.
+    run = PredictConfig(
+        predict=True,
+        model=str(output),
+        input=options.dev_file,
+        output=str(tmp_path / "tags.jsonl"),
+    )
+    run_task(Tagging, run)
+    lines = pathlib.Path(run.output).read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["text"] for row in rows] == texts
+    for row, sentence in zip(rows, found.sentences, strict=True):
+        gold, tags = zip(*(columns[-2:] for columns in sentence.rows))
+        assert row["gold"] == " ".join(gold)
+        assert row["prediction"] == " ".join(tags)
+        assert len(row["confidence"].split()) == len(tags)
 
     # The same for texts that are split into words. Padding may be anywhere.
     words = served(tmp_path / "served", "words")
