@@ -73,7 +73,8 @@ def prediction_plot(
             color = "white" if share > 0.5 else "black"
             text = f"{count:,}\n{share:.0%}"
             axes.text(column, row, text, color=color, size=8, ha="center", va="center")
-    axes.set_xticks(range(len(names)), names, rotation=90 if len(names) > 3 else 0)
+    rotation = 90 if max(map(len, names)) > 6 else 0
+    axes.set_xticks(range(len(names)), names, rotation=rotation)
     axes.set_yticks(range(len(counts)), names[in_gold])
     axes.set(xlabel="predicted", ylabel="gold")
     return figure
