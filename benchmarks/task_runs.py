@@ -6,6 +6,8 @@ The file has, by name, the options of a task's command and the kind of the task:
 
     {
       "SST-2": {"kind": "classification", "task": "sst2", "data_dir": "glue/SST-2"},
+      "STS-B, unsupervised": {"kind": "embedding", "task": "stsb",
+                              "data_dir": "glue/STS-B", "loss": "simcse"},
       "WNUT-17": {"kind": "tagging", "train_file": "train.conll",
                   "dev_file": "dev.conll"}
     }
@@ -25,6 +27,7 @@ from bert_tf import cli, finetuning
 from bert_tf.finetuning import Task
 from bert_tf.modeling import BertBackbone
 from tasks.classification import Classification
+from tasks.embedding import Embedding
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 
@@ -78,7 +81,9 @@ class TaskRuns:
         return tuple(to_percent * training[k] for k in ("score", "majority_baseline"))
 
 
-_TASKS = {task.kind: task for task in (Classification, QuestionAnswering, Tagging)}
+_TASKS = {
+    task.kind: task for task in (Classification, Embedding, QuestionAnswering, Tagging)
+}
 
 
 def read_tasks(path: str) -> dict[str, TaskRuns]:

@@ -152,7 +152,7 @@ class Embedding(finetuning.Task):
         self.loss = options.loss
         if options.loss == "simcse":
             texts = dict.fromkeys(
-                itertools.chain(*(row.texts for row in rows["train"]))
+                filter(None, itertools.chain(*(row.texts for row in rows["train"])))
             )
             train, self.loss = Examples([(t, t) for t in texts]), "in_batch_negatives"
         else:
