@@ -7,7 +7,7 @@
 `--records` is a folder written by `python -m bert_tf.corpus`. `--output` becomes a
 model directory (config.json, vocab.txt, model.weights.h5, metrics.json) with
 history.csv, curve.png, TensorBoard logs and the training state. Rerun the same command
-to resume from the last checkpoint. The defaults are the recipe of the paper (appendix
+to resume from the last state. The defaults are the recipe of the paper (appendix
 A.2). Its two sequence lengths, 128 tokens for 90 % of the steps and 512 for the rest,
 are two phases of one training:
 

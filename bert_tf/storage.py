@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes files at local and remote paths; writes are atomic.
+"""Reads and writes files at local and remote paths; writes are atomic and durable.
 
 Paths with "://" go through `tf.io.gfile`: `gs://` works out of the box, other schemes
 need a file system plugin. All other paths are local and do not import TensorFlow.
@@ -10,6 +10,7 @@ Every function raises `OSError` on failure, for either kind of path.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import glob as local_glob
 import gzip
@@ -17,10 +18,13 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import uuid
 import zlib
 from collections.abc import Iterator
 from typing import IO, Any, TypeVar
+
+from absl import logging
 
 # Prefix of the names of unfinished files and directories.
 TEMPORARY_PREFIX = ".unfinished-"
@@ -69,7 +73,8 @@ def atomic_path(path: _Path) -> Iterator[_Path]:
 
     The caller creates a file or, for local paths only, a directory. A file replaces an
     existing file; a directory only an empty one. On an exception the temporary path
-    is removed and `path` is unchanged.
+    is removed and `path` is unchanged. A power failure leaves the old or the new
+    content.
     """
     directory, name = os.path.split(path)
     # A prefix and not a suffix, because Keras checks the suffix of weight files.
@@ -77,7 +82,12 @@ def atomic_path(path: _Path) -> Iterator[_Path]:
     temporary = os.path.join(directory, name)
     try:
         yield type(path)(temporary)
-        rename(temporary, path)
+        if is_remote(temporary):
+            rename(temporary, path)
+        else:
+            sync(temporary)
+            rename(temporary, path)
+            _fsync(directory or ".")
     except BaseException:
         remove_temporary = remove_directory if is_directory(temporary) else remove
         with contextlib.suppress(OSError):
@@ -104,7 +114,15 @@ def write_text(path: str, text: str) -> None:
 
 
 def read_json(path: str | os.PathLike) -> Any:
-    return json.loads(read_text(os.fspath(path)))
+    """Reads a JSON file.
+
+    Raises:
+        ValueError: The file is not valid JSON; the message names it.
+    """
+    try:
+        return json.loads(read_text(os.fspath(path)))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
 
 
 def write_json(path: str | os.PathLike, value: Any) -> None:
@@ -128,8 +146,12 @@ def read_lines(path: str) -> Iterator[str]:
     return (line for _, line in read_lines_from(path, 0))
 
 
-def read_lines_from(path: str, start: int) -> Iterator[tuple[int, str]]:
+def read_lines_from(
+    path: str, start: int, max_bytes: int = -1
+) -> Iterator[tuple[int, str]]:
     """Yields (byte offset, text) of each line that begins at or after byte `start`.
+
+    Longer lines than `max_bytes`, unless negative, are yielded in pieces.
 
     Raises:
         ValueError: As `read_lines`.
@@ -138,9 +160,15 @@ def read_lines_from(path: str, start: int) -> Iterator[tuple[int, str]]:
         offset = 0
         if start:  # Begin one byte earlier, because a line may start at `start`.
             file.seek(start - 1)
-            offset = start - 1 + len(file.readline())
+            offset = start - 1
+            while piece := file.readline(max_bytes):
+                offset += len(piece)
+                if piece.endswith(b"\n"):
+                    break
         try:
-            for line in file:
+            rest = b""
+            while line := rest + file.readline(max_bytes - len(rest)):
+                line, rest = _cut(line, max_bytes)
                 text = line.decode("utf-8").rstrip("\r\n")
                 yield offset, text if offset else text.removeprefix("\ufeff")
                 offset += len(line)
@@ -156,6 +184,18 @@ def read_lines_from(path: str, start: int) -> Iterator[tuple[int, str]]:
                 f"{path}: damaged gzip file after line "
                 f"{_line_number(path, offset) - 1}: {error}"
             ) from None
+
+
+def _cut(line: bytes, max_bytes: int) -> tuple[bytes, bytes]:
+    """Cuts an incomplete line after its last space or, without one, character."""
+    if len(line) < max_bytes or max_bytes < 0 or line.endswith(b"\n"):
+        return line, b""
+    end = line.rfind(b" ") + 1
+    if not end:
+        end = len(line) - 1
+        while end and line[end] & 0xC0 == 0x80:  # Inside of a character.
+            end -= 1
+    return (line[:end], line[end:]) if end else (line, b"")
 
 
 @contextlib.contextmanager
@@ -201,15 +241,20 @@ def expand_globs(patterns: str) -> list[str]:
 
     Files are in the order of the patterns, sorted within each pattern.
 
+    Other entries, for example pipes and broken symbolic links, are skipped with a
+    warning.
+
     Raises:
         ValueError: A pattern matches no file.
     """
     paths: list[str] = []
     for pattern in filter(None, map(str.strip, patterns.split(","))):
-        matches = glob(pattern)
-        files = [path for path in matches if not is_directory(path)]
+        matches = [path for path in glob(pattern) if not is_directory(path)]
+        files = [path for path in matches if is_remote(path) or os.path.isfile(path)]
+        for path in set(matches).difference(files):
+            logging.warning("Skipped %s: a pipe, device or broken link.", path)
         if not files:
-            hint = f" It is a directory: use {pattern}/*." if matches else ""
+            hint = f" It is a directory: use {pattern}/*." * is_directory(pattern)
             raise ValueError(f"No file matches the pattern {pattern!r}.{hint}")
         paths += files
     if not paths:
@@ -226,6 +271,49 @@ def stat(path: str) -> tuple[int, int]:
         return remote.length, remote.mtime_nsec // 10**9
     local = os.stat(path)
     return local.st_size, int(local.st_mtime)
+
+
+def sync(path: str | os.PathLike) -> None:
+    """Flushes a local file, or a directory and its contents, to the disk."""
+    for name in (*pathlib.Path(path).rglob("*"), path):
+        _fsync(name)
+
+
+def _fsync(path: str | os.PathLike) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def exclusive(directory: str | os.PathLike) -> Iterator[None]:
+    """Locks a local directory; removes unfinished files that a killed process left.
+
+    The operating system releases the lock when the process ends. The lock also holds
+    between hosts that share the directory, if their file system supports `flock`.
+
+    Raises:
+        ValueError: Another process holds the lock. The message names it.
+    """
+    with open(os.path.join(directory, ".lock"), "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise ValueError(
+                f"{directory} is in use by {file.read()}. Wait until that process "
+                "has finished, stop it, or choose another --output."
+            ) from None
+        except OSError as error:  # Some network file systems.
+            logging.warning("Cannot lock %s: %s", directory, error)
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        for path in pathlib.Path(directory).glob(f"{TEMPORARY_PREFIX}*"):
+            (remove_directory if path.is_dir() else remove)(str(path))
+        yield
 
 
 def make_directory(path: str) -> None:

@@ -6,6 +6,9 @@ import contextlib
 import gzip
 import os
 import random
+import socket
+import subprocess
+import sys
 import uuid
 
 import pytest
@@ -91,6 +94,48 @@ def test_unknown_scheme_is_named_in_error():
         storage.read_text("nfs2://bucket/x")
 
 
+def test_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    synced = []
+
+    def fsync(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        assert (tmp_path / "x").exists() == (synced[-1] == str(tmp_path))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    storage.write_text(str(tmp_path / "x"), "text")
+    assert len(synced) == 2
+    assert synced[0].startswith(f"{tmp_path}/.unfinished-")
+
+
+def test_second_process_is_refused(tmp_path):
+    code = f"""
+import time
+from bert_tf import storage
+with storage.exclusive({str(tmp_path)!r}):
+    print(flush=True)
+    time.sleep(100)
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        holder = rf"in use by process {other.pid} on {socket.gethostname()}\."
+        with pytest.raises(ValueError, match=holder), storage.exclusive(tmp_path):
+            pass
+        other.kill()
+    # The lock of a dead process does not hold.
+    (tmp_path / ".unfinished-1-file").touch()
+    (tmp_path / ".unfinished-1-folder").mkdir()
+    with storage.exclusive(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_damaged_json_is_named(directory):
+    path = os.path.join(directory, "x.json")
+    storage.write_text(path, '{"a": ')
+    with pytest.raises(ValueError, match=r"x\.json is not valid JSON"):
+        storage.read_json(path)
+
+
 # --- Text files ------------------------------------------------------------------
 
 
@@ -100,6 +145,17 @@ def test_expand_globs_keeps_pattern_order_without_duplicates(tmp_path):
     (tmp_path / "d.txt").mkdir()
     found = storage.expand_globs(f"{tmp_path}/*.md, {tmp_path}/*.txt,{tmp_path}/a*")
     assert [os.path.basename(path) for path in found] == ["c.md", "a.txt", "b.txt"]
+
+
+def test_expand_globs_skips_pipes_and_broken_links(tmp_path, caplog):
+    (tmp_path / "a.txt").touch()
+    (tmp_path / "b.txt").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "c.txt")
+    assert storage.expand_globs(f"{tmp_path}/*.txt") == [str(tmp_path / "a.txt")]
+    for name in ("b.txt", "c.txt"):
+        assert f"Skipped {tmp_path / name}: a pipe" in caplog.text
+        with pytest.raises(ValueError, match="No file matches the pattern"):
+            storage.expand_globs(str(tmp_path / name))
 
 
 def test_expand_globs_names_pattern_without_match(tmp_path):
@@ -122,6 +178,21 @@ def test_read_lines_handles_byte_order_mark_line_ends_and_gzip(tmp_path, compres
         "schläft\u2028heute",  # Only \n ends a line.
         "\ufeffnacht",  # A byte order mark only at the start of the file.
     ]
+
+
+@pytest.mark.parametrize("text", ["aé bcd efgh ijkl", "äöüßäöüßäöüß", "a" * 20])
+@pytest.mark.parametrize("start", [0, 1])
+def test_long_lines_are_read_in_pieces(tmp_path, text, start):
+    path = str(tmp_path / "text")
+    (tmp_path / "text").write_text(f"{text}\nshort\n{text}")
+    whole = list(storage.read_lines_from(path, start))
+    pieces = list(storage.read_lines_from(path, start, 7))
+    assert max(len(piece.encode()) for _, piece in pieces) <= 7
+    content = (tmp_path / "text").read_bytes()
+    for offset, piece in pieces:
+        assert content[offset:].startswith(piece.encode())
+    assert "".join(p for _, p in pieces) == "".join(line for _, line in whole)
+    assert {offset for offset, _ in whole} <= {offset for offset, _ in pieces}
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])

@@ -16,7 +16,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import json
+import io
 import os
 import pathlib
 import shutil
@@ -27,6 +27,7 @@ import h5py
 import keras
 import numpy as np
 from absl import logging
+from keras.src.saving import saving_lib
 
 from bert_tf import storage
 from bert_tf.modeling import (
@@ -293,9 +294,16 @@ class ModelDirectory(Checkpoint):
         return (self.path / WEIGHTS).is_file()
 
     def save_weights(self, model: keras.Model) -> None:
-        """Writes `model.weights.h5` atomically."""
-        with storage.atomic_path(self.path / WEIGHTS) as unfinished:
-            model.save_weights(unfinished)
+        """Writes `model.weights.h5` atomically, without the optimizer."""
+        # `Model.save_weights` would include the optimizer. And it lets HDF5 write the
+        # file, which crashes the process if the disk or a quota is full.
+        buffer = io.BytesIO()
+        store = saving_lib.H5IOStore(buffer, mode="w")
+        skipped = {id(getattr(model, "optimizer", None))}
+        saving_lib._save_state(model, store, None, "", skipped)
+        store.close()
+        with storage.atomic_write(str(self.path / WEIGHTS)) as file:
+            file.write(buffer.getbuffer())
 
     def load_weights(self, model: keras.Model) -> None:
         """Loads `model.weights.h5` into `model`, which must match `head`.
@@ -309,7 +317,8 @@ class ModelDirectory(Checkpoint):
                 "checkpoint. Rerun the same command to resume it."
             )
         with _hdf5_errors(self.path / WEIGHTS):
-            model.load_weights(self.path / WEIGHTS)
+            skipped = [getattr(model, "optimizer", None)]
+            model.load_weights(self.path / WEIGHTS, objects_to_skip=skipped)
 
     def read_weights(self) -> dict[str, np.ndarray]:
         model = matching_model(self.architecture, self.head, self._units())
@@ -414,10 +423,7 @@ def read_json_object(path: pathlib.Path, **types: type) -> dict[str, Any]:
     """
     if not path.is_file():
         return {}
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
+    value = storage.read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path} must contain a JSON object. Received: {value!r:.80}")
     try:

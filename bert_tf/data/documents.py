@@ -30,6 +30,7 @@ DOCUMENT_SEPARATORS = ("auto", "doc_tag", "blank_line", "file")
 
 END_OF_FILE = 1 << 62  # Larger than the size of any file.
 
+_LINE_BYTES = 1 << 20  # Longer lines are read in pieces, which bounds the memory.
 _SAMPLE_BYTES = 1 << 18  # Read from the start of each file to detect its layout.
 
 
@@ -124,7 +125,7 @@ def read_documents(
         ValueError: As `storage.read_lines`.
     """
     layout = detect_layout(path, separator)
-    lines = storage.read_lines_from(path, start)
+    lines = storage.read_lines_from(path, start, _LINE_BYTES)
     if layout.is_wrapped:
         lines = _unwrap(lines)
     is_separator = _IS_SEPARATOR[layout.separator]

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import collections
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -99,7 +100,18 @@ def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabular
             f"{records} has no manifest.json, so its records are incomplete. Write "
             "records with `python -m bert_tf.corpus --output=...`."
         )
-    manifest = storage.read_json(path)
+    try:
+        manifest = storage.read_json(path)
+    except ValueError as error:
+        raise ValueError(f"{error}. {_write_again(records)}") from error
+    for name, size in manifest.get("record_files", {}).items():
+        file = os.path.join(records, name)
+        found = storage.stat(file)[0] if storage.exists(file) else 0
+        if found != size:
+            raise ValueError(
+                f"{file} is damaged: it has {found:,} bytes instead of {size:,}. "
+                f"{_write_again(records)}"
+            )
     vocabulary = Vocabulary.from_file(os.path.join(records, "vocab.txt"))
     if vocabulary.fingerprint != manifest["vocabulary_fingerprint"]:
         raise ValueError(
@@ -108,6 +120,30 @@ def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabular
             f"Got {vocabulary.fingerprint[:12]}. Write the records again."
         )
     return manifest, vocabulary
+
+
+def check_records(directories: Iterable[str | os.PathLike]) -> None:
+    """Reads all record files and verifies their checksums.
+
+    Raises:
+        ValueError: A file is damaged; the message names it.
+    """
+    for records in directories:
+        for path in storage.glob(os.path.join(records, "*.tfrecord")):
+            try:
+                for _ in tf.data.TFRecordDataset(path):
+                    pass
+            except tf.errors.DataLossError as error:
+                raise ValueError(
+                    f"{path} is damaged: {error.message}. {_write_again(records)}"
+                ) from error
+
+
+def _write_again(records: str | os.PathLike) -> str:
+    return (
+        f"Remove {os.path.join(records, 'manifest.json')} and rerun the bert_tf.corpus "
+        "command that wrote it: it writes the same records again."
+    )
 
 
 def _parse(

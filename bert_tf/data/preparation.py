@@ -173,6 +173,11 @@ def _manifest(
             for split, count in splits.items()
             for name in ("documents", "pairs", "rows")
         },
+        # Sizes in bytes, to find damaged files.
+        "record_files": {
+            os.path.basename(shard.path): storage.stat(shard.path)[0]
+            for shard in shards
+        },
         "pairs_per_row": max(count["pairs_per_row"] for count in counts),
         "random_next_share": both["random_next"] / both["pairs"],
         "padding_share": 1 - both["tokens"] / (both["rows"] * length),

@@ -293,10 +293,9 @@ def _tokenize_batch(
         Token ids [tokens], tokens per sentence [sentences], and the `COUNTS` of each
         document [len(batch), len(COUNTS)].
     """
-    ragged = tokenizer.tokenize(
-        [sentence for document in batch for sentence in document]
-    )
-    ids, lengths = ragged.flat_values.numpy(), ragged.row_lengths().numpy()
+    chunks = [tokenizer.tokenize(chunk) for chunk in _chunks(itertools.chain(*batch))]
+    ids = np.concatenate([chunk.flat_values for chunk in chunks])
+    lengths = np.concatenate([chunk.row_lengths() for chunk in chunks])
     # The index of the document of each sentence and of each token.
     of_sentence = np.repeat(np.arange(len(batch)), [len(d) for d in batch])
     of_token = np.repeat(of_sentence, lengths)
@@ -314,6 +313,20 @@ def _tokenize_batch(
     }
     counts = np.stack([columns[name] for name in COUNTS], axis=1)
     return ids, lengths[lengths > 0], counts.astype(np.int64)
+
+
+def _chunks(sentences: Iterable[str]) -> Iterator[list[str]]:
+    """Divides sentences, of which a document may have any number, for the tokenizer."""
+    chunk: list[str] = []
+    size = 0
+    for sentence in sentences:
+        chunk.append(sentence)
+        size += len(sentence)
+        if size >= _BATCH_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def _is_garbled(sentence: str) -> bool:

@@ -149,7 +149,7 @@ def batches(
     batch_size: int,
     *,
     max_length: int,
-    first_epoch: int = 0,
+    first_step: int = 0,
     epochs: int = 1,
     seed: int = 0,
     static_shape: bool = False,
@@ -163,7 +163,7 @@ def batches(
         split: The examples.
         batch_size: Rows of a (global) batch, B.
         max_length: Upper bound of S, the tokenizer's `max_sequence_length`.
-        first_epoch: Epochs to skip because they are already trained.
+        first_step: Batches to skip because they are already trained.
         epochs: Passes over the split, skipped ones included.
         seed: Shuffling seed.
         static_shape: Pad all rows to `max_length`, for devices that need one shape.
@@ -171,9 +171,11 @@ def batches(
     padded = _padded_lengths(split, max_length, static_shape)
     plans = [
         _plan(padded, batch_size, np.random.default_rng((seed, epoch)))
-        for epoch in range(first_epoch, epochs)
+        for epoch in range(epochs)
     ]
-    rows, lengths = (np.concatenate(parts) for parts in zip(*plans, strict=True))
+    rows, lengths = (
+        np.concatenate(parts)[first_step:] for parts in zip(*plans, strict=True)
+    )
     return _assemble(split, rows, lengths, static_shape)
 
 
@@ -184,11 +186,12 @@ def predict(
     *,
     max_length: int,
     static_shape: bool = False,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> list[Any]:
     """Returns the model's output for each example, in the order of the split.
 
     Outputs with a value per token include values for padding. The arguments are those
-    of `batches`. The split needs no targets.
+    of `batches`, and the `callbacks` of `model.predict`. The split needs no targets.
     """
     rows, lengths = _plan(_padded_lengths(split, max_length, static_shape), batch_size)
     unlabeled = dataclasses.replace(split, targets=None)
@@ -198,7 +201,7 @@ def predict(
         chosen = rows[lengths == length]
         same = lengths[lengths == length]
         dataset = _assemble(unlabeled, chosen, same, static_shape)
-        outputs = model.predict(dataset, verbose=0)
+        outputs = model.predict(dataset, verbose=0, callbacks=list(callbacks))
         for position, row in enumerate(chosen.ravel()):
             if row != _EMPTY:
                 results[row] = keras.tree.map_structure(

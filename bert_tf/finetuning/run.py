@@ -5,8 +5,8 @@
 A module of `tasks/` calls `fine_tune` with its task. Input: a checkpoint of an encoder
 and the task's files. Output: a model directory with config.json, vocab.txt, the weights
 of the best epoch, metrics.json, TensorBoard logs, and predictions and plots for each
-evaluation split. Rerun the same command to resume after the last complete epoch. With a
-finished directory, it only evaluates, predicts and exports.
+evaluation split. Rerun the same command to resume. With a finished directory, it only
+evaluates, predicts and exports.
 """
 
 from __future__ import annotations
@@ -93,26 +93,38 @@ def _fine_tune_once(
         defaults=options.defaults(),
         resumable=options.resumable(),
     )
+    stop_signals = training.resumable.StopSignals()
+    with storage.exclusive(directory.path), stop_signals as signals:
+        return _run(task, backbone_class, encoder, directory, strategy, signals)
+
+
+def _run(
+    task: Task,
+    backbone_class: type[BertBackbone],
+    encoder: Checkpoint,
+    directory: ModelDirectory,
+    strategy: tf.distribute.Strategy,
+    signals: training.resumable.StopSignals,
+) -> dict[str, Any]:
     metrics = directory.read_metrics()
     if metrics and not directory.has_weights:
         return metrics
-
     model = _build(task, backbone_class, encoder, directory, strategy)
     if metrics:
         task.trainable_model(model).jit_compile = False  # As in `train`.
         print(f"{directory.path} is already trained; skipping training.")
     else:
-        metrics = {"training": train(task, model, directory, strategy)}
+        metrics = {"training": train(task, model, directory, strategy, signals)}
     directory.load_weights(model)  # Those of the best epoch.
     plot = report.learning_plot(metrics["training"])
     report.write_plot(plot, directory.path / "learning_curve.png")
-    metrics = _keep_test_score(metrics, options, directory)
+    metrics = _keep_test_score(metrics, task.options, directory)
     metrics |= _evaluate(task, model, directory)
     if task.decision:
         metrics["decision"] = task.decision
     directory.write_metrics(metrics)
     _print_summary(task, directory, metrics)
-    if options.export:
+    if task.options.export:
         print(f"Exported to {_export(task, directory)}.")
     return metrics
 

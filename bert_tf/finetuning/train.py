@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a task's model, evaluates it after each epoch and keeps the best weights.
 
-Each epoch also saves a training state. An interrupted run resumes from it, after the
-last complete epoch.
+Every ten minutes, after each epoch and on SIGTERM, it saves a training state, which an
+interrupted run resumes from.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import math
 import re
 import sys
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import storage
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.finetuning import batching, sweep
 from bert_tf.finetuning.task import Task
 from bert_tf.modeling import sum_losses
-from bert_tf.training import AdamW, TrainingState, WarmupDecay
+from bert_tf.training import AdamW, TrainingState, WarmupDecay, resumable
 
+_SAVE_EVERY = "10m"
 _SECONDS_PER_LINE = 60  # Between lines about a long epoch in a log file.
 
 
@@ -34,8 +34,9 @@ def train(
     model: keras.Model,
     directory: ModelDirectory,
     strategy: tf.distribute.Strategy,
+    signals: resumable.StopSignals,
 ) -> dict[str, Any]:
-    """Trains the model, or resumes after the last complete epoch.
+    """Trains the model, or resumes from the last training state.
 
     Writes the weights of the best epoch and the metrics to `directory`.
 
@@ -64,31 +65,39 @@ def train(
         trainable.compile(optimizer, jit_compile=False, **_losses(task))
         sum_losses(trainable)
         state = TrainingState(directory, trainable)
-        first_epoch = state.restore() // steps_per_epoch
+        step = state.restore()
+    if step and "epochs" not in state.progress:
+        raise ValueError(
+            f"{state.path} is from an earlier version. Remove it to train again."
+        )
     print(
         f"{len(split):,} training examples, {split.lengths.mean():.0f} tokens on "
         f"average; {options.epochs} epochs of {steps_per_epoch:,} steps; "
         f"{trainable.count_params():,} weights"
-        + (f"; resuming after epoch {first_epoch}." if first_epoch else ".")
+        + (f"; resuming at step {step:,} of {steps:,}." if step else ".")
     )
-    epochs = _Epochs(task, model, state, first_epoch)
-    trainable.fit(
-        batching.batches(
+
+    def batches(first_step: int) -> tf.data.Dataset:
+        return batching.batches(
             split,
             options.batch_size,
-            first_epoch=first_epoch,
+            first_step=first_step,
             epochs=options.epochs,
             seed=options.seed,
             **options.padding,
-        ),
-        initial_epoch=first_epoch,
-        epochs=options.epochs,
+        )
+
+    epochs = _Epochs(task, model, state, signals)
+    resumable.fit(
+        trainable,
+        batches,
+        epochs,
+        steps=steps,
         steps_per_epoch=steps_per_epoch,
-        shuffle=False,  # `batches` shuffles.
-        verbose=1 if sys.stdout.isatty() else 2,  # A progress bar on terminals only.
+        # A progress bar on terminals only.
+        verbose=1 if sys.stdout.isatty() else 2,
         callbacks=[
-            epochs,
-            keras.callbacks.TensorBoard(directory.path / "logs", write_graph=False),
+            keras.callbacks.TensorBoard(directory.path / "logs", write_graph=False)
         ],
     )
     metrics = {
@@ -97,10 +106,12 @@ def train(
         "majority_baseline": task.majority_baseline(epochs.split),
         "best_epoch": epochs.best + 1,
         "epochs": epochs.history,
-        "seconds": round(epochs.seconds, 1),
+        "seconds": round(state.progress["seconds"], 1),
     }
-    directory.write_metrics({"training": metrics})  # Marks the training as finished.
+    # Marks the training as finished.
+    directory.write_metrics({"training": metrics})
     state.remove()
+    signals.unsaved = False
     return metrics
 
 
@@ -177,13 +188,11 @@ def _balance_classes(split: batching.Split) -> batching.Split:
     return dataclasses.replace(split, weights=weights)
 
 
-class _Epochs(keras.callbacks.Callback):
-    """Evaluates on the dev set after each epoch, and saves the best and the last state.
+class _Epochs(resumable.Resumable):
+    """Evaluates on the dev set after each epoch, and saves the best weights.
 
     Attributes:
         split: The dev set.
-        history: Losses and scores of each epoch.
-        seconds: Wall-clock time of training and evaluation.
 
     Raises:
         sweep.DivergedError: From within `fit`, if the loss is NaN or infinite. The
@@ -191,17 +200,23 @@ class _Epochs(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, task: Task, model: keras.Model, state: TrainingState, first_epoch: int
+        self,
+        task: Task,
+        model: keras.Model,
+        state: TrainingState,
+        signals: resumable.StopSignals,
     ):
-        super().__init__()
+        super().__init__(state, signals, _SAVE_EVERY)
         self._task = task
         self._whole_model = model
-        self._state = state
-        self._file = state.path / "epochs.json"
         self.split = task.dataset(task.evaluation_splits[0])
-        saved = storage.read_json(self._file) if first_epoch else {}
-        self.history: list[dict[str, float]] = saved.get("epochs", [])[:first_epoch]
-        self.seconds: float = saved.get("seconds", 0.0)
+        self.progress.setdefault("epochs", [])
+        self.progress.setdefault("seconds", 0.0)
+
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """Losses and scores of each epoch."""
+        return self.progress["epochs"]
 
     @property
     def scores(self) -> list[float]:
@@ -214,14 +229,15 @@ class _Epochs(keras.callbacks.Callback):
         return max(range(len(self.history)), key=self.scores.__getitem__)
 
     def on_train_begin(self, logs=None):
-        self._start = time.perf_counter() - self.seconds
+        super().on_train_begin(logs)
+        self._start = time.perf_counter() - self.progress["seconds"]
         self._last_line = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
         if not math.isfinite(logs["loss"]):
-            raise sweep.DivergedError(
+            self.fail(
                 f"The loss is {logs['loss']} in epoch {len(self.history) + 1}, step "
-                f"{batch + 1}. Try a lower --learning_rate."
+                f"{batch + 1}."
             )
         now = time.perf_counter()
         if now > self._last_line + _SECONDS_PER_LINE and not sys.stdout.isatty():
@@ -231,25 +247,30 @@ class _Epochs(keras.callbacks.Callback):
                 f"{self.params['steps']:,}: loss {logs['loss']:.4f}",
                 flush=True,
             )
+        self.progress["seconds"] = now - self._start
+        super().on_train_batch_end(batch, logs)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def fail(self, reason: str) -> NoReturn:
+        raise sweep.DivergedError(f"{reason} Try a lower --learning_rate.")
+
+    def evaluate(self, epoch, logs):
         options = self._task.options
         outputs = batching.predict(
-            self.model, self.split, options.batch_size, **options.padding
+            self.model,
+            self.split,
+            options.batch_size,
+            callbacks=[self],
+            **options.padding,
         )
         scores = self._task.evaluate(self.split, outputs)
         # Later callbacks and the progress bar read the scores from `logs`.
         logs.update({f"{self.split.name}_{k}": v for k, v in scores.items()})
         self.history.append({name: float(value) for name, value in logs.items()})
         if self.best == epoch:
-            self._state.directory.save_weights(self._whole_model)
-        self.seconds = time.perf_counter() - self._start
+            self.state.directory.save_weights(self._whole_model)
+        self.progress["seconds"] = time.perf_counter() - self._start
         patience = options.recipe.early_stopping
         if patience and epoch >= self.best + patience:
             self.model.stop_training = True
         elif epoch + 1 < options.epochs:
-            # Before the state, so that every saved state has its history.
-            saved = {"epochs": self.history, "seconds": self.seconds}
-            self._file.parent.mkdir(exist_ok=True)
-            storage.write_json(self._file, saved)
-            self._state.save(weights=False)
+            self.save()

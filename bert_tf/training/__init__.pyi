@@ -1,4 +1,5 @@
 from bert_tf.training import estimates as estimates
+from bert_tf.training import resumable as resumable
 from bert_tf.training import strategy as strategy
 from bert_tf.training.checkpoint import TrainingState as TrainingState
 from bert_tf.training.monitor import read_history as read_history

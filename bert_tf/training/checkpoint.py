@@ -1,22 +1,35 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The training state, which an interrupted training resumes from."""
+"""The training state, which an interrupted training resumes from.
+
+A state is three files in `training_state/` of the model directory:
+
+    ckpt-<step>.json                        progress: history, metrics of the epoch
+    ckpt-<step>.data-00000-of-00001, .index TensorFlow checkpoint
+
+The index is written last. Without it, a state is incomplete and ignored.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 import shutil
+from collections.abc import Collection
+from typing import Any
 
 import keras
 import tensorflow as tf
 from absl import logging
 
+from bert_tf import storage
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.modeling import Dropout
 from bert_tf.training.strategy import create_training_variables
 
 _TRAINING_STATES = "training_state"
 _STATES_KEPT = 2
+_SMALL_FILES = 10_000_000  # Bytes for logs, history and metadata.
 
 # TensorFlow raises any of these for a state that is truncated or of another model.
 _UNREADABLE = (
@@ -31,22 +44,27 @@ _UNREADABLE = (
 class TrainingState:
     """Saves and restores everything that bit-equal resuming needs.
 
-    The state consists of the weights, the optimizer moments, the step, and the seed
-    generators of the dropout layers. No stock Keras callback saves the last ones
-    (keras-team/keras#19796). The position in the data follows from the step. The files
-    are in `training_state/` in the model directory.
+    The state consists of the weights, the optimizer moments, the step, the seed
+    generators of the dropout layers, and `progress`. The position in the data follows
+    from the step.
+
+    Keras' `BackupAndRestore` is no replacement: it lacks the seed generators
+    (keras-team/keras#19796) and the position in the data, and overwrites its only copy.
 
     Create the object in the scope of the strategy.
 
     Args:
         directory: The model directory.
         model: The compiled model. `model.optimizer` is saved too.
-        keep_all: Whether to keep the model of every saved step, as the model
+        keep_all: Whether to keep the model of every `save(weights=True)`, as the model
             directory `steps/<step>` in `directory`.
+        write: Whether to write files. With several workers, only one writes.
 
     Attributes:
         directory: See above.
+        write: See above.
         path: The folder of the states.
+        progress: JSON values that are saved and restored too.
     """
 
     def __init__(
@@ -55,24 +73,23 @@ class TrainingState:
         model: keras.Model,
         *,
         keep_all: bool = False,
+        write: bool = True,
     ):
         self.directory = directory
+        self.write = write
         self._model = model
         self._keep_all = keep_all
         self.path = directory.path / _TRAINING_STATES
+        self.progress: dict[str, Any] = {}
         create_training_variables(model)
-        self._manager = tf.train.CheckpointManager(
-            tf.train.Checkpoint(
-                model=model,
-                optimizer=model.optimizer,
-                seeds=[
-                    layer.seed_generator.state.value
-                    for layer in model._flatten_layers()
-                    if isinstance(layer, (keras.layers.Dropout, Dropout)) and layer.rate
-                ],
-            ),
-            str(self.path),
-            max_to_keep=_STATES_KEPT,
+        self._checkpoint = tf.train.Checkpoint(
+            model=model,
+            optimizer=model.optimizer,
+            seeds=[
+                layer.seed_generator.state.value
+                for layer in model._flatten_layers()
+                if isinstance(layer, (keras.layers.Dropout, Dropout)) and layer.rate
+            ],
         )
 
     @property
@@ -80,8 +97,8 @@ class TrainingState:
         """The number of finished steps."""
         return int(keras.ops.convert_to_numpy(self._model.optimizer.iterations))
 
-    def save(self, *, weights: bool = True) -> None:
-        """Saves the state of the current step.
+    def save(self, *, weights: bool = False) -> None:
+        """Saves the state of the current step; does nothing unless `write`.
 
         Args:
             weights: Whether to update `model.weights.h5` too.
@@ -90,23 +107,35 @@ class TrainingState:
             OSError: Writing failed, e.g. because the disk is full. The states that
                 were saved before remain.
         """
-        self._check_disk_space()
+        if not self.write:
+            return
+        self._check_disk_space(weights)
         if weights:
             self.directory.save_weights(self._model)
-        if self._keep_all:
+        if weights and self._keep_all:
             self.directory.copy(self.directory.path / "steps" / str(self.step))
+        self.path.mkdir(exist_ok=True)
+        name = str(self.path / f"ckpt-{self.step}")
+        storage.write_json(f"{name}.json", self.progress)
         try:
-            self._manager.save(checkpoint_number=self.step)
+            self._checkpoint.write(name)
         except tf.errors.OpError as error:
             raise OSError(
                 f"The training state of step {self.step:,} cannot be written; the "
                 f"previous one is kept. TensorFlow reports: {error.message}"
             ) from error
+        storage.sync(self.path)
+        # Newer states are damaged: this training did not resume from them.
+        steps = [step for step in self._steps() if step <= self.step]
+        self._remove_all_but(steps[-_STATES_KEPT:])
 
-    def _check_disk_space(self) -> None:
-        # HDF5 may crash the process if the disk fills up while it writes.
-        weights = sum(4 * math.prod(v.shape) for v in self._model.variables)
-        needed = weights * (5 if self._keep_all else 4)  # Adam has two moments.
+    def _check_disk_space(self, weights: bool) -> None:
+        def size(variables):
+            return sum(math.prod(v.shape) * v.dtype.size for v in variables)
+
+        model = size(variable.value for variable in self._model.weights)
+        state = model + size(v.value for v in self._model.optimizer.variables)
+        needed = state + model * (weights + (weights and self._keep_all)) + _SMALL_FILES
         free = shutil.disk_usage(self.directory.path).free
         if free < needed:
             raise OSError(
@@ -116,25 +145,47 @@ class TrainingState:
                 "same command to resume from it."
             )
 
+    def _steps(self) -> list[int]:
+        """Returns the steps of all complete states, in order."""
+        # Not from TensorFlow's file `checkpoint`, which may be lost or damaged.
+        names = (path.name for path in self.path.glob("ckpt-*.index"))
+        return sorted(int(m[1]) for m in map(re.compile(r"ckpt-(\d+)\.").match, names))
+
+    def _remove_all_but(self, steps: Collection[int]) -> None:
+        """Removes the other states, and what killed processes left."""
+        for path in self.path.glob("*"):
+            if not any(path.name.startswith(f"ckpt-{step}.") for step in steps):
+                (shutil.rmtree if path.is_dir() else storage.remove)(str(path))
+
     def restore(self) -> int:
         """Restores the newest readable state, if any, and returns its step.
 
         Raises:
             ValueError: There are states, but none is readable.
         """
-        for path in reversed(self._manager.checkpoints):
+        steps = self._steps()
+        for step in reversed(steps):
+            path = self.path / f"ckpt-{step}"
             try:
-                status = self._manager.checkpoint.restore(path)
+                status = self._checkpoint.read(str(path))
                 status.assert_existing_objects_matched()
-                return self.step
+                progress = path.with_name(f"{path.name}.json")
+                # Earlier versions did not write it.
+                self.progress |= (
+                    storage.read_json(progress) if progress.exists() else {}
+                )
+                break
             except _UNREADABLE as error:
                 reason = str(error).splitlines()[0]
                 logging.warning("%s is damaged; trying an older one: %s", path, reason)
-        if self._manager.checkpoints:
-            raise ValueError(
-                f"{self.path} has no readable training state. Remove the folder to "
-                "start over, or pass the weights to --init_from."
-            )
+        else:
+            if steps:
+                raise ValueError(
+                    f"{self.path} has no readable training state. Remove the folder to "
+                    "start over, or pass the weights to --init_from."
+                )
+        if self.write:
+            self._remove_all_but(steps)
         return self.step
 
     def remove(self) -> None:

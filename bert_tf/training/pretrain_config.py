@@ -137,23 +137,16 @@ class PretrainConfig(cli.Options):
     next_sentence: bool = cli.option(True, help="Also train next sentence prediction.")
     validate_every: int = cli.option(
         1000,
-        help="Steps between evaluations on the held-out documents. Each also saves a "
-        "checkpoint.",
+        help="Steps between evaluations on the held-out documents. Each also writes "
+        "the weights.",
         minimum=1,
         common=True,
         resumable=True,
     )
-    loss_band: float = cli.option(
-        1.0,
-        help="Stop if the 100-step mean loss rises more than this above its minimum. "
-        "0: never.",
-        minimum=0,
-        resumable=True,
-    )
-    compare: str = cli.option(
-        "",
-        help="Other runs to plot in curve.png: comma-separated model directories or "
-        "history.csv files.",
+    save_every: str = cli.option(
+        "10m",
+        help="Steps (500) or minutes (10m) between training states to resume from. "
+        "Evaluations and SIGTERM save one, too.",
         resumable=True,
     )
     seed: int = cli.option(

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -14,15 +15,17 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from bert_tf import storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
-from bert_tf.data import pretrain_dataset, unigram_accuracy
+from bert_tf.data import check_records, pretrain_dataset, unigram_accuracy
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
-from bert_tf.training import estimates, monitor
+from bert_tf.training import estimates, monitor, resumable
 from bert_tf.training import strategy as distribution
 from bert_tf.training.checkpoint import TrainingState
 from bert_tf.training.muon import Muon
 from bert_tf.training.optimizers import AdamW, Lamb
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
+from bert_tf.training.resumable import StopSignals
 from bert_tf.training.step import DistributedPretrainer
 
 Transform = Callable[..., tuple[Any, Any, Any]]
@@ -61,7 +64,7 @@ def pretrain(
     _check_phases(options, phases, strategy)
     source = open_checkpoint(options.init_from) if options.init_from else None
     architecture = _architecture(options, phases, source)
-    others = monitor.read_histories(options.compare)
+    resumable.parse_save_every(options.save_every)
     head = {"kind": "pretrainer"}
     if not options.next_sentence:
         head["newly_initialized"] = ["pooler", "nsp"]
@@ -73,47 +76,55 @@ def pretrain(
         head=head,
         options=options.to_dict(),
         defaults=options.defaults(),
-        resumable=options.resumable(),
+        # Earlier versions had the option --loss_band.
+        resumable=options.resumable() | {"loss_band"},
         write=chief,
     )
 
-    # === Build the model ===
-    keras.utils.set_random_seed(options.seed)
-    with strategy.scope():
-        backbone = backbone_class(
-            architecture, recompute=options.recompute, dtype=options.precision
-        )
-        model = DistributedPretrainer(backbone)
-        if source:
-            missing = ", ".join(source.load_into(model)) or "none"
-            print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
-        model.compile(
-            _optimizer(options, schedule),
-            loss_weights={"mlm": 1.0, "nsp": float(options.next_sentence)},
-            micro_batch_size=_micro_batch_size(options, phases, model),
-            xla=options.xla,
-        )
-        state = TrainingState(directory, model, keep_all=keep_all)
-        state.restore()
-    _print_start(model, phases[-1], state.step)
+    lock = storage.exclusive(directory.path) if chief else contextlib.nullcontext()
+    together = distribution.is_multi_worker(strategy)
+    with lock, StopSignals(together=together) as signals:
+        # === Build the model ===
+        keras.utils.set_random_seed(options.seed)
+        with strategy.scope():
+            backbone = backbone_class(
+                architecture, recompute=options.recompute, dtype=options.precision
+            )
+            model = DistributedPretrainer(backbone)
+            if source:
+                missing = ", ".join(source.load_into(model)) or "none"
+                print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
+            model.compile(
+                _optimizer(options, schedule),
+                loss_weights={"mlm": 1.0, "nsp": float(options.next_sentence)},
+                micro_batch_size=_micro_batch_size(options, phases, model),
+                xla=options.xla,
+            )
+            state = TrainingState(directory, model, keep_all=keep_all, write=chief)
+            _restore(state)
+        _print_start(model, phases[-1], state.step)
 
-    # === Train ===
-    replicas, total_steps = strategy.num_replicas_in_sync, phases[-1].end
-    batches = functools.partial(_batches, options, transform, replicas)
-    for phase in phases:
-        if state.step < phase.end:
-            _train(options, phase, batches, model, state, total_steps, chief)
-    if not chief:
-        return {}
+        # === Train ===
+        replicas = strategy.num_replicas_in_sync
+        batches = functools.partial(_batches, options, transform, replicas)
+        try:
+            for phase in phases:
+                if state.step <= phase.end:
+                    _train(options, phase, batches, model, state, signals, phases)
+            if not chief:
+                return {}
 
-    # === Report ===
-    baseline = unigram_accuracy(batches(phases[-1], split="validation"))
-    history = monitor.read_history(directory.path)
-    metrics = history[-1] | {"unigram_accuracy": baseline}
-    directory.write_metrics(metrics)
-    figure = monitor.learning_curve(history, baseline, others)
-    figure.savefig(directory.path / "curve.png", dpi=120)
-    return metrics
+            # === Report ===
+            baseline = unigram_accuracy(batches(phases[-1], split="validation"))
+        except tf.errors.DataLossError as error:
+            check_records(phase.records for phase in phases)
+            raise ValueError(f"Records cannot be read: {error.message}") from error
+        history = state.progress["history"]
+        metrics = history[-1] | {"unigram_accuracy": baseline}
+        directory.write_metrics(metrics)
+        figure = monitor.learning_curve(history, baseline)
+        figure.savefig(directory.path / "curve.png", dpi=120)
+        return metrics
 
 
 # --- Checks ----------------------------------------------------------------------
@@ -232,6 +243,29 @@ def _micro_batch_size(
     return size
 
 
+def _restore(state: TrainingState) -> None:
+    """Restores the training state and `history.csv`.
+
+    Raises:
+        ValueError: There is a history, but no readable state.
+    """
+    step, directory = state.restore(), state.directory.path
+    history = monitor.read_history(directory)
+    if history and not step:
+        raise ValueError(
+            f"{directory} has a history of {history[-1]['step']:,.0f} steps but no "
+            "training state to resume from. Choose another --output, with "
+            f"--init_from={directory} to start from its weights."
+        )
+    # States of earlier versions have no progress.
+    state.progress.setdefault("history", [r for r in history if r["step"] <= step])
+    history = state.progress["history"]
+    state.progress.setdefault("tokens", history[-1]["tokens"] if history else 0)
+    state.progress.setdefault("gradient_norms", [])
+    if history and state.write:  # Without rows after the state.
+        monitor.write_history(directory, history)
+
+
 def _print_start(model: BertPretrainer, last: Phase, step: int) -> None:
     replicas = model.distribute_strategy.num_replicas_in_sync
     print(
@@ -284,8 +318,8 @@ def _train(
     batches: Callable[..., tf.data.Dataset],
     model: BertPretrainer,
     state: TrainingState,
-    total_steps: int,
-    chief: bool,
+    signals: StopSignals,
+    phases: Sequence[Phase],
 ) -> None:
     """Trains until the end of a phase.
 
@@ -293,30 +327,30 @@ def _train(
         ValueError: The training diverged (the failed batch is saved), or another worker
             was lost.
     """
-    callbacks: list[keras.callbacks.Callback] = [
-        monitor.TrainingMonitor(options, phase, state, total_steps, chief)
-    ]
-    if chief:
+    validation = batches(phase, split="validation")
+    callbacks = []
+    if state.write:
         logs = state.directory.path / "logs"
         callbacks.append(keras.callbacks.TensorBoard(logs, write_graph=False))
     # Trace each phase anew. Otherwise `tf.function` relaxes the shapes to dynamic ones,
     # which round differently: resuming would not be bit-equal.
     model.train_function = model.test_function = None
-    every, first_step = options.validate_every, state.step - phase.first_step
-    epochs_before = math.ceil(phase.first_step / every)
+    every = options.validate_every
     try:
-        model.fit(
-            batches(phase, first_step=first_step),
-            validation_data=batches(phase, split="validation"),
+        resumable.fit(
+            model,
+            lambda step: batches(phase, first_step=step),
+            monitor.TrainingMonitor(
+                options, phase, state, signals, validation, phases[-1].end
+            ),
+            first_step=phase.first_step,
+            steps=phase.steps,
             steps_per_epoch=every,
-            initial_epoch=epochs_before + first_step // every,
-            epochs=epochs_before + math.ceil(phase.steps / every),
-            shuffle=False,  # The dataset is already shuffled.
-            verbose=0,
+            first_epoch=math.ceil(phase.first_step / every),
             callbacks=callbacks,
         )
     except monitor.TrainingFailed as failure:
-        if not chief:
+        if not state.write:
             raise
         failed_step = failure.step - 1 - phase.first_step
         batch = next(iter(batches(phase, first_step=failed_step)))

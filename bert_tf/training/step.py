@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.modeling import BertPretrainer, sum_losses
+from bert_tf.training.strategy import is_multi_worker
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -86,20 +87,15 @@ class DistributedPretrainer(BertPretrainer):
         variables = [variable.value for variable in self.trainable_variables]
         return [tf.convert_to_tensor(g) for g in tape.gradient(scaled, variables)]
 
-    @property
-    def _is_multi_worker(self) -> bool:
-        multi_worker = tf.distribute.MultiWorkerMirroredStrategy
-        return isinstance(self.distribute_strategy, multi_worker)
-
     def _logs(self, logs: dict[str, Any]) -> dict[str, Any]:
         """With several workers, `fit` averages the logs along axis 0."""
-        if not self._is_multi_worker:
+        if not is_multi_worker(self.distribute_strategy):
             return logs
         return {name: tf.reshape(value, [1]) for name, value in logs.items()}
 
     def _maybe_symbolic_build(self, *args, **kwargs):
         # With several workers, Keras' method fails on the distributed batch.
-        if not self._is_multi_worker:
+        if not is_multi_worker(self.distribute_strategy):
             super()._maybe_symbolic_build(*args, **kwargs)
 
 

@@ -74,6 +74,11 @@ def _multi_worker() -> tf.distribute.Strategy:
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
+def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
+    """Whether several processes train together."""
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process is the first worker, the one that writes files."""
     resolver = strategy.cluster_resolver

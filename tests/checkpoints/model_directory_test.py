@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import json
+import resource
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -155,14 +157,14 @@ def test_failed_save_keeps_old_weights(directory, tiny_config):
     model = BertPretrainer(BertBackbone(tiny_config))
     directory.save_weights(model)
     before = (directory.path / "model.weights.h5").read_bytes()
-
-    class Failing:
-        def save_weights(self, path):
-            path.write_bytes(b"half")
-            raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        directory.save_weights(Failing())
+    # A quota. HDF5 would crash the process if it wrote the file.
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            directory.save_weights(model)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (directory.path / "model.weights.h5").read_bytes() == before
     assert not list(directory.path.glob(".unfinished*"))
 
@@ -182,3 +184,17 @@ def test_tokenizer_from_checkpoint_has_casing_and_length(
     shown = repr(bert_tf.open_checkpoint(path))
     assert "cased" in shown
     assert len(shown) < 300
+
+
+def test_weights_file_has_no_optimizer(directory, tiny_config, recwarn):
+    model = BertPretrainer(BertBackbone(tiny_config))
+    directory.save_weights(model)
+    size = (directory.path / "model.weights.h5").stat().st_size
+    model.compile("adam")
+    model.optimizer.build(model.trainable_variables)
+    directory.save_weights(model)
+    with h5py.File(directory.path / "model.weights.h5") as file:
+        assert "optimizer" not in file
+    assert (directory.path / "model.weights.h5").stat().st_size < 1.1 * size
+    directory.load_weights(model)
+    assert not [w for w in recwarn if "optimizer" in str(w.message)]

@@ -2,11 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of bert_tf.data.input_pipeline and of parsing records."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.data import pretrain_dataset, unigram_accuracy
+from bert_tf.data import (
+    check_records,
+    pretrain_dataset,
+    read_manifest,
+    unigram_accuracy,
+)
 from bert_tf.text import Vocabulary
 from tests.toy.records import LENGTH, make_batch, write_records
 
@@ -154,3 +161,37 @@ def test_vocabulary_of_other_records_raises(records, tmp_path, vocabulary):
 def test_invalid_arguments_raise(records, arguments, message):
     with pytest.raises(ValueError, match=message):
         pretrain_dataset(records[0], batch_size=2, **arguments)
+
+
+@pytest.fixture
+def written(vocabulary, tmp_path):
+    pairs = [([2, 5, 3, 6, 3], 3, 0)] * 9
+    for split in ("train", "validation"):
+        write_records(tmp_path, vocabulary, pairs, split)
+    return tmp_path
+
+
+def test_check_records_names_the_damaged_file(written):
+    check_records([written])
+    file = written / "validation-00000-of-00001.tfrecord"
+    whole = file.read_bytes()
+    flipped = bytes([*whole[:100], whole[100] ^ 1, *whole[101:]])
+    for damaged in (flipped, whole[:-5]):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match=rf"^{file} is damaged: .* rerun the"):
+            check_records([written])
+
+
+def test_truncated_manifest_and_records_are_named(written):
+    path, file = written / "manifest.json", written / "train-00000-of-00001.tfrecord"
+    manifest = json.loads(path.read_text())
+    sizes = {"record_files": {file.name: file.stat().st_size}}
+    path.write_text(json.dumps(manifest | sizes))
+    read_manifest(written)
+    file.write_bytes(b"")
+    message = rf"{file.name} is damaged: it has 0 bytes instead of .* Remove {path}"
+    with pytest.raises(ValueError, match=message):
+        read_manifest(written)
+    path.write_text(json.dumps(manifest)[:50])
+    with pytest.raises(ValueError, match=rf"^{path} is not valid JSON: .* rerun the"):
+        read_manifest(written)

@@ -3,7 +3,10 @@
 
 import dataclasses
 import json
+import os
 import shutil
+import signal
+import time
 import types
 
 import keras
@@ -18,6 +21,7 @@ from bert_tf.finetuning import (
     Recipe,
     Split,
     Task,
+    batching,
     encode,
     fine_tune,
     predict,
@@ -259,11 +263,51 @@ def test_resumed_training_is_bit_equal(finished, tmp_path, capsys):
     state = tmp_path / "other" / "training_state"
     assert state.exists()
     again_metrics = fine_tune(FindCats, again)
-    assert "resuming after epoch 1" in capsys.readouterr().out
+    assert "resuming at step 10 of 30" in capsys.readouterr().out
     assert again_metrics["training"]["epochs"] == metrics["training"]["epochs"]
     for a, b in zip(weights(options), weights(again), strict=True):
         np.testing.assert_array_equal(a, b)
     assert not state.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("in_evaluation", [False, True])
+def test_resume_is_bit_equal_after_sigterm(
+    finished, tmp_path, monkeypatch, capsys, in_evaluation
+):
+    options, metrics = finished
+    again = other(options, tmp_path)
+
+    def stop():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.5)  # A thread receives the signal.
+
+    class StopInEpoch(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if not in_evaluation and int(self.model.optimizer.iterations) == 13:
+                stop()
+
+    def predict(model, split, *args, **kwargs):
+        if in_evaluation and int(model.optimizer.iterations) == 20:
+            stop()
+        return batching_predict(model, split, *args, **kwargs)
+
+    batching_predict = batching.predict
+    with monkeypatch.context() as patch:
+        patch.setattr(batching, "predict", predict)
+        patch.setattr(keras.callbacks, "TensorBoard", lambda *_, **__: StopInEpoch())
+        with pytest.raises(SystemExit) as ended:
+            fine_tune(FindCats, again)
+    assert ended.value.code == 0
+    step = 20 if in_evaluation else 14
+    assert f"Stopped by SIGTERM. Step {step} is saved in" in capsys.readouterr().out
+    again_metrics = fine_tune(FindCats, again)
+    assert f"resuming at step {step} of 30" in capsys.readouterr().out
+    rows = (m["training"]["epochs"] for m in (metrics, again_metrics))
+    for before, after in zip(*rows, strict=True):
+        assert after == pytest.approx(before, rel=1e-6)
+    for a, b in zip(weights(options), weights(again), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.slow
@@ -452,5 +496,5 @@ def test_best_of_several_seeds_is_kept(options, tmp_path, capsys):
     assert {path.name for path in (tmp_path / "other").iterdir()} == {
         *("config.json", "vocab.txt", "model.weights.h5", "metrics.json"),
         *("comparison_dev.png", "report_dev.txt", "learning_curve.png"),
-        *("dev.json", "test.json", "runs", "runs.tsv"),
+        *("dev.json", "test.json", "runs", "runs.tsv", ".lock"),
     }

@@ -10,7 +10,9 @@ import pytest
 
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.training import AdamW, TrainingState
+from bert_tf.training import AdamW, TrainingState, checkpoint
+
+ENDINGS = ("data-00000-of-00001", "index", "json")
 
 
 @pytest.fixture
@@ -82,6 +84,71 @@ def test_restores_older_state_if_newest_is_damaged(directory, tiny_config, caplo
         training(directory, tiny_config)[1].restore()
 
 
+@pytest.mark.parametrize("pointer", [None, b"", b"not a protocol buffer"])
+def test_finds_states_without_the_pointer_file(directory, tiny_config, pointer):
+    model, state = training(directory, tiny_config)
+    step(model)
+    state.save()
+    # Earlier versions wrote this file, and TensorFlow's tools do.
+    (directory.path / "training_state/checkpoint").unlink(missing_ok=True)
+    if pointer is not None:
+        (directory.path / "training_state/checkpoint").write_bytes(pointer)
+    assert training(directory, tiny_config)[1].restore() == 1
+
+
+def test_progress_is_restored(directory, tiny_config):
+    model, state = training(directory, tiny_config)
+    state.progress["history"] = [{"loss": 0.1}]
+    step(model)
+    state.save()
+    _, state = training(directory, tiny_config)
+    state.progress["other"] = 1
+    state.restore()
+    assert state.progress == {"history": [{"loss": 0.1}], "other": 1}
+
+
+def test_removes_what_killed_processes_left(directory, tiny_config):
+    model, state = training(directory, tiny_config)
+    for _ in range(3):
+        step(model)
+        state.save()
+    complete = [f"ckpt-{s}.{e}" for s in (2, 3) for e in ENDINGS]
+    assert sorted(path.name for path in state.path.iterdir()) == sorted(complete)
+    (state.path / "ckpt-4_temp").mkdir()
+    (state.path / "ckpt-4_temp/part-00000-of-00001.data").touch()
+    (state.path / "ckpt-4.data-00000-of-00001").touch()
+    (state.path / "ckpt-4.json").touch()
+    assert training(directory, tiny_config)[1].restore() == 3
+    assert sorted(path.name for path in state.path.iterdir()) == sorted(complete)
+
+
+def test_another_worker_writes_nothing(directory, tiny_config):
+    model, _ = training(directory, tiny_config)
+    TrainingState(directory, model, write=False).save(weights=True)
+    assert not (directory.path / "training_state").exists()
+    assert not directory.has_weights
+
+
+def test_disk_space_check_covers_what_is_written(directory, tiny_config, monkeypatch):
+    # Large enough that the metadata does not count.
+    config = dataclasses.replace(tiny_config, hidden_dim=128, intermediate_dim=512)
+    _, state = training(directory, config)
+    before = {path for path in directory.path.rglob("*") if path.is_file()}
+    usage = shutil.disk_usage(directory.path)
+    monkeypatch.setattr(checkpoint, "_SMALL_FILES", 0)
+
+    def raise_unless(free):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free))
+        state.save(weights=True)
+
+    raise_unless(free=10**12)
+    files = {path for path in directory.path.rglob("*") if path.is_file()} - before
+    written = sum(path.stat().st_size for path in files)
+    raise_unless(free=written)
+    with pytest.raises(OSError, match="Not enough disk space"):
+        raise_unless(free=0.9 * written)
+
+
 @pytest.fixture
 def saved_once(directory, tiny_config):
     model, state = training(directory, tiny_config)
@@ -96,15 +163,12 @@ def test_full_disk_is_detected_before_writing(
 ):
     usage = shutil.disk_usage(directory.path)._replace(free=100_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(OSError, match=r"step 2 needs 0 MB, but only 0 MB are free"):
+    with pytest.raises(OSError, match=r"step 2 needs 10 MB, but only 0 MB are free"):
         saved_once.save()
     assert training(directory, tiny_config)[1].restore() == 1
 
 
-def test_failed_write_keeps_previous_state(
-    saved_once, directory, tiny_config, monkeypatch
-):
-    monkeypatch.setattr(ModelDirectory, "save_weights", lambda *_: None)
+def test_failed_write_keeps_previous_state(saved_once, directory, tiny_config):
     # Limits the file size, so that a write fails as on a full disk.
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))

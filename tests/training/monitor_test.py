@@ -1,25 +1,22 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import math
 import pathlib
 import types
 
-import keras
 import numpy as np
 import pytest
 
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.training import AdamW, PretrainConfig, monitor
+from bert_tf.training import AdamW, PretrainConfig, monitor, resumable
 from bert_tf.training.pretrain_config import Phase
 
 
-def test_resumed_run_replaces_rows_after_its_checkpoint(tmp_path):
-    for step in (10, 20, 30, 20):
-        row = {"step": step, "loss": 1 / step}
-        monitor._append_history(tmp_path / "history.csv", row)
-    rows = monitor.read_history(tmp_path)
-    assert [row["step"] for row in rows] == [10, 20]
-    assert rows[1]["loss"] == 1 / 20
+def test_history_round_trip(tmp_path):
+    history = [{"loss": 1 / step, "step": step} for step in (10.0, 20.0)]
+    monitor.write_history(tmp_path, history)
+    assert monitor.read_history(tmp_path) == history
 
 
 def test_missing_history_is_empty(tmp_path):
@@ -39,13 +36,21 @@ def monitor_of(tmp_path, tiny_config, monkeypatch):
     model.optimizer.build(model.trainable_variables)
     model.optimizer.gradient_norm.assign(1)
 
-    def create(loss_band):
-        options = PretrainConfig(records="", output="", loss_band=loss_band)
+    def create():
+        options = PretrainConfig(records="", output="")
         manifest = {"max_sequence_length": 10, "padding_share": 0.25}
         phase = Phase("", manifest, None, first_step=0, steps=1000, batch_size=2)
         directory = types.SimpleNamespace(path=tmp_path)
-        state = types.SimpleNamespace(step=0, directory=directory, save=lambda: None)
-        callback = monitor.TrainingMonitor(options, phase, state, 1000, chief=True)
+        state = types.SimpleNamespace(
+            step=0,
+            directory=directory,
+            save=lambda weights: None,
+            write=True,
+            progress={"history": [], "tokens": 0, "gradient_norms": []},
+        )
+        callback = monitor.TrainingMonitor(
+            options, phase, state, resumable.StopSignals(), None, 1000
+        )
         callback.set_model(model)
         callback.on_train_begin()
         callback.on_epoch_begin(0)
@@ -64,7 +69,7 @@ def report(callback, losses):
 def test_loss_above_its_band_stops_training(monitor_of):
     falling, high = np.linspace(9, 3, 300), np.full(100, 6.0)
     with pytest.raises(monitor.TrainingFailed, match=r"minimum of 3\.99") as failure:
-        report(monitor_of(1.0), np.concatenate([falling, high]))
+        report(monitor_of(), np.concatenate([falling, high]))
     # The minimum is the mean of the last 100 falling losses.
     means = [
         np.mean(np.concatenate([falling[200 + k :], high[:k]])) for k in range(101)
@@ -72,27 +77,31 @@ def test_loss_above_its_band_stops_training(monitor_of):
     assert failure.value.step == 300 + np.argmax(np.array(means) > means[0] + 1)
 
 
-@pytest.mark.parametrize(
-    ("losses", "loss_band"),
-    [
-        (np.concatenate([np.linspace(9, 3, 200), [50.0], np.full(99, 3.0)]), 1.0),
-        (np.linspace(3, 9, 300), 0.0),
-    ],
-)
-def test_single_spike_or_disabled_band_does_not_stop(monitor_of, losses, loss_band):
-    report(monitor_of(loss_band), losses)
+def test_single_spike_does_not_stop(monitor_of):
+    falling, low = np.linspace(9, 3, 200), np.full(99, 3.0)
+    report(monitor_of(), np.concatenate([falling, [50.0], low]))
+
+
+def test_failure_before_the_first_checkpoint_says_so(monitor_of):
+    message = r"The loss of step 1 is not finite \(nan\)\. No checkpoint was saved yet"
+    with pytest.raises(monitor.TrainingFailed, match=message):
+        report(monitor_of(), [math.nan])
 
 
 def test_throughput_excludes_the_evaluation(monitor_of, tmp_path, monkeypatch):
     clock = types.SimpleNamespace(now=0.0)
     monkeypatch.setattr(monitor.time, "perf_counter", lambda: clock.now)
-    callback = monitor_of(1.0)
+    callback = monitor_of()
     for step in range(1, 5):
         clock.now += 0.5
         callback.on_train_batch_end(step, {"loss": 3.0, "mlm_accuracy": 0.0})
-    clock.now += 100  # The evaluation, which is part of Keras' epoch.
-    logs = dict.fromkeys(("val_mlm_accuracy", "val_nsp_accuracy"), 0.0)
-    callback.on_epoch_end(0, logs | {"loss": 3.0, "val_loss": 3.0})
+
+    def evaluate(*_, **__):
+        clock.now += 100
+        return {"loss": 3.0, "mlm_accuracy": 0.0, "nsp_accuracy": 0.0}
+
+    monkeypatch.setattr(callback.model, "evaluate", evaluate)
+    callback.on_epoch_end(0, {"loss": 3.0})
     (row,) = monitor.read_history(tmp_path)
     assert (row["step"], row["tokens"]) == (4, 60)
     assert row["tokens_per_second"] == 30  # 15 tokens per step of 0.5 s.
@@ -112,23 +121,20 @@ def history(scale):
     ]
 
 
-def test_learning_curve_plots_loss_and_accuracies_of_all_runs():
-    own, other = history(1.0), history(2.0)
-    figure = monitor.learning_curve(own, 0.05, {"other": other})
+def test_learning_curve_plots_loss_and_accuracies():
+    rows = history(1.0)
+    figure = monitor.learning_curve(rows, 0.05)
     lines = {}
     for axes in figure.axes:
         assert axes.get_xlabel() == "million tokens"
         for line in axes.lines:
             lines[axes.get_ylabel(), line.get_label()] = line
-    assert len(lines) == 8
-    for ylabel, label, rows, column in (
-        ("loss (MLM + NSP)", "training", own, "loss"),
-        ("loss (MLM + NSP)", "held out", own, "val_loss"),
-        ("loss (MLM + NSP)", "other, held out", other, "val_loss"),
-        ("accuracy", "MLM, held out", own, "val_mlm_accuracy"),
-        ("accuracy", "NSP, held out", own, "val_nsp_accuracy"),
-        ("accuracy", "other, MLM", other, "val_mlm_accuracy"),
-        ("accuracy", "other, NSP", other, "val_nsp_accuracy"),
+    assert len(lines) == 5
+    for ylabel, label, column in (
+        ("loss (MLM + NSP)", "training", "loss"),
+        ("loss (MLM + NSP)", "held out", "val_loss"),
+        ("accuracy", "MLM, held out", "val_mlm_accuracy"),
+        ("accuracy", "NSP, held out", "val_nsp_accuracy"),
     ):
         line = lines[ylabel, label]
         np.testing.assert_array_equal(line.get_xdata(), [10, 20, 30])
@@ -139,21 +145,19 @@ def test_learning_curve_plots_loss_and_accuracies_of_all_runs():
 
 def test_reads_the_curves_in_the_docs():
     curves = pathlib.Path(__file__).parents[2] / "docs/curves"
-    files = sorted(map(str, curves.glob("*.csv")))
-    others = monitor.read_histories(",".join(files))
-    assert len(others) == len(files) > 0
-    for rows in others.values():
+    files = list(curves.glob("*.csv"))
+    assert files
+    for file in files:
+        rows = monitor.read_history(file)
         assert rows[-1]["val_loss"] < rows[0]["val_loss"]
 
 
-@pytest.mark.parametrize("path", ["nowhere", "docs"])
-def test_path_without_history_raises(path):
-    with pytest.raises(ValueError, match=f"--compare: {path} must be a history"):
-        monitor.read_histories(path)
-
-
-def test_weights_are_finite():
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
-    assert monitor.weights_are_finite(model)
-    model.layers[0].bias.assign(np.array([0.0, np.inf]))
-    assert not monitor.weights_are_finite(model)
+def test_weights_that_are_not_finite_are_not_saved(monitor_of):
+    callback = monitor_of()
+    report(callback, [3.0])
+    callback.save()
+    callback.model.trainable_weights[0].assign(
+        np.full(callback.model.trainable_weights[0].shape, np.inf)
+    )
+    with pytest.raises(monitor.TrainingFailed, match="weights after step 1 are not"):
+        callback.save()

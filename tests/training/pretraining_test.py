@@ -3,6 +3,10 @@
 
 import dataclasses
 import json
+import os
+import shutil
+import signal
+import time
 
 import keras
 import numpy as np
@@ -10,6 +14,7 @@ import pytest
 
 import bert_tf
 from benchmarks import ablations
+from bert_tf import storage
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.text import Vocabulary
 from bert_tf.training import (
@@ -126,6 +131,98 @@ def test_resume_is_bit_equal_after_kill(trained, options, tmp_path):
     assert [row["step"] for row in history] == [25, 50, 60]
 
 
+class _Stop(keras.callbacks.Callback):
+    """Sends SIGTERM to this process after a step or in the evaluation after it."""
+
+    def __init__(self, step, in_evaluation):
+        super().__init__()
+        self._step = step
+        self._event = "test" if in_evaluation else "train"
+
+    def on_train_batch_end(self, batch, logs=None, event="train"):
+        if (event, int(self.model.optimizer.iterations)) == (self._event, self._step):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.5)  # A thread receives the signal.
+
+    def on_test_batch_begin(self, batch, logs=None):
+        self.on_train_batch_end(batch, event="test")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("step", "in_evaluation", "saved"), [(36, False, 37), (25, True, 25)]
+)
+def test_resume_is_bit_equal_after_sigterm(
+    trained, options, tmp_path, monkeypatch, capsys, step, in_evaluation, saved
+):
+    options = dataclasses.replace(
+        options, output=str(tmp_path / "interrupted"), save_every="10"
+    )
+    stop = _Stop(step, in_evaluation)
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.callbacks, "TensorBoard", lambda *_, **__: stop)
+        evaluate = keras.Model.evaluate
+        patch.setattr(
+            keras.Model,
+            "evaluate",
+            lambda *args, callbacks, **kwargs: evaluate(
+                *args, callbacks=[stop, *callbacks], **kwargs
+            ),
+        )
+        with pytest.raises(SystemExit) as ended:
+            pretrain(options)
+    assert ended.value.code == 0
+    states = tmp_path / "interrupted/training_state"
+    line = f"Stopped by SIGTERM. Step {saved} is saved in {states}. Rerun the same"
+    assert line in capsys.readouterr().out
+    assert (states / f"ckpt-{saved}.index").exists()
+    # States have their own frequency.
+    assert (states / f"ckpt-{saved // 10 * 10}.index").exists()
+
+    pretrain(options)
+    expected = trained[0].load_pretrainer().get_weights()
+    resumed = ModelDirectory.open(options.output).load_pretrainer().get_weights()
+    for a, b in zip(expected, resumed, strict=True):
+        np.testing.assert_array_equal(a, b)
+    of_machine = {"tokens_per_second", "share_of_peak", "peak_memory_gb"}
+    histories = read_history(trained[0].path), read_history(options.output)
+    for a, b in zip(*histories, strict=True):
+        for name in a.keys() - of_machine:
+            assert b[name] == pytest.approx(a[name], rel=1e-6), name
+
+
+def test_history_without_states_is_not_overwritten(trained, options, tmp_path):
+    copy = shutil.copytree(trained[0].path, tmp_path / "copy")
+    shutil.rmtree(copy / "training_state")
+    with pytest.raises(ValueError, match="has a history of 60 steps but no training"):
+        pretrain(dataclasses.replace(options, output=str(copy)))
+    assert read_history(copy) == read_history(trained[0].path)
+
+
+def test_second_training_in_the_same_directory_is_refused(trained, options):
+    with (
+        storage.exclusive(trained[0].path),
+        pytest.raises(ValueError, match=f"is in use by process {os.getpid()} on"),
+    ):
+        pretrain(options)
+
+
+@pytest.mark.slow
+def test_damaged_record_is_named(options, tmp_path):
+    records = shutil.copytree(options.records, tmp_path / "records")
+    file = records / "train-00000-of-00001.tfrecord"
+    content = bytearray(file.read_bytes())
+    content[1000] ^= 1
+    file.write_bytes(content)
+    changed = dataclasses.replace(
+        options, records=str(records), output=str(tmp_path / "model")
+    )
+    with pytest.raises(
+        ValueError, match=rf"^{file} is damaged: .* Remove .* and rerun"
+    ):
+        pretrain(changed)
+
+
 @pytest.fixture(scope="module")
 def two_phases(options, tmp_path_factory, vocabulary):
     """Options: rows of 16 tokens, then packed rows of 32 tokens."""
@@ -203,7 +300,7 @@ def test_resume_is_bit_equal_in_second_phase(
         ({"steps": 9}, "--steps must have one number for each of the 2"),
         ({"learning_rate": 1e-3}, "--warmup_steps must have one number, because"),
         ({"micro_batch_size": 3}, "micro_batch_size=3, rows=16"),
-        ({"compare": "nowhere"}, "--compare: nowhere must be a history.csv"),
+        ({"save_every": "10s"}, r"--save_every must be .*Received: save_every='10s'"),
     ],
 )
 def test_inconsistent_phases_raise_before_writing(
@@ -228,7 +325,6 @@ def test_lamb_with_float16_micro_batches_and_recomputation(
         micro_batch_size=-1,
         recompute=True,
         steps=30,
-        compare=options.output,
     )
     # Memory for the weights and eight of the sixteen rows.
     monkeypatch.setattr(estimates, "row_bytes", lambda *_, **__: 1e6)

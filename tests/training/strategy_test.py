@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -151,6 +152,25 @@ def test_two_workers_train_to_the_same_weights_as_one(
     for name, weight in two.read_weights().items():
         np.testing.assert_array_equal(found[name], weight, err_msg=name)
     assert len(read_history(two.path)) == 2
+
+    # SIGTERM to one worker stops both; the first one saves.
+    stopped = [
+        start("stopped", "multi_worker", i, steps=10**6, stdout=subprocess.PIPE)
+        for i in range(2)
+    ]
+    try:
+        while not (tmp_path / "stopped/training_state/ckpt-3.index").exists():
+            assert [worker.poll() for worker in stopped] == [None, None]
+            time.sleep(0.2)
+        stopped[1].terminate()
+        lines = [worker.communicate(timeout=300)[0] for worker in stopped]
+    finally:
+        for worker in stopped:
+            worker.kill()
+    assert [worker.returncode for worker in stopped] == [0, 0]
+    saved = re.search(r"Stopped by SIGTERM\. Step ([\d,]+) is saved", lines[0])
+    step = int(saved[1].replace(",", ""))
+    assert (tmp_path / f"stopped/training_state/ckpt-{step}.index").exists()
 
     # If a worker dies, the other one exits with a message.
     first = start("lost", "multi_worker", 0, steps=10**6)
