@@ -50,9 +50,7 @@ class ConvertConfig(cli.Options):
 def main(options: ConvertConfig) -> None:
     """Converts a checkpoint and compares the outputs of source and target."""
     source = checkpoints.open_checkpoint(options.from_)
-    print(f"Read {source.path} ({source.format}).")
-    for line in source.describe():
-        print(f"  {line}")
+    print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
     left_out = checkpoints.write_checkpoint(source, options.to, options.format)
     print(f"Wrote {options.to} ({options.format}).")
     if left_out:

@@ -10,7 +10,7 @@ the head of a task. Output: `<output>/<name>/<version>/`, a SavedModel that stoc
 TensorFlow Serving 2.13 to 2.20 loads. It takes strings and returns answers; label
 names, casing and the maximum length are those of the checkpoint. Its signatures are
 described in `bert_tf.serving.signatures` for pre-trained models and in
-`bert_tf.serving.task_signatures` for tasks, its files in `bert_tf.serving.saved_model`.
+`bert_tf.serving.task_heads` for tasks, its files in `bert_tf.serving.saved_model`.
 """
 
 from __future__ import annotations
@@ -66,26 +66,24 @@ def main(options: ExportConfig) -> pathlib.Path:
         ValueError: The head cannot be served, a layer does not exist, the pooling is
             unknown or contradicts the checkpoint, or the version exists.
     """
-    checkpoint = checkpoints.open_checkpoint(options.model_dir)
-    print(f"Read {checkpoint.path} ({checkpoint.format}).")
-    for line in checkpoint.describe():
-        print(f"  {line}")
+    source = checkpoints.open_checkpoint(options.model_dir)
+    print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
     if options.pairs:
-        if checkpoint.head["kind"] != "classification":
+        if source.head["kind"] != "classification":
             raise ValueError(
                 "--pairs requires a model for classification or regression. Received: "
-                f"a model for {checkpoint.head['kind']}"
+                f"a model for {source.head['kind']}"
             )
-        head = {**checkpoint.head, "pairs": True}
-        checkpoint = dataclasses.replace(checkpoint, head=head)
-    layers = _parse_layers(options.layers, checkpoint.architecture.num_layers)
+        head = {**source.head, "pairs": True}
+        source = dataclasses.replace(source, head=head)
+    layers = _parse_layers(options.layers, source.architecture.num_layers)
     signatures = serving.load_signatures(
-        checkpoint, dtype=options.precision, layers=layers, pooling=options.pooling
+        source, dtype=options.precision, layers=layers, pooling=options.pooling
     )
     path = serving.export_saved_model(
         signatures,
         pathlib.Path(options.output) / options.name,
-        directory=checkpoint,
+        directory=source,
         version=options.version,
     )
     print(f"Exported to {path}.")

@@ -190,12 +190,8 @@ class Classification(finetuning.Task):
 
     def preprocess(self, *texts: tf.Tensor) -> Any:
         """Returns the encoder's inputs [N, S], or the windows of the texts."""
-        return serving.read_texts(
-            self.tokenizer,
-            *texts,
-            max_sequence_length=self.options.max_sequence_length,
-            long_text=self.options.long_text,
-        )
+        limit, long_text = self.options.max_sequence_length, self.options.long_text
+        return serving.read_texts(self.tokenizer, texts, limit, long_text)
 
     def dataset(self, name: str) -> Split:
         """Returns a split of texts, or of windows that weigh 1 in total per text.
@@ -272,15 +268,6 @@ class Classification(finetuning.Task):
         path = folder / f"predictions_{split.name}{suffix}"
         data.write_table(path, rows)
         return path
-
-    def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
-        """Returns `serving.classification_signatures`."""
-        return serving.classification_signatures(
-            model,
-            self.preprocess,
-            {**self.head, **self.decision},
-            self.options.long_text,
-        )
 
     # --- Outputs -----------------------------------------------------------------
 

@@ -157,12 +157,8 @@ class MultipleChoice(finetuning.Task):
         return modeling.ChoiceScorer(backbone)
 
     def preprocess(self, prompt: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
-        return serving.read_choices(
-            self.tokenizer,
-            prompt,
-            choices,
-            max_sequence_length=self.options.max_sequence_length,
-        )
+        limit = self.options.max_sequence_length
+        return serving.read_choices(self.tokenizer, prompt, choices, limit)
 
     def dataset(self, name: str) -> Split:
         prompts, choices, labels = zip(*self.examples[name])
@@ -205,10 +201,6 @@ class MultipleChoice(finetuning.Task):
         path = folder / f"predictions_{split.name}.tsv"
         data.write_table(path, rows)
         return path
-
-    def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
-        """Returns `serving.choice_signatures`."""
-        return serving.choice_signatures(model, self.preprocess)
 
 
 def _own_data_set(options: MultipleChoice.Config) -> finetuning.DataSet:

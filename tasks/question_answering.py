@@ -146,6 +146,10 @@ class QuestionAnswering(finetuning.Task):
         return {"no_answer": self.no_answer}
 
     @property
+    def decision(self) -> Mapping[str, Any]:
+        return {"threshold": self.threshold} if self.no_answer else {}
+
+    @property
     def evaluation_splits(self) -> Sequence[str]:
         return [name for name in self.questions if name != "train"]
 
@@ -242,12 +246,6 @@ class QuestionAnswering(finetuning.Task):
                 rows.append(finetuning.prediction_row(_example(question), outputs))
             data.write_table(path.with_suffix(".csv"), rows)
         return path
-
-    def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
-        """Returns `serving.answer_signatures`."""
-        return serving.answer_signatures(
-            model, self.preprocess, self.threshold, **self._decoding
-        )
 
     def _predictions(
         self, split: Split, outputs: Sequence[Any]

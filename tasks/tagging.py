@@ -211,15 +211,6 @@ class Tagging(finetuning.Task):
         )
         return path
 
-    def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
-        """Returns `serving.tag_signatures`."""
-        return serving.tag_signatures(
-            model,
-            self.tokenizer,
-            self.labels,
-            max_sequence_length=self.options.max_sequence_length,
-        )
-
     # --- Data --------------------------------------------------------------------
 
     def _tokenize(self, file: ColumnFile) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:

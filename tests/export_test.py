@@ -461,6 +461,37 @@ def test_tensorflow_2_12_runs_tagging(old_python, export_task, features):
 
 
 @pytest.mark.slow
+def test_tensorflow_2_12_runs_hugging_face_heads(old_python, vocabulary, tmp_path):
+    multi_label = {"problem_type": "multi_label_classification"}
+    iob = {"id2label": {"0": "I-A", "1": "O", "2": "B-B"}}
+    text, pair = {"text": UNUSUAL}, {"text_a": UNUSUAL, "text_b": UNUSUAL[::-1]}
+    question = {"question": UNUSUAL[::-1], "context": UNUSUAL}
+    choices = [[text, "", "the cat"] for text in UNUSUAL]
+    requests = []
+    for number, (class_name, config, inputs) in enumerate(
+        [
+            ("BertForSequenceClassification", multi_label, text),
+            ("BertForTokenClassification", iob, text),
+            ("BertForTokenClassification", {}, text),
+            ("BertForQuestionAnswering", {}, question),
+            ("BertForMultipleChoice", {}, {"prompt": UNUSUAL, "choices": choices}),
+            ("BertForMaskedLM", {}, text),
+            ("BertForNextSentencePrediction", {}, pair),
+        ]
+    ):
+        folder = tmp_path / f"model{number}"
+        toy_checkpoints.write_hugging_face(folder, vocabulary, class_name, **config)
+        options = export.ExportConfig(
+            model_dir=str(folder), output=str(tmp_path), name=f"served{number}"
+        )
+        path = str(export.main(options))
+        requests.append((path, "serving_default", inputs))
+        if "choices" not in inputs:  # A list without rows has no number of choices.
+            requests.append((path, "serving_default", {name: [] for name in inputs}))
+    assert_versions_agree(old_python, requests)
+
+
+@pytest.mark.slow
 def test_list_of_ops_matches_tensorflow_2_12(old_python):
     still_there = {
         line.split()[0] for line in run(sys.executable, _LIST_OPS).splitlines()

@@ -219,7 +219,16 @@ class ForeignCheckpoint(Checkpoint):
         try:
             notes += _check_vocabulary_size(config, vocabulary)
             found, unused = _match(rows, tensors.shapes, config)
-            _check_outputs(head or {}, found, tensors.shapes)
+            for row in found if head else ():
+                outputs = len(head.get("labels", ())) or 1
+                if head["kind"] == "question_answering":
+                    outputs = 2  # Start and end.
+                shape = tensors.shapes[row.theirs[0]]
+                if row.ours == "logits/bias" and shape != (outputs,):
+                    raise ValueError(
+                        f"the config declares {outputs} labels or scores, but the "
+                        f"output layer has {shape[0]}."
+                    )
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         present = {outermost_layer(row.ours) for row in found}
@@ -348,21 +357,6 @@ def _match(
             f"{min(further)}."
         )
     return found, unused
-
-
-def _check_outputs(
-    head: Mapping[str, Any], rows: Sequence[Row], shapes: Mapping[str, tuple[int, ...]]
-) -> None:
-    """Checks that the output layer of a task has the size that the config implies."""
-    expected = len(head.get("labels", ())) or 1
-    if head.get("kind") == "question_answering":
-        expected = 2  # Start and end.
-    for row in rows:
-        if row.ours == "logits/bias" and shapes[row.theirs[0]] != (expected,):
-            raise ValueError(
-                f"the config has {expected} labels, but the output layer has "
-                f"{shapes[row.theirs[0]][0]} outputs."
-            )
 
 
 def _names(rows: Iterable[Row]) -> set[str]:

@@ -199,7 +199,8 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
     architecture = _architecture(path / _CONFIG, config)
     tensors = open_tensors(path)
     has_prefix = any(name.startswith("bert.") for name in tensors.shapes)
-    vocabulary, lowercase = _open_tokenizer(path)
+    vocabulary, lowercase, limit = _open_tokenizer(path)
+    positions = architecture.max_sequence_length
     return ForeignCheckpoint.from_tensors(
         path,
         f"{FORMAT} {class_name}",
@@ -209,7 +210,7 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
         vocabulary=vocabulary,
         lowercase=lowercase,
         head=_head(class_name, config),
-        options=_options(path, architecture),
+        options={"max_sequence_length": min(limit or positions, positions)},
     )
 
 
@@ -251,12 +252,15 @@ def _why_no_weights(path: pathlib.Path) -> str:
     )
 
 
-def _open_tokenizer(path: pathlib.Path) -> tuple[Vocabulary, bool | None]:
-    """Returns the vocabulary, and whether it is uncased; None if not declared."""
+def _open_tokenizer(path: pathlib.Path) -> tuple[Vocabulary, bool | None, int | None]:
+    """Returns the vocabulary, whether it is uncased, and the maximum length of texts.
+
+    The latter are None if not declared.
+    """
     flags = dict.fromkeys(
         ("do_lower_case", "strip_accents", "tokenize_chinese_chars"), bool
     )
-    config = read_json_object(path / _TOKENIZER_CONFIG, **flags)
+    config = read_json_object(path / _TOKENIZER_CONFIG, **flags, model_max_length=int)
     tokenizer = read_json_object(path / _TOKENIZER, model=dict, normalizer=dict)
     rules = tokenizer.get("normalizer") or {}
     files = [path / _VOCABULARY] if (path / _VOCABULARY).is_file() else []
@@ -296,15 +300,7 @@ def _open_tokenizer(path: pathlib.Path) -> tuple[Vocabulary, bool | None]:
             f"do_lower_case={lowercase}, strip_accents={strip_accents}, "
             f"tokenize_chinese_chars={split_chinese}, normalizer={normalizer}"
         )
-    return vocabularies[0], lowercase
-
-
-def _options(path: pathlib.Path, architecture: BertConfig) -> dict[str, Any]:
-    """Returns the length that the tokenizer truncates texts to, as an option."""
-    positions = architecture.max_sequence_length
-    length = read_json_object(path / _TOKENIZER_CONFIG).get("model_max_length")
-    # Tokenizers without a limit have a number of 31 digits.
-    return {"max_sequence_length": int(min(length or positions, positions))}
+    return vocabularies[0], lowercase, config.get("model_max_length")
 
 
 def _vocabulary_of(model: Mapping[str, Any]) -> Vocabulary:

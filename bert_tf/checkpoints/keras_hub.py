@@ -101,17 +101,22 @@ def open_preset(preset: str | pathlib.Path) -> ForeignCheckpoint:
             settings = {n: (config.get("config") or {}).get(n) for n in _SETTINGS}
             check_size(BertConfig(**settings), file.with_name("model.weights.h5"))
         model = _load(preset)
-        tokenizer = keras_hub.models.BertTokenizer.from_preset(str(preset))
+        preprocessor = keras_hub.models.BertTextClassifierPreprocessor.from_preset(
+            str(preset)
+        )
+        tokenizer = preprocessor.tokenizer
         vocabulary = Vocabulary(tuple(tokenizer.get_vocabulary()))
     except Exception as error:  # Damaged files raise errors of many types.
         raise ValueError(f"KerasHub cannot read {preset}: {error}") from error
     backbone = getattr(model, "backbone", model)
     variables = {variable.path: variable for variable in model.weights}
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
-    head = None
+    head, options = None, {}
     if isinstance(model, keras_hub.models.BertTextClassifier):
         labels = [f"LABEL_{number}" for number in range(model.num_classes)]
         head = {"kind": "classification", "labels": labels}
+        length = min(preprocessor.sequence_length, backbone.max_sequence_length)
+        options = {"max_sequence_length": length}
     return ForeignCheckpoint.from_tensors(
         pathlib.Path(preset),
         f"{FORMAT} {type(model).__name__}",
@@ -121,6 +126,7 @@ def open_preset(preset: str | pathlib.Path) -> ForeignCheckpoint:
         vocabulary=vocabulary,
         lowercase=tokenizer.lowercase,
         head=head,
+        options=options,
     )
 
 
@@ -169,9 +175,10 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
         model = backbone
         tokenizer.save_to_preset(str(path))
     else:
-        preprocessor = task.preprocessor_cls(
-            tokenizer, sequence_length=architecture.max_sequence_length
+        length = checkpoint.options.get(
+            "max_sequence_length", architecture.max_sequence_length
         )
+        preprocessor = task.preprocessor_cls(tokenizer, sequence_length=length)
         model = task(backbone, preprocessor=preprocessor, **options)
     tensors, left_out = to_foreign(_TABLE, weights, architecture)
     for variable in model.weights:

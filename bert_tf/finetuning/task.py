@@ -15,7 +15,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from bert_tf import cli
+from bert_tf import cli, serving
 
 if TYPE_CHECKING:
     import keras
@@ -311,10 +311,12 @@ class Task(abc.ABC):
     ) -> Any:
         """Writes the predictions to files in `folder`."""
 
-    @abc.abstractmethod
     def serve(self, model: keras.Model) -> Mapping[str, Signature]:
         """Returns the signatures to export, by name.
 
         `serving_default` maps strings to answers. Clients use the names of its inputs
-        and outputs.
+        and outputs. By default, `kind` is one of `serving.task_signatures`.
         """
+        head = {"kind": self.kind, **self.head, **self.decision}
+        options = self.options.to_dict()
+        return serving.task_signatures(model, self.tokenizer, head, options)

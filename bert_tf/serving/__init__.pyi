@@ -18,14 +18,9 @@ from bert_tf.serving.signatures import pretrained_signatures as pretrained_signa
 from bert_tf.serving.signatures import regress_signature as regress_signature
 from bert_tf.serving.signatures import signature as signature
 from bert_tf.serving.signatures import string_input as string_input
-from bert_tf.serving.task_signatures import answer_signatures as answer_signatures
-from bert_tf.serving.task_signatures import choice_signatures as choice_signatures
-from bert_tf.serving.task_signatures import (
-    classification_signatures as classification_signatures,
-)
-from bert_tf.serving.task_signatures import pool_windows as pool_windows
-from bert_tf.serving.task_signatures import read_choices as read_choices
-from bert_tf.serving.task_signatures import read_texts as read_texts
-from bert_tf.serving.task_signatures import tag_signatures as tag_signatures
+from bert_tf.serving.task_heads import pool_windows as pool_windows
+from bert_tf.serving.task_heads import read_choices as read_choices
+from bert_tf.serving.task_heads import read_texts as read_texts
+from bert_tf.serving.task_heads import task_signatures as task_signatures
 from bert_tf.serving.tensor_proto import array_to_proto as array_to_proto
 from bert_tf.serving.tensor_proto import proto_to_array as proto_to_array

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,23 +12,21 @@ from absl import logging
 
 from bert_tf import modeling
 from bert_tf.checkpoints import Checkpoint
-from bert_tf.serving import signatures, task_signatures
-from bert_tf.serving.answers import cut_passages
 from bert_tf.serving.entities import is_iob_scheme
 from bert_tf.serving.ragged_encoder import optimize_for_inference
-from bert_tf.serving.signatures import Signature
+from bert_tf.serving.signatures import Signature, pretrained_signatures
+from bert_tf.serving.task_heads import task_signatures
 from bert_tf.text import Tokenizer
 
-# Settings of a task that a checkpoint of another project does not record: the defaults
-# of `tasks`, which are those of google-research/bert.
+# Options of tasks that checkpoints of other projects do not have: the defaults of
+# `tasks`, which are those of google-research/bert.
 _DEFAULTS = {
     "long_text": "truncate",
-    "max_question_length": 64,
     "stride": 128,
     "max_answer_length": 30,
     "n_best": 20,
 }
-_MAX_WINDOW = 384  # Tokens of a window of question answering.
+_MAX_WINDOW, _MAX_QUESTION = 384, 64  # Tokens, for question answering.
 
 
 def load_signatures(
@@ -52,8 +49,7 @@ def load_signatures(
     """
     tokenizer = Tokenizer(checkpoint.vocabulary, lowercase=checkpoint.lowercase)
     head, kind = checkpoint.head, checkpoint.head["kind"]
-    settings = _settings(checkpoint)
-    limit = {"max_sequence_length": settings["max_sequence_length"]}
+    options = _options(checkpoint)
     loaders = {
         "encoder": checkpoint.load_backbone,
         "pretrainer": checkpoint.load_pretrainer,
@@ -65,13 +61,13 @@ def load_signatures(
                 f"--pooling must be {head['pooling']}, the pooling of "
                 f"{checkpoint.path}, or not be set. Received: {pooling}"
             )
-        return signatures.pretrained_signatures(
+        return pretrained_signatures(
             loaders[kind](dtype),
             tokenizer,
             layers,
             pooling or "mean",
             heads={"mlm", "nsp"} - set(head.get("newly_initialized", ())),
-            **limit,
+            max_sequence_length=options["max_sequence_length"],
         )
     if layers or pooling:
         raise ValueError(
@@ -79,53 +75,23 @@ def load_signatures(
             f"{checkpoint.path}, a model for {kind}"
         )
     model = optimize_for_inference(_load_task_model(checkpoint, dtype))
-    if kind == "classification":
-        long_text = settings["long_text"]
-        read = functools.partial(
-            task_signatures.read_texts, tokenizer, long_text=long_text, **limit
-        )
-        head = {**head, **checkpoint.read_metrics().get("decision", {})}
-        return task_signatures.classification_signatures(model, read, head, long_text)
-    if kind == "multiple_choice":
-        read = functools.partial(task_signatures.read_choices, tokenizer, **limit)
-        return task_signatures.choice_signatures(model, read)
-    if kind == "question_answering":
-        limit |= {k: settings[k] for k in ("max_question_length", "stride")}
-        threshold = None
-        if head.get("no_answer"):
-            threshold = checkpoint.read_metrics().get("dev", {}).get("threshold", 0.0)
-        return task_signatures.answer_signatures(
-            model,
-            functools.partial(cut_passages, tokenizer, **limit),
-            threshold,
-            no_answer=threshold is not None,
-            max_answer_length=settings["max_answer_length"],
-            n_best=settings["n_best"],
-        )
-    if not is_iob_scheme(head["labels"]):
-        text = "The labels of %s are not B-, I- and O. Words are not grouped: %s"
-        logging.warning(text, checkpoint.path, ", ".join(head["labels"]))
-    return task_signatures.tag_signatures(
-        model,
-        tokenizer,
-        head["labels"],
-        by_word=head.get("aggregation") != "simple",
-        **limit,
-    )
+    if kind == "tagging" and not is_iob_scheme(head["labels"]):
+        text = "%s: the labels are not B-, I- and O, so words are not grouped."
+        logging.warning(text, checkpoint.path)
+    head = {**head, **checkpoint.read_metrics().get("decision", {})}
+    return task_signatures(model, tokenizer, head, options)
 
 
-def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
+def _options(checkpoint: Checkpoint) -> dict[str, Any]:
     """Returns the options that the model was trained with, or defaults."""
-    positions = checkpoint.architecture.max_sequence_length
-    settings = {**_DEFAULTS, "max_sequence_length": positions, **checkpoint.options}
-    if (
-        checkpoint.head["kind"] == "question_answering"
-        and "stride" not in checkpoint.options
-    ):
-        window = min(_MAX_WINDOW, settings["max_sequence_length"])
-        question = min(settings["max_question_length"], window // 2)
-        settings |= {"max_sequence_length": window, "max_question_length": question}
-    return settings
+    limit = checkpoint.architecture.max_sequence_length
+    options = {**_DEFAULTS, "max_sequence_length": limit, **checkpoint.options}
+    is_question_answering = checkpoint.head["kind"] == "question_answering"
+    if is_question_answering and "stride" not in checkpoint.options:
+        window = min(_MAX_WINDOW, options["max_sequence_length"])
+        options["max_sequence_length"] = window
+        options["max_question_length"] = min(_MAX_QUESTION, window // 2)
+    return options
 
 
 def _load_task_model(checkpoint: Checkpoint, dtype: str) -> keras.Model:
@@ -134,24 +100,22 @@ def _load_task_model(checkpoint: Checkpoint, dtype: str) -> keras.Model:
     kind, options = checkpoint.head["kind"], checkpoint.options
     units = len(checkpoint.head.get("labels", ())) or 1
     if options.get("features"):
-        model = modeling.FeatureTagger(
-            backbone, units, options["features"], options["lstm_units"]
-        )
+        features = options["features"], options["lstm_units"]
+        model = modeling.FeatureTagger(backbone, units, *features)
         checkpoint.load_weights(model)
         return model
-    if kind == "classification":
-        model = modeling.SequenceClassifier(backbone, units)
-    elif kind == "multiple_choice":
-        model = modeling.ChoiceScorer(backbone)
-    elif kind == "question_answering":
-        model = modeling.SpanPredictor(backbone)
-    elif kind == "tagging":
-        model = modeling.TokenClassifier(backbone, units)
-    else:
+    models = {
+        "classification": lambda: modeling.SequenceClassifier(backbone, units),
+        "multiple_choice": lambda: modeling.ChoiceScorer(backbone),
+        "question_answering": lambda: modeling.SpanPredictor(backbone),
+        "tagging": lambda: modeling.TokenClassifier(backbone, units),
+    }
+    if kind not in models:
         raise ValueError(
             f"{checkpoint.path} is a model for {kind}, which only the command that "
             "trained it can export: rerun it with --export."
         )
+    model = models[kind]()
     missing = set(checkpoint.load_into(model))
     if kind in ("question_answering", "tagging"):
         missing.discard("pooler")  # Not used.

@@ -35,7 +35,7 @@ class Predictor:
     Attributes:
         checkpoint: Where the model comes from.
         signatures: The functions that an export would have, by name; see
-            `bert_tf.serving.signatures` and `bert_tf.serving.task_signatures`.
+            `bert_tf.serving.signatures` and `bert_tf.serving.task_heads`.
     """
 
     def __init__(self, checkpoint: Checkpoint, signatures: dict[str, Any]):

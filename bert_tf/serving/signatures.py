@@ -28,7 +28,7 @@ The `serving_default` of a sentence encoder is `sentence_embedding`. Of other mo
 is fill-mask, `next_sentence` or `embeddings`: the first that their heads allow.
 
 A task defines its own `serving_default`, and may add `ids` and, for the Classify and
-Regress APIs of TensorFlow Serving, `classify` or `regress`. `task_signatures` has those
+Regress APIs of TensorFlow Serving, `classify` or `regress`. `task_heads` has those
 of the tasks in `tasks/`.
 """
 
@@ -164,11 +164,7 @@ def _fill_mask(
     return fill_mask
 
 
-def _next_sentence(
-    encoder: keras.Model,
-    nsp_head: keras.layers.Layer,
-    encode: Callable[..., dict[str, tf.Tensor]],
-) -> Signature:
+def _next_sentence(encoder, nsp_head, encode) -> Signature:
     @signature(string_input("text_a"), string_input("text_b"))
     def next_sentence(text_a, text_b):
         pooled = encoder(encode(text_a, text_b), training=False)["pooled_output"]

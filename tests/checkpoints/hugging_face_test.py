@@ -311,7 +311,7 @@ def test_invalid_config_raises(folder, vocabulary, config, message):
         ([0, 1, 2], "id2label must have the type dict"),
         ({"1": "a", "2": "b", "3": "c"}, "id2label must map the numbers from 0"),
         ({"0": None, "1": "b", "2": "c"}, "id2label must map the numbers from 0"),
-        ({"0": "a", "1": "b"}, "has 2 labels, but the output layer has 3 outputs"),
+        ({"0": "a", "1": "b"}, "declares 2 labels or scores, .* layer has 3"),
     ],
 )
 def test_invalid_labels_raise(folder, vocabulary, id2label, message):
@@ -319,6 +319,26 @@ def test_invalid_labels_raise(folder, vocabulary, id2label, message):
     toy.write_hugging_face(folder, vocabulary, name, id2label=id2label)
     with pytest.raises(ValueError, match=message):
         open_checkpoint(folder)
+
+
+def test_regression_has_one_output(folder, vocabulary):
+    name = "BertForSequenceClassification"
+    toy.write_hugging_face(folder, vocabulary, name, problem_type="regression")
+    with pytest.raises(ValueError, match=r"declares 1 labels or scores, .* has 3\."):
+        open_checkpoint(folder)
+
+
+def test_problem_type_survives_a_round_trip(folder, vocabulary, tmp_path):
+    name = "BertForSequenceClassification"
+    kind = "multi_label_classification"
+    toy.write_hugging_face(folder, vocabulary, name, problem_type=kind)
+    write_checkpoint(open_checkpoint(folder), tmp_path / "ours")
+    ours = open_checkpoint(tmp_path / "ours")
+    write_checkpoint(ours, tmp_path / "back", "hugging_face")
+    assert open_checkpoint(tmp_path / "back").head == ours.head
+    assert ours.head["problem"] == "multi_label"
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert config["problem_type"] == kind
 
 
 @pytest.mark.parametrize(

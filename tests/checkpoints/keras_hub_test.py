@@ -65,12 +65,14 @@ def test_round_trip_is_bit_equal(preset, tmp_path):
 
 def test_classifier_round_trip(tmp_path, vocabulary):
     name = "BertForSequenceClassification"
-    toy.write_hugging_face(tmp_path / "theirs", vocabulary, name)
+    tokenizer = {"do_lower_case": True, "model_max_length": 12}
+    toy.write_hugging_face(tmp_path / "theirs", vocabulary, name, tokenizer=tokenizer)
     checkpoint = open_checkpoint(tmp_path / "theirs")
     assert write_checkpoint(checkpoint, tmp_path / "to", "keras_hub") == []
     back = open_checkpoint(tmp_path / "to")
     labels = ["LABEL_0", "LABEL_1", "LABEL_2"]
     assert back.head == {"kind": "classification", "labels": labels}
+    assert back.options == {"max_sequence_length": 12}
     expected, weights = checkpoint.read_weights(), back.read_weights()
     assert weights.keys() == expected.keys()
     for name, weight in expected.items():

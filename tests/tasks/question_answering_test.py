@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.checkpoints import open_checkpoint
 from bert_tf.data import Table
 from bert_tf.finetuning import (
     PredictConfig,
@@ -22,6 +23,7 @@ from bert_tf.finetuning import (
     squad_metrics,
 )
 from bert_tf.modeling import BertBackbone
+from bert_tf.serving import load_signatures
 from bert_tf.text import Tokenizer
 from tasks import question_answering
 from tasks.question_answering import QuestionAnswering
@@ -310,6 +312,20 @@ def test_unusual_strings(served):
             elif name in ("answer", "start", "end"):
                 assert value[0] == together[name][row]
     assert together["answer"][0] == together["answer"][1] == b""
+
+
+def test_model_directory_serves_the_same_answers(finished, served):
+    options, metrics = finished
+    assert metrics["decision"] == {"threshold": metrics["dev"]["threshold"]}
+    questions = squad.read(options.dev_file)[:9]
+    texts = [q.question for q in questions], [q.context for q in questions]
+    expected = ask(served, *texts)
+    loaded = load_signatures(open_checkpoint(options.output))["serving_default"]
+    for name, value in ask(loaded, *texts).items():
+        if value.dtype == np.float32:
+            np.testing.assert_allclose(value, expected[name], atol=1e-4)
+        else:
+            np.testing.assert_array_equal(value, expected[name])
 
 
 def test_empty_batch(served):

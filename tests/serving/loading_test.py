@@ -1,0 +1,191 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Signatures of checkpoints; `benchmarks.hub_parity` compares them with pipelines."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import expit, softmax
+
+from bert_tf.checkpoints import open_checkpoint, write_checkpoint
+from bert_tf.serving import load_signatures
+from bert_tf.text import Tokenizer
+from tests.toy import checkpoints as toy
+
+TEXTS = ["the cat sat on the mat", "a dog", ""]
+CHOICES = [["the cat", "a mat", ""], ["sat", "on", "a"], ["", "b", "c"]]
+INPUTS = {
+    "BertForSequenceClassification": (TEXTS,),
+    "BertForTokenClassification": (TEXTS,),
+    "BertForMaskedLM": (["the [MASK] sat", "[MASK]", ""],),
+    "BertForPreTraining": (["the [MASK] sat", "[MASK]", ""],),
+    "BertForMultipleChoice": (TEXTS, CHOICES),
+    "BertForQuestionAnswering": (TEXTS[::-1], TEXTS),
+    "BertForNextSentencePrediction": (TEXTS, TEXTS[::-1]),
+}
+
+
+def load(folder, vocabulary, class_name, **config):
+    toy.write_hugging_face(folder, vocabulary, class_name, **config)
+    return load_signatures(open_checkpoint(folder))
+
+
+def answer(signatures, *inputs, name="serving_default"):
+    outputs = signatures[name](*map(tf.constant, inputs))
+    return {name: value.numpy() for name, value in outputs.items()}
+
+
+def logits(signatures, vocabulary, *texts, limit=16):
+    tokenizer = Tokenizer(vocabulary)
+    inputs = tokenizer.encode(*map(tf.constant, texts), max_sequence_length=limit)
+    return answer(signatures, *inputs.values(), name="ids")["logits"]
+
+
+# --- Tasks -----------------------------------------------------------------------
+
+
+def test_single_label(tmp_path, vocabulary):
+    signatures = load(tmp_path, vocabulary, "BertForSequenceClassification")
+    assert signatures.keys() == {"serving_default", "ids", "classify"}
+    found, expected = answer(signatures, TEXTS), logits(signatures, vocabulary, TEXTS)
+    np.testing.assert_allclose(
+        found["probabilities"], softmax(expected, axis=1), atol=1e-6
+    )
+    names = np.array([b"no", b"maybe", b"yes"])
+    assert found["label"].tolist() == names[expected.argmax(axis=1)].tolist()
+
+
+def test_multi_label(tmp_path, vocabulary):
+    signatures = load(
+        tmp_path,
+        vocabulary,
+        "BertForSequenceClassification",
+        problem_type="multi_label_classification",
+    )
+    found, expected = answer(signatures, TEXTS), logits(signatures, vocabulary, TEXTS)
+    np.testing.assert_allclose(found["probabilities"], expit(expected), atol=1e-6)
+    names = np.array([b"no", b"maybe", b"yes"])
+    labels = [[label for label in row if label] for row in found["labels"]]
+    assert labels == [names[row > 0].tolist() for row in expected]
+    assert [len(row) for row in labels] == [2, 1, 1]
+
+
+@pytest.mark.parametrize("config", [{}, {"problem_type": "regression"}])
+def test_one_label_is_a_regression(tmp_path, vocabulary, config):
+    shapes = toy.hugging_face_shapes("BertForSequenceClassification", classes=1)
+    signatures = load(
+        tmp_path,
+        vocabulary,
+        "BertForSequenceClassification",
+        tensors=toy.values(shapes),
+        id2label={"0": "LABEL_0"},
+        **config,
+    )
+    assert signatures.keys() == {"serving_default", "ids", "regress"}
+    scores = answer(signatures, TEXTS)["score"]
+    expected = logits(signatures, vocabulary, TEXTS)
+    np.testing.assert_allclose(scores, expected[:, 0], atol=1e-6)
+
+
+def test_cross_encoder_takes_pairs(tmp_path, vocabulary):
+    signatures = load(
+        tmp_path,
+        vocabulary,
+        "BertForSequenceClassification",
+        sentence_transformers={"version": "5.0.0"},
+    )
+    pairs = TEXTS, TEXTS[::-1]
+    found, expected = answer(signatures, *pairs), logits(signatures, vocabulary, *pairs)
+    np.testing.assert_allclose(
+        found["probabilities"], softmax(expected, axis=1), atol=1e-6
+    )
+
+
+def test_pieces_of_a_word_have_own_tags(tmp_path, vocabulary):
+    """Golden values: pipeline of transformers 5.23, aggregation_strategy="simple"."""
+    labels = {"0": "I-A", "1": "O", "2": "B-B"}
+    name = "BertForTokenClassification"
+    signatures = load(tmp_path, vocabulary, name, id2label=labels)
+    found = answer(signatures, ["the cats sat, a mat"])
+    assert found["entities"].tolist() == [[b"s", b", a mat"]]
+    assert found["entity_types"].tolist() == [[b"A", b"A"]]
+    np.testing.assert_allclose(
+        found["entity_scores"], [[0.4039603, 0.4831255]], atol=1e-6
+    )
+    assert found["entity_starts"].tolist() == [[7, 12]]
+    assert found["entity_ends"].tolist() == [[8, 19]]
+
+
+def test_labels_without_scheme_are_exported_per_token(tmp_path, vocabulary, caplog):
+    signatures = load(tmp_path, vocabulary, "BertForTokenClassification")
+    assert "labels are not B-, I- and O" in caplog.text
+    found = answer(signatures, ["the cats sat"])
+    assert found["words"].tolist() == [[b"the", b"cat", b"s", b"sat"]]
+    assert found["entity_types"].tolist() == found["tags"].tolist()
+
+
+def test_next_sentence(tmp_path, vocabulary):
+    """Golden values: BertForNextSentencePrediction of transformers 5.23."""
+    signatures = load(tmp_path, vocabulary, "BertForNextSentencePrediction")
+    found = answer(signatures, ["the cat", "a mat"], ["sat", "on the mat"])
+    assert found["label"].tolist() == [b"next", b"next"]
+    np.testing.assert_allclose(
+        found["probabilities"], [[0.6530, 0.3470], [0.6662, 0.3338]], atol=5e-5
+    )
+
+
+# --- Any head --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("class_name", INPUTS)
+def test_model_directory_gives_the_same_answers(tmp_path, vocabulary, class_name):
+    tokenizer = {"do_lower_case": True, "model_max_length": 12}
+    signatures = load(tmp_path / "theirs", vocabulary, class_name, tokenizer=tokenizer)
+    expected = answer(signatures, *INPUTS[class_name])
+    write_checkpoint(open_checkpoint(tmp_path / "theirs"), tmp_path / "ours")
+    ours = load_signatures(open_checkpoint(tmp_path / "ours"))
+    for name, value in answer(ours, *INPUTS[class_name]).items():
+        np.testing.assert_array_equal(value, expected[name])
+
+
+@pytest.mark.parametrize("limit", [5, 1_000_000_000_000_000_019_884_624_838_656])
+def test_texts_are_truncated_to_the_length_of_the_tokenizer(
+    tmp_path, vocabulary, limit
+):
+    tokenizer = {"do_lower_case": True, "model_max_length": limit}
+    name = "BertForSequenceClassification"
+    signatures = load(tmp_path, vocabulary, name, tokenizer=tokenizer)
+    texts = ["a b c d e f g h i j k l m n o p q r s t u v w x y z"]
+    found = answer(signatures, texts)["probabilities"]
+    expected = logits(signatures, vocabulary, texts, limit=min(limit, 16))
+    np.testing.assert_allclose(found, softmax(expected, axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "missing", "message"),
+    [
+        ("BertForSequenceClassification", "classifier", "weights for logits;"),
+        ("BertForSequenceClassification", "bert.pooler", "weights for pooler;"),
+        ("BertForMultipleChoice", "bert.pooler", "weights for pooler;"),
+        ("BertForQuestionAnswering", "qa_outputs", "weights for logits;"),
+    ],
+)
+def test_untrained_heads_are_rejected(
+    tmp_path, vocabulary, class_name, missing, message
+):
+    tensors = {
+        name: value
+        for name, value in toy.values(toy.hugging_face_shapes(class_name)).items()
+        if not name.startswith(missing)
+    }
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load(tmp_path, vocabulary, class_name, tensors=tensors)
+
+
+@pytest.mark.parametrize("option", [{"layers": [0]}, {"pooling": "cls"}])
+def test_options_of_encoders_are_rejected_for_tasks(tmp_path, vocabulary, option):
+    toy.write_hugging_face(tmp_path, vocabulary, "BertForMultipleChoice")
+    with pytest.raises(ValueError, match="require a model without a task"):
+        load_signatures(open_checkpoint(tmp_path), **option)
