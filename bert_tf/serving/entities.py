@@ -61,7 +61,7 @@ def tag_text(
         if labels[-1] == CONTINUES_WORD:
             is_joined = (tf.roll(row, 1, 0) == row) & (tf.roll(end, 1, 0) == start)
             is_joined &= tf.nn.softmax(logits)[:, -1] > 0.5
-            is_first = ~is_joined | (tf.range(tf.size(row)) == 0)
+            is_first = ~is_joined  # Also the first of all: all words end after it.
             is_last = tf.concat([is_first[1:], [True]], axis=0)[: tf.size(row)]
             end = tf.boolean_mask(end, is_last)
             row, start, logits = (
