@@ -231,16 +231,12 @@ class Embedding(finetuning.Task):
         self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
     ) -> pathlib.Path:
         pairs, scores = self.examples[split.name]
-        gold = itertools.repeat(None) if scores is None else scores.tolist()
-        rows = [
-            finetuning.prediction_row(
-                finetuning.Example(str(index), {"first": a, "second": b}, (), score),
-                {"score": prediction},
-            )
-            for index, ((a, b, *_), score, prediction) in enumerate(
-                zip(pairs, gold, self._predictions(split, outputs))
-            )
-        ]
+        rows = []
+        for index, prediction in enumerate(self._predictions(split, outputs)):
+            texts = dict(zip(("first", "second"), pairs[index]))
+            gold = None if scores is None else float(scores[index])
+            example = finetuning.Example(str(index), texts, (), gold)
+            rows.append(finetuning.prediction_row(example, {"score": prediction}))
         path = folder / f"predictions_{split.name}.tsv"
         data.write_table(path, rows)
         return path
