@@ -120,7 +120,7 @@ def test_single_string_empty_list_and_repr(classifier):
         ([], {"texts": ["a"]}, r"the names \['texts'\]"),
         ([[1, 2]], {}, r"`text` must have dtype string .* Received: \[1, 2\]"),
         ([[["a"]]], {}, r"shape \(None,\)"),
-        ([["a"]], {"signature": "no"}, "must be one of serving_default, ids"),
+        ([["a"]], {"signature": "no"}, "must be one of serving_default, classify"),
     ],
 )
 def test_wrong_inputs_are_named(classifier, columns, named, message):
