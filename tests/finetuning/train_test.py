@@ -1,13 +1,16 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import types
+
 import numpy as np
 import pytest
 import scipy.special
+import sklearn.metrics
 import tensorflow as tf
 from sklearn.utils import class_weight
 
-from bert_tf.finetuning import Split, train
+from bert_tf.finetuning import Recipe, Split, train
 from bert_tf.modeling import BertBackbone
 
 
@@ -49,3 +52,17 @@ def test_label_smoothing():
     weights = np.array([0.1, 0.3, 0.2, 0.4, 0.0], "float32")
     loss = train.SmoothedCrossEntropy(0.2)(classes, logits, weights)
     np.testing.assert_allclose(loss, weights @ losses, rtol=1e-6)
+
+
+def test_loss_of_several_labels_is_the_mean_over_texts_and_labels():
+    task = types.SimpleNamespace(
+        target_kind="classes", options=types.SimpleNamespace(recipe=Recipe())
+    )
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=[4, 3]).astype("float32")
+    labels = rng.integers(0, 2, [4, 3]).astype("float32")
+    loss = train._losses(task)["loss"](labels, logits, np.full(4, 0.25, "float32"))
+    expected = sklearn.metrics.log_loss(
+        labels.ravel(), scipy.special.expit(logits).ravel()
+    )
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
