@@ -519,8 +519,10 @@ class BertPretrainer(BertModel):
 
     def _losses_and_metrics(self):
         defaults = super()._losses_and_metrics()
-        mlm = fused.MaskedLMLoss(reduction="mean_with_sample_weight")
-        return defaults | {"loss": defaults["loss"] | {"mlm": mlm}}
+        defaults["loss"]["mlm"] = fused.MaskedLMLoss()
+        # The weights of `pretrain_dataset` sum to one over the batch of all replicas.
+        defaults["loss"]["nsp"].reduction = "sum"
+        return defaults
 
     @classmethod
     def from_checkpoint(cls, path: str, *, dtype=None) -> BertPretrainer:

@@ -44,8 +44,9 @@ class BertModel(keras.Model):
         `jit_compile` is False by default on TensorFlow without an accelerator, where
         XLA makes a step slower (docs/results.md), and else Keras' default.
 
-        The loss is the weighted mean over the batch. With several replicas that have
-        different weights, use `sum_losses`.
+        The loss is the weighted mean over the batch; for `BertPretrainer`, whose data
+        have weights that sum to one, the weighted sum. For other models on several
+        replicas with different weights, use `sum_losses`.
         """
         defaults = self._losses_and_metrics()
         defaults["jit_compile"] = False if fused.cpu_only() else "auto"

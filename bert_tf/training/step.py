@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.modeling import BertPretrainer, sum_losses
+from bert_tf.modeling import BertPretrainer
 from bert_tf.training.strategy import is_multi_worker
 
 
@@ -46,7 +46,6 @@ class DistributedPretrainer(BertPretrainer):
             self._gradients = self._gradients if xla else self._compute_gradients
             xla = False
         super().compile(optimizer, jit_compile=xla, **kwargs)
-        sum_losses(self)
 
     @property
     def _num_replicas(self) -> int:
