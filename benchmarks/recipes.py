@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares pre-training recipes at equal tokens and equal processor time.
 
-    python -m benchmarks.recipes --records=wiki64 --output=recipes --runs=adamw,muon_30
+    python -m benchmarks.recipes --records=wiki64 --output=recipes --runs=adamw,muon
 
 Each run trains one of `RECIPES` from random weights and evaluates held-out batches with
 the paper's masking rate of 15%, whatever the recipe trains with. Dropout is 0. Times
@@ -35,26 +35,33 @@ class Recipe:
     decay: str = "linear"
     mask_selection_rate: float = 0.15
     whole_word_masking: bool = False
+    local_attention: bool = False
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """More arguments of the optimizer."""
 
+
+_MUON_30 = Recipe(optimizer="muon", learning_rate=2e-3, mask_selection_rate=0.3)
 
 RECIPES = {
     "adamw": Recipe(),
     "adamw_5e-4": Recipe(learning_rate=5e-4),
     "adamw_30": Recipe(mask_selection_rate=0.3),
     "adamw_beta_2": Recipe(arguments={"beta_2": 0.98}),
-    "muon": Recipe(optimizer="muon"),
-    "muon_2e-3": Recipe(optimizer="muon", learning_rate=2e-3),
-    "muon_30": Recipe(optimizer="muon", mask_selection_rate=0.3),
-    "muon_2e-3_30": Recipe(
-        optimizer="muon", learning_rate=2e-3, mask_selection_rate=0.3
+    "adamw_local": Recipe(local_attention=True),
+    "muon": Recipe(optimizer="muon", learning_rate=2e-3),
+    "muon_30": _MUON_30,
+    "muon_30_1e-3": dataclasses.replace(_MUON_30, learning_rate=1e-3),
+    "muon_30_4e-3": dataclasses.replace(_MUON_30, learning_rate=4e-3),
+    "muon_40": dataclasses.replace(_MUON_30, mask_selection_rate=0.4),
+    "muon_30_local": dataclasses.replace(_MUON_30, local_attention=True),
+    "muon_30_local_4e-3": dataclasses.replace(
+        _MUON_30, local_attention=True, learning_rate=4e-3
     ),
-    "muon_4e-3_30": Recipe(
-        optimizer="muon", learning_rate=4e-3, mask_selection_rate=0.3
+    "muon_40_local": dataclasses.replace(
+        _MUON_30, local_attention=True, mask_selection_rate=0.4
     ),
-    "muon_2e-3_40": Recipe(
-        optimizer="muon", learning_rate=2e-3, mask_selection_rate=0.4
+    "muon_30_local_whole_word": dataclasses.replace(
+        _MUON_30, local_attention=True, whole_word_masking=True
     ),
 }
 
@@ -65,7 +72,9 @@ class RecipesConfig(cli.Options):
 
     records: str = cli.option(help="Folder written by bert_tf.corpus.")
     output: str = cli.option(help="Folder for the curves.")
-    runs: str = cli.option("adamw,muon_2e-3_30", help="Recipes, comma-separated.")
+    runs: str = cli.option(
+        "adamw,muon_30,muon_30_local", help="Recipes, comma-separated."
+    )
     size: str = cli.option("mini", help="Architecture.")
     batch_size: int = cli.option(32, help="Rows per step.", minimum=1)
     steps: int = cli.option(1000, help="Training steps.", minimum=1)
@@ -119,6 +128,8 @@ def train(options: RecipesConfig, recipe: Recipe) -> list[dict[str, float]]:
         attention_dropout=0.0,
     )
     backbone = modeling.BertBackbone(architecture, dtype=options.precision)
+    if recipe.local_attention:
+        modeling.initialize_local_attention(backbone, options.seed)
     model = modeling.BertPretrainer(backbone)
     schedule = training.WarmupDecay(
         recipe.learning_rate, options.warmup_steps, options.steps, recipe.decay

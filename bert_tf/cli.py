@@ -33,7 +33,7 @@ import signal
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from absl import app, flags, logging
 
@@ -87,6 +87,10 @@ class Options:
     Raises:
         ValueError: A value violates its `option`.
     """
+
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Named sets of values. The flag `--recipe` selects one; the first is the default.
+    Its values replace the defaults of flags that the user does not pass."""
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -189,10 +193,11 @@ class _Group(flags.ArgumentParser):
 
     def parse(self, argument: str) -> Options:
         types, values = typing.get_type_hints(self._class), {}
+        known = self._class.defaults()
         for setting in filter(None, argument.split(",")):
             name, _, value = setting.partition("=")
-            if name not in types:
-                raise ValueError(f"{name!r} must be one of {', '.join(types)}")
+            if name not in known:
+                raise ValueError(f"{name!r} must be one of {', '.join(known)}")
             parse = types[name]
             if parse is bool:
                 parse, value = flags.BooleanParser().parse, value or "true"
@@ -204,8 +209,10 @@ class _Group(flags.ArgumentParser):
 
 
 def _define_flags(options_class: type[Options]) -> None:
-    """Defines one absl flag per field of `options_class`."""
+    """Defines one absl flag per field of `options_class`, and `--recipe`."""
     types = typing.get_type_hints(options_class)
+    if recipes := options_class.RECIPES:
+        flags.DEFINE_enum("recipe", next(iter(recipes)), list(recipes), "")
     for field in dataclasses.fields(options_class):
         name, text, field_type = _flag_name(field), _help_of(field), types[field.name]
         if field.metadata["per_phase"]:
@@ -230,8 +237,15 @@ def _options_from_flags(options_class: type[Options]) -> list[Options]:
         ValueError: A required flag is missing, or a value violates its `option`.
     """
     values = {}  # By field, all values to try.
+    recipe = {}
+    if options_class.RECIPES:
+        recipe = options_class.RECIPES[flags.FLAGS["recipe"].value]
     for field in dataclasses.fields(options_class):
-        value = flags.FLAGS[_flag_name(field)].value
+        flag = flags.FLAGS[_flag_name(field)]
+        if field.name in recipe and not flag.present:
+            values[field.name] = [recipe[field.name]]
+            continue
+        value = flag.value
         if value is None:
             raise ValueError(
                 f"--{_flag_name(field)} is required: {field.metadata['help']} "
@@ -297,6 +311,8 @@ def help_text(
     for title, group in groups.items():
         formatter.start_section(title)
         formatter.add_arguments(map(_help_action, group))
+        if options_class.RECIPES and group is common:
+            formatter.add_argument(_recipes_action(options_class.RECIPES))
         formatter.end_section()
     paragraphs = doc.strip().split("\n\n")
     if not full:
@@ -316,6 +332,14 @@ def _help_action(field: dataclasses.Field) -> argparse.Action:
     flag = f"--{_flag_name(field)}={str(default).lower()}"
     # argparse replaces %(names)s in help texts.
     return argparse.Action([flag], "", nargs=0, help=_help_of(field).replace("%", "%%"))
+
+
+def _recipes_action(recipes: Mapping[str, Mapping[str, Any]]) -> argparse.Action:
+    text = "Defaults of other flags."
+    for name, values in recipes.items():
+        flags_of_recipe = (f"--{key}={value}" for key, value in values.items())
+        text += f" {name}: {' '.join(flags_of_recipe) or 'as shown here'}."
+    return argparse.Action([f"--recipe={next(iter(recipes))}"], "", nargs=0, help=text)
 
 
 def _help_of(field: dataclasses.Field) -> str:

@@ -5,6 +5,7 @@ import ast
 import dataclasses
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -32,6 +33,8 @@ class CleanConfig(cli.Options):
 
     Needs a broom.
     """
+
+    RECIPES = types.MappingProxyType({"quick": {}, "thorough": {"rooms": 9}})
 
     clean: bool = cli.option(False, help="Clean up.")
     rooms: int = cli.option(1, help="Number of rooms.")
@@ -89,6 +92,23 @@ def test_a_mode_has_its_own_flags():
     shown = greet("--clean", "--help").stdout
     assert shown.startswith("Cleans up.\n\n    python -m party --clean\n\nOptional:")
     assert "--guests" not in shown
+
+
+def test_recipe_replaces_defaults_but_not_flags():
+    for arguments, rooms in (
+        ((), 1),
+        (("--recipe=thorough",), 9),
+        (("--recipe=thorough", "--rooms=1"), 1),
+        (("--recipe=quick",), 1),
+    ):
+        shown = greet("--clean", *arguments).stdout
+        assert ast.literal_eval(shown) == {"clean": True, "rooms": rooms}
+    assert (
+        "value should be one of <quick|thorough>"
+        in greet("--clean", "--recipe=slow").stderr
+    )
+    shown = " ".join(greet("--clean", "--help").stdout.split())
+    assert "quick: as shown here. thorough: --rooms=9." in shown
 
 
 @pytest.mark.parametrize(

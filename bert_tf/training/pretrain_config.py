@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,21 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainConfig(cli.Options):
     """Options of `python -m bert_tf.pretrain`."""
+
+    RECIPES = types.MappingProxyType(
+        {
+            "paper": {},
+            "short": {
+                "optimizer": "muon",
+                "learning_rate": 2e-3,
+                "warmup_steps": 100,
+                "batch_size": 32,
+                "mask_selection_rate": 0.3,
+                "dropout": 0.0,
+                "initialization": "local_attention",
+            },
+        }
+    )
 
     records: str = cli.option(
         help="Folder written by bert_tf.corpus. Several comma-separated folders are "
@@ -48,6 +64,12 @@ class PretrainConfig(cli.Options):
         help="Initial weights: a model directory or a checkpoint of Google, Hugging "
         "Face or KerasHub. Training starts at step 0.",
         common=True,
+    )
+    initialization: str = cli.option(
+        "normal",
+        help="Random weights without --init_from: normal as in the paper; "
+        "local_attention, with attention to neighboring tokens, for short trainings.",
+        choices=("normal", "local_attention"),
     )
     strategy: str = cli.option(
         "default",

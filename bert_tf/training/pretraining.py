@@ -18,7 +18,12 @@ from absl import logging
 from bert_tf import storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
 from bert_tf.data import check_records, pretrain_dataset, unigram_accuracy
-from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
+from bert_tf.modeling import (
+    BertBackbone,
+    BertConfig,
+    BertPretrainer,
+    initialize_local_attention,
+)
 from bert_tf.training import estimates, monitor, resumable
 from bert_tf.training import strategy as distribution
 from bert_tf.training.checkpoint import TrainingState
@@ -90,6 +95,8 @@ def pretrain(
             backbone = backbone_class(
                 architecture, recompute=options.recompute, dtype=options.precision
             )
+            if options.initialization == "local_attention":
+                initialize_local_attention(backbone, options.seed)
             model = DistributedPretrainer(backbone)
             if source:
                 missing = ", ".join(source.load_into(model)) or "none"

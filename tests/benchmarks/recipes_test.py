@@ -27,7 +27,7 @@ def test_runs_write_curves_and_are_not_repeated(tmp_path, vocabulary, monkeypatc
     options = recipes.RecipesConfig(
         records=str(tmp_path / "records"),
         output=str(tmp_path / "curves"),
-        runs="adamw,muon_2e-3_30",
+        runs="adamw,muon_30_local",
         size="2/16/2",
         batch_size=8,
         steps=8,
@@ -36,7 +36,7 @@ def test_runs_write_curves_and_are_not_repeated(tmp_path, vocabulary, monkeypatc
         precision="float32",
     )
     recipes.main(options)
-    for name in ("adamw", "muon_2e-3_30"):
+    for name in ("adamw", "muon_30_local"):
         rows = read_table(tmp_path / f"curves/{name}-0.csv")
         assert [float(row["step"]) for row in rows] == [4, 8]
         losses = [float(row["mlm_loss"]) for row in rows]
