@@ -210,8 +210,9 @@ class Runner:
         model_folder = model.relative_to(self.folder / "pretrain")
         folder = self.folder / "finetune" / model_folder
         path = folder / f"{label}-{task_runs.fingerprint(options)}"
-        backbone_class = ablations.ENCODERS[row.encoder]
-        score, self.baselines[column.data_set] = task.run(options, path, backbone_class)
+        score, self.baselines[column.data_set] = task.run(
+            options, path, backbone_class=ablations.ENCODERS[row.encoder]
+        )
         if seed == self._options.seeds - 1:
             # Cached inputs of feature-based taggers.
             shutil.rmtree(folder / "features", ignore_errors=True)

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from benchmarks import task_runs
 from bert_tf import checkpoints, cli, data
 from bert_tf.finetuning import ComputeOptions
-from bert_tf.modeling import GOOGLE_KEYS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,6 +79,9 @@ def main(options: GainConfig) -> None:
     folder = pathlib.Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
     encoder = checkpoints.open_checkpoint(options.model)
+    # Imports TensorFlow, which `--help` does not need.
+    from bert_tf.modeling import GOOGLE_KEYS
+
     architecture, vocabulary = folder / "bert_config.json", folder / "vocab.txt"
     values = {
         google: getattr(encoder.architecture, ours)

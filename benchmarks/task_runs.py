@@ -25,7 +25,6 @@ from typing import Any
 
 from bert_tf import cli, finetuning
 from bert_tf.finetuning import Task
-from bert_tf.modeling import BertBackbone
 from tasks.classification import Classification
 from tasks.embedding import Embedding
 from tasks.question_answering import QuestionAnswering
@@ -54,9 +53,14 @@ class TaskRuns:
         self,
         options: finetuning.FinetuneConfig,
         path: pathlib.Path,
-        backbone_class: type[BertBackbone] = BertBackbone,
+        **arguments: Any,
     ) -> tuple[float, float]:
         """Fine-tunes, unless `path` has the metrics of the run. Keeps no weights.
+
+        Args:
+            options: The options of the run, see `configure`.
+            path: Folder of the run.
+            **arguments: More arguments of `fine_tune`.
 
         Returns:
             The score on dev and that of the majority baseline, in percent. The score
@@ -67,7 +71,7 @@ class TaskRuns:
                 finetuning.fine_tune(
                     self.task_class,
                     dataclasses.replace(options, output=str(path)),
-                    backbone_class=backbone_class,
+                    **arguments,
                 )
             except finetuning.DivergedError as error:
                 print(error)

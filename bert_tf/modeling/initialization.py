@@ -12,7 +12,8 @@ checkpoint formats do not change.
 
 from __future__ import annotations
 
-import numpy as np
+import keras
+from keras import ops
 
 from bert_tf.modeling.bert import BertBackbone
 
@@ -27,7 +28,8 @@ def initialize_local_attention(backbone: BertBackbone, seed: int = 0) -> None:
 
     - Position embeddings become sinusoids with four times the standard deviation of
       the other embeddings.
-    - Matrices of the encoder layers are rescaled to a standard deviation of H^-0.5.
+    - Matrices of the encoder layers are rescaled, to a standard deviation of about
+      H^-0.5 instead of `initializer_range`.
     - In each layer, 0.7 times a random orthogonal matrix [H, H] is added to the query
       and to the key matrix.
 
@@ -35,18 +37,18 @@ def initialize_local_attention(backbone: BertBackbone, seed: int = 0) -> None:
         backbone: An encoder with newly initialized weights.
         seed: Seed of the orthogonal matrices.
     """
-    config, rng = backbone.config, np.random.default_rng(seed)
+    config = backbone.config
     positions = _sinusoids(config.max_sequence_length, config.hidden_dim)
     stddev = _POSITION_SCALE * config.initializer_range
     backbone.embeddings.position_embedding.embeddings.assign(
-        positions * (stddev / positions.std())
+        positions * (stddev / ops.std(positions))
     )
     scale = config.hidden_dim**-0.5 / config.initializer_range
-    for layer in backbone.encoder_layers:
-        shape = (config.hidden_dim, config.hidden_dim)
-        shared, _ = np.linalg.qr(rng.normal(size=shape))
+    for i, layer in enumerate(backbone.encoder_layers):
+        orthogonal = keras.initializers.Orthogonal(_QUERY_KEY_SCALE, seed=seed + i)
+        shared = orthogonal(layer.query.kernel.shape)
         for dense in (layer.query, layer.key):
-            dense.kernel.assign(dense.kernel * scale + _QUERY_KEY_SCALE * shared)
+            dense.kernel.assign(dense.kernel * scale + shared)
         for dense in (
             layer.value,
             layer.attention_output,
@@ -56,9 +58,10 @@ def initialize_local_attention(backbone: BertBackbone, seed: int = 0) -> None:
             dense.kernel.assign(dense.kernel * scale)
 
 
-def _sinusoids(length: int, width: int) -> np.ndarray:
-    """Returns the position encoding of arXiv 1706.03762, [length, width] float64."""
-    columns = np.arange(width)
-    frequencies = 10_000.0 ** -(columns // 2 * 2 / width)
-    angles = np.arange(length)[:, np.newaxis] * frequencies
-    return np.where(columns % 2, np.cos(angles), np.sin(angles))
+def _sinusoids(length: int, width: int) -> keras.KerasTensor:
+    """Returns the position encoding of arXiv 1706.03762, [length, width] float32."""
+    columns = ops.arange(width)
+    exponents = ops.cast(columns // 2 * 2, "float32") / width
+    positions = ops.arange(length, dtype="float32")[:, None]
+    angles = positions / 10_000.0**exponents
+    return ops.where(columns % 2 == 1, ops.cos(angles), ops.sin(angles))

@@ -42,7 +42,7 @@ def test_pretrained_and_random_weights_train_alike(
 ):
     runs = []
 
-    def fine_tune(task_class, run, backbone_class):
+    def fine_tune(task_class, run):
         runs.append(run)
         score = (0.9 if run.init_from else 0.6) + 0.01 * run.seed
         path = pathlib.Path(run.output)

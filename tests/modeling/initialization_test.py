@@ -42,7 +42,8 @@ def test_all_matrices_have_the_same_scale(backbone):
     initialize_local_attention(backbone, seed=1)
     for layer in backbone.encoder_layers:
         for dense in (layer.value, layer.attention_output, layer.output_dense):
-            assert np.std(dense.kernel) == pytest.approx(64**-0.5, rel=0.05)
+            # Truncation at two standard deviations leaves 0.88 of one.
+            assert np.std(dense.kernel) == pytest.approx(0.88 * 64**-0.5, rel=0.05)
     positions = np.array(backbone.embeddings.position_embedding.embeddings)
     assert positions.std() == pytest.approx(0.08, rel=1e-4)
     # Products of sinusoids depend on the distance only.
