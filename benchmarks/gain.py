@@ -91,11 +91,7 @@ def main(options: GainConfig) -> None:
     encoder.vocabulary.write(vocabulary)
     weights = {
         "pretrained": {"init_from": options.model},
-        "random": {
-            "size": str(architecture),
-            "vocabulary": str(vocabulary),
-            "lowercase": encoder.lowercase,
-        },
+        "random": {"size": str(architecture), "vocabulary": str(vocabulary)},
     }
     results = []
     for row in _rows(options.tasks, folder):

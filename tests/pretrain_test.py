@@ -1,6 +1,8 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import dataclasses
+
 import pytest
 
 from bert_tf import pretrain
@@ -33,4 +35,4 @@ def test_last_line_has_the_metrics(metrics, expected, monkeypatch, capsys):
 
 
 def test_command_has_at_most_25_flags():
-    assert len(PretrainConfig.__dataclass_fields__) <= 25
+    assert len(dataclasses.fields(PretrainConfig)) <= 25

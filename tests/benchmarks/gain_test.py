@@ -25,7 +25,7 @@ def options(tmp_path, tiny_config, vocabulary):
         tmp_path / "model",
         architecture=tiny_config,
         vocabulary=vocabulary,
-        lowercase=False,
+        lowercase=True,
         head={"kind": "pretrainer"},
         options={},
     )
@@ -57,7 +57,6 @@ def test_pretrained_and_random_weights_train_alike(
     assert [r.init_from for r in pretrained] == [options.model] * 2
     for run in from_random:
         assert not run.init_from
-        assert not run.lowercase
         assert BertConfig.resolve(run.size, vocabulary.size) == tiny_config
     assert [run.seed for run in runs] == [0, 1] * 4
     rows = [len(data.read_table(run.train_file)) for run in runs]
