@@ -112,7 +112,7 @@ def test_interrupted_experiments_resume_without_repeating_runs(options, training
     (base, _), (left, backbone_class) = training.pretrained
     assert backbone_class is ablations.LeftToRightBackbone
     assert not left.next_sentence
-    assert (base.steps, base.warmup_steps, base.validate_every) == (10, 1, 2)
+    assert (base.steps, base.warmup_steps, base.validate_every) == (10, 0, 2)
     started = [
         (str(pathlib.Path(path).relative_to(options.output)), seed)
         for path, seed in training.fine_tuned
