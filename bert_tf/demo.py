@@ -80,21 +80,17 @@ def main(options: DemoConfig) -> None:
             max_sequence_length=64,
             held_out_share=0.02,
         )
+    recipe = dict(training.PretrainConfig.RECIPES["short"])
+    recipe["warmup_steps"] = options.steps // 20
     _run(
         pretrain,
         training.PretrainConfig,
         records=records,
         output=model,
         size=options.size,
-        batch_size=32,
         steps=options.steps,
-        warmup_steps=options.steps // 20,
-        # For a short training, see benchmarks/recipes.py.
-        optimizer="muon",
-        learning_rate=4e-3,
-        mask_selection_rate=0.3,
-        dropout=0.0,
         validate_every=options.steps // 10,
+        **recipe,
     )
     _run(export, export.ExportConfig, model_dir=model, output=served, name="demo")
     _title("Filling in masks over gRPC")
