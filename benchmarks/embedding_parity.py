@@ -26,11 +26,13 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import scipy.stats
 
 from benchmarks import peers
 from bert_tf import checkpoints, cli, data, finetuning, text
+from bert_tf.lazy import lazy_import
 from tasks.embedding import Embedding
+
+scipy = lazy_import("scipy")
 
 LIBRARIES = ("bert_tf", "sentence-transformers")
 
