@@ -16,8 +16,8 @@ Input: a GLUE data set in its own files, or TSV, CSV or JSONL tables with a head
 
 A text can have several labels (multi-label classification): in one column with
 --label_separator, or in columns of 0 and 1, --label=toxic,spam. The threshold of each
-label is tuned on the dev set. --recipe=calibrate fits a temperature there, so that the
-probabilities of classes match their frequencies.
+label is tuned on the dev set. --hyperparameters=calibrate fits a temperature there, so
+that the probabilities of classes match their frequencies.
 
 Output: a fine-tuned model directory with dev metrics in metrics.json and
 predictions_dev.tsv (.csv or .jsonl for data in that format): id, texts, prediction, its
@@ -72,7 +72,7 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe(finetuning.Recipe):
+class Hyperparameters(finetuning.Hyperparameters):
     """Settings of the training that most users leave as they are."""
 
     calibrate: bool = cli.option(
@@ -109,8 +109,8 @@ class Classification(finetuning.Task):
         label_separator: str = cli.option(
             "", help="Separator of several labels in the column.", common=True
         )
-        recipe: Recipe = cli.option(
-            Recipe(), help="Settings that most users leave as they are."
+        hyperparameters: Hyperparameters = cli.option(
+            Hyperparameters(), help="Settings that most users leave as they are."
         )
         problem: str = cli.option(
             "auto",
@@ -174,8 +174,10 @@ class Classification(finetuning.Task):
         problems = {"class": "classification", "classes": "multi_label"}
         problem = problems.get(self.target_kind, "regression")
         self.head = {"problem": problem, "pairs": pairs, **details}
-        if options.recipe.calibrate and problem != "classification":
-            raise ValueError("--recipe=calibrate requires one class for each text.")
+        if options.hyperparameters.calibrate and problem != "classification":
+            raise ValueError(
+                "--hyperparameters=calibrate requires one class for each text."
+            )
         self.gold = {name: self._read_labels(rows) for name, rows in self.rows.items()}
 
     @classmethod
@@ -215,7 +217,7 @@ class Classification(finetuning.Task):
 
     def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
         logits, gold = self._text_logits(split, outputs), self.gold[split.name]
-        calibrate, errors = self.options.recipe.calibrate, {}
+        calibrate, errors = self.options.hyperparameters.calibrate, {}
         if split.name == "dev":
             if calibrate:
                 temperature = finetuning.best_temperature(gold, logits)

@@ -29,6 +29,6 @@ from bert_tf.finetuning.sweep import DivergedError as DivergedError
 from bert_tf.finetuning.task import ComputeOptions as ComputeOptions
 from bert_tf.finetuning.task import Example as Example
 from bert_tf.finetuning.task import FinetuneConfig as FinetuneConfig
+from bert_tf.finetuning.task import Hyperparameters as Hyperparameters
 from bert_tf.finetuning.task import PredictConfig as PredictConfig
-from bert_tf.finetuning.task import Recipe as Recipe
 from bert_tf.finetuning.task import Task as Task

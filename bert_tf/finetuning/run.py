@@ -82,7 +82,7 @@ def _fine_tune_once(
     replicas = strategy.num_replicas_in_sync
     training.strategy.check_batch_size(options.batch_size, replicas)
     task = task_class(options, Tokenizer(encoder.vocabulary, encoder.lowercase))
-    _check_recipe(task, encoder)
+    _check_hyperparameters(task, encoder)
     directory = ModelDirectory.create(
         options.output,
         architecture=encoder.architecture,
@@ -155,27 +155,28 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
             "of the encoder. Received: max_sequence_length="
             f"{options.max_sequence_length}"
         )
-    if options.recipe.dropout < 0:
+    rate = options.hyperparameters.dropout
+    if rate < 0:
         return encoder
-    rates = dict.fromkeys(("dropout", "attention_dropout"), options.recipe.dropout)
+    rates = {"dropout": rate, "attention_dropout": rate}
     architecture = dataclasses.replace(encoder.architecture, **rates)
     return dataclasses.replace(encoder, architecture=architecture)
 
 
-def _check_recipe(task: Task, encoder: Checkpoint) -> None:
-    recipe, limit = task.options.recipe, encoder.architecture.num_layers
-    if recipe.frozen_layers > limit:
+def _check_hyperparameters(task: Task, encoder: Checkpoint) -> None:
+    settings, limit = task.options.hyperparameters, encoder.architecture.num_layers
+    if settings.frozen_layers > limit:
         raise ValueError(
-            f"--recipe=frozen_layers must be at most {limit}, the number of layers. "
-            f"Received: frozen_layers={recipe.frozen_layers}"
+            f"--hyperparameters=frozen_layers must be at most {limit}, the number of "
+            f"layers. Received: frozen_layers={settings.frozen_layers}"
         )
-    if recipe.class_weights and task.target_kind != "class":
+    if settings.class_weights and task.target_kind != "class":
         raise ValueError(
-            "--recipe=class_weights requires one class for each text or word."
+            "--hyperparameters=class_weights requires one class for each text or word."
         )
-    if recipe.label_smoothing and task.target_kind == "other":
+    if settings.label_smoothing and task.target_kind == "other":
         raise ValueError(
-            "--recipe=label_smoothing requires classes for each text or word."
+            "--hyperparameters=label_smoothing requires classes for each text or word."
         )
 
 
@@ -194,7 +195,7 @@ def _build(
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():
         backbone = backbone_class(encoder.architecture, dtype=options.precision)
-        if frozen := options.recipe.frozen_layers:
+        if frozen := options.hyperparameters.frozen_layers:
             layers = (f"encoder_layer_{index}" for index in range(frozen))
             for name in ("embeddings", *layers):
                 backbone.get_layer(name).trainable = False

@@ -45,7 +45,7 @@ class ComputeOptions(cli.Options):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe(cli.Options):
+class Hyperparameters(cli.Options):
     """Settings of the training that most users leave as they are."""
 
     weight_decay: float = cli.option(0.01, help="Decay of matrices.", minimum=0)
@@ -85,7 +85,7 @@ class Recipe(cli.Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(ComputeOptions):
-    """Options that all tasks share (recipe: paper, appendix A.3)."""
+    """Options that all tasks share (paper, appendix A.3)."""
 
     init_from: str = cli.option(
         "",
@@ -133,8 +133,8 @@ class FinetuneConfig(ComputeOptions):
         grid=True,
         common=True,
     )
-    recipe: Recipe = cli.option(
-        Recipe(),
+    hyperparameters: Hyperparameters = cli.option(
+        Hyperparameters(),
         help="Settings that most users leave as they are.",
     )
     max_sequence_length: int = cli.option(

@@ -45,21 +45,21 @@ def train(
         (counted from 1); `majority_baseline`, the score of a constant prediction;
         `epochs`, the losses and scores of each epoch; and `seconds`.
     """
-    options, recipe = task.options, task.options.recipe
+    options, settings = task.options, task.options.hyperparameters
     split = task.dataset("train")
-    if recipe.class_weights:
+    if settings.class_weights:
         split = _balance_classes(split)
     steps_per_epoch = math.ceil(len(split) / options.batch_size)
     steps = steps_per_epoch * options.epochs
-    schedule = WarmupDecay(options.learning_rate, int(recipe.warmup * steps), steps)
+    schedule = WarmupDecay(options.learning_rate, int(settings.warmup * steps), steps)
     trainable = task.trainable_model(model)
     with strategy.scope():
         optimizer = LayerwiseAdamW(
             schedule,
-            layer_decay=recipe.layer_decay,
+            layer_decay=settings.layer_decay,
             num_layers=directory.architecture.num_layers,
-            weight_decay=recipe.weight_decay,
-            global_clipnorm=recipe.clip_norm or None,
+            weight_decay=settings.weight_decay,
+            global_clipnorm=settings.clip_norm or None,
         )
         # Without XLA, which would compile for every sequence length.
         trainable.compile(optimizer, jit_compile=False, **_losses(task))
@@ -117,7 +117,7 @@ def train(
 
 def _losses(task: Task) -> dict[str, Any]:
     """Returns the arguments of `compile` that differ from the model's defaults."""
-    smoothing = task.options.recipe.label_smoothing
+    smoothing = task.options.hyperparameters.label_smoothing
     if task.target_kind == "classes":
         loss = keras.losses.BinaryCrossentropy(
             from_logits=True, label_smoothing=smoothing, reduction="sum"
@@ -269,7 +269,7 @@ class _Epochs(resumable.Resumable):
         if self.best == epoch:
             self.state.directory.save_weights(self._whole_model)
         self.progress["seconds"] = time.perf_counter() - self._start
-        patience = options.recipe.early_stopping
+        patience = options.hyperparameters.early_stopping
         if patience and epoch >= self.best + patience:
             self.model.stop_training = True
         elif epoch + 1 < options.epochs:

@@ -18,7 +18,7 @@ from benchmarks import ablations
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.finetuning import (
     FinetuneConfig,
-    Recipe,
+    Hyperparameters,
     Split,
     Task,
     batching,
@@ -220,14 +220,16 @@ class BestInSecondEpoch(FindCats):
 
 @pytest.mark.usefixtures("eagerly")
 def test_keeps_the_best_epoch_and_stops_early(options, encoder, tmp_path):
-    recipe = Recipe(early_stopping=1, frozen_layers=1, dropout=0.2)
-    run = other(options, tmp_path, examples=32, epochs=9, recipe=recipe)
+    hyperparameters = Hyperparameters(early_stopping=1, frozen_layers=1, dropout=0.2)
+    run = other(
+        options, tmp_path, examples=32, epochs=9, hyperparameters=hyperparameters
+    )
     metrics = fine_tune(BestInSecondEpoch, run)
     assert metrics["training"]["best_epoch"] == 2
     assert len(metrics["training"]["epochs"]) == 3
     directory = ModelDirectory.open(run.output)
     assert directory.architecture.dropout == 0.2
-    assert directory.options["recipe"] == str(recipe)
+    assert directory.options["hyperparameters"] == str(hyperparameters)
     before = encoder.read_weights()
     model = Tagger(BertBackbone(directory.architecture))
     directory.load_weights(model)
@@ -463,9 +465,18 @@ def test_random_initial_weights(options, vocabulary, tmp_path):
         ),
         ({"init_from": "nowhere"}, "no checkpoint folder nowhere"),
         ({"strategy": "mirrored", "batch_size": 15}, "use --batch_size=16"),
-        ({"recipe": Recipe(frozen_layers=2)}, "frozen_layers must be at most 1"),
-        ({"recipe": Recipe(label_smoothing=0.1)}, "label_smoothing requires classes"),
-        ({"recipe": Recipe(class_weights="balanced")}, "class_weights requires one"),
+        (
+            {"hyperparameters": Hyperparameters(frozen_layers=2)},
+            "frozen_layers must be at most 1",
+        ),
+        (
+            {"hyperparameters": Hyperparameters(label_smoothing=0.1)},
+            "label_smoothing requires classes",
+        ),
+        (
+            {"hyperparameters": Hyperparameters(class_weights="balanced")},
+            "class_weights requires one",
+        ),
     ],
 )
 def test_invalid_options_write_no_files(options, tmp_path, changes, message):

@@ -10,7 +10,7 @@ import sklearn.metrics
 import tensorflow as tf
 from sklearn.utils import class_weight
 
-from bert_tf.finetuning import Recipe, Split, train
+from bert_tf.finetuning import Hyperparameters, Split, train
 from bert_tf.modeling import BertBackbone
 
 
@@ -56,7 +56,8 @@ def test_label_smoothing():
 
 def test_loss_of_several_labels_is_the_mean_over_texts_and_labels():
     task = types.SimpleNamespace(
-        target_kind="classes", options=types.SimpleNamespace(recipe=Recipe())
+        target_kind="classes",
+        options=types.SimpleNamespace(hyperparameters=Hyperparameters()),
     )
     rng = np.random.default_rng(0)
     logits = rng.normal(size=[4, 3]).astype("float32")
