@@ -289,25 +289,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="Results of --search. Default: %(default)s.",
     )
     parser.add_argument(
-        "--vectors",
-        metavar="FILE.npz",
-        type=pathlib.Path,
-        help="Cache of --search for the vectors of the file.",
-    )
-    parser.add_argument(
         "--rerank",
         metavar="MODEL",
         help="Cross-encoder that sorts the best 10 * --top_k results of --search: a "
         "model with the inputs text_a (the query) and text_b and the output score.",
     )
-    parser.add_argument(
-        "--jsonl", action="store_true", help="Print results of --search as JSON."
-    )
     parser.add_argument("--version", type=int, help="Default: newest.")
     parser.add_argument(
         "--timeout",
         type=float,
-        help="Seconds per request. Default: 10, or 60 for --search.",
+        default=60.0,
+        help="Seconds per request. Default: %(default)s.",
     )
     options, rest = parser.parse_known_args(argv)
     inputs: dict[str, list[str]] = {}
@@ -318,10 +310,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         inputs.setdefault(match[1], []).append(match[2])
     if options.search and (inputs.keys() != {"text"} or options.top_k < 1):
         parser.error("--search requires --text=..., no other input, and --top_k >= 1")
-    request = {
-        name: getattr(options, name) for name in ("model", "signature", "version")
-    }
-    request["timeout"] = options.timeout or (60.0 if options.search else 10.0)
+    names = ("model", "signature", "version", "timeout")
+    request = {name: getattr(options, name) for name in names}
     sys.stdout.reconfigure(encoding="utf-8")
     with Client(options.address) as client:
         if inputs:
@@ -372,16 +362,13 @@ def _search(
         best = np.argsort(-scores, kind="stable")[: options.top_k]
         return [matches[i]._replace(score=float(scores[i])) for i in best]
 
-    corpus = serving.Corpus(options.search, embed, options.vectors)
+    corpus = serving.Corpus(options.search, embed)
     candidates = options.top_k * (_CANDIDATES if options.rerank else 1)
     for query, matches in zip(queries, corpus.search(queries, candidates), strict=True):
         results = rerank(query, matches) if options.rerank else matches
-        if options.jsonl:
-            _print_json({"text": query, "results": [m._asdict() for m in results]})
-        else:
-            lines = [query] if len(queries) > 1 else []
-            lines += [f"{m.score:.4f}  {m.line}  {m.text}" for m in results]
-            print(*lines, sep="\n")
+        lines = [query] if len(queries) > 1 else []
+        lines += [f"{m.score:.4f}  {m.line}  {m.text}" for m in results]
+        print(*lines, sep="\n")
 
 
 def _print_json(value: dict[str, Any]) -> None:

@@ -73,28 +73,18 @@ def _compare(source: checkpoints.Checkpoint, target: checkpoints.Checkpoint) -> 
     print(f"  bert_tf, target and source: {difference:.1e}")
     real_token = inputs["padding_mask"][:, :, np.newaxis]
     for checkpoint in (source, target):
-        original = checkpoints.run_original(checkpoint, inputs)
+        original = checkpoints.run_original(checkpoint, _TEXTS, inputs)
         if original:
-            library, expected = original
+            library, their_ids, expected = original
             difference = (np.abs(output - expected) * real_token).max()
             print(f"  {library} on {checkpoint.path}: {difference:.1e}")
-    _compare_token_ids(source, target)
-
-
-def _compare_token_ids(*compared: checkpoints.Checkpoint) -> None:
-    """Prints the texts for which the formats' libraries have other token ids."""
-    for checkpoint in compared:
-        original = checkpoints.tokenize_original(checkpoint, _TEXTS)
-        if not original:
-            continue
-        library, expected = original
-        tokenizer = text.Tokenizer(checkpoint.vocabulary, checkpoint.lowercase)
-        ids = tokenizer.tokenize(_TEXTS).to_list()
-        different = [t for t, a, b in zip(_TEXTS, ids, expected) if a != b]
-        print(
-            f"Token ids of {len(_TEXTS)} texts, {library} on {checkpoint.path}: "
-            + (f"different for {different}" if different else "equal")
-        )
+            tokenizer = text.Tokenizer(checkpoint.vocabulary, checkpoint.lowercase)
+            ids = tokenizer.tokenize(_TEXTS).to_list()
+            different = [t for t, a, b in zip(_TEXTS, ids, their_ids) if a != b]
+            print(
+                f"  Token ids of {len(_TEXTS)} texts: "
+                + (f"different for {different}" if different else "equal")
+            )
 
 
 def _random_inputs(architecture: modeling.BertConfig) -> dict[str, np.ndarray]:

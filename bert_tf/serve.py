@@ -9,7 +9,8 @@ Input: SavedModels in `<base_path>/<version>/`. Output: TensorFlow Serving's gRP
 (Predict, GetModelMetadata, GetModelStatus) and REST API (predict, metadata, status). A
 newer version replaces the served one as soon as it is loaded. `--demo` adds a page for
 trying the models in a browser. On SIGTERM or Ctrl-C, the server refuses connections,
-answers the requests in flight, cancels those that take more than 7 s, and exits.
+answers the requests in flight, cancels those that take more than 7 s, and exits after
+at most 10 s.
 
 Use TensorFlow Serving in production; its flags have the same names. See
 saved_models/README.md.
@@ -18,6 +19,7 @@ saved_models/README.md.
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import signal
 import threading
@@ -118,6 +120,7 @@ def main(options: ServeConfig) -> None:
             print(f"Demo page: {server.rest_address}/")
         print("Ready.", flush=True)
         stopped.wait()
+    os._exit(0)  # Python would abort if a version is still loading.
 
 
 if __name__ == "__main__":

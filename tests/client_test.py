@@ -201,38 +201,22 @@ def test_search_prints_the_most_similar_lines(address, corpus, capsys):
     ]
 
 
+def test_search_prints_each_of_several_queries(address, corpus, capsys):
+    arguments = [f"--address={address}", "--model=toy", f"--search={corpus}"]
+    client.main([*arguments, "--text=c", "--text=a", "--top_k=1"])
+    assert capsys.readouterr().out.splitlines() == [
+        "c",
+        "1.0000  4  cccc",
+        "a",
+        "0.8944  1  aab",
+    ]
+
+
 def test_search_reranks_with_a_cross_encoder(address, corpus, capsys):
     corpus.write_text("b\n" * 11 + "b accc\n" + "ab\n" * 9 + "longest, no match\n")
     arguments = [f"--address={address}", "--model=toy", f"--search={corpus}"]
     client.main([*arguments, "--text=b", "--top_k=2", "--rerank=scorer"])
     assert capsys.readouterr().out.splitlines() == ["2.0000  13  ab", "2.0000  14  ab"]
-
-
-def test_search_prints_json_lines(server, corpus, capsys):
-    arguments = [f"--address={server.address}", "--model=toy", f"--search={corpus}"]
-    assert client.main([*arguments, "--text=c", "--text=a", "--jsonl"]) == 0
-    first, second = map(json.loads, capsys.readouterr().out.splitlines())
-    assert first["text"] == "c"
-    score = pytest.approx(1, abs=1e-6)
-    assert first["results"][0] == {"score": score, "line": 4, "text": "cccc"}
-    assert [match["line"] for match in second["results"]] == [1, 5, 3, 4]
-
-
-def test_search_reuses_cached_vectors(server, corpus, tmp_path, capsys, monkeypatch):
-    arguments = [f"--address={server.address}", "--model=toy", f"--search={corpus}"]
-    arguments += [f"--vectors={tmp_path / 'corpus.npz'}", "--text=b"]
-    client.main(arguments)
-    expected = capsys.readouterr().out
-    predict, sizes = client.Client.predict, []
-
-    def count(self, inputs, *args, **kwargs):
-        sizes.append(len(inputs["text"]))
-        return predict(self, inputs, *args, **kwargs)
-
-    monkeypatch.setattr(client.Client, "predict", count)
-    client.main(arguments)
-    assert capsys.readouterr().out == expected
-    assert sizes == [1, 1]  # A check of the model, and the query.
 
 
 @pytest.mark.parametrize(
@@ -243,7 +227,6 @@ def test_search_reuses_cached_vectors(server, corpus, tmp_path, capsys, monkeypa
         (["--search=corpus.txt", "--text=a", "--question=b"], "no other input"),
         (["--search=corpus.txt", "--text=a", "--top_k=0"], "--top_k >= 1"),
         (["--search=empty.txt", "--text=a"], "empty.txt has no text"),
-        (["--search=corpus.txt", "--text=a", "--vectors=empty.txt"], "not a cache"),
     ],
 )
 def test_search_errors(server, corpus, monkeypatch, capsys, arguments, message):

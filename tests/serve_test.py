@@ -13,6 +13,8 @@ import urllib.request
 from concurrent import futures
 
 import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
 
 from bert_tf import client, serve
 from tests.toy.saved_model import write_toy_model
@@ -23,6 +25,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 @pytest.mark.slow
 def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
     write_toy_model(tmp_path / "toy", 7)
+    endless_load = write_toy_model(tmp_path / "new", 8)
+    write_warmup(endless_load, "wait", seconds=tf.constant([3600.0]))
     config_file = tmp_path / "models.config"
     config_file.write_text(
         'model_config_list { config { name: "toy" base_path: "/models/toy" '
@@ -37,6 +41,7 @@ def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
             "--port=0",
             "--rest_api_port=0",
             "--demo",
+            "--file_system_poll_wait_seconds=0.1",
         ],
         cwd=ROOT,
         stdout=subprocess.PIPE,
@@ -64,6 +69,7 @@ def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
             {"seconds": [seconds]}, "toy", signature="wait", address=address
         )
 
+    endless_load.rename(tmp_path / "toy" / "8")
     rest_port = urllib.parse.urlsplit(rest_address).port
     half_open = socket.create_connection(("127.0.0.1", rest_port), timeout=20)
     half_open.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
@@ -89,6 +95,18 @@ def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
             endless.result()
     assert "Traceback" not in process.stderr.read()
     half_open.close()
+
+
+def write_warmup(version: pathlib.Path, signature: str, **inputs: tf.Tensor) -> None:
+    log = prediction_log_pb2.PredictionLog()
+    log.predict_log.request.model_spec.signature_name = signature
+    for name, tensor in inputs.items():
+        proto = tf.make_tensor_proto(tensor)
+        log.predict_log.request.inputs[name].CopyFrom(proto)
+    path = version / "assets.extra" / "tf_serving_warmup_requests"
+    path.parent.mkdir()
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(log.SerializeToString())
 
 
 def wait_until_refused(address: str) -> None:

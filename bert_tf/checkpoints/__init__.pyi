@@ -3,7 +3,6 @@ from bert_tf.checkpoints.foreign import guess_lowercase as guess_lowercase
 from bert_tf.checkpoints.formats import fixed_settings as fixed_settings
 from bert_tf.checkpoints.formats import open_checkpoint as open_checkpoint
 from bert_tf.checkpoints.formats import run_original as run_original
-from bert_tf.checkpoints.formats import tokenize_original as tokenize_original
 from bert_tf.checkpoints.formats import write_checkpoint as write_checkpoint
 from bert_tf.checkpoints.model_directory import Checkpoint as Checkpoint
 from bert_tf.checkpoints.model_directory import ModelDirectory as ModelDirectory

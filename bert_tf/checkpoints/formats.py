@@ -141,35 +141,22 @@ def fixed_settings(format: str, architecture: BertConfig) -> dict[str, Any]:
     return {k: v for k, v in settings.items() if getattr(architecture, k) != v}
 
 
-def tokenize_original(
-    checkpoint: Checkpoint, texts: Sequence[str]
-) -> tuple[str, list[list[int]]] | None:
-    """Tokenizes texts in the library that a checkpoint's format belongs to.
-
-    Returns:
-        The library's name and the token ids without special tokens, or None as in
-        `run_original`.
-    """
-    for module in (hugging_face, keras_hub):
-        if checkpoint.format.startswith(module.FORMAT):
-            return module.tokenize(checkpoint.path, texts)
-    return None
-
-
 def run_original(
-    checkpoint: Checkpoint, inputs: Mapping[str, np.ndarray]
-) -> tuple[str, np.ndarray] | None:
-    """Runs a checkpoint's encoder in the library that its format belongs to.
+    checkpoint: Checkpoint, texts: Sequence[str], inputs: Mapping[str, np.ndarray]
+) -> tuple[str, list[list[int]], np.ndarray] | None:
+    """Runs tokenizer and encoder in the library that a checkpoint's format belongs to.
 
     Args:
         checkpoint: An opened checkpoint.
+        texts: Texts for the tokenizer.
         inputs: `token_ids`, `segment_ids`, `padding_mask` [B, S] int32.
 
     Returns:
-        The library's name and sequence_output [B, S, H]; None if there is no such
-        library or it is not installed.
+        The library's name, the token ids of the texts without special tokens, and
+        sequence_output [B, S, H]; None if there is no such library or it is not
+        installed.
     """
     for module in (hugging_face, keras_hub):
         if checkpoint.format.startswith(module.FORMAT):
-            return module.run(checkpoint.path, inputs)
+            return module.run(checkpoint.path, texts, inputs)
     return None

@@ -394,43 +394,23 @@ def _tokenizer_config(checkpoint: Checkpoint) -> dict[str, Any]:
 # --- Running ---------------------------------------------------------------------
 
 
-def tokenize(
-    path: pathlib.Path, texts: Sequence[str]
-) -> tuple[str, list[list[int]]] | None:
-    """Tokenizes texts with a folder's tokenizer in transformers.
-
-    Returns:
-        The library's name and the token ids without special tokens; None if
-        transformers is not installed.
-    """
-    try:
-        transformers = importlib.import_module("transformers")
-    except ImportError:
-        return None
-    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
-    return "transformers", tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-
-
 def run(
-    path: pathlib.Path, inputs: Mapping[str, np.ndarray]
-) -> tuple[str, np.ndarray] | None:
-    """Runs a folder's encoder in transformers.
-
-    Returns:
-        The library's name and sequence_output [B, S, H]; None if transformers or torch
-        is not installed.
-    """
+    path: pathlib.Path, texts: Sequence[str], inputs: Mapping[str, np.ndarray]
+) -> tuple[str, list[list[int]], np.ndarray] | None:
+    """Runs tokenizer and encoder in transformers; see `formats.run_original`."""
     try:
         torch = importlib.import_module("torch")
         transformers = importlib.import_module("transformers")
     except ImportError:
         return None
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
     model = transformers.BertModel.from_pretrained(path, dtype=torch.float32).eval()
-    tensors = {name: torch.from_numpy(ids).long() for name, ids in inputs.items()}
+    tensors = {name: torch.from_numpy(array).long() for name, array in inputs.items()}
     with torch.no_grad():
         outputs = model(
             input_ids=tensors["token_ids"],
             token_type_ids=tensors["segment_ids"],
             attention_mask=tensors["padding_mask"],
         )
-    return "transformers", outputs.last_hidden_state.numpy()
+    return "transformers", ids, outputs.last_hidden_state.numpy()

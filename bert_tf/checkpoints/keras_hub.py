@@ -192,16 +192,14 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
 # --- Running ---------------------------------------------------------------------
 
 
-def tokenize(path: pathlib.Path, texts: Sequence[str]) -> tuple[str, list[list[int]]]:
-    """Returns "KerasHub" and the token ids of its tokenizer, without special tokens."""
+def run(
+    path: pathlib.Path, texts: Sequence[str], inputs: Mapping[str, np.ndarray]
+) -> tuple[str, list[list[int]], np.ndarray]:
+    """Runs tokenizer and encoder in KerasHub; see `formats.run_original`."""
     import keras_hub
 
     tokenizer = keras_hub.models.BertTokenizer.from_preset(str(path))
-    return FORMAT, [np.asarray(tokenizer(text)).tolist() for text in texts]
-
-
-def run(path: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> tuple[str, np.ndarray]:
-    """Runs a preset's encoder; returns "KerasHub" and sequence_output [B, S, H]."""
+    ids = [np.asarray(tokenizer(text)).tolist() for text in texts]
     model = _load(path)
     outputs: Any = getattr(model, "backbone", model)(dict(inputs))
-    return FORMAT, keras.ops.convert_to_numpy(outputs["sequence_output"])
+    return FORMAT, ids, keras.ops.convert_to_numpy(outputs["sequence_output"])

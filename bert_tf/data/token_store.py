@@ -347,7 +347,7 @@ def _join_parts(directory: str, parts: Sequence[StorePart]) -> None:
     """Concatenates the parts into the files of a `TokenStore`."""
     for name in _FILES:
         is_index = name in ("sentences", "documents")
-        with storage.open_file(os.path.join(directory, f"{name}.bin"), "wb") as joined:
+        with storage.atomic_write(os.path.join(directory, f"{name}.bin")) as joined:
             end = 0
             if is_index:
                 joined.write(np.int64(end).tobytes())

@@ -14,6 +14,7 @@ import os
 import pathlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent import futures
 
@@ -210,8 +211,10 @@ class DevServer:
     def stop(self) -> None:
         """Refuses new requests and waits for those in flight, at most 10 s.
 
-        Requests that take longer than 7 s are canceled.
+        Requests that take longer than 7 s are canceled. A version that is still loading
+        after 10 s is left alone.
         """
+        end = time.monotonic() + _EXIT_SECONDS
         self._stopped.set()
         done = self._grpc.stop(_EXIT_SECONDS)
         self._rest.should_exit = True
@@ -221,7 +224,7 @@ class DevServer:
         done.wait()
         cancel.cancel()
         # Python aborts if it exits while a daemon thread is in TensorFlow.
-        self._poll_thread.join(_EXIT_SECONDS)
+        self._poll_thread.join(max(0.0, end - time.monotonic()))
 
     def _cancel(self) -> None:
         for model in self.models.values():

@@ -8,22 +8,16 @@ enough for a million lines. Requires NumPy only.
 
 from __future__ import annotations
 
-import hashlib
 import pathlib
 import sys
 import time
-import zipfile
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf import storage
-
 _BATCH_SIZE = 32
 _PROGRESS_SECONDS = 5
-# Cosine of a cached vector and that of the same text now. Less: another model.
-_SAME_MODEL = 0.999
 
 
 class Match(NamedTuple):
@@ -40,18 +34,14 @@ class Corpus:
     Args:
         path: A text file in UTF-8. Blank lines are skipped.
         embed: Returns vectors [B, E] of B texts; they need not be normalized.
-        cache: An .npz file for the vectors. If it exists, it replaces embedding.
 
     Raises:
-        ValueError: The file has no text, or the cache belongs to another file or model.
-        OSError: A file cannot be read or written.
+        ValueError: The file has no text.
+        OSError: The file cannot be read.
     """
 
     def __init__(
-        self,
-        path: pathlib.Path,
-        embed: Callable[[Sequence[str]], np.ndarray],
-        cache: pathlib.Path | None = None,
+        self, path: pathlib.Path, embed: Callable[[Sequence[str]], np.ndarray]
     ):
         self._embed = embed
         text = path.read_text(encoding="utf-8-sig", errors="replace")
@@ -59,18 +49,7 @@ class Corpus:
         self._lines = [(number, line) for number, line in lines if line]
         if not self._lines:
             raise ValueError(f"{path} has no text. It must have one document per line.")
-        texts = [line for _, line in self._lines]
-        corpus = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-        if cache and cache.exists():
-            self.vectors = self._read(cache, corpus, texts[0])
-            return
-        self.vectors = self._vectors(texts)
-        if cache:
-            with (
-                storage.atomic_path(cache) as unfinished,
-                unfinished.open("wb") as file,
-            ):
-                np.savez(file, vectors=self.vectors, corpus=corpus)
+        self.vectors = self._vectors([line for _, line in self._lines])
 
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Match]]:
         """Returns the `top_k` most similar lines of each query, the best first."""
@@ -92,18 +71,3 @@ class Corpus:
                 last, done = time.monotonic(), start + len(batch)
                 print(f"Embedded {done:,} of {len(texts):,} lines.", file=sys.stderr)
         return np.concatenate(batches)
-
-    def _read(self, cache: pathlib.Path, corpus: str, first: str) -> np.ndarray:
-        try:
-            with np.load(cache) as file:
-                vectors, cached = file["vectors"], file["corpus"]
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{cache} is not a cache of vectors: {error}") from error
-        (expected,) = self._vectors([first])
-        is_same = cached == corpus and vectors.shape[1:] == expected.shape
-        if not is_same or vectors[0] @ expected < _SAME_MODEL:
-            raise ValueError(
-                f"{cache} has the vectors of another text file or model. Remove it, or "
-                "choose another file."
-            )
-        return vectors

@@ -126,7 +126,7 @@ class Servable:
         for key, proto in request.inputs.items():
             try:
                 inputs[key] = proto_to_array(proto)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise invalid(f"Input {key!r} is malformed: {error}") from error
         outputs = self.run(signature, inputs, request.output_filter)
         return predict_pb2.PredictResponse(

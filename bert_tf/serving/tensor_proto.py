@@ -9,6 +9,8 @@ a small request could allocate all memory.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
@@ -51,14 +53,15 @@ def proto_to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
     """Converts a tensor that has one value per element.
 
     Raises:
-        TypeError, ValueError: The proto is malformed.
+        TypeError, ValueError, OverflowError: The proto is malformed.
     """
     dtype = tf.as_dtype(proto.dtype)
     shape = tuple(dim.size for dim in proto.tensor_shape.dim)
     if dtype.name in _VALUE_FIELDS and not proto.tensor_content:
         values = getattr(proto, _VALUE_FIELDS[dtype.name])
         array = np.array(values, dtype.as_numpy_dtype).reshape(shape)
-    elif proto.tensor_content and dtype.is_numpy_compatible:
+    # `make_tensor_proto` writes single values of any dtype to value fields.
+    elif dtype.is_numpy_compatible and (proto.tensor_content or math.prod(shape) <= 1):
         array = tf.make_ndarray(proto)
     else:
         raise TypeError(f"{dtype.name} values must be in tensor_content.")

@@ -53,18 +53,6 @@ def test_large_corpora_report_progress(path, monkeypatch, capsys):
     assert "Embedded 64 of 99 lines." in capsys.readouterr().err
 
 
-def test_cache_of_another_corpus_or_model_is_rejected(path, tmp_path):
-    cache = tmp_path / "vectors.npz"
-    vectors = Corpus(path, embed, cache).vectors
-    np.testing.assert_array_equal(Corpus(path, embed, cache).vectors, vectors)
-    for other in (lambda texts: -embed(texts), lambda texts: embed(texts)[:, :2]):
-        with pytest.raises(ValueError, match="another text file or model"):
-            Corpus(path, other, cache)
-    path.write_text(path.read_text() + "\nmore")
-    with pytest.raises(ValueError, match="another text file or model"):
-        Corpus(path, embed, cache)
-
-
 def test_more_results_than_lines(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_bytes("\ufeffone\r\n\r\ntwo\u2028still two".encode() + b"\xff\r\n")

@@ -21,6 +21,9 @@ ARRAYS = [
     np.array([1, 255], np.uint8),
     np.array([0.5, 1], np.float16),
     np.array([0.5, 1], tf.bfloat16.as_numpy_dtype),
+    np.array([255], np.uint8),
+    np.array([0.5], np.float16),
+    np.array([[0.5]], tf.bfloat16.as_numpy_dtype),
 ]
 
 
