@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicts a file with a finished model, without its training files.
 
-The answers are those of the exported model (`serving.load_signatures`). The rows of the
-output have the columns of `predictions_<split>.tsv`. Input and output are streamed, so
-that they may be larger than the memory. The output appears when it is complete.
+The rows of the output have the columns of `predictions_<split>.tsv`. Input and output
+are streamed, so that they may be larger than the memory. The output appears when it is
+complete.
 """
 
 from __future__ import annotations
@@ -12,19 +12,16 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
+from tqdm import tqdm
 
 from bert_tf import data, serving
-from bert_tf.checkpoints import open_checkpoint
 from bert_tf.finetuning.task import Example, PredictConfig, Task
 
-_CHUNK = 2048  # Examples that are sorted by length, for batches of similar texts.
-_SECONDS_PER_LINE = 30  # Between lines about the progress.
+_CHUNK = 1024  # Examples that are sorted by length, for batches of similar texts.
 
 
 def predict_file(task_class: type[Task], options: PredictConfig) -> int:
@@ -34,32 +31,31 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> int:
         ValueError: The model is for another task, or the input is malformed.
         OSError: A file cannot be read or written.
     """
-    checkpoint = open_checkpoint(options.model)
-    head, config_class = checkpoint.head, task_class.Config
+    model, config_class = serving.load(options.model), task_class.Config
+    checkpoint, head = model.checkpoint, model.checkpoint.head
     if head["kind"] != task_class.kind:
         raise ValueError(
             f"--model must be a model for {task_class.kind}. {checkpoint.path} is a "
             f"model for {head['kind']}."
         )
-    signatures = serving.load_signatures(checkpoint)
     # The words of a tagging data set are given.
-    serve = signatures.get("words", signatures["serving_default"])
+    signature = "words" if "words" in model.signatures else "serving_default"
     required = (field.name for field in dataclasses.fields(config_class))
     config = config_class.from_dict(dict.fromkeys(required, "") | checkpoint.options)
     examples = iter(task_class.read_input(config, options.input))
-    answers = _answers(serve, examples, options.batch_size)
-    start = last = time.perf_counter()
 
     def rows() -> Iterator[dict[str, Any]]:
-        nonlocal last
-        for count, (example, answer) in enumerate(answers, start=1):
-            yield prediction_row(example, answer, head.get("labels", ()))
-            now = time.perf_counter()
-            if now > last + _SECONDS_PER_LINE:
-                last = now
-                print(f"{count:,} rows, {count / (now - start):.1f} per second")
+        while chunk := list(itertools.islice(examples, _CHUNK)):
+            order = np.argsort([len(str(x.inputs)) for x in chunk], kind="stable")
+            columns = zip(*(chunk[index].inputs for index in order), strict=True)
+            answers = model.predict(
+                *columns, signature=signature, batch_size=options.batch_size
+            )
+            for example, row in zip(chunk, np.argsort(order), strict=True):
+                answer = {name: values[row] for name, values in answers.items()}
+                yield prediction_row(example, answer, head.get("labels", ()))
 
-    count = data.write_table(options.output, rows())
+    count = data.write_table(options.output, tqdm(rows(), unit=" rows"))
     print(f"{count:,} rows in {options.output}.")
     return count
 
@@ -114,33 +110,3 @@ def _rounded(value: Any) -> float | str:
     if np.ndim(value):
         return " ".join(f"{x:.6f}" for x in value)
     return round(float(value), 6)
-
-
-def _answers(
-    serve: serving.Signature, examples: Iterator[Example], batch_size: int
-) -> Iterator[tuple[Example, dict[str, Any]]]:
-    """Yields each example with its outputs of the signature `serve`."""
-    while chunk := list(itertools.islice(examples, _CHUNK)):
-        answers = [{}] * len(chunk)
-        order = sorted(range(len(chunk)), key=lambda i: len(str(chunk[i].inputs)))
-        for start in range(0, len(order), batch_size):
-            batch = order[start : start + batch_size]
-            columns = zip(*(chunk[index].inputs for index in batch), strict=True)
-            outputs = serve(*map(_to_tensor, columns))
-            arrays = {name: _to_array(output) for name, output in outputs.items()}
-            for row, index in enumerate(batch):
-                answers[index] = {name: values[row] for name, values in arrays.items()}
-        yield from zip(chunk, answers, strict=True)
-
-
-def _to_tensor(column: Sequence[str] | Sequence[Sequence[str]]) -> tf.Tensor:
-    if isinstance(column[0], str):
-        return tf.constant(column)
-    return tf.ragged.constant(column, ragged_rank=1, dtype=tf.string).to_tensor("")
-
-
-def _to_array(output: tf.Tensor) -> np.ndarray:
-    array = output.numpy()
-    if array.dtype == object:
-        array = np.vectorize(bytes.decode, otypes=[object])(array, errors="replace")
-    return array

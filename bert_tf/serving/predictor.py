@@ -53,7 +53,8 @@ class Predictor:
 
         Args:
             *columns: The inputs of the signature in their order, each N strings or one
-                string, e.g. texts, or questions and contexts.
+                string, e.g. texts, or questions and contexts. Lists of choices or words
+                may differ in length; shorter ones are padded with "".
             signature: The name of the signature.
             batch_size: Rows to compute at once.
             **named_columns: Instead of `columns`: the inputs by name.
@@ -103,9 +104,11 @@ def _to_tensor(column: Any, spec: tf.TensorSpec) -> tf.Tensor:
     if isinstance(column, (str, bytes)):
         column = [column]
     try:
+        if isinstance(column, (list, tuple)):
+            rank = spec.shape.rank
+            column = tf.ragged.constant(column, spec.dtype, ragged_rank=rank - 1)
+            column = column.to_tensor() if rank > 1 else column
         tensor = tf.constant(column, spec.dtype)
-        if len(column) == 0:
-            tensor = tf.reshape(tensor, [size or 0 for size in spec.shape])
         spec.shape.assert_is_compatible_with(tensor.shape)
     except (TypeError, ValueError) as error:
         raise ValueError(

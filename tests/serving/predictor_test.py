@@ -126,3 +126,12 @@ def test_single_string_empty_list_and_repr(classifier):
 def test_wrong_inputs_are_named(classifier, columns, named, message):
     with pytest.raises(ValueError, match=message):
         classifier.predict(*columns, **named)
+
+
+def test_shorter_rows_are_padded(classifier):
+    token_ids, ones = [[2, 5, 3], [2, 3]], [[1, 1, 1], [1, 1]]
+    padded = [[2, 5, 3], [2, 3, 0]], np.zeros([2, 3]), [[1, 1, 1], [1, 1, 0]]
+    found = classifier.predict(token_ids, [[0] * 3, [0] * 2], ones, signature="ids")
+    expected = classifier.predict(*padded, signature="ids")
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
