@@ -14,6 +14,7 @@ import fcntl
 import functools
 import glob as local_glob
 import gzip
+import io
 import json
 import os
 import pathlib
@@ -198,11 +199,35 @@ def _cut(line: bytes, max_bytes: int) -> tuple[bytes, bytes]:
     return (line[:end], line[end:]) if end else (line, b"")
 
 
+class _RemoteReader(io.RawIOBase):
+    """A tf.io.gfile for `BufferedReader`: its own `readline` has no limit."""
+
+    def __init__(self, file: IO[bytes]):
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self._file.tell()
+
+    def readinto(self, buffer: memoryview) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
 @contextlib.contextmanager
 def open_unzipped(path: str) -> Iterator[tuple[IO[bytes], bool]]:
     """Opens a file for reading; yields the unzipped stream and whether it is gzip."""
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open_file(path, "rb"))
+        if is_remote(path):
+            file = io.BufferedReader(_RemoteReader(file))
         is_gzip = file.read(2) == _GZIP_MAGIC
         file.seek(0)
         if is_gzip:

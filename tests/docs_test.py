@@ -97,6 +97,7 @@ def flags_of(module: str) -> set[str]:
     names = {"help", "helpfull", "verbosity"}
     for options in options_of(module):
         names |= {f.name.rstrip("_") for f in dataclasses.fields(options)}
+        names |= {"recipe"} if options.RECIPES else set()
     return names
 
 

@@ -67,10 +67,13 @@ def cut_passages(
     Raises:
         tf.errors.InvalidArgumentError: The numbers of questions and passages differ.
     """
-    tf.debugging.assert_equal(
+    same_size = tf.debugging.assert_equal(
         tf.size(question), tf.size(context), "`context` must have a text per question."
     )
-    pieces = tokenizer.tokenize_with_offsets(tf.concat([question, context], axis=0))
+    # Otherwise another op may fail first, with an unclear message.
+    with tf.control_dependencies([same_size]):
+        texts = tf.concat([question, context], axis=0)
+    pieces = tokenizer.tokenize_with_offsets(texts)
     return Passages(context, pieces, cut_windows(tokenizer, pieces.ids, **limits))
 
 
