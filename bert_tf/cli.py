@@ -268,13 +268,7 @@ def _similar_flags(unknown: str, *options_classes: type[Options]) -> list[str]:
         if isinstance(field.default, Options):
             settings = type(field.default).defaults()
             known |= {name: f"--{field.name}={name}=..." for name in settings}
-
-    def similarity(name: str) -> float:
-        shares_word = not set(name.split("_")).isdisjoint(unknown.split("_"))
-        return shares_word + difflib.SequenceMatcher(None, unknown, name).ratio()
-
-    similar = sorted(filter(lambda n: similarity(n) > 0.6, known), key=similarity)
-    return [known[name] for name in similar[:-4:-1]]
+    return [known[name] for name in difflib.get_close_matches(unknown, known)]
 
 
 # --- Help ------------------------------------------------------------------------

@@ -32,13 +32,8 @@ _STATES_KEPT = 2
 _SMALL_FILES = 10_000_000  # Bytes for logs, history and metadata.
 
 # TensorFlow raises any of these for a state that is truncated or of another model.
-_UNREADABLE = (
-    tf.errors.OpError,
-    AssertionError,
-    LookupError,
-    RuntimeError,
-    ValueError,
-)
+_UNREADABLE = (tf.errors.OpError, AssertionError, LookupError, OSError)
+_UNREADABLE += (RuntimeError, ValueError)
 
 
 class TrainingState:
@@ -169,11 +164,7 @@ class TrainingState:
             try:
                 status = self._checkpoint.read(str(path))
                 status.assert_existing_objects_matched()
-                progress = path.with_name(f"{path.name}.json")
-                # Earlier versions did not write it.
-                self.progress |= (
-                    storage.read_json(progress) if progress.exists() else {}
-                )
+                self.progress |= storage.read_json(f"{path}.json")
                 break
             except _UNREADABLE as error:
                 reason = str(error).splitlines()[0]

@@ -81,8 +81,7 @@ def pretrain(
         head=head,
         options=options.to_dict(),
         defaults=options.defaults(),
-        # Earlier versions had the option --loss_band.
-        resumable=options.resumable() | {"loss_band"},
+        resumable=options.resumable(),
         write=chief,
     )
 
@@ -256,6 +255,7 @@ def _restore(state: TrainingState) -> None:
     Raises:
         ValueError: There is a history, but no readable state.
     """
+    state.progress |= {"history": [], "tokens": 0, "gradient_norms": []}
     step, directory = state.restore(), state.directory.path
     history = monitor.read_history(directory)
     if history and not step:
@@ -264,13 +264,8 @@ def _restore(state: TrainingState) -> None:
             "training state to resume from. Choose another --output, with "
             f"--init_from={directory} to start from its weights."
         )
-    # States of earlier versions have no progress.
-    state.progress.setdefault("history", [r for r in history if r["step"] <= step])
-    history = state.progress["history"]
-    state.progress.setdefault("tokens", history[-1]["tokens"] if history else 0)
-    state.progress.setdefault("gradient_norms", [])
     if history and state.write:  # Without rows after the state.
-        monitor.write_history(directory, history)
+        monitor.write_history(directory, state.progress["history"])
 
 
 def _print_start(model: BertPretrainer, last: Phase, step: int) -> None:
