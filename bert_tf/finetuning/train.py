@@ -66,10 +66,6 @@ def train(
         sum_losses(trainable)
         state = TrainingState(directory, trainable)
         step = state.restore()
-    if step and "epochs" not in state.progress:
-        raise ValueError(
-            f"{state.path} is from an earlier version. Remove it to train again."
-        )
     print(
         f"{len(split):,} training examples, {split.lengths.mean():.0f} tokens on "
         f"average; {options.epochs} epochs of {steps_per_epoch:,} steps; "

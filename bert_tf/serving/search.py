@@ -3,21 +3,20 @@
 """Semantic search in a text file: the lines whose vectors are nearest to a query's.
 
 Search is exact: one matmul of all vectors with those of the queries. That is fast
-enough for a million lines. Requires NumPy only.
+enough for a million lines. Does not import TensorFlow.
 """
 
 from __future__ import annotations
 
 import pathlib
-import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import tqdm
 
 _BATCH_SIZE = 32
-_PROGRESS_SECONDS = 5
+_PROGRESS_DELAY = 5  # Seconds.
 
 
 class Match(NamedTuple):
@@ -61,13 +60,11 @@ class Corpus:
         return matches
 
     def _vectors(self, texts: Sequence[str]) -> np.ndarray:
-        batches, last = [], time.monotonic()
-        for start in range(0, len(texts), _BATCH_SIZE):
-            batch = self._embed(texts[start : start + _BATCH_SIZE])
-            batch = np.asarray(batch, np.float32)
-            length = np.linalg.norm(batch, axis=1, keepdims=True)
-            batches.append(batch / np.maximum(length, 1e-12))
-            if time.monotonic() > last + _PROGRESS_SECONDS:
-                last, done = time.monotonic(), start + len(batch)
-                print(f"Embedded {done:,} of {len(texts):,} lines.", file=sys.stderr)
-        return np.concatenate(batches)
+        starts = range(0, len(texts), _BATCH_SIZE)
+        batches = [
+            np.asarray(self._embed(texts[start : start + _BATCH_SIZE]), np.float32)
+            for start in tqdm.tqdm(starts, delay=_PROGRESS_DELAY, unit="batch")
+        ]
+        vectors = np.concatenate(batches)
+        length = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.maximum(length, 1e-12)

@@ -48,9 +48,9 @@ def test_embeds_in_batches(path):
 
 
 def test_large_corpora_report_progress(path, monkeypatch, capsys):
-    monkeypatch.setattr("bert_tf.serving.search._PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("bert_tf.serving.search._PROGRESS_DELAY", 0)
     Corpus(path, embed)
-    assert "Embedded 64 of 99 lines." in capsys.readouterr().err
+    assert "| 4/4 [" in capsys.readouterr().err
 
 
 def test_more_results_than_lines(tmp_path):
