@@ -103,10 +103,7 @@ class Embedding(finetuning.Task):
         """Options of `python -m tasks.embedding`."""
 
         task: str = cli.option(
-            "",
-            help="Data set to read from --data_dir.",
-            choices=("", *DATA_SETS),
-            common=True,
+            "", help="Data set in --data_dir.", choices=("", *DATA_SETS), common=True
         )
         texts: str = cli.option(
             "",

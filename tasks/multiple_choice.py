@@ -35,7 +35,7 @@ import dataclasses
 import pathlib
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -80,20 +80,6 @@ _SWAG_USAGE = {
 }
 
 
-class Example(NamedTuple):
-    """A prompt with C choices; an empty choice counts as missing.
-
-    Attributes:
-        prompt: The first segment.
-        choices: The second segments.
-        label: Index of the right choice; None without labels.
-    """
-
-    prompt: str
-    choices: tuple[str, ...]
-    label: int | None
-
-
 class MultipleChoice(finetuning.Task):
     """See the module docstring."""
 
@@ -105,10 +91,7 @@ class MultipleChoice(finetuning.Task):
         """Options of `python -m tasks.multiple_choice`."""
 
         task: str = cli.option(
-            "",
-            help="Data set to read from --data_dir.",
-            choices=("", *DATA_SETS),
-            common=True,
+            "", help="Data set in --data_dir.", choices=("", *DATA_SETS), common=True
         )
         prompt: str = cli.option("", help="Column of the prompt.", common=True)
         choices: str = cli.option(
@@ -128,19 +111,23 @@ class MultipleChoice(finetuning.Task):
             required=("prompt", "choices", "label"),
             column_flags="--prompt, --choices and --label, or with --task",
         )
-        self.rows, is_swag = splits, options.task == "swag"
-        self.head = _SWAG_USAGE if is_swag else {}
+        self.head = _SWAG_USAGE if options.task == "swag" else {}
         columns = _choice_columns(options, data_set)
+        self.examples = {
+            name: [_example(row, columns) for row in rows]
+            for name, rows in splits.items()
+        }
         rows = [*splits["train"], *splits["dev"]]
         counts_from_one = all(row.label != "0" for row in rows) and any(
             row.label == str(len(_choices(row, columns)[0])) for row in rows
         )
-        self.examples = {
+        self.labels = {
             name: [
-                _example(row, columns, data_set.label, int(counts_from_one))
+                _label(row, columns, data_set.label, int(counts_from_one))
                 for row in rows
             ]
             for name, rows in splits.items()
+            if rows[0].label is not None
         }
         self.evaluation_splits = [name for name in splits if name != "train"]
 
@@ -150,8 +137,7 @@ class MultipleChoice(finetuning.Task):
         columns = _choice_columns(options, data_set)
         flags = "the training's --prompt and --choices"
         for row in finetuning.read_rows(data_set, "test", [pathlib.Path(path)], flags):
-            example = _example(row._replace(label=None), columns, data_set.label, 0)
-            yield _to_predict(row, example)
+            yield _example(row, columns)
 
     def model(self, backbone: modeling.BertBackbone) -> keras.Model:
         return modeling.ChoiceScorer(backbone)
@@ -161,11 +147,12 @@ class MultipleChoice(finetuning.Task):
         return serving.read_choices(self.tokenizer, prompt, choices, limit)
 
     def dataset(self, name: str) -> Split:
-        prompts, choices, labels = zip(*self.examples[name])
+        prompts, choices = zip(*(example.inputs for example in self.examples[name]))
         size = max(map(len, choices))
         choices = [(*texts, *[""] * (size - len(texts))) for texts in choices]
         inputs = finetuning.encode(self.preprocess, prompts, choices)  # [N, C, (S)]
-        targets = None if labels[0] is None else tf.constant(labels)
+        labels = self.labels.get(name)
+        targets = None if labels is None else tf.constant(labels)
         return finetuning.Split(name, labels, inputs, targets)
 
     def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
@@ -188,14 +175,10 @@ class MultipleChoice(finetuning.Task):
         probabilities = scipy.special.softmax(np.stack(outputs), axis=1)  # [N, C]
         rows = [
             finetuning.prediction_row(
-                _to_predict(row, example),
-                {"choice": values.argmax(), "probabilities": values},
+                example, {"choice": values.argmax(), "probabilities": values}
             )
-            for row, example, values in zip(
-                self.rows[split.name],
-                self.examples[split.name],
-                probabilities,
-                strict=True,
+            for example, values in zip(
+                self.examples[split.name], probabilities, strict=True
             )
         ]
         path = folder / f"predictions_{split.name}.tsv"
@@ -220,11 +203,6 @@ def _choice_columns(
     return data_set.texts[2 if options.task == "swag" else 1 :]
 
 
-def _to_predict(row: Row, example: Example) -> finetuning.Example:
-    inputs = example.prompt, example.choices
-    return finetuning.Example(row.id, {"prompt": inputs[0]}, inputs, row.label)
-
-
 def _choices(row: Row, columns: Sequence[str]) -> tuple[list[str], Sequence[str]]:
     """Returns the texts of the choices, and their names if they have any."""
     names, texts = columns, row.texts[-len(columns) :]
@@ -243,32 +221,40 @@ def _choices(row: Row, columns: Sequence[str]) -> tuple[list[str], Sequence[str]
     return [value.strip() for value in texts], names
 
 
-def _example(
-    row: Row, columns: Sequence[str], label_column: str, first_label: int
-) -> Example:
-    """Returns the example of a row; `columns` are those of the choices."""
+def _example(row: Row, columns: Sequence[str]) -> finetuning.Example:
+    """Returns the prompt and the choices of a row; `columns` are those of the choices.
+
+    An empty choice counts as missing.
+    """
     prompt, *stem = row.texts[: -len(columns)]
-    choices, names = _choices(row, columns)
+    choices, _ = _choices(row, columns)
     if sum(map(bool, choices)) < 2:
         raise ValueError(f"{row.location}: fewer than two choices are not empty.")
-    label = None
-    if row.label is not None:
-        last_label = first_label + len(choices) - 1
-        numbers = map(str, range(first_label, last_label + 1))
-        indices = {}
-        for known in (string.ascii_uppercase, numbers, names):
-            indices |= zip(known, range(len(choices)))
-        if row.label not in indices:
-            raise ValueError(
-                f"{row.location}: column {label_column!r} must be the index of the "
-                f"right choice, {first_label} to {last_label}, its letter, or the name "
-                f"of its column. Received: {row.label!r}"
-            )
-        label = indices[row.label]
-        if not choices[label]:
-            raise ValueError(f"{row.location}: the right choice, {label}, is empty.")
     choices = tuple(" ".join([*stem, choice]) if choice else "" for choice in choices)
-    return Example(prompt, choices, label)
+    inputs = prompt, choices
+    return finetuning.Example(row.id, {"prompt": prompt}, inputs, row.label)
+
+
+def _label(
+    row: Row, columns: Sequence[str], label_column: str, first_label: int
+) -> int:
+    """Returns the index of the right choice."""
+    choices, names = _choices(row, columns)
+    last_label = first_label + len(choices) - 1
+    numbers = map(str, range(first_label, last_label + 1))
+    indices = {}
+    for known in (string.ascii_uppercase, numbers, names):
+        indices |= zip(known, range(len(choices)))
+    if row.label not in indices:
+        raise ValueError(
+            f"{row.location}: column {label_column!r} must be the index of the right "
+            f"choice, {first_label} to {last_label}, its letter, or the name of its "
+            f"column. Received: {row.label!r}"
+        )
+    label = indices[row.label]
+    if not choices[label]:
+        raise ValueError(f"{row.location}: the right choice, {label}, is empty.")
+    return label
 
 
 def main(*grid: MultipleChoice.Config | finetuning.PredictConfig) -> None:

@@ -80,27 +80,9 @@ class QuestionAnswering(finetuning.Task):
     metric = "f1"
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(Columns, finetuning.FinetuneConfig):
+    class Config(Columns, finetuning.FilesConfig):
         """Options of `python -m tasks.question_answering`."""
 
-        train_file: str = cli.option(
-            "",
-            help="Training data: SQuAD JSON, or a TSV, .csv or .jsonl file with a "
-            "header.",
-            common=True,
-        )
-        dev_file: str = cli.option(
-            "",
-            help="Evaluation data like --train_file. It selects the best epoch and the "
-            "threshold for unanswerable questions.",
-            common=True,
-        )
-        test_file: str = cli.option(
-            "",
-            help="Questions to answer, like --dev_file, with or without answers.",
-            common=True,
-            resumable=True,
-        )
         max_sequence_length: int = cli.option(
             384,
             help="Maximum tokens of a window: [CLS], question, [SEP], part of the "
@@ -130,7 +112,8 @@ class QuestionAnswering(finetuning.Task):
                 f"max_sequence_length={options.max_sequence_length}, "
                 f"max_question_length={options.max_question_length}."
             )
-        splits = ("train", "dev", "test") if options.test_file else ("train", "dev")
+        self.evaluation_splits = ("dev", "test") if options.test_file else ("dev",)
+        splits = ("train", *self.evaluation_splits)
         self.questions = {split: _read(options, split) for split in splits}
         self.no_answer = not all(q.answers for q in self.questions["train"])
         # `evaluate` tunes it on dev.
@@ -148,10 +131,6 @@ class QuestionAnswering(finetuning.Task):
     @property
     def decision(self) -> Mapping[str, Any]:
         return {"threshold": self.threshold} if self.no_answer else {}
-
-    @property
-    def evaluation_splits(self) -> Sequence[str]:
-        return [name for name in self.questions if name != "train"]
 
     @classmethod
     def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
@@ -267,10 +246,7 @@ class QuestionAnswering(finetuning.Task):
 def _read(
     options: QuestionAnswering.Config | EnsembleConfig, split: str
 ) -> list[Question]:
-    path = getattr(options, f"{split}_file")
-    if not path:
-        raise ValueError(f"--{split}_file is missing.")
-    columns = _columns(options)
+    path, columns = getattr(options, f"{split}_file"), _columns(options)
     return finetuning.squad.read(path, columns, needs_answers=split != "test")
 
 

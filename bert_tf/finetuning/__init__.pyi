@@ -28,6 +28,7 @@ from bert_tf.finetuning.squad import Question as Question
 from bert_tf.finetuning.sweep import DivergedError as DivergedError
 from bert_tf.finetuning.task import ComputeOptions as ComputeOptions
 from bert_tf.finetuning.task import Example as Example
+from bert_tf.finetuning.task import FilesConfig as FilesConfig
 from bert_tf.finetuning.task import FinetuneConfig as FinetuneConfig
 from bert_tf.finetuning.task import Hyperparameters as Hyperparameters
 from bert_tf.finetuning.task import PredictConfig as PredictConfig

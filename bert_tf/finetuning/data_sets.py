@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from bert_tf import cli
 from bert_tf.data import Table
-from bert_tf.finetuning.task import FinetuneConfig
+from bert_tf.finetuning.task import FilesConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TablesConfig(FinetuneConfig):
+class TablesConfig(FilesConfig):
     """Options of a task that reads a benchmark or the user's own tables."""
 
     task: str = cli.option("", help="Benchmark to read from --data_dir.", common=True)
@@ -38,12 +38,6 @@ class TablesConfig(FinetuneConfig):
         "",
         help="Your dev set, in the format of --train_file. Selects the best epoch.",
         common=True,
-    )
-    test_file: str = cli.option(
-        "",
-        help="Data to predict, with or without labels. Also with --task.",
-        common=True,
-        resumable=True,
     )
 
 

@@ -159,6 +159,20 @@ class FinetuneConfig(ComputeOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class FilesConfig(FinetuneConfig):
+    """Options of a task that reads the user's own files."""
+
+    train_file: str = cli.option(help="Training data.")
+    dev_file: str = cli.option(help="Evaluation data. Selects the best epoch.")
+    test_file: str = cli.option(
+        "",
+        help="Data to predict, with or without labels.",
+        common=True,
+        resumable=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictConfig(cli.Options):
     """Predicts a file with a finished model.
 

@@ -30,6 +30,13 @@ def read(tmp_path, vocabulary):
     return functools.partial(tables.read, MultipleChoice, tmp_path, vocabulary)
 
 
+def rows_of(task, split):
+    """Returns the prompt, the choices and the label of each example of a split."""
+    examples = task.examples[split]
+    labels = task.labels.get(split, [None] * len(examples))
+    return [(*e.inputs, label) for e, label in zip(examples, labels, strict=True)]
+
+
 # --- Files -----------------------------------------------------------------------
 
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source"
@@ -48,8 +55,8 @@ def test_swag(tmp_path, read):
     )
     task = read(task="swag", data_dir=str(tmp_path))
     choices = ("He sits, up.", "He eats.", 'He "x".', "He z")
-    assert task.examples["train"] == [("A man is old.", choices, 2)]
-    assert task.examples["test"] == [("A man is old.", choices, None)]
+    assert rows_of(task, "train") == [("A man is old.", choices, 2)]
+    assert rows_of(task, "test") == [("A man is old.", choices, None)]
     assert task.evaluation_splits == ["dev", "test"]
     assert task.dataset("test").targets is None
 
@@ -71,8 +78,8 @@ def test_codah_with_and_without_dev_set(tmp_path, read, dev):
     row = "o\tIt\tflies.\tspreads its wings.\tcrosses the road.\ttries.\t"
     write(tmp_path, **{"train__tsv": f"{row}1\n{row}3\n", dev: f"{row}0\n"})
     task = read(task="codah", data_dir=str(tmp_path))
-    assert [example.label for example in task.examples["train"]] == [1, 3]
-    prompt, choices, label = task.examples["dev"][0]
+    assert task.labels["train"] == [1, 3]
+    prompt, choices, label = rows_of(task, "dev")[0]
     assert (prompt, choices[1], label) == ("It", "spreads its wings.", 0)
 
 
@@ -80,10 +87,10 @@ def test_real_codah(read):
     if "BERT_TF_DATA" not in os.environ:
         pytest.skip("BERT_TF_DATA, the directory of the real data sets, is not set.")
     folder = os.path.join(os.environ["BERT_TF_DATA"], "codah")
-    examples = read(task="codah", data_dir=folder).examples
-    counts = {split: len(rows) for split, rows in examples.items()}
+    labels = read(task="codah", data_dir=folder).labels
+    counts = {split: len(rows) for split, rows in labels.items()}
     assert counts == {"train": 1_665, "dev": 556, "test": 555}
-    assert {example.label for example in examples["train"]} == {0, 1, 2, 3}
+    assert set(labels["train"]) == {0, 1, 2, 3}
 
 
 def test_own_data(tmp_path, read):
@@ -95,12 +102,12 @@ def test_own_data(tmp_path, read):
     )
     files = {"train_file": "train.tsv", "dev_file": "dev.jsonl"}
     task = read(**OWN, **files, test_file="test.csv")
-    assert task.examples["train"] == [
+    assert rows_of(task, "train") == [
         ("a", ("b", "c", "d"), 2),
         ("e", ("f", "g", ""), 1),
     ]
-    assert task.examples["dev"] == [("a", ("b", "c", ""), 1)]
-    assert task.examples["test"] == [("a, b", ("c", "d", "e"), None)]
+    assert rows_of(task, "dev") == [("a", ("b", "c", ""), 1)]
+    assert rows_of(task, "test") == [("a, b", ("c", "d", "e"), None)]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +125,7 @@ def test_labels(tmp_path, read, labels, expected):
     write(tmp_path, train__tsv=f"start\tx\ty\tz\tright\n{rows}")
     options = OWN | {"choices": "x, y ,z"}  # Blanks around names.
     task = read(**options, train_file="train.tsv", dev_file="train.tsv")
-    assert [example.label for example in task.examples["train"]] == expected
+    assert task.labels["train"] == expected
 
 
 @pytest.mark.parametrize(
@@ -144,7 +151,7 @@ def test_choices_in_one_column(tmp_path, read, vocabulary, rows, expected):
     write(tmp_path, train__jsonl="".join(lines))
     options = OWN | {"choices": "options"}
     task = read(**options, train_file="train.jsonl", dev_file="train.jsonl")
-    assert [(p, tuple(c), label) for p, c, label in task.examples["dev"]] == expected
+    assert [(p, tuple(c), label) for p, c, label in rows_of(task, "dev")] == expected
     sizes = [len(choices) for _, choices, _ in expected]
     found = task.dataset("dev").inputs["token_ids"].to_list()
     assert [sum(map(bool, row)) for row in found] == sizes
@@ -166,7 +173,7 @@ def test_hidden_labels_of_a_test_set(tmp_path, read, label):
     write(tmp_path, train__tsv=GOOD, test__tsv=test)
     files = {"train_file": "train.tsv", "dev_file": "train.tsv"}
     task = read(**OWN, **files, test_file="test.tsv")
-    assert [example.label for example in task.examples["test"]] == [None, None]
+    assert "test" not in task.labels
     write(tmp_path, test__tsv=test + "a\tb\tc\td\t0\n")
     with pytest.raises(ValueError, match=r"test.tsv, line 2: column 'right'"):
         read(**OWN, **files, test_file="test.tsv")
@@ -293,15 +300,17 @@ def test_training_and_serving(finished, vocabulary):
     assert metrics["dev"]["accuracy"] > 0.95
     rows = predictions(options)
     assert [row["id"] for row in rows] == [str(i) for i in range(45)]
-    examples = MultipleChoice(options, Tokenizer(vocabulary)).examples["dev"]
+    examples = rows_of(MultipleChoice(options, Tokenizer(vocabulary)), "dev")
     right = sum(
-        row["prediction"] == str(example.label)
-        for row, example in zip(rows, examples, strict=True)
+        row["prediction"] == str(label)
+        for row, (_, _, label) in zip(rows, examples, strict=True)
     )
     assert right / 45 == metrics["dev"]["accuracy"]
 
     answers = ask(
-        options, [e.prompt for e in examples], [list(e.choices) for e in examples]
+        options,
+        [prompt for prompt, _, _ in examples],
+        [list(c) for _, c, _ in examples],
     )
     assert [str(n) for n in answers["choice"]] == [row["prediction"] for row in rows]
     expected = [list(map(float, row["probabilities"].split())) for row in rows]

@@ -101,8 +101,6 @@ def test_targets_of_windows_without_the_answer_are_cls(read):
             {},
             "'q0': the answer must contain a token. Got '\\u200b'",
         ),
-        ([("a", "c", "a", 0)], {"dev_file": ""}, "--dev_file is missing"),
-        ([("a", "c", "a", 0)], {"train_file": ""}, "--train_file is missing"),
         (
             [("a", "c", "a", 0)],
             {"max_sequence_length": 7},
