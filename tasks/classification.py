@@ -257,19 +257,17 @@ class Classification(finetuning.Task):
         if self.labels:
             probabilities = self._probabilities(split, outputs)
             key = "labels" if self.target_kind == "classes" else "label"
-        rows = [
-            finetuning.prediction_row(
-                _example(row), {key: prediction, "probabilities": values}, self.labels
-            )
-            for row, prediction, values in zip(
-                self.rows[split.name], predictions, probabilities, strict=True
-            )
-        ]
-        suffix = self.rows[split.name][0].path.suffix
+        answers = (
+            {key: prediction, "probabilities": values}
+            for prediction, values in zip(predictions, probabilities, strict=True)
+        )
+        rows = self.rows[split.name]
+        suffix = rows[0].path.suffix
         suffix = suffix if suffix in (".csv", ".jsonl") else ".tsv"
         path = folder / f"predictions_{split.name}{suffix}"
-        data.write_table(path, rows)
-        return path
+        return finetuning.write_prediction_table(
+            path, map(_example, rows), answers, self.labels
+        )
 
     # --- Outputs -----------------------------------------------------------------
 

@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bert_tf import checkpoints, cli, data, finetuning, modeling, serving, text
+from bert_tf import checkpoints, cli, finetuning, modeling, serving, text
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -228,15 +228,14 @@ class Embedding(finetuning.Task):
         self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
     ) -> pathlib.Path:
         pairs, scores = self.examples[split.name]
-        rows = []
-        for index, prediction in enumerate(self._predictions(split, outputs)):
-            texts = dict(zip(("first", "second"), pairs[index]))
-            gold = None if scores is None else float(scores[index])
-            example = finetuning.Example(str(index), texts, (), gold)
-            rows.append(finetuning.prediction_row(example, {"score": prediction}))
+        gold = itertools.repeat(None) if scores is None else scores.tolist()
+        examples = (
+            finetuning.Example(str(i), {"first": pair[0], "second": pair[1]}, (), score)
+            for i, (pair, score) in enumerate(zip(pairs, gold))
+        )
+        answers = ({"score": score} for score in self._predictions(split, outputs))
         path = folder / f"predictions_{split.name}.tsv"
-        data.write_table(path, rows)
-        return path
+        return finetuning.write_prediction_table(path, examples, answers)
 
     def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
         """Returns the signatures of a sentence encoder, as `bert_tf.export` does.

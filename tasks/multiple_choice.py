@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_tf import cli, data, finetuning, modeling, serving, text
+from bert_tf import cli, finetuning, modeling, serving, text
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -173,17 +173,10 @@ class MultipleChoice(finetuning.Task):
         self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
     ) -> pathlib.Path:
         probabilities = scipy.special.softmax(np.stack(outputs), axis=1)  # [N, C]
-        rows = [
-            finetuning.prediction_row(
-                example, {"choice": values.argmax(), "probabilities": values}
-            )
-            for example, values in zip(
-                self.examples[split.name], probabilities, strict=True
-            )
-        ]
+        answers = ({"choice": p.argmax(), "probabilities": p} for p in probabilities)
         path = folder / f"predictions_{split.name}.tsv"
-        data.write_table(path, rows)
-        return path
+        examples = self.examples[split.name]
+        return finetuning.write_prediction_table(path, examples, answers)
 
 
 def _own_data_set(options: MultipleChoice.Config) -> finetuning.DataSet:

@@ -45,7 +45,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_tf import cli, data, finetuning, modeling, serving, storage, text
+from bert_tf import cli, finetuning, modeling, serving, storage, text
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
@@ -213,17 +213,13 @@ class QuestionAnswering(finetuning.Task):
         path = predictions.write(folder, split.name, self.threshold)
         questions = self.questions[split.name]
         if questions[0].path.suffix != ".json":
-            answers = predictions.best(self.threshold)
-            rows = []
-            for question in questions:
-                answer, candidates = (
-                    answers[question.id],
-                    predictions.n_best[question.id],
-                )
-                scores = (c["probability"] for c in candidates if c["text"] == answer)
-                outputs = {"answer": answer, "score": next(scores, 0.0)}
-                rows.append(finetuning.prediction_row(_example(question), outputs))
-            data.write_table(path.with_suffix(".csv"), rows)
+            answers = []
+            for name, answer in predictions.best(self.threshold).items():
+                scores = {c["text"]: c["probability"] for c in predictions.n_best[name]}
+                answers.append({"answer": answer, "score": scores.get(answer, 0.0)})
+            finetuning.write_prediction_table(
+                path.with_suffix(".csv"), map(_example, questions), answers
+            )
         return path
 
     def _predictions(

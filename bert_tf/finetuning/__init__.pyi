@@ -19,7 +19,9 @@ from bert_tf.finetuning.glue import GLUE as GLUE
 from bert_tf.finetuning.glue import ClassificationDataSet as ClassificationDataSet
 from bert_tf.finetuning.passages import answer_targets as answer_targets
 from bert_tf.finetuning.passages import chunk_questions as chunk_questions
-from bert_tf.finetuning.prediction import prediction_row as prediction_row
+from bert_tf.finetuning.prediction import (
+    write_prediction_table as write_prediction_table,
+)
 from bert_tf.finetuning.run import fine_tune as fine_tune
 from bert_tf.finetuning.run import run_task as run_task
 from bert_tf.finetuning.siamese import SiameseEncoder as SiameseEncoder

@@ -12,7 +12,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,18 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> int:
     count = data.write_table(options.output, tqdm(rows(), unit=" rows"))
     print(f"{count:,} rows in {options.output}.")
     return count
+
+
+def write_prediction_table(
+    path: pathlib.Path,
+    examples: Iterable[Example],
+    answers: Iterable[Mapping[str, Any]],
+    labels: Sequence[str] = (),
+) -> pathlib.Path:
+    """Writes a table with a `prediction_row` for each example; returns `path`."""
+    pairs = zip(examples, answers, strict=True)
+    data.write_table(path, (prediction_row(*pair, labels) for pair in pairs))
+    return path
 
 
 def prediction_row(
