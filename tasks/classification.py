@@ -348,10 +348,10 @@ class Classification(finetuning.Task):
         return list(filter(None, map(str.strip, row.label.split(self.separator))))
 
 
-def _own_data_set(options: Classification.Config) -> finetuning.ClassificationDataSet:
+def _own_data_set(options: Classification.Config) -> finetuning.DataSet:
     """Returns the columns that the flags select; `text` by default."""
     texts = tuple(filter(None, (options.text_a or "text", options.text_b)))
-    return finetuning.ClassificationDataSet(texts=texts, label=options.label)
+    return finetuning.DataSet(texts=texts, label=options.label)
 
 
 def _example(row: Row) -> finetuning.Example:

@@ -116,6 +116,7 @@ class QuestionAnswering(finetuning.Task):
         splits = ("train", *self.evaluation_splits)
         self.questions = {split: _read(options, split) for split in splits}
         self.no_answer = not all(q.answers for q in self.questions["train"])
+        self.head = {"no_answer": self.no_answer}
         # `evaluate` tunes it on dev.
         self.threshold = 0.0 if self.no_answer else None
         self._decoding = {
@@ -123,10 +124,6 @@ class QuestionAnswering(finetuning.Task):
             "n_best": options.n_best,
             "no_answer": self.no_answer,
         }
-
-    @property
-    def head(self) -> Mapping[str, Any]:
-        return {"no_answer": self.no_answer}
 
     @property
     def decision(self) -> Mapping[str, Any]:

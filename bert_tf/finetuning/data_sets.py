@@ -13,7 +13,7 @@ import dataclasses
 import math
 import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from bert_tf import cli
 from bert_tf.data import Table
@@ -58,6 +58,10 @@ class DataSet:
         skip_malformed: Whether to skip malformed rows of the training set.
         optional: For each split, the columns that its files may lack. Any test set may
             lack the label. If `label` is empty, it must be optional.
+        metrics: Of a classification: names of the metrics; the first selects the best
+            epoch.
+        score_range: Minimum and maximum label of a regression; None for classes.
+        submissions: For each split without labels, the file to submit.
     """
 
     texts: Sequence[str]
@@ -70,6 +74,9 @@ class DataSet:
     nested: Sequence[str] = ()
     skip_malformed: bool = False
     optional: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
+    metrics: Sequence[str] = ("accuracy",)
+    score_range: tuple[float, float] | None = None
+    submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def splits(self) -> Sequence[str]:
@@ -110,18 +117,16 @@ class Row(NamedTuple):
 _BOOLEANS = {"0": False, "1": True, "0.0": False, "1.0": True}
 _BOOLEANS |= {"false": False, "true": True}
 
-AnyDataSet = TypeVar("AnyDataSet", bound=DataSet)
-
 
 def read_data_set(
     options: TablesConfig,
-    benchmarks: Mapping[str, AnyDataSet],
-    own: AnyDataSet,
+    benchmarks: Mapping[str, DataSet],
+    own: DataSet,
     *,
     required: Sequence[str],
     optional: Sequence[str] = (),
     column_flags: str,
-) -> tuple[AnyDataSet, dict[str, list[Row]]]:
+) -> tuple[DataSet, dict[str, list[Row]]]:
     """Reads the benchmark `--task`, or the user's own tables.
 
     A test set may have no labels, or only empty ones or -1, as in Hugging Face's data

@@ -7,39 +7,23 @@ Source: arXiv 1804.07461, and the data and submission formats of gluebenchmark.c
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.finetuning.data_sets import DataSet
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassificationDataSet(DataSet):
-    """A data set of labeled texts or pairs of texts.
-
-    Attributes:
-        metrics: Names of the metrics; the first selects the best epoch.
-        score_range: Minimum and maximum label of a regression; None for classes.
-        submissions: For each split without labels, the file to submit.
-    """
-
-    metrics: Sequence[str] = ("accuracy",)
-    score_range: tuple[float, float] | None = None
-    submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
-def _data_set(submission: str, *texts: str, **options: Any) -> ClassificationDataSet:
+def _data_set(submission: str, *texts: str, **options: Any) -> DataSet:
     """Returns a data set with one test set and the file to submit for it."""
     submissions = {"test": f"{submission}.tsv"}
-    return ClassificationDataSet(texts=texts, submissions=submissions, **options)
+    return DataSet(texts=texts, submissions=submissions, **options)
 
 
 _PAIR = ("sentence1", "sentence2")
 _F1, _CORRELATION = ("f1", "accuracy"), ("spearman", "pearson")
 
 # Metrics: table 1 of GLUE; the first is the one in table 1 of the BERT paper.
-GLUE: Mapping[str, ClassificationDataSet] = {
+GLUE: Mapping[str, DataSet] = {
     "cola": _data_set(
         "CoLA",
         "sentence",
@@ -75,7 +59,7 @@ GLUE: Mapping[str, ClassificationDataSet] = {
         # Line breaks inside questions split some rows in two.
         skip_malformed=True,
     ),
-    "mnli": ClassificationDataSet(
+    "mnli": DataSet(
         texts=_PAIR,
         label="gold_label",
         files={
