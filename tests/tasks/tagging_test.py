@@ -247,14 +247,19 @@ def test_gold_and_predicted_tags(read):
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory, random_encoder):
-    """Options for sentences in which "cat the" is a P and "mats" is an L."""
+    """Options for sentences in which "cat the" is a P and "mats" is an L.
+
+    "a.b" is one word.
+    """
     folder = tmp_path_factory.mktemp("toy")
     rng = random.Random(0)
     entities = {"cat": "B-P", "the": "I-P", "mats": "B-L"}
     for split, count in (("train", 300), ("dev", 30)):
         lines = []
         for _ in range(count):
-            words = rng.choices([*"abcdef", "cat the", "mats"], k=rng.randint(1, 20))
+            words = rng.choices(
+                [*"abcdef", "a.b", "cat the", "mats"], k=rng.randint(1, 20)
+            )
             words = " ".join(words).split()
             lines += [f"{word} {entities.get(word, 'O')}" for word in words] + [""]
         (folder / f"{split}.conll").write_text("\n".join(lines))
