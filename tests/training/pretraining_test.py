@@ -278,7 +278,7 @@ def test_resume_is_bit_equal_in_second_phase(
 
     def killed_at_step_8(self, batch, logs=None):
         monitor_step(self, batch, logs)
-        if self._step == 8:
+        if self.step == 8:
             raise _Killed
 
     with monkeypatch.context() as patch:
