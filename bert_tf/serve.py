@@ -120,7 +120,7 @@ def main(options: ServeConfig) -> None:
             print(f"Demo page: {server.rest_address}/")
         print("Ready.", flush=True)
         stopped.wait()
-    os._exit(0)  # Python would abort if a version is still loading.
+    os._exit(0)  # Without waiting for a version that is still loading.
 
 
 if __name__ == "__main__":
