@@ -12,7 +12,8 @@ Input: CoNLL column files, one word per line with its tag (IOB1 or IOB2) last::
         --init_from=models/base --output=models/conll
 
 Output: a fine-tuned model directory with precision, recall and F1 in metrics.json, and
-predictions_<split>.conll: the input columns and the predicted tag, for conlleval.
+predictions_<split>.conll: the input columns and the predicted tag, for conlleval. A
+--test_file with fewer columns than --train_file has no tags.
 Expected F1 on CoNLL-2003 with BERT base, cased: 96.4 on dev, 92.4 on test (table 7).
 
 The first piece of a word predicts the word's tag. A text longer than
@@ -63,20 +64,9 @@ class Tagging(finetuning.Task):
     target_kind = "class"
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(finetuning.FinetuneConfig):
+    class Config(finetuning.FilesConfig):
         """Options of `python -m tasks.tagging`."""
 
-        train_file: str = cli.option(help="Training data, a CoNLL column file.")
-        dev_file: str = cli.option(
-            help="Evaluation data like --train_file, which selects the best epoch."
-        )
-        test_file: str = cli.option(
-            "",
-            help="Data to predict. It is unlabeled if it has fewer columns than "
-            "--train_file.",
-            common=True,
-            resumable=True,
-        )
         context: str = cli.option(
             "sentence",
             help="Text of a window: one sentence, or as many sentences of a document "
@@ -96,10 +86,10 @@ class Tagging(finetuning.Task):
 
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
+        self.evaluation_splits = ("dev", "test") if options.test_file else ("dev",)
         self.files = {
-            name: finetuning.ColumnFile.read(path)
-            for name in ("train", "dev", "test")
-            if (path := getattr(options, f"{name}_file"))
+            name: finetuning.ColumnFile.read(getattr(options, f"{name}_file"))
+            for name in ("train", *self.evaluation_splits)
         }
         train = self.files["train"]
         self.gold = {"train": train.tags()}
@@ -110,6 +100,7 @@ class Tagging(finetuning.Task):
             )
         tags = (f"{b}-{type_}" for type_ in types for b in "BI")
         self.labels = ("O", *tags, serving.CONTINUES_WORD)
+        self.head = {"labels": list(self.labels)}
         for name in self.evaluation_splits:
             file, self.gold[name] = self.files[name], None
             if name == "test" and file.num_columns < train.num_columns:
@@ -120,14 +111,6 @@ class Tagging(finetuning.Task):
                     f"columns. Got {file.num_columns} and {train.num_columns}."
                 )
             self.gold[name] = file.tags(types)
-
-    @property
-    def head(self) -> Mapping[str, Any]:
-        return {"labels": list(self.labels)}
-
-    @property
-    def evaluation_splits(self) -> Sequence[str]:
-        return [name for name in self.files if name != "train"]
 
     @classmethod
     def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:

@@ -174,7 +174,7 @@ def test_every_word_is_predicted_once(read, tmp_path, context, length):
 
 def test_unlabeled_test_set(read, tmp_path):
     task = read(test="the\nmats\n")
-    assert task.evaluation_splits == ["dev", "test"]
+    assert task.evaluation_splits == ("dev", "test")
     split = task.dataset("test")
     assert split.targets is None
     logits = np.zeros([5, 6])
