@@ -106,9 +106,10 @@ def _to_tensor(column: Any, spec: tf.TensorSpec) -> tf.Tensor:
     try:
         if isinstance(column, (list, tuple)):
             rank = spec.shape.rank
-            column = tf.ragged.constant(column, spec.dtype, ragged_rank=rank - 1)
-            column = column.to_tensor() if rank > 1 else column
-        tensor = tf.constant(column, spec.dtype)
+            tensor = tf.ragged.constant(column, spec.dtype, ragged_rank=rank - 1)
+            tensor = tensor.to_tensor() if rank > 1 else tensor
+        else:
+            tensor = tf.constant(column, spec.dtype)
         spec.shape.assert_is_compatible_with(tensor.shape)
     except (TypeError, ValueError) as error:
         raise ValueError(

@@ -119,7 +119,7 @@ def test_single_string_empty_list_and_repr(classifier):
         ([["a"], ["b"]], {}, "serving_default has the inputs text"),
         ([], {"texts": ["a"]}, r"the names \['texts'\]"),
         ([[1, 2]], {}, r"`text` must have dtype string .* Received: \[1, 2\]"),
-        ([[["a"]]], {}, r"shape \(None,\)"),
+        ([[["a"]]], {}, r"shape \(None,\). Received: \[\['a'\]\]"),
         ([["a"]], {"signature": "no"}, "must be one of serving_default, classify"),
     ],
 )
