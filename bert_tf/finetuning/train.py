@@ -228,6 +228,8 @@ class _Epochs(resumable.Resumable):
         super().on_train_begin(logs)
         self._start = time.perf_counter() - self.progress["seconds"]
         self._last_line = time.perf_counter()
+        # `evaluate` replaces the parameters. There are none if it alone is resumed.
+        self._steps = (self.params or {}).get("steps", 0)
 
     def on_train_batch_end(self, batch, logs=None):
         if not math.isfinite(logs["loss"]):
@@ -240,7 +242,7 @@ class _Epochs(resumable.Resumable):
             self._last_line = now
             print(
                 f"Epoch {len(self.history) + 1}, step {batch + 1:,} of "
-                f"{self.params['steps']:,}: loss {logs['loss']:.4f}",
+                f"{self._steps:,}: loss {logs['loss']:.4f}",
                 flush=True,
             )
         self.progress["seconds"] = now - self._start

@@ -4,6 +4,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -163,6 +164,16 @@ def eagerly():
 
 
 # --- Tests -----------------------------------------------------------------------
+
+
+def test_lines_of_long_epochs_count_training_steps(
+    options, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("bert_tf.finetuning.train._SECONDS_PER_LINE", 0.0)
+    fine_tune(FindCats, other(options, tmp_path, epochs=2))
+    lines = re.findall(r"Epoch \d, step (\d+) of (\d+)", capsys.readouterr().out)
+    steps = [(str(i + 1), "10") for i in range(10)]
+    assert lines == steps * 2
 
 
 @pytest.mark.slow
