@@ -66,7 +66,8 @@ class TaskRuns:
             The score on dev and that of the majority baseline, in percent. The score
             is NaN if the training diverged.
         """
-        if not (path / "metrics.json").exists():
+        metrics = path / "metrics.json"
+        if not metrics.exists():
             try:
                 finetuning.fine_tune(
                     self.task_class,
@@ -77,10 +78,9 @@ class TaskRuns:
                 print(error)
                 return math.nan, math.nan
             finally:
-                (path / "model.weights.h5").unlink(missing_ok=True)
                 clear_session()
-        metrics = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
-        training = metrics["training"]
+            (path / "model.weights.h5").unlink(missing_ok=True)
+        training = json.loads(metrics.read_text(encoding="utf-8"))["training"]
         to_percent = 1 if self.task_class is QuestionAnswering else 100
         return tuple(to_percent * training[k] for k in ("score", "majority_baseline"))
 
