@@ -16,16 +16,15 @@ predictions_<split>.conll: the input columns and the predicted tag, for conlleva
 --test_file with fewer columns than --train_file has no tags.
 Expected F1 on CoNLL-2003 with BERT base, cased: 96.4 on dev, 92.4 on test (table 7).
 
-The first piece of a word predicts the word's tag. A text longer than
+The first piece of a word is trained to predict the word's tag. A text longer than
 --max_sequence_length is cut into overlapping windows, so no word is lost. With
 --context=document, as in the paper, sentences of a document share a window.
 
 The exported model takes raw text and must split it into words as the corpus does, which
-has "U.S." and "Australia 's". It learns to: the parts of a word that BERT's basic
-tokenizer separates are trained to predict the label ## (the word continues), except the
-first: U B-LOC . ## S ## . ## and Australia B-LOC ' O s ##. No rules for abbreviations,
-possessives or hyphens are needed, and all languages work alike. Its signature `words`
-takes texts that are split already.
+has "U.S." and "Australia 's". A linear classifier of neighboring pieces, fitted on the
+words of the training data, decides which words of BERT's basic tokenizer (U . S . and
+Australia ' s) to join. It needs no rules for abbreviations, possessives or hyphens, and
+does not change the training. The signature `words` takes texts that are split already.
 
 The feature-based approach (table 7) freezes the encoder, computes its activations once,
 and trains two BiLSTM layers on them. It needs a higher learning rate:
@@ -37,13 +36,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import cli, finetuning, modeling, serving, text
+from bert_tf import cli, finetuning, modeling, text
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
@@ -98,8 +98,7 @@ class Tagging(finetuning.Task):
             raise ValueError(
                 f"{options.train_file}: every tag is O. Training needs entities."
             )
-        tags = (f"{b}-{type_}" for type_ in types for b in "BI")
-        self.labels = ("O", *tags, serving.CONTINUES_WORD)
+        self.labels = ("O", *(f"{b}-{type_}" for type_ in types for b in "BI"))
         self.head = {"labels": list(self.labels)}
         for name in self.evaluation_splits:
             file, self.gold[name] = self.files[name], None
@@ -122,6 +121,15 @@ class Tagging(finetuning.Task):
             texts = {"text": " ".join(sentence.words)}
             inputs = (sentence.words,)
             yield finetuning.Example(str(sentence.lines[0]), texts, inputs, tags)
+
+    @functools.cached_property
+    def decision(self) -> Mapping[str, str]:
+        """How the exported model splits text into words."""
+        word_pieces, ids = self._tokenize(self.files["train"])
+        weights = finetuning.fit_join_weights(
+            ids, _is_first_piece(word_pieces), self.tokenizer.vocabulary
+        )
+        return {"join_weights": weights}
 
     def model(self, backbone: modeling.BertBackbone) -> keras.Model:
         num_tags, options = len(self.labels), self.options
@@ -148,13 +156,8 @@ class Tagging(finetuning.Task):
         piece = tf.RaggedTensor.from_tensor(
             windows.owned_pieces(int(tf.reduce_max(lengths))), lengths
         )
-        is_first_piece = np.zeros(len(word_pieces.values) + 1, bool)
-        is_first_piece[word_pieces.row_starts()] = True
-
-        def by_token(values: np.ndarray) -> tf.RaggedTensor:
-            return piece.with_values(tf.constant(values[piece.values]))
-
-        is_first = by_token(is_first_piece)
+        is_first_piece = np.append(_is_first_piece(word_pieces), False)
+        is_first = piece.with_values(tf.constant(is_first_piece[piece.values]))
         if self.options.features:
             inputs = self._features(inputs)
         gold = self.gold[name]
@@ -163,11 +166,9 @@ class Tagging(finetuning.Task):
         indices = {label: index for index, label in enumerate(self.labels)}
         tags = np.array([indices[tag] for sentence in gold for tag in sentence])
         tags = np.append(tags[word_pieces.value_rowids()], 0).astype(np.int32)
-        tags[~is_first_piece] = indices[serving.CONTINUES_WORD]
-        is_continuation = self.tokenizer.vocabulary.is_continuation
-        is_trained = np.append(~is_continuation[word_pieces.values], False)
-        weights = tf.cast(by_token(is_trained), tf.float32)
-        return finetuning.Split(name, is_first, inputs, by_token(tags), weights)
+        targets = piece.with_values(tf.constant(tags[piece.values]))
+        weights = tf.cast(is_first, tf.float32)
+        return finetuning.Split(name, is_first, inputs, targets, weights)
 
     def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
         # Imports scikit-learn.
@@ -230,12 +231,19 @@ class Tagging(finetuning.Task):
     ) -> list[list[str]]:
         """Returns the IOB2 tags of each sentence."""
         best = [
-            logits[: len(is_first)][is_first, :-1].argmax(axis=-1)
+            logits[: len(is_first)][is_first].argmax(axis=-1)
             for logits, is_first in zip(outputs, split.source.numpy(), strict=True)
         ]
         tags = np.array(self.labels)[np.concatenate(best)].tolist()
         ends = np.cumsum([len(s.rows) for s in self.files[split.name].sentences])
         return [finetuning.to_iob2(tags[a:b]) for a, b in zip([0, *ends], ends)]
+
+
+def _is_first_piece(word_pieces: tf.RaggedTensor) -> np.ndarray:
+    """Returns for each piece whether it is the first of its word [pieces] bool."""
+    is_first = np.zeros(len(word_pieces.values), bool)
+    is_first[word_pieces.row_starts()] = True
+    return is_first
 
 
 def main(*grid: Tagging.Config | finetuning.PredictConfig) -> None:

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of a classifier that are fitted on the dev set after its training.
+"""Settings of a model that are fitted apart from its training.
 
 Letters: N texts, C classes, L labels.
 """
@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.optimize
+import scipy.sparse
 import scipy.special
 import sklearn.metrics
+import sklearn.svm
+import tensorflow as tf
+
+from bert_tf.text import Vocabulary, join_features
 
 _ECE_BINS = 15  # As in arXiv 1706.04599.
 
@@ -69,3 +74,39 @@ def calibration_error(gold: np.ndarray, probabilities: np.ndarray) -> float:
     # Bins are open on the left: (0, 1/15], (1/15, 2/15], ...
     bins = np.ceil(confidence * _ECE_BINS).astype(int)
     return float(np.abs(np.bincount(bins, is_right - confidence)).sum() / len(gold))
+
+
+def fit_join_weights(
+    ids: tf.RaggedTensor, is_first_piece: np.ndarray, vocabulary: Vocabulary
+) -> str:
+    """Fits which words of BERT's basic tokenizer a corpus joins, as in U.S.
+
+    Args:
+        ids: Pieces of N texts that are split into words, ragged [N, (pieces)] int32.
+        is_first_piece: Whether each piece is the first of its word [pieces] bool.
+        vocabulary: Vocabulary of the pieces.
+
+    Returns:
+        The `join_weights` of `find_words`; "" if no words are joined.
+    """
+    is_basic_word = ~vocabulary.is_continuation[ids.values]
+    is_joined = ~is_first_piece[is_basic_word]
+    if not is_joined.any():
+        return ""
+    features, size = join_features(ids, vocabulary)
+    columns = features.numpy()[is_basic_word]
+    matrix = scipy.sparse.csr_matrix(
+        (np.ones(columns.size), columns.ravel(), np.arange(len(columns) + 1) * 7),
+        shape=(len(columns), size),
+    )
+    # The L1 penalty makes most weights zero.
+    model = sklearn.svm.LinearSVC(
+        penalty="l1",
+        C=0.2,
+        tol=0.01,
+        dual=False,
+        fit_intercept=False,
+        random_state=0,
+    )
+    weights = model.fit(matrix, is_joined).coef_[0].round(2)
+    return " ".join(f"{index}:{weights[index]}" for index in weights.nonzero()[0])

@@ -2,7 +2,6 @@ from bert_tf.serving.answers import Passages as Passages
 from bert_tf.serving.answers import answers_from_logits as answers_from_logits
 from bert_tf.serving.answers import cut_passages as cut_passages
 from bert_tf.serving.dev_server import DevServer as DevServer
-from bert_tf.serving.entities import CONTINUES_WORD as CONTINUES_WORD
 from bert_tf.serving.loading import load_signatures as load_signatures
 from bert_tf.serving.predictor import load as load
 from bert_tf.serving.ragged_encoder import (

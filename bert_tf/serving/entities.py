@@ -16,10 +16,6 @@ from bert_tf.text import (
     substrings,
 )
 
-# The label of a part of a word that is not its first. `find_words` returns such parts,
-# e.g. U . S . for the word U.S.
-CONTINUES_WORD = "##"
-
 
 def tag_text(
     text: tf.Tensor,
@@ -29,13 +25,11 @@ def tag_text(
     vocabulary: Vocabulary,
     labels: Sequence[str],
     by_word: bool = True,
+    join_weights: str = "",
 ) -> dict[str, tf.Tensor]:
     """Returns the words of N texts with their tags, and the entities.
 
-    Labels other than B-, I- and O make each tagged word an entity of its own. If the
-    last label is `CONTINUES_WORD`, the model splits the text into words: a word of
-    `find_words` is joined to the previous one if there is no space between them and the
-    label has a probability above one half.
+    Labels other than B-, I- and O make each tagged word an entity of its own.
 
     Args:
         text: Strings [N].
@@ -46,6 +40,7 @@ def tag_text(
         by_word: Whether the first piece of a word decides its tag, as in the paper.
             Otherwise, every piece counts as a word; these are the entities of
             transformers' pipeline with `aggregation_strategy="simple"`.
+        join_weights: As in `find_words`.
 
     Returns:
         For the W words of a text: `words`, `tags` [N, W] string, `scores` [N, W]
@@ -56,17 +51,8 @@ def tag_text(
         int32, ends exclusive. Rows are padded with "" and 0.
     """
     if by_word:
-        row, start, end, is_first_piece = find_words(pieces, vocabulary)
+        row, start, end, is_first_piece = find_words(pieces, vocabulary, join_weights)
         logits = tf.boolean_mask(logits, is_first_piece)
-        if labels[-1] == CONTINUES_WORD:
-            is_joined = (tf.roll(row, 1, 0) == row) & (tf.roll(end, 1, 0) == start)
-            is_joined &= tf.nn.softmax(logits)[:, -1] > 0.5
-            is_first = ~is_joined  # Also the first of all: all words end after it.
-            is_last = tf.concat([is_first[1:], [True]], axis=0)[: tf.size(row)]
-            end = tf.boolean_mask(end, is_last)
-            row, start, logits = (
-                tf.boolean_mask(values, is_first) for values in (row, start, logits)
-            )
     else:
         row = tf.cast(pieces.ids.value_rowids(), tf.int32)
         start, end = pieces.starts.values, pieces.ends.values
@@ -132,8 +118,7 @@ def _decode(
         the first, and the last, of an entity.
     """
     is_iob = is_iob_scheme(labels)
-    labels = [label for label in labels if label != CONTINUES_WORD]
-    probabilities = tf.nn.softmax(logits[:, : len(labels)])
+    probabilities = tf.nn.softmax(logits)
     tag = tf.argmax(probabilities, axis=1, output_type=tf.int32)
     types = ["" if x == "O" else x[2:] if is_iob else x for x in labels]
     names = sorted({"", *types})  # The first is that of O.
@@ -152,7 +137,7 @@ def _decode(
 
 def is_iob_scheme(labels: Sequence[str]) -> bool:
     """Returns whether labels are those of IOB1 or IOB2 (BIO): O, and B- or I-type."""
-    labels = set(labels) - {"O", CONTINUES_WORD}
+    labels = set(labels) - {"O"}
     return bool(labels) and all(x[:2] in ("B-", "I-") and x[2:] for x in labels)
 
 

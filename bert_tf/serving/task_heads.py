@@ -90,10 +90,11 @@ def task_signatures(
     Args:
         model: Maps the encoder's inputs to logits.
         tokenizer: The tokenizer of the encoder.
-        head: The `head` of a `Checkpoint`, and what the task fitted on its dev set: of
+        head: The `head` of a `Checkpoint`, and the task's `decision`: of
             classifiers `thresholds` of the labels (0.5 by default) and `temperature`,
             the divisor of the logits (1 by default); of question answering with
-            unanswerable questions `threshold` of `Answers.best` (0 by default).
+            unanswerable questions `threshold` of `Answers.best` (0 by default); of
+            taggers `join_weights` of `find_words`.
         options: The options of the task, such as `max_sequence_length`.
     """
     build = {
@@ -283,6 +284,7 @@ def _tagging(model, tokenizer, head, options) -> dict[str, Signature]:
             vocabulary=tokenizer.vocabulary,
             labels=labels,
             by_word=head.get("aggregation") != "simple",
+            join_weights=head.get("join_weights", ""),
         )
 
     @signature(tf.TensorSpec([None, None], tf.string, "words"))

@@ -1,5 +1,6 @@
 from bert_tf.text.offsets import character_offsets as character_offsets
 from bert_tf.text.offsets import find_words as find_words
+from bert_tf.text.offsets import join_features as join_features
 from bert_tf.text.offsets import substrings as substrings
 from bert_tf.text.tokenizer import Pieces as Pieces
 from bert_tf.text.tokenizer import Tokenizer as Tokenizer

@@ -6,8 +6,10 @@ import pytest
 import scipy.special
 import sklearn.calibration
 import sklearn.metrics
+import tensorflow as tf
 
 from bert_tf.finetuning import decisions
+from bert_tf.text import Tokenizer, find_words, substrings
 
 
 def test_thresholds_have_the_best_f1():
@@ -50,3 +52,23 @@ def test_calibration_error_is_the_gap_of_scikit_learns_curve():
     expected = (counts[counts > 0] / 500) @ np.abs(accuracy - mean)
     error = decisions.calibration_error(gold, probabilities)
     assert error == pytest.approx(expected)
+
+
+def test_join_weights_split_text_as_the_corpus(vocabulary):
+    rng, tokenizer = np.random.default_rng(0), Tokenizer(vocabulary)
+    # Words of letters end with their full stop, others do not. Commas are words.
+    words = rng.choice(["u.s.", "a.", "cats", "sat", ".", ","], [200, 9])
+    pieces = tokenizer.tokenize_words(tf.constant(words.ravel()))
+    is_first = np.zeros(len(pieces.values), bool)
+    is_first[pieces.row_starts()] = True
+    ids = tf.RaggedTensor.from_uniform_row_length(pieces, 9).merge_dims(1, 2)
+    weights = decisions.fit_join_weights(ids, is_first, vocabulary)
+    texts = tf.constant(["u.s.,cats.", "sat,a.", "the mat."])
+    found = find_words(tokenizer.tokenize_with_offsets(texts), vocabulary, weights)
+    assert substrings(texts, *found[:3]).numpy().tolist() == [
+        *(b"u.s.", b",", b"cats", b"."),
+        *(b"sat", b",", b"a."),
+        *(b"the", b"mat", b"."),
+    ]
+    is_first = ~vocabulary.is_continuation[ids.values]
+    assert decisions.fit_join_weights(ids, is_first, vocabulary) == ""

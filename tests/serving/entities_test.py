@@ -9,7 +9,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf.finetuning import to_iob2
 from bert_tf.serving.entities import tag_text
-from bert_tf.text import Tokenizer
+from bert_tf.text import Tokenizer, join_features
 
 
 def tag(vocabulary, texts, tags, labels, **options):
@@ -74,33 +74,19 @@ def test_first_piece_decides_unless_every_piece_is_tagged(vocabulary):
     assert by_piece["words"] == [[b"a", b"cat", b"s", b"sat"]]
 
 
-def test_model_splits_text_into_words(vocabulary):
-    texts, labels = ["a.b.cats , the.", "", ".a .", "on"], ["O", "B-X", "I-X", "##"]
-    tags = [  # Of each piece; that of ##s is ignored.
-        *("B-X", "##", "I-X", "##", "##", "O", "##", "I-X", "##"),
-        *("##", "##", "##"),
-        "B-X",
-    ]
-    text = tf.constant(texts)
-    pieces = Tokenizer(vocabulary).tokenize_with_offsets(text)
-    logits = 9 * np.eye(4)[[labels.index(tag) for tag in tags]]
-    logits[1, 0] = 9  # No more likely than O.
-    options = {"vocabulary": vocabulary, "labels": labels}
-    found = tag_text(text, pieces, tf.constant(logits, tf.float32), **options)
-    assert [[w for w in row if w] for row in found["words"].numpy().tolist()] == [
-        [b"a", b".", b"b.cats", b",", b"the."],
-        [],
-        [b".a", b"."],
-        [b"on"],
-    ]
-    assert found["tags"][0].numpy().tolist() == [b"B-X", b"O", b"B-X", b"O", b"B-X"]
-    entities = found["entities"].numpy().tolist()
-    assert entities == [
-        [b"a", b"b.cats", b"the."],
-        [b""] * 3,
-        [b""] * 3,
-        [b"on", b"", b""],
-    ]
+def test_first_piece_decides_the_tag_of_joined_words(vocabulary):
+    tokenizer = Tokenizer(vocabulary)
+    features, _ = join_features(tokenizer.tokenize(tf.constant(["."])), vocabulary)
+    is_stop = features[0, 3]
+    labels = ["O", "B-X", "I-X"]
+    tags = ["B-X", "O", "O", "O", "B-X", "I-X", "O", "O"]
+    found, _ = tag(
+        vocabulary, ["a.cats . the b."], tags, labels, join_weights=f"{is_stop}:1"
+    )
+    assert found["words"] == [[b"a.", b"cats", b".", b"the", b"b."]]
+    assert found["tags"] == [[b"B-X", b"O", b"B-X", b"I-X", b"O"]]
+    assert found["entities"] == [[b"a.", b". the"]]
+    assert found["entity_ends"] == [[2, 12]]
 
 
 def test_other_labels_are_not_grouped(vocabulary):

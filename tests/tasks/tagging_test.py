@@ -81,10 +81,10 @@ def as_outputs(split, num_tags):
 # --- Data ------------------------------------------------------------------------
 
 
-def test_continuations_have_no_weight(read):
+def test_only_first_pieces_have_weights(read):
     task = read()
-    assert task.labels == ("O", "B-L", "I-L", "B-P", "I-P", "##")
-    assert task.head == {"labels": ["O", "B-L", "I-L", "B-P", "I-P", "##"]}
+    assert task.labels == ("O", "B-L", "I-L", "B-P", "I-P")
+    assert task.head == {"labels": ["O", "B-L", "I-L", "B-P", "I-P"]}
     split = task.dataset("train")
     assert pieces(task, split) == ["[CLS] the cat ##s [SEP]", "[CLS] mat ##s sat [SEP]"]
     assert split.weights.to_list() == [[0, 1, 1, 0, 0], [0, 1, 0, 1, 0]]
@@ -96,31 +96,15 @@ def test_continuations_have_no_weight(read):
     assert targets == [[0, b_p], [b_l, b_p]]  # From IOB1.
 
 
-def test_parts_of_words_are_trained(read, tmp_path):
-    task = read("a.b. B-P\nc.cats I-P\nthe.a O\nmat. B-L\n")
+def test_parts_of_words_have_no_weight(read, tmp_path):
+    content = "a.b. B-P\ncat. I-P\n"
+    task = read(content, content)
     split = task.dataset("train")
-    (tokens,), (targets,), (weights,) = (
-        pieces(task, split),
-        split.targets.to_list(),
-        split.weights.to_list(),
-    )
-    trained = [
-        (token, task.labels[tag])
-        for token, tag, weight in zip(tokens.split(), targets, weights, strict=True)
-        if weight
-    ]
-    assert " ".join(f"{token}/{tag}" for token, tag in trained) == (
-        "a/B-P ./## b/## ./## c/I-P ./## cat/## the/O ./## a/## mat/B-L ./##"
-    )
-    # Predictions are those of the words' first pieces.
-    logits = np.eye(len(task.labels))[targets]
+    assert pieces(task, split) == ["[CLS] a . b . cat . [SEP]"]
+    assert split.weights.to_list() == [[0, 1, 0, 0, 0, 1, 0, 0]]
+    logits = np.eye(3)[[0, 1, 0, 0, 0, 2, 0, 0]]
     path = task.write_predictions(split, [logits], tmp_path)
-    assert [row[-1] for row in ColumnFile.read(path).sentences[0].rows] == [
-        "B-P",
-        "I-P",
-        "O",
-        "B-L",
-    ]
+    assert path.read_text() == "a.b. B-P B-P\ncat. I-P I-P\n\n"
 
 
 def test_word_without_pieces_becomes_unk(read):
@@ -177,9 +161,8 @@ def test_unlabeled_test_set(read, tmp_path):
     assert task.evaluation_splits == ("dev", "test")
     split = task.dataset("test")
     assert split.targets is None
-    logits = np.zeros([5, 6])
+    logits = np.zeros([5, 5])
     logits[1, 4] = logits[2, 4] = 1  # I-P twice.
-    logits[1:3, 5] = 2  # Words of the file are not joined.
     path = task.write_predictions(split, [logits], tmp_path)
     assert path.read_text() == "the B-P\nmats I-P\n\n"
     # With labels, both tags are in one scheme.
