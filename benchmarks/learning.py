@@ -2,22 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plots the held-out loss of pre-training against tokens: bert_tf and transformers.
 
-    python -m benchmarks.learning --records=wiki128-unpacked --output=learning
+    python -m benchmarks.learning --records=wiki64-unpacked --output=learning
 
-bert_tf and transformers with torch pre-train the same architecture on the same batches
-and masks, with the same schedule and AdamW (bias correction, no weight decay of biases
-and LayerNorm, gradients clipped to norm 1). Each starts from its own random weights.
-Every --validate_every steps, both compute the loss (masked LM + next sentence) on the
-same held-out batches, without dropout. The records need one pair per row
-(`bert_tf.corpus --pack=false`), because transformers does not support packed rows.
+bert_tf and transformers with torch pre-train the same architecture from the same
+initial weights, on the same batches and masks, with the same schedule and AdamW (bias
+correction, no weight decay of biases and LayerNorm, gradients clipped to norm 1). Only
+dropout draws different random numbers. Every --validate_every steps, both compute the
+loss (masked LM + next sentence) on the same held-out batches, without dropout. The
+records need one pair per row (`bert_tf.corpus --pack=false`), because transformers does
+not support packed rows.
 
-Writes learning.csv and learning.png to --output. Libraries with a curve in learning.csv
-are not trained again. Needs torch and transformers.
+Writes learning.csv, learning.png and the initial weights of each seed to --output. Runs
+with a curve in learning.csv are not trained again. Needs torch and transformers.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 import statistics
 import time
@@ -25,7 +27,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from benchmarks import peers
 from bert_tf import cli
-from bert_tf.modeling import BertConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,58 +35,68 @@ class LearningConfig(cli.Options):
 
     records: str = cli.option(help="Records with one pair per row.")
     output: str = cli.option(help="Folder for the curves.")
-    size: str = cli.option("small", help="Architecture.")
-    batch_size: int = cli.option(32, help="Pairs per step.", minimum=1)
-    steps: int = cli.option(1000, help="Training steps.", minimum=1)
+    size: str = cli.option("tiny", help="Architecture.")
+    batch_size: int = cli.option(64, help="Pairs per step.", minimum=1)
+    steps: int = cli.option(8000, help="Training steps.", minimum=1)
     warmup_steps: int = cli.option(100, help="Warm-up steps.", minimum=0)
-    learning_rate: float = cli.option(5e-4, help="Peak learning rate.")
-    validate_every: int = cli.option(100, help="Steps between evaluations.", minimum=1)
+    learning_rate: float = cli.option(2e-3, help="Peak learning rate.")
+    validate_every: int = cli.option(400, help="Steps between evaluations.", minimum=1)
     validation_batches: int = cli.option(20, help="Held-out batches.", minimum=1)
-    seed: int = cli.option(0, help="Seed of weights, dropout, masks and order.")
+    seeds: int = cli.option(2, help="Runs of each library, from seed 0.", minimum=1)
 
 
 def main(options: LearningConfig) -> None:
-    """Trains the libraries without a curve and plots all curves."""
+    """Trains the runs without a curve and plots all curves."""
     from bert_tf.data import read_table, write_table
 
     folder = pathlib.Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "learning.csv"
     rows = read_table(path) if path.exists() else []
-    for name in LIBRARIES:
-        if any(row["library"] == name for row in rows):
+    for seed, name in itertools.product(range(options.seeds), LIBRARIES):
+        if any((row["library"], int(row["seed"])) == (name, seed) for row in rows):
             continue
         curve, start = [], time.process_time()
-        for step, tokens, loss in _curve(options, name):
+        for step, tokens, loss in _curve(options, name, folder / f"seed-{seed}", seed):
             seconds = time.process_time() - start
-            print(f"{name}: step {step:,}, held-out loss {loss:.4f}, {seconds:,.0f} s")
-            curve.append((step, tokens, loss, seconds))
-        names = ("library", "step", "tokens", "val_loss", "processor_seconds")
-        rows += [dict(zip(names, (name, *point), strict=True)) for point in curve]
+            print(
+                f"{name}, seed {seed}: step {step:,}, {tokens / 1e6:.1f} M tokens, "
+                f"held-out loss {loss:.4f}, {seconds:,.0f} s",
+                flush=True,
+            )
+            curve.append((name, seed, step, tokens, loss, seconds))
+        names = ("library", "seed", "step", "tokens", "val_loss", "processor_seconds")
+        rows += [dict(zip(names, point, strict=True)) for point in curve]
         write_table(path, rows)
     _draw(rows, folder / "learning.png")
-    last = {row["library"]: float(row["val_loss"]) for row in rows}
-    losses = ", ".join(f"{name} {loss:.4f}" for name, loss in last.items())
-    print(f"Held-out loss after {options.steps:,} steps: {losses}. Curves in {folder}.")
+    for (name, seed), curve in _curves(rows):
+        last = curve[-1]
+        print(
+            f"{name}, seed {seed}: held-out loss {float(last['val_loss']):.4f} after "
+            f"{float(last['tokens']) / 1e6:.1f} million tokens, "
+            f"{float(last['processor_seconds']) / 60:.0f} CPU minutes"
+        )
 
 
 _TrainStep = Callable[[tuple], None]  # Trains on a batch `(x, y, sample_weight)`.
 _Evaluate = Callable[[Iterable[tuple]], float]  # Returns the mean loss of batches.
 
 
-def _curve(options: LearningConfig, library: str) -> Iterator[tuple[int, int, float]]:
+def _curve(
+    options: LearningConfig, library: str, folder: pathlib.Path, seed: int
+) -> Iterator[tuple[int, int, float]]:
     """Yields (step, tokens seen, held-out loss) at each evaluation."""
     import keras
 
     from bert_tf import data
     from bert_tf.training import WarmupDecay
 
-    keras.utils.set_random_seed(options.seed)  # It also seeds the order of records.
-    _, vocabulary = data.read_manifest(options.records)
-    architecture = BertConfig.from_size(options.size, vocabulary.size)
+    if not folder.exists():
+        _write_initial_weights(options, folder, seed)
+    keras.utils.set_random_seed(seed)  # It also seeds the order of records.
     schedule = WarmupDecay(options.learning_rate, options.warmup_steps, options.steps)
-    train_step, evaluate = LIBRARIES[library](architecture, schedule, options.seed)
-    common = {"batch_size": options.batch_size, "seed": options.seed}
+    train_step, evaluate = LIBRARIES[library](folder, schedule, seed)
+    common = {"batch_size": options.batch_size, "seed": seed}
     train = data.pretrain_dataset(options.records, **common).take(options.steps)
     held_out = data.pretrain_dataset(options.records, split="validation", **common)
     held_out = held_out.take(options.validation_batches).cache()
@@ -97,11 +108,36 @@ def _curve(options: LearningConfig, library: str) -> Iterator[tuple[int, int, fl
             yield step, tokens, evaluate(held_out)
 
 
-def _bert_tf(architecture: BertConfig, schedule, seed) -> tuple[_TrainStep, _Evaluate]:
-    from bert_tf.modeling import BertBackbone, BertPretrainer
+def _write_initial_weights(
+    options: LearningConfig, folder: pathlib.Path, seed: int
+) -> None:
+    """Writes a checkpoint of transformers with random weights."""
+    import keras
+
+    from bert_tf import checkpoints, data, modeling
+
+    _, vocabulary = data.read_manifest(options.records)
+    architecture = modeling.BertConfig.resolve(options.size, vocabulary.size)
+    keras.utils.set_random_seed(seed)
+    backbone = modeling.BertBackbone(architecture)
+    modeling.initialize_local_attention(backbone, seed)
+    directory = checkpoints.ModelDirectory.create(
+        folder.with_suffix(".keras"),
+        architecture=architecture,
+        vocabulary=vocabulary,
+        lowercase=True,
+        head={"kind": "pretrainer"},
+        options={},
+    )
+    directory.save_weights(modeling.BertPretrainer(backbone))
+    checkpoints.write_checkpoint(directory, folder, "hugging_face")
+
+
+def _bert_tf(folder: pathlib.Path, schedule, seed) -> tuple[_TrainStep, _Evaluate]:
+    from bert_tf import checkpoints
     from bert_tf.training import AdamW
 
-    model = BertPretrainer(BertBackbone(architecture))
+    model = checkpoints.open_checkpoint(folder).load_pretrainer()
     model.compile(AdamW(schedule))
 
     def train_step(batch):
@@ -113,15 +149,12 @@ def _bert_tf(architecture: BertConfig, schedule, seed) -> tuple[_TrainStep, _Eva
     return train_step, evaluate
 
 
-def _transformers(
-    architecture: BertConfig, schedule, seed
-) -> tuple[_TrainStep, _Evaluate]:
+def _transformers(folder: pathlib.Path, schedule, seed) -> tuple[_TrainStep, _Evaluate]:
     import torch
     import transformers
 
     torch.manual_seed(seed)
-    config = peers.transformers_config(architecture)
-    model = transformers.BertForPreTraining(config).train()
+    model = transformers.BertForPreTraining.from_pretrained(folder).train()
     matrices = [weight for weight in model.parameters() if weight.ndim > 1]
     vectors = [weight for weight in model.parameters() if weight.ndim <= 1]
     optimizer = torch.optim.AdamW(
@@ -157,15 +190,27 @@ def _transformers(
 LIBRARIES = {"bert_tf": _bert_tf, "transformers + torch": _transformers}
 
 
+def _curves(rows: list[dict]) -> Iterator[tuple[tuple[str, int], list[dict]]]:
+    """Yields (library, seed) and the rows of each run."""
+    for (name, seed), curve in itertools.groupby(
+        rows, key=lambda row: (row["library"], int(row["seed"]))
+    ):
+        yield (name, seed), list(curve)
+
+
 def _draw(rows: list[dict], path: pathlib.Path) -> None:
     import matplotlib.figure
 
     figure = matplotlib.figure.Figure(figsize=(6, 3.6), layout="constrained")
     axes = figure.subplots()
-    for name in LIBRARIES:
-        curve = [row for row in rows if row["library"] == name]
-        tokens = [float(row["tokens"]) / 1e6 for row in curve]
-        axes.plot(tokens, [float(row["val_loss"]) for row in curve], label=name)
+    for (name, seed), curve in _curves(rows):
+        axes.plot(
+            [float(row["tokens"]) / 1e6 for row in curve],
+            [float(row["val_loss"]) for row in curve],
+            color=f"C{list(LIBRARIES).index(name)}",
+            linestyle=("-", "--", ":", "-.")[seed % 4],
+            label=f"{name}, seed {seed}",
+        )
     axes.set(xlabel="tokens seen, millions", ylabel="held-out loss (MLM + NSP)")
     axes.grid(alpha=0.3)
     axes.legend()
