@@ -11,6 +11,7 @@ evaluates, predicts and exports.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import pathlib
@@ -56,19 +57,27 @@ def fine_tune(
         backbone_class: A subclass to train instead, for experiments without `export`.
 
     Returns:
-        The metrics of the run with the best score on the dev set.
+        The metrics of the run with the best score on the dev set. With several workers,
+        only the first one evaluates the trained model and returns all of them.
 
     Raises:
         ValueError: An option or the data are invalid.
         DivergedError: The loss became NaN or infinite (in a sweep: in all runs).
     """
-    run_once = functools.partial(_fine_tune_once, task_class, backbone_class)
-    return run_once(sweep.best_run(grid, run_once) if len(grid) > 1 else grid[0])
+    # With several workers, this must precede all other TensorFlow calls.
+    strategy = training.strategy.strategy(grid[0].strategy)
+    run_once = functools.partial(_fine_tune_once, task_class, backbone_class, strategy)
+    if len(grid) == 1:
+        return run_once(grid[0])
+    chief = training.strategy.is_chief(strategy)
+    best = sweep.best_run(grid, run_once, write=chief)
+    return run_once(best) if chief else {}
 
 
 def _fine_tune_once(
     task_class: type[Task],
     backbone_class: type[BertBackbone],
+    strategy: tf.distribute.Strategy,
     options: FinetuneConfig,
 ) -> dict[str, Any]:
     """Trains unless the directory is finished, evaluates, reports and exports.
@@ -76,9 +85,9 @@ def _fine_tune_once(
     A sweep keeps only the weights of its best run. For the others, once finished, this
     function returns the metrics.
     """
+    chief = training.strategy.is_chief(strategy)
     # Check everything before anything is written.
     encoder = _open_encoder(options)
-    strategy = training.strategy.strategy(options.strategy)
     replicas = strategy.num_replicas_in_sync
     training.strategy.check_batch_size(options.batch_size, replicas)
     task = task_class(options, Tokenizer(encoder.vocabulary, encoder.lowercase))
@@ -92,9 +101,12 @@ def _fine_tune_once(
         options=options.to_dict(),
         defaults=options.defaults(),
         resumable=options.resumable(),
+        write=chief,
     )
-    stop_signals = training.resumable.StopSignals()
-    with storage.exclusive(directory.path), stop_signals as signals:
+    lock = storage.exclusive(directory.path) if chief else contextlib.nullcontext()
+    together = training.strategy.is_multi_worker(strategy)
+    stop_signals = training.resumable.StopSignals(together=together)
+    with lock, stop_signals as signals, training.strategy.worker_errors():
         return _run(task, backbone_class, encoder, directory, strategy, signals)
 
 
@@ -107,14 +119,18 @@ def _run(
     signals: training.resumable.StopSignals,
 ) -> dict[str, Any]:
     metrics = directory.read_metrics()
-    if metrics and not directory.has_weights:
-        return metrics
-    model = _build(task, backbone_class, encoder, directory, strategy)
-    if metrics:
-        task.trainable_model(model).jit_compile = False  # As in `train`.
-        print(f"{directory.path} is already trained; skipping training.")
-    else:
+    if is_new := not metrics:
+        model = _build(task, backbone_class, encoder, directory, strategy)
         metrics = {"training": train(task, model, directory, strategy, signals)}
+    if not (training.strategy.is_chief(strategy) and directory.has_weights):
+        return metrics
+    if not is_new:
+        print(f"{directory.path} is already trained; skipping training.")
+    if signals.together or not is_new:
+        if signals.together:  # The others have finished.
+            signals.together, strategy = False, tf.distribute.get_strategy()
+        model = _build(task, backbone_class, encoder, directory, strategy)
+        task.trainable_model(model).jit_compile = False  # As in `train`.
     directory.load_weights(model)  # Those of the best epoch.
     plot = report.learning_plot(metrics["training"])
     report.write_plot(plot, directory.path / "learning_curve.png")
@@ -200,7 +216,7 @@ def _build(
             for name in ("embeddings", *layers):
                 backbone.get_layer(name).trainable = False
         model = task.model(backbone)
-        if options.init_from:
+        if options.init_from and not directory.read_metrics():
             keys = ("kind", "labels")
             same_head = all(encoder.head.get(k) == directory.head.get(k) for k in keys)
             missing = encoder.load_into(model, head=same_head)

@@ -49,12 +49,15 @@ def has_collapsed(training: Mapping[str, Any]) -> bool:
 def best_run(
     runs: Sequence[FinetuneConfig],
     train: Callable[[FinetuneConfig], Mapping[str, Any]],
+    *,
+    write: bool = True,
 ) -> FinetuneConfig:
     """Trains each run; returns the configuration of the best, whose model is kept.
 
     Args:
         runs: At least two configurations with the same `output`.
         train: Trains one model, or returns the metrics of a finished run.
+        write: Whether to write files. With several workers, only one writes.
 
     Raises:
         ValueError: `output` has a model that is not from a sweep.
@@ -84,10 +87,12 @@ def best_run(
             result = {"score": score, "state": state, "seconds": seconds}
             if score > best_score:
                 best, best_score, metric = options, score, training["metric"]
-                _promote(folder, output)
-        (folder / model_directory.WEIGHTS).unlink(missing_ok=True)
+                if write:
+                    _promote(folder, output)
         rows.append(settings | result)
-        write_table(output / _TABLE, rows)
+        if write:
+            (folder / model_directory.WEIGHTS).unlink(missing_ok=True)
+            write_table(output / _TABLE, rows)
     if best is None:
         raise DivergedError(
             f"All {len(runs)} runs diverged. Try a lower --learning_rate."

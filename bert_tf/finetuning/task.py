@@ -33,8 +33,9 @@ class ComputeOptions(cli.Options):
 
     strategy: str = cli.option(
         "default",
-        help="Where to train: default (first GPU or CPU), mirrored (all GPUs), tpu.",
-        choices=("default", "mirrored", "tpu"),
+        help="Where to train: default (first GPU or CPU), mirrored (all GPUs), "
+        "multi_worker (all hosts in TF_CONFIG), tpu.",
+        choices=("default", "mirrored", "multi_worker", "tpu"),
         resumable=True,
     )
     precision: str = cli.option(

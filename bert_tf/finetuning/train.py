@@ -24,6 +24,7 @@ from bert_tf.finetuning import batching, sweep
 from bert_tf.finetuning.task import Task
 from bert_tf.modeling import sum_losses
 from bert_tf.training import AdamW, TrainingState, WarmupDecay, resumable
+from bert_tf.training import strategy as distribution
 
 _SAVE_EVERY = "10m"
 _SECONDS_PER_LINE = 60  # Between lines about a long epoch in a log file.
@@ -38,7 +39,8 @@ def train(
 ) -> dict[str, Any]:
     """Trains the model, or resumes from the last training state.
 
-    Writes the weights of the best epoch and the metrics to `directory`.
+    Writes the weights of the best epoch and the metrics to `directory`. With several
+    workers, only the first one writes.
 
     Returns:
         `metric`, the name of the metric on the dev set; its `score` in `best_epoch`
@@ -64,7 +66,8 @@ def train(
         # Without XLA, which would compile for every sequence length.
         trainable.compile(optimizer, jit_compile=False, **_losses(task))
         sum_losses(trainable)
-        state = TrainingState(directory, trainable)
+        write = distribution.is_chief(strategy)
+        state = TrainingState(directory, trainable, write=write)
         step = state.restore()
     print(
         f"{len(split):,} training examples, {split.lengths.mean():.0f} tokens on "
@@ -83,6 +86,10 @@ def train(
             **options.padding,
         )
 
+    callbacks = []
+    if write:
+        logs = directory.path / "logs"
+        callbacks.append(keras.callbacks.TensorBoard(logs, write_graph=False))
     epochs = _Epochs(task, model, state, signals)
     resumable.fit(
         trainable,
@@ -92,9 +99,7 @@ def train(
         steps_per_epoch=steps_per_epoch,
         # A progress bar on terminals only.
         verbose=1 if sys.stdout.isatty() else 2,
-        callbacks=[
-            keras.callbacks.TensorBoard(directory.path / "logs", write_graph=False)
-        ],
+        callbacks=callbacks,
     )
     metrics = {
         "metric": f"{epochs.split.name} {task.metric}",
@@ -104,8 +109,8 @@ def train(
         "epochs": epochs.history,
         "seconds": round(state.progress["seconds"], 1),
     }
-    # Marks the training as finished.
-    directory.write_metrics({"training": metrics})
+    if write:  # Marks the training as finished.
+        directory.write_metrics({"training": metrics})
     state.remove()
     signals.unsaved = False
     return metrics
@@ -264,7 +269,7 @@ class _Epochs(resumable.Resumable):
         # Later callbacks and the progress bar read the scores from `logs`.
         logs.update({f"{self.split.name}_{k}": v for k, v in scores.items()})
         self.history.append({name: float(value) for name, value in logs.items()})
-        if self.best == epoch:
+        if self.best == epoch and self.state.write:
             self.state.directory.save_weights(self._whole_model)
         self.progress["seconds"] = time.perf_counter() - self._start
         patience = options.hyperparameters.early_stopping

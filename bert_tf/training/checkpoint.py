@@ -181,4 +181,5 @@ class TrainingState:
 
     def remove(self) -> None:
         """Removes all states, after the training is finished."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        if self.write:
+            shutil.rmtree(self.path, ignore_errors=True)

@@ -87,7 +87,8 @@ def pretrain(
 
     lock = storage.exclusive(directory.path) if chief else contextlib.nullcontext()
     together = distribution.is_multi_worker(strategy)
-    with lock, StopSignals(together=together) as signals:
+    stop_signals = StopSignals(together=together)
+    with lock, stop_signals as signals, distribution.worker_errors():
         # === Build the model ===
         keras.utils.set_random_seed(options.seed)
         with strategy.scope():
@@ -326,8 +327,7 @@ def _train(
     """Trains until the end of a phase.
 
     Raises:
-        ValueError: The training diverged (the failed batch is saved), or another worker
-            was lost.
+        ValueError: The training diverged. The failed batch is saved.
     """
     validation = batches(phase, split="validation")
     callbacks = []
@@ -358,8 +358,3 @@ def _train(
         batch = next(iter(batches(phase, first_step=failed_step)))
         path = monitor.save_failed_batch(state.directory.path, batch)
         raise ValueError(f"{failure} The failed batch is in {path}.") from failure
-    except tf.errors.UnavailableError as error:
-        raise ValueError(
-            "Lost the connection to another worker. Rerun the same command on all "
-            "hosts to resume from the last checkpoint."
-        ) from error

@@ -44,13 +44,14 @@ class StopSignals(contextlib.AbstractContextManager):
 
     Attributes:
         received: The first signal; 0 if there was none.
+        together: See above.
         unsaved: Whether a step has finished since the last state was saved.
     """
 
     def __init__(self, *, together: bool = False) -> None:
         self.received = 0
         self.unsaved = False
-        self._together = together
+        self.together = together
 
     def __enter__(self) -> StopSignals:
         self._handlers = {}
@@ -80,7 +81,7 @@ class StopSignals(contextlib.AbstractContextManager):
             number = data[0]
             if number not in _EXIT_STATUS:
                 continue
-            is_saved = not self.unsaved and not self._together
+            is_saved = not self.unsaved and not self.together
             if is_saved or (self.received and number == signal.SIGINT):
                 print(f"\n{_STOPPED}", flush=True)
                 os._exit(_EXIT_STATUS[number])
@@ -234,6 +235,27 @@ def _sum_over_workers(strategy: tf.distribute.Strategy, value: tf.Tensor) -> tf.
     return strategy.reduce("SUM", value, axis=None)
 
 
+class _MultiWorkerModel(keras.Model):
+    """Mixin for models whose `fit` and `evaluate` run on several workers.
+
+    Keras 3.15 fails to do so (keras-team/keras#20585, #20329).
+    """
+
+    def train_step(self, data):
+        return _as_vectors(super().train_step(data))
+
+    def test_step(self, data):
+        return _as_vectors(super().test_step(data))
+
+    def _maybe_symbolic_build(self, *args, **kwargs):
+        pass  # Keras' method fails on the distributed batch. The model is built.
+
+
+def _as_vectors(logs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """With several workers, Keras averages the logs along axis 0."""
+    return {name: tf.reshape(value, [1]) for name, value in logs.items()}
+
+
 def fit(
     model: keras.Model,
     batches: Callable[[int], tf.data.Dataset],
@@ -260,6 +282,10 @@ def fit(
         verbose: As in `model.fit`.
     """
     callbacks = [resumable, *callbacks]
+    together = is_multi_worker(model.distribute_strategy)
+    if together and not isinstance(model, _MultiWorkerModel):
+        bases = _MultiWorkerModel, type(model)
+        model.__class__ = type(type(model).__name__, bases, {})
     step = resumable.state.step - first_step
     model.stop_training = False
     at_end = step and (step % steps_per_epoch == 0 or step == steps)

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The model class of `bert_tf.pretrain`: micro-batches, XLA per replica, workers."""
+"""The model class of `bert_tf.pretrain`: micro-batches, XLA per replica."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import keras
 import tensorflow as tf
 
 from bert_tf.modeling import BertPretrainer
-from bert_tf.training.strategy import is_multi_worker
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -23,7 +22,6 @@ class DistributedPretrainer(BertPretrainer):
     - XLA under strategies: Keras' `jit_compile=True` compiles the whole step, which
       fails with two replicas on a machine. This class compiles the forward and backward
       pass of each replica.
-    - `MultiWorkerMirroredStrategy` (keras-team/keras#20585, #20329).
     """
 
     def compile(
@@ -53,7 +51,7 @@ class DistributedPretrainer(BertPretrainer):
 
     def train_step(self, data):
         if not self._gradients:
-            return self._logs(super().train_step(data))
+            return super().train_step(data)
         x, y, weights = data
         rows = tf.nest.flatten(x)[0].shape[0]
         count = rows // self._micro_batch_size if self._micro_batch_size else 1
@@ -68,10 +66,7 @@ class DistributedPretrainer(BertPretrainer):
             )
             gradients = [gradient / count for gradient in total]
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
-        return self._logs(self.get_metrics_result())
-
-    def test_step(self, data):
-        return self._logs(super().test_step(data))
+        return self.get_metrics_result()
 
     def _compute_gradients(self, x, y, weights) -> list[tf.Tensor]:
         """Forward and backward pass; updates the metrics."""
@@ -85,17 +80,6 @@ class DistributedPretrainer(BertPretrainer):
         self.compute_metrics(x, y, outputs, weights)
         variables = [variable.value for variable in self.trainable_variables]
         return [tf.convert_to_tensor(g) for g in tape.gradient(scaled, variables)]
-
-    def _logs(self, logs: dict[str, Any]) -> dict[str, Any]:
-        """With several workers, `fit` averages the logs along axis 0."""
-        if not is_multi_worker(self.distribute_strategy):
-            return logs
-        return {name: tf.reshape(value, [1]) for name, value in logs.items()}
-
-    def _maybe_symbolic_build(self, *args, **kwargs):
-        # With several workers, Keras' method fails on the distributed batch.
-        if not is_multi_worker(self.distribute_strategy):
-            super()._maybe_symbolic_build(*args, **kwargs)
 
 
 def _sum_gradients(

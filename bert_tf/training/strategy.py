@@ -8,9 +8,11 @@ its scope. Missing hardware or settings raise a ValueError that names them.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
@@ -83,6 +85,18 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process is the first worker, the one that writes files."""
     resolver = strategy.cluster_resolver
     return resolver is None or resolver.task_id in (None, 0)
+
+
+@contextlib.contextmanager
+def worker_errors() -> Iterator[None]:
+    """Turns the error of TensorFlow that another worker is lost into ValueError."""
+    try:
+        yield
+    except tf.errors.UnavailableError as error:
+        raise ValueError(
+            "Lost the connection to another worker. Rerun the same command on all "
+            "hosts to resume from the last checkpoint."
+        ) from error
 
 
 def _tpu() -> tf.distribute.Strategy:

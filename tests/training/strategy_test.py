@@ -1,13 +1,9 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-import json
-import os
 import re
-import socket
 import subprocess
 import sys
-import time
 
 import keras
 import numpy as np
@@ -18,6 +14,7 @@ from bert_tf.checkpoints import ModelDirectory
 from bert_tf.modeling import BertBackbone, BertPretrainer, Dropout
 from bert_tf.training import AdamW, read_history
 from bert_tf.training import strategy as distribution
+from tests.toy import workers
 from tests.toy.records import make_batch, write_records
 
 
@@ -109,31 +106,18 @@ def test_two_workers_train_to_the_same_weights_as_one(
             tmp_path / "records", vocabulary, pairs, split, length=40, pairs_per_row=2
         )
     size = random_encoder(tmp_path, max_sequence_length=40)["size"]
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            ports.append(free.getsockname()[1])
-    cluster = {"worker": [f"localhost:{port}" for port in ports]}
+    common = [
+        "bert_tf.pretrain",
+        *("--dropout=0", "--learning_rate=1e-2", "--batch_size=8"),
+        *("--warmup_steps=1", "--validate_every=3"),
+        *(f"--records={tmp_path / 'records'}", f"--size={size}"),
+    ]
+    command = [*common, "--steps=6"]
+    endless = [*common, f"--steps={10**6}"]
 
-    def start(output, strategy, worker=0, steps=6, **options):
-        task = {"type": "worker", "index": worker}
-        command = [sys.executable, "-m", "bert_tf.pretrain", "--dropout=0"]
-        command += [f"--records={tmp_path / 'records'}"]
-        command += [f"--size={size}", "--learning_rate=1e-2"]
-        command += ["--batch_size=8", f"--steps={steps}", "--warmup_steps=1"]
-        command += ["--validate_every=3", f"--strategy={strategy}"]
-        command += [f"--output={tmp_path / output}"]
-        config = json.dumps({"cluster": cluster, "task": task})
-        env = {**os.environ, "TF_CONFIG": config}
-        return subprocess.Popen(command, env=env, text=True, **options)
-
-    def train_with_two():
-        workers = [start("two", "multi_worker", worker) for worker in range(2)]
-        assert [worker.wait(300) for worker in workers] == [0, 0]
-
-    train_with_two()
-    assert start("one", "default").wait(300) == 0
+    workers.run(*command, f"--output={tmp_path / 'two'}")
+    alone = [sys.executable, "-m", *command, f"--output={tmp_path / 'one'}"]
+    subprocess.run(alone, check=True)
     one, two = (ModelDirectory.open(tmp_path / name) for name in ("one", "two"))
     expected, found = one.read_weights(), two.read_weights()
     for name, weight in expected.items():
@@ -147,43 +131,33 @@ def test_two_workers_train_to_the_same_weights_as_one(
     states = two.path / "training_state"
     for file in states.glob("ckpt-6.*"):
         file.unlink()
-    train_with_two()
+    workers.run(*command, f"--output={two.path}")
     assert (states / "ckpt-6.index").exists()
     for name, weight in two.read_weights().items():
         np.testing.assert_array_equal(found[name], weight, err_msg=name)
     assert len(read_history(two.path)) == 2
 
     # SIGTERM to one worker stops both; the first one saves.
-    stopped = [
-        start("stopped", "multi_worker", i, steps=10**6, stdout=subprocess.PIPE)
-        for i in range(2)
-    ]
-    try:
-        while not (tmp_path / "stopped/training_state/ckpt-3.index").exists():
-            assert [worker.poll() for worker in stopped] == [None, None]
-            time.sleep(0.2)
-        stopped[1].terminate()
-        lines = [worker.communicate(timeout=300)[0] for worker in stopped]
-    finally:
-        for worker in stopped:
-            worker.kill()
-    assert [worker.returncode for worker in stopped] == [0, 0]
-    saved = re.search(r"Stopped by SIGTERM\. Step ([\d,]+) is saved", lines[0])
+    states = tmp_path / "stopped/training_state"
+    (status, output, _), (other_status, *_) = workers.interrupt(
+        *endless,
+        f"--output={states.parent}",
+        after=states / "ckpt-3.index",
+        act=lambda processes: processes[1].terminate(),
+    )
+    assert (status, other_status) == (0, 0)
+    saved = re.search(r"Stopped by SIGTERM\. Step ([\d,]+) is saved", output)
     step = int(saved[1].replace(",", ""))
-    assert (tmp_path / f"stopped/training_state/ckpt-{step}.index").exists()
+    assert (states / f"ckpt-{step}.index").exists()
 
     # If a worker dies, the other one exits with a message.
-    first = start("lost", "multi_worker", 0, steps=10**6)
-    other = start("lost", "multi_worker", 1, steps=10**6, stderr=subprocess.PIPE)
-    try:
-        while not (tmp_path / "lost" / "training_state" / "ckpt-3.index").exists():
-            assert (first.poll(), other.poll()) == (None, None)
-            time.sleep(0.2)
-        first.kill()
-        _, stderr = other.communicate(timeout=300)
-    finally:
-        first.kill()
-        other.kill()
-    assert other.returncode == 1
-    assert "error: Lost the connection to another worker." in stderr
-    assert "Traceback" not in stderr
+    lost = tmp_path / "lost"
+    _, (status, _, error) = workers.interrupt(
+        *endless,
+        f"--output={lost}",
+        after=lost / "training_state/ckpt-3.index",
+        act=lambda processes: processes[0].kill(),
+    )
+    assert status == 1
+    assert "error: Lost the connection to another worker." in error
+    assert "Traceback" not in error
