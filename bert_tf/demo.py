@@ -45,7 +45,7 @@ _MASKED = (
 class DemoConfig(cli.Options):
     """Options of `python -m bert_tf.demo`."""
 
-    output: str = cli.option("demo", help="Folder for all files.")
+    output: str = cli.option("demo", help="Folder for all files.", local=True)
     size: str = cli.option("tiny", help="Architecture: tiny, mini, small, ...")
     vocabulary_size: int = cli.option(8000, help="Size of the vocabulary.", minimum=200)
     steps: int = cli.option(2000, help="Pre-training steps.", minimum=10)

@@ -16,6 +16,7 @@ described in `bert_tf.serving.signatures` for pre-trained models and in
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 
 from bert_tf import checkpoints, cli, serving
@@ -59,7 +60,7 @@ class ExportConfig(cli.Options):
     )
 
 
-def main(options: ExportConfig) -> pathlib.Path:
+def main(options: ExportConfig) -> pathlib.Path | str:
     """Exports a model and returns the folder of the new version.
 
     Raises:
@@ -82,7 +83,7 @@ def main(options: ExportConfig) -> pathlib.Path:
     )
     path = serving.export_saved_model(
         signatures,
-        pathlib.Path(options.output) / options.name,
+        os.path.join(options.output, options.name),
         directory=source,
         version=options.version,
     )

@@ -27,7 +27,7 @@ import threading
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from bert_tf import cli, serving
+from bert_tf import cli, serving, storage
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class ServeConfig(cli.Options):
     demo: bool = cli.option(False, help="Whether to serve the demo page.")
 
 
-def base_paths(options: ServeConfig) -> dict[str, pathlib.Path]:
+def base_paths(options: ServeConfig) -> dict[str, str]:
     """Returns the base path of each model, by name.
 
     Raises:
@@ -72,7 +72,7 @@ def base_paths(options: ServeConfig) -> dict[str, pathlib.Path]:
     if not options.model_config_file:
         if not options.model_base_path:
             raise ValueError("--model_base_path or --model_config_file is required.")
-        return {options.model_name: pathlib.Path(options.model_base_path)}
+        return {options.model_name: options.model_base_path}
     file = pathlib.Path(options.model_config_file)
     config = model_server_config_pb2.ModelServerConfig()
     try:
@@ -81,9 +81,11 @@ def base_paths(options: ServeConfig) -> dict[str, pathlib.Path]:
         raise ValueError(f"{file} is not a ModelServerConfig: {error}") from error
     paths = {}
     for model in config.model_config_list.config:
-        path = file.parent / model.base_path
-        beside = file.parent / path.name
-        paths[model.name] = beside if beside.is_dir() and not path.exists() else path
+        folder = "" if storage.is_remote(model.base_path) else file.parent
+        path = os.path.join(folder, model.base_path)
+        beside = os.path.join(file.parent, os.path.basename(path))
+        is_beside = os.path.isdir(beside) and not storage.exists(path)
+        paths[model.name] = beside if is_beside else path
     models = [m for m in config.model_config_list.config if m.name and m.base_path]
     if not paths or len(paths) != len(models):
         raise ValueError(

@@ -9,8 +9,10 @@ Every function raises `OSError` on failure, for either kind of path.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
+import fnmatch
 import functools
 import glob as local_glob
 import gzip
@@ -20,6 +22,7 @@ import os
 import pathlib
 import shutil
 import socket
+import tempfile
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -29,6 +32,9 @@ from absl import logging
 
 # Prefix of the names of unfinished files and directories.
 TEMPORARY_PREFIX = ".unfinished-"
+
+# Files that mark others as complete: of training states, models and exports.
+_MARKERS = (".index", "config.json", "metrics.json", "saved_model.pb")
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -316,6 +322,8 @@ def _fsync(path: str | os.PathLike) -> None:
 def exclusive(directory: str | os.PathLike) -> Iterator[None]:
     """Locks a local directory; removes unfinished files that a killed process left.
 
+    At the end, a copy of a remote directory is uploaded. That one is not locked.
+
     The operating system releases the lock when the process ends. The lock also holds
     between hosts that share the directory, if their file system supports `flock`.
 
@@ -338,7 +346,15 @@ def exclusive(directory: str | os.PathLike) -> Iterator[None]:
         file.flush()
         for path in pathlib.Path(directory).glob(f"{TEMPORARY_PREFIX}*"):
             (remove_directory if path.is_dir() else remove)(str(path))
-        yield
+        try:
+            yield
+        finally:
+            upload(directory)
+
+
+def list_directory(path: str) -> list[str]:
+    """Returns the names of the files and directories in a directory."""
+    return [name.rstrip("/") for name in _call("listdir", path)]
 
 
 def make_directory(path: str) -> None:
@@ -360,11 +376,90 @@ def remove_directory(path: str) -> None:
     _call("rmtree", path)
 
 
+# --- Copies of remote directories ------------------------------------------------
+
+# For each local copy: the remote directory, and the versions of its files.
+_copies: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {}
+
+
+@functools.cache
+def local_copy(path: str, skip: tuple[str, ...] = ()) -> str:
+    """Copies a remote directory to this machine until the process ends.
+
+    Args:
+        path: The directory. A remote one may not exist yet: the copy is empty then.
+        skip: Glob patterns of files that are not copied.
+
+    Returns:
+        The copy, whose changes `upload` copies back; `path` if it is local.
+    """
+    if not is_remote(path):
+        return path
+    parent = tempfile.mkdtemp(prefix="bert_tf-")
+    atexit.register(shutil.rmtree, parent, ignore_errors=True)
+    copy = os.path.join(parent, os.path.basename(path.rstrip("/")))
+    os.mkdir(copy)
+    print(f"{copy} is the local copy of {path}.", flush=True)
+    with _remote() as gfile:
+        for directory, _, names in gfile.walk(path) if gfile.exists(path) else ():
+            for source in (os.path.join(directory, name) for name in names):
+                name = os.path.relpath(source, path)
+                target = os.path.join(copy, name)
+                if not any(fnmatch.fnmatch(name, pattern) for pattern in skip):
+                    os.makedirs(os.path.dirname(target), exist_ok=True)
+                    gfile.copy(source, target)
+    _copies[copy] = path, _versions(copy)
+    return copy
+
+
+def upload(path: _Path) -> _Path | str:
+    """Copies what changed in a `local_copy` back; other directories are left alone.
+
+    Object stores cannot rename directories. Files are copied in the order in which they
+    were written, those that mark others as complete last, before old ones are removed.
+
+    Args:
+        path: The copy, or a directory in it.
+
+    Returns:
+        The remote directory of `path`; `path` itself if it is in no copy.
+    """
+    for copy, (remote, uploaded) in _copies.items():
+        if not pathlib.Path(path).is_relative_to(copy):
+            continue
+        versions = _versions(copy)
+        with _remote() as gfile:
+            for name in sorted(
+                versions, key=lambda name: (name.endswith(_MARKERS), versions[name])
+            ):
+                if versions[name] != uploaded.get(name):
+                    target = os.path.join(remote, name)
+                    gfile.makedirs(os.path.dirname(target))
+                    with atomic_path(target) as temporary:
+                        gfile.copy(os.path.join(copy, name), temporary)
+                    uploaded[name] = versions[name]
+            for name in uploaded.keys() - versions.keys():
+                gfile.remove(os.path.join(remote, name))
+                del uploaded[name]
+        return os.path.join(remote, os.path.relpath(path, copy)).removesuffix("/.")
+    return path
+
+
+def _versions(directory: str) -> dict[str, tuple[int, int]]:
+    """Returns modification time and size of each complete file, by relative path."""
+    return {
+        str(path.relative_to(directory)): (path.stat().st_mtime_ns, path.stat().st_size)
+        for path in pathlib.Path(directory).rglob("*")
+        if path.is_file() and TEMPORARY_PREFIX not in str(path) and path.name != ".lock"
+    }
+
+
 # The local equivalents of functions of `tf.io.gfile`.
 _LOCAL = {
     "exists": os.path.exists,
     "glob": functools.partial(local_glob.glob, recursive=True),
     "isdir": os.path.isdir,
+    "listdir": os.listdir,
     "makedirs": functools.partial(os.makedirs, exist_ok=True),
     "remove": os.remove,
     "rename": lambda source, target, overwrite: os.replace(source, target),

@@ -268,9 +268,13 @@ class EnsembleConfig(Columns):
     The runs must have been evaluated on the same file.
     """
 
-    ensemble: str = cli.option(help="Model directories, separated by commas.")
+    ensemble: str = cli.option(
+        help="Model directories, separated by commas.", local=True
+    )
     dev_file: str = cli.option(help="The --dev_file of the runs.")
-    output: str = cli.option(help="Folder for the predictions and their scores.")
+    output: str = cli.option(
+        help="Folder for the predictions and their scores.", local=True
+    )
 
 
 def ensemble(options: EnsembleConfig) -> dict[str, float]:

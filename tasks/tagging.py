@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import cli, finetuning, modeling, text
+from bert_tf import cli, finetuning, modeling, storage, text
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
@@ -219,7 +219,7 @@ class Tagging(finetuning.Task):
             self._feature_tagger.encoder,
             inputs,
             # Beside the model, so that several models of the same data share it.
-            pathlib.Path(options.output).parent / "features",
+            pathlib.Path(storage.local_copy(options.output)).parent / "features",
             **options.padding,
         )
         return {"features": column, "padding_mask": inputs["padding_mask"]}

@@ -124,7 +124,7 @@ def base_paths(tmp_path, text: str) -> dict[str, str]:
     path = tmp_path / "models.config"
     path.write_text(text)
     options = serve.ServeConfig(model_config_file=str(path))
-    return {name: str(path) for name, path in serve.base_paths(options).items()}
+    return serve.base_paths(options)
 
 
 def config_text(name: str, base_path: str) -> str:
@@ -141,6 +141,7 @@ def test_base_paths_of_a_config_file(tmp_path):
         + config_text("absolute", f"{tmp_path}/other")
         + config_text("container", "/models/beside")
         + config_text("nowhere", "/models/nowhere")
+        + config_text("bucket", "ram://serve_test/beside2")
         + "}",
     )
     assert found == {
@@ -148,6 +149,7 @@ def test_base_paths_of_a_config_file(tmp_path):
         "absolute": f"{tmp_path}/other",
         "container": f"{tmp_path}/beside",
         "nowhere": "/models/nowhere",
+        "bucket": "ram://serve_test/beside2",
     }
 
 
@@ -170,7 +172,7 @@ def test_invalid_config_files(tmp_path, text, message):
 def test_config_file_of_the_project():
     path = ROOT / "saved_models" / "models.config"
     options = serve.ServeConfig(model_config_file=str(path))
-    assert serve.base_paths(options) == {"sst2": pathlib.Path("/models/sst2")}
+    assert serve.base_paths(options) == {"sst2": "/models/sst2"}
 
 
 def test_model_is_required():

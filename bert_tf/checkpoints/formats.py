@@ -29,6 +29,8 @@ from bert_tf.modeling import BertConfig
 
 # The files of a Hugging Face repository that are downloaded.
 _HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.weights.h5")
+# The files of a remote model directory that are not copied.
+_NOT_WEIGHTS = ("training_state/*", "logs/*", "runs/*", "steps/*")
 
 
 # --- Opening ---------------------------------------------------------------------
@@ -38,10 +40,10 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     """Opens a BERT in any supported format.
 
     Args:
-        path: A model directory; a folder in the format of Google, the Model Garden,
-            Hugging Face, sentence-transformers or KerasHub; or a handle:
-            `hf://owner/repository`, or one that KerasHub downloads, e.g.
-            `kaggle://...`.
+        path: A model directory or a folder in the format of Google, the Model Garden,
+            Hugging Face, sentence-transformers or KerasHub, local or in a bucket
+            (`gs://...`); or a handle: `hf://owner/repository`, or one that KerasHub
+            downloads, e.g. `kaggle://...`.
 
     Raises:
         ValueError: It is not a BERT, or a file is missing or damaged.
@@ -53,9 +55,9 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         path = huggingface_hub.snapshot_download(
             handle.removeprefix("hf://"), allow_patterns=_HUB_FILES
         )
-    elif "://" in handle:
+    elif handle.startswith(keras_hub.HANDLES):
         return keras_hub.open_preset(handle)
-    path = pathlib.Path(path)
+    path = pathlib.Path(storage.local_copy(os.fspath(path), skip=_NOT_WEIGHTS))
     if not path.is_dir():
         raise ValueError(f"There is no checkpoint folder {path}.")
     if sentence_transformers.is_sentence_encoder(path):
@@ -103,13 +105,15 @@ def write_checkpoint(
         "google": google.write_folder,
         "keras_hub": keras_hub.write_folder,
     }[format]
-    path = pathlib.Path(path)
+    path = pathlib.Path(storage.local_copy(os.fspath(path)))
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} already exists. Choose another folder.")
     path.parent.mkdir(parents=True, exist_ok=True)
     with storage.atomic_path(path) as unfinished:
         unfinished.mkdir()
-        return write(unfinished, checkpoint)
+        left_out = write(unfinished, checkpoint)
+    storage.upload(path)
+    return left_out
 
 
 def _write_model_directory(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:

@@ -230,7 +230,7 @@ class ModelDirectory(Checkpoint):
         """Creates the folder, or resumes one that the same command created.
 
         Args:
-            path: The folder.
+            path: The folder. If it is remote, `storage.upload` copies the files there.
             defaults: Values of options that the earlier run may not have known.
             resumable: Names of `options` that may differ from the earlier run.
             write: Whether to write files. With several workers, only one writes.
@@ -241,7 +241,7 @@ class ModelDirectory(Checkpoint):
             ValueError: The folder contains a model with another configuration. The
                 message lists each difference with both values.
         """
-        path = pathlib.Path(path)
+        path = pathlib.Path(storage.local_copy(os.fspath(path)))
         new = cls(path, **attributes)
         if (path / CONFIG).exists():
             new._check_same(cls.open(path), defaults or {}, resumable)

@@ -26,18 +26,24 @@ class TablesConfig(FilesConfig):
 
     task: str = cli.option("", help="Benchmark to read from --data_dir.", common=True)
     data_dir: str = cli.option(
-        "", help="Directory with the files of --task.", common=True, resumable=True
+        "",
+        help="Directory with the files of --task.",
+        common=True,
+        resumable=True,
+        local=True,
     )
     train_file: str = cli.option(
         "",
         help="Instead of --task: your training data, a TSV, .csv or .jsonl file with a "
         "header.",
         common=True,
+        local=True,
     )
     dev_file: str = cli.option(
         "",
         help="Your dev set, in the format of --train_file. Selects the best epoch.",
         common=True,
+        local=True,
     )
 
 

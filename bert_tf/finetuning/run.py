@@ -290,11 +290,11 @@ def _print_summary(
     print(
         f"Best epoch by {task.metric}: {run['best_epoch']} of "
         f"{len(run['epochs'])}. Model, metrics and predictions are in "
-        f"{directory.path}."
+        f"{task.options.output}."
     )
 
 
-def _export(task: Task, directory: ModelDirectory) -> pathlib.Path:
+def _export(task: Task, directory: ModelDirectory) -> pathlib.Path | str:
     # A new model: on one device, in the precision of the export, without an optimizer.
     dtype = task.options.export_precision
     model = task.model(BertBackbone(directory.architecture, dtype=dtype))

@@ -63,7 +63,7 @@ def best_run(
         ValueError: `output` has a model that is not from a sweep.
         DivergedError: All runs diverged.
     """
-    output = pathlib.Path(runs[0].output)
+    output = pathlib.Path(storage.local_copy(runs[0].output))
     if (output / model_directory.CONFIG).exists() and not (output / _RUNS).exists():
         raise ValueError(
             f"{output} has the model of a single run, which a sweep would replace. "

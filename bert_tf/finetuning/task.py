@@ -163,13 +163,16 @@ class FinetuneConfig(ComputeOptions):
 class FilesConfig(FinetuneConfig):
     """Options of a task that reads the user's own files."""
 
-    train_file: str = cli.option(help="Training data.")
-    dev_file: str = cli.option(help="Evaluation data. Selects the best epoch.")
+    train_file: str = cli.option(help="Training data.", local=True)
+    dev_file: str = cli.option(
+        help="Evaluation data. Selects the best epoch.", local=True
+    )
     test_file: str = cli.option(
         "",
         help="Data to predict, with or without labels.",
         common=True,
         resumable=True,
+        local=True,
     )
 
 
@@ -189,8 +192,10 @@ class PredictConfig(cli.Options):
     model: str = cli.option(
         help="Model directory, or a checkpoint of Hugging Face with the task's head."
     )
-    input: str = cli.option(help="File to predict, in a format of the training data.")
-    output: str = cli.option(help="File to write: TSV, .csv or .jsonl.")
+    input: str = cli.option(
+        help="File to predict, in a format of the training data.", local=True
+    )
+    output: str = cli.option(help="File to write: TSV, .csv or .jsonl.", local=True)
     batch_size: int = cli.option(32, help="Examples per batch.", minimum=1)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import pathlib
 import socket
 import threading
 import time
@@ -156,7 +155,7 @@ class DevServer:
         poll_seconds: float = 0.0,
         demo: bool = False,
     ):
-        self.models = {n: Model(n, pathlib.Path(path)) for n, path in models.items()}
+        self.models = {n: Model(n, path) for n, path in models.items()}
         self._stopped = threading.Event()
         self._grpc = grpc.server(
             futures.ThreadPoolExecutor(max_workers=4 * (os.cpu_count() or 1)),

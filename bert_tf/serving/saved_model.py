@@ -57,7 +57,7 @@ def export_saved_model(
     *,
     directory: Checkpoint,
     version: int = 0,
-) -> pathlib.Path:
+) -> pathlib.Path | str:
     """Writes `<folder>/<version>/` and returns its path.
 
     Args:
@@ -65,7 +65,7 @@ def export_saved_model(
             dictionary. Dimension 0 of all inputs and outputs is the batch. The export
             adds the signature `metadata`: no inputs -> json [1] string, a description
             of the model that includes its labels.
-        folder: The folder of the served model, e.g. saved_models/sst2.
+        folder: The folder of the served model, e.g. saved_models/sst2. May be remote.
         directory: The model directory or checkpoint that the model comes from. Its head
             may have an `"example"`: the strings of the example request by input.
         version: A positive integer, or 0 for the newest version plus one.
@@ -75,13 +75,18 @@ def export_saved_model(
             model; the message names the op.
         OSError: The folder cannot be written.
     """
-    folder = pathlib.Path(folder)
-    final = folder / str(version or _newest_version(folder) + 1)
-    if final.exists():
+    base_path, names = os.fspath(folder), []
+    if storage.is_directory(base_path):
+        names = storage.list_directory(base_path)
+    newest = max((int(name) for name in names if name.isdecimal()), default=0)
+    name = str(version or newest + 1)
+    if name in names:
         raise ValueError(
-            f"{final} exists, and exports never replace a version. Choose another "
-            "--version, or 0 for the newest version plus one."
+            f"{os.path.join(base_path, name)} exists, and exports never replace a "
+            "version. Choose another --version, or 0 for the newest version plus one."
         )
+    folder = pathlib.Path(storage.local_copy(base_path, skip=("*",)))
+    final = folder / name
     signatures = {**signatures, "metadata": _metadata(directory)}
     with _atomic_version(final) as path:
         _save(signatures, path)
@@ -94,7 +99,7 @@ def export_saved_model(
         if "serving_default" in signatures:
             example = directory.head.get("example")
             _write_example(extra, signatures["serving_default"], folder.name, example)
-    return final
+    return storage.upload(final)
 
 
 def _save(signatures: Mapping[str, Signature], path: pathlib.Path) -> None:
@@ -140,12 +145,6 @@ def _metadata(directory: Checkpoint) -> Signature:
 
 
 # --- Version folders -------------------------------------------------------------
-
-
-def _newest_version(folder: pathlib.Path) -> int:
-    if not folder.exists():
-        return 0
-    return max((int(p.name) for p in folder.iterdir() if p.name.isdecimal()), default=0)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ Failed requests raise `tf.errors.OpError`, whose error codes are gRPC's.
 
 from __future__ import annotations
 
-import pathlib
+import os
 import re
 import weakref
 from collections.abc import Iterable, Mapping
@@ -24,6 +24,7 @@ from tensorflow_serving.apis import (
     prediction_log_pb2,
 )
 
+from bert_tf import storage
 from bert_tf.serving.tensor_proto import array_to_proto, proto_to_array
 
 _Status = get_model_status_pb2.ModelVersionStatus
@@ -61,7 +62,7 @@ class Servable:
         Exception: TensorFlow cannot load the folder, or a warm-up request fails.
     """
 
-    def __init__(self, name: str, version: int, path: pathlib.Path):
+    def __init__(self, name: str, version: int, path: str | os.PathLike):
         self.name = name
         self.version = version
         self._spec = {"name": name, "version": {"value": version}}
@@ -73,9 +74,9 @@ class Servable:
         self.signatures = dict(meta_graph.signature_def)
         self.signatures.pop("__saved_model_init_op", None)
         self._callables = {}
-        warmup = path / "assets.extra/tf_serving_warmup_requests"
-        if warmup.exists():
-            for record in tf.data.TFRecordDataset(str(warmup)).as_numpy_iterator():
+        warmup = os.path.join(path, "assets.extra/tf_serving_warmup_requests")
+        if storage.exists(warmup):
+            for record in tf.data.TFRecordDataset(warmup).as_numpy_iterator():
                 log = prediction_log_pb2.PredictionLog.FromString(record)
                 if log.HasField("predict_log"):
                     self.predict(log.predict_log.request)
@@ -151,15 +152,16 @@ class Model:
 
     Args:
         name: Name of the model.
-        base_path: Folder with one folder per version, named by its number.
+        base_path: Folder with one folder per version, named by its number. May be
+            remote.
 
     Raises:
         ValueError: No version can be loaded.
     """
 
-    def __init__(self, name: str, base_path: pathlib.Path):
+    def __init__(self, name: str, base_path: str | os.PathLike):
         self.name = name
-        self.base_path = base_path
+        self.base_path = os.fspath(base_path)
         self._servable: Servable | None = None
         self._loaded: weakref.WeakSet[Servable] = weakref.WeakSet()
         self._failed: dict[int, _Status] = {}
@@ -171,7 +173,7 @@ class Model:
             )
             raise ValueError(
                 f"Model {name!r}: {base_path} must hold a SavedModel in a folder named "
-                f"by its version, such as {base_path / '1'}.{''.join(errors)}"
+                f"by its version, such as {base_path}/1.{''.join(errors)}"
             )
 
     def poll(self) -> None:
@@ -181,10 +183,14 @@ class Model:
         """
         try:
             found = {
-                int(path.name): path
-                for path in self.base_path.iterdir()
-                if re.fullmatch("[0-9]{1,18}", path.name)
+                int(name): os.path.join(self.base_path, name)
+                for name in storage.list_directory(self.base_path)
+                if re.fullmatch("[0-9]{1,18}", name)
             }
+            if storage.is_remote(self.base_path):  # Exports upload the graph last.
+                graph = tf.saved_model.SAVED_MODEL_FILENAME_PB
+                ready = [v for v, p in found.items() if storage.exists(f"{p}/{graph}")]
+                found = {version: found[version] for version in ready}
         except OSError as error:
             logging.log_every_n_seconds(logging.ERROR, "%s", 60, error)
             return

@@ -123,6 +123,7 @@ class TrainingState:
         # Newer states are damaged: this training did not resume from them.
         steps = [step for step in self._steps() if step <= self.step]
         self._remove_all_but(steps[-_STATES_KEPT:])
+        storage.upload(self.directory.path)
 
     def _check_disk_space(self, weights: bool) -> None:
         def size(variables):
