@@ -46,7 +46,7 @@ def scores(path: str, dtype: str) -> dict[str, float]:
     directory = checkpoints.ModelDirectory.open(path)
     kind = _TASKS[directory.head["kind"]]
     task = kind(
-        kind.Config(**{**directory.options, "output": path}),
+        kind.Config.from_dict({**directory.options, "output": path}),
         text.Tokenizer(directory.vocabulary, lowercase=directory.lowercase),
     )
     model = task.model(modeling.BertBackbone(directory.architecture, dtype=dtype))

@@ -156,7 +156,7 @@ class Classification(finetuning.Task):
             )
         train = self.rows["train"]
         if is_regression or self.data_set.score_range:
-            self.labels = ()
+            self.labels, self.target_kind = (), "values"
             # The model is trained on standardized scores.
             scores = [row.score() for row in train]
             _check_labels_differ(train, scores)

@@ -97,6 +97,7 @@ class Embedding(finetuning.Task):
     """See the module docstring."""
 
     kind = "embedding"
+    target_kind = "values"
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(finetuning.TablesConfig):
@@ -277,6 +278,8 @@ def _read(options: Embedding.Config) -> dict[str, list[Row]]:
             "--micro_batch_size must divide --batch_size. Received: "
             f"micro_batch_size={size}, batch_size={options.batch_size}"
         )
+    if size and options.teacher:
+        raise ValueError("--teacher needs whole batches. Omit --micro_batch_size.")
     simcse = columns[1:] if options.loss == "simcse" else ()
     optional = {"train": ("", options.label, *simcse)}
     optional |= dict.fromkeys(("dev", "test"), ("", *columns[2:]))

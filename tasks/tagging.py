@@ -86,6 +86,8 @@ class Tagging(finetuning.Task):
 
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
+        if options.teacher and options.features:
+            raise ValueError("--teacher trains the encoder. Omit --features.")
         self.evaluation_splits = ("dev", "test") if options.test_file else ("dev",)
         self.files = {
             name: finetuning.ColumnFile.read(getattr(options, f"{name}_file"))

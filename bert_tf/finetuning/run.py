@@ -26,9 +26,10 @@ from bert_tf.checkpoints import (
     Checkpoint,
     ModelDirectory,
     guess_lowercase,
+    keep_layers,
     open_checkpoint,
 )
-from bert_tf.finetuning import batching, report, sweep
+from bert_tf.finetuning import batching, distillation, report, sweep
 from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.task import FinetuneConfig, PredictConfig, Task
 from bert_tf.finetuning.train import train
@@ -92,6 +93,7 @@ def _fine_tune_once(
     training.strategy.check_batch_size(options.batch_size, replicas)
     task = task_class(options, Tokenizer(encoder.vocabulary, encoder.lowercase))
     _check_hyperparameters(task, encoder)
+    distillation.check_teacher(task, encoder)
     directory = ModelDirectory.create(
         options.output,
         architecture=encoder.architecture,
@@ -100,7 +102,8 @@ def _fine_tune_once(
         head={"kind": task.kind, **task.head},
         options=options.to_dict(),
         defaults=options.defaults(),
-        resumable=options.resumable(),
+        # Directories of earlier versions may have `export_precision`.
+        resumable=options.resumable() | {"export_precision"},
         write=chief,
     )
     lock = storage.exclusive(directory.path) if chief else contextlib.nullcontext()
@@ -171,7 +174,15 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
             "of the encoder. Received: max_sequence_length="
             f"{options.max_sequence_length}"
         )
-    rate = options.hyperparameters.dropout
+    rate, layers = options.hyperparameters.dropout, options.hyperparameters.layers
+    if layers:
+        numbers, limit = layers.split(":"), encoder.architecture.num_layers
+        if from_scratch or not set(numbers) <= set(map(str, range(1, limit + 1))):
+            raise ValueError(
+                "--hyperparameters=layers must be numbers of layers of --init_from, "
+                f"from 1 to {limit}, separated by colons. Received: layers={layers}"
+            )
+        encoder = keep_layers(encoder, list(map(int, numbers)))
     if rate < 0:
         return encoder
     rates = {"dropout": rate, "attention_dropout": rate}
@@ -190,7 +201,7 @@ def _check_hyperparameters(task: Task, encoder: Checkpoint) -> None:
         raise ValueError(
             "--hyperparameters=class_weights requires one class for each text or word."
         )
-    if settings.label_smoothing and task.target_kind == "other":
+    if settings.label_smoothing and task.target_kind not in ("class", "classes"):
         raise ValueError(
             "--hyperparameters=label_smoothing requires classes for each text or word."
         )
@@ -295,9 +306,8 @@ def _print_summary(
 
 
 def _export(task: Task, directory: ModelDirectory) -> pathlib.Path | str:
-    # A new model: on one device, in the precision of the export, without an optimizer.
-    dtype = task.options.export_precision
-    model = task.model(BertBackbone(directory.architecture, dtype=dtype))
+    # A new model: on one device, in float32, without an optimizer.
+    model = task.model(BertBackbone(directory.architecture, dtype="float32"))
     directory.load_weights(model)
     signatures = task.serve(serving.optimize_for_inference(model))
     return serving.export_saved_model(

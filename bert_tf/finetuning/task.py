@@ -82,6 +82,18 @@ class Hyperparameters(cli.Options):
         help="balanced gives all classes the same total weight in the loss.",
         choices=("", "balanced"),
     )
+    layers: str = cli.option(
+        "", help="Layers of --init_from to keep, e.g. 1:3:5; all by default."
+    )
+    teacher_share: float = cli.option(
+        0.5, help="Weight of the teacher's outputs in the loss.", minimum=0, maximum=1
+    )
+    teacher_temperature: float = cli.option(
+        2.0, help="Divides the logits of teacher and student.", minimum=0.1
+    )
+    hidden_loss: float = cli.option(
+        0.0, help="Weight of the difference to the teacher's hidden states.", minimum=0
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,18 +114,16 @@ class FinetuneConfig(ComputeOptions):
     vocabulary: str = cli.option(
         "", help="Vocabulary file for --size. It is cased if it has capital letters."
     )
+    teacher: str = cli.option(
+        "",
+        help="Fine-tuned model to learn from, with the labels: a model directory or "
+        "Hugging Face folder with the task's head.",
+    )
     output: str = cli.option(help="Model directory to write.", resumable=True)
     export: str = cli.option(
         "",
         help="Directory for a SavedModel of the result, e.g. saved_models/sst2.",
         common=True,
-        resumable=True,
-    )
-    export_precision: str = cli.option(
-        "float32",
-        help="Compute dtype of the exported encoder. mixed_bfloat16 is faster on "
-        "processors with bfloat16 instructions.",
-        choices=("float32", "mixed_bfloat16"),
         resumable=True,
     )
     batch_size: int = cli.option(
@@ -236,7 +246,8 @@ class Task(abc.ABC):
 
     target_kind: str = "other"
     """Targets of an example or token: `"class"` for the index of one of C classes,
-    `"classes"` for 0 or 1 for each of them. The logits must be [..., C]."""
+    `"classes"` for 0 or 1 for each of them. The logits must be [..., C]. `"values"` for
+    scores or vectors. With others, the softmax of the logits are probabilities."""
 
     metric: str
     """Key in the result of `evaluate` that selects the best epoch. Higher is better."""

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.finetuning import batching, sweep
+from bert_tf.finetuning.distillation import Distiller
 from bert_tf.finetuning.task import Task
 from bert_tf.modeling import sum_losses
 from bert_tf.training import AdamW, TrainingState, WarmupDecay, resumable
@@ -66,6 +67,9 @@ def train(
         # Without XLA, which would compile for every sequence length.
         trainable.compile(optimizer, jit_compile=False, **_losses(task))
         sum_losses(trainable)
+        if options.teacher:
+            trainable = Distiller(task, model, trainable)
+            trainable.compile(optimizer, jit_compile=False)
         write = distribution.is_chief(strategy)
         state = TrainingState(directory, trainable, write=write)
         step = state.restore()

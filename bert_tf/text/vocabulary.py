@@ -19,6 +19,11 @@ SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 CONTINUATION_PREFIX = "##"
 
 
+def is_unused(token: str) -> bool:
+    """Whether a token is a placeholder for a token of the user, e.g. `[unused0]`."""
+    return token.startswith("[unused")
+
+
 def _id_of(token: str) -> property:
     return property(lambda vocabulary: vocabulary._ids[token], doc=f"Id of {token}.")
 
@@ -97,6 +102,15 @@ class Vocabulary:
     def ids(self, tokens: Iterable[str]) -> list[int]:
         """Returns the ids of `tokens`. Unknown tokens get the id of [UNK]."""
         return [self._ids.get(token, self.unk_id) for token in tokens]
+
+    def extends(self, other: Vocabulary) -> bool:
+        """Whether all tokens of `other` keep their ids.
+
+        Other tokens may follow, or replace `[unused...]`.
+        """
+        return self.size >= other.size and all(
+            new == old or is_unused(old) for new, old in zip(self.tokens, other.tokens)
+        )
 
     @functools.cached_property
     def _ids(self) -> dict[str, int]:

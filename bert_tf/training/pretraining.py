@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import storage
+from bert_tf import checkpoints, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
 from bert_tf.data import check_records, pretrain_dataset, unigram_accuracy
 from bert_tf.modeling import (
@@ -99,6 +99,7 @@ def pretrain(
                 initialize_local_attention(backbone, options.seed)
             model = DistributedPretrainer(backbone)
             if source:
+                source = checkpoints.extend_vocabulary(source, directory.vocabulary)
                 missing = ", ".join(source.load_into(model)) or "none"
                 print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
             model.compile(
@@ -179,22 +180,30 @@ def _architecture(
     """Returns the architecture to train.
 
     Raises:
-        ValueError: --init_from has another vocabulary than the records or another
-            architecture than --size; or the model has too few positions.
+        ValueError: --init_from has another vocabulary than the records, another
+            architecture than --size, or is combined with --initialization; or the
+            model has too few positions.
     """
     vocabulary = phases[0].vocabulary
     architecture = BertConfig.resolve(options.size or "base", vocabulary.size)
-    if source and source.vocabulary != vocabulary:
+    if source and not vocabulary.extends(source.vocabulary):
         raise ValueError(
             f"--init_from={source.path} has another vocabulary than {options.records}. "
-            "Write the records with the vocabulary of the checkpoint."
+            "Write the records with the vocabulary of the checkpoint, or one that "
+            "`python -m bert_tf.vocab --extend` made from it."
+        )
+    if source and options.initialization != "normal":
+        raise ValueError(
+            f"--initialization={options.initialization} is for random weights, but "
+            f"--init_from={source.path} has trained ones. Pass --initialization=normal."
         )
     dropout = {}
     if options.dropout >= 0:
         dropout = {"dropout": options.dropout, "attention_dropout": options.dropout}
     architecture = dataclasses.replace(architecture, **dropout)
     if source:
-        loaded = dataclasses.replace(source.architecture, **dropout)
+        changes = {"vocabulary_size": vocabulary.size, **dropout}
+        loaded = dataclasses.replace(source.architecture, **changes)
         for name, value in dataclasses.asdict(loaded).items():
             if options.size and value != getattr(architecture, name):
                 raise ValueError(

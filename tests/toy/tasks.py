@@ -8,6 +8,7 @@ import pathlib
 from bert_tf.finetuning import Task
 from bert_tf.text import Tokenizer
 from tasks.classification import Classification
+from tasks.embedding import Embedding
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
@@ -21,6 +22,7 @@ _FILES = {
 }
 _FORMATS = {
     Classification: "tsv",
+    Embedding: "tsv",
     MultipleChoice: "tsv",
     QuestionAnswering: "json",
     Tagging: "conll",

@@ -16,6 +16,7 @@ import bert_tf
 from benchmarks import ablations
 from bert_tf import storage
 from bert_tf.checkpoints import ModelDirectory
+from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Vocabulary
 from bert_tf.training import (
     PretrainConfig,
@@ -437,6 +438,39 @@ def test_init_from_with_other_vocabulary_or_size_raises(trained, options, tmp_pa
     options = dataclasses.replace(options, init_from=str(directory.path))
     with pytest.raises(ValueError, match="has another vocabulary than"):
         pretrain(options)
+
+
+def test_init_from_with_initialization_raises(trained, options):
+    options = dataclasses.replace(
+        options, init_from=str(trained[0].path), initialization="local_attention"
+    )
+    match = "--initialization=local_attention is for random weights, but --init_from="
+    with pytest.raises(ValueError, match=match):
+        pretrain(options)
+
+
+@pytest.mark.slow
+def test_init_from_with_fewer_tokens(trained, options, tmp_path):
+    source, vocabulary = trained[0], trained[0].vocabulary
+    size = vocabulary.size - 1
+    before = ModelDirectory.create(
+        tmp_path / "before",
+        architecture=dataclasses.replace(source.architecture, vocabulary_size=size),
+        vocabulary=Vocabulary(vocabulary.tokens[:-1]),
+        lowercase=True,
+        head={"kind": "pretrainer"},
+        options={},
+    )
+    before.save_weights(BertPretrainer(BertBackbone(before.architecture)))
+    output = str(tmp_path / "after")
+    further = {"init_from": str(before.path), "steps": 1, "learning_rate": 0.0}
+    pretrain(dataclasses.replace(options, output=output, warmup_steps=0, **further))
+    old = before.read_weights()
+    for name, values in ModelDirectory.open(output).read_weights().items():
+        if name == "mlm/bias" or "token_embedding" in name:
+            assert len(values) == vocabulary.size
+            values = values[:-1]
+        np.testing.assert_array_equal(values, old[name])
 
 
 @pytest.mark.slow

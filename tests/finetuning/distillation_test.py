@@ -1,0 +1,300 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import dataclasses
+import re
+import types
+
+import keras
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+import tensorflow as tf
+
+from bert_tf.checkpoints import ModelDirectory, open_checkpoint
+from bert_tf.finetuning import (
+    Hyperparameters,
+    batches,
+    distillation,
+    fine_tune,
+    train,
+)
+from bert_tf.finetuning import run as run_module
+from bert_tf.modeling import BertBackbone
+from bert_tf.text import Tokenizer, Vocabulary
+from tasks.classification import Classification
+from tasks.embedding import Embedding
+from tasks.multiple_choice import MultipleChoice
+from tasks.question_answering import QuestionAnswering
+from tasks.tagging import Tagging
+from tests.toy.tasks import make_task
+
+CLASSES = {"text_a": "x", "text_b": "y", "label": "name"}
+SCORES = CLASSES | {"label": "score", "problem": "regression"}
+TASKS = {
+    "classes": (Classification, CLASSES),
+    "labels": (Classification, CLASSES | {"label_separator": "e"}),
+    "scores": (Classification, SCORES),
+    "tags": (Tagging, {}),
+    "spans": (QuestionAnswering, {"max_question_length": 8}),
+    "choices": (MultipleChoice, {"prompt": "x", "choices": "x,y", "label": "right"}),
+    "vectors": (Embedding, {"texts": "x,y", "label": "score"}),
+}
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in TASKS]
+
+
+@pytest.fixture
+def eagerly():
+    """Tracing graphs would take longer than running the few steps eagerly."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture(scope="module")
+def teachers(tmp_path_factory, vocabulary, tiny_config):
+    """Returns a function that writes a teacher with random weights for a task."""
+    written = {}
+
+    def write(name: str) -> str:
+        if name in written:
+            return written[name]
+        kind, options = TASKS[name]
+        folder = tmp_path_factory.mktemp(name)
+        task = make_task(kind, folder, Tokenizer(vocabulary), **options)
+        keras.utils.set_random_seed(1)
+        model = task.model(BertBackbone(tiny_config))
+        for weight in model.trainable_weights:
+            weight.assign(weight + keras.random.normal(weight.shape, stddev=0.3))
+        directory = ModelDirectory.create(
+            folder / "teacher",
+            architecture=tiny_config,
+            vocabulary=vocabulary,
+            lowercase=True,
+            head={"kind": task.kind, **task.head},
+            options={},
+        )
+        directory.save_weights(model)
+        written[name] = str(directory.path)
+        return written[name]
+
+    return write
+
+
+def make_options(name, folder, tokenizer, teacher, **changes):
+    kind, options = TASKS[name]
+    task = make_task(kind, folder, tokenizer, **options)
+    settings = {"teacher_share": 1.0, "weight_decay": 0.0, "warmup": 0.0}
+    settings |= changes.pop("settings", {})
+    group = type(task.options.hyperparameters)(**settings)
+    values = {"init_from": teacher, "teacher": teacher, "epochs": 1, "batch_size": 2}
+    values |= {"output": str(folder / "student"), "hyperparameters": group}
+    return kind, dataclasses.replace(task.options, **values | changes)
+
+
+# --- Losses ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target_kind", ["class", "classes", "values"])
+def test_loss_of_the_outputs_matches_scipy(target_kind):
+    rng = np.random.default_rng(0)
+    target, output = rng.normal(size=[2, 5, 3]).astype("float32")
+    settings = Hyperparameters(teacher_temperature=3.0)
+    student = types.SimpleNamespace(_settings=settings, _target_kind=target_kind)
+    loss = distillation.Distiller._difference(student, target, output)
+    if target_kind == "class":
+        p, q = (scipy.special.softmax(x / 3, axis=1) for x in (target, output))
+        expected = 9 * scipy.stats.entropy(p, q, axis=1)
+    elif target_kind == "classes":
+        p, q = (scipy.special.expit(x / 3) for x in (target, output))
+        expected = 9 * scipy.stats.entropy([p, 1 - p], [q, 1 - q])
+    else:
+        expected = np.square(target - output).sum(axis=1)
+    np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.fixture
+def distill(teachers, tmp_path, vocabulary):
+    """Returns the distiller of a student and a batch."""
+
+    def make(name: str, num_layers: int):
+        settings = {"hidden_loss": 1.0}
+        kind, options = make_options(
+            name, tmp_path, Tokenizer(vocabulary), teachers(name), settings=settings
+        )
+        task = kind(options, Tokenizer(vocabulary))
+        checkpoint = open_checkpoint(options.teacher)
+        own = dataclasses.replace(checkpoint.architecture, num_layers=num_layers)
+        model = task.model(BertBackbone(own))
+        trainable = task.trainable_model(model)
+        trainable.compile("sgd", **train._losses(task))
+        distiller = distillation.Distiller(task, model, trainable)
+        checkpoint.load_into(model)
+        batch = next(iter(batches(task.dataset("train"), 2, max_length=32)))
+        return distiller, model.backbone, checkpoint, batch
+
+    return make
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_loss_of_a_copy_of_the_teacher_is_zero(name, distill):
+    distiller, _, _, (inputs, targets, weights) = distill(name, 2)
+    outputs = distiller(inputs, training=True)
+    loss = distiller.compute_loss(inputs, targets, outputs, weights)
+    assert abs(float(loss)) < 1e-6
+    changed = keras.tree.map_structure(lambda x: 1.5 * x, outputs)
+    assert distiller.compute_loss(inputs, targets, changed, weights) > 1e-4
+
+
+@pytest.mark.parametrize("name", ["tags", "choices", "vectors"])
+def test_hidden_loss_is_the_mean_over_tokens(name, distill):
+    distiller, backbone, teacher, (inputs, _, weights) = distill(name, 1)
+    distiller._teach(inputs)
+    distiller(inputs)
+    errors = distiller._hidden_difference(inputs["padding_mask"])
+    rows = {k: np.reshape(x, [-1, x.shape[-1]]) for k, x in inputs.items()}
+    theirs = teacher.load_backbone()(rows)["sequence_output"].numpy()
+    squares = np.square(theirs - backbone(rows)["sequence_output"]).mean(axis=-1)
+    mask = rows["padding_mask"] > 0
+    expected = [square[m].mean() for square, m in zip(squares, mask, strict=True)]
+    expected = np.reshape(expected, [len(weights), -1])
+    np.testing.assert_allclose(errors, expected, rtol=1e-5)
+
+
+def test_labels_and_scores_of_the_teacher_are_aligned():
+    outputs = tf.constant([[1.0, 2, 3]])
+    heads = {"labels": ["a", "b", "c"]}, {"labels": ("c", "a", "b")}
+    np.testing.assert_array_equal(distillation._align(*heads, outputs), [[3, 1, 2]])
+    heads = {"mean": 2.5, "deviation": 2.0}, {"mean": 1.5, "deviation": 0.5}
+    scores = distillation._align(*heads, tf.constant([[1.0]]))
+    np.testing.assert_array_equal(scores, [[6.0]])  # The score 4.5.
+
+
+# --- Training --------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize(
+    "name",
+    [n if n == "vectors" else pytest.param(n, marks=pytest.mark.slow) for n in TASKS],
+)
+def test_the_student_learns_from_the_teacher(name, teachers, tmp_path, vocabulary):
+    settings = {"layers": "2", "hidden_loss": 0.1}
+    changes = {"epochs": 8, "learning_rate": 1e-2, "settings": settings}
+    kind, options = make_options(
+        name, tmp_path, Tokenizer(vocabulary), teachers(name), **changes
+    )
+    training = fine_tune(kind, options)["training"]
+    losses = [epoch["loss"] for epoch in training["epochs"]]
+    assert losses[-1] < 0.9 * losses[0]
+    student = ModelDirectory.open(options.output)
+    assert student.architecture.num_layers == 1
+    assert student.options["teacher"] == options.teacher
+
+
+@pytest.mark.slow
+def test_resumed_distillation_is_bit_equal(
+    teachers, tmp_path, vocabulary, monkeypatch, capsys
+):
+    settings = {"hidden_loss": 0.1, "layers": "1", "dropout": 0.1}
+    changes = {"epochs": 3, "learning_rate": 1e-2, "settings": settings}
+    kind, options = make_options(
+        "tags", tmp_path, Tokenizer(vocabulary), teachers("tags"), **changes
+    )
+
+    class Interrupted(kind):
+        evaluations = 0
+
+        def evaluate(self, *args):
+            self.evaluations += 1
+            if self.evaluations == 2:
+                raise KeyboardInterrupt
+            return super().evaluate(*args)
+
+    fine_tune(kind, options)
+    again = dataclasses.replace(options, output=str(tmp_path / "again"))
+    with pytest.raises(KeyboardInterrupt):
+        fine_tune(Interrupted, again)
+    fine_tune(kind, again)
+    assert "resuming at step 1 of 3" in capsys.readouterr().out
+    first, second = (open_checkpoint(o.output).read_weights() for o in (options, again))
+    for name, values in first.items():
+        np.testing.assert_array_equal(second[name], values)
+    other = dataclasses.replace(again, teacher=again.output)
+    with pytest.raises(ValueError, match="teacher: "):
+        fine_tune(kind, other)
+
+
+# --- Checks ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "teacher", "settings", "message"),
+    [
+        ("tags", "classes", {}, "the same kind as the student. Received: classificat"),
+        ("classes", "scores", {}, "the same problem as the student. Received: regress"),
+        ("classes", "labels", {}, "the same problem as the student. Received: multi_l"),
+        ("classes", "", {"hidden_loss": 1.0}, "hidden_loss requires --teacher"),
+        ("classes", "classes", {"layers": "1:3"}, "from 1 to 2, separated by colons"),
+        ("classes", "classes", {"layers": "one"}, "must be numbers of layers of"),
+    ],
+)
+def test_unsuitable_teachers(
+    name, teacher, settings, message, teachers, tmp_path, vocabulary
+):
+    path = teachers(teacher) if teacher else ""
+    kind, options = make_options(
+        name, tmp_path, Tokenizer(vocabulary), teachers(name), settings=settings
+    )
+    options = dataclasses.replace(options, teacher=path)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        fine_tune(kind, options)
+    assert not (tmp_path / "student").exists()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "trait"),
+    [
+        ({"max_sequence_length": 16}, {}, "number of positions"),
+        ({"hidden_dim": 8}, {}, "hidden size"),
+        ({}, {"vocabulary": Vocabulary}, "vocabulary"),
+        ({}, {"lowercase": False}, "lowercase"),
+        ({}, {"head": {"labels": ["a", "b"]}}, "labels"),
+    ],
+)
+def test_teachers_with_other_inputs_or_outputs(
+    architecture, changes, trait, teachers, tmp_path, vocabulary, monkeypatch
+):
+    student = open_checkpoint(teachers("classes"))
+    if "vocabulary" in changes:
+        changes = {"vocabulary": Vocabulary((*vocabulary.tokens[:-1], "new"))}
+    changes["head"] = dict(student.head) | changes.get("head", {})
+    own = dataclasses.replace(student.architecture, **architecture)
+    teacher = dataclasses.replace(student, architecture=own, **changes)
+    monkeypatch.setattr(distillation, "open_checkpoint", lambda _: teacher)
+    kind, options = make_options(
+        "classes",
+        tmp_path,
+        Tokenizer(vocabulary),
+        str(student.path),
+        settings={"hidden_loss": 1.0},
+    )
+    with pytest.raises(ValueError, match=f"must have the same {trait} as the student"):
+        fine_tune(kind, options)
+
+
+def test_directories_of_earlier_versions_resume(
+    teachers, tmp_path, vocabulary, monkeypatch
+):
+    """These had the option `export_precision`."""
+    kind, options = make_options(
+        "classes", tmp_path, Tokenizer(vocabulary), teachers("classes")
+    )
+    monkeypatch.setattr(run_module, "_run", lambda *args: args[3])
+    directory = fine_tune(kind, options)
+    path = directory.path / "config.json"
+    text = '"options": {\n    "export_precision": "float32",'
+    path.write_text(path.read_text().replace('"options": {', text))
+    assert "export_precision" in ModelDirectory.open(directory.path).options
+    fine_tune(kind, options)
