@@ -58,7 +58,7 @@ def scores(path: str, dtype: str) -> dict[str, float]:
         batch_size=32,
         max_length=task.options.max_sequence_length,
     )
-    return task.evaluate(split, outputs)
+    return task.evaluate(split, task.decode(split, outputs))
 
 
 if __name__ == "__main__":

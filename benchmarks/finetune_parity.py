@@ -116,7 +116,8 @@ def _train(options: ParityConfig, task: Task, seed: int) -> Iterator[dict[str, f
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
-        scores = task.evaluate(dev, list(_predict(options, model, dev)))
+        outputs = list(_predict(options, model, dev))
+        scores = task.evaluate(dev, task.decode(dev, outputs))
         named = ", ".join(f"{name} {score:.4f}" for name, score in scores.items())
         print(f"seed {seed}, epoch {epoch + 1}: {named}", flush=True)
         yield scores

@@ -52,6 +52,7 @@ def main(options: TextConfig) -> None:
         split = task.dataset("test")
         limits = {"max_length": task.options.max_sequence_length}
         outputs = finetuning.predict(model, split, _BATCH, **limits)
+        tags = task.decode(split, outputs)
         sentences = [sentence.words for sentence in task.files["test"].sentences]
         texts = _texts(sentences, options.texts)
         spans = [align(*pair) for pair in zip(texts, sentences, strict=True)]
@@ -65,7 +66,7 @@ def main(options: TextConfig) -> None:
         )
         print(
             f"| {path} | {len(texts):,} | {num_joined} | "
-            f"{100 * task.evaluate(split, outputs)['f1']:.2f} | {100 * f1:.2f} |",
+            f"{100 * task.evaluate(split, tags)['f1']:.2f} | {100 * f1:.2f} |",
             flush=True,
         )
 

@@ -215,25 +215,31 @@ class Classification(finetuning.Task):
             targets = tf.constant(targets[source])
         return finetuning.Split(name, source, inputs, targets, weights)
 
-    def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
-        logits, gold = self._text_logits(split, outputs), self.gold[split.name]
+    def decode(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the logits of the texts of a split [N, C] float64."""
+        logits = np.stack(outputs).astype(np.float64)
+        long_text = self.options.long_text
+        return serving.pool_windows(logits, split.source, long_text).numpy()
+
+    def evaluate(self, split: Split, logits: np.ndarray) -> dict[str, float]:
+        gold = self.gold[split.name]
         calibrate, errors = self.options.hyperparameters.calibrate, {}
         if split.name == "dev":
             if calibrate:
                 temperature = finetuning.best_temperature(gold, logits)
                 self.decision = {"temperature": temperature}
             elif self.target_kind == "classes":
-                probabilities = self._probabilities(split, outputs)
+                probabilities = self._probabilities(logits)
                 thresholds = finetuning.best_thresholds(gold, probabilities)
                 self.decision = {"thresholds": thresholds}
         if calibrate:
             probabilities = {
-                "ece": self._probabilities(split, outputs),
+                "ece": self._probabilities(logits),
                 "ece_uncalibrated": scipy.special.softmax(logits, axis=1),
             }
             for name, values in probabilities.items():
                 errors[name] = finetuning.calibration_error(gold, values)
-        predicted = self._decide(split, outputs)
+        predicted = self._decide(logits)
         return {m: float(METRICS[m](gold, predicted)) for m in self.metrics} | errors
 
     def majority_baseline(self, split: Split) -> float:
@@ -243,19 +249,19 @@ class Classification(finetuning.Task):
         return max((float(metric(gold, answer)) for answer in constants), default=0.0)
 
     def gold_and_predicted(
-        self, split: Split, outputs: Sequence[np.ndarray]
+        self, split: Split, logits: np.ndarray
     ) -> tuple[Sequence, Sequence]:
         gold = self.gold[split.name]
-        return self._names(gold), self._names(self._decide(split, outputs))
+        return self._names(gold), self._names(self._decide(logits))
 
     def write_predictions(
-        self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
+        self, split: Split, logits: np.ndarray, folder: pathlib.Path
     ) -> pathlib.Path:
-        predictions = self._names(self._decide(split, outputs))
+        predictions = self._names(self._decide(logits))
         self._write_submission(split.name, predictions, folder)
         key, probabilities = "score", [()] * len(predictions)
         if self.labels:
-            probabilities = self._probabilities(split, outputs)
+            probabilities = self._probabilities(logits)
             key = "labels" if self.target_kind == "classes" else "label"
         answers = (
             {key: prediction, "probabilities": values}
@@ -271,27 +277,19 @@ class Classification(finetuning.Task):
 
     # --- Outputs -----------------------------------------------------------------
 
-    def _text_logits(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the logits of the texts of a split [N, C] float64."""
-        logits = np.stack(outputs).astype(np.float64)
-        long_text = self.options.long_text
-        return serving.pool_windows(logits, split.source, long_text).numpy()
-
-    def _probabilities(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
+    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Returns the probabilities of the classes or labels [N, C]."""
-        logits = self._text_logits(split, outputs)
         if self.target_kind == "classes":
             return scipy.special.expit(logits)
         return scipy.special.softmax(
             logits / self.decision.get("temperature", 1.0), axis=1
         )
 
-    def _decide(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
+    def _decide(self, logits: np.ndarray) -> np.ndarray:
         """Returns class indices [N], 0 or 1 for each label [N, L], or scores [N]."""
         if not self.labels:
-            logits = self._text_logits(split, outputs)
             return logits[:, 0] * self.deviation + self.mean
-        probabilities = self._probabilities(split, outputs)
+        probabilities = self._probabilities(logits)
         if self.target_kind == "classes":
             return (probabilities > self.decision.get("thresholds", 0.5)).astype(int)
         return probabilities.argmax(axis=1)

@@ -206,8 +206,16 @@ class Embedding(finetuning.Task):
             targets = None if scores is None and not self.is_search else ids
         return finetuning.Split(name, indices[:, :2], inputs, targets)
 
-    def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
-        gold, predicted = self.gold_and_predicted(split, outputs)
+    def decode(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the cosine of each pair, or the rank of its second text [N]."""
+        vectors = np.concatenate(outputs)  # [U, E]
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        if self.is_search:
+            return ranks(vectors, split.source)
+        return np.sum(np.prod(vectors[split.source], axis=1), axis=1)
+
+    def evaluate(self, split: Split, predictions: np.ndarray) -> dict[str, float]:
+        gold, predicted = self.gold_and_predicted(split, predictions)
         if self.is_search:
             return retrieval_metrics(split.source[:, 0], predicted)
         metrics = {"spearman": scipy.stats.spearmanr, "pearson": scipy.stats.pearsonr}
@@ -217,16 +225,15 @@ class Embedding(finetuning.Task):
         }
 
     def gold_and_predicted(
-        self, split: Split, outputs: Sequence[np.ndarray]
+        self, split: Split, predictions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns scores, scaled to cosines, and cosines; or 1 and ranks."""
-        predicted = self._predictions(split, outputs)
         if self.is_search:
-            return np.ones(len(predicted)), predicted.astype(float)
-        return self.as_cosines(self.examples[split.name].scores), predicted
+            return np.ones(len(predictions)), predictions.astype(float)
+        return self.as_cosines(self.examples[split.name].scores), predictions
 
     def write_predictions(
-        self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
+        self, split: Split, predictions: np.ndarray, folder: pathlib.Path
     ) -> pathlib.Path:
         pairs, scores = self.examples[split.name]
         gold = itertools.repeat(None) if scores is None else scores.tolist()
@@ -234,7 +241,7 @@ class Embedding(finetuning.Task):
             finetuning.Example(str(i), {"first": pair[0], "second": pair[1]}, (), score)
             for i, (pair, score) in enumerate(zip(pairs, gold))
         )
-        answers = ({"score": score} for score in self._predictions(split, outputs))
+        answers = ({"score": score} for score in predictions)
         path = folder / f"predictions_{split.name}.tsv"
         return finetuning.write_prediction_table(path, examples, answers)
 
@@ -248,14 +255,6 @@ class Embedding(finetuning.Task):
         return serving.pretrained_signatures(
             self._encoder, self.tokenizer, max_sequence_length=limit
         )
-
-    def _predictions(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the cosine of each pair, or the rank of its second text [N]."""
-        vectors = np.concatenate(outputs)  # [U, E]
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        if self.is_search:
-            return ranks(vectors, split.source)
-        return np.sum(np.prod(vectors[split.source], axis=1), axis=1)
 
     def as_cosines(self, scores: np.ndarray) -> np.ndarray:
         """Scales scores to the range of cosines."""

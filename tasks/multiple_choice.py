@@ -155,24 +155,27 @@ class MultipleChoice(finetuning.Task):
         targets = None if labels is None else tf.constant(labels)
         return finetuning.Split(name, labels, inputs, targets)
 
-    def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
-        best = np.argmax(outputs, axis=1)
+    def decode(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the probabilities of the choices [N, C]."""
+        return scipy.special.softmax(np.stack(outputs), axis=1)
+
+    def evaluate(self, split: Split, probabilities: np.ndarray) -> dict[str, float]:
+        best = probabilities.argmax(axis=1)
         return {"accuracy": float(np.mean(best == split.source))}
 
     def majority_baseline(self, split: Split) -> float:
         return float(np.bincount(split.source).max() / len(split.source))
 
     def gold_and_predicted(
-        self, split: Split, outputs: Sequence[np.ndarray]
+        self, split: Split, probabilities: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns indices of choices as class names."""
-        best = np.argmax(outputs, axis=1)
+        best = probabilities.argmax(axis=1)
         return np.asarray(split.source).astype(str), best.astype(str)
 
     def write_predictions(
-        self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
+        self, split: Split, probabilities: np.ndarray, folder: pathlib.Path
     ) -> pathlib.Path:
-        probabilities = scipy.special.softmax(np.stack(outputs), axis=1)  # [N, C]
         answers = ({"choice": p.argmax(), "probabilities": p} for p in probabilities)
         path = folder / f"predictions_{split.name}.tsv"
         examples = self.examples[split.name]

@@ -173,9 +173,24 @@ class QuestionAnswering(finetuning.Task):
             name, source, concat(inputs), concat(targets) if is_labeled else None
         )
 
-    def evaluate(self, split: Split, outputs: Sequence[Any]) -> dict[str, float]:
+    def decode(self, split: Split, outputs: Sequence[Any]) -> finetuning.Predictions:
+        n_best, null_odds, begin = {}, {}, 0
+        for questions, passages in split.source:
+            end = begin + len(passages.windows)
+            answers = serving.answers_from_logits(
+                outputs[begin:end], passages, **self._decoding
+            )
+            begin = end
+            ids = [question.id for question in questions]
+            n_best |= zip(ids, answers.to_n_best())
+            if self.no_answer:
+                null_odds |= zip(ids, answers.null_odds.numpy().tolist())
+        return finetuning.Predictions(n_best, null_odds)
+
+    def evaluate(
+        self, split: Split, predictions: finetuning.Predictions
+    ) -> dict[str, float]:
         questions, metrics = self.questions[split.name], finetuning.squad_metrics
-        predictions = self._predictions(split, outputs)
         if split.name == "dev":
             self.threshold = metrics.best_threshold(questions, predictions)
         scores = metrics.scores(questions, predictions.best(self.threshold))
@@ -190,11 +205,11 @@ class QuestionAnswering(finetuning.Task):
         return finetuning.squad_metrics.scores(questions, refusals)[self.metric]
 
     def gold_and_predicted(
-        self, split: Split, outputs: Sequence[Any]
+        self, split: Split, predictions: finetuning.Predictions
     ) -> tuple[list[str], list[str]]:
         """Returns "answer" or "no answer"; "wrong" for answers with an F1 of 0."""
         questions = self.questions[split.name]
-        answers = self._predictions(split, outputs).best(self.threshold)
+        answers = predictions.best(self.threshold)
         f1 = finetuning.squad_metrics.scores_per_question(questions, answers)["f1"]
         gold = ["answer" if question.answers else "no answer" for question in questions]
         predicted = [
@@ -204,9 +219,8 @@ class QuestionAnswering(finetuning.Task):
         return gold, predicted
 
     def write_predictions(
-        self, split: Split, outputs: Sequence[Any], folder: pathlib.Path
+        self, split: Split, predictions: finetuning.Predictions, folder: pathlib.Path
     ) -> pathlib.Path:
-        predictions = self._predictions(split, outputs)
         path = predictions.write(folder, split.name, self.threshold)
         questions = self.questions[split.name]
         if questions[0].path.suffix != ".json":
@@ -218,22 +232,6 @@ class QuestionAnswering(finetuning.Task):
                 path.with_suffix(".csv"), map(_example, questions), answers
             )
         return path
-
-    def _predictions(
-        self, split: Split, outputs: Sequence[Any]
-    ) -> finetuning.Predictions:
-        n_best, null_odds, begin = {}, {}, 0
-        for questions, passages in split.source:
-            end = begin + len(passages.windows)
-            answers = serving.answers_from_logits(
-                outputs[begin:end], passages, **self._decoding
-            )
-            begin = end
-            ids = [question.id for question in questions]
-            n_best |= zip(ids, answers.to_n_best())
-            if self.no_answer:
-                null_odds |= zip(ids, answers.null_odds.numpy().tolist())
-        return finetuning.Predictions(n_best, null_odds)
 
 
 def _read(

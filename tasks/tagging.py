@@ -172,29 +172,36 @@ class Tagging(finetuning.Task):
         weights = tf.cast(is_first, tf.float32)
         return finetuning.Split(name, is_first, inputs, targets, weights)
 
-    def evaluate(self, split: Split, outputs: Sequence[np.ndarray]) -> dict[str, float]:
+    def decode(self, split: Split, outputs: Sequence[np.ndarray]) -> list[list[str]]:
+        """Returns the IOB2 tags of each sentence."""
+        best = [
+            logits[: len(is_first)][is_first].argmax(axis=-1)
+            for logits, is_first in zip(outputs, split.source.numpy(), strict=True)
+        ]
+        tags = np.array(self.labels)[np.concatenate(best)].tolist()
+        ends = np.cumsum([len(s.rows) for s in self.files[split.name].sentences])
+        return [finetuning.to_iob2(tags[a:b]) for a, b in zip([0, *ends], ends)]
+
+    def evaluate(self, split: Split, tags: list[list[str]]) -> dict[str, float]:
         # Imports scikit-learn.
         from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 
-        gold, predicted = self.gold[split.name], self._predicted_tags(split, outputs)
         precision, recall, f1, _ = precision_recall_fscore_support(
-            gold, predicted, average="micro", zero_division=0
+            self.gold[split.name], tags, average="micro", zero_division=0
         )
         return {"f1": float(f1), "precision": float(precision), "recall": float(recall)}
 
     def gold_and_predicted(
-        self, split: Split, outputs: Sequence[np.ndarray]
+        self, split: Split, tags: list[list[str]]
     ) -> tuple[list[list[str]], list[list[str]]]:
         """Returns the tags of each sentence."""
-        return self.gold[split.name], self._predicted_tags(split, outputs)
+        return self.gold[split.name], tags
 
     def write_predictions(
-        self, split: Split, outputs: Sequence[np.ndarray], folder: pathlib.Path
+        self, split: Split, tags: list[list[str]], folder: pathlib.Path
     ) -> pathlib.Path:
         path = folder / f"predictions_{split.name}.conll"
-        self.files[split.name].write(
-            path, self._predicted_tags(split, outputs), self.gold[split.name]
-        )
+        self.files[split.name].write(path, tags, self.gold[split.name])
         return path
 
     # --- Data --------------------------------------------------------------------
@@ -225,20 +232,6 @@ class Tagging(finetuning.Task):
             **options.padding,
         )
         return {"features": column, "padding_mask": inputs["padding_mask"]}
-
-    # --- Predictions -------------------------------------------------------------
-
-    def _predicted_tags(
-        self, split: Split, outputs: Sequence[np.ndarray]
-    ) -> list[list[str]]:
-        """Returns the IOB2 tags of each sentence."""
-        best = [
-            logits[: len(is_first)][is_first].argmax(axis=-1)
-            for logits, is_first in zip(outputs, split.source.numpy(), strict=True)
-        ]
-        tags = np.array(self.labels)[np.concatenate(best)].tolist()
-        ends = np.cumsum([len(s.rows) for s in self.files[split.name].sentences])
-        return [finetuning.to_iob2(tags[a:b]) for a, b in zip([0, *ends], ends)]
 
 
 def _is_first_piece(word_pieces: tf.RaggedTensor) -> np.ndarray:

@@ -267,9 +267,10 @@ def _evaluate(
     for name in task.evaluation_splits:
         split = task.dataset(name)
         outputs = batching.predict(model, split, options.batch_size, **options.padding)
+        predictions = task.decode(split, outputs)
         if split.targets is not None:
-            metrics[name] = task.evaluate(split, outputs)
-            gold, predicted = task.gold_and_predicted(split, outputs)
+            metrics[name] = task.evaluate(split, predictions)
+            gold, predicted = task.gold_and_predicted(split, predictions)
             table = report.prediction_table(gold, predicted)
             print(f"\n{name}:\n{table}")
             storage.write_text(str(directory.path / f"report_{name}.txt"), table)
@@ -277,7 +278,7 @@ def _evaluate(
                 report.prediction_plot(gold, predicted, f"{task.kind}, {name}"),
                 directory.path / f"comparison_{name}.png",
             )
-        task.write_predictions(split, outputs, directory.path)
+        task.write_predictions(split, predictions, directory.path)
     return metrics
 
 

@@ -230,8 +230,8 @@ class Task(abc.ABC):
 
     `fine_tune` calls the constructor, which reads and checks the task's files, before
     it builds or writes anything. Then it calls `head`, `model` and `dataset("train")`.
-    For each evaluation split it calls `dataset`, `evaluate`, `gold_and_predicted` and
-    `write_predictions`. Finally it calls `serve`.
+    For each evaluation split it calls `dataset`, `decode`, `evaluate`,
+    `gold_and_predicted` and `write_predictions`. Finally it calls `serve`.
 
     Args:
         options: An instance of the task's `Config`.
@@ -310,13 +310,22 @@ class Task(abc.ABC):
     def dataset(self, name: str) -> Split:
         """Returns the split `name`, `"train"` or one of `evaluation_splits`."""
 
-    @abc.abstractmethod
-    def evaluate(self, split: Split, outputs: Sequence[Any]) -> dict[str, float]:
-        """Returns metrics of a labeled split.
+    def decode(self, split: Split, outputs: Sequence[Any]) -> Any:
+        """Returns the predictions, in the form that the methods below need.
 
         Args:
             split: A split from `dataset`.
             outputs: The model's output for each of its N examples.
+        """
+        return outputs
+
+    @abc.abstractmethod
+    def evaluate(self, split: Split, predictions: Any) -> dict[str, float]:
+        """Returns metrics of a labeled split.
+
+        Args:
+            split: A split from `dataset`.
+            predictions: Those of `decode`.
         """
 
     def majority_baseline(self, split: Split) -> float:
@@ -328,7 +337,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def gold_and_predicted(
-        self, split: Split, outputs: Sequence[Any]
+        self, split: Split, predictions: Any
     ) -> tuple[Sequence, Sequence]:
         """Returns gold labels and predictions of equal length, for a report.
 
@@ -338,7 +347,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def write_predictions(
-        self, split: Split, outputs: Sequence[Any], folder: pathlib.Path
+        self, split: Split, predictions: Any, folder: pathlib.Path
     ) -> Any:
         """Writes the predictions to files in `folder`."""
 

@@ -269,7 +269,8 @@ class _Epochs(resumable.Resumable):
             callbacks=[self],
             **options.padding,
         )
-        scores = self._task.evaluate(self.split, outputs)
+        predictions = self._task.decode(self.split, outputs)
+        scores = self._task.evaluate(self.split, predictions)
         # Later callbacks and the progress bar read the scores from `logs`.
         logs.update({f"{self.split.name}_{k}": v for k, v in scores.items()})
         self.history.append({name: float(value) for name, value in logs.items()})

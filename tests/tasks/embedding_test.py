@@ -45,7 +45,7 @@ def test_scores_of_stsb_become_cosines(tmp_path, read):
     assert (task.loss, task.metric) == ("cosent", "spearman")
     assert task.examples["train"].texts == [("a b", "b"), ("c", "d")]
     np.testing.assert_array_equal(task.dataset("train").targets, [0, 1])
-    gold, _ = task.gold_and_predicted(task.dataset("dev"), [np.ones([1, 2])] * 2)
+    gold, _ = task.gold_and_predicted(task.dataset("dev"), np.ones(2))
     np.testing.assert_array_equal(gold, [0.25])
     assert task.dataset("test").targets is None
 

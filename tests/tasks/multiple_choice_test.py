@@ -239,8 +239,9 @@ def test_accuracy_and_predictions(tmp_path, read):
     task = read(**OWN, train_file="train.tsv", dev_file="train.tsv")
     dev = task.dataset("dev")
     outputs = [np.log([0.2, 0.3, 0.5]), np.array([0.0, -1e9, -1e9])]
-    assert task.evaluate(dev, outputs) == {"accuracy": 0.5}
-    path = task.write_predictions(dev, outputs, tmp_path)
+    probabilities = task.decode(dev, outputs)
+    assert task.evaluate(dev, probabilities) == {"accuracy": 0.5}
+    path = task.write_predictions(dev, probabilities, tmp_path)
     assert path.read_text() == (
         "id\tprompt\tprediction\tconfidence\tgold\tprobabilities\n"
         "0\ta\t2\t0.5\t2\t0.200000 0.300000 0.500000\n"

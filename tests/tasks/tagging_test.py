@@ -103,7 +103,7 @@ def test_parts_of_words_have_no_weight(read, tmp_path):
     assert pieces(task, split) == ["[CLS] a . b . cat . [SEP]"]
     assert split.weights.to_list() == [[0, 1, 0, 0, 0, 1, 0, 0]]
     logits = np.eye(3)[[0, 1, 0, 0, 0, 2, 0, 0]]
-    path = task.write_predictions(split, [logits], tmp_path)
+    path = task.write_predictions(split, task.decode(split, [logits]), tmp_path)
     assert path.read_text() == "a.b. B-P B-P\ncat. I-P I-P\n\n"
 
 
@@ -144,9 +144,9 @@ def test_every_word_is_predicted_once(read, tmp_path, context, length):
     task = read(content, content, context=context, max_sequence_length=length)
     split = task.dataset("dev")
     assert split.lengths.max() <= length
-    outputs = list(as_outputs(split, len(task.labels)))
-    assert task.evaluate(split, outputs) == {"f1": 1, "precision": 1, "recall": 1}
-    path = task.write_predictions(split, outputs, tmp_path)
+    tags = task.decode(split, list(as_outputs(split, len(task.labels))))
+    assert task.evaluate(split, tags) == {"f1": 1, "precision": 1, "recall": 1}
+    path = task.write_predictions(split, tags, tmp_path)
     assert path == tmp_path / "predictions_dev.conll"
     written = ColumnFile.read(path)
     assert written.tags() == task.gold["dev"]
@@ -163,11 +163,12 @@ def test_unlabeled_test_set(read, tmp_path):
     assert split.targets is None
     logits = np.zeros([5, 5])
     logits[1, 4] = logits[2, 4] = 1  # I-P twice.
-    path = task.write_predictions(split, [logits], tmp_path)
+    path = task.write_predictions(split, task.decode(split, [logits]), tmp_path)
     assert path.read_text() == "the B-P\nmats I-P\n\n"
     # With labels, both tags are in one scheme.
     task = read(test="the I-L\nmats S-P\n")
-    path = task.write_predictions(task.dataset("test"), [logits], tmp_path)
+    split = task.dataset("test")
+    path = task.write_predictions(split, task.decode(split, [logits]), tmp_path)
     assert path.read_text() == "the B-L B-P\nmats B-P I-P\n\n"
 
 
@@ -212,14 +213,15 @@ def test_metrics_match_conlleval(read):
         for tags in PREDICTED
     ]
     # conlleval.pl of CoNLL-2000 says: 6 phrases, 5 found, 2 correct, FB1 36.36.
-    scores = task.evaluate(split, outputs)
+    scores = task.evaluate(split, task.decode(split, outputs))
     assert scores == pytest.approx({"f1": 4 / 11, "precision": 2 / 5, "recall": 2 / 6})
 
 
 def test_gold_and_predicted_tags(read):
     task = read("a O\nb B-P\nc I-P\nd B-L\n", "a O\nb B-P\nc I-P\nd B-L\n")
     outputs = [np.eye(5)[[0, 3, 3, 2, 1, 0]]]  # B-P B-P I-L B-L
-    assert task.gold_and_predicted(task.dataset("dev"), outputs) == (
+    split = task.dataset("dev")
+    assert task.gold_and_predicted(split, task.decode(split, outputs)) == (
         [["O", "B-P", "I-P", "B-L"]],
         [["B-P", "B-P", "B-L", "B-L"]],
     )
