@@ -5,6 +5,7 @@
 import contextlib
 import gzip
 import os
+import pathlib
 import random
 import socket
 import subprocess
@@ -215,3 +216,41 @@ def test_damaged_gzip_file_is_named(tmp_path):
     (tmp_path / "half.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"half\.gz: damaged gzip file after line 0"):
         list(storage.read_lines(str(tmp_path / "half.gz")))
+
+
+def test_upload_copies_changes_and_markers_last(monkeypatch, tmp_path):
+    remote = f"ram://{uuid.uuid4().hex}/model"
+    storage.make_directory(f"{remote}/logs")
+    for name in ("config.json", "old", "same", "logs/events"):
+        storage.write_text(f"{remote}/{name}", name)
+    copy = pathlib.Path(storage.local_copy(remote, ("logs/*",)))
+    assert copy.name == "model"
+    names = ("config.json", "old", "same")
+    assert {p.name: p.read_text() for p in copy.iterdir()} == dict(zip(names, names))
+
+    (copy / "state").mkdir()
+    changed = ("config.json", "state/ckpt-1.index", "state/a", "state/ckpt-1.data")
+    for name in (*changed, f"{storage.TEMPORARY_PREFIX}x"):
+        (copy / name).write_text("new")
+    (copy / "old").unlink()
+    order, rename = [], storage.rename
+
+    def record(source, target):
+        assert storage.exists(f"{remote}/old")  # Removed after everything is there.
+        order.append(target.removeprefix(f"{remote}/"))
+        rename(source, target)
+
+    monkeypatch.setattr(storage, "rename", record)
+    assert storage.upload(copy / "state") == f"{remote}/state"
+    assert set(order[:2]) == {"state/a", "state/ckpt-1.data"}
+    assert set(order[2:]) == {"config.json", "state/ckpt-1.index"}
+    for name in changed:
+        assert storage.read_text(f"{remote}/{name}") == "new"
+    assert not storage.exists(f"{remote}/old")
+    assert sorted(storage.list_directory(remote)) == [
+        *("config.json", "logs", "same", "state")
+    ]
+    # Only what has changed since.
+    storage.upload(copy)
+    assert len(order) == 4
+    assert storage.upload(tmp_path) == tmp_path

@@ -439,6 +439,22 @@ def test_highest_number_is_served(base_path, tmp_path):
     assert Model("toy", tmp_path).find().version == 20
 
 
+def test_version_in_a_bucket_is_loaded_when_it_is_complete(base_path):
+    """Uses `ram://` in place of `gs://`."""
+    bucket, files = "ram://dev_server_test", tf.io.gfile
+    for path in filter(pathlib.Path.is_file, (base_path / "3").rglob("*")):
+        for version in ("3", "4"):
+            target = f"{bucket}/{version}/{path.relative_to(base_path / '3')}"
+            files.makedirs(os.path.dirname(target))
+            files.copy(path, target)
+    files.rename(f"{bucket}/4/saved_model.pb", f"{bucket}/graph")
+    model = Model("toy", bucket)
+    assert model.find().version == 3
+    files.rename(f"{bucket}/graph", f"{bucket}/4/saved_model.pb")
+    model.poll()
+    assert model.find().version == 4
+
+
 def test_model_without_versions_is_not_served(base_path, tmp_path):
     shutil.copytree(base_path / "3", tmp_path / "3")
     model = Model("toy", tmp_path)
