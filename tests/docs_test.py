@@ -4,6 +4,7 @@
 
 import ast
 import dataclasses
+import doctest
 import importlib
 import json
 import os
@@ -334,3 +335,18 @@ def start(command: list[str], folder: pathlib.Path) -> subprocess.Popen:
         assert process.poll() is None, log.read_text()
         time.sleep(0.2)
     return process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs/tour").glob("*.md")), ids=lambda page: page.stem
+)
+def test_tour_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    examples = re.sub("^```.*$", "", read(page), flags=re.MULTILINE)
+    test = doctest.DocTestParser().get_doctest(examples, {}, page.stem, str(page), 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    failures = []
+    runner.run(test, out=failures.append)
+    assert runner.tries
+    assert not failures, "".join(failures)

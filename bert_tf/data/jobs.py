@@ -79,7 +79,7 @@ class Workers(contextlib.AbstractContextManager):
             unit: Unit of the progress bar, for example "B" for bytes.
 
         Raises:
-            OSError: A worker process was killed.
+            OSError: A worker process ended early.
         """
         run_all = self._pool.map if self._pool else map
         results = []
@@ -92,9 +92,10 @@ class Workers(contextlib.AbstractContextManager):
                     results.append(result)
             except BrokenProcessPool:
                 raise OSError(
-                    f"{description}: a worker process was killed, probably because the "
-                    "machine ran out of memory. Rerun the same command to resume; use "
-                    "a smaller --num_workers to reduce memory."
+                    f"{description}: a worker process ended early. If the machine ran "
+                    "out of memory, use a smaller --num_workers. In a script, call "
+                    'this below `if __name__ == "__main__":`, or with num_workers=1. '
+                    "Rerun the same command to resume."
                 ) from None
         return results
 

@@ -75,7 +75,7 @@ def test_failed_job_stops_run_and_other_results_are_kept(tmp_path, num_workers):
 def test_killed_worker_raises_os_error(tmp_path):
     with (
         jobs.Workers(2) as workers,
-        pytest.raises(OSError, match="Test: a worker process was killed"),
+        pytest.raises(OSError, match="Test: a worker process ended early"),
     ):
         run(workers, kill_worker, numbers(tmp_path, 1))
 
