@@ -28,6 +28,7 @@ from tasks.embedding import Embedding
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
+from tests.toy.checkpoints import hugging_face_shapes, values, write_hugging_face
 from tests.toy.tasks import make_task
 
 CLASSES = {"text_a": "x", "text_b": "y", "label": "name"}
@@ -88,9 +89,9 @@ def make_options(name, folder, tokenizer, teacher, **changes):
     settings = {"teacher_share": 1.0, "weight_decay": 0.0, "warmup": 0.0}
     settings |= changes.pop("settings", {})
     group = type(task.options.hyperparameters)(**settings)
-    values = {"init_from": teacher, "teacher": teacher, "epochs": 1, "batch_size": 2}
-    values |= {"output": str(folder / "student"), "hyperparameters": group}
-    return kind, dataclasses.replace(task.options, **values | changes)
+    own = {"init_from": teacher, "teacher": teacher, "epochs": 1, "batch_size": 2}
+    own |= {"output": str(folder / "student"), "hyperparameters": group}
+    return kind, dataclasses.replace(task.options, **own | changes)
 
 
 # --- Losses ----------------------------------------------------------------------
@@ -162,6 +163,27 @@ def test_hidden_loss_is_the_mean_over_tokens(name, distill):
     np.testing.assert_allclose(errors, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
+def test_a_teacher_from_hugging_face(teachers, tmp_path, vocabulary):
+    name = "BertForSequenceClassification"
+    path = write_hugging_face(
+        tmp_path / "teacher",
+        vocabulary,
+        name,
+        tensors=values(hugging_face_shapes(name, classes=2)),
+        id2label={"0": "yes", "1": "no"},
+    )
+    changes = {"max_sequence_length": 16, "epochs": 20, "learning_rate": 1e-2}
+    kind, options = make_options(
+        "classes", tmp_path, Tokenizer(vocabulary), teachers("classes"), **changes
+    )
+    options = dataclasses.replace(options, teacher=str(path))
+    training = fine_tune(kind, options)["training"]
+    losses = [epoch["loss"] for epoch in training["epochs"]]
+    assert losses[-1] < 0.5 * losses[0]
+
+
 def test_labels_and_scores_of_the_teacher_are_aligned():
     outputs = tf.constant([[1.0, 2, 3]])
     heads = {"labels": ["a", "b", "c"]}, {"labels": ("c", "a", "b")}
@@ -219,11 +241,31 @@ def test_resumed_distillation_is_bit_equal(
     fine_tune(kind, again)
     assert "resuming at step 1 of 3" in capsys.readouterr().out
     first, second = (open_checkpoint(o.output).read_weights() for o in (options, again))
-    for name, values in first.items():
-        np.testing.assert_array_equal(second[name], values)
+    for name, weight in first.items():
+        np.testing.assert_array_equal(second[name], weight)
     other = dataclasses.replace(again, teacher=again.output)
     with pytest.raises(ValueError, match="teacher: "):
         fine_tune(kind, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["spans", "vectors"])
+def test_two_replicas_match_one(name, teachers, tmp_path, vocabulary):
+    settings = {"hidden_loss": 0.1, "layers": "2", "teacher_share": 0.5}
+    changes = {"settings": settings, "learning_rate": 1e-3}
+    if name == "vectors":  # A loss that does not compare examples.
+        changes["loss"] = "cosine"
+    kind, options = make_options(
+        name, tmp_path, Tokenizer(vocabulary), teachers(name), **changes
+    )
+    weights = []
+    for strategy in ("default", "mirrored"):
+        output = str(tmp_path / strategy)
+        run = dataclasses.replace(options, strategy=strategy, output=output)
+        fine_tune(kind, run)
+        weights.append(open_checkpoint(output).read_weights())
+    for path, weight in weights[0].items():
+        np.testing.assert_allclose(weights[1][path], weight, atol=1e-5)
 
 
 # --- Checks ----------------------------------------------------------------------
@@ -282,6 +324,15 @@ def test_teachers_with_other_inputs_or_outputs(
     )
     with pytest.raises(ValueError, match=f"must have the same {trait} as the student"):
         fine_tune(kind, options)
+
+
+def test_options_that_exclude_a_teacher(teachers, tmp_path, vocabulary):
+    changes = {"vectors": {"micro_batch_size": 1}, "tags": {"features": "last"}}
+    for name, change in changes.items():
+        arguments = name, tmp_path, Tokenizer(vocabulary), teachers(name)
+        kind, options = make_options(*arguments)
+        with pytest.raises(ValueError, match=r"--teacher .* Omit --"):
+            fine_tune(kind, dataclasses.replace(options, **change))
 
 
 def test_directories_of_earlier_versions_resume(
