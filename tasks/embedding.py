@@ -43,7 +43,7 @@ import collections
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -171,6 +171,31 @@ class Embedding(finetuning.Task):
             head = encoder | head if encoder["kind"] == self.kind else head
         self.head = modeling.EmbeddingConfig.from_dict(head).to_dict()
 
+    @classmethod
+    def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
+        data_set = DATA_SETS.get(options.task) or _own_data_set(options)
+        optional = {"test": data_set.texts[1:]}
+        data_set = dataclasses.replace(data_set, optional=optional)
+        paths, flags = [pathlib.Path(path)], "the training's --texts"
+        for row in finetuning.read_rows(data_set, "test", paths, flags):
+            inputs = row.texts[:2]
+            texts = dict(zip(("first", "second"), inputs))
+            yield finetuning.Example(row.id, texts, inputs, row.label)
+
+    @classmethod
+    def answer(
+        cls, model: serving.Predictor, columns: Sequence[Sequence], batch_size: int
+    ) -> dict[str, np.ndarray]:
+        """Returns the cosines of pairs, or the vectors of single texts."""
+        vectors = [
+            model.predict(column, batch_size=batch_size)["sentence_embedding"]
+            for column in columns
+        ]
+        if len(vectors) == 1:
+            return {"score": vectors[0]}
+        norms = np.prod([np.linalg.norm(v, axis=1) for v in vectors], axis=0)
+        return {"score": np.prod(vectors, axis=0).sum(axis=1) / norms}
+
     def model(self, backbone: modeling.BertBackbone) -> modeling.SentenceEncoder:
         options = self.options
         self._encoder = modeling.SentenceEncoder(backbone, self.head)
@@ -279,19 +304,24 @@ def _read(options: Embedding.Config) -> dict[str, list[Row]]:
         )
     if size and options.teacher:
         raise ValueError("--teacher needs whole batches. Omit --micro_batch_size.")
-    simcse = columns[1:] if options.loss == "simcse" else ()
-    optional = {"train": ("", options.label, *simcse)}
-    optional |= dict.fromkeys(("dev", "test"), ("", *columns[2:]))
-    own = finetuning.DataSet(texts=columns, label=options.label, optional=optional)
     flags = "--texts and --label, or with --task"
     return finetuning.read_data_set(
         options,
         DATA_SETS,
-        own,
+        _own_data_set(options),
         required=("texts",),
         optional=("label",),
         column_flags=flags,
     )[1]
+
+
+def _own_data_set(options: Embedding.Config) -> finetuning.DataSet:
+    """Returns the columns that the flags select; `text` by default."""
+    columns = tuple((options.texts or "text").split(","))
+    simcse = columns[1:] if options.loss == "simcse" else ()
+    optional = {"train": ("", options.label, *simcse)}
+    optional |= dict.fromkeys(("dev", "test"), ("", *columns[2:]))
+    return finetuning.DataSet(texts=columns, label=options.label, optional=optional)
 
 
 def _examples(rows: Sequence[Row]) -> Examples:
@@ -372,10 +402,10 @@ def retrieval_metrics(queries: np.ndarray, ranks: np.ndarray) -> dict[str, float
     return {"mrr": float(reciprocal.mean()), **recall}
 
 
-def main(*grid: Embedding.Config) -> None:
-    """Fine-tunes and evaluates each configuration; see `finetuning.fine_tune`."""
-    finetuning.fine_tune(Embedding, *grid)
+def main(*grid: Embedding.Config | finetuning.PredictConfig) -> None:
+    """Fine-tunes and evaluates each configuration, or predicts a file."""
+    finetuning.run_task(Embedding, *grid)
 
 
 if __name__ == "__main__":
-    cli.run(main, Embedding.Config)
+    cli.run(main, Embedding.Config, predict=finetuning.PredictConfig)

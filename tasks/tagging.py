@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import cli, finetuning, modeling, storage, text
+from bert_tf import cli, finetuning, modeling, serving, storage, text
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
@@ -124,14 +124,18 @@ class Tagging(finetuning.Task):
             inputs = (sentence.words,)
             yield finetuning.Example(str(sentence.lines[0]), texts, inputs, tags)
 
+    @classmethod
+    def answer(
+        cls, model: serving.Predictor, columns: Sequence[Sequence], batch_size: int
+    ) -> Mapping[str, np.ndarray]:
+        return model.predict(*columns, signature="words", batch_size=batch_size)
+
     @functools.cached_property
     def decision(self) -> Mapping[str, str]:
         """How the exported model splits text into words."""
         word_pieces, ids = self._tokenize(self.files["train"])
-        weights = finetuning.fit_join_weights(
-            ids, _is_first_piece(word_pieces), self.tokenizer.vocabulary
-        )
-        return {"join_weights": weights}
+        words, vocabulary = word_pieces.value_rowids(), self.tokenizer.vocabulary
+        return {"join_weights": finetuning.fit_join_weights(ids, words, vocabulary)}
 
     def model(self, backbone: modeling.BertBackbone) -> keras.Model:
         num_tags, options = len(self.labels), self.options
@@ -158,7 +162,8 @@ class Tagging(finetuning.Task):
         piece = tf.RaggedTensor.from_tensor(
             windows.owned_pieces(int(tf.reduce_max(lengths))), lengths
         )
-        is_first_piece = np.append(_is_first_piece(word_pieces), False)
+        word = word_pieces.value_rowids().numpy()  # Of each piece.
+        is_first_piece = np.append(np.diff(word, prepend=-1) > 0, False)
         is_first = piece.with_values(tf.constant(is_first_piece[piece.values]))
         if self.options.features:
             inputs = self._features(inputs)
@@ -167,7 +172,7 @@ class Tagging(finetuning.Task):
             return finetuning.Split(name, is_first, inputs)
         indices = {label: index for index, label in enumerate(self.labels)}
         tags = np.array([indices[tag] for sentence in gold for tag in sentence])
-        tags = np.append(tags[word_pieces.value_rowids()], 0).astype(np.int32)
+        tags = np.append(tags[word], 0).astype(np.int32)
         targets = piece.with_values(tf.constant(tags[piece.values]))
         weights = tf.cast(is_first, tf.float32)
         return finetuning.Split(name, is_first, inputs, targets, weights)
@@ -232,13 +237,6 @@ class Tagging(finetuning.Task):
             **options.padding,
         )
         return {"features": column, "padding_mask": inputs["padding_mask"]}
-
-
-def _is_first_piece(word_pieces: tf.RaggedTensor) -> np.ndarray:
-    """Returns for each piece whether it is the first of its word [pieces] bool."""
-    is_first = np.zeros(len(word_pieces.values), bool)
-    is_first[word_pieces.row_starts()] = True
-    return is_first
 
 
 def main(*grid: Tagging.Config | finetuning.PredictConfig) -> None:

@@ -77,20 +77,20 @@ def calibration_error(gold: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def fit_join_weights(
-    ids: tf.RaggedTensor, is_first_piece: np.ndarray, vocabulary: Vocabulary
+    ids: tf.RaggedTensor, words: np.ndarray, vocabulary: Vocabulary
 ) -> str:
     """Fits which words of BERT's basic tokenizer a corpus joins, as in U.S.
 
     Args:
         ids: Pieces of N texts that are split into words, ragged [N, (pieces)] int32.
-        is_first_piece: Whether each piece is the first of its word [pieces] bool.
+        words: Index of the word of each piece [pieces].
         vocabulary: Vocabulary of the pieces.
 
     Returns:
         The `join_weights` of `find_words`; "" if no words are joined.
     """
     is_basic_word = ~vocabulary.is_continuation[ids.values]
-    is_joined = ~is_first_piece[is_basic_word]
+    is_joined = np.diff(words, prepend=-1)[is_basic_word] == 0
     if not is_joined.any():
         return ""
     features, size = join_features(ids, vocabulary)

@@ -39,8 +39,6 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> int:
             f"--model must be a model for {task_class.kind}. {checkpoint.path} is a "
             f"model for {head['kind']}."
         )
-    # The words of a tagging data set are given.
-    signature = "words" if "words" in model.signatures else "serving_default"
     required = (field.name for field in dataclasses.fields(config_class))
     config = config_class.from_dict(dict.fromkeys(required, "") | checkpoint.options)
     examples = iter(task_class.read_input(config, options.input))
@@ -48,10 +46,8 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> int:
     def rows() -> Iterator[dict[str, Any]]:
         while chunk := list(itertools.islice(examples, _CHUNK)):
             order = np.argsort([len(str(x.inputs)) for x in chunk], kind="stable")
-            columns = zip(*(chunk[index].inputs for index in order), strict=True)
-            answers = model.predict(
-                *columns, signature=signature, batch_size=options.batch_size
-            )
+            columns = [*zip(*(chunk[index].inputs for index in order), strict=True)]
+            answers = task_class.answer(model, columns, options.batch_size)
             for example, row in zip(chunk, np.argsort(order), strict=True):
                 answer = {name: values[row] for name, values in answers.items()}
                 yield prediction_row(example, answer, head.get("labels", ()))
@@ -82,7 +78,7 @@ def prediction_row(
         example: The input.
         answer: The outputs of the exported model that define the prediction: `label`
             or `labels`, and `probabilities`; `choice` and `probabilities`; `answer` and
-            `score`; `tags` and `scores`; or only `score`.
+            `score`; `tags` and `scores`; or only `score`, a number or a vector.
         labels: The names of the probabilities.
 
     Returns:

@@ -19,11 +19,12 @@ from bert_tf import cli, serving
 
 if TYPE_CHECKING:
     import keras
+    import numpy as np
     import tensorflow as tf
 
     from bert_tf.finetuning.batching import Split
     from bert_tf.modeling import BertBackbone
-    from bert_tf.serving import Signature
+    from bert_tf.serving import Predictor, Signature
     from bert_tf.text import Tokenizer
 
 
@@ -271,6 +272,19 @@ class Task(abc.ABC):
             path: The file.
         """
         raise NotImplementedError
+
+    @classmethod
+    def answer(
+        cls, model: Predictor, columns: Sequence[Sequence], batch_size: int
+    ) -> Mapping[str, np.ndarray]:
+        """Returns outputs that `prediction_row` takes, each with N rows.
+
+        Args:
+            model: The finished model.
+            columns: The `inputs` of N examples, transposed.
+            batch_size: Examples per batch.
+        """
+        return model.predict(*columns, batch_size=batch_size)
 
     def __init__(self, options: FinetuneConfig, tokenizer: Tokenizer):
         self.options = options

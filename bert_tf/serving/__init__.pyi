@@ -3,6 +3,7 @@ from bert_tf.serving.answers import answers_from_logits as answers_from_logits
 from bert_tf.serving.answers import cut_passages as cut_passages
 from bert_tf.serving.dev_server import DevServer as DevServer
 from bert_tf.serving.loading import load_signatures as load_signatures
+from bert_tf.serving.predictor import Predictor as Predictor
 from bert_tf.serving.predictor import load as load
 from bert_tf.serving.ragged_encoder import (
     optimize_for_inference as optimize_for_inference,

@@ -59,10 +59,9 @@ def test_join_weights_split_text_as_the_corpus(vocabulary):
     # Words of letters end with their full stop, others do not. Commas are words.
     words = rng.choice(["u.s.", "a.", "cats", "sat", ".", ","], [200, 9])
     pieces = tokenizer.tokenize_words(tf.constant(words.ravel()))
-    is_first = np.zeros(len(pieces.values), bool)
-    is_first[pieces.row_starts()] = True
+    word = pieces.value_rowids().numpy()
     ids = tf.RaggedTensor.from_uniform_row_length(pieces, 9).merge_dims(1, 2)
-    weights = decisions.fit_join_weights(ids, is_first, vocabulary)
+    weights = decisions.fit_join_weights(ids, word, vocabulary)
     texts = tf.constant(["u.s.,cats.", "sat,a.", "the mat."])
     found = find_words(tokenizer.tokenize_with_offsets(texts), vocabulary, weights)
     assert substrings(texts, *found[:3]).numpy().tolist() == [
@@ -70,5 +69,5 @@ def test_join_weights_split_text_as_the_corpus(vocabulary):
         *(b"sat", b",", b"a."),
         *(b"the", b"mat", b"."),
     ]
-    is_first = ~vocabulary.is_continuation[ids.values]
-    assert decisions.fit_join_weights(ids, is_first, vocabulary) == ""
+    basic_word = np.cumsum(~vocabulary.is_continuation[ids.values]) - 1
+    assert decisions.fit_join_weights(ids, basic_word, vocabulary) == ""

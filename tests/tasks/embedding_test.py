@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import csv
+import dataclasses
 import functools
 import os
 import pathlib
@@ -13,7 +14,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import checkpoints
-from bert_tf.finetuning import batches, fine_tune
+from bert_tf.data import read_table, write_table
+from bert_tf.finetuning import PredictConfig, batches, fine_tune, run_task
 from bert_tf.text import Tokenizer
 from tasks.embedding import Embedding, ranks, retrieval_metrics
 from tests.toy import tables
@@ -253,6 +255,24 @@ def test_training_with_scores_and_serving(train_toy, vocabulary):
     first, second = (served_vectors(options, column) for column in zip(*pairs))
     cosines = np.sum(first * second, axis=1)
     np.testing.assert_allclose(cosines, predictions(options), atol=1e-5)
+
+    # Predicting the file gives the same cosines; with one column of texts, vectors.
+    run = PredictConfig(
+        predict=True,
+        model=options.output,
+        input=options.dev_file,
+        output=f"{options.output}.csv",
+    )
+    run_task(Embedding, run)
+    rows = read_table(run.output)
+    assert [(row["first"], row["second"]) for row in rows] == pairs
+    found = [float(row["prediction"]) for row in rows]
+    np.testing.assert_allclose(found, cosines, atol=1e-5)
+    texts = pathlib.Path(options.output) / "texts.tsv"
+    write_table(texts, [{"a": pair[0]} for pair in pairs])
+    run_task(Embedding, dataclasses.replace(run, input=str(texts)))
+    vectors = [row["prediction"].split() for row in read_table(run.output)]
+    np.testing.assert_allclose(np.array(vectors, float), first, atol=1e-5)
 
     # The model directory is a sentence encoder, to export or to train again.
     checkpoint = checkpoints.open_checkpoint(options.output)
