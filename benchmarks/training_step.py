@@ -10,7 +10,7 @@ Each variant runs in its own process. Each round runs all variants, so that chan
 the machine's speed affect all of them. Prints the medians of wall time and processor
 time per step, the real tokens per second, the speed relative to KerasHub in float32
 (by processor time, which is less affected by other programs), and the fraction of the
-peak of a matmul of the model's shapes. Skips transformers if it is not installed.
+peak of a matmul of the model's shapes. Skips transformers and JAX if not installed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -52,8 +53,10 @@ VARIANTS = {
     "transformers + torch float32": ("torch", "float32", False),
     "bert_tf float32": ("bert_tf", "float32", False),
     "bert_tf float32, XLA": ("bert_tf", "float32", True),
+    "bert_tf float32, JAX": ("jax", "float32", True),
     "KerasHub mixed_bfloat16": ("keras_hub", "mixed_bfloat16", False),
     "bert_tf mixed_bfloat16": ("bert_tf", "mixed_bfloat16", False),
+    "bert_tf mixed_bfloat16, JAX": ("jax", "mixed_bfloat16", True),
 }
 
 
@@ -65,7 +68,7 @@ def main(options: BenchmarkConfig) -> None:
         name: []
         for name, (library, *_) in VARIANTS.items()
         if (options.variants in name or name == "KerasHub float32")
-        and (library != "torch" or importlib.util.find_spec("torch"))
+        and (library not in ("torch", "jax") or importlib.util.find_spec(library))
     }
     flags = [
         f"--{name}={value}"
@@ -75,8 +78,12 @@ def main(options: BenchmarkConfig) -> None:
     for _ in range(options.rounds):
         for name, found in results.items():
             command = [sys.executable, "-m", "benchmarks.training_step", *flags]
+            backend = "jax" if VARIANTS[name][0] == "jax" else "tensorflow"
             output = subprocess.run(
-                [*command, f"--variant={name}"], stdout=subprocess.PIPE, check=True
+                [*command, f"--variant={name}"],
+                env=os.environ | {"KERAS_BACKEND": backend},
+                stdout=subprocess.PIPE,
+                check=True,
             ).stdout
             found.append(json.loads(output.splitlines()[-1]))
     print(
@@ -108,7 +115,8 @@ def main(options: BenchmarkConfig) -> None:
 def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict:
     from bert_tf import data
 
-    records = options.packed if library == "bert_tf" else options.unpacked
+    packed = library in ("bert_tf", "jax")
+    records = options.packed if packed else options.unpacked
     manifest, vocabulary = data.read_manifest(records)
     dataset = data.pretrain_dataset(records, batch_size=options.batch_size)
     batches = list(dataset.take(_BATCHES))
@@ -150,7 +158,7 @@ def _keras_step(bert, batches, library: str, dtype: str, xla: bool) -> Callable:
     from bert_tf import modeling
     from bert_tf.training import AdamW
 
-    if library == "bert_tf":
+    if library in ("bert_tf", "jax"):
         model = modeling.BertPretrainer(modeling.BertBackbone(bert, dtype=dtype))
         model.compile(AdamW(1e-4), jit_compile=xla)
     else:
@@ -159,10 +167,36 @@ def _keras_step(bert, batches, library: str, dtype: str, xla: bool) -> Callable:
         batches = [_without_row_axis(*batch) for batch in batches]
         model.compile(AdamW(1e-4), jit_compile=xla, **losses)
     model.optimizer.build(model.trainable_variables)
+    if library == "jax":  # Creates the metrics, which are part of the state.
+        model.train_on_batch(*batches[0])
     stacked = tf.nest.map_structure(lambda *parts: tf.stack(parts), *batches)
     iterator = iter(tf.data.Dataset.from_tensor_slices(stacked).repeat())
     model.make_train_function()
+    if library == "jax":
+        return _jax_step(model, stacked)
     return lambda: model.train_function(iterator)
+
+
+def _jax_step(model, stacked) -> Callable:
+    import jax
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices(stacked).repeat()
+    iterator = dataset.as_numpy_iterator()
+    groups = (
+        model.trainable_variables,
+        model.non_trainable_variables,
+        model.optimizer.variables,
+        model.metrics_variables,
+    )
+    state = tuple([variable.value for variable in group] for group in groups)
+
+    def step():
+        nonlocal state
+        _, state = model.train_function(state, iterator)
+        jax.block_until_ready(state)
+
+    return step
 
 
 def _without_row_axis(x, y, weights):

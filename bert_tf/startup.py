@@ -47,6 +47,20 @@ def show_errors() -> None:
         os.write(2, _errors.pop(0))
 
 
+def require_tensorflow(feature: str) -> None:
+    """Checks that Keras uses its TensorFlow backend, without importing it.
+
+    Raises:
+        ValueError: KERAS_BACKEND selects another one.
+    """
+    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+    if backend != "tensorflow":
+        raise ValueError(
+            f"{feature} needs the TensorFlow backend of Keras. Unset KERAS_BACKEND. "
+            f"Received: KERAS_BACKEND={backend}"
+        )
+
+
 class _TensorFlowFinder(importlib.abc.MetaPathFinder):
     """Finds TensorFlow as Python does, and filters its import."""
 

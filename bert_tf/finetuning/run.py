@@ -21,7 +21,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf import serving, storage, training
+from bert_tf import serving, startup, storage, training
 from bert_tf.checkpoints import (
     Checkpoint,
     ModelDirectory,
@@ -65,6 +65,7 @@ def fine_tune(
         ValueError: An option or the data are invalid.
         DivergedError: The loss became NaN or infinite (in a sweep: in all runs).
     """
+    startup.require_tensorflow("Fine-tuning")
     # With several workers, this must precede all other TensorFlow calls.
     strategy = training.strategy.strategy(grid[0].strategy)
     run_once = functools.partial(_fine_tune_once, task_class, backbone_class, strategy)

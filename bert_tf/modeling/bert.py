@@ -432,6 +432,7 @@ class MaskedLMHead(_ConfiguredLayer):
         tokens_shape = (None, self.config.hidden_dim)
         self.dense.build(tokens_shape)
         self.layer_norm.build(tokens_shape)
+        self.masked.build(sequence_output_shape)
         self.bias = self.add_weight(
             name="bias", shape=(self.config.vocabulary_size,), initializer="zeros"
         )

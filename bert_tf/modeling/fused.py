@@ -62,9 +62,27 @@ def custom_gradient(
 
     @functools.wraps(function)
     def wrapper(*inputs):
-        return with_gradient(*(_to_tensor(value) for value in inputs))
+        inputs = [_to_tensor(value) for value in inputs]
+        return function(*inputs)[0] if _autodiff else with_gradient(*inputs)
 
     return wrapper
+
+
+_autodiff = False
+
+
+@contextlib.contextmanager
+def _jax_autodiff() -> Iterator[None]:
+    """Disables custom gradients on JAX.
+
+    They refer to masks of the traced function, which `jax.checkpoint` does not allow.
+    """
+    global _autodiff
+    _autodiff = keras.backend.backend() == "jax"
+    try:
+        yield
+    finally:
+        _autodiff = False
 
 
 def _to_tensor(value):
@@ -236,7 +254,7 @@ def recompute(
 
         @keras.remat
         def run(x):
-            with contextlib.ExitStack() as stack:
+            with _jax_autodiff(), contextlib.ExitStack() as stack:
                 for generator, seed in zip(generators, seeds, strict=True):
                     stack.enter_context(generator.replay(delay_until(x, seed)))
                 return function(x)

@@ -40,7 +40,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from bert_tf import storage
+from bert_tf import startup, storage
 from bert_tf.checkpoints import Checkpoint
 from bert_tf.serving.signatures import Signature, signature
 from bert_tf.serving.tensor_proto import array_to_proto
@@ -75,6 +75,7 @@ def export_saved_model(
             model; the message names the op.
         OSError: The folder cannot be written.
     """
+    startup.require_tensorflow("Export")
     base_path, names = os.fspath(folder), []
     if storage.is_directory(base_path):
         names = storage.list_directory(base_path)

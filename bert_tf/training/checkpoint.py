@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import keras
@@ -77,15 +77,15 @@ class TrainingState:
         self.path = directory.path / _TRAINING_STATES
         self.progress: dict[str, Any] = {}
         create_training_variables(model)
-        self._checkpoint = tf.train.Checkpoint(
-            model=model,
-            optimizer=model.optimizer,
-            seeds=[
-                layer.seed_generator.state.value
-                for layer in model._flatten_layers()
-                if isinstance(layer, (keras.layers.Dropout, Dropout)) and layer.rate
-            ],
-        )
+        seeds = [
+            layer.seed_generator.state
+            for layer in model._flatten_layers()
+            if isinstance(layer, (keras.layers.Dropout, Dropout)) and layer.rate
+        ]
+        self._variables = [*model.weights, *seeds, *model.optimizer.variables]
+        # In order, not by name, so that both backends can resume from a state.
+        self._saved = [_tensorflow_variable(variable) for variable in self._variables]
+        self._checkpoint = tf.train.Checkpoint(variables=self._saved)
 
     @property
     def step(self) -> int:
@@ -112,6 +112,8 @@ class TrainingState:
         self.path.mkdir(exist_ok=True)
         name = str(self.path / f"ckpt-{self.step}")
         storage.write_json(f"{name}.json", self.progress)
+        for variable, saved in self._copies():
+            saved.assign(tf.cast(keras.ops.convert_to_numpy(variable), saved.dtype))
         try:
             self._checkpoint.write(name)
         except tf.errors.OpError as error:
@@ -125,12 +127,18 @@ class TrainingState:
         self._remove_all_but(steps[-_STATES_KEPT:])
         storage.upload(self.directory.path)
 
+    def _copies(self) -> Iterable[tuple[keras.Variable, tf.Variable]]:
+        """Returns the variables that TensorFlow does not share with the backend."""
+        pairs = zip(self._variables, self._saved, strict=True)
+        return () if keras.backend.backend() == "tensorflow" else pairs
+
     def _check_disk_space(self, weights: bool) -> None:
         def size(variables):
-            return sum(math.prod(v.shape) * v.dtype.size for v in variables)
+            return sum(
+                math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in variables
+            )
 
-        model = size(variable.value for variable in self._model.weights)
-        state = model + size(v.value for v in self._model.optimizer.variables)
+        model, state = size(self._model.weights), size(self._variables)
         needed = state + model * (weights + (weights and self._keep_all)) + _SMALL_FILES
         free = shutil.disk_usage(self.directory.path).free
         if free < needed:
@@ -165,6 +173,8 @@ class TrainingState:
             try:
                 status = self._checkpoint.read(str(path))
                 status.assert_existing_objects_matched()
+                for variable, saved in self._copies():
+                    variable.assign(saved.numpy())
                 self.progress |= storage.read_json(f"{path}.json")
                 break
             except _UNREADABLE as error:
@@ -184,3 +194,12 @@ class TrainingState:
         """Removes all states, after the training is finished."""
         if self.write:
             shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _tensorflow_variable(variable: keras.Variable) -> tf.Variable:
+    """Returns the variable of TensorFlow, on other backends a copy of equal dtype."""
+    if keras.backend.backend() == "tensorflow":
+        return variable.value
+    # The dtypes of seeds and steps differ among the backends.
+    dtype = variable.dtype if "float" in variable.dtype else "int64"
+    return tf.Variable(tf.zeros(variable.shape, dtype))

@@ -15,9 +15,12 @@ import resource
 import sys
 import time
 
+import keras
 import tensorflow as tf
+from keras import ops
 from tensorflow.python.client import device_lib
 
+from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertConfig
 
 # --- Arithmetic ------------------------------------------------------------------
@@ -63,20 +66,24 @@ def measure_peak(architecture: BertConfig, tokens: int, dtype: str) -> float:
     layers = math.ceil(_MIN_FLOPS / layer_flops)
 
     def matrix(rows: int, columns: int):
-        return tf.cast(tf.random.normal((rows, columns)) / rows**0.5, dtype)
+        return ops.cast(keras.random.normal((rows, columns)) / rows**0.5, dtype)
 
-    @tf.function(autograph=False)
     def multiply(x, intermediate, output):
-        for _ in range(layers):
-            x = tf.matmul(tf.matmul(x, intermediate), output)
-        return x[0, 0]
+        def layer(_, x):
+            return ops.matmul(ops.matmul(x, intermediate), output)
+
+        return ops.cast(ops.fori_loop(0, layers, layer, x)[0, 0], "float32")
 
     matrices = matrix(tokens, hidden), matrix(hidden, inner), matrix(inner, hidden)
-    multiply(*matrices).numpy()  # Traces the function.
+    if keras.backend.backend() == "jax":
+        multiply = lazy_import("jax").jit(multiply)
+    else:
+        multiply = tf.function(multiply, autograph=False)
+    float(multiply(*matrices))  # Traces the function.
     seconds = []
     for _ in range(_REPETITIONS):
         start = time.perf_counter()
-        multiply(*matrices).numpy()  # Waits for the device.
+        float(multiply(*matrices))  # Waits for the device.
         seconds.append(time.perf_counter() - start)
     return layers * layer_flops / min(seconds)
 
@@ -159,6 +166,10 @@ def free_memory(replicas: int) -> float:
 
 def peak_memory() -> int:
     """Returns the peak memory in bytes: of the first GPU, else of this process."""
+    if keras.backend.backend() == "jax":
+        statistics = lazy_import("jax").local_devices()[0].memory_stats()
+        if statistics:  # None on CPUs.
+            return statistics["peak_bytes_in_use"]
     if tf.config.list_logical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"]
     # On Linux, getrusage may return the peak of the parent process instead.

@@ -58,6 +58,7 @@ class TrainingMonitor(Resumable):
         signals: See `Resumable`.
         validation: Batches of the evaluation.
         total_steps: Steps of the whole training, for the progress bar.
+        replicas: The number of replicas.
 
     Raises:
         TrainingFailed: From within `fit`, if the loss, the gradients or the weights are
@@ -72,12 +73,14 @@ class TrainingMonitor(Resumable):
         signals: StopSignals,
         validation: tf.data.Dataset,
         total_steps: int,
+        replicas: int,
     ):
         super().__init__(state, signals, options.save_every)
         self._options = options
         self._phase = phase
         self._validation = validation
         self._total_steps = total_steps
+        self._replicas = replicas
         real_tokens = 1 - phase.manifest["padding_share"]
         self._batch_tokens = phase.batch_size * phase.length * real_tokens
 
@@ -106,9 +109,8 @@ class TrainingMonitor(Resumable):
         if not self.state.write or self._options.strategy == "tpu":
             return math.nan
         backbone = self.model.backbone
-        replicas = self.model.distribute_strategy.num_replicas_in_sync
-        tokens = self._phase.batch_size // replicas * self._phase.length
-        return replicas * estimates.measure_peak(
+        tokens = self._phase.batch_size // self._replicas * self._phase.length
+        return self._replicas * estimates.measure_peak(
             backbone.config, tokens, backbone.pooler.compute_dtype
         )
 
@@ -120,7 +122,9 @@ class TrainingMonitor(Resumable):
     def on_train_batch_end(self, batch, logs=None):
         step, loss = self.step + 1, float(logs["loss"])
         self._step_end_time = time.perf_counter()
-        norm = float(keras.ops.convert_to_numpy(self.model.optimizer.gradient_norm))
+        # On JAX, variables have no values during an epoch.
+        norm = logs.pop("gradient_norm", self.model.optimizer.gradient_norm)
+        norm = float(keras.ops.convert_to_numpy(norm))
         self._check_loss(step, loss)
         if math.isfinite(norm):
             self.progress["gradient_norms"].append(norm)

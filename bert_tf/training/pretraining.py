@@ -27,6 +27,7 @@ from bert_tf.modeling import (
 from bert_tf.training import estimates, monitor, resumable
 from bert_tf.training import strategy as distribution
 from bert_tf.training.checkpoint import TrainingState
+from bert_tf.training.jax_step import JaxPretrainer
 from bert_tf.training.muon import Muon
 from bert_tf.training.optimizers import AdamW, Lamb
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
@@ -64,11 +65,12 @@ def pretrain(
     # With several workers, this must precede all other TensorFlow calls.
     strategy = distribution.strategy(options.strategy)
     chief = distribution.is_chief(strategy)
+    replicas = strategy.num_replicas_in_sync
     phases = options.phases()
     schedule = options.schedule()
     _check_phases(options, phases, strategy)
     source = open_checkpoint(options.init_from) if options.init_from else None
-    architecture = _architecture(options, phases, source)
+    architecture = resolve_architecture(options, phases, source)
     resumable.parse_save_every(options.save_every)
     head = {"kind": "pretrainer"}
     if not options.next_sentence:
@@ -97,28 +99,31 @@ def pretrain(
             )
             if options.initialization == "local_attention":
                 initialize_local_attention(backbone, options.seed)
-            model = DistributedPretrainer(backbone)
+            model_class = DistributedPretrainer
+            if keras.backend.backend() == "jax":
+                model_class = JaxPretrainer
+            model = model_class(backbone)
             if source:
                 source = checkpoints.extend_vocabulary(source, directory.vocabulary)
                 missing = ", ".join(source.load_into(model)) or "none"
                 print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
             model.compile(
-                _optimizer(options, schedule),
+                create_optimizer(options, schedule),
                 loss_weights={"mlm": 1.0, "nsp": float(options.next_sentence)},
-                micro_batch_size=_micro_batch_size(options, phases, model),
+                micro_batch_size=_micro_batch_size(options, phases, model, replicas),
                 xla=options.xla,
             )
             state = TrainingState(directory, model, keep_all=keep_all, write=chief)
             _restore(state)
-        _print_start(model, phases[-1], state.step)
+        _print_start(model, phases[-1], state.step, replicas)
 
         # === Train ===
-        replicas = strategy.num_replicas_in_sync
-        batches = functools.partial(_batches, options, transform, replicas)
+        batches = functools.partial(masked_batches, options, transform, replicas)
+        train = functools.partial(_train, options, phases[-1].end, replicas)
         try:
             for phase in phases:
                 if state.step <= phase.end:
-                    _train(options, phase, batches, model, state, signals, phases)
+                    train(phase, batches, model, state, signals)
             if not chief:
                 return {}
 
@@ -174,7 +179,7 @@ def _check_phases(
             logging.warning("%s: %s", phase.records, warning)
 
 
-def _architecture(
+def resolve_architecture(
     options: PretrainConfig, phases: Sequence[Phase], source: Checkpoint | None
 ) -> BertConfig:
     """Returns the architecture to train.
@@ -223,9 +228,10 @@ def _architecture(
 # --- The model -------------------------------------------------------------------
 
 
-def _optimizer(
+def create_optimizer(
     options: PretrainConfig, schedule: keras.optimizers.schedules.LearningRateSchedule
 ) -> AdamW:
+    """Returns the optimizer of --optimizer."""
     optimizers = {"lamb": Lamb, "muon": Muon}
     return optimizers.get(options.optimizer, AdamW)(
         schedule,
@@ -235,12 +241,14 @@ def _optimizer(
 
 
 def _micro_batch_size(
-    options: PretrainConfig, phases: Sequence[Phase], model: BertPretrainer
+    options: PretrainConfig,
+    phases: Sequence[Phase],
+    model: BertPretrainer,
+    replicas: int,
 ) -> int:
     """Returns --micro_batch_size; if it is -1, the rows that fit into memory."""
     if options.micro_batch_size >= 0:
         return options.micro_batch_size
-    replicas = model.distribute_strategy.num_replicas_in_sync
     length = max(phase.length for phase in phases)
     bytes_per_row = estimates.row_bytes(
         model.backbone.config,
@@ -278,8 +286,7 @@ def _restore(state: TrainingState) -> None:
         monitor.write_history(directory, state.progress["history"])
 
 
-def _print_start(model: BertPretrainer, last: Phase, step: int) -> None:
-    replicas = model.distribute_strategy.num_replicas_in_sync
+def _print_start(model: BertPretrainer, last: Phase, step: int, replicas: int) -> None:
     print(
         f"{model.count_params():,} weights, {replicas} "
         f"replica{'s' * (replicas > 1)}, {last.manifest['train_pairs']:,} pairs, "
@@ -291,7 +298,7 @@ def _print_start(model: BertPretrainer, last: Phase, step: int) -> None:
 # --- Training --------------------------------------------------------------------
 
 
-def _batches(
+def masked_batches(
     options: PretrainConfig,
     transform: Transform | None,
     replicas: int,
@@ -326,12 +333,13 @@ def _batches(
 
 def _train(
     options: PretrainConfig,
+    total_steps: int,
+    replicas: int,
     phase: Phase,
     batches: Callable[..., tf.data.Dataset],
     model: BertPretrainer,
     state: TrainingState,
     signals: StopSignals,
-    phases: Sequence[Phase],
 ) -> None:
     """Trains until the end of a phase.
 
@@ -352,7 +360,7 @@ def _train(
             model,
             lambda step: batches(phase, first_step=step),
             monitor.TrainingMonitor(
-                options, phase, state, signals, validation, phases[-1].end
+                options, phase, state, signals, validation, total_steps, replicas
             ),
             first_step=phase.first_step,
             steps=phase.steps,

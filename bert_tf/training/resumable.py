@@ -146,6 +146,8 @@ class Resumable(keras.callbacks.Callback):
 
     def save(self, *, weights: bool = False) -> None:
         """Saves the state, unless weights are NaN or infinite."""
+        if keras.backend.backend() == "jax":
+            self.model.jax_state_sync()  # `fit` passes the values on from step to step.
         for weight in self.model.trainable_weights:
             if not keras.ops.all(keras.ops.isfinite(weight)):
                 self.fail(f"The weights after step {self.step:,} are not finite.")
@@ -211,7 +213,7 @@ class Resumable(keras.callbacks.Callback):
     def _stop_requested(self) -> int:
         """Returns the signal that this process or another worker received, or 0."""
         received = self._signals.received
-        strategy = self.model.distribute_strategy
+        strategy = getattr(self.model, "distribute_strategy", None)
         if is_multi_worker(strategy):
             # All workers must stop at the same step.
             total = _sum_over_workers(strategy, tf.constant(float(received)))
@@ -282,7 +284,7 @@ def fit(
         verbose: As in `model.fit`.
     """
     callbacks = [resumable, *callbacks]
-    together = is_multi_worker(model.distribute_strategy)
+    together = is_multi_worker(getattr(model, "distribute_strategy", None))
     if together and not isinstance(model, _MultiWorkerModel):
         bases = _MultiWorkerModel, type(model)
         model.__class__ = type(type(model).__name__, bases, {})

@@ -4,11 +4,14 @@
 
 `strategy("mirrored")` returns a `tf.distribute.Strategy`. Build model and optimizer in
 its scope. Missing hardware or settings raise a ValueError that names them.
+
+On the JAX backend of Keras, which pre-training supports, it returns a `JaxDevices`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import os
@@ -17,10 +20,23 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
-from bert_tf import storage
+from bert_tf import startup, storage
 
 
-def strategy(name: str) -> tf.distribute.Strategy:
+@dataclasses.dataclass(frozen=True)
+class JaxDevices:
+    """Data parallelism on JAX, with the interface of a `tf.distribute.Strategy`.
+
+    Attributes:
+        num_replicas_in_sync: The number of devices.
+    """
+
+    num_replicas_in_sync: int
+    cluster_resolver: None = None
+    scope = contextlib.nullcontext  # `keras.distribution` is set globally.
+
+
+def strategy(name: str) -> tf.distribute.Strategy | JaxDevices:
     """Returns a distribution strategy by name.
 
     Args:
@@ -40,7 +56,29 @@ def strategy(name: str) -> tf.distribute.Strategy:
         "multi_worker": _multi_worker,
         "tpu": _tpu,
     }
-    return strategies[name]()
+    return _jax(name) if keras.backend.backend() == "jax" else strategies[name]()
+
+
+def _jax(name: str) -> JaxDevices:
+    if name == "multi_worker":
+        startup.require_tensorflow("--strategy=multi_worker")
+    tf.config.set_visible_devices([], "GPU")  # TensorFlow only reads the records.
+    devices = keras.distribution.list_devices()
+    if name == "tpu" and not devices[0].startswith("tpu"):
+        raise ValueError(
+            "--strategy=tpu finds no TPU. On a TPU VM, install JAX for TPUs: "
+            f'pip install "jax[tpu]". JAX finds: {", ".join(devices)}'
+        )
+    if name == "mirrored" and len(devices) == 1:
+        raise ValueError(
+            "--strategy=mirrored needs several devices. Use --strategy=default, or "
+            f'install JAX with CUDA: pip install "jax[cuda12]". JAX finds: {devices[0]}'
+        )
+    devices = devices[:1] if name == "default" else devices
+    keras.distribution.set_distribution(
+        keras.distribution.DataParallel(devices=devices) if len(devices) > 1 else None
+    )
+    return JaxDevices(len(devices))
 
 
 def _mirrored() -> tf.distribute.Strategy:
@@ -148,11 +186,13 @@ def check_batch_size(batch_size: int, replicas: int) -> None:
 
 
 def create_training_variables(model: keras.Model) -> None:
-    """Creates the variables of optimizer and losses; call it in the strategy's scope.
+    """Creates the variables of optimizer, losses and metrics, in the strategy's scope.
 
-    The first step would do so otherwise, and `fit` would trace it twice.
+    `fit` would do so otherwise: it would trace the first step twice, and take a batch
+    from the dataset, which shuffles the rows differently afterwards.
     """
     model.optimizer.build(model.trainable_variables)
-    loss = model._compile_loss  # None if the model overrides `compute_loss`.
-    if loss and not loss.built:  # It has one metric per output.
-        loss.build(model.output, model.output)
+    # The loss has one metric per output. None if the model overrides `compute_loss`.
+    for compiled in (model._compile_loss, model._compile_metrics):
+        if compiled and not compiled.built:
+            compiled.build(model.output, model.output)

@@ -28,12 +28,18 @@ def test_peak_counts_the_operations_of_the_fastest_repetition(monkeypatch):
         products.append(2 * a.shape[0] * a.shape[1] * b.shape[1])
         return tf.linalg.matmul(a, b)
 
+    def fori_loop(start, stop, body, x):
+        for i in range(start, stop):
+            x = body(i, x)
+        return x
+
     # Each repetition reads the clock at its start and end.
     seconds = [5.0] * (estimates._REPETITIONS - 1) + [0.5]
     readings = iter(np.stack([np.zeros(len(seconds)), seconds], axis=1).flat)
     clock = types.SimpleNamespace(perf_counter=lambda: next(readings))
     monkeypatch.setattr(estimates, "time", clock)
-    monkeypatch.setattr(estimates.tf, "matmul", matmul)
+    monkeypatch.setattr(estimates.ops, "matmul", matmul)
+    monkeypatch.setattr(estimates.ops, "fori_loop", fori_loop)
     peak = estimates.measure_peak(BertConfig.from_size("tiny", 100), 512, "float32")
     assert sum(products) >= estimates._MIN_FLOPS  # Traced once.
     assert peak == pytest.approx(sum(products) / 0.5)

@@ -49,7 +49,7 @@ def monitor_of(tmp_path, tiny_config, monkeypatch):
             progress={"history": [], "tokens": 0, "gradient_norms": []},
         )
         callback = monitor.TrainingMonitor(
-            options, phase, state, resumable.StopSignals(), None, 1000
+            options, phase, state, resumable.StopSignals(), None, 1000, 1
         )
         callback.set_model(model)
         callback.on_train_begin()

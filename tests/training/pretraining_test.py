@@ -353,7 +353,7 @@ def test_validation_is_masked_as_in_the_paper(options):
     (phase,) = options.phases()
     predicted = {}
     for split in ("train", "validation"):
-        batches = pretraining._batches(options, None, 1, phase, split=split)
+        batches = pretraining.masked_batches(options, None, 1, phase, split=split)
         _, _, weights = next(iter(batches))
         predicted[split] = np.count_nonzero(weights["mlm"], axis=1)
     # Half of 15 tokens, and 15% of them.

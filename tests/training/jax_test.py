@@ -1,0 +1,201 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Pre-training on the JAX backend of Keras, in processes of its own."""
+
+import dataclasses
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bert_tf.checkpoints import ModelDirectory
+from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.training import PretrainConfig, pretrain, read_history
+from tests.toy.records import write_records
+
+ROOT = pathlib.Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(
+    not importlib.util.find_spec("jax"), reason="JAX is not installed."
+)
+
+# Trains with each of the options. SIGTERM after step `stop_after` ends the next step.
+PRETRAIN = """
+import contextlib, json, os, signal, sys, time
+import keras
+from bert_tf.training import PretrainConfig, pretrain
+
+class Stop(keras.callbacks.Callback):
+    def __init__(self, step):
+        super().__init__()
+        self.steps = step
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps -= 1
+        if not self.steps:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.5)  # A thread receives the signal.
+
+board = keras.callbacks.TensorBoard
+for options in json.loads(sys.argv[1]):
+    step = options.pop("stop_after", None)
+    keras.callbacks.TensorBoard = board if step is None else lambda *_, **__: Stop(step)
+    with contextlib.suppress(SystemExit):
+        pretrain(PretrainConfig(**options))
+"""
+
+
+def pretrain_on_jax(runs: list[dict], devices: int, check: bool = True):
+    environment = {
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "PYTHONPATH": str(ROOT),
+    }
+    return subprocess.run(
+        [sys.executable, "-c", PRETRAIN, json.dumps(runs)],
+        env=os.environ | environment,
+        capture_output=not check,
+        text=True,
+        check=check,
+    )
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory, vocabulary, tiny_config):
+    """Options of ten steps with packed rows, from the same weights, without dropout."""
+    folder = tmp_path_factory.mktemp("jax")
+    tiny_config = dataclasses.replace(tiny_config, num_layers=1)
+    rng = np.random.default_rng(0)
+    pairs = [
+        ([2, *rng.integers(5, 40, n), 3, *rng.integers(5, 40, 5), 3], n + 2, n % 2)
+        for n in rng.integers(2, 8, 256)
+    ]
+    for split in ("train", "validation"):
+        write_records(
+            folder / "records", vocabulary, pairs, split, length=32, pairs_per_row=2
+        )
+    initial = ModelDirectory.create(
+        folder / "initial",
+        architecture=tiny_config,
+        vocabulary=vocabulary,
+        lowercase=True,
+        head={"kind": "pretrainer"},
+        options={},
+    )
+    initial.save_weights(BertPretrainer(BertBackbone(tiny_config)))
+    return {
+        "records": str(folder / "records"),
+        "init_from": str(folder / "initial"),
+        "batch_size": 16,
+        "steps": 10,
+        "warmup_steps": 2,
+        "learning_rate": 1e-3,
+        "validate_every": 5,
+    }
+
+
+# The flags of each run on eight devices, and the tolerance of its weights.
+RUNS = {
+    "adamw": ({"strategy": "mirrored"}, 2e-5),
+    "lamb": ({"optimizer": "lamb", "strategy": "mirrored"}, 2e-5),
+    # Its matmuls are in bfloat16.
+    "muon": ({"optimizer": "muon"}, 1e-3),
+    "less_memory": (
+        {"micro_batch_size": 1, "recompute": True, "strategy": "mirrored"},
+        2e-5,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def on_jax(options, tmp_path_factory):
+    """The folder of all model directories trained on JAX."""
+    folder = tmp_path_factory.mktemp("models")
+    runs = [
+        options | flags | {"output": str(folder / name)}
+        for name, (flags, _) in RUNS.items()
+    ]
+    dropout = options | {"dropout": 0.1, "strategy": "mirrored"}
+    stopped = dropout | {"output": str(folder / "stopped")}
+    runs += [dropout | {"output": str(folder / "dropout")}]
+    runs += [stopped | {"stop_after": 6}, stopped]
+    # TensorFlow goes on from here.
+    runs += [options | {"output": str(folder / "unfinished"), "stop_after": 6}]
+    pretrain_on_jax(runs, devices=8)
+    two = options | {"strategy": "mirrored", "output": str(folder / "two_devices")}
+    pretrain_on_jax([two], devices=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def on_tensorflow(options, tmp_path_factory):
+    """Returns a function that trains with flags on TensorFlow, once for each."""
+    folder, trained = tmp_path_factory.mktemp("tensorflow"), {}
+
+    def train(flags: dict) -> pathlib.Path:
+        key = "".join(map(str, flags.values())) or "adamw"
+        if key not in trained:
+            trained[key] = folder / key
+            pretrain(PretrainConfig(**options | flags | {"output": str(folder / key)}))
+        return trained[key]
+
+    return train
+
+
+def assert_same_training(one: pathlib.Path, other: pathlib.Path, atol: float) -> None:
+    # The first gradients show factors that Adam and clipping hide.
+    tolerance = 100 * atol
+    for a, b in zip(read_history(one), read_history(other), strict=True):
+        for name in ("loss", "val_loss", "gradient_norm_max", "learning_rate"):
+            assert a[name] == pytest.approx(b[name], rel=tolerance), name
+    for a, b in zip(weights(one), weights(other), strict=True):
+        np.testing.assert_allclose(a, b, atol=atol)
+
+
+def weights(path: pathlib.Path) -> list[np.ndarray]:
+    return ModelDirectory.open(path).load_pretrainer().get_weights()
+
+
+@pytest.mark.parametrize("name", [*RUNS, "two_devices"])
+def test_ten_steps_equal_tensorflow(on_jax, on_tensorflow, name):
+    flags, atol = RUNS.get(name, RUNS["adamw"])
+    # On TensorFlow, one replica and the whole batch.
+    chosen = {k: v for k, v in flags.items() if k == "optimizer"}
+    assert_same_training(on_jax / name, on_tensorflow(chosen), atol)
+
+
+def test_resume_is_bit_equal_after_sigterm(on_jax):
+    assert (on_jax / "stopped/training_state/ckpt-10.index").exists()
+    for a, b in zip(weights(on_jax / "dropout"), weights(on_jax / "stopped")):
+        np.testing.assert_array_equal(a, b)
+    histories = read_history(on_jax / "dropout"), read_history(on_jax / "stopped")
+    for a, b in zip(*histories, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-6)
+
+
+def test_tensorflow_resumes_from_a_state_of_jax(options, on_jax, on_tensorflow):
+    unfinished = on_jax / "unfinished"
+    assert read_history(unfinished)[-1]["step"] == 5
+    assert (unfinished / "training_state/ckpt-7.index").exists()
+    pretrain(PretrainConfig(**options | {"output": str(unfinished)}))
+    assert_same_training(unfinished, on_tensorflow({}), atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        ("multi_worker", "needs the TensorFlow backend of Keras. Unset KERAS_BACKEND"),
+        ("tpu", "finds no TPU. On a TPU VM, install JAX for TPUs"),
+        ("mirrored", "needs several devices. Use --strategy=default"),
+    ],
+)
+def test_missing_devices_are_named(options, tmp_path, strategy, message):
+    run = options | {"strategy": strategy, "output": str(tmp_path / "model")}
+    failed = pretrain_on_jax([run], devices=1, check=False)
+    assert message in failed.stderr.splitlines()[-1]
+    assert not (tmp_path / "model").exists()
