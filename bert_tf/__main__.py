@@ -26,6 +26,7 @@ _COMMANDS = (
     "serve",
     "client",
     "demo",
+    "tpu_plan",
 )
 
 

@@ -238,6 +238,25 @@ class PretrainConfig(cli.Options):
         return math.ceil(length * self.mask_selection_rate)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanConfig(PretrainConfig):
+    """Options of `python -m bert_tf.tpu_plan`: those of the training to plan."""
+
+    output: str = cli.option("", help="JSON file to write.", common=True)
+    strategy: str = cli.option(
+        "v5e-8",
+        help="TPU (v4, v5e, v5p, v6e or tpu7x) and number of chips.",
+        common=True,
+    )
+    micro_batch_size: int = cli.option(
+        0,
+        help="As in bert_tf.pretrain. -1 searches for the largest batch per chip, with "
+        "and without --recompute: a dozen compilations.",
+        minimum=-1,
+        common=True,
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Phase:
     """Consecutive steps with the same records and batch size."""

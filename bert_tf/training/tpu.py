@@ -1,0 +1,281 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles the training step for TPUs on a machine without one.
+
+The compiler is libtpu's, the step is that of the JAX backend of Keras, lowered for all
+chips of a slice, with the all-reduce of the gradients in it. Memory, FLOP and bytes are
+the compiler's; times are lower bounds from the published figures of the chips.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+import re
+from typing import Any
+
+import keras
+
+from bert_tf.lazy import lazy_import
+from bert_tf.modeling import BertBackbone
+from bert_tf.training import estimates
+from bert_tf.training.jax_step import JaxPretrainer
+from bert_tf.training.pretrain_config import Phase, PlanConfig
+from bert_tf.training.pretraining import (
+    create_optimizer,
+    masked_batches,
+    resolve_architecture,
+)
+from bert_tf.training.strategy import create_training_variables
+
+jax = lazy_import("jax")
+
+
+_GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """Figures of cloud.google.com/tpu/docs, per chip.
+
+    Attributes:
+        flops: bfloat16 FLOP/s.
+        memory: Bytes of HBM.
+        bandwidth: Bytes/s of the HBM.
+        interconnect: Bytes/s that all links send.
+        dimensions: Of the torus of chips.
+    """
+
+    flops: float
+    memory: float
+    bandwidth: float
+    interconnect: float
+    dimensions: int
+
+
+CHIPS = {
+    "v4": Chip(275e12, 32 * _GIB, 1228e9, 300e9, 3),
+    "v5e": Chip(197e12, 16 * _GIB, 819e9, 200e9, 2),
+    "v5p": Chip(459e12, 95 * _GIB, 2765e9, 600e9, 3),
+    "v6e": Chip(918e12, 32 * _GIB, 1640e9, 400e9, 2),
+    "tpu7x": Chip(2307e12, 192 * _GIB, 7380e9, 600e9, 3),
+}
+
+
+def parse_slice(text: str) -> tuple[str, int]:
+    """Returns chip and number of chips of e.g. "v5e-8".
+
+    Raises:
+        ValueError: The chip is unknown, or the number is not a power of two.
+    """
+    name, _, count = text.rpartition("-")
+    number = int(count) if count.isdigit() else 0
+    if name not in CHIPS or number < 1 or number & (number - 1):
+        raise ValueError(
+            f"--strategy must be one of {', '.join(CHIPS)} and a number of chips, a "
+            f"power of two, e.g. v5e-8. Received: strategy={text!r}"
+        )
+    return name, number
+
+
+@functools.cache
+def devices(name: str, chips: int) -> list[Any]:
+    """Returns the devices of a slice; a chip has one or two.
+
+    Raises:
+        ValueError: libtpu is missing, or knows no such slice.
+    """
+    shape = [1] * CHIPS[name].dimensions
+    while math.prod(shape) < max(chips, 4):  # libtpu describes hosts of four chips.
+        shape[shape.index(min(shape))] *= 2
+    shape.sort(key=lambda size: (size == 1, size))
+    # Any type of TPU: without one, libtpu asks a metadata server.
+    os.environ |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": "v5litepod-4"}
+    os.environ |= {"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}
+    from jax.experimental import topologies
+
+    topology = f"{name}:{'x'.join(map(str, shape))}"
+    try:
+        found = topologies.get_topology_desc(topology, "tpu").devices
+    except (RuntimeError, FileNotFoundError) as error:
+        raise ValueError(
+            f"libtpu cannot describe the slice {topology}: {error}. It is part of "
+            "requirements-tpu-plan.txt."
+        ) from error
+    return list(found)[: len(found) * chips // math.prod(shape)]
+
+
+@dataclasses.dataclass
+class Program:
+    """A compiled step, or why it did not compile.
+
+    Attributes:
+        memory: Bytes per device that it needs.
+        flops: Per device and step, counted by the compiler.
+        bytes: Read and written per device and step, counted by the compiler.
+        all_reduce: Bytes per device that all-reduces sum.
+        error: The compiler's message; empty if it compiled.
+    """
+
+    memory: float = math.nan
+    flops: float = math.nan
+    bytes: float = math.nan
+    all_reduce: float = math.nan
+    error: str = ""
+
+
+def compile_step(
+    options: PlanConfig, phase: Phase, *, evaluation: bool = False
+) -> Program:
+    """Compiles a step of a phase of the training, or of its evaluation.
+
+    Args:
+        options: See `PlanConfig`.
+        phase: Its batch size is that of all chips.
+        evaluation: Whether to compile the forward pass with the metrics.
+    """
+    name, chips = parse_slice(options.strategy)
+    keras.distribution.set_distribution(None)  # The variables are on the CPU.
+    architecture = resolve_architecture(options, [phase], None)
+    backbone = BertBackbone(
+        architecture, recompute=options.recompute, dtype=options.precision
+    )
+    model = JaxPretrainer(backbone)
+    optimizer = create_optimizer(options, options.schedule())
+    model.compile(optimizer, micro_batch_size=max(options.micro_batch_size, 0))
+    create_training_variables(model)
+    distribution = keras.distribution.DataParallel(devices=devices(name, chips))
+
+    def describe(value, layout):
+        return jax.ShapeDtypeStruct(
+            value.shape,
+            getattr(value.dtype, "as_numpy_dtype", value.dtype),
+            sharding=layout.backend_layout,
+        )
+
+    state = [
+        [describe(v, distribution.get_variable_layout(v)) for v in variables]
+        for variables in (
+            model.trainable_variables,
+            model.non_trainable_variables,
+            *([] if evaluation else [optimizer.variables]),
+            model.metrics_variables,
+        )
+    ]
+    batch = keras.tree.map_structure(
+        lambda value: describe(value, distribution.get_data_layout(value.shape)),
+        masked_batches(options, None, 1, phase).element_spec,
+    )
+    step = model.test_step if evaluation else model.train_step
+    shardings = keras.tree.map_structure(lambda value: value.sharding, tuple(state))
+    step = jax.jit(step, donate_argnums=0, out_shardings=(None, shardings))
+    with distribution.scope():
+        lowered = step.lower(tuple(state), batch)
+    try:
+        return _program(lowered.compile())
+    except jax.errors.JaxRuntimeError as error:
+        used = re.search(r"Used ([\d.]+)([KMG]) of", str(error))
+        scale = {"K": 2**10, "M": 2**20, "G": 2**30}
+        memory = float(used[1]) * scale[used[2]] if used else math.nan
+        return Program(memory, error=str(error))
+
+
+def _program(compiled: Any) -> Program:
+    memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
+    sizes = {"f32": 4, "bf16": 2, "s32": 4}
+    reduced = 0
+    for shapes in re.findall(r"= (.*?) all-reduce(?:-start)?\(", compiled.as_text()):
+        for dtype, dimensions in re.findall(r"(\w+)\[([\d,]*)\]", shapes):
+            numbers = map(int, filter(None, dimensions.split(",")))
+            reduced += sizes.get(dtype, 0) * math.prod(numbers)
+    used = memory.argument_size_in_bytes + memory.temp_size_in_bytes
+    used += memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return Program(used, cost["flops"], cost["bytes accessed"], reduced)
+
+
+def step_seconds(
+    name: str, chips: int, num_devices: int, program: Program
+) -> dict[str, float]:
+    """Returns lower bounds of the time of a step, and of its parts.
+
+    `all_reduce` is for a torus whose links are all busy. The total assumes that it does
+    not overlap with the computation.
+    """
+    chip, cores = CHIPS[name], num_devices // chips
+    sent = 2 * (chips - 1) / chips * program.all_reduce
+    seconds = {
+        "compute": cores * program.flops / chip.flops,
+        "memory": cores * program.bytes / chip.bandwidth,
+        "all_reduce": sent / chip.interconnect,
+    }
+    total = max(seconds["compute"], seconds["memory"]) + seconds["all_reduce"]
+    return seconds | {"total": total}
+
+
+def largest_batch(options: PlanConfig, phase: Phase, program: Program) -> int:
+    """Returns the largest number of rows per chip that compiles, by bisection.
+
+    It is at most an eighth too small.
+
+    Args:
+        options: See `compile_step`.
+        phase: Its batch size is where the search begins.
+        program: The compiled step of the phase.
+    """
+    _, chips = parse_slice(options.strategy)
+    per_chip = max(phase.batch_size // chips, 1)
+    fits, fails = (0, per_chip) if program.error else (per_chip, 0)
+    while not fails or fails - fits > max(1, fits // 8):
+        rows = (fits + fails) // 2
+        if not fails:  # Doubles the rows while there is no upper limit.
+            rows = 2 * fits
+        changed = dataclasses.replace(phase, batch_size=rows * chips)
+        if compile_step(options, changed).error:
+            fails = rows
+        else:
+            fits = rows
+    return fits
+
+
+def plan(options: PlanConfig) -> list[dict[str, Any]]:
+    """Compiles the step of each phase.
+
+    Returns:
+        One dictionary per phase, as JSON: the fields of `Program`, per device, and what
+        follows from them, of the whole slice.
+
+    Raises:
+        ValueError: The options are invalid, or libtpu is missing.
+    """
+    name, chips = parse_slice(options.strategy)
+    chip, num_devices = CHIPS[name], len(devices(name, chips))
+    plans = []
+    for phase in options.phases():
+        program = compile_step(options, phase)
+        seconds = step_seconds(name, chips, num_devices, program)
+        tokens = phase.batch_size * phase.length
+        flops = estimates.step_flops(
+            resolve_architecture(options, [phase], None),
+            rows=phase.batch_size,
+            length=phase.length,
+            predictions=options.predictions(phase.length),
+        )
+        row = {"records": phase.records, "steps": phase.steps, "rows": phase.batch_size}
+        row |= dataclasses.asdict(program)
+        row["device_memory"] = chip.memory * chips / num_devices
+        row["seconds"] = seconds
+        row["tokens_per_second"] = tokens / seconds["total"]
+        row["mfu"] = flops / (chips * chip.flops * seconds["total"])
+        row["days"] = phase.steps * seconds["total"] / 86_400
+        if options.micro_batch_size == -1:
+            for recompute in (False, True):
+                changed = dataclasses.replace(options, recompute=recompute)
+                first = program
+                if recompute != options.recompute:
+                    first = compile_step(changed, phase)
+                key = "largest_batch_recompute" if recompute else "largest_batch"
+                row[key] = largest_batch(changed, phase, first)
+        plans.append(row)
+    return plans

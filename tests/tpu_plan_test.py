@@ -1,0 +1,111 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles the training step for TPUs, in a process with libtpu."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from bert_tf.training import tpu
+from tests.toy.records import write_records
+
+ROOT = pathlib.Path(__file__).parents[1]
+needs_libtpu = pytest.mark.skipif(
+    not importlib.util.find_spec("libtpu"), reason="libtpu is not installed."
+)
+
+# Prints what `compile_step` returns, for each set of flags.
+COMPILE = """
+import dataclasses, json, sys
+from bert_tf.training import PlanConfig, tpu
+
+for flags in json.loads(sys.argv[1]):
+    evaluation = flags.pop("evaluation", False)
+    options = PlanConfig(**flags)
+    program = tpu.compile_step(options, options.phases()[0], evaluation=evaluation)
+    print(json.dumps(dataclasses.asdict(program)), flush=True)
+"""
+
+VARIANTS = {
+    "adamw": {},
+    "lamb": {"optimizer": "lamb"},
+    "micro_batches": {"micro_batch_size": 4},
+    "recompute": {"recompute": True},
+    "evaluation": {"evaluation": True},
+}
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory, vocabulary):
+    """Returns the programs by chip and variant; "too_large" does not fit."""
+    records = tmp_path_factory.mktemp("plan") / "records"
+    pair = [2, *range(5, 11), 3, *range(11, 17), 3]
+    write_records(records, vocabulary, [(pair, 8, 0)] * 8, length=128, pairs_per_row=2)
+    base = {
+        "records": str(records),
+        "size": "2/128/2",
+        "batch_size": 64,
+        "precision": "mixed_bfloat16",
+        "steps": 10,
+        "warmup_steps": 1,
+    }
+    runs = {
+        (chip, name): base | flags | {"strategy": f"{chip}-8"}
+        for chip in ("v5e", "v6e")
+        for name, flags in VARIANTS.items()
+    }
+    runs["v5e", "too_large"] = base | {"strategy": "v5e-8", "batch_size": 2**18}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE, json.dumps(list(runs.values()))],
+        env=os.environ
+        | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return dict(zip(runs, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+@needs_libtpu
+@pytest.mark.parametrize("chip", ["v5e", "v6e"])
+def test_all_variants_compile(programs, chip):
+    for variant in VARIANTS:
+        program = programs[chip, variant]
+        assert not program["error"]
+        assert 0 < program["memory"] < 2**30
+        assert program["flops"] > 0
+    # 128 * 128 tokens, two layers of 12 * 128**2 weights, 6 FLOP for each.
+    dense = 6 * 64 / 8 * 128 * 2 * 12 * 128**2
+    assert dense < programs[chip, "adamw"]["flops"] < 2.5 * dense
+    # Float32 gradients of two layers, 512 positions and the smaller weights.
+    gradients = 4 * (2 * 12 * 128**2 + 512 * 128)
+    assert gradients < programs[chip, "adamw"]["all_reduce"] < 1.5 * gradients
+    assert programs[chip, "evaluation"]["all_reduce"] < 1e4
+    memory = {name: programs[chip, name]["memory"] for name in VARIANTS}
+    assert memory["micro_batches"] < memory["adamw"]
+
+
+@needs_libtpu
+def test_step_that_does_not_fit_is_reported(programs):
+    program = programs["v5e", "too_large"]
+    assert "Ran out of memory in memory space hbm" in program["error"]
+    assert program["memory"] > 16 * 2**30
+
+
+@pytest.mark.parametrize("text", ["v5e", "v5e-0", "v5e-12", "h100-8", "v5e-x"])
+def test_wrong_slice_is_refused(text):
+    with pytest.raises(ValueError, match=r"a power of two, e\.g\. v5e-8\. Received"):
+        tpu.parse_slice(text)
+
+
+def test_seconds_of_a_step():
+    program = tpu.Program(flops=197e12, bytes=819e9 / 2, all_reduce=200e9)
+    seconds = tpu.step_seconds("v5e", 8, 8, program)
+    assert seconds["compute"] == pytest.approx(1)
+    assert seconds["memory"] == pytest.approx(0.5)
+    assert seconds["all_reduce"] == pytest.approx(2 * 7 / 8)
+    assert seconds["total"] == pytest.approx(1 + 2 * 7 / 8)
