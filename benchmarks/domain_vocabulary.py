@@ -8,8 +8,8 @@
 Losses per token of different vocabularies do not compare: pieces of a word are easier
 to predict than words. Here 15 % of the first words of each line are masked, the same
 for all models, each with all its pieces. The loss of a word is the sum over its pieces,
-which are predicted independently. Models see how many pieces a masked word has, which
-helps those that split more.
+which are predicted independently of each other. That counts against models that split
+more; that they see how many pieces a masked word has helps them.
 """
 
 from __future__ import annotations
