@@ -20,7 +20,7 @@ LAMB (arXiv 1904.00962): --optimizer=lamb --learning_rate=6e-3,4e-3
 
 from __future__ import annotations
 
-import pathlib
+import os
 
 from bert_tf import cli, training
 from bert_tf.training import PretrainConfig
@@ -36,7 +36,7 @@ def main(options: PretrainConfig) -> None:
         f"{metrics['val_mlm_accuracy']:.2%} (most frequent token: "
         f"{metrics['unigram_accuracy']:.2%}), NSP accuracy "
         f"{metrics['val_nsp_accuracy']:.2%}. Model: {options.output}. Learning curve: "
-        f"{pathlib.Path(options.output, 'curve.png')}."
+        f"{os.path.join(options.output, 'curve.png')}."
     )
 
 

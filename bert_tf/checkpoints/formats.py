@@ -55,7 +55,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         path = huggingface_hub.snapshot_download(
             handle.removeprefix("hf://"), allow_patterns=_HUB_FILES
         )
-    elif handle.startswith(keras_hub.HANDLES):
+    elif handle.startswith(("kaggle://", "modelscope://")):
         return keras_hub.open_preset(handle)
     path = pathlib.Path(storage.local_copy(os.fspath(path), skip=_NOT_WEIGHTS))
     if not path.is_dir():

@@ -62,9 +62,6 @@ _TABLE = [
     mlm_bias("mlm_head/output_bias"),
 ]
 
-# Handles that KerasHub downloads.
-HANDLES = ("kaggle://", "modelscope://")
-
 # Settings that KerasHub's encoder lacks. The others have the same names as ours.
 _FIXED = ("attention_dropout", "activation", "layer_norm_epsilon", "initializer_range")
 _SETTINGS = [f.name for f in dataclasses.fields(BertConfig) if f.name not in _FIXED]

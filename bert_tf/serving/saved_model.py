@@ -76,17 +76,16 @@ def export_saved_model(
         OSError: The folder cannot be written.
     """
     startup.require_tensorflow("Export")
-    base_path, names = os.fspath(folder), []
-    if storage.is_directory(base_path):
-        names = storage.list_directory(base_path)
+    path = os.fspath(folder)
+    names = storage.list_directory(path) if storage.is_directory(path) else []
     newest = max((int(name) for name in names if name.isdecimal()), default=0)
     name = str(version or newest + 1)
     if name in names:
         raise ValueError(
-            f"{os.path.join(base_path, name)} exists, and exports never replace a "
+            f"{os.path.join(path, name)} exists, and exports never replace a "
             "version. Choose another --version, or 0 for the newest version plus one."
         )
-    folder = pathlib.Path(storage.local_copy(base_path, skip=("*",)))
+    folder = pathlib.Path(storage.local_copy(path, skip=("*",)))
     final = folder / name
     signatures = {**signatures, "metadata": _metadata(directory)}
     with _atomic_version(final) as path:
