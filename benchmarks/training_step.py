@@ -168,7 +168,7 @@ def _keras_step(bert, batches, library: str, dtype: str, xla: bool) -> Callable:
         model.compile(AdamW(1e-4), jit_compile=xla, **losses)
     model.optimizer.build(model.trainable_variables)
     if library == "jax":  # Creates the metrics, which are part of the state.
-        model.train_on_batch(*batches[0])
+        model.train_on_batch(*tf.nest.map_structure(lambda t: t.numpy(), batches[0]))
     stacked = tf.nest.map_structure(lambda *parts: tf.stack(parts), *batches)
     iterator = iter(tf.data.Dataset.from_tensor_slices(stacked).repeat())
     model.make_train_function()
