@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import dataclasses
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_tf import checkpoints, cli, data, text
+from bert_tf.lazy import lazy_import
+
+keras = lazy_import("keras")
+tf = lazy_import("tensorflow")
 
 _LENGTH = 126  # Pieces of a line that are read.
 _WORDS = 32  # Words of a line that may be masked. No vocabulary cuts them off.
