@@ -71,6 +71,13 @@ def test_every_module_has_a_target():
     assert others == {f"bert_tf.{name}" for name in structure.FOUNDATION}
 
 
+@pytest.mark.skipif(not TARGETS, reason="Bazel's runfiles have no BUILD files.")
+def test_tests_depend_on_all_commands_and_tasks():
+    listed = (ROOT / "tests/BUILD").read_text(encoding="utf-8")
+    commands = {label for label in TARGETS if ":" in label}
+    assert set(re.findall(r'"(//(?:bert_tf|tasks):\w+)"', listed)) == commands
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_targets_list_their_imports(target):
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
