@@ -94,6 +94,7 @@ def devices(name: str, chips: int) -> list[Any]:
     # Any type of TPU: without one, libtpu asks a metadata server.
     os.environ |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": "v5litepod-4"}
     os.environ |= {"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}
+    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "true"  # No process uses a TPU.
     from jax.experimental import topologies
 
     topology = f"{name}:{'x'.join(map(str, shape))}"
@@ -176,7 +177,7 @@ def compile_step(
     try:
         return _program(lowered.compile())
     except jax.errors.JaxRuntimeError as error:
-        used = re.search(r"Used ([\d.]+)([KMG]) of", str(error))
+        used = re.search(r"(?:Used |required[^(]*\()([\d.]+)([KMG])", str(error))
         scale = {"K": 2**10, "M": 2**20, "G": 2**30}
         memory = float(used[1]) * scale[used[2]] if used else math.nan
         return Program(memory, error=str(error))
