@@ -95,9 +95,10 @@ def fit_join_weights(
         return ""
     features, size = join_features(ids, vocabulary)
     columns = features.numpy()[is_basic_word]
+    rows, per_row = columns.shape
     matrix = scipy.sparse.csr_matrix(
-        (np.ones(columns.size), columns.ravel(), np.arange(len(columns) + 1) * 7),
-        shape=(len(columns), size),
+        (np.ones(columns.size), columns.ravel(), np.arange(rows + 1) * per_row),
+        shape=(rows, size),
     )
     # The L1 penalty makes most weights zero.
     model = sklearn.svm.LinearSVC(

@@ -365,7 +365,8 @@ class TakePositions(keras.layers.Layer):
     """The vectors at some positions: x [B, S, H], positions [B, P] -> [B, P, H]."""
 
     def call(self, x, positions):
-        if keras.backend.backend() == "jax":  # It partitions this, not the other.
+        if keras.backend.backend() == "jax":
+            # Lookups in each row stay on the device that has the row.
             return ops.take_along_axis(x, ops.expand_dims(positions, 2), axis=1)
         batch, length, hidden_dim = ops.shape(x)
         row_starts = ops.expand_dims(ops.arange(batch, dtype="int32") * length, 1)

@@ -124,7 +124,7 @@ def on_jax(options, tmp_path_factory):
     stopped = dropout | {"output": str(folder / "stopped")}
     runs += [dropout | {"output": str(folder / "dropout")}]
     runs += [stopped | {"stop_after": 6}, stopped]
-    # TensorFlow goes on from here.
+    # TensorFlow resumes from the state that JAX wrote.
     runs += [options | {"output": str(folder / "unfinished"), "stop_after": 6}]
     pretrain_on_jax(runs, devices=8)
     two = options | {"strategy": "mirrored", "output": str(folder / "two_devices")}
