@@ -4,6 +4,8 @@
 
     python -m benchmarks.finetune_speed --task=sst2 --data_dir=glue/SST-2 \\
         --vocabulary=vocab.txt
+    python -m benchmarks.finetune_speed --task=sst2 --data_dir=glue/SST-2 \\
+        --vocabulary=vocab.txt --lengths=16,64,256
 
 All variants train encoders of the same size on the same examples, sampled from the
 training set, with the same batch size. They differ in their padding:
@@ -15,7 +17,8 @@ training set, with the same batch size. They differ in their padding:
 
 Each variant runs in its own process; each round runs all variants. Prints tokens
 without padding per second of processor time and of wall time, medians over the rounds.
-Needs torch and transformers.
+With --lengths, all examples have the same length (their tokens are repeated), and the
+benchmark prints minutes for 1,000 examples. Needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ class BenchmarkConfig(cli.Options):
     vocabulary: str = cli.option(help="Lowercase WordPiece vocabulary.")
     size: str = cli.option("mini", help="Architecture, or a bert_config.json.")
     batch_size: int = cli.option(32, help="Examples per step.", minimum=1)
+    lengths: str = cli.option("", help="Lengths of examples in tokens.")
     batches: int = cli.option(16, help="Timed steps per round.", minimum=1)
     rounds: int = cli.option(3, help="Number of rounds.", minimum=1)
     variant: str = cli.option(
@@ -56,7 +60,14 @@ class BenchmarkConfig(cli.Options):
 def main(options: BenchmarkConfig) -> None:
     if options.variant:
         print(json.dumps(_time(options, VARIANTS[options.variant])))
-        return
+    elif options.lengths:
+        _print_minutes(options)
+    else:
+        _print_rates(options)
+
+
+def _run(options: BenchmarkConfig) -> dict[str, list[dict]]:
+    """Returns the results of `_time` of all variants and rounds."""
     results: dict[str, list[dict]] = {name: [] for name in VARIANTS}
     flags = [f"--{k}={v}" for k, v in options.to_dict().items() if k != "variant"]
     for _ in range(options.rounds):
@@ -66,6 +77,28 @@ def main(options: BenchmarkConfig) -> None:
                 [*command, f"--variant={name}"], capture_output=True, check=True
             ).stdout
             found.append(json.loads(output.splitlines()[-1]))
+    return results
+
+
+def _print_minutes(options: BenchmarkConfig) -> None:
+    clocks = {"cpu_seconds": "processor time", "seconds": "clock"}
+    titles = [f"{name}, {clock}" for name in VARIANTS for clock in clocks.values()]
+    print(
+        f"Minutes per 1,000 examples, {options.size}, batches of {options.batch_size}"
+    )
+    print(f"\n| tokens | {' | '.join(titles)} |\n{'|---' * (len(titles) + 1)}|")
+    for length in options.lengths.split(","):
+        results = _run(dataclasses.replace(options, lengths=length))
+        minutes = [
+            statistics.median(r[clock] / r["examples"] / 60 * 1000 for r in found)
+            for found in results.values()
+            for clock in clocks
+        ]
+        print(f"| {length} | {' | '.join(f'{m:.2f}' for m in minutes)} |", flush=True)
+
+
+def _print_rates(options: BenchmarkConfig) -> None:
+    results = _run(options)
     first = results["bert_tf"][0]
     print(
         f"{options.task}, {options.size}, batches of {options.batch_size}, "
@@ -88,6 +121,8 @@ def main(options: BenchmarkConfig) -> None:
 
 def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
     """Times steps. `variant` returns the batches and the step function."""
+    import tensorflow as tf
+
     from bert_tf.text import Tokenizer
     from tasks.classification import Classification
 
@@ -104,8 +139,18 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
     split = task.dataset("train")
     count = options.batch_size * options.batches
     chosen = np.random.default_rng(0).choice(len(split), count, replace=False)
+    inputs = {name: tf.gather(column, chosen) for name, column in split.inputs.items()}
+    if options.lengths:
+        length = int(options.lengths)
+        inputs = {
+            name: tf.ragged.stack([np.resize(row, length) for row in column])
+            for name, column in inputs.items()
+        }
+    split = dataclasses.replace(
+        split, inputs=inputs, targets=tf.gather(split.targets, chosen)
+    )
     architecture = BertConfig.resolve(options.size, tokenizer.vocabulary.size)
-    batches, step = variant(options, task, split, chosen, architecture)
+    batches, step = variant(options, task, split, architecture)
     for batch in batches:  # Traces the step for each shape.
         step(batch)
     start, cpu_start = time.perf_counter(), time.process_time()
@@ -114,27 +159,21 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
     return {
         "seconds": time.perf_counter() - start,
         "cpu_seconds": time.process_time() - cpu_start,
-        "tokens": int(split.lengths[chosen].sum()),
+        "tokens": int(split.lengths.sum()),
         "examples": count,
     }
 
 
-def _bert_tf(options, task, split, chosen, architecture):
-    import tensorflow as tf
-
+def _bert_tf(options, task, split, architecture):
     from bert_tf.finetuning import batches
     from bert_tf.modeling import BertBackbone
 
-    inputs = {name: tf.gather(column, chosen) for name, column in split.inputs.items()}
-    part = dataclasses.replace(
-        split, inputs=inputs, targets=tf.gather(split.targets, chosen)
-    )
     model = task.model(BertBackbone(architecture))
-    dataset = batches(part, options.batch_size, max_length=_PADDED_LENGTH)
+    dataset = batches(split, options.batch_size, max_length=_padded_length(options))
     return list(dataset), _keras_step(model)
 
 
-def _keras_hub(options, task, split, chosen, architecture):
+def _keras_hub(options, task, split, architecture):
     import keras
 
     backbone = peers.keras_hub_backbone(architecture)
@@ -142,8 +181,8 @@ def _keras_hub(options, task, split, chosen, architecture):
     logits = keras.layers.Dense(len(task.labels))(dropout)
     model = keras.Model(backbone.input, logits)
     batches = []
-    for rows in _rows(options, chosen):
-        padded = peers.padded_rows(split.inputs, rows, _PADDED_LENGTH)
+    for rows in _rows(options):
+        padded = peers.padded_rows(split.inputs, rows, _padded_length(options))
         labels = np.asarray(split.targets)[rows]
         weights = np.full(len(rows), 1 / len(rows), "float32")
         batches.append((padded, labels, weights))
@@ -167,7 +206,7 @@ def _keras_step(model) -> Callable:
     return step
 
 
-def _transformers(options, task, split, chosen, architecture):
+def _transformers(options, task, split, architecture):
     import torch
     import transformers
 
@@ -176,7 +215,7 @@ def _transformers(options, task, split, chosen, architecture):
     ).train()
     optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-5)
     batches = []
-    for rows in _rows(options, chosen):
+    for rows in _rows(options):
         length = int(split.lengths[rows].max())
         padded = peers.padded_rows(split.inputs, rows, length)
         batch = peers.transformers_inputs(padded)
@@ -192,8 +231,12 @@ def _transformers(options, task, split, chosen, architecture):
     return batches, step
 
 
-def _rows(options: BenchmarkConfig, chosen: np.ndarray) -> Sequence[np.ndarray]:
-    return np.split(chosen, options.batches)
+def _rows(options: BenchmarkConfig) -> Sequence[np.ndarray]:
+    return np.split(np.arange(options.batch_size * options.batches), options.batches)
+
+
+def _padded_length(options: BenchmarkConfig) -> int:
+    return int(options.lengths or _PADDED_LENGTH)
 
 
 VARIANTS = {
