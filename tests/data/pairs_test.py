@@ -248,6 +248,13 @@ def test_pack_limits_open_rows(pairs):
             assert taken - given < 8 * 1001
 
 
+def test_pack_closes_the_fullest_of_too_many_open_rows(monkeypatch):
+    monkeypatch.setattr("bert_tf.data.pairs._MAX_OPEN_ROWS", 2)
+    pairs = [pair_of_length(n, i) for i, n in enumerate([60, 80, 70, 40, 30])]
+    rows = list(pack(pairs, max_length=100, max_pairs=9))
+    assert numbers(rows) == [[1], [0, 3], [2, 4]]
+
+
 def test_pack_is_best_fit():
     pairs = [pair_of_length(n, i) for i, n in enumerate([60, 50, 40, 50, 100])]
     rows = list(pack(pairs, max_length=100, max_pairs=9))

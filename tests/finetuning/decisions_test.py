@@ -42,6 +42,12 @@ def test_temperature_of_overconfident_logits():
     assert errors[0] > 0.15 > 0.03 > errors[1]
 
 
+@pytest.mark.parametrize(("gold", "expected"), [([0, 1], 0.05), ([1, 0], 20)])
+def test_temperature_is_bounded_if_all_or_no_predictions_are_right(gold, expected):
+    temperature = decisions.best_temperature(np.array(gold), np.eye(2))
+    assert temperature == pytest.approx(expected, rel=1e-3)
+
+
 def test_calibration_error_is_the_gap_of_scikit_learns_curve():
     rng = np.random.default_rng(1)
     confidence = rng.uniform(0.5, 1, 500)

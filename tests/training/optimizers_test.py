@@ -90,8 +90,13 @@ def reference_lamb(weights, gradients_per_step, rates):
 def test_lamb_equals_numpy_reference():
     rng = np.random.default_rng(0)
     start = [rng.normal(size=s).astype("float32") for s in [(5, 3), (3,), (3, 2)]]
+    # The gradients of the vector are so small that epsilon matters.
     gradients = [
-        [rng.normal(size=w.shape).astype("float32") for w in start] for _ in "abc"
+        [
+            (rng.normal(size=w.shape) * 1e-5 ** (w.ndim == 1)).astype("float32")
+            for w in start
+        ]
+        for _ in "abc"
     ]
     variables = [keras.Variable(w) for w in start]
     optimizer = Lamb(0.1, global_clipnorm=None)
@@ -101,6 +106,15 @@ def test_lamb_equals_numpy_reference():
     expected = reference_lamb(start, gradients, [0.1] * 3)
     for variable, value in zip(variables, expected):
         np.testing.assert_allclose(variable.numpy(), value, rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_lamb_updates_weights_that_are_zero():
+    variable = keras.Variable(np.zeros((2, 3), "float32"))
+    optimizer = Lamb(0.1)
+    optimizer.build([variable])
+    optimizer.apply([tf.fill((2, 3), 0.3)])
+    np.testing.assert_allclose(variable.numpy(), np.full((2, 3), -0.1), rtol=1e-4)
 
 
 @pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
@@ -208,6 +222,12 @@ def test_decays(decay, expected):
     rates = [float(schedule(step)) for step in range(6)]
     np.testing.assert_allclose(rates[:2], [1.0, 2.0])
     np.testing.assert_allclose(rates[2:], 2 * expected, rtol=1e-6)
+
+
+def test_cosine_does_not_bend_a_long_warmup():
+    schedule = WarmupDecay(1.0, warmup_steps=8, total_steps=9, decay="cosine")
+    rates = [float(schedule(step)) for step in range(9)]
+    np.testing.assert_allclose(rates, [*np.arange(1, 9) / 8, 0.5], rtol=1e-6)
 
 
 def test_sequential_schedule_restarts_each_schedule():
