@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.data import Masker
 from tests.toy.records import LENGTH, make_masker, random_pairs
 
 
@@ -22,6 +23,47 @@ def test_number_of_predictions_equals_google_research_bert(masked):
     lengths = before["padding_mask"].numpy().sum(1)
     expected = [min(10, max(1, round(int(length) * 0.15))) for length in lengths]
     np.testing.assert_array_equal((weights["mlm"].numpy() > 0).sum(1), expected)
+
+
+def test_rows_with_few_tokens_get_one_prediction(vocabulary):
+    masker = make_masker(vocabulary, mask_selection_rate=0.01)
+    *_, weights = masker(random_pairs(vocabulary, 50, seed=5), (0, tf.constant(0)))
+    np.testing.assert_array_equal((weights["mlm"].numpy() > 0).sum(1), 1)
+
+
+def test_rate_of_one_selects_all_tokens_but_special_ones(vocabulary):
+    before = random_pairs(vocabulary, 50, seed=5)
+    masker = Masker(vocabulary=vocabulary, mask_selection_rate=1.0)
+    x, _, weights = masker(before, (0, tf.constant(0)))
+    assert x["mask_positions"].shape == (50, LENGTH)
+    is_regular = ~np.isin(before["token_ids"], vocabulary.special_ids)
+    for row in range(50):
+        used = weights["mlm"][row].numpy() > 0
+        positions = x["mask_positions"][row].numpy()
+        np.testing.assert_array_equal(positions[used], np.flatnonzero(is_regular[row]))
+        assert (positions[~used] == 0).all()
+
+
+def test_default_number_of_predictions_is_rounded_up(vocabulary):
+    x, *_ = Masker(vocabulary=vocabulary)(
+        random_pairs(vocabulary, 2, seed=5), (0, tf.constant(0))
+    )
+    assert x["mask_positions"].shape == (2, 3)  # 16 * 0.15 is 2.4.
+
+
+@pytest.mark.parametrize(
+    ("rates", "message"),
+    [
+        ({"mask_selection_rate": 0.0}, "mask_selection_rate=0.0"),
+        ({"mask_selection_rate": 1.1}, "mask_selection_rate=1.1"),
+        ({"mask_token_rate": -0.1}, "mask_token_rate=-0.1"),
+        ({"random_token_rate": -0.1}, "random_token_rate=-0.1"),
+        ({"random_token_rate": 0.3}, "random_token_rate=0.3"),
+    ],
+)
+def test_rates_out_of_range_raise(vocabulary, rates, message):
+    with pytest.raises(ValueError, match=message):
+        make_masker(vocabulary, **rates)
 
 
 def test_selected_positions_are_distinct_and_not_special(masked, vocabulary):
@@ -93,6 +135,14 @@ def test_sample_weights_are_equal_and_sum_to_one(masked):
         used = weight[weight > 0]
         np.testing.assert_allclose(weight.sum(), 1, rtol=1e-5)
         np.testing.assert_allclose(used, 1 / len(used), rtol=1e-5)
+
+
+def test_unused_slots_of_pairs_have_no_weight(vocabulary):
+    before = random_pairs(vocabulary, 2, seed=6)
+    before["is_random_next"] = tf.constant([[1, -1], [0, 1]])
+    _, y, weights = make_masker(vocabulary)(before, (0, tf.constant(0)))
+    assert y["nsp"].numpy().tolist() == [[1, 0], [0, 1]]
+    np.testing.assert_allclose(weights["nsp"] * 3, [[1, 0], [1, 1]], rtol=1e-6)
 
 
 def test_masks_depend_on_step_and_seed(vocabulary):

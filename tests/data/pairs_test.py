@@ -103,6 +103,12 @@ def test_sentences_longer_than_a_pair_are_cut():
     assert (np.diff(used) > 0).all()
 
 
+def test_sentences_as_long_as_a_pair_are_not_cut():
+    for seed in range(20):
+        pairs = draw([29, 50], str(seed), short=0)
+        assert len(pairs[0].first) >= 15  # What trimming leaves of 29.
+
+
 def test_half_of_pairs_are_random():
     rng = random.Random(1)
     kinds = [
