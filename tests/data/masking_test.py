@@ -10,7 +10,7 @@ from bert_tf.data import Masker
 from tests.toy.records import LENGTH, make_masker, random_pairs
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def masked(vocabulary):
     """A large batch before and after masking."""
     before = random_pairs(vocabulary, batch_size=4000, seed=1, length=64)

@@ -142,6 +142,7 @@ def test_short_sequence_probability():
     # One of the 28 lengths from 2 to 29 is not shorter.
     assert np.mean(found < 29) == pytest.approx(0.1 * 27 / 28, abs=0.03)
     assert found.min() == 2
+    assert np.mean(lengths(short=1)) == pytest.approx((2 + 29) / 2, abs=0.6)
 
 
 def test_random_segment_fills_the_target_length():
