@@ -73,6 +73,8 @@ def main(options: SpeedConfig) -> None:
     """Prints the tables."""
     # TensorFlow warns that session loading is deprecated.
     tf.get_logger().setLevel("ERROR")
+    # All sessions share the threads of the first, which the export creates.
+    tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     sentences = read_sentences(options.texts, options.batches * _BATCH)
     with tempfile.TemporaryDirectory() as folder:
         precisions = ["float32"]

@@ -6,7 +6,8 @@
 is several times faster for batches of texts that differ in length:
 
 - Rows are sorted by length and processed in chunks of a few hundred tokens. That bounds
-  memory for any batch size, and gives attention rows of similar length.
+  memory for any batch size, and gives attention rows of similar length. Two loops over
+  the chunks run in parallel, which uses two cores better than threads within ops.
 - Dense layers and LayerNorm skip padding. Only attention pads rows.
 - Small batches without padding, such as single texts, skip sorting and chunking.
 - Query, key and value are one matmul, with the scale of the scores in its weights.
@@ -39,8 +40,8 @@ from bert_tf.modeling import (
     attention_bias,
 )
 
-# Tokens per chunk, rounded up to whole rows: enough to run matmuls at full speed, few
-# enough for the CPU caches.
+# Most tokens per chunk, rounded up to whole rows: enough to run matmuls at full speed,
+# few enough for the CPU caches.
 _CHUNK_SIZE = 512
 
 
@@ -419,30 +420,39 @@ class _Encoder(keras.layers.Layer):
             sizes: The number of tokens in each row, [B] int32.
         """
         ends = tf.cumsum(sizes)
+        total = tf.maximum(ends[-1], 1)
+        per_loop = (total - 1) // (2 * _CHUNK_SIZE) + 1
+        chunk_size = (total - 1) // (2 * per_loop) + 1
         # The chunk of each row, non-decreasing; numbers may be skipped.
-        chunk = tf.maximum(ends - 1, 0) // _CHUNK_SIZE
-        chunk = tf.concat([[-1], chunk], axis=0)
-        first_rows = tf.where(tf.not_equal(chunk[1:], chunk[:-1]))[:, 0]
-        bounds = tf.concat([tf.cast(first_rows, tf.int32), [tf.size(sizes)]], axis=0)
+        chunk = tf.maximum(ends - 1, 0) // chunk_size
+        is_first = tf.concat([[True], tf.not_equal(chunk[1:], chunk[:-1])], axis=0)
+        first_rows = tf.cast(tf.where(is_first)[:, 0], tf.int32)
+        bounds = tf.concat([first_rows, [tf.size(sizes)]], axis=0)
         token_bounds = tf.gather(tf.concat([[0], ends], axis=0), bounds)
-        count = tf.size(first_rows, out_type=tf.int32)
-        chunks = tf.TensorArray(
-            self.compute_dtype,
-            size=count,
-            infer_shape=False,
-            element_shape=[None, self._width],
-        )
 
-        def step(i: tf.Tensor, chunks: tf.TensorArray):
-            in_chunk = slice(token_bounds[i], token_bounds[i + 1])
-            x = self._embed(*(values[in_chunk] for values in tokens))
-            padding = _Padding.from_lengths(sizes[bounds[i] : bounds[i + 1]])
-            return i + 1, chunks.write(i, self._run(x, padding))
+        def run(start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+            """Returns the hidden states of the chunks from `start` to `end`."""
+            chunks = tf.TensorArray(
+                self.compute_dtype,
+                size=end - start,
+                infer_shape=False,
+                element_shape=[None, self._width],
+            )
 
-        _, chunks = tf.while_loop(
-            lambda i, _: i < count, step, (0, chunks), parallel_iterations=1
-        )
-        return chunks.concat()
+            def step(i: tf.Tensor, chunks: tf.TensorArray):
+                in_chunk = slice(token_bounds[i], token_bounds[i + 1])
+                x = self._embed(*(values[in_chunk] for values in tokens))
+                padding = _Padding.from_lengths(sizes[bounds[i] : bounds[i + 1]])
+                return i + 1, chunks.write(i - start, self._run(x, padding))
+
+            _, chunks = tf.while_loop(lambda i, _: i < end, step, (start, chunks))
+            return chunks.concat()
+
+        # One loop would wait for each chunk, whatever its `parallel_iterations`.
+        count = tf.size(first_rows)
+        in_first_loop = tf.gather(chunk, first_rows) < per_loop
+        half = tf.math.count_nonzero(in_first_loop, dtype=tf.int32)
+        return tf.concat([run(tf.constant(0), half), run(half, count)], axis=0)
 
     def _run(self, x: tf.Tensor, padding: _Padding) -> tf.Tensor:
         """Runs the layers on the embeddings of T tokens: [T, H] -> [T, K*H]."""
