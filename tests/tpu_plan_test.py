@@ -61,6 +61,7 @@ def programs(tmp_path_factory, vocabulary):
         for chip in ("v5e", "v6e")
         for name, flags in VARIANTS.items()
     }
+    runs["tpu7x", "adamw"] = base | {"strategy": "tpu7x-8"}
     runs["v5e", "too_large"] = base | {"strategy": "v5e-8", "batch_size": 2**18}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE, json.dumps(list(runs.values()))],
@@ -88,6 +89,12 @@ def test_all_variants_compile(programs, chip):
     # Two layers and 512 positions. The compiler reduces matrices in bfloat16.
     gradients = 4 * (2 * 12 * 128**2 + 512 * 128)
     assert gradients / 2 < programs[chip, "adamw"]["all_reduce"] < 1.5 * gradients
+
+
+@needs_libtpu
+def test_reductions_on_sparse_cores_are_counted(programs):
+    reduced = programs["tpu7x", "adamw"]["all_reduce"]
+    assert reduced == programs["v5e", "adamw"]["all_reduce"]
 
 
 @needs_libtpu
@@ -135,11 +142,12 @@ ENTRY %main (a: f32[100], b: bf16[8,8]) -> f32[4] {
   %c = (f32[100]{0:T(128)S(1)}, f32[100]{0}, u32[]) copy-start(%a)
   %d = f32[100]{0:T(128)S(1)} copy-done(%c)
   %e = bf16[8,8]{1,0} fusion(%d, %b), kind=kLoop, calls=%fused
+  %f = ((f32[4]), f32[4]{0}) call-start(%e), to_apply=%body
   ROOT %w = f32[4]{0} while(%e), condition=%stop, body=%body
 }
 """
-    # The copy, operand and result of the fusion, and the loop.
-    assert tpu._traffic(program, 3) == (400 + 128 + 128 + 3 * (16 + 16), 3 * 16)
+    # The copy, operand and result of the fusion, the call, and the loop.
+    assert tpu._traffic(program, 3) == (400 + 128 + 128 + 4 * (16 + 16), 4 * 16)
 
 
 @pytest.mark.parametrize("text", ["v5e", "v5e-0", "v5e-12", "h100-8", "v5e-x"])

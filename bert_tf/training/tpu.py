@@ -233,7 +233,7 @@ def _program(compiled: Any, iterations: int) -> Program:
     used += memory.output_size_in_bytes - memory.alias_size_in_bytes
     # The compiler counts one iteration of the loop over micro-batches.
     program = Program(used, cost["flops"] * iterations)
-    # jaxlib cannot read the programs of tpu7x (libtpu 0.0.52).
+    # A jaxlib cannot read all programs of a newer libtpu.
     with contextlib.suppress(jax.errors.JaxRuntimeError):
         traffic = _traffic(compiled.as_text(), iterations)
         program.bytes, program.all_reduce = traffic
@@ -262,10 +262,12 @@ def _traffic(program: str, iterations: int) -> tuple[float, float]:
             re.M,
         ):
             in_hbm[result] = _size(shape, on_chip=False)
-            if operation == "while":
-                body = walk(re.search(r"body=(%[\w.-]+)", attributes)[1])
-                total += iterations * body[0]
-                reduced += iterations * body[1]
+            if operation in ("while", "call-start"):  # A call: to a SparseCore.
+                times = iterations if operation == "while" else 1
+                called = re.search(r"(?:body|to_apply)=(%[\w.-]+)", attributes)[1]
+                traffic = walk(called)
+                total += times * traffic[0]
+                reduced += times * traffic[1]
             elif operation.endswith("-done"):  # Of an asynchronous copy.
                 total += _size(shape)
             elif operation not in _FREE and not operation.endswith("-start"):
