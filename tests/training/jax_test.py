@@ -105,7 +105,9 @@ RUNS = {
     "lamb": ({"optimizer": "lamb", "strategy": "mirrored"}, 2e-5),
     # Its matmuls are in bfloat16.
     "muon": ({"optimizer": "muon"}, 1e-3),
-    "bfloat16": ({"precision": "mixed_bfloat16", "strategy": "mirrored"}, 1e-3),
+    # Adam's step has the size of the learning rate also for gradients that are rounding
+    # errors, of either sign.
+    "bfloat16": ({"precision": "mixed_bfloat16", "strategy": "mirrored"}, 3e-3),
     "less_memory": (
         {"micro_batch_size": 1, "recompute": True, "strategy": "mirrored"},
         2e-5,
