@@ -43,7 +43,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks.serving_tasks import load_in_session, read_sentences
+from benchmarks.serving_tasks import (
+    load_in_session,
+    prepare_sessions,
+    read_sentences,
+)
 from bert_tf import cli, client, export, serving
 from bert_tf.lazy import lazy_import
 
@@ -71,10 +75,7 @@ class SpeedConfig(cli.Options):
 
 def main(options: SpeedConfig) -> None:
     """Prints the tables."""
-    # TensorFlow warns that session loading is deprecated.
-    tf.get_logger().setLevel("ERROR")
-    # All sessions share the threads of the first, which the export creates.
-    tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+    prepare_sessions(options.threads)
     sentences = read_sentences(options.texts, options.batches * _BATCH)
     with tempfile.TemporaryDirectory() as folder:
         precisions = ["float32"]
@@ -94,7 +95,7 @@ def main(options: SpeedConfig) -> None:
         version = versions["float32"]
         if options.profile:
             for count in (1, _BATCH):
-                profile(version, sentences[:count], options.threads)
+                profile(version, sentences[:count])
             return
         embedders = {
             f"bert_tf {precision}": load_export(path, options.threads)
@@ -277,11 +278,10 @@ def compare(embedders: dict[str, Embed], sentences: Sequence[str], rounds: int) 
             )
 
 
-def profile(version: pathlib.Path, texts: Sequence[str], threads: int) -> None:
+def profile(version: pathlib.Path, texts: Sequence[str]) -> None:
     """Prints the median time of each op; ops that run in parallel both count."""
     tf1 = tf.compat.v1
-    config = tf1.ConfigProto(intra_op_parallelism_threads=threads)
-    with tf1.Session(graph=tf.Graph(), config=config) as session:
+    with tf1.Session(graph=tf.Graph()) as session:
         loaded = tf1.saved_model.loader.load(session, ["serve"], str(version))
         signature = loaded.signature_def["embeddings"]
         fetch, feed = signature.outputs["mean"].name, signature.inputs["text"].name

@@ -56,8 +56,7 @@ class SpeedConfig(cli.Options):
 
 def main(options: SpeedConfig) -> None:
     """Prints the table."""
-    # TensorFlow warns that session loading is deprecated.
-    tf.get_logger().setLevel("ERROR")
+    prepare_sessions(options.threads)
     sentences = read_sentences(options.texts, 20_000)
     directory = checkpoints.open_checkpoint(options.model)
     tokenizer = text.Tokenizer(directory.vocabulary, lowercase=directory.lowercase)
@@ -85,6 +84,19 @@ def main(options: SpeedConfig) -> None:
                 )
 
 
+def prepare_sessions(threads: int) -> None:
+    """Sets the threads within ops; call it before TensorFlow creates its devices.
+
+    All sessions share the threads of the first device, which an export creates.
+
+    Args:
+        threads: Number of threads; 0 for TensorFlow's default.
+    """
+    # TensorFlow warns that session loading is deprecated.
+    tf.get_logger().setLevel("ERROR")
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+
+
 def read_sentences(pattern: str, count: int) -> list[str]:
     """Returns `count` sentences of mixed lengths in random order."""
     sentences = []
@@ -102,10 +114,12 @@ def load_in_session(
 ) -> Callable[[Request], dict[str, np.ndarray]]:
     """Loads a SavedModel into a session, as TensorFlow Serving does.
 
+    The threads within ops are those of `prepare_sessions`.
+
     Args:
         path: Folder of the version.
         signature: Name of the signature.
-        threads: Threads within and between ops; 0 for TensorFlow's default.
+        threads: Threads between ops; 0 for TensorFlow's default.
         outputs: Names of the outputs to compute; all if empty.
 
     Returns:
@@ -113,9 +127,7 @@ def load_in_session(
     """
     session = tf.compat.v1.Session(
         graph=tf.Graph(),
-        config=tf.compat.v1.ConfigProto(
-            intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
-        ),
+        config=tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads),
     )
     with session.graph.as_default():
         loaded = tf.compat.v1.saved_model.loader.load(session, ["serve"], str(path))
