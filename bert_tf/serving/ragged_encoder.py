@@ -40,8 +40,8 @@ from bert_tf.modeling import (
     attention_bias,
 )
 
-# Most tokens per chunk, rounded up to whole rows: enough to run matmuls at full speed,
-# few enough for the CPU caches.
+# Maximum number of tokens per chunk, rounded up to whole rows: enough to run matmuls at
+# full speed, few enough for the CPU caches.
 _CHUNK_SIZE = 512
 
 
