@@ -84,6 +84,13 @@ def test_rare_characters_are_excluded():
     assert "w" in vocabulary.tokens
 
 
+def test_equally_frequent_characters_are_taken_by_code_point():
+    alphabet = "abcdefghijklmnopqrstuvwxyz"
+    vocabulary = learn_vocabulary(lambda: [alphabet[::-1]], 40)
+    # Half of the tokens, two for each character.
+    assert [t for t in vocabulary.tokens if len(t) == 1] == [*alphabet[:10]]
+
+
 def test_sentences_without_words_are_rejected():
     with pytest.raises(ValueError, match="contains no words"):
         learn_vocabulary(lambda: ["", " \u200b "], 100)
@@ -105,7 +112,16 @@ def test_words_with_most_additional_pieces_are_added():
     assert add_words(text, vocabulary, True, 9)[0] == new
     assert add_words(text, vocabulary, True, 1)[0].tokens[-1] == "cat"
     for lowercase in (True, False):
-        new, _, _ = add_words(["Toast"] * 4, vocabulary, lowercase, 9)
+        new, _, _ = add_words(["Toást"] * 4, vocabulary, lowercase, 9)
         assert ("toast" in new.tokens) == lowercase
+    # coast 4 * 2, to 1 * 6.
+    new, _, _ = add_words(["coast to to to"] * 2, vocabulary, True, 1)
+    assert new.tokens[len(SPECIAL_TOKENS)] == "coast"
     with pytest.raises(ValueError, match="contains no words"):
         add_words([" "], vocabulary, True, 9)
+
+
+def test_added_words_are_lowercased_as_sentences():
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, "ο", "##σ", "##ς"))
+    new, _, _ = add_words(["ΟΣ", "ΟΣ"], vocabulary, True, 1)
+    assert new.tokens[-1] == "ος"  # A final sigma.
