@@ -94,3 +94,8 @@ def test_models_add_spaces_around_non_ascii_punctuation():
     texts = normalizer.normalize(["É—a?", "“\u2329"]).numpy()
     # U+2329 decomposes to U+3008.
     assert [text.decode() for text in texts] == ["e — a?", " “  \u3008 "]
+
+
+@pytest.mark.parametrize("code_point", [0x3400, 0x4DBF, 0x4E00, 0x9FFF, 0xF900, 0xFAFF])
+def test_blocks_of_ideographs_include_their_ends(code_point):
+    assert normalization.is_single_character_word(chr(code_point))
