@@ -155,8 +155,7 @@ def assert_same_training(one: pathlib.Path, other: pathlib.Path, atol: float) ->
         for name in ("loss", "val_loss", "gradient_norm_max", "learning_rate"):
             assert a[name] == pytest.approx(b[name], rel=tolerance), name
     differences = [
-        np.abs(a - b).ravel()
-        for a, b in zip(weights(one), weights(other), strict=True)
+        np.abs(a - b).ravel() for a, b in zip(weights(one), weights(other), strict=True)
     ]
     differences = np.concatenate(differences)
     # Adam's step has the size of the learning rate also where a gradient is a rounding
