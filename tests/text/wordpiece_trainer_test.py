@@ -112,8 +112,9 @@ def test_words_with_most_additional_pieces_are_added():
     assert add_words(text, vocabulary, True, 9)[0] == new
     assert add_words(text, vocabulary, True, 1)[0].tokens[-1] == "cat"
     for lowercase in (True, False):
-        new, _, _ = add_words(["Toást"] * 4, vocabulary, lowercase, 9)
+        new, _, _ = add_words(["Toast"] * 4, vocabulary, lowercase, 9)
         assert ("toast" in new.tokens) == lowercase
+    assert "toast" in add_words(["Toást"] * 4, vocabulary, True, 9)[0].tokens
     # coast 4 * 2, to 1 * 6.
     new, _, _ = add_words(["coast to to to"] * 2, vocabulary, True, 1)
     assert new.tokens[len(SPECIAL_TOKENS)] == "coast"

@@ -105,7 +105,9 @@ RUNS = {
     "lamb": ({"optimizer": "lamb", "strategy": "mirrored"}, 2e-5),
     # Its matmuls are in bfloat16.
     "muon": ({"optimizer": "muon"}, 1e-3),
-    "bfloat16": ({"precision": "mixed_bfloat16", "strategy": "mirrored"}, 1e-3),
+    # Adam's step has the size of the learning rate also for gradients that are rounding
+    # errors, of either sign.
+    "bfloat16": ({"precision": "mixed_bfloat16", "strategy": "mirrored"}, 3e-3),
     "less_memory": (
         {"micro_batch_size": 1, "recompute": True, "strategy": "mirrored"},
         2e-5,
@@ -154,14 +156,8 @@ def assert_same_training(one: pathlib.Path, other: pathlib.Path, atol: float) ->
     for a, b in zip(read_history(one), read_history(other), strict=True):
         for name in ("loss", "val_loss", "gradient_norm_max", "learning_rate"):
             assert a[name] == pytest.approx(b[name], rel=tolerance), name
-    differences = [
-        np.abs(a - b).ravel() for a, b in zip(weights(one), weights(other), strict=True)
-    ]
-    differences = np.concatenate(differences)
-    # Adam's step has the size of the learning rate also where a gradient is a rounding
-    # error, of either sign. So a few weights may differ more.
-    assert np.quantile(differences, 0.999) < atol
-    assert differences.max() < 3 * atol
+    for a, b in zip(weights(one), weights(other), strict=True):
+        np.testing.assert_allclose(a, b, atol=atol)
 
 
 def weights(path: pathlib.Path) -> list[np.ndarray]:
@@ -174,6 +170,12 @@ def test_ten_steps_equal_tensorflow(on_jax, on_tensorflow, name):
     # On TensorFlow, one replica and the whole batch.
     chosen = {k: v for k, v in flags.items() if k in ("optimizer", "precision")}
     assert_same_training(on_jax / name, on_tensorflow(chosen), atol)
+
+
+def test_nearly_all_bfloat16_weights_are_closer(on_jax, on_tensorflow):
+    on_both = on_jax / "bfloat16", on_tensorflow({"precision": "mixed_bfloat16"})
+    ours, theirs = (np.concatenate([w.ravel() for w in weights(p)]) for p in on_both)
+    assert np.quantile(np.abs(ours - theirs), 0.999) < 1e-3
 
 
 def test_resume_is_bit_equal_after_sigterm(on_jax):
