@@ -36,32 +36,42 @@ class Recipe:
     mask_selection_rate: float = 0.15
     whole_word_masking: bool = False
     local_attention: bool = False
+    scale_residuals: bool = False
+    """Whether the projections before residual sums begin with smaller weights."""
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """More arguments of the optimizer."""
 
 
 _MUON_30 = Recipe(optimizer="muon", learning_rate=2e-3, mask_selection_rate=0.3)
+_SHORT = dataclasses.replace(_MUON_30, local_attention=True)  # --recipe=short
+# The evaluations see a running average of the weights.
+_AVERAGE = {"use_ema": True, "ema_momentum": 0.98}
 
 RECIPES = {
     "adamw": Recipe(),
     "adamw_5e-4": Recipe(learning_rate=5e-4),
+    "adamw_2e-3": Recipe(learning_rate=2e-3),
     "adamw_30": Recipe(mask_selection_rate=0.3),
     "adamw_beta_2": Recipe(arguments={"beta_2": 0.98}),
+    "adamw_clip": Recipe(arguments={"global_clipnorm": 0.5}),
+    "adamw_cosine": Recipe(decay="cosine"),
+    "adamw_whole_word": Recipe(whole_word_masking=True),
+    "adamw_residuals": Recipe(scale_residuals=True),
     "adamw_local": Recipe(local_attention=True),
     "muon": Recipe(optimizer="muon", learning_rate=2e-3),
     "muon_30": _MUON_30,
     "muon_30_1e-3": dataclasses.replace(_MUON_30, learning_rate=1e-3),
     "muon_30_4e-3": dataclasses.replace(_MUON_30, learning_rate=4e-3),
     "muon_40": dataclasses.replace(_MUON_30, mask_selection_rate=0.4),
-    "muon_30_local": dataclasses.replace(_MUON_30, local_attention=True),
-    "muon_30_local_4e-3": dataclasses.replace(
-        _MUON_30, local_attention=True, learning_rate=4e-3
-    ),
-    "muon_40_local": dataclasses.replace(
-        _MUON_30, local_attention=True, mask_selection_rate=0.4
-    ),
-    "muon_30_local_whole_word": dataclasses.replace(
-        _MUON_30, local_attention=True, whole_word_masking=True
+    "muon_30_local": _SHORT,
+    "muon_15_local": dataclasses.replace(_SHORT, mask_selection_rate=0.15),
+    "muon_40_local": dataclasses.replace(_SHORT, mask_selection_rate=0.4),
+    "muon_30_local_4e-3": dataclasses.replace(_SHORT, learning_rate=4e-3),
+    "muon_30_local_whole_word": dataclasses.replace(_SHORT, whole_word_masking=True),
+    "muon_30_local_beta_2": dataclasses.replace(_SHORT, arguments={"beta_2": 0.98}),
+    "muon_30_local_cosine": dataclasses.replace(_SHORT, decay="cosine"),
+    "muon_30_local_average": dataclasses.replace(
+        _SHORT, decay="constant", arguments=_AVERAGE
     ),
 }
 
@@ -130,6 +140,8 @@ def train(options: RecipesConfig, recipe: Recipe) -> list[dict[str, float]]:
     backbone = modeling.BertBackbone(architecture, dtype=options.precision)
     if recipe.local_attention:
         modeling.initialize_local_attention(backbone, options.seed)
+    if recipe.scale_residuals:
+        _scale_residuals(backbone)
     model = modeling.BertPretrainer(backbone)
     schedule = training.WarmupDecay(
         recipe.learning_rate, options.warmup_steps, options.steps, recipe.decay
@@ -155,17 +167,28 @@ def train(options: RecipesConfig, recipe: Recipe) -> list[dict[str, float]]:
             flush=True,
         )
 
+    callbacks = [
+        keras.callbacks.LambdaCallback(on_epoch_begin=begin, on_epoch_end=evaluate)
+    ]
+    if "use_ema" in recipe.arguments:
+        callbacks.insert(0, keras.callbacks.SwapEMAWeights(swap_on_epoch=True))
     model.fit(
         batches,
         steps_per_epoch=options.validate_every,
         epochs=options.steps // options.validate_every,
         shuffle=False,
         verbose=0,
-        callbacks=[
-            keras.callbacks.LambdaCallback(on_epoch_begin=begin, on_epoch_end=evaluate)
-        ],
+        callbacks=callbacks,
     )
     return curve
+
+
+def _scale_residuals(backbone: modeling.BertBackbone) -> None:
+    """Divides initial weights by the root of the number of residual sums, as GPT-2."""
+    scale = (2 * len(backbone.encoder_layers)) ** -0.5
+    for layer in backbone.encoder_layers:
+        for dense in (layer.attention_output, layer.output_dense):
+            dense.kernel.assign(dense.kernel * scale)
 
 
 def table(curves: Mapping[str, list[dict[str, float]]]) -> str:

@@ -24,10 +24,11 @@ def test_runs_write_curves_and_are_not_repeated(tmp_path, vocabulary, monkeypatc
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]
     for split in ("train", "validation"):
         write_records(tmp_path / "records", vocabulary, [(pair, 8, 0)] * 32, split)
+    names = ["adamw", "adamw_residuals", "muon_30_local", "muon_30_local_average"]
     options = recipes.RecipesConfig(
         records=str(tmp_path / "records"),
         output=str(tmp_path / "curves"),
-        runs="adamw,muon_30_local",
+        runs=",".join(names),
         size="2/16/2",
         batch_size=8,
         steps=8,
@@ -36,7 +37,7 @@ def test_runs_write_curves_and_are_not_repeated(tmp_path, vocabulary, monkeypatc
         precision="float32",
     )
     recipes.main(options)
-    for name in ("adamw", "muon_30_local"):
+    for name in names:
         rows = read_table(tmp_path / f"curves/{name}-0.csv")
         assert [float(row["step"]) for row in rows] == [4, 8]
         losses = [float(row["mlm_loss"]) for row in rows]
