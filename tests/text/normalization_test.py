@@ -3,11 +3,14 @@
 """Tests of bert_tf.text.normalization."""
 
 import random
+import sys
 
 import pytest
 import tensorflow_text as tf_text
 
 from bert_tf.text import normalization
+
+NUM_CODE_POINTS = sys.maxunicode + 1
 
 
 def look_up(units, key: bytes):
@@ -44,6 +47,15 @@ def test_double_array_contains_exactly_its_keys():
     assert not found
 
 
+def test_double_array_of_a_root_with_few_children():
+    labels = range(1, 99)
+    values = {bytes([first, label]): label for first in (1, 9) for label in labels}
+    units = normalization.double_array_trie(values | {b"\1": 0})
+    assert {key: look_up(units, key) for key in values} == values
+    assert look_up(units, b"\1") == 0
+    assert look_up(units, b"\2") is None
+
+
 def test_equal_subtrees_are_shared():
     values = {bytes([a, b]): 5 for a in range(1, 256) for b in range(1, 256)}
     assert len(normalization.double_array_trie(values)) <= 3 * 256
@@ -77,8 +89,13 @@ def test_normalize_character(char, cased, uncased):
 
 def test_pretokenization_table_splits_punctuation_and_ideographs():
     table = normalization.pretokenization_table(lowercase=True)
-    words = "Don't (ÉTUDE) 中文a\u00a0b—c≠".translate(table).split()
-    assert words == "Don ' t ( etude ) 中 文 a b — c =".lower().split()
+    words = "Don't (ÉTUDE) 中文a\u00a0b—c≠ \uac01".translate(table).split()
+    # The last word is a syllable of Hangul and its three letters.
+    assert words == "Don ' t ( etude ) 中 文 a b — c = ᄀ\u1161ᆨ".lower().split()
+
+
+def test_space_is_no_punctuation():
+    assert not normalization.is_punctuation(" ")
 
 
 def test_models_are_small_and_cached():
@@ -88,10 +105,24 @@ def test_models_are_small_and_cached():
     assert normalization.normalizer_model(False) is cased
 
 
+def new_normalizer(lowercase: bool) -> tf_text.FastBertNormalizer:
+    """Returns an op with a model that does not come from the cache."""
+    model = normalization.normalizer_model.__wrapped__(lowercase)
+    return tf_text.FastBertNormalizer(model_buffer=model)
+
+
+def test_stray_bytes_and_truncated_characters_are_deleted():
+    # Each 64 characters share all bytes but the last.
+    code_points = range(0x80, NUM_CODE_POINTS, 64)
+    characters = [chr(n).encode("utf-8", "surrogatepass") for n in code_points]
+    invalid = {utf8[:n] for utf8 in characters for n in range(1, len(utf8))}
+    invalid |= {bytes([byte]) for byte in range(0x80, 0x100)}
+    texts = new_normalizer(False).normalize([b"X" + s + b"?" for s in invalid])
+    assert set(texts.numpy()) == {b"X?"}
+
+
 def test_models_add_spaces_around_non_ascii_punctuation():
-    model = normalization.normalizer_model(True)
-    normalizer = tf_text.FastBertNormalizer(model_buffer=model)
-    texts = normalizer.normalize(["É—a?", "“\u2329"]).numpy()
+    texts = new_normalizer(True).normalize(["É—a?", "“\u2329"]).numpy()
     # U+2329 decomposes to U+3008.
     assert [text.decode() for text in texts] == ["e — a?", " “  \u3008 "]
 
