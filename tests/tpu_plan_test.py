@@ -157,17 +157,21 @@ def test_wrong_slice_is_refused(text):
 
 
 @pytest.mark.parametrize("limit", [0, 1, 7, 31, 32, 33, 100, 1000])
-def test_largest_batch_is_found_by_bisection(monkeypatch, limit):
+@pytest.mark.parametrize("share_of_rows", [1.0, 0.9, 0.5])
+def test_largest_batch_is_found(monkeypatch, limit, share_of_rows):
     compiled = []
 
     def compile_step(_, phase):
-        compiled.append(phase.batch_size // 8)
-        return tpu.Program(error="" if compiled[-1] <= limit else "No memory.")
+        rows = phase.batch_size // 8
+        compiled.append(rows)
+        memory = share_of_rows * rows + (1 - share_of_rows) * limit
+        return tpu.Program(memory, error="" if rows <= limit else "No memory.")
 
     monkeypatch.setattr(tpu, "compile_step", compile_step)
     options = PlanConfig(records="records", strategy="v5e-8")
     phase = tpu.Phase("records", {}, None, 0, 10, batch_size=8 * 32)
-    found = tpu.largest_batch(options, phase, compile_step(options, phase))
+    first = compile_step(options, phase)
+    found = tpu.largest_batch(options, phase, first, device_memory=limit)
     assert limit * 7 / 8 <= found <= limit
     assert len(compiled) == len(set(compiled)) <= 10
 

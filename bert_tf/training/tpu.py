@@ -314,8 +314,10 @@ def step_seconds(
     return seconds | {"total": total}
 
 
-def largest_batch(options: PlanConfig, phase: Phase, program: Program) -> int:
-    """Returns the largest number of rows per chip that compiles, by bisection.
+def largest_batch(
+    options: PlanConfig, phase: Phase, program: Program, device_memory: float
+) -> int:
+    """Returns the largest number of rows per chip that compiles.
 
     It is at most an eighth too small.
 
@@ -323,19 +325,23 @@ def largest_batch(options: PlanConfig, phase: Phase, program: Program) -> int:
         options: See `compile_step`.
         phase: Its batch size is where the search begins.
         program: The compiled step of the phase.
+        device_memory: Bytes of a device.
     """
     _, chips = parse_slice(options.strategy)
     per_chip = max(phase.batch_size // chips, 1)
     fits, fails = (0, per_chip) if program.error else (per_chip, 0)
     while not fails or fails - fits > max(1, fits // 8):
-        rows = (fits + fails) // 2
-        if not fails:  # Doubles the rows while there is no upper limit.
-            rows = 2 * fits
+        if fails:
+            rows = (fits + fails) // 2
+        else:  # More rows need at most proportionally more memory.
+            rows = int(fits * device_memory / program.memory)
+            rows = max(rows, fits + max(1, fits // 8))
         changed = dataclasses.replace(phase, batch_size=rows * chips)
-        if compile_step(options, changed).error:
+        compiled = compile_step(options, changed)
+        if compiled.error:
             fails = rows
         else:
-            fits = rows
+            fits, program = rows, compiled
     return fits
 
 
@@ -369,7 +375,7 @@ def plan(options: PlanConfig, *, evaluation: bool = False) -> list[dict[str, Any
             flops /= 3  # Without the backward pass.
         row = {"records": phase.records, "steps": phase.steps, "rows": phase.batch_size}
         row |= dataclasses.asdict(program)
-        row["device_memory"] = chip.memory * chips / num_devices
+        row["device_memory"] = device_memory = chip.memory * chips / num_devices
         row["seconds"] = seconds
         row["tokens_per_second"] = tokens / seconds["total"]
         row["mfu"] = flops / (chips * chip.flops * seconds["total"])
@@ -381,6 +387,6 @@ def plan(options: PlanConfig, *, evaluation: bool = False) -> list[dict[str, Any
                 if recompute != options.recompute:
                     first = compile_step(changed, phase)
                 key = "largest_batch_recompute" if recompute else "largest_batch"
-                row[key] = largest_batch(changed, phase, first)
+                row[key] = largest_batch(changed, phase, first, device_memory)
         plans.append(row)
     return plans
