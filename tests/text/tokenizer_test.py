@@ -294,6 +294,18 @@ def test_longest_piece_matches_first():
     ]
 
 
+def test_each_word_has_at_least_one_piece():
+    tokenizer = Tokenizer(WORDPIECES)
+    rows = tokenizer.tokenize_words(["unable", "", "the", "\0", "x"]).to_list()
+    assert [[WORDPIECES.tokens[i] for i in row] for row in rows] == [
+        ["un", "##able"],
+        ["[UNK]"],
+        ["the"],
+        ["[UNK]"],
+        ["[UNK]"],
+    ]
+
+
 def test_vocabulary_can_be_a_path(tmp_path):
     WORDPIECES.write(tmp_path / "vocab.txt")
     tokenizer = Tokenizer(tmp_path / "vocab.txt")
@@ -480,6 +492,7 @@ def test_encode_texts():
     ]
     assert not inputs["segment_ids"].numpy().any()
     assert {tensor.dtype for tensor in inputs.values()} == {tf.int32}
+    assert inputs.keys() == {"token_ids", "segment_ids", "padding_mask"}
 
 
 def test_encode_pairs():

@@ -40,6 +40,20 @@ def test_fingerprint_is_sha256_of_lines():
     assert vocabulary.fingerprint != Vocabulary((*SPECIAL_TOKENS, "e")).fingerprint
 
 
+def test_repr_shows_size_and_fingerprint():
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, "a"))
+    shown = f"Vocabulary(6 tokens, {vocabulary.fingerprint[:12]})"
+    assert repr(vocabulary) == shown
+
+
+def test_extended_vocabulary_keeps_ids():
+    old = Vocabulary((*SPECIAL_TOKENS, "[unused0]", "a"))
+    for tokens in (("[unused0]", "a"), ("[unused0]", "a", "b"), ("b", "a")):
+        assert Vocabulary((*SPECIAL_TOKENS, *tokens)).extends(old)
+    for tokens in (("[unused0]",), ("[unused0]", "b"), ("a", "[unused0]")):
+        assert not Vocabulary((*SPECIAL_TOKENS, *tokens)).extends(old)
+
+
 def test_write_and_read_round_trip(tmp_path):
     # U+2028 does not separate lines in this file, and \u00a0 is not stripped.
     vocabulary = Vocabulary((*SPECIAL_TOKENS, "\u2028", "\u00a0a", "##é", "𝕏"))

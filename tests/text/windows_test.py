@@ -218,6 +218,21 @@ def test_last_window_can_be_shorter_by_more_than_100_pieces(tokenizer):
     assert max_context_window(plan(windows), 378) == 0
 
 
+def test_last_window_shorter_by_200_pieces_matches_google(tokenizer):
+    """Then its size costs two pieces of context."""
+    windows = cut_passages(
+        tokenizer,
+        [2],
+        [428],
+        max_sequence_length=384,
+        max_question_length=64,
+        stride=250,
+    )
+    assert plan(windows) == [(0, 379), (250, 178)]
+    assert windows.own_start.numpy().tolist() == [0, 316]
+    assert [max_context_window(plan(windows), p) for p in (315, 316)] == [0, 1]
+
+
 def test_rows_hold_the_question_and_part_of_the_passage(tokenizer):
     vocabulary = tokenizer.vocabulary
     ids = tokenizer.tokenize(tf.constant(["the cat sat", "", "a b c d", "x"]))
