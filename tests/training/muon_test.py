@@ -94,6 +94,16 @@ def test_updates_are_nearly_orthogonal():
         assert values.max() < 1.25 + tolerance
 
 
+def test_orthogonalization_uses_its_dtype():
+    gradient = np.random.default_rng(0).normal(size=(1, 4, 6)).astype("float32")
+    for dtype in ("float32", "bfloat16"):
+        update = Muon(orthogonalization_dtype=dtype)._orthogonalize(gradient)
+        assert update.dtype == "float32"
+        rounded = tf.cast(tf.cast(update, "bfloat16"), "float32")
+        assert np.array_equal(update, rounded) == (dtype == "bfloat16")
+    assert Muon()._orthogonalize(gradient.astype("float64")).dtype == "float64"
+
+
 def test_non_finite_step_changes_nothing():
     variables = make_variables()
     optimizer = Muon(0.1)

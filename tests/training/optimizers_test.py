@@ -119,6 +119,16 @@ def test_lamb_updates_weights_that_are_zero():
 
 @pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
 @pytest.mark.usefixtures("kernels")
+def test_float64_weights_are_updated(optimizer_class):
+    variable = keras.Variable(np.ones((2, 3)), dtype="float64")
+    optimizer = optimizer_class(0.1, weight_decay=0.0)
+    optimizer.build([variable])
+    optimizer.apply([tf.fill((2, 3), tf.constant(0.3, "float64"))])
+    np.testing.assert_allclose(variable.numpy(), np.full((2, 3), 0.9), rtol=1e-4)
+
+
+@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
+@pytest.mark.usefixtures("kernels")
 def test_step_with_infinite_gradients_only_increments_iterations(optimizer_class):
     variables = [keras.Variable(np.ones((2, 3), "float32")), keras.Variable([1.0])]
     optimizer = optimizer_class(0.1)
