@@ -268,6 +268,29 @@ def test_optimizer_and_schedule_serialize(optimizer_class):
     assert copy.get_config() == optimizer.get_config()
 
 
+@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
+def test_config_has_all_arguments(optimizer_class):
+    arguments = {
+        "learning_rate": 0.5,
+        "weight_decay": 0.25,
+        "beta_1": 0.8,
+        "beta_2": 0.95,
+        "epsilon": 1e-4,
+        "bias_correction": False,
+        "global_clipnorm": 2.0,
+        "dynamic_loss_scale": True,
+    }
+    config = optimizer_class(**arguments).get_config()
+    assert {name: config[name] for name in arguments} == arguments
+
+
+def test_scalars_have_names_in_optimizer_variables():
+    optimizer = AdamW(dynamic_loss_scale=True)
+    optimizer.build([keras.Variable([1.0])])
+    names = {variable.name for variable in optimizer.variables}
+    assert {"gradient_norm", "loss_scale", "good_steps"} <= names
+
+
 def test_repr_shows_arguments():
     schedule = WarmupDecay(1e-3, 10, 100)
     shown = "WarmupDecay(peak=0.001, warmup_steps=10, total_steps=100, decay='linear')"
