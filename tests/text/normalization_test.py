@@ -76,6 +76,7 @@ def test_equal_subtrees_are_shared():
         ("\t", " ", " "),
         ("\u00a0", " ", " "),
         ("\u2028", " ", " "),
+        ("\u2029", " ", " "),
         ("\0", "", ""),
         ("\x85", "", ""),  # A control character, although str.split() splits at it.
         ("\u200b", "", ""),
