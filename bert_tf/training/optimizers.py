@@ -174,6 +174,9 @@ class AdamW(keras.optimizers.AdamW):
         dynamic_loss_scale: Whether to scale the loss so that gradients stay within the
             range of float16 (arXiv 1710.03740). Use it with `"mixed_float16"`.
         **kwargs: See `keras.optimizers.AdamW`.
+
+    Raises:
+        ValueError: From `build`, if a weight is of bfloat16 or float16.
     """
 
     def __init__(
@@ -201,6 +204,13 @@ class AdamW(keras.optimizers.AdamW):
         self.dynamic_loss_scale = dynamic_loss_scale
 
     def build(self, variables):
+        for variable in variables:
+            if variable.dtype in ("bfloat16", "float16"):  # bfloat16 rounds 0.999 to 1.
+                raise ValueError(
+                    f"{type(self).__name__} trains weights of float32. Received: "
+                    f"{variable.path} of {variable.dtype}. Use the dtype policy "
+                    f"'mixed_{variable.dtype}'."
+                )
         if not self.built:
             self.gradient_norm = self._scalar("gradient_norm", 0.0)
             if self.dynamic_loss_scale:

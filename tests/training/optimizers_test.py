@@ -268,6 +268,13 @@ def test_optimizer_and_schedule_serialize(optimizer_class):
     assert copy.get_config() == optimizer.get_config()
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_weights_of_half_precision_are_refused(dtype):
+    variable = keras.Variable(np.ones((2, 3)), dtype=dtype, name="kernel")
+    with pytest.raises(ValueError, match=f"kernel of {dtype}. Use .* 'mixed_{dtype}'"):
+        AdamW(0.1).build([variable])
+
+
 @pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
 def test_config_has_all_arguments(optimizer_class):
     arguments = {
