@@ -212,7 +212,7 @@ def draw(curves: Mapping[str, list[dict[str, float]]]):
     """Returns a figure of held-out loss against tokens and processor minutes."""
     import matplotlib.figure
 
-    figure = matplotlib.figure.Figure(figsize=(9, 3.6), layout="constrained")
+    figure = matplotlib.figure.Figure(figsize=(11, 3.6), layout="constrained")
     by_tokens, by_time = figure.subplots(1, 2, sharey=True)
     for name, curve in curves.items():
         losses = [row["mlm_loss"] for row in curve]
@@ -220,7 +220,7 @@ def draw(curves: Mapping[str, list[dict[str, float]]]):
         by_time.plot([row["seconds"] / 60 for row in curve], losses, label=name)
     by_tokens.set(xlabel="tokens, millions", ylabel="held-out MLM loss")
     by_time.set(xlabel="processor minutes")
-    by_tokens.legend()
+    figure.legend(*by_tokens.get_legend_handles_labels(), loc="outside right center")
     for axes in (by_tokens, by_time):
         axes.grid(alpha=0.3)
     return figure
