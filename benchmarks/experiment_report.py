@@ -118,7 +118,7 @@ def differences(experiment: Experiment, scores: Scores) -> Iterator[Difference]:
     names = [row.name for row in experiment.rows]
     for c, column in enumerate(experiment.columns):
         for r, row in enumerate(experiment.rows):
-            other = names.index(row.against) if row.against else 0
+            other = names.index(row.against) if row.against in names else 0
             if other == r:
                 continue
             mine, theirs = (_compared(column, scores[i, c]) for i in (r, other))

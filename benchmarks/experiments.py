@@ -62,22 +62,36 @@ class ExperimentConfig(ComputeOptions):
         minimum=0,
     )
     seeds: int = cli.option(2, help="Fine-tuning runs per model and task.", minimum=1)
+    rows: str = cli.option(
+        "",
+        help="Rows of the table to run, for example 1,3; empty: all.",
+    )
 
 
 def main(options: ExperimentConfig) -> None:
-    """Runs the experiments that are not finished and writes the reports."""
+    """Runs the experiments that are not finished and writes the reports.
+
+    Raises:
+        ValueError: `options.rows` or the file `options.tasks` is invalid.
+    """
     from benchmarks import experiment_report as report
 
     runner = Runner(options)
     chosen = experiments(SCALES[options.scale])
     if options.experiment != "all":
         chosen = {options.experiment: chosen[options.experiment]}
+    elif options.rows:
+        raise ValueError(
+            "--rows needs one --experiment, because rows are numbered per experiment."
+        )
     for name, experiment in chosen.items():
         columns = [c for c in experiment.columns if runner.has(c)]
         if not columns:
             print(f"Skipping {name}: {options.tasks} has none of its data sets.")
             continue
         experiment = dataclasses.replace(experiment, columns=columns)
+        if options.rows:
+            experiment = _with_rows(experiment, options.rows)
         scores = runner.scores(experiment)
         text = report.markdown(experiment, scores, runner.data_sets, runner.baselines)
         path = runner.folder / f"{name}.md"
@@ -85,6 +99,26 @@ def main(options: ExperimentConfig) -> None:
         plot = path.with_suffix(".png")
         report.plot(experiment, scores, runner.data_sets, plot)
         print(f"\n{text}\nReport: {path}. Plot: {plot}.", flush=True)
+
+
+def _with_rows(experiment: Experiment, numbers: str) -> Experiment:
+    """Returns the experiment with the rows of `numbers`, such as "1,3"."""
+    places = {str(place + 1): place for place in range(len(experiment.rows))}
+    chosen = numbers.split(",")
+    if not places.keys() >= set(chosen):
+        raise ValueError(
+            f"--rows must be comma-separated numbers from 1 to {len(places)}. "
+            f"Received: {numbers!r}"
+        )
+    chosen = [places[number] for number in chosen]
+    return dataclasses.replace(
+        experiment,
+        rows=[experiment.rows[i] for i in chosen],
+        columns=[
+            dataclasses.replace(c, paper=[c.paper[i] for i in chosen if c.paper])
+            for c in experiment.columns
+        ],
+    )
 
 
 class Runner:

@@ -28,7 +28,8 @@ class Row:
         share: Fraction of the pre-training steps after which the weights are taken.
         line: In line plots, the line that the row is a point of.
         x: In line plots, the position on the x axis.
-        against: Name of the row to compare with; empty for the first row.
+        against: Name of the row to compare with; the first row if it is empty or not
+            run.
     """
 
     name: str
@@ -203,6 +204,7 @@ def experiments(scale: Scale) -> dict[str, Experiment]:
                 Column("MRPC", "MRPC", (86.7, 86.5, 77.5, 75.7)),
                 Column("SST-2", "SST-2", (92.7, 92.6, 92.1, 91.6)),
                 Column("SQuAD", "SQuAD F1", (88.5, 87.9, 77.8, 84.9)),
+                Column("NER", "NER"),
             ),
             claim="Next sentence prediction helps sentence pairs and question "
             "answering. A left-to-right model is worse on all tasks, most of all "

@@ -122,6 +122,23 @@ def test_interrupted_experiments_resume_without_repeating_runs(options, training
     assert started == [(model, seed) for model in models for seed in (0, 1)]
 
 
+def test_rows_of_a_table(options, training):
+    experiments.main(dataclasses.replace(options, rows="3,1"))
+    assert len(training.pretrained) == 1
+    text = pathlib.Path(options.output, "masking.md").read_text()
+    assert "LTR" not in text
+    assert text.index("| early | 12.2 | 4.0 |") < text.index("| BERT | 7.4 | 4.0 |")
+    assert "perplexity, BERT against early: -0.50 nats (paper +0.00)" in text
+
+
+@pytest.mark.parametrize("rows", ["0", "4", "-1", "1,", "BERT"])
+def test_invalid_rows(options, rows):
+    with pytest.raises(ValueError, match=rf"from 1 to 3\. Received: '{rows}'"):
+        experiments.main(dataclasses.replace(options, rows=rows))
+    with pytest.raises(ValueError, match="needs one --experiment"):
+        experiments.main(dataclasses.replace(options, experiment="all", rows=rows))
+
+
 @pytest.mark.slow
 def test_runs_with_other_options_are_separate(options, training):
     experiments.main(options)
