@@ -5,12 +5,13 @@
     python -m benchmarks.learning --records=wiki64-unpacked --output=learning
 
 bert_tf and transformers with torch pre-train the same architecture from the same
-initial weights, on the same batches and masks, with the same schedule and AdamW (bias
-correction, no weight decay of biases and LayerNorm, gradients clipped to norm 1). Only
-dropout draws different random numbers. Every --validate_every steps, both compute the
-loss (masked LM + next sentence) on the same held-out batches, without dropout. The
-records need one pair per row (`bert_tf.corpus --pack=false`), because transformers does
-not support packed rows.
+initial weights, on the same batches and masks, with the same schedule and optimizer:
+AdamW or, with the short recipe, Muon (`torch.optim.Muon`) for the encoder's matrices
+and AdamW for the rest. Biases and LayerNorm have no weight decay, gradients are clipped
+to norm 1. If the recipe has dropout, it draws different random numbers. Every
+--validate_every steps, both compute the loss (masked LM + next sentence) on the same
+held-out batches, without dropout, masked as in the paper. The records need one pair per
+row (`bert_tf.corpus --pack=false`), because transformers does not support packed rows.
 
 Writes learning.csv, learning.png and the initial weights of each seed to --output. Runs
 with a curve in learning.csv are not trained again. Needs torch and transformers.
@@ -27,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from benchmarks import peers
 from bert_tf import cli
+from bert_tf.training import PretrainConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,13 +38,25 @@ class LearningConfig(cli.Options):
     records: str = cli.option(help="Records with one pair per row.")
     output: str = cli.option(help="Folder for the curves.")
     size: str = cli.option("tiny", help="Architecture.")
-    batch_size: int = cli.option(64, help="Pairs per step.", minimum=1)
-    steps: int = cli.option(8000, help="Training steps.", minimum=1)
+    recipe: str = cli.option(
+        "short",
+        help="Optimizer, masking rate, dropout and initialization, as --recipe of "
+        "bert_tf.pretrain.",
+        choices=tuple(PretrainConfig.RECIPES),
+    )
+    batch_size: int = cli.option(32, help="Pairs per step.", minimum=1)
+    steps: int = cli.option(16000, help="Training steps.", minimum=1)
     warmup_steps: int = cli.option(100, help="Warm-up steps.", minimum=0)
     learning_rate: float = cli.option(2e-3, help="Peak learning rate.")
-    validate_every: int = cli.option(400, help="Steps between evaluations.", minimum=1)
+    validate_every: int = cli.option(800, help="Steps between evaluations.", minimum=1)
     validation_batches: int = cli.option(20, help="Held-out batches.", minimum=1)
     seeds: int = cli.option(2, help="Runs of each library, from seed 0.", minimum=1)
+
+    def pretraining(self) -> PretrainConfig:
+        """Returns the recipe."""
+        return PretrainConfig(
+            records=self.records, output="", **PretrainConfig.RECIPES[self.recipe]
+        )
 
 
 def main(options: LearningConfig) -> None:
@@ -95,9 +109,13 @@ def _curve(
         _write_initial_weights(options, folder, seed)
     keras.utils.set_random_seed(seed)  # It also seeds the order of records.
     schedule = WarmupDecay(options.learning_rate, options.warmup_steps, options.steps)
-    train_step, evaluate = LIBRARIES[library](folder, schedule, seed)
+    recipe = options.pretraining()
+    is_muon = recipe.optimizer == "muon"
+    train_step, evaluate = LIBRARIES[library](folder, schedule, is_muon, seed)
     common = {"batch_size": options.batch_size, "seed": seed}
-    train = data.pretrain_dataset(options.records, **common).take(options.steps)
+    train = data.pretrain_dataset(
+        options.records, mask_selection_rate=recipe.mask_selection_rate, **common
+    ).take(options.steps)
     held_out = data.pretrain_dataset(options.records, split="validation", **common)
     held_out = held_out.take(options.validation_batches).cache()
     tokens = 0
@@ -117,10 +135,16 @@ def _write_initial_weights(
     from bert_tf import checkpoints, data, modeling
 
     _, vocabulary = data.read_manifest(options.records)
+    recipe = options.pretraining()
     architecture = modeling.BertConfig.resolve(options.size, vocabulary.size)
+    if recipe.dropout >= 0:
+        architecture = dataclasses.replace(
+            architecture, dropout=recipe.dropout, attention_dropout=recipe.dropout
+        )
     keras.utils.set_random_seed(seed)
     backbone = modeling.BertBackbone(architecture)
-    modeling.initialize_local_attention(backbone, seed)
+    if recipe.initialization == "local_attention":
+        modeling.initialize_local_attention(backbone, seed)
     directory = checkpoints.ModelDirectory.create(
         folder.with_suffix(".keras"),
         architecture=architecture,
@@ -133,12 +157,13 @@ def _write_initial_weights(
     checkpoints.write_checkpoint(directory, folder, "hugging_face")
 
 
-def _bert_tf(folder: pathlib.Path, schedule, seed) -> tuple[_TrainStep, _Evaluate]:
-    from bert_tf import checkpoints
-    from bert_tf.training import AdamW
+def _bert_tf(
+    folder: pathlib.Path, schedule, is_muon: bool, seed: int
+) -> tuple[_TrainStep, _Evaluate]:
+    from bert_tf import checkpoints, training
 
     model = checkpoints.open_checkpoint(folder).load_pretrainer()
-    model.compile(AdamW(schedule))
+    model.compile((training.Muon if is_muon else training.AdamW)(schedule))
 
     def train_step(batch):
         model.train_on_batch(*batch)
@@ -149,33 +174,46 @@ def _bert_tf(folder: pathlib.Path, schedule, seed) -> tuple[_TrainStep, _Evaluat
     return train_step, evaluate
 
 
-def _transformers(folder: pathlib.Path, schedule, seed) -> tuple[_TrainStep, _Evaluate]:
+def _transformers(
+    folder: pathlib.Path, schedule, is_muon: bool, seed: int
+) -> tuple[_TrainStep, _Evaluate]:
     import torch
     import transformers
 
     torch.manual_seed(seed)
     model = transformers.BertForPreTraining.from_pretrained(folder).train()
-    matrices = [weight for weight in model.parameters() if weight.ndim > 1]
-    vectors = [weight for weight in model.parameters() if weight.ndim <= 1]
-    optimizer = torch.optim.AdamW(
-        [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
-        lr=1.0,  # The schedule multiplies it.
-        weight_decay=0.01,
-        eps=1e-6,
-    )
-    scheduler = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: float(schedule(step))
-    )
+    encoder, matrices, vectors = [], [], []
+    for name, weight in model.named_parameters():
+        is_orthogonalized = is_muon and ".encoder." in name
+        group = encoder if is_orthogonalized else matrices
+        (group if weight.ndim > 1 else vectors).append(weight)
+    # The schedule multiplies the learning rate.
+    optimizers = [
+        torch.optim.AdamW(
+            [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
+            lr=1.0,
+            weight_decay=0.01,
+            eps=1e-6,
+        )
+    ]
+    if is_muon:
+        muon = torch.optim.Muon(
+            encoder, lr=1.0, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"
+        )
+        optimizers.append(muon)
+    rate = torch.optim.lr_scheduler.LambdaLR
+    schedulers = [rate(o, lambda step: float(schedule(step))) for o in optimizers]
 
     def loss(batch):
         return model(**peers.transformers_batch(*batch)).loss
 
     def train_step(batch):
-        optimizer.zero_grad()
+        model.zero_grad()
         loss(batch).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        scheduler.step()
+        for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
+            optimizer.step()
+            scheduler.step()
 
     def evaluate(batches):
         model.eval()
