@@ -63,8 +63,7 @@ class ExperimentConfig(ComputeOptions):
     )
     seeds: int = cli.option(2, help="Fine-tuning runs per model and task.", minimum=1)
     rows: str = cli.option(
-        "",
-        help="Rows of the table to run, for example 1,3; empty: all.",
+        "", help="Rows of the table to run, for example 1,3; empty: all."
     )
 
 
@@ -104,13 +103,12 @@ def main(options: ExperimentConfig) -> None:
 def _with_rows(experiment: Experiment, numbers: str) -> Experiment:
     """Returns the experiment with the rows of `numbers`, such as "1,3"."""
     places = {str(place + 1): place for place in range(len(experiment.rows))}
-    chosen = numbers.split(",")
-    if not places.keys() >= set(chosen):
+    if not places.keys() >= set(numbers.split(",")):
         raise ValueError(
             f"--rows must be comma-separated numbers from 1 to {len(places)}. "
             f"Received: {numbers!r}"
         )
-    chosen = [places[number] for number in chosen]
+    chosen = [places[number] for number in numbers.split(",")]
     return dataclasses.replace(
         experiment,
         rows=[experiment.rows[i] for i in chosen],

@@ -53,9 +53,16 @@ class LearningConfig(cli.Options):
     seeds: int = cli.option(2, help="Runs of each library, from seed 0.", minimum=1)
 
     def pretraining(self) -> PretrainConfig:
-        """Returns the recipe."""
+        """Returns the recipe with the size, batches and schedule of this benchmark."""
+        settings = {
+            **PretrainConfig.RECIPES[self.recipe],
+            "batch_size": self.batch_size,
+            "steps": self.steps,
+            "warmup_steps": self.warmup_steps,
+            "learning_rate": self.learning_rate,
+        }
         return PretrainConfig(
-            records=self.records, output="", **PretrainConfig.RECIPES[self.recipe]
+            records=self.records, output="", size=self.size, **settings
         )
 
 
@@ -103,18 +110,15 @@ def _curve(
     import keras
 
     from bert_tf import data
-    from bert_tf.training import WarmupDecay
 
     if not folder.exists():
         _write_initial_weights(options, folder, seed)
     keras.utils.set_random_seed(seed)  # It also seeds the order of records.
-    schedule = WarmupDecay(options.learning_rate, options.warmup_steps, options.steps)
-    recipe = options.pretraining()
-    is_muon = recipe.optimizer == "muon"
-    train_step, evaluate = LIBRARIES[library](folder, schedule, is_muon, seed)
+    settings = options.pretraining()
+    train_step, evaluate = LIBRARIES[library](folder, settings, seed)
     common = {"batch_size": options.batch_size, "seed": seed}
     train = data.pretrain_dataset(
-        options.records, mask_selection_rate=recipe.mask_selection_rate, **common
+        options.records, mask_selection_rate=settings.mask_selection_rate, **common
     ).take(options.steps)
     held_out = data.pretrain_dataset(options.records, split="validation", **common)
     held_out = held_out.take(options.validation_batches).cache()
@@ -132,23 +136,19 @@ def _write_initial_weights(
     """Writes a checkpoint of transformers with random weights."""
     import keras
 
-    from bert_tf import checkpoints, data, modeling
+    from bert_tf import checkpoints, modeling, training
 
-    _, vocabulary = data.read_manifest(options.records)
-    recipe = options.pretraining()
-    architecture = modeling.BertConfig.resolve(options.size, vocabulary.size)
-    if recipe.dropout >= 0:
-        architecture = dataclasses.replace(
-            architecture, dropout=recipe.dropout, attention_dropout=recipe.dropout
-        )
+    settings = options.pretraining()
+    phases = settings.phases()
+    architecture = training.resolve_architecture(settings, phases, None)
     keras.utils.set_random_seed(seed)
     backbone = modeling.BertBackbone(architecture)
-    if recipe.initialization == "local_attention":
+    if settings.initialization == "local_attention":
         modeling.initialize_local_attention(backbone, seed)
     directory = checkpoints.ModelDirectory.create(
         folder.with_suffix(".keras"),
         architecture=architecture,
-        vocabulary=vocabulary,
+        vocabulary=phases[0].vocabulary,
         lowercase=True,
         head={"kind": "pretrainer"},
         options={},
@@ -158,12 +158,12 @@ def _write_initial_weights(
 
 
 def _bert_tf(
-    folder: pathlib.Path, schedule, is_muon: bool, seed: int
+    folder: pathlib.Path, settings: PretrainConfig, seed: int
 ) -> tuple[_TrainStep, _Evaluate]:
     from bert_tf import checkpoints, training
 
     model = checkpoints.open_checkpoint(folder).load_pretrainer()
-    model.compile((training.Muon if is_muon else training.AdamW)(schedule))
+    model.compile(training.create_optimizer(settings, settings.schedule()))
 
     def train_step(batch):
         model.train_on_batch(*batch)
@@ -175,18 +175,22 @@ def _bert_tf(
 
 
 def _transformers(
-    folder: pathlib.Path, schedule, is_muon: bool, seed: int
+    folder: pathlib.Path, settings: PretrainConfig, seed: int
 ) -> tuple[_TrainStep, _Evaluate]:
     import torch
     import transformers
 
     torch.manual_seed(seed)
     model = transformers.BertForPreTraining.from_pretrained(folder).train()
+    is_muon = settings.optimizer == "muon"
     encoder, matrices, vectors = [], [], []
     for name, weight in model.named_parameters():
-        is_orthogonalized = is_muon and ".encoder." in name
-        group = encoder if is_orthogonalized else matrices
-        (group if weight.ndim > 1 else vectors).append(weight)
+        if weight.ndim == 1:
+            vectors.append(weight)
+        elif is_muon and ".encoder." in name:
+            encoder.append(weight)
+        else:
+            matrices.append(weight)
     # The schedule multiplies the learning rate.
     optimizers = [
         torch.optim.AdamW(
@@ -201,8 +205,11 @@ def _transformers(
             encoder, lr=1.0, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"
         )
         optimizers.append(muon)
-    rate = torch.optim.lr_scheduler.LambdaLR
-    schedulers = [rate(o, lambda step: float(schedule(step))) for o in optimizers]
+    schedule = settings.schedule()
+    schedulers = [
+        torch.optim.lr_scheduler.LambdaLR(o, lambda step: float(schedule(step)))
+        for o in optimizers
+    ]
 
     def loss(batch):
         return model(**peers.transformers_batch(*batch)).loss

@@ -10,5 +10,7 @@ from bert_tf.training.optimizers import Lamb as Lamb
 from bert_tf.training.optimizers import WarmupDecay as WarmupDecay
 from bert_tf.training.pretrain_config import PlanConfig as PlanConfig
 from bert_tf.training.pretrain_config import PretrainConfig as PretrainConfig
+from bert_tf.training.pretraining import create_optimizer as create_optimizer
 from bert_tf.training.pretraining import pretrain as pretrain
+from bert_tf.training.pretraining import resolve_architecture as resolve_architecture
 from bert_tf.training.step import DistributedPretrainer as DistributedPretrainer
