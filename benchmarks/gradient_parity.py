@@ -44,6 +44,11 @@ class GradientConfig(cli.Options):
     batch_size: int = cli.option(32, help="Pairs.", minimum=1)
     draws: int = cli.option(100, help="Gradients with dropout.", minimum=2)
     dropout: float = cli.option(0.1, help="Rate of both kinds of dropout.")
+    precision: str = cli.option(
+        "float32",
+        help="Compute dtype of bert_tf's layers; transformers computes in float32.",
+        choices=("float32", "mixed_bfloat16"),
+    )
 
 
 def main(options: GradientConfig) -> None:
@@ -51,12 +56,17 @@ def main(options: GradientConfig) -> None:
     keras.utils.set_random_seed(0)
     rows = data.pretrain_dataset(options.records, batch_size=options.batch_size)
     batch = next(iter(rows))
-    (ours, _), (theirs, _) = _moments(options.model, batch, dropout=0.0, draws=1)
-    ours, theirs = _flat(ours), _flat(theirs)
-    difference = np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
-    print(f"Without dropout: relative difference {difference:.1e}", flush=True)
+    (ours, _), (theirs, _) = _moments(options, batch, dropout=0.0, draws=1)
+    each = {name: _difference(ours[name], theirs[name]) for name in theirs}
+    worst = max(each, key=each.get)
+    print(
+        f"Without dropout: relative difference "
+        f"{_difference(_flat(ours), _flat(theirs)):.1e}, of the {len(each)} tensors at "
+        f"most {each[worst]:.1e} ({worst})",
+        flush=True,
+    )
     settings = {"dropout": options.dropout, "draws": options.draws}
-    (ours, variances), (theirs, others) = _moments(options.model, batch, **settings)
+    (ours, variances), (theirs, others) = _moments(options, batch, **settings)
     errors = np.sqrt((_flat(variances) + _flat(others)) / options.draws)
     used = errors > 0  # Not the embeddings of tokens that the batch does not have.
     z = (_flat(ours) - _flat(theirs))[used] / errors[used]
@@ -72,22 +82,29 @@ def main(options: GradientConfig) -> None:
 Gradients = dict[str, np.ndarray]  # By transformers' names of the weights.
 
 
+def _difference(ours: np.ndarray, theirs: np.ndarray) -> float:
+    return np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
+
+
 def _moments(
-    path: str, batch: tuple, *, dropout: float, draws: int
+    options: GradientConfig, batch: tuple, *, dropout: float, draws: int
 ) -> list[list[Gradients]]:
     """Returns mean and variance of the gradients: bert_tf's, then transformers'."""
     import torch
     import transformers
 
-    checkpoint = checkpoints.open_checkpoint(path)
+    checkpoint = checkpoints.open_checkpoint(options.model)
     rates = {"dropout": dropout, "attention_dropout": dropout}
     architecture = dataclasses.replace(checkpoint.architecture, **rates)
-    model = modeling.BertPretrainer(modeling.BertBackbone(architecture))
+    backbone = modeling.BertBackbone(architecture, dtype=options.precision)
+    model = modeling.BertPretrainer(backbone)
     checkpoint.load_into(model)
     model.compile(training.AdamW())
     torch.manual_seed(0)
     peer = transformers.BertForPreTraining.from_pretrained(
-        path, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+        options.model,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
     ).train()
     inputs = peers.transformers_batch(*batch)
 

@@ -61,6 +61,16 @@ class _ConfiguredLayer(keras.layers.Layer):
     def _dropout(self, rate: float, name: str) -> fused.Dropout:
         return fused.Dropout(rate, dtype=self.dtype_policy, name=name)
 
+    @property
+    def activation(self) -> Callable[[Any], Any]:
+        return ACTIVATIONS[self.config.activation]
+
+    def _dense_and_activation(self, x, dense, training):  # [T, H] -> [T, units]
+        if training:
+            activation = fused.ACTIVATIONS[self.config.activation]
+            return activation(fused.project(x, dense), dense.bias)
+        return self.activation(dense(x))
+
 
 def _initializer(config: BertConfig) -> keras.initializers.Initializer:
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
@@ -165,7 +175,6 @@ class EncoderLayer(_ConfiguredLayer):
         self.output_dense = self._dense(config.hidden_dim, "output")
         self.output_dropout = self._dropout(config.dropout, "output_dropout")
         self.output_layer_norm = self._layer_norm("output_layer_norm")
-        self.activation = ACTIVATIONS[config.activation]
 
     def build(self, x_shape, attention_mask_shape=None):
         tokens_shape = (None, self.config.hidden_dim)
@@ -195,21 +204,20 @@ class EncoderLayer(_ConfiguredLayer):
         # matrix [B*S, H], on all devices.
         x = ops.reshape(x, (-1, self.config.hidden_dim))
         y = self._attention(x, attention_mask, shape[0], shape[1], training)
-        y = self.attention_output(y)
-        norm, dropout = self.attention_layer_norm, self.attention_output_dropout
-        x = self._add_and_norm(x, y, norm, dropout, training)
-        activation = self.activation
-        if training:
-            activation = fused.ACTIVATIONS[self.config.activation]
-        y = self.output_dense(activation(self.intermediate(x)))  # [B*S, I] -> [B*S, H]
-        norm, dropout = self.output_layer_norm, self.output_dropout
-        x = self._add_and_norm(x, y, norm, dropout, training)
+        dense, dropout = self.attention_output, self.attention_output_dropout
+        norm = self.attention_layer_norm
+        x = self._dense_and_norm(x, y, dense, dropout, norm, training)
+        y = self._dense_and_activation(x, self.intermediate, training)
+        dense, dropout = self.output_dense, self.output_dropout
+        norm = self.output_layer_norm
+        x = self._dense_and_norm(x, y, dense, dropout, norm, training)
         return ops.reshape(x, shape)
 
-    def _add_and_norm(self, x, y, layer_norm, dropout, training):
+    def _dense_and_norm(self, x, y, dense, dropout, layer_norm, training):
         if training:
-            return fused.add_and_norm(x, y, layer_norm, dropout)
-        return layer_norm(x + y)
+            y = fused.project(y, dense)
+            return fused.add_and_norm(x, y, dense.bias, layer_norm, dropout)
+        return layer_norm(x + dense(y))
 
     def _attention(self, x, attention_mask, batch, length, training):
         """[B*S, H] -> [B*S, H], before the output projection."""
@@ -221,10 +229,18 @@ class EncoderLayer(_ConfiguredLayer):
 
         # Scaling the query instead of the scores saves a pass over [B, N, S, S].
         scale = (self.config.hidden_dim // heads) ** -0.5
+
+        def project(dense, scale=1.0):
+            if training:
+                y = fused.add_bias(fused.project(x, dense), dense.bias, scale)
+            else:
+                y = dense(x) if scale == 1.0 else dense(x) * scale
+            return split_heads(y)
+
         inputs = (
-            split_heads(self.query(x) * scale),
-            split_heads(self.key(x)),
-            split_heads(self.value(x)),
+            project(self.query, scale),
+            project(self.key),
+            project(self.value),
             fused.attention_bias(attention_mask),
         )
         if training:
@@ -427,7 +443,6 @@ class MaskedLMHead(_ConfiguredLayer):
         super().__init__(config, **kwargs)
         self.dense = self._dense(self.config.hidden_dim, "dense")
         self.layer_norm = self._layer_norm("layer_norm")
-        self.activation = ACTIVATIONS[self.config.activation]
         self.token_embedding = token_embedding
         self.masked = TakePositions(dtype=self.dtype_policy, name="masked")
 
@@ -444,7 +459,8 @@ class MaskedLMHead(_ConfiguredLayer):
         x = self.masked(sequence_output, mask_positions)
         batch, positions, hidden_dim = ops.shape(x)
         x = ops.reshape(x, (-1, hidden_dim))  # One matrix, as in `EncoderLayer`.
-        x = self.layer_norm(self.activation(self.dense(x)))  # [B*P, H]
+        x = self._dense_and_activation(x, self.dense, training)
+        x = self.layer_norm(x)  # [B*P, H]
         embeddings = self.token_embedding.embeddings
         if self.token_embedding.quantization_mode:
             all_ids = ops.arange(self.config.vocabulary_size, dtype="int32")
