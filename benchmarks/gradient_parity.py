@@ -60,7 +60,7 @@ def main(options: GradientConfig) -> None:
     each = {name: _difference(ours[name], theirs[name]) for name in theirs}
     worst = max(each, key=each.get)
     print(
-        f"Without dropout: relative difference "
+        "Without dropout: relative difference "
         f"{_difference(_flat(ours), _flat(theirs)):.1e}, of the {len(each)} tensors at "
         f"most {each[worst]:.1e} ({worst})",
         flush=True,

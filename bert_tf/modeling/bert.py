@@ -227,20 +227,17 @@ class EncoderLayer(_ConfiguredLayer):
             tokens = ops.reshape(tokens, (batch, length, heads, -1))
             return ops.transpose(tokens, (0, 2, 1, 3))
 
+        def project(dense):
+            if training:
+                return fused.add_bias(fused.project(x, dense), dense.bias)
+            return dense(x)
+
         # Scaling the query instead of the scores saves a pass over [B, N, S, S].
         scale = (self.config.hidden_dim // heads) ** -0.5
-
-        def project(dense, scale=1.0):
-            if training:
-                y = fused.add_bias(fused.project(x, dense), dense.bias, scale)
-            else:
-                y = dense(x) if scale == 1.0 else dense(x) * scale
-            return split_heads(y)
-
         inputs = (
-            project(self.query, scale),
-            project(self.key),
-            project(self.value),
+            split_heads(project(self.query) * scale),
+            split_heads(project(self.key)),
+            split_heads(project(self.value)),
             fused.attention_bias(attention_mask),
         )
         if training:

@@ -289,23 +289,15 @@ def project(x, layer: keras.layers.Dense):
     return ops.matmul(x, ops.cast(layer.kernel, layer.compute_dtype))
 
 
-def add_bias(x, bias, scale: float = 1.0):
-    """Returns (x + bias) * scale, of the shape [T, H] and the dtype of `x`."""
-
-    @custom_gradient
-    def add_bias(x, bias):
-        def gradient(dy):
-            dx = dy if scale == 1.0 else dy * scale
-            return dx, _sum_rows(dx)
-
-        return _add_bias(x, bias, scale), gradient
-
-    return add_bias(x, bias)
+@custom_gradient
+def add_bias(x, bias):
+    """Returns x + bias, [T, H], of the dtype of `x`."""
+    return _add_bias(x, bias), lambda dy: (dy, _sum_rows(dy))
 
 
 @xla_fused
-def _add_bias(x, bias, scale):
-    return ops.cast((_float32(x) + _float32(bias)) * scale, x.dtype)
+def _add_bias(x, bias):
+    return ops.cast(_float32(x) + _float32(bias), x.dtype)
 
 
 def _sum_rows(x):
@@ -360,21 +352,20 @@ def attend_in_training(query, key, value, bias, dropout: Dropout):
     mask = dropout_mask((*ops.shape(query)[:3], ops.shape(key)[2]), dropout)
     scale = 1 / (1 - dropout.rate)
 
+    def kept(signed):
+        return signed if mask is None else _relu(signed)
+
     @custom_gradient
     def attend_with_dropout(query, key, value):
         signed = _attention_probabilities(query, key, bias)
-        if mask is None:
-            y = ops.matmul(signed, value)
-        else:
+        if mask is not None:
             signed = _negate_dropped(signed, mask)
-            y = ops.matmul(_relu(signed), value) * scale
+        y = ops.matmul(kept(signed), value) * scale
 
         def gradient(dy):
+            d_scaled = dy * scale
             delayed = delay_until(dy, signed)
-            kept, d_scaled = delayed, dy
-            if mask is not None:
-                kept, d_scaled = _relu(delayed), dy * scale
-            d_value = ops.matmul(_transpose(kept), d_scaled)
+            d_value = ops.matmul(_transpose(kept(delayed)), d_scaled)
             d_dropped = ops.matmul(d_scaled, _transpose(value))
             d_scores = _d_scores(delayed, d_dropped, dy, y)
             d_query = ops.matmul(d_scores, key)
@@ -446,10 +437,9 @@ def add_and_norm(
 
         def gradient(d_output):
             delayed = delay_until(d_output, normalized)
-            dx, dy, d_gamma, d_beta = _add_and_norm_gradient(
+            return _add_and_norm_gradient(
                 delayed, inverse_deviation, mask, gamma, d_output, scale
             )
-            return dx, dy, _sum_rows(dy), d_gamma, d_beta
 
         return output, gradient
 
@@ -470,7 +460,7 @@ def _add_and_norm(x, y, bias, mask, gamma, beta, scale, epsilon):
 
 @xla_fused
 def _add_and_norm_gradient(normalized, inverse_deviation, mask, gamma, d_output, scale):
-    """Returns the gradients w.r.t. x, y, gamma and beta."""
+    """Returns the gradients w.r.t. x, y, bias, gamma and beta."""
     dtype = normalized.dtype
     normalized, d_output = _float32(normalized), _float32(d_output)
     d_gamma = ops.sum(d_output * normalized, axis=0)
@@ -480,9 +470,10 @@ def _add_and_norm_gradient(normalized, inverse_deviation, mask, gamma, d_output,
     mean = ops.mean(d_normalized, axis=-1, keepdims=True)
     dx = inverse_deviation * (d_normalized - mean - projection * normalized)
     dy = _drop(dx, mask, scale)
+    d_bias = ops.sum(dy, axis=0)
     return (
         *(ops.cast(tensor, dtype) for tensor in (dx, dy)),
-        *(ops.cast(tensor, gamma.dtype) for tensor in (d_gamma, d_beta)),
+        *(ops.cast(tensor, gamma.dtype) for tensor in (d_bias, d_gamma, d_beta)),
     )
 
 
