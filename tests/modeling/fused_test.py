@@ -190,6 +190,17 @@ def test_bias_gradient_of_many_bfloat16_rows_is_exact():
     np.testing.assert_array_equal(tf.cast(d_bias, "float32"), [4096.0] * 3)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [fused.add_bias, *fused.ACTIVATIONS.values()],
+    ids=["add_bias", *fused.ACTIVATIONS],
+)
+def test_bias_gradient_has_the_dtype_of_the_bias(function):
+    x = tf.ones((5, 3), "float16")
+    y, dx, d_bias = value_and_gradients(function, [x, tf.zeros(3)], tf.ones_like(x))
+    assert (y.dtype, dx.dtype, d_bias.dtype) == ("float16", "float16", "float32")
+
+
 # --- Attention -------------------------------------------------------------------
 
 SCORES = (2, 3, 7, 7)  # Rows, heads, queries, keys.
