@@ -15,6 +15,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import traceback
 from collections.abc import Iterator
 
 import keras
@@ -131,6 +132,12 @@ def worker_errors() -> Iterator[None]:
     try:
         yield
     except tf.errors.UnavailableError as error:
+        # Frames hold thread pools that TensorFlow does not close. Python may print
+        # another traceback if it deletes them at exit.
+        chained: BaseException | None = error
+        while chained:
+            traceback.clear_frames(chained.__traceback__)
+            chained = chained.__context__
         raise ValueError(
             "Lost the connection to another worker. Rerun the same command on all "
             "hosts to resume from the last checkpoint."

@@ -4,6 +4,7 @@
 import re
 import subprocess
 import sys
+import weakref
 
 import keras
 import numpy as np
@@ -20,6 +21,29 @@ from tests.toy.records import make_batch, write_records
 
 def test_default_has_one_replica():
     assert distribution.strategy("default").num_replicas_in_sync == 1
+
+
+def test_a_lost_worker_is_an_error_that_keeps_no_objects_alive():
+    class Pool:
+        pass
+
+    pools = []
+
+    def reduce():
+        pool = Pool()
+        pools.append(weakref.ref(pool))
+        raise tf.errors.UnavailableError(None, None, "Socket closed")
+
+    def train():
+        try:
+            reduce()
+        finally:
+            reduce()
+
+    lost = pytest.raises(ValueError, match="Lost the connection to another worker")
+    with lost as raised, distribution.worker_errors():
+        train()
+    assert [pool() for pool in pools] == [None, None], raised
 
 
 def test_mirrored_uses_all_logical_cpus_without_gpus():
