@@ -6,7 +6,7 @@
 
 Each run trains one of `RECIPES` from random weights and evaluates held-out batches with
 the paper's masking rate of 15%, whatever the recipe trains with. Dropout is 0. Times
-exclude evaluations.
+exclude evaluations. All runs see the same number of tokens, that of --steps.
 
 Writes <run>-<seed>.csv per run, recipes.png, and prints a table. Finished runs are not
 trained again.
@@ -18,12 +18,25 @@ import dataclasses
 import pathlib
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_tf import cli, data, modeling, training
 from bert_tf.lazy import lazy_import
 
 keras = lazy_import("keras")
+
+
+class Stage(NamedTuple):
+    """A part of a training."""
+
+    tokens: float
+    """Share of the tokens of the training."""
+    batch_size: float = 1
+    """Rows per step, as a multiple of --batch_size."""
+    mask_selection_rate: float | None = None
+    """That of the recipe if None."""
+    records: int = -1
+    """Index in --records."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,6 +49,7 @@ class Recipe:
     mask_selection_rate: float = 0.15
     whole_word_masking: bool = False
     local_attention: bool = False
+    stages: tuple[Stage, ...] = (Stage(1),)
     scale_residuals: bool = False
     """Whether the projections before residual sums begin with smaller weights."""
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -44,6 +58,9 @@ class Recipe:
 
 _MUON_30 = Recipe(optimizer="muon", learning_rate=2e-3, mask_selection_rate=0.3)
 _SHORT = dataclasses.replace(_MUON_30, local_attention=True)  # --recipe=short
+_RAMP = (Stage(0.25, batch_size=0.5), Stage(0.25), Stage(0.5, batch_size=2))
+_SHORT_ROWS_FIRST = (Stage(0.25, batch_size=2, records=0), Stage(0.75))
+_LESS_MASKING = (Stage(0.7), Stage(0.3, mask_selection_rate=0.15))
 # The evaluations see a running average of the weights.
 _AVERAGE = {"use_ema": True, "ema_momentum": 0.98}
 
@@ -57,6 +74,8 @@ RECIPES = {
     "adamw_cosine": Recipe(decay="cosine"),
     "adamw_whole_word": Recipe(whole_word_masking=True),
     "adamw_residuals": Recipe(scale_residuals=True),
+    "adamw_ramp": Recipe(stages=_RAMP),
+    "adamw_short_rows_first": Recipe(stages=_SHORT_ROWS_FIRST),
     "adamw_local": Recipe(local_attention=True),
     "muon": Recipe(optimizer="muon", learning_rate=2e-3),
     "muon_30": _MUON_30,
@@ -66,10 +85,17 @@ RECIPES = {
     "muon_30_local": _SHORT,
     "muon_15_local": dataclasses.replace(_SHORT, mask_selection_rate=0.15),
     "muon_40_local": dataclasses.replace(_SHORT, mask_selection_rate=0.4),
+    "muon_30_local_1e-3": dataclasses.replace(_SHORT, learning_rate=1e-3),
     "muon_30_local_4e-3": dataclasses.replace(_SHORT, learning_rate=4e-3),
     "muon_30_local_whole_word": dataclasses.replace(_SHORT, whole_word_masking=True),
     "muon_30_local_beta_2": dataclasses.replace(_SHORT, arguments={"beta_2": 0.98}),
     "muon_30_local_cosine": dataclasses.replace(_SHORT, decay="cosine"),
+    "muon_30_local_residuals": dataclasses.replace(_SHORT, scale_residuals=True),
+    "muon_30_local_ramp": dataclasses.replace(_SHORT, stages=_RAMP),
+    "muon_30_local_short_rows_first": dataclasses.replace(
+        _SHORT, stages=_SHORT_ROWS_FIRST
+    ),
+    "muon_30_local_less_masking": dataclasses.replace(_SHORT, stages=_LESS_MASKING),
     "muon_30_local_average": dataclasses.replace(
         _SHORT, decay="constant", arguments=_AVERAGE
     ),
@@ -80,7 +106,10 @@ RECIPES = {
 class RecipesConfig(cli.Options):
     """Options of `python -m benchmarks.recipes`."""
 
-    records: str = cli.option(help="Folder written by bert_tf.corpus.")
+    records: str = cli.option(
+        help="Folder written by bert_tf.corpus. Two, comma-separated, for recipes that "
+        "begin with the shorter rows of the first."
+    )
     output: str = cli.option(help="Folder for the curves.")
     runs: str = cli.option(
         "adamw,muon_30,muon_30_local", help="Recipes, comma-separated."
@@ -120,17 +149,13 @@ def main(options: RecipesConfig) -> None:
 def train(options: RecipesConfig, recipe: Recipe) -> list[dict[str, float]]:
     """Returns the step, tokens, processor seconds and metrics of each evaluation."""
     keras.utils.set_random_seed(options.seed)
-    manifest, vocabulary = data.read_manifest(options.records)
-    batches = data.pretrain_dataset(
-        options.records,
-        batch_size=options.batch_size,
-        seed=options.seed,
-        mask_selection_rate=recipe.mask_selection_rate,
-        whole_word_masking=recipe.whole_word_masking,
-    )
-    rows = manifest["validation_rows"]
+    folders = options.records.split(",")
+    manifests = [data.read_manifest(folder)[0] for folder in folders]
+    _, vocabulary = data.read_manifest(folders[-1])
     held_out = data.pretrain_dataset(
-        options.records, batch_size=min(256, rows), split="validation"
+        folders[-1],
+        batch_size=min(256, manifests[-1]["validation_rows"]),
+        split="validation",
     ).cache()
     architecture = dataclasses.replace(
         modeling.BertConfig.resolve(options.size, vocabulary.size),
@@ -143,26 +168,31 @@ def train(options: RecipesConfig, recipe: Recipe) -> list[dict[str, float]]:
     if recipe.scale_residuals:
         _scale_residuals(backbone)
     model = modeling.BertPretrainer(backbone)
+
+    def slots(stage):  # Per step.
+        length = manifests[stage.records]["max_sequence_length"]
+        return int(options.batch_size * stage.batch_size) * length
+
+    each, total = slots(Stage(1)), options.steps * slots(Stage(1))
+    steps = [round(total * stage.tokens / slots(stage)) for stage in recipe.stages]
     schedule = training.WarmupDecay(
-        recipe.learning_rate, options.warmup_steps, options.steps, recipe.decay
+        recipe.learning_rate, options.warmup_steps, sum(steps), recipe.decay
     )
     classes = {"adamw": training.AdamW, "muon": training.Muon}
     model.compile(classes[recipe.optimizer](schedule, **recipe.arguments))
-    slots = options.batch_size * manifest["max_sequence_length"]
-    tokens = slots * (1 - manifest["padding_share"])  # Per step.
-    curve, clock = [], {"seconds": 0.0}
+    curve, clock = [], {"seconds": 0.0, "step": 0, "tokens": 0.0}
 
     def begin(epoch, logs):
         clock["start"] = time.process_time()
 
     def evaluate(epoch, logs):
-        clock["seconds"] += time.process_time() - clock["start"]
+        clock["seconds"] += time.process_time() - clock.pop("start")
+        clock["step"] += every
+        clock["tokens"] += every * slots(stage) * (1 - manifest["padding_share"])
         metrics = model.evaluate(held_out, return_dict=True, verbose=0)
-        step = (epoch + 1) * options.validate_every
-        times = {"step": step, "tokens": step * tokens, "seconds": clock["seconds"]}
-        curve.append(times | metrics)
+        curve.append(clock | metrics)
         print(
-            f"step {step:,}, {clock['seconds']:,.0f} s: held-out MLM loss "
+            f"step {clock['step']:,}, {clock['seconds']:,.0f} s: held-out MLM loss "
             f"{metrics['mlm_loss']:.3f}, accuracy {metrics['mlm_accuracy']:.2%}",
             flush=True,
         )
@@ -172,14 +202,27 @@ def train(options: RecipesConfig, recipe: Recipe) -> list[dict[str, float]]:
     ]
     if "use_ema" in recipe.arguments:
         callbacks.insert(0, keras.callbacks.SwapEMAWeights(swap_on_epoch=True))
-    model.fit(
-        batches,
-        steps_per_epoch=options.validate_every,
-        epochs=options.steps // options.validate_every,
-        shuffle=False,
-        verbose=0,
-        callbacks=callbacks,
-    )
+    for number, (stage, count) in enumerate(zip(recipe.stages, steps, strict=True)):
+        manifest = manifests[stage.records]
+        rate = stage.mask_selection_rate or recipe.mask_selection_rate
+        batches = data.pretrain_dataset(
+            folders[stage.records],
+            batch_size=int(options.batch_size * stage.batch_size),
+            seed=options.seed + 1000 * number,  # Other rows than before.
+            mask_selection_rate=rate,
+            whole_word_masking=recipe.whole_word_masking,
+        )
+        epochs = max(round(count * slots(stage) / each / options.validate_every), 1)
+        every = count // epochs  # Steps between evaluations.
+        model.train_function = None  # The shapes may differ.
+        model.fit(
+            batches,
+            steps_per_epoch=every,
+            epochs=epochs,
+            shuffle=False,
+            verbose=0,
+            callbacks=callbacks,
+        )
     return curve
 
 

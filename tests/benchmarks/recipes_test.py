@@ -47,6 +47,45 @@ def test_runs_write_curves_and_are_not_repeated(tmp_path, vocabulary, monkeypatc
     recipes.main(options)
 
 
+@pytest.mark.slow
+def test_stages_have_their_rows_lengths_and_masking_rates(
+    tmp_path, vocabulary, monkeypatch
+):
+    for length in (16, 32):
+        pair = [2, *([5] * (length // 2 - 2)), 3, *([11] * (length // 2 - 1)), 3]
+        for split in ("train", "validation"):
+            rows = [(pair, length // 2, 0)] * 32
+            folder = tmp_path / str(length)
+            write_records(folder, vocabulary, rows, split, length)
+    used = []
+    create = recipes.data.pretrain_dataset
+
+    def pretrain_dataset(records, *, batch_size, **settings):
+        used.append((records[-2:], batch_size, settings.get("mask_selection_rate")))
+        return create(records, batch_size=batch_size, **settings)
+
+    monkeypatch.setattr(recipes.data, "pretrain_dataset", pretrain_dataset)
+    stages = (
+        recipes.Stage(0.25, batch_size=2, records=0),
+        recipes.Stage(0.25),
+        recipes.Stage(0.5, batch_size=2, mask_selection_rate=0.2),
+    )
+    options = recipes.RecipesConfig(
+        records=f"{tmp_path / '16'},{tmp_path / '32'}",
+        output=str(tmp_path / "curves"),
+        size="2/16/2",
+        batch_size=4,
+        steps=16,
+        warmup_steps=2,
+        validate_every=4,
+        precision="float32",
+    )
+    curve = recipes.train(options, recipes.Recipe(stages=stages))
+    assert used[1:] == [("16", 8, 0.15), ("32", 4, 0.15), ("32", 8, 0.2)]
+    assert [row["step"] for row in curve] == [4, 8, 10, 12]
+    assert [row["tokens"] for row in curve] == [512, 1024, 1536, 2048]
+
+
 def test_unknown_recipe_raises(tmp_path):
     options = recipes.RecipesConfig(
         records="records", output=str(tmp_path / "new"), runs="adamw,sgd"
