@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bert_tf import cli, data, modeling, training
+from bert_tf import cli, data, modeling, text, training
 from bert_tf.lazy import lazy_import
 
 keras = lazy_import("keras")
@@ -50,8 +50,8 @@ class Recipe:
     whole_word_masking: bool = False
     local_attention: bool = False
     stages: tuple[Stage, ...] = (Stage(1),)
-    scale_residuals: bool = False
-    """Whether the projections before residual sums begin with smaller weights."""
+    residual_scale: float = 1
+    """Factor of the initial weights of the projections before residual sums."""
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """More arguments of the optimizer."""
 
@@ -61,6 +61,7 @@ _SHORT = dataclasses.replace(_MUON_30, local_attention=True)  # --recipe=short
 _RAMP = (Stage(0.25, batch_size=0.5), Stage(0.25), Stage(0.5, batch_size=2))
 _SHORT_ROWS_FIRST = (Stage(0.25, batch_size=2, records=0), Stage(0.75))
 _LESS_MASKING = (Stage(0.7), Stage(0.3, mask_selection_rate=0.15))
+_DEPTH_SCALE = 8**-0.5  # As in GPT-2, for the eight residual sums of BERT mini.
 # The evaluations see a running average of the weights.
 _AVERAGE = {"use_ema": True, "ema_momentum": 0.98}
 
@@ -73,7 +74,7 @@ RECIPES = {
     "adamw_clip": Recipe(arguments={"global_clipnorm": 0.5}),
     "adamw_cosine": Recipe(decay="cosine"),
     "adamw_whole_word": Recipe(whole_word_masking=True),
-    "adamw_residuals": Recipe(scale_residuals=True),
+    "adamw_residuals": Recipe(residual_scale=_DEPTH_SCALE),
     "adamw_ramp": Recipe(stages=_RAMP),
     "adamw_short_rows_first": Recipe(stages=_SHORT_ROWS_FIRST),
     "adamw_local": Recipe(local_attention=True),
@@ -90,7 +91,8 @@ RECIPES = {
     "muon_30_local_whole_word": dataclasses.replace(_SHORT, whole_word_masking=True),
     "muon_30_local_beta_2": dataclasses.replace(_SHORT, arguments={"beta_2": 0.98}),
     "muon_30_local_cosine": dataclasses.replace(_SHORT, decay="cosine"),
-    "muon_30_local_residuals": dataclasses.replace(_SHORT, scale_residuals=True),
+    "muon_30_local_residuals": dataclasses.replace(_SHORT, residual_scale=_DEPTH_SCALE),
+    "muon_30_local_zero": dataclasses.replace(_SHORT, residual_scale=0),
     "muon_30_local_ramp": dataclasses.replace(_SHORT, stages=_RAMP),
     "muon_30_local_short_rows_first": dataclasses.replace(
         _SHORT, stages=_SHORT_ROWS_FIRST
@@ -151,35 +153,22 @@ def train(options: RecipesConfig, recipe: Recipe) -> list[dict[str, float]]:
     keras.utils.set_random_seed(options.seed)
     folders = options.records.split(",")
     manifests = [data.read_manifest(folder)[0] for folder in folders]
-    _, vocabulary = data.read_manifest(folders[-1])
     held_out = data.pretrain_dataset(
         folders[-1],
         batch_size=min(256, manifests[-1]["validation_rows"]),
         split="validation",
     ).cache()
-    architecture = dataclasses.replace(
-        modeling.BertConfig.resolve(options.size, vocabulary.size),
-        dropout=0.0,
-        attention_dropout=0.0,
-    )
-    backbone = modeling.BertBackbone(architecture, dtype=options.precision)
-    if recipe.local_attention:
-        modeling.initialize_local_attention(backbone, options.seed)
-    if recipe.scale_residuals:
-        _scale_residuals(backbone)
-    model = modeling.BertPretrainer(backbone)
 
-    def slots(stage):  # Per step.
-        length = manifests[stage.records]["max_sequence_length"]
-        return int(options.batch_size * stage.batch_size) * length
+    def rows(stage):  # Per step.
+        return int(options.batch_size * stage.batch_size)
 
-    each, total = slots(Stage(1)), options.steps * slots(Stage(1))
+    def slots(stage):  # Per step; a few are padding.
+        return rows(stage) * manifests[stage.records]["max_sequence_length"]
+
+    each = slots(Stage(1))
+    total = options.steps * each
     steps = [round(total * stage.tokens / slots(stage)) for stage in recipe.stages]
-    schedule = training.WarmupDecay(
-        recipe.learning_rate, options.warmup_steps, sum(steps), recipe.decay
-    )
-    classes = {"adamw": training.AdamW, "muon": training.Muon}
-    model.compile(classes[recipe.optimizer](schedule, **recipe.arguments))
+    model = _build(options, recipe, data.read_manifest(folders[-1])[1], sum(steps))
     curve, clock = [], {"seconds": 0.0, "step": 0, "tokens": 0.0}
 
     def begin(epoch, logs):
@@ -204,12 +193,11 @@ def train(options: RecipesConfig, recipe: Recipe) -> list[dict[str, float]]:
         callbacks.insert(0, keras.callbacks.SwapEMAWeights(swap_on_epoch=True))
     for number, (stage, count) in enumerate(zip(recipe.stages, steps, strict=True)):
         manifest = manifests[stage.records]
-        rate = stage.mask_selection_rate or recipe.mask_selection_rate
         batches = data.pretrain_dataset(
             folders[stage.records],
-            batch_size=int(options.batch_size * stage.batch_size),
+            batch_size=rows(stage),
             seed=options.seed + 1000 * number,  # Other rows than before.
-            mask_selection_rate=rate,
+            mask_selection_rate=stage.mask_selection_rate or recipe.mask_selection_rate,
             whole_word_masking=recipe.whole_word_masking,
         )
         epochs = max(round(count * slots(stage) / each / options.validate_every), 1)
@@ -226,12 +214,28 @@ def train(options: RecipesConfig, recipe: Recipe) -> list[dict[str, float]]:
     return curve
 
 
-def _scale_residuals(backbone: modeling.BertBackbone) -> None:
-    """Divides initial weights by the root of the number of residual sums, as GPT-2."""
-    scale = (2 * len(backbone.encoder_layers)) ** -0.5
+def _build(
+    options: RecipesConfig, recipe: Recipe, vocabulary: text.Vocabulary, steps: int
+) -> modeling.BertPretrainer:
+    """Returns the compiled model with the initial weights of the recipe."""
+    architecture = dataclasses.replace(
+        modeling.BertConfig.resolve(options.size, vocabulary.size),
+        dropout=0.0,
+        attention_dropout=0.0,
+    )
+    backbone = modeling.BertBackbone(architecture, dtype=options.precision)
+    if recipe.local_attention:
+        modeling.initialize_local_attention(backbone, options.seed)
     for layer in backbone.encoder_layers:
         for dense in (layer.attention_output, layer.output_dense):
-            dense.kernel.assign(dense.kernel * scale)
+            dense.kernel.assign(dense.kernel * recipe.residual_scale)
+    model = modeling.BertPretrainer(backbone)
+    schedule = training.WarmupDecay(
+        recipe.learning_rate, options.warmup_steps, steps, recipe.decay
+    )
+    classes = {"adamw": training.AdamW, "muon": training.Muon}
+    model.compile(classes[recipe.optimizer](schedule, **recipe.arguments))
+    return model
 
 
 def table(curves: Mapping[str, list[dict[str, float]]]) -> str:
