@@ -132,16 +132,29 @@ def worker_errors() -> Iterator[None]:
     try:
         yield
     except tf.errors.UnavailableError as error:
-        # Frames hold thread pools that TensorFlow does not close. Python may print
-        # another traceback if it deletes them at exit.
-        chained: BaseException | None = error
-        while chained:
-            traceback.clear_frames(chained.__traceback__)
-            chained = chained.__context__
+        _clear_frames(error)
         raise ValueError(
             "Lost the connection to another worker. Rerun the same command on all "
             "hosts to resume from the last checkpoint."
         ) from error
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Deletes the local variables of the functions that raised an error.
+
+    Among them are thread pools that TensorFlow does not close. If they lived until the
+    process exits, Python might print another traceback then.
+    """
+    while error:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            # Keras removes frames from the traceback, but not from their callees.
+            while frame:
+                try:
+                    frame.clear()
+                except RuntimeError:  # It is running, and so are its callers.
+                    break
+                frame = frame.f_back
+        error = error.__context__
 
 
 def _tpu() -> tf.distribute.Strategy:

@@ -29,14 +29,27 @@ def test_a_lost_worker_is_an_error_that_keeps_no_objects_alive():
 
     pools = []
 
+    def connect():
+        raise tf.errors.UnavailableError(None, None, "Socket closed")
+
     def reduce():
         pool = Pool()
         pools.append(weakref.ref(pool))
-        raise tf.errors.UnavailableError(None, None, "Socket closed")
+        connect()
+
+    def fit():
+        try:
+            reduce()
+        except tf.errors.UnavailableError as error:
+            # As Keras, which removes frames from the traceback.
+            last = error.__traceback__
+            while last.tb_next:
+                last = last.tb_next
+            raise error.with_traceback(last) from None
 
     def train():
         try:
-            reduce()
+            fit()
         finally:
             reduce()
 
