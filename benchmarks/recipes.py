@@ -129,12 +129,18 @@ def main(options: RecipesConfig) -> None:
     """Trains the runs without a curve, then plots and prints all.
 
     Raises:
-        ValueError: A recipe is unknown.
+        ValueError: A recipe is unknown, or needs two folders of records.
     """
     names = options.runs.split(",")
     unknown = sorted(set(names) - set(RECIPES))
     if unknown:
         raise ValueError(f"--runs must be of {', '.join(RECIPES)}. Received: {unknown}")
+    stages = {stage for name in names for stage in RECIPES[name].stages}
+    if "," not in options.records and any(stage.records == 0 for stage in stages):
+        raise ValueError(
+            "--records must be two folders, shorter rows first, for --runs="
+            f"{options.runs}. Received: {options.records}"
+        )
     folder = pathlib.Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
     curves = {}
@@ -152,7 +158,7 @@ def train(options: RecipesConfig, recipe: Recipe) -> list[dict[str, float]]:
     """Returns the step, tokens, processor seconds and metrics of each evaluation."""
     keras.utils.set_random_seed(options.seed)
     folders = options.records.split(",")
-    manifests = [data.read_manifest(folder)[0] for folder in folders]
+    manifests, vocabularies = zip(*map(data.read_manifest, folders), strict=True)
     held_out = data.pretrain_dataset(
         folders[-1],
         batch_size=min(256, manifests[-1]["validation_rows"]),
@@ -168,7 +174,7 @@ def train(options: RecipesConfig, recipe: Recipe) -> list[dict[str, float]]:
     each = slots(Stage(1))
     total = options.steps * each
     steps = [round(total * stage.tokens / slots(stage)) for stage in recipe.stages]
-    model = _build(options, recipe, data.read_manifest(folders[-1])[1], sum(steps))
+    model = _build(options, recipe, vocabularies[-1], sum(steps))
     curve, clock = [], {"seconds": 0.0, "step": 0, "tokens": 0.0}
 
     def begin(epoch, logs):

@@ -19,22 +19,26 @@ CURVES = {
 }
 
 
+def make_options(tmp_path, **settings):
+    return recipes.RecipesConfig(
+        output=str(tmp_path / "curves"),
+        size="2/16/2",
+        warmup_steps=2,
+        validate_every=4,
+        precision="float32",
+        **settings,
+    )
+
+
 @pytest.mark.slow
 def test_runs_write_curves_and_are_not_repeated(tmp_path, vocabulary, monkeypatch):
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]
     for split in ("train", "validation"):
         write_records(tmp_path / "records", vocabulary, [(pair, 8, 0)] * 32, split)
     names = ["adamw", "adamw_residuals", "muon_30_local", "muon_30_local_average"]
-    options = recipes.RecipesConfig(
-        records=str(tmp_path / "records"),
-        output=str(tmp_path / "curves"),
-        runs=",".join(names),
-        size="2/16/2",
-        batch_size=8,
-        steps=8,
-        warmup_steps=2,
-        validate_every=4,
-        precision="float32",
+    records = str(tmp_path / "records")
+    options = make_options(
+        tmp_path, records=records, runs=",".join(names), batch_size=8, steps=8
     )
     recipes.main(options)
     for name in names:
@@ -70,16 +74,8 @@ def test_stages_have_their_rows_lengths_and_masking_rates(
         recipes.Stage(0.25),
         recipes.Stage(0.5, batch_size=2, mask_selection_rate=0.2),
     )
-    options = recipes.RecipesConfig(
-        records=f"{tmp_path / '16'},{tmp_path / '32'}",
-        output=str(tmp_path / "curves"),
-        size="2/16/2",
-        batch_size=4,
-        steps=16,
-        warmup_steps=2,
-        validate_every=4,
-        precision="float32",
-    )
+    records = f"{tmp_path / '16'},{tmp_path / '32'}"
+    options = make_options(tmp_path, records=records, batch_size=4, steps=16)
     curve = recipes.train(options, recipes.Recipe(stages=stages))
     assert used[1:] == [("16", 8, 0.15), ("32", 4, 0.15), ("32", 8, 0.2)]
     assert [row["step"] for row in curve] == [4, 8, 10, 12]
@@ -94,6 +90,14 @@ def test_unknown_recipe_raises(tmp_path):
     with pytest.raises(ValueError, match="Received: \\['sgd'\\]"):
         recipes.main(options)
     assert not (tmp_path / "new").exists()
+
+
+def test_short_rows_first_without_shorter_records_raises(tmp_path):
+    runs = "adamw,adamw_short_rows_first"
+    options = make_options(tmp_path, records="records64", runs=runs)
+    with pytest.raises(ValueError, match=r"two folders.*Received: records64"):
+        recipes.main(options)
+    assert not (tmp_path / "curves").exists()
 
 
 def test_table_has_the_last_evaluation():
