@@ -169,7 +169,7 @@ def test_largest_batch_is_found(monkeypatch, limit, share_of_rows):
 
     monkeypatch.setattr(tpu, "compile_step", compile_step)
     options = PlanConfig(records="records", strategy="v5e-8")
-    phase = tpu.Phase("records", {}, None, 0, 10, batch_size=8 * 32)
+    phase = tpu.Phase("records", {}, None, 0, 10, 8 * 32, mask_selection_rate=0.15)
     first = compile_step(options, phase)
     found = tpu.largest_batch(options, phase, first, device_memory=limit)
     assert limit * 7 / 8 <= found <= limit

@@ -91,7 +91,7 @@ class TrainingMonitor(Resumable):
             self.model.backbone.config,
             rows=self._phase.batch_size,
             length=self._phase.length,
-            predictions=self._options.predictions(self._phase.length),
+            predictions=self._phase.predictions,
         )
         self._peak = self._measure_peak()
         self._recent_losses = collections.deque(maxlen=_BAND_STEPS)

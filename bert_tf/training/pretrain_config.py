@@ -144,8 +144,12 @@ class PretrainConfig(cli.Options):
         "trainings.",
         choices=("adamw", "bert_adam", "lamb", "muon"),
     )
-    mask_selection_rate: float = cli.option(
-        0.15, help="Fraction of the tokens to predict.", minimum=0, maximum=1
+    mask_selection_rate: float | tuple[float, ...] = cli.option(
+        0.15,
+        help="Fraction of the tokens to predict: one number, or one per phase.",
+        minimum=0,
+        maximum=1,
+        per_phase=True,
     )
     mask_token_rate: float = cli.option(
         0.8, help="Fraction of those replaced by [MASK].", minimum=0, maximum=1
@@ -157,6 +161,11 @@ class PretrainConfig(cli.Options):
         False, help="Mask all tokens of a word together."
     )
     next_sentence: bool = cli.option(True, help="Also train next sentence prediction.")
+    next_sentence_weight: float = cli.option(
+        1.0,
+        help="Weight of the loss of next sentence prediction; that of masked LM is 1.",
+        minimum=0,
+    )
     validate_every: int = cli.option(
         1000,
         help="Steps between evaluations on the held-out documents. Each also writes "
@@ -190,6 +199,7 @@ class PretrainConfig(cli.Options):
                 first_steps,
                 self._per_phase("steps"),
                 self._per_phase("batch_size"),
+                self._per_phase("mask_selection_rate"),
             )
         ]
 
@@ -233,10 +243,6 @@ class PretrainConfig(cli.Options):
             self.learning_rate, self.warmup_steps, sum(steps), self.decay
         )
 
-    def predictions(self, length: int) -> int:
-        """Returns the number of predicted tokens in a row of `length` tokens."""
-        return math.ceil(length * self.mask_selection_rate)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanConfig(PretrainConfig):
@@ -259,7 +265,7 @@ class PlanConfig(PretrainConfig):
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """Consecutive steps with the same records and batch size."""
+    """Consecutive steps with the same records, batch size and masking."""
 
     records: str
     manifest: Mapping[str, Any]
@@ -267,6 +273,7 @@ class Phase:
     first_step: int
     steps: int
     batch_size: int
+    mask_selection_rate: float
 
     @property
     def end(self) -> int:
@@ -277,3 +284,8 @@ class Phase:
     def length(self) -> int:
         """Tokens per row."""
         return self.manifest["max_sequence_length"]
+
+    @property
+    def predictions(self) -> int:
+        """Predicted tokens per row."""
+        return math.ceil(self.length * self.mask_selection_rate)

@@ -73,7 +73,8 @@ def pretrain(
     architecture = resolve_architecture(options, phases, source)
     resumable.parse_save_every(options.save_every)
     head = {"kind": "pretrainer"}
-    if not options.next_sentence:
+    nsp_weight = options.next_sentence * options.next_sentence_weight
+    if not nsp_weight:
         head["newly_initialized"] = ["pooler", "nsp"]
     directory = ModelDirectory.create(
         options.output,
@@ -109,7 +110,7 @@ def pretrain(
                 print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
             model.compile(
                 create_optimizer(options, schedule),
-                loss_weights={"mlm": 1.0, "nsp": float(options.next_sentence)},
+                loss_weights={"mlm": 1.0, "nsp": nsp_weight},
                 micro_batch_size=_micro_batch_size(options, phases, model, replicas),
                 xla=options.xla,
             )
@@ -253,7 +254,7 @@ def _micro_batch_size(
     bytes_per_row = estimates.row_bytes(
         model.backbone.config,
         length=length,
-        predictions=options.predictions(length),
+        predictions=max(phase.predictions for phase in phases),
         recompute=options.recompute,
     )
     rows = math.gcd(*(phase.batch_size // replicas for phase in phases))
@@ -310,7 +311,7 @@ def masked_batches(
     """Returns the masked batches of a phase from a step on, counted from its start."""
     batch_size = phase.batch_size
     masking = {
-        "mask_selection_rate": options.mask_selection_rate,
+        "mask_selection_rate": phase.mask_selection_rate,
         "mask_token_rate": options.mask_token_rate,
         "random_token_rate": options.random_token_rate,
         "whole_word_masking": options.whole_word_masking,

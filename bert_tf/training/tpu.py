@@ -369,7 +369,7 @@ def plan(options: PlanConfig, *, evaluation: bool = False) -> list[dict[str, Any
             resolve_architecture(options, [phase], None),
             rows=phase.batch_size,
             length=phase.length,
-            predictions=options.predictions(phase.length),
+            predictions=phase.predictions,
         )
         if evaluation:
             flops /= 3  # Without the backward pass.

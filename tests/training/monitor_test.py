@@ -39,7 +39,15 @@ def monitor_of(tmp_path, tiny_config, monkeypatch):
     def create():
         options = PretrainConfig(records="", output="")
         manifest = {"max_sequence_length": 10, "padding_share": 0.25}
-        phase = Phase("", manifest, None, first_step=0, steps=1000, batch_size=2)
+        phase = Phase(
+            records="",
+            manifest=manifest,
+            vocabulary=None,
+            first_step=0,
+            steps=1000,
+            batch_size=2,
+            mask_selection_rate=0.15,
+        )
         directory = types.SimpleNamespace(path=tmp_path)
         state = types.SimpleNamespace(
             step=0,

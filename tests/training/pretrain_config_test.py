@@ -17,6 +17,7 @@ TWO_PHASES = PretrainConfig(
     batch_size=(16, 8),
     learning_rate=(1e-2, 5e-3),
     warmup_steps=(20, 2),
+    mask_selection_rate=(0.3, 0.15),
 )
 
 
@@ -37,12 +38,15 @@ def test_phases_are_consecutive(two_phases, vocabulary):
     assert (second.first_step, second.end) == (90, 100)
     assert (first.batch_size, second.batch_size) == (16, 8)
     assert (first.length, second.length) == (16, 32)
+    # 30 % of 16 tokens and 15 % of 32 tokens, rounded up.
+    assert (first.predictions, second.predictions) == (5, 5)
     assert first.vocabulary == second.vocabulary == vocabulary
 
 
 def test_single_number_applies_to_all_phases(two_phases):
-    options = dataclasses.replace(two_phases, batch_size=4)
-    assert [phase.batch_size for phase in options.phases()] == [4, 4]
+    options = dataclasses.replace(two_phases, batch_size=4, mask_selection_rate=0.5)
+    numbers = [(p.batch_size, p.mask_selection_rate) for p in options.phases()]
+    assert numbers == [(4, 0.5), (4, 0.5)]
 
 
 def test_each_rate_has_its_own_warmup_and_decay():

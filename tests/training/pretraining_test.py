@@ -361,6 +361,32 @@ def test_validation_is_masked_as_in_the_paper(options):
     assert set(predicted["validation"]) == {2}
 
 
+def test_each_phase_has_its_own_masking_rate(two_phases):
+    options = dataclasses.replace(two_phases, mask_selection_rate=(0.5, 0.25))
+    predicted = []
+    for phase in options.phases():
+        _, _, weights = next(iter(pretraining.masked_batches(options, None, 1, phase)))
+        predicted.append(set(np.count_nonzero(weights["mlm"], axis=1)))
+    # Half of 15 tokens, and a quarter of each of two pairs of 15 tokens.
+    assert predicted == [{8}, {8}]
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_next_sentence_weight(options, tmp_path, weight):
+    options = dataclasses.replace(
+        options,
+        output=str(tmp_path / "weighted"),
+        next_sentence_weight=weight,
+        steps=1,
+        warmup_steps=0,
+    )
+    metrics = pretrain(options)
+    expected = metrics["val_mlm_loss"] + weight * metrics["val_nsp_loss"]
+    assert metrics["val_loss"] == pytest.approx(expected, rel=1e-5)
+    untrained = ModelDirectory.open(options.output).head.get("newly_initialized", [])
+    assert untrained == ([] if weight else ["pooler", "nsp"])
+
+
 @pytest.mark.slow
 def test_left_to_right_language_model(options, tmp_path):
     options = dataclasses.replace(
