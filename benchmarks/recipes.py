@@ -48,6 +48,7 @@ class Recipe:
     decay: str = "linear"
     mask_selection_rate: float = 0.15
     whole_word_masking: bool = False
+    next_sentence_weight: float = 1
     local_attention: bool = False
     stages: tuple[Stage, ...] = (Stage(1),)
     residual_scale: float = 1
@@ -98,6 +99,7 @@ RECIPES = {
         _SHORT, stages=_SHORT_ROWS_FIRST
     ),
     "muon_30_local_less_masking": dataclasses.replace(_SHORT, stages=_LESS_MASKING),
+    "muon_30_local_less_nsp": dataclasses.replace(_SHORT, next_sentence_weight=0.25),
     "muon_30_local_average": dataclasses.replace(
         _SHORT, decay="constant", arguments=_AVERAGE
     ),
@@ -240,7 +242,10 @@ def _build(
         recipe.learning_rate, options.warmup_steps, steps, recipe.decay
     )
     classes = {"adamw": training.AdamW, "muon": training.Muon}
-    model.compile(classes[recipe.optimizer](schedule, **recipe.arguments))
+    model.compile(
+        classes[recipe.optimizer](schedule, **recipe.arguments),
+        loss_weights={"mlm": 1.0, "nsp": recipe.next_sentence_weight},
+    )
     return model
 
 
