@@ -137,13 +137,13 @@ SCALES: Mapping[str, Scale] = {
 
 # --- Experiments -----------------------------------------------------------------
 
-_NO_NEXT_SENTENCE = {"next_sentence": False}
+_NO_NEXT_SENTENCE = {"next_sentence_weight": 0.0}
 # Predict every token from those to its left.
 _LEFT_TO_RIGHT = {
     "mask_selection_rate": 1.0,
     "mask_token_rate": 0.0,
     "random_token_rate": 0.0,
-    "next_sentence": False,
+    "next_sentence_weight": 0.0,
 }
 # The learning rate suits newly initialized LSTMs.
 _FEATURES = {"features": "concat_last_four", "learning_rate": 1e-3}

@@ -275,9 +275,12 @@ class ModelDirectory(Checkpoint):
             values = {**defaults, "vocabulary": directory.vocabulary.fingerprint}
             values |= dataclasses.asdict(directory.architecture)
             values |= {"lowercase": directory.lowercase, **directory.head}
+            options = dict(directory.options)
+            if "next_sentence" in options:  # Replaced by a weight.
+                options["next_sentence_weight"] = float(options.pop("next_sentence"))
             # Earlier versions had more options; False means that one was not used.
             known = self.options.keys()
-            values |= {k: v for k, v in directory.options.items() if k in known or v}
+            values |= {k: v for k, v in options.items() if k in known or v}
             return {k: v for k, v in values.items() if k not in resumable}
 
         before, now = flat(old), flat(self)

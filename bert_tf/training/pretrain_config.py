@@ -160,10 +160,10 @@ class PretrainConfig(cli.Options):
     whole_word_masking: bool = cli.option(
         False, help="Mask all tokens of a word together."
     )
-    next_sentence: bool = cli.option(True, help="Also train next sentence prediction.")
     next_sentence_weight: float = cli.option(
         1.0,
-        help="Weight of the loss of next sentence prediction; that of masked LM is 1.",
+        help="Weight of the loss of next sentence prediction; that of masked LM is 1. "
+        "0: do not train it.",
         minimum=0,
     )
     validate_every: int = cli.option(

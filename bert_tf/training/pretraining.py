@@ -73,8 +73,7 @@ def pretrain(
     architecture = resolve_architecture(options, phases, source)
     resumable.parse_save_every(options.save_every)
     head = {"kind": "pretrainer"}
-    nsp_weight = options.next_sentence * options.next_sentence_weight
-    if not nsp_weight:
+    if not options.next_sentence_weight:
         head["newly_initialized"] = ["pooler", "nsp"]
     directory = ModelDirectory.create(
         options.output,
@@ -110,7 +109,7 @@ def pretrain(
                 print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
             model.compile(
                 create_optimizer(options, schedule),
-                loss_weights={"mlm": 1.0, "nsp": nsp_weight},
+                loss_weights={"mlm": 1.0, "nsp": options.next_sentence_weight},
                 micro_batch_size=_micro_batch_size(options, phases, model, replicas),
                 xla=options.xla,
             )

@@ -22,7 +22,7 @@ TOY = Experiment(
     "table 0",
     rows=(
         Row("BERT"),
-        Row("LTR", {"next_sentence": False}, encoder="left_to_right"),
+        Row("LTR", {"next_sentence_weight": 0.0}, encoder="left_to_right"),
         Row("early", share=1 / EVALUATIONS, against="LTR"),
     ),
     columns=(
@@ -111,7 +111,7 @@ def test_interrupted_experiments_resume_without_repeating_runs(options, training
     # The first and the last row share a run.
     (base, _), (left, backbone_class) = training.pretrained
     assert backbone_class is ablations.LeftToRightBackbone
-    assert not left.next_sentence
+    assert left.next_sentence_weight == 0
     assert (base.steps, base.warmup_steps, base.validate_every) == (10, 0, 2)
     started = [
         (str(pathlib.Path(path).relative_to(options.output)), seed)

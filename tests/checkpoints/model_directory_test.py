@@ -109,6 +109,17 @@ def test_option_unknown_to_the_earlier_run_has_its_default(
         create(directory.path, tiny_config, vocabulary, steps=5, stride=2)
 
 
+@pytest.mark.parametrize("trained", [True, False])
+def test_next_sentence_of_an_earlier_run_is_a_weight(
+    tmp_path, tiny_config, vocabulary, trained
+):
+    create(tmp_path / "m", tiny_config, vocabulary, next_sentence=trained)
+    with pytest.raises(ValueError, match=f"weight: {float(trained)} before, 0.5 now"):
+        create(tmp_path / "m", tiny_config, vocabulary, next_sentence_weight=0.5)
+    weight = float(trained)
+    create(tmp_path / "m", tiny_config, vocabulary, next_sentence_weight=weight)
+
+
 def test_missing_files_raise(directory, tmp_path):
     with pytest.raises(ValueError, match=r"is not a model directory: it has no config"):
         ModelDirectory.open(tmp_path)

@@ -392,7 +392,7 @@ def test_left_to_right_language_model(options, tmp_path):
     options = dataclasses.replace(
         options,
         output=str(tmp_path / "left"),
-        next_sentence=False,
+        next_sentence_weight=0.0,
         mask_selection_rate=1.0,
         mask_token_rate=0.0,
         random_token_rate=0.0,
