@@ -265,7 +265,7 @@ class PlanConfig(PretrainConfig):
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """Consecutive steps with the same records, batch size and masking."""
+    """Consecutive steps with the same records, batch size and masking rate."""
 
     records: str
     manifest: Mapping[str, Any]
