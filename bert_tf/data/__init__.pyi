@@ -1,6 +1,7 @@
 from bert_tf.data.corpus_config import CorpusConfig as CorpusConfig
 from bert_tf.data.documents import read_documents as read_documents
 from bert_tf.data.input_pipeline import check_records as check_records
+from bert_tf.data.input_pipeline import map_ahead as map_ahead
 from bert_tf.data.input_pipeline import pretrain_dataset as pretrain_dataset
 from bert_tf.data.input_pipeline import read_manifest as read_manifest
 from bert_tf.data.input_pipeline import unigram_accuracy as unigram_accuracy

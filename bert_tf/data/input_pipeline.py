@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import collections
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -79,10 +79,23 @@ def pretrain_dataset(
     options = tf.data.Options()
     sharding = tf.data.experimental.AutoShardPolicy.DATA
     options.experimental_distribute.auto_shard_policy = sharding
+    batches = map_ahead(dataset.enumerate(start=first_step), to_batch)
+    return batches.with_options(options)
+
+
+def map_ahead(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
+    """Maps the elements in order, in parallel, before they are needed.
+
+    Without autotuning: the thread that tunes may miss that the iterator is deleted, and
+    the deletion waits for it for up to a minute (TensorFlow 2.21). The reason is that
+    `CancellationManager::StartCancelWithStatus` wakes `Model::OptimizeLoop` before it
+    sets `is_cancelled_`.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
     return (
-        dataset.enumerate(start=first_step)
-        .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        .prefetch(tf.data.AUTOTUNE)
+        dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .prefetch(2)
         .with_options(options)
     )
 

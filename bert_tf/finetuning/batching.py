@@ -24,6 +24,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import data
+
 # Examples per call of `preprocess`: amortizes the call, and bounds the memory.
 _ENCODE_CHUNK = 4096
 
@@ -254,8 +256,4 @@ def _assemble(
         weight = tf.math.divide_no_nan(weight, tf.reduce_sum(weight))
         return inputs, targets, keras.tree.map_structure(lambda _: weight, targets)
 
-    return (
-        tf.data.Dataset.from_tensor_slices((rows, lengths))
-        .map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        .prefetch(tf.data.AUTOTUNE)
-    )
+    return data.map_ahead(tf.data.Dataset.from_tensor_slices((rows, lengths)), batch)

@@ -43,6 +43,12 @@ def unmask(x, y, weights):
     return tokens
 
 
+def test_batches_are_not_autotuned(records):
+    """Deleting the iterator could take a minute, see `map_ahead`."""
+    dataset = pretrain_dataset(records[0], batch_size=3)
+    assert dataset.options().autotune.enabled is False
+
+
 def test_batches_contain_the_records(records):
     folder, rows = records
     dataset = pretrain_dataset(folder, batch_size=3, split="validation")

@@ -151,6 +151,12 @@ def test_bucketing_saves_padding():
     assert slots < 0.75 * len(batches) * 16 * 32
 
 
+def test_batches_are_not_autotuned():
+    """Deleting the iterator could take a minute, see `data.map_ahead`."""
+    dataset = batching.batches(split(), 16, max_length=32)
+    assert dataset.options().autotune.enabled is False
+
+
 def test_static_shape():
     dataset = batching.batches(split(), 16, max_length=32, static_shape=True)
     spec = dataset.element_spec
