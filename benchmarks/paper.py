@@ -145,9 +145,6 @@ _LEFT_TO_RIGHT = {
     "random_token_rate": 0.0,
     "next_sentence_weight": 0.0,
 }
-# The learning rate suits newly initialized LSTMs.
-_FEATURES = {"features": "concat_last_four", "learning_rate": 1e-3}
-
 # Percentages of the selected tokens: replaced by [MASK], unchanged, random token.
 _MIXTURES = (
     (80, 10, 10),
@@ -169,13 +166,16 @@ def _mixture(mask: int, random: int) -> dict[str, float]:
     return {} if rates == usual else rates
 
 
-def _layers(features: str) -> dict[str, Any]:
-    return {**_FEATURES, "features": features}
-
-
 def experiments(scale: Scale) -> dict[str, Experiment]:
     """Returns all experiments by name."""
     base = scale.pretrain["size"]
+    hidden_size = int(base.split("/")[1])
+
+    def features(layers: str) -> dict[str, Any]:
+        # LSTMs are as wide as the encoder, as in the paper. The learning rate suits
+        # weights that are all new.
+        return {"features": layers, "lstm_units": hidden_size, "learning_rate": 1e-3}
+
     base_rate = round(100 * scale.pretrain.get("mask_selection_rate", 0.15))
     shares = [(i + 1) / EVALUATIONS for i in range(EVALUATIONS)]
     return {
@@ -273,7 +273,7 @@ def experiments(scale: Scale) -> dict[str, Experiment]:
                     "NER",
                     "NER, features",
                     (94.9, 94.0, 94.6, 94.7, 94.6, 94.6),
-                    _FEATURES,
+                    features("concat_last_four"),
                 ),
             ),
             claim="Fine-tuning is robust to the masking strategy. With features, "
@@ -301,18 +301,18 @@ def experiments(scale: Scale) -> dict[str, Experiment]:
             "table 7, CoNLL-2003",
             rows=(
                 Row("fine-tuned"),
-                Row("embeddings", finetune=_layers("embeddings")),
-                Row("second-to-last", finetune=_layers("second_to_last")),
-                Row("last", finetune=_layers("last")),
+                Row("embeddings", finetune=features("embeddings")),
+                Row("second-to-last", finetune=features("second_to_last")),
+                Row("last", finetune=features("last")),
                 Row(
                     "weighted sum of the last four",
-                    finetune=_layers("weighted_sum_last_four"),
+                    finetune=features("weighted_sum_last_four"),
                 ),
                 Row(
                     "concatenation of the last four",
-                    finetune=_layers("concat_last_four"),
+                    finetune=features("concat_last_four"),
                 ),
-                Row("weighted sum of all", finetune=_layers("weighted_sum_all")),
+                Row("weighted sum of all", finetune=features("weighted_sum_all")),
             ),
             columns=(Column("NER", "NER", (96.4, 91.0, 95.6, 94.9, 95.9, 96.1, 95.5)),),
             claim="The concatenation of the last four layers is 0.3 points below "
