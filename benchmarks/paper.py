@@ -145,6 +145,7 @@ _LEFT_TO_RIGHT = {
     "random_token_rate": 0.0,
     "next_sentence_weight": 0.0,
 }
+
 # Percentages of the selected tokens: replaced by [MASK], unchanged, random token.
 _MIXTURES = (
     (80, 10, 10),
@@ -170,14 +171,14 @@ def experiments(scale: Scale) -> dict[str, Experiment]:
     """Returns all experiments by name."""
     base = scale.pretrain["size"]
     hidden_size = int(base.split("/")[1])
+    base_rate = round(100 * scale.pretrain.get("mask_selection_rate", 0.15))
+    shares = [(i + 1) / EVALUATIONS for i in range(EVALUATIONS)]
 
     def features(layers: str) -> dict[str, Any]:
         # LSTMs are as wide as the encoder, as in the paper. The learning rate suits
         # weights that are all new.
         return {"features": layers, "lstm_units": hidden_size, "learning_rate": 1e-3}
 
-    base_rate = round(100 * scale.pretrain.get("mask_selection_rate", 0.15))
-    shares = [(i + 1) / EVALUATIONS for i in range(EVALUATIONS)]
     return {
         "pretraining_tasks": Experiment(
             "Pre-training tasks",
