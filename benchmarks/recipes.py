@@ -98,6 +98,9 @@ RECIPES = {
     "muon_30_local_short_rows_first": dataclasses.replace(
         _SHORT, stages=_SHORT_ROWS_FIRST
     ),
+    "muon_30_local_zero_short_rows_first": dataclasses.replace(
+        _SHORT, residual_scale=0, stages=_SHORT_ROWS_FIRST
+    ),
     "muon_30_local_less_masking": dataclasses.replace(_SHORT, stages=_LESS_MASKING),
     "muon_30_local_less_nsp": dataclasses.replace(_SHORT, next_sentence_weight=0.25),
     "muon_30_local_average": dataclasses.replace(

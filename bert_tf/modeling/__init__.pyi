@@ -17,6 +17,9 @@ from bert_tf.modeling.heads import TokenClassifier as TokenClassifier
 from bert_tf.modeling.initialization import (
     initialize_local_attention as initialize_local_attention,
 )
+from bert_tf.modeling.initialization import (
+    initialize_zero_residuals as initialize_zero_residuals,
+)
 from bert_tf.modeling.keras_model import BertModel as BertModel
 from bert_tf.modeling.keras_model import cross_entropies as cross_entropies
 from bert_tf.modeling.keras_model import sum_losses as sum_losses

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Initial weights with which attention begins at neighboring tokens.
+"""Initial weights for short trainings.
 
 A BERT with random weights predicts little more than frequent tokens until its attention
 has learned which positions are close. `initialize_local_attention` starts there, in the
@@ -8,6 +8,8 @@ way of mimetic initialization (arXiv 2305.09828): position embeddings are sinuso
 (arXiv 1706.03762), whose products are largest for close positions, and the product of
 query and key matrices is close to a multiple of a projection. The architecture and the
 checkpoint formats do not change.
+
+`initialize_zero_residuals` removes the noise of layers that have learned nothing.
 """
 
 from __future__ import annotations
@@ -56,6 +58,16 @@ def initialize_local_attention(backbone: BertBackbone, seed: int = 0) -> None:
             layer.output_dense,
         ):
             dense.kernel.assign(dense.kernel * scale)
+
+
+def initialize_zero_residuals(backbone: BertBackbone) -> None:
+    """Sets the matrices before the residual sums of a new encoder to 0.
+
+    So each encoder layer begins as the identity.
+    """
+    for layer in backbone.encoder_layers:
+        for dense in (layer.attention_output, layer.output_dense):
+            dense.kernel.assign(ops.zeros_like(dense.kernel))
 
 
 def _sinusoids(length: int, width: int) -> keras.KerasTensor:

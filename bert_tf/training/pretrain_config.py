@@ -71,6 +71,11 @@ class PretrainConfig(cli.Options):
         "local_attention, with attention to neighboring tokens, for short trainings.",
         choices=("normal", "local_attention"),
     )
+    zero_residuals: bool = cli.option(
+        False,
+        help="Without --init_from: begin with 0 in the matrices before residual sums, "
+        "so that layers begin as the identity. For short trainings.",
+    )
     strategy: str = cli.option(
         "default",
         help="Devices: default (first GPU or CPU), mirrored (all GPUs), multi_worker "
