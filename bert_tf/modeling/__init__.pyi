@@ -15,10 +15,10 @@ from bert_tf.modeling.heads import SequenceClassifier as SequenceClassifier
 from bert_tf.modeling.heads import SpanPredictor as SpanPredictor
 from bert_tf.modeling.heads import TokenClassifier as TokenClassifier
 from bert_tf.modeling.initialization import (
-    initialize_local_attention as initialize_local_attention,
+    initialize_identity_layers as initialize_identity_layers,
 )
 from bert_tf.modeling.initialization import (
-    initialize_zero_residuals as initialize_zero_residuals,
+    initialize_local_attention as initialize_local_attention,
 )
 from bert_tf.modeling.keras_model import BertModel as BertModel
 from bert_tf.modeling.keras_model import cross_entropies as cross_entropies

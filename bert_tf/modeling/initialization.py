@@ -9,7 +9,7 @@ way of mimetic initialization (arXiv 2305.09828): position embeddings are sinuso
 query and key matrices is close to a multiple of a projection. The architecture and the
 checkpoint formats do not change.
 
-`initialize_zero_residuals` removes the noise of layers that have learned nothing.
+`initialize_identity_layers` removes the noise of layers that have learned nothing.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def initialize_local_attention(backbone: BertBackbone, seed: int = 0) -> None:
             dense.kernel.assign(dense.kernel * scale)
 
 
-def initialize_zero_residuals(backbone: BertBackbone) -> None:
-    """Sets the matrices before the residual sums of a new encoder to 0.
+def initialize_identity_layers(backbone: BertBackbone) -> None:
+    """Makes each layer of a new encoder the identity.
 
-    So each encoder layer begins as the identity.
+    The matrices before the residual sums become 0.
     """
     for layer in backbone.encoder_layers:
         for dense in (layer.attention_output, layer.output_dense):

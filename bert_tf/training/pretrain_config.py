@@ -68,13 +68,9 @@ class PretrainConfig(cli.Options):
     initialization: str = cli.option(
         "normal",
         help="Random weights without --init_from: normal as in the paper; "
-        "local_attention, with attention to neighboring tokens, for short trainings.",
-        choices=("normal", "local_attention"),
-    )
-    zero_residuals: bool = cli.option(
-        False,
-        help="Without --init_from: begin with 0 in the matrices before residual sums, "
-        "so that layers begin as the identity. For short trainings.",
+        "local_attention, with attention to neighboring tokens, for short trainings; "
+        "identity_layers, the same with layers that begin as the identity.",
+        choices=("normal", "local_attention", "identity_layers"),
     )
     strategy: str = cli.option(
         "default",

@@ -22,8 +22,8 @@ from bert_tf.modeling import (
     BertBackbone,
     BertConfig,
     BertPretrainer,
+    initialize_identity_layers,
     initialize_local_attention,
-    initialize_zero_residuals,
 )
 from bert_tf.training import estimates, monitor, resumable
 from bert_tf.training import strategy as distribution
@@ -98,10 +98,10 @@ def pretrain(
             backbone = backbone_class(
                 architecture, recompute=options.recompute, dtype=options.precision
             )
-            if options.initialization == "local_attention":
+            if options.initialization != "normal":
                 initialize_local_attention(backbone, options.seed)
-            if options.zero_residuals:
-                initialize_zero_residuals(backbone)
+            if options.initialization == "identity_layers":
+                initialize_identity_layers(backbone)
             model_class = DistributedPretrainer
             if keras.backend.backend() == "jax":
                 model_class = JaxPretrainer
@@ -189,8 +189,8 @@ def resolve_architecture(
 
     Raises:
         ValueError: --init_from has another vocabulary than the records, another
-            architecture than --size, or is combined with --initialization or
-            --zero_residuals; or the model has too few positions.
+            architecture than --size, or is combined with --initialization; or the
+            model has too few positions.
     """
     vocabulary = phases[0].vocabulary
     architecture = BertConfig.resolve(options.size or "base", vocabulary.size)
@@ -204,11 +204,6 @@ def resolve_architecture(
         raise ValueError(
             f"--initialization={options.initialization} is for random weights, but "
             f"--init_from={source.path} has trained ones. Pass --initialization=normal."
-        )
-    if source and options.zero_residuals:
-        raise ValueError(
-            "--zero_residuals is for random weights, but "
-            f"--init_from={source.path} has trained ones. Pass --zero_residuals=false."
         )
     dropout = {}
     if options.dropout >= 0:

@@ -8,8 +8,8 @@ import pytest
 from bert_tf.modeling import (
     BertBackbone,
     BertConfig,
+    initialize_identity_layers,
     initialize_local_attention,
-    initialize_zero_residuals,
 )
 
 LENGTH = 32
@@ -56,8 +56,8 @@ def test_all_matrices_have_the_same_scale(backbone):
     np.testing.assert_allclose(gram[0, :32], gram[20, 20:52], rtol=1e-4)
 
 
-def test_layers_with_zero_residuals_are_the_identity(backbone):
-    initialize_zero_residuals(backbone)
+def test_identity_layers(backbone):
+    initialize_identity_layers(backbone)
     ids = np.random.default_rng(0).integers(5, 100, size=(4, LENGTH))
     inputs = {
         "token_ids": ids,

@@ -475,24 +475,15 @@ def test_init_from_with_initialization_raises(trained, options):
         pretrain(options)
 
 
-def test_zero_residuals(options, tmp_path):
-    changes = {"steps": 1, "warmup_steps": 0, "learning_rate": 0.0}
+def test_identity_layers(options, tmp_path):
     output = str(tmp_path / "model")
-    pretrain(
-        dataclasses.replace(options, output=output, zero_residuals=True, **changes)
-    )
+    changes = {"steps": 1, "warmup_steps": 0, "learning_rate": 0.0}
+    changes |= {"output": output, "initialization": "identity_layers"}
+    pretrain(dataclasses.replace(options, **changes))
     for layer in BertBackbone.from_checkpoint(output).encoder_layers:
         assert not np.any(layer.attention_output.kernel)
         assert not np.any(layer.output_dense.kernel)
         assert np.any(layer.intermediate.kernel)
-
-
-def test_init_from_with_zero_residuals_raises(trained, options):
-    options = dataclasses.replace(
-        options, init_from=str(trained[0].path), zero_residuals=True
-    )
-    with pytest.raises(ValueError, match="--zero_residuals is for random weights"):
-        pretrain(options)
 
 
 @pytest.mark.slow
