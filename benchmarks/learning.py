@@ -143,8 +143,7 @@ def _write_initial_weights(
     architecture = training.resolve_architecture(settings, phases, None)
     keras.utils.set_random_seed(seed)
     backbone = modeling.BertBackbone(architecture)
-    if settings.initialization == "local_attention":
-        modeling.initialize_local_attention(backbone, seed)
+    modeling.initialize_weights(backbone, settings.initialization, seed)
     directory = checkpoints.ModelDirectory.create(
         folder.with_suffix(".keras"),
         architecture=architecture,

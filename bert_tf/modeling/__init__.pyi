@@ -20,6 +20,9 @@ from bert_tf.modeling.initialization import (
 from bert_tf.modeling.initialization import (
     initialize_local_attention as initialize_local_attention,
 )
+from bert_tf.modeling.initialization import (
+    initialize_weights as initialize_weights,
+)
 from bert_tf.modeling.keras_model import BertModel as BertModel
 from bert_tf.modeling.keras_model import cross_entropies as cross_entropies
 from bert_tf.modeling.keras_model import sum_losses as sum_losses

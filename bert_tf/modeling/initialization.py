@@ -25,6 +25,21 @@ _POSITION_SCALE = 4.0
 _QUERY_KEY_SCALE = 0.7
 
 
+def initialize_weights(backbone: BertBackbone, method: str, seed: int = 0) -> None:
+    """Applies `PretrainConfig.initialization` to a new encoder.
+
+    Args:
+        backbone: An encoder with newly initialized weights.
+        method: `"normal"`, which leaves them as they are, `"local_attention"` or
+            `"identity_layers"`.
+        seed: See `initialize_local_attention`.
+    """
+    if method != "normal":
+        initialize_local_attention(backbone, seed)
+    if method == "identity_layers":
+        initialize_identity_layers(backbone)
+
+
 def initialize_local_attention(backbone: BertBackbone, seed: int = 0) -> None:
     """Replaces the random weights of a new encoder.
 

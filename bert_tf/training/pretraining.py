@@ -22,8 +22,7 @@ from bert_tf.modeling import (
     BertBackbone,
     BertConfig,
     BertPretrainer,
-    initialize_identity_layers,
-    initialize_local_attention,
+    initialize_weights,
 )
 from bert_tf.training import estimates, monitor, resumable
 from bert_tf.training import strategy as distribution
@@ -98,10 +97,7 @@ def pretrain(
             backbone = backbone_class(
                 architecture, recompute=options.recompute, dtype=options.precision
             )
-            if options.initialization != "normal":
-                initialize_local_attention(backbone, options.seed)
-            if options.initialization == "identity_layers":
-                initialize_identity_layers(backbone)
+            initialize_weights(backbone, options.initialization, options.seed)
             model_class = DistributedPretrainer
             if keras.backend.backend() == "jax":
                 model_class = JaxPretrainer
