@@ -49,7 +49,7 @@ class Recipe:
     mask_selection_rate: float = 0.15
     whole_word_masking: bool = False
     next_sentence_weight: float = 1
-    local_attention: bool = False
+    initialization: str = "normal"
     stages: tuple[Stage, ...] = (Stage(1),)
     residual_scale: float = 1
     """Factor of the initial weights of the projections before residual sums."""
@@ -58,7 +58,9 @@ class Recipe:
 
 
 _MUON_30 = Recipe(optimizer="muon", learning_rate=2e-3, mask_selection_rate=0.3)
-_SHORT = dataclasses.replace(_MUON_30, local_attention=True)  # --recipe=short
+# --recipe=short is "muon_30_local_zero": this with --initialization=identity_layers.
+_LOCAL = dataclasses.replace(_MUON_30, initialization="local_attention")
+_ZERO = dataclasses.replace(_MUON_30, initialization="identity_layers")
 _RAMP = (Stage(0.25, batch_size=0.5), Stage(0.25), Stage(0.5, batch_size=2))
 _SHORT_ROWS_FIRST = (Stage(0.25, batch_size=2, records=0), Stage(0.75))
 _LESS_MASKING = (Stage(0.7), Stage(0.3, mask_selection_rate=0.15))
@@ -78,33 +80,33 @@ RECIPES = {
     "adamw_residuals": Recipe(residual_scale=_DEPTH_SCALE),
     "adamw_ramp": Recipe(stages=_RAMP),
     "adamw_short_rows_first": Recipe(stages=_SHORT_ROWS_FIRST),
-    "adamw_local": Recipe(local_attention=True),
+    "adamw_local": Recipe(initialization="local_attention"),
     "muon": Recipe(optimizer="muon", learning_rate=2e-3),
     "muon_30": _MUON_30,
     "muon_30_1e-3": dataclasses.replace(_MUON_30, learning_rate=1e-3),
     "muon_30_4e-3": dataclasses.replace(_MUON_30, learning_rate=4e-3),
     "muon_40": dataclasses.replace(_MUON_30, mask_selection_rate=0.4),
-    "muon_30_local": _SHORT,
-    "muon_15_local": dataclasses.replace(_SHORT, mask_selection_rate=0.15),
-    "muon_40_local": dataclasses.replace(_SHORT, mask_selection_rate=0.4),
-    "muon_30_local_1e-3": dataclasses.replace(_SHORT, learning_rate=1e-3),
-    "muon_30_local_4e-3": dataclasses.replace(_SHORT, learning_rate=4e-3),
-    "muon_30_local_whole_word": dataclasses.replace(_SHORT, whole_word_masking=True),
-    "muon_30_local_beta_2": dataclasses.replace(_SHORT, arguments={"beta_2": 0.98}),
-    "muon_30_local_cosine": dataclasses.replace(_SHORT, decay="cosine"),
-    "muon_30_local_residuals": dataclasses.replace(_SHORT, residual_scale=_DEPTH_SCALE),
-    "muon_30_local_zero": dataclasses.replace(_SHORT, residual_scale=0),
-    "muon_30_local_ramp": dataclasses.replace(_SHORT, stages=_RAMP),
+    "muon_30_local": _LOCAL,
+    "muon_15_local": dataclasses.replace(_LOCAL, mask_selection_rate=0.15),
+    "muon_40_local": dataclasses.replace(_LOCAL, mask_selection_rate=0.4),
+    "muon_30_local_1e-3": dataclasses.replace(_LOCAL, learning_rate=1e-3),
+    "muon_30_local_4e-3": dataclasses.replace(_LOCAL, learning_rate=4e-3),
+    "muon_30_local_whole_word": dataclasses.replace(_LOCAL, whole_word_masking=True),
+    "muon_30_local_beta_2": dataclasses.replace(_LOCAL, arguments={"beta_2": 0.98}),
+    "muon_30_local_cosine": dataclasses.replace(_LOCAL, decay="cosine"),
+    "muon_30_local_residuals": dataclasses.replace(_LOCAL, residual_scale=_DEPTH_SCALE),
+    "muon_30_local_zero": _ZERO,
+    "muon_30_local_ramp": dataclasses.replace(_LOCAL, stages=_RAMP),
     "muon_30_local_short_rows_first": dataclasses.replace(
-        _SHORT, stages=_SHORT_ROWS_FIRST
+        _LOCAL, stages=_SHORT_ROWS_FIRST
     ),
     "muon_30_local_zero_short_rows_first": dataclasses.replace(
-        _SHORT, residual_scale=0, stages=_SHORT_ROWS_FIRST
+        _ZERO, stages=_SHORT_ROWS_FIRST
     ),
-    "muon_30_local_less_masking": dataclasses.replace(_SHORT, stages=_LESS_MASKING),
-    "muon_30_local_less_nsp": dataclasses.replace(_SHORT, next_sentence_weight=0.25),
+    "muon_30_local_less_masking": dataclasses.replace(_LOCAL, stages=_LESS_MASKING),
+    "muon_30_local_less_nsp": dataclasses.replace(_LOCAL, next_sentence_weight=0.25),
     "muon_30_local_average": dataclasses.replace(
-        _SHORT, decay="constant", arguments=_AVERAGE
+        _LOCAL, decay="constant", arguments=_AVERAGE
     ),
 }
 
@@ -235,8 +237,7 @@ def _build(
         attention_dropout=0.0,
     )
     backbone = modeling.BertBackbone(architecture, dtype=options.precision)
-    if recipe.local_attention:
-        modeling.initialize_local_attention(backbone, options.seed)
+    modeling.initialize_weights(backbone, recipe.initialization, options.seed)
     for layer in backbone.encoder_layers:
         for dense in (layer.attention_output, layer.output_dense):
             dense.kernel.assign(dense.kernel * recipe.residual_scale)
