@@ -109,7 +109,6 @@ SCALES: Mapping[str, Scale] = {
     "small": Scale(
         pretrain={
             **PretrainConfig.RECIPES["short"],
-            "initialization": "local_attention",  # As in docs/experiments.md.
             "size": "4/256/4",
             "batch_size": 128,
             "steps": 6400,

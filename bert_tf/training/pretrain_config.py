@@ -33,7 +33,7 @@ class PretrainConfig(cli.Options):
                 "batch_size": 32,
                 "mask_selection_rate": 0.3,
                 "dropout": 0.0,
-                "initialization": "identity_layers",
+                "initialization": "local_attention",
             },
         }
     )
