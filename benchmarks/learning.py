@@ -44,9 +44,6 @@ class LearningConfig(cli.Options):
         "bert_tf.pretrain.",
         choices=tuple(PretrainConfig.RECIPES),
     )
-    initialization: str = cli.option(
-        "", help="As --initialization of bert_tf.pretrain. Default: that of --recipe."
-    )
     batch_size: int = cli.option(32, help="Pairs per step.", minimum=1)
     steps: int = cli.option(16000, help="Training steps.", minimum=1)
     warmup_steps: int = cli.option(100, help="Warm-up steps.", minimum=0)
@@ -64,8 +61,6 @@ class LearningConfig(cli.Options):
             "warmup_steps": self.warmup_steps,
             "learning_rate": self.learning_rate,
         }
-        if self.initialization:
-            settings["initialization"] = self.initialization
         return PretrainConfig(
             records=self.records, output="", size=self.size, **settings
         )

@@ -58,7 +58,7 @@ class Recipe:
 
 
 _MUON_30 = Recipe(optimizer="muon", learning_rate=2e-3, mask_selection_rate=0.3)
-# --recipe=short
+# As in --recipe=short.
 _LOCAL = dataclasses.replace(_MUON_30, initialization="local_attention")
 _ZERO = dataclasses.replace(_MUON_30, initialization="identity_layers")
 _RAMP = (Stage(0.25, batch_size=0.5), Stage(0.25), Stage(0.5, batch_size=2))
