@@ -365,6 +365,25 @@ _EXTRAS = {
 }
 
 
+def _selected_mode(
+    argv: Sequence[str], options_class: type[Options], modes: Mapping[str, type]
+) -> type[Options] | None:
+    """Returns the class of the first mode whose flag is passed, or None.
+
+    absl decides which arguments are flags and which are their values.
+    """
+    values = flags.FlagValues()
+    for name, field_type in itertools.chain.from_iterable(
+        typing.get_type_hints(c).items() for c in (*modes.values(), options_class)
+    ):
+        define = flags.DEFINE_bool if field_type is bool else flags.DEFINE_string
+        flag = name.removesuffix("_")
+        define(flag, None, "", flag_values=values, allow_override=True)
+    values.set_gnu_getopt()
+    values(argv, known_only=True)
+    return next((modes[name] for name in modes if values[name].value), None)
+
+
 def run(
     main: Callable[..., Any], options_class: type[Options], **modes: type[Options]
 ) -> None:
@@ -381,8 +400,10 @@ def run(
             by the name of its flag that selects the mode. Its docstring is the help.
     """
     startup.hide_tensorflow_logs()
-    given = {argument.lstrip("-").partition("=")[0] for argument in sys.argv[1:]}
-    mode = next((modes[name] for name in modes if name in given), None)
+    try:
+        mode = _selected_mode(sys.argv, options_class, modes)
+    except flags.Error as error:
+        sys.exit(f"error: {error} (see --help)")
     used = mode or options_class
     _define_flags(used)
 

@@ -94,6 +94,32 @@ def test_a_mode_has_its_own_flags():
     assert "--guests" not in shown
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--name", "clean"],
+        ["--name=clean"],
+        ["--name", "--clean"],  # absl takes the next argument, whatever it is.
+        ["--guests", "clean", "--name=you"],
+        ["--name=you", "--noclean"],
+        ["--name=you", "--", "--clean"],
+        ["--name=you", "--clean=maybe"],
+    ],
+)
+def test_a_value_does_not_select_a_mode(arguments):
+    result = greet(*arguments)
+    assert "times" in result.stdout or "error: " in result.stderr
+    assert "'clean': True" not in result.stdout
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--rooms", "2", "--clean"], ["-clean", "--rooms=2"]]
+)
+def test_a_mode_is_selected_at_any_position(arguments):
+    assert greet(*arguments).stdout == "{'clean': True, 'rooms': 2}\n"
+
+
 def test_recipe_replaces_defaults_but_not_flags():
     for arguments, rooms in (
         ((), 1),

@@ -9,8 +9,8 @@
     targets   [B], or [B, S] with a target per token
     weights   float32, shaped like the targets; they sum to one in each batch
 
-All batches have B rows. Rows of a partial batch without an example have weight 0, so
-that no example is dropped or counted twice.
+All batches have B rows. The empty rows of a partial batch repeat one of its examples
+with weight 0, so that no example is dropped or counted twice.
 """
 
 from __future__ import annotations
@@ -243,7 +243,8 @@ def _assemble(
 
     def batch(rows: tf.Tensor, length: tf.Tensor):
         is_example = rows != _EMPTY
-        rows = tf.maximum(rows, 0)  # Any example: its weight will be 0.
+        # Empty rows repeat an example of the batch: its targets fit in `length`.
+        rows = tf.where(is_example, rows, tf.reduce_max(rows))
         inputs = {name: take(c, rows, length) for name, c in split.inputs.items()}
         if split.targets is None:
             return (inputs,)
