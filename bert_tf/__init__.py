@@ -6,10 +6,18 @@ Public names for Keras scripts. Each is imported at first use, so that
 `import bert_tf.client` and the `--help` of commands do not wait for TensorFlow.
 """
 
+import os
+import platform
+
 from bert_tf import loading
 from bert_tf.lazy import exports
 
 __version__ = "0.1.0"
+
+# TensorFlow reads this variable when it is imported. Without it, oneDNN's kernels are
+# off on x86 processors that have none of AVX512-VNNI, AVX512-BF16 and AMX.
+if platform.machine().lower() in ("x86_64", "amd64"):
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)
 

@@ -4,6 +4,7 @@
 
 import os
 import pathlib
+import platform
 import subprocess
 import sys
 
@@ -27,6 +28,7 @@ def list_physical_devices():
     log(b"E0000 00:00:1795369649.472712   31363 cuda.cc:52] failed cuInit\\n")
 config = types.SimpleNamespace(list_physical_devices=list_physical_devices)
 """
+NAME = "TF_ENABLE_ONEDNN_OPTS"
 OWN = "the user's own line\n"
 ERROR = "E0000 00:00:1795369649.472712   31363 cuda.cc:52] failed cuInit\n"
 
@@ -79,6 +81,17 @@ def test_log_level_of_a_parent_process_keeps_it(tmp_path, level):
 def test_closed_stderr_is_no_error(tmp_path):
     script = "import os; os.close(2)\n" + HIDE + "print(tensorflow.__name__)"
     assert run(tmp_path, script)[0] == 0
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="x86")
+@pytest.mark.parametrize(("given", "used"), [({}, "1"), ({NAME: "0"}, "0")])
+def test_onednn_is_on_unless_the_user_has_set_it(given, used):
+    environment = {k: v for k, v in os.environ.items() if k != NAME} | given
+    script = f"import bert_tf, os, sys; sys.stdout.write(os.environ['{NAME}'])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True
+    )
+    assert done.stdout.decode() == used
 
 
 @pytest.mark.slow
