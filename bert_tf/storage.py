@@ -10,6 +10,8 @@ Every function raises `OSError` on failure, for either kind of path.
 from __future__ import annotations
 
 import atexit
+import bz2
+import codecs
 import contextlib
 import fcntl
 import fnmatch
@@ -18,8 +20,10 @@ import glob as local_glob
 import gzip
 import io
 import json
+import lzma
 import os
 import pathlib
+import re
 import shutil
 import socket
 import tempfile
@@ -36,7 +40,36 @@ TEMPORARY_PREFIX = ".unfinished-"
 # Files that mark others as complete: of training states, models and exports.
 _MARKERS = (".index", "config.json", "metrics.json", "saved_model.pb")
 
-_GZIP_MAGIC = b"\x1f\x8b"
+# The first bytes of compressed text, and the function that reads it.
+_COMPRESSED = {
+    rb"\x1f\x8b": gzip.open,
+    rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.open,
+    rb"\xfd7zXZ\0": lzma.open,
+}
+
+# The first bytes of files that are not UTF-8 text, and the command that converts them.
+_TO_JSON = "to_json('{path}.jsonl', orient='records', lines=True)\""
+_NOT_TEXT = {
+    rb"\xff\xfe\0\0|\0\0\xfe\xff": ("UTF-32", "iconv -f UTF-32 -t UTF-8 {path}"),
+    rb"\xff\xfe|\xfe\xff": ("UTF-16", "iconv -f UTF-16 -t UTF-8 {path}"),
+    rb"PAR[1E]\x15": (
+        "a Parquet file",
+        f"python -c \"import pandas; pandas.read_parquet('{{path}}').{_TO_JSON}",
+    ),
+    rb"ARROW1\0\0": (
+        "an Arrow file",
+        f"python -c \"import pandas; pandas.read_feather('{{path}}').{_TO_JSON}",
+    ),
+    rb"PK(\x03\x04|\x05\x06|\x07\x08)": ("a zip archive", "unzip {path}"),
+    rb".{257}ustar": ("a tar archive", "tar -xf {path}"),
+    rb"7z\xbc\xaf\x27\x1c": ("a 7-Zip archive", "7z x {path}"),
+    rb"Rar!\x1a\x07": ("a RAR archive", "unrar x {path}"),
+    rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18": ("Zstandard", "zstd -d {path}"),
+    rb"\x04\x22\x4d\x18": ("LZ4", "lz4 -d {path}"),
+    rb"%PDF-": ("a PDF file", "pdftotext {path}"),
+    rb"version https://git-lfs": ("a Git LFS pointer", "git lfs pull"),
+}
+_FIRST_BYTES = 512
 
 _Path = TypeVar("_Path", str, pathlib.Path)
 
@@ -143,12 +176,11 @@ def write_json(path: str | os.PathLike, value: Any) -> None:
 def read_lines(path: str) -> Iterator[str]:
     """Yields the lines of a UTF-8 text file without line ends.
 
-    The file may be gzip, begin with a byte order mark, and have Unix or Windows line
-    ends.
+    The file may begin with a byte order mark and have Unix or Windows line ends.
 
     Raises:
-        ValueError: The file is not UTF-8 or its gzip data is damaged; the message names
-            file and line.
+        ValueError: The file is not UTF-8, and as `open_text`. The message names the
+            file and, if the text begins as UTF-8, the line.
     """
     return (line for _, line in read_lines_from(path, 0))
 
@@ -163,7 +195,7 @@ def read_lines_from(
     Raises:
         ValueError: As `read_lines`.
     """
-    with open_unzipped(path) as (file, _):
+    with open_text(path) as (file, _):
         offset = 0
         if start:  # Begin one byte earlier, because a line may start at `start`.
             file.seek(start - 1)
@@ -181,15 +213,10 @@ def read_lines_from(
                 offset += len(line)
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"{path}, line {_line_number(path, offset)}: not UTF-8 text "
+                f"{path}, line {line_number(path, offset)}: not UTF-8 text "
                 f"({error.reason} 0x{error.object[error.start]:02x} at byte "
                 f"{error.start} of the line). Convert the file, for example: "
                 "iconv -f LATIN1 -t UTF-8"
-            ) from None
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(
-                f"{path}: damaged gzip file after line "
-                f"{_line_number(path, offset) - 1}: {error}"
             ) from None
 
 
@@ -228,22 +255,68 @@ class _RemoteReader(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def open_unzipped(path: str) -> Iterator[tuple[IO[bytes], bool]]:
-    """Opens a file for reading; yields the unzipped stream and whether it is gzip."""
+def open_text(path: str) -> Iterator[tuple[IO[bytes], bool]]:
+    """Opens a text file for reading; the first bytes, not the suffix, tell its format.
+
+    Yields:
+        The bytes of the text, and whether the file is compressed: gzip, bzip2 or xz.
+
+    Raises:
+        ValueError: The file is UTF-16, an archive or another known format, or is
+            damaged. The message names the format and the command that converts it.
+    """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open_file(path, "rb"))
         if is_remote(path):
             file = io.BufferedReader(_RemoteReader(file))
-        is_gzip = file.read(2) == _GZIP_MAGIC
-        file.seek(0)
-        if is_gzip:
-            file = stack.enter_context(gzip.GzipFile(fileobj=file))
-        yield file, is_gzip
+        head = _first_bytes(file)
+        opened = [o for start, o in _COMPRESSED.items() if re.match(start, head)]
+        try:
+            if opened:
+                file = stack.enter_context(opened[0](file))
+                head = _first_bytes(file)
+            _check_is_text(head, path, is_compressed=bool(opened))
+            yield file, bool(opened)
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            if getattr(error, "errno", None) or not opened:  # Not of the compression.
+                raise
+            raise ValueError(f"{path}: damaged compressed file: {error}") from error
 
 
-def _line_number(path: str, offset: int) -> int:
+def _first_bytes(file: IO[bytes]) -> bytes:
+    head = file.read(_FIRST_BYTES)
+    file.seek(0)
+    return head
+
+
+def _check_is_text(head: bytes, path: str, is_compressed: bool) -> None:
+    formats = [f for start, f in _NOT_TEXT.items() if re.match(start, head, re.DOTALL)]
+    if order := _utf16_without_mark(head):
+        formats.append((order, f"iconv -f {order} -t UTF-8 {{path}}"))
+    for name, command in formats[:1]:
+        first = "Decompress it, then: " if is_compressed else "Convert it: "
+        raise ValueError(
+            f"{path} is {name}, not UTF-8 text. {first}{command.format(path=path)}"
+        )
+
+
+def _utf16_without_mark(head: bytes) -> str:
+    """Returns the byte order of UTF-16 text, which has zeros; "" for other text."""
+    name = "UTF-16LE" if head[1::2].count(0) >= head[::2].count(0) else "UTF-16BE"
+    try:
+        text = codecs.getincrementaldecoder(name)().decode(head)
+    except UnicodeDecodeError:
+        return ""
+    # Other text, read as UTF-16, soon has an unassigned character.
+    is_printable = all(
+        c.isprintable() or c.isspace() or c in "\u200c\u200d" for c in text
+    )
+    return name if b"\0" in head and is_printable else ""
+
+
+def line_number(path: str, offset: int) -> int:
     """Returns the number, from 1, of the line that begins at a byte offset."""
-    with open_unzipped(path) as (file, _):
+    with open_text(path) as (file, _):
         number = 1
         while offset > 0:
             offset -= len(file.readline())
@@ -297,11 +370,8 @@ def expand_globs(patterns: str) -> list[str]:
 
 def stat(path: str) -> tuple[int, int]:
     """Returns the size of a file in bytes and its modification time in seconds."""
-    if is_remote(path):
-        remote = _call("stat", path)
-        return remote.length, remote.mtime_nsec // 10**9
-    local = os.stat(path)
-    return local.st_size, int(local.st_mtime)
+    time, size = _version(path)
+    return size, time // 10**9
 
 
 def sync(path: str | os.PathLike) -> None:
@@ -378,13 +448,19 @@ def remove_directory(path: str) -> None:
 
 # --- Copies of remote directories ------------------------------------------------
 
-# For each local copy: the remote directory, and the versions of its files.
-_copies: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {}
+_Version = tuple[int, int]  # Modification time and size of a file.
+
+# By remote directory and skipped files: the local copy, and its files as they are in
+# both places, by relative path: the local and the remote version.
+_copies: dict[
+    tuple[str, tuple[str, ...]], tuple[str, dict[str, tuple[_Version, _Version]]]
+] = {}
 
 
-@functools.cache
 def local_copy(path: str, skip: tuple[str, ...] = ()) -> str:
     """Copies a remote directory to this machine until the process ends.
+
+    Later calls update the same copy, except for files that changed on this machine.
 
     Args:
         path: The directory. A remote one may not exist yet: the copy is empty then.
@@ -395,20 +471,28 @@ def local_copy(path: str, skip: tuple[str, ...] = ()) -> str:
     """
     if not is_remote(path):
         return path
-    parent = tempfile.mkdtemp(prefix="bert_tf-")
-    atexit.register(shutil.rmtree, parent, ignore_errors=True)
-    copy = os.path.join(parent, os.path.basename(path.rstrip("/")))
-    os.mkdir(copy)
-    print(f"{copy} is the local copy of {path}.", flush=True)
-    with _remote() as gfile:
-        for directory, _, names in gfile.walk(path) if gfile.exists(path) else ():
-            for source in (os.path.join(directory, name) for name in names):
-                name = os.path.relpath(source, path)
-                target = os.path.join(copy, name)
-                if not any(fnmatch.fnmatch(name, pattern) for pattern in skip):
-                    os.makedirs(os.path.dirname(target), exist_ok=True)
-                    gfile.copy(source, target)
-    _copies[copy] = path, _versions(copy)
+    if (path, skip) not in _copies:
+        parent = tempfile.mkdtemp(prefix="bert_tf-")
+        atexit.register(shutil.rmtree, parent, ignore_errors=True)
+        copy = os.path.join(parent, os.path.basename(path.rstrip("/")))
+        os.mkdir(copy)
+        print(f"{copy} is the local copy of {path}.", flush=True)
+        _copies[path, skip] = copy, {}
+    copy, synced = _copies[path, skip]
+    local, remote = _versions(copy), _versions(path, skip)
+    for name in remote.keys() | synced.keys():
+        old_local, old_remote = synced.get(name, (None, None))
+        if local.get(name) != old_local or remote.get(name) == old_remote:
+            continue
+        target = os.path.join(copy, name)
+        if name in remote:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            with _remote() as gfile:
+                gfile.copy(os.path.join(path, name), target, overwrite=True)
+            synced[name] = _version(target), remote[name]
+        else:
+            os.remove(target)
+            del synced[name]
     return copy
 
 
@@ -424,34 +508,46 @@ def upload(path: _Path) -> _Path | str:
     Returns:
         The remote directory of `path`; `path` itself if it is in no copy.
     """
-    for copy, (remote, uploaded) in _copies.items():
+    for (remote, _), (copy, synced) in _copies.items():
         if not pathlib.Path(path).is_relative_to(copy):
             continue
-        versions = _versions(copy)
-        with _remote() as gfile:
-            for name in sorted(
-                versions, key=lambda name: (name.endswith(_MARKERS), versions[name])
-            ):
-                if versions[name] != uploaded.get(name):
-                    target = os.path.join(remote, name)
-                    gfile.makedirs(os.path.dirname(target))
-                    with atomic_path(target) as temporary:
-                        gfile.copy(os.path.join(copy, name), temporary)
-                    uploaded[name] = versions[name]
-            for name in uploaded.keys() - versions.keys():
-                gfile.remove(os.path.join(remote, name))
-                del uploaded[name]
+        local = _versions(copy)
+        for name in sorted(
+            local, key=lambda name: (name.endswith(_MARKERS), local[name])
+        ):
+            if synced.get(name, (None,))[0] != local[name]:
+                target = os.path.join(remote, name)
+                make_directory(os.path.dirname(target))
+                with atomic_path(target) as temporary, _remote() as gfile:
+                    gfile.copy(os.path.join(copy, name), temporary)
+                synced[name] = local[name], _version(target)
+        for name in synced.keys() - local.keys():
+            remove(os.path.join(remote, name))
+            del synced[name]
         return os.path.join(remote, os.path.relpath(path, copy)).removesuffix("/.")
     return path
 
 
-def _versions(directory: str) -> dict[str, tuple[int, int]]:
-    """Returns modification time and size of each complete file, by relative path."""
-    return {
-        str(path.relative_to(directory)): (path.stat().st_mtime_ns, path.stat().st_size)
-        for path in pathlib.Path(directory).rglob("*")
-        if path.is_file() and TEMPORARY_PREFIX not in str(path) and path.name != ".lock"
-    }
+def _versions(directory: str, skip: tuple[str, ...] = ()) -> dict[str, _Version]:
+    """Returns the version of each complete file by relative path."""
+    skip += (f"*{TEMPORARY_PREFIX}*", "*.lock")
+    with _remote() as gfile:  # Walks through local directories, too.
+        walk = gfile.walk(directory) if gfile.exists(directory) else ()
+        return {
+            name: _version(os.path.join(parent, file))
+            for parent, _, files in walk
+            for file in files
+            for name in [os.path.relpath(os.path.join(parent, file), directory)]
+            if not any(fnmatch.fnmatch(name, pattern) for pattern in skip)
+        }
+
+
+def _version(path: str) -> _Version:
+    if is_remote(path):
+        remote = _call("stat", path)
+        return remote.mtime_nsec, remote.length
+    local = os.stat(path)
+    return local.st_mtime_ns, local.st_size
 
 
 # The local equivalents of functions of `tf.io.gfile`.

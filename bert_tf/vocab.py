@@ -29,7 +29,7 @@ class VocabularyConfig(cli.Options):
     """Flags of `python -m bert_tf.vocab`."""
 
     input: str = cli.option(
-        help="Text files: comma-separated glob patterns. UTF-8, optionally gzipped. "
+        help="Text files: comma-separated glob patterns. UTF-8, or JSON lines. "
         "WikiExtractor's <doc> tags are skipped."
     )
     output: str = cli.option(help="File to write, for example vocab.txt.")

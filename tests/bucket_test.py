@@ -32,7 +32,6 @@ class _Kill(keras.callbacks.Callback):
 
 def _forget_copies():
     """Another process or machine has no local copies."""
-    storage.local_copy.cache_clear()
     storage._copies.clear()
 
 

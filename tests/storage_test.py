@@ -2,15 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of bert_tf.storage: local and remote paths behave the same."""
 
+import bz2
 import contextlib
 import gzip
+import io
+import lzma
 import os
 import pathlib
 import random
 import socket
 import subprocess
 import sys
+import tarfile
 import uuid
+import zipfile
 
 import pytest
 
@@ -169,8 +174,12 @@ def test_expand_globs_names_pattern_without_match(tmp_path):
         storage.expand_globs(" , ")
 
 
-@pytest.mark.parametrize("compress", [bytes, gzip.compress])
-def test_read_lines_handles_byte_order_mark_line_ends_and_gzip(tmp_path, compress):
+@pytest.mark.parametrize(
+    "compress", [bytes, gzip.compress, bz2.compress, lzma.compress]
+)
+def test_read_lines_handles_byte_order_mark_line_ends_and_compression(
+    tmp_path, compress
+):
     text = "\ufeffDer Löwe\r\n\r\nschläft\u2028heute\n\ufeffnacht".encode()
     (tmp_path / "text").write_bytes(compress(text))
     assert list(storage.read_lines(str(tmp_path / "text"))) == [
@@ -211,11 +220,118 @@ def test_error_after_a_start_offset_has_the_line_number_of_the_file(tmp_path):
         list(storage.read_lines_from(str(tmp_path / "latin"), 7))
 
 
-def test_damaged_gzip_file_is_named(tmp_path):
-    whole = gzip.compress(random.Random(0).randbytes(1000).hex().encode())
-    (tmp_path / "half.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"half\.gz: damaged gzip file after line 0"):
-        list(storage.read_lines(str(tmp_path / "half.gz")))
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+def test_damaged_compressed_file_is_named(tmp_path, compress):
+    whole = compress(random.Random(0).randbytes(1000).hex().encode())
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 255
+    for data in (whole[: len(whole) // 2], damaged):
+        (tmp_path / "text").write_bytes(data)
+        with pytest.raises(ValueError, match="text: damaged compressed file: "):
+            list(storage.read_lines(str(tmp_path / "text")))
+
+
+def tar(name: str) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo(name))
+    return file.getvalue()
+
+
+def zip_(name: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, "text")
+    return file.getvalue()
+
+
+GERMAN = "Der Löwe schläft heute nacht.\r\nWach auf!\r\n"
+CHINESE = "这是一个句子。\n那是另一个！\n"
+
+
+# Compressed data of the `zstd` and `lz4` commands; Parquet and Feather of pyarrow.
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (GERMAN.encode("utf-16"), "is UTF-16, .*iconv -f UTF-16 -t UTF-8 .*text$"),
+        ("\ufeffa".encode("utf-16-be"), "is UTF-16, .*iconv -f UTF-16 -t"),
+        (CHINESE.encode("utf-16"), "is UTF-16, "),
+        (GERMAN.encode("utf-16-le"), "is UTF-16LE, .*iconv -f UTF-16LE -t"),
+        (GERMAN.encode("utf-16-be"), "is UTF-16BE, .*iconv -f UTF-16BE -t"),
+        (CHINESE.encode("utf-16-le"), "is UTF-16LE"),
+        ("Она осталась. \U0001f600\n".encode("utf-16-be") * 50, "is UTF-16BE"),
+        ("می‌رود و".encode("utf-16-le"), "is UTF-16LE"),
+        (GERMAN.encode("utf-32"), "is UTF-32, .*iconv -f UTF-32 -t"),
+        (
+            gzip.compress(GERMAN.encode("utf-16")),
+            "UTF-16, .*Decompress it, then: iconv",
+        ),
+        (zip_("a.txt"), "is a zip archive, .*unzip .*text$"),
+        (tar("a.txt"), "is a tar archive"),
+        (gzip.compress(tar("a.txt")), "is a tar archive, .*tar -xf .*text$"),
+        (b"\x28\xb5\x2f\xfd\x04\x58\x11\x00\x00\x61\x0a", "is Zstandard, .*zstd -d"),
+        (b"\x04\x22\x4d\x18\x64\x40\xa7", "is LZ4, .*lz4 -d"),
+        (b"PAR1\x15\x04\x15\x1a\x15", "is a Parquet file, .*pandas.read_parquet"),
+        (b"ARROW1\0\0\xff\xff\xff\xff", "is an Arrow file, .*pandas.read_feather"),
+        (b"7z\xbc\xaf\x27\x1c\0\4", "is a 7-Zip archive"),
+        (b"%PDF-1.7\n", "is a PDF file, .*pdftotext"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n",
+            "is a Git LFS pointer, .*git lfs pull",
+        ),
+    ],
+)
+def test_other_formats_are_named_with_command(tmp_path, data, message):
+    (tmp_path / "text").write_bytes(data)
+    with pytest.raises(ValueError, match=message):
+        list(storage.read_lines(str(tmp_path / "text")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "BZhang won in Paris.",
+        "PK is a band. " * 20,
+        "PAR1 is a gene.",
+        "version 2",
+        "One line with a \0 in it, and some more text.",
+        "日本語 \0 のテキスト",
+        "",
+        "a",
+    ],
+)
+def test_text_that_begins_like_another_format_is_read(tmp_path, text):
+    (tmp_path / "text").write_bytes(text.encode())
+    assert list(storage.read_lines(str(tmp_path / "text"))) == [text] * bool(text)
+
+
+def test_local_copy_follows_changes_of_the_bucket():
+    remote = f"ram://{uuid.uuid4().hex}/model"
+    storage.make_directory(remote)
+    for name in ("same", "changed", "gone", "changed_on_both_sides"):
+        storage.write_text(f"{remote}/{name}", name)
+    copy = pathlib.Path(storage.local_copy(remote))
+    (copy / "changed_on_both_sides").write_text("local")
+    (copy / "new_here").write_text("local")
+    for name in ("changed", "changed_on_both_sides", "new_there"):
+        storage.write_text(f"{remote}/{name}", f"{name} again")
+    storage.remove(f"{remote}/gone")
+
+    assert storage.local_copy(remote) == str(copy)
+
+    expected = {
+        "same": "same",
+        "changed": "changed again",
+        "changed_on_both_sides": "local",
+        "new_here": "local",
+        "new_there": "new_there again",
+    }
+    assert {path.name: path.read_text() for path in copy.iterdir()} == expected
+    storage.upload(copy)
+    found = {
+        n: storage.read_text(f"{remote}/{n}") for n in storage.list_directory(remote)
+    }
+    assert found == expected
 
 
 def test_upload_copies_changes_and_markers_last(monkeypatch, tmp_path):

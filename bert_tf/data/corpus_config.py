@@ -17,7 +17,7 @@ class CorpusConfig(cli.Options):
     """Options of `python -m bert_tf.corpus` and `prepare_corpus`."""
 
     input: str = cli.option(
-        help="Text files: comma-separated globs. UTF-8, optionally gzip."
+        help="Text files or JSON lines: comma-separated globs. UTF-8, also compressed."
     )
     vocabulary: str = cli.option(help="WordPiece vocabulary, one token per line.")
     output: str = cli.option(help="Directory for the records and manifest.json.")

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Splits text files into documents and sentences.
 
-Text is UTF-8, optionally gzip, local or remote (see `storage.read_lines`). One
-of three separators of documents is detected for each file or set by the user:
+Text is UTF-8, optionally compressed, local or remote (see `storage.read_lines`). In
+JSON lines, which begin with "{", the "text" of each line is a document. For other
+files, one of three separators of documents is detected or set by the user:
 
 * `doc_tag`: WikiExtractor's `<doc id= url= title=>` ... `</doc>`. The title line is
   dropped, because BERT's authors "ignored lists, tables and headers" (arXiv 1810.04805,
@@ -18,9 +19,9 @@ sentences.
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import statistics
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ DOCUMENT_SEPARATORS = ("auto", "doc_tag", "blank_line", "file")
 END_OF_FILE = 1 << 62  # Larger than the size of any file.
 
 _LINE_BYTES = 1 << 20  # Longer lines are read in pieces, which bounds the memory.
+_JSON = re.compile(r'\s*(\[\s*)?\{\s*["}]')  # The start of objects, or a list of them.
 _SAMPLE_BYTES = 1 << 18  # Read from the start of each file to detect its layout.
 
 
@@ -40,7 +42,7 @@ _SAMPLE_BYTES = 1 << 18  # Read from the start of each file to detect its layout
 class Layout(NamedTuple):
     """How the lines of a file form documents."""
 
-    separator: str  # One of `DOCUMENT_SEPARATORS`, except "auto".
+    separator: str  # "json", or one of `DOCUMENT_SEPARATORS` except "auto".
     is_wrapped: bool  # Whether paragraphs are wrapped at a fixed width.
 
 
@@ -50,11 +52,10 @@ def detect_layout(path: str, separator: str = "auto") -> Layout:
     With `separator="auto"` a file is one document if its lines are wrapped, or if many
     lines have a blank line before and after them: these are paragraphs.
     """
-    try:
-        with storage.open_unzipped(path) as (file, _):
-            sample = file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
-    except (EOFError, zlib.error):
-        sample = ""  # `read_lines_from` raises the error, with the line number.
+    with storage.open_text(path) as (file, _):
+        sample = file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
+    if _JSON.match(sample):
+        return Layout("json", is_wrapped=False)
     lines = [line.strip() for line in sample.splitlines()]
     is_tagged = next(filter(None, lines), "").startswith("<doc ")
     if separator == "doc_tag" or (separator == "auto" and is_tagged):
@@ -96,15 +97,15 @@ def byte_ranges(path: str, size: int, separator: str = "auto") -> list[tuple[int
     """Divides a file into byte ranges (start, end) of about `size` bytes.
 
     `read_documents` yields every document in exactly one of the ranges, so that several
-    processes can read one file. A gzip file or a file that is one document is not
-    divided.
+    processes can read one file. A compressed file or a file that is one document is
+    not divided.
     """
     starts: Sequence[int] = [0]
     length = storage.stat(path)[0]
     if length > size:
-        with storage.open_unzipped(path) as (_, is_gzip):
+        with storage.open_text(path) as (_, is_compressed):
             pass
-        if not is_gzip and detect_layout(path, separator).separator != "file":
+        if not is_compressed and detect_layout(path, separator).separator != "file":
             starts = range(0, length, size)
     return list(itertools.pairwise([*starts, END_OF_FILE]))
 
@@ -125,6 +126,9 @@ def read_documents(
         ValueError: As `storage.read_lines`.
     """
     layout = detect_layout(path, separator)
+    if layout.separator == "json":
+        yield from _read_json_lines(path, start, end)
+        return
     lines = storage.read_lines_from(path, start, _LINE_BYTES)
     if layout.is_wrapped:
         lines = _unwrap(lines)
@@ -149,6 +153,52 @@ def read_documents(
             document += split_sentences(line)
     if document:
         yield document
+
+
+def _read_json_lines(path: str, start: int, end: int) -> Iterator[list[str]]:
+    """Yields the documents of the lines that begin in a range of bytes."""
+    for offset, line in storage.read_lines_from(path, start):
+        if offset >= end:
+            return
+        if _is_blank(line):
+            continue
+        try:
+            title, lines = _parse_json_line(line)
+        except ValueError as error:
+            number = storage.line_number(path, offset)
+            raise ValueError(f"{path}, line {number}: {error} {path}") from None
+        if lines[0].strip() == title:
+            del lines[0]
+        numbered: Iterable[tuple[int, str]] = enumerate(lines)
+        if _is_wrapped([line.strip() for line in lines]):
+            numbered = _unwrap(numbered)
+        document = [s for _, line in numbered for s in split_sentences(line)]
+        if document:
+            yield document
+
+
+def _parse_json_line(line: str) -> tuple[object, list[str]]:
+    """Returns the title and the lines of a document. Errors end with a command."""
+    try:
+        record = json.loads(line)
+        if not isinstance(record, dict):
+            raise ValueError("its type is " + type(record).__name__)
+    except (ValueError, RecursionError) as error:
+        items = "'.[]'" if line.lstrip().startswith("[") else "."
+        raise ValueError(
+            f"not a JSON object ({error}). Write one object per line: jq -c {items}"
+        ) from None
+    if "text" not in record:
+        raise ValueError(
+            f"the object has no key 'text', only {', '.join(record)}. Rename the key "
+            "of the text: jq -c '{text: .KEY}'"
+        )
+    if not isinstance(record["text"], str):
+        raise ValueError(
+            f"'text' must be a string. Got {json.dumps(record['text'])[:80]}. Select "
+            "the documents with text: jq -c 'select(.text | strings)'"
+        )
+    return record.get("title"), record["text"].split("\n")
 
 
 def _is_blank(line: str) -> bool:

@@ -3,6 +3,7 @@
 """Tests of bert_tf.data.documents."""
 
 import gzip
+import json
 import os
 import pathlib
 import random
@@ -169,6 +170,77 @@ def test_gzip_and_single_documents_are_one_range(tmp_path):
     book = write(tmp_path / "book", lines)
     assert documents.byte_ranges(book, 100, "file") == whole
     assert len(documents.byte_ranges(book, 100)) == 11
+
+
+def lines_of(*records: object) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+@pytest.mark.parametrize("separator", ["auto", "blank_line"])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            lines_of({"id": 1, "text": "One. Two.\n\nThree."}, {"text": "É."}),
+            [["One.", "Two.", "Three."], ["É."]],
+        ),
+        ('\ufeff\r\n{"text": "A."}\r\n\r\n{"text": "B."}', [["A."], ["B."]]),
+        # WikiExtractor repeats the title in the text.
+        (lines_of({"title": "Rome", "text": "Rome\n\nA city."}), [["A city."]]),
+        (lines_of({"text": ""}, {"text": " \n"}, {"text": "A."}), [["A."]]),
+        (lines_of({"text": "A line " * 200_000}), [[("A line " * 200_000).strip()]]),
+        (
+            lines_of({"text": WRAPPED}, {"text": "One\nTwo"}),
+            [
+                [
+                    *("THE TITLE", "CHAPTER I"),
+                    "It was the best of times, it was the worst of times, it was the "
+                    "age of wisdom.",
+                    "It was the age of foolishness.",
+                    "It was the epoch of belief, it was the epoch of incredulity.",
+                ],
+                ["One", "Two"],
+            ],
+        ),
+        ("{{Infobox}}\nA city.\n", [["{{Infobox}}", "A city."]]),
+        ("{1, 2} is a set.\nIt is finite.\n", [["{1, 2} is a set.", "It is finite."]]),
+    ],
+)
+def test_json_lines_are_documents(tmp_path, text, expected, separator):
+    assert read(tmp_path, text, separator) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (lines_of({"id": 1, "body": "A."}), "line 1: .* no key 'text', only id, body"),
+        (
+            lines_of({"text": "A."}, {"id": 2}),
+            "line 2: .*'text', only id.*jq -c '{text",
+        ),
+        (lines_of({"text": ["A."]}), r'line 1: .* a string. Got \["A."\]'),
+        (lines_of({"text": "A."}, {}, {"text": None}), "line 2: .* no key 'text'"),
+        (lines_of({"text": None}), "Got null.*jq -c 'select"),
+        ('{"text": "A."}\n{"text": "B', "line 2: not a JSON object .Unterminated"),
+        (json.dumps([{"text": "A."}]), r"line 1: .*jq -c '\.\[\]' .*text.txt$"),
+        (json.dumps([{"text": "A."}], indent=1), r"line 1: .*jq -c '\.\[\]'"),
+        (json.dumps({"text": "A."}, indent=1), "line 1: .* object per line: jq -c ."),
+    ],
+)
+def test_errors_in_json_lines_name_line_and_command(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path, text)
+
+
+def test_ranges_of_json_lines_contain_every_document_once(tmp_path):
+    path = write(tmp_path / "a", lines_of(*({"text": "é" * i} for i in range(40))))
+    whole = list(documents.read_documents(path))
+    assert len(whole) == 39
+    for size in (5, 50, 333):
+        ranges = documents.byte_ranges(path, size)
+        assert len(ranges) == -(-os.path.getsize(path) // size)
+        parts = (documents.read_documents(path, "auto", *r) for r in ranges)
+        assert [document for part in parts for document in part] == whole
 
 
 # --- Sentences -------------------------------------------------------------------
