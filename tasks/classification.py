@@ -268,8 +268,7 @@ class Classification(finetuning.Task):
             for prediction, values in zip(predictions, probabilities, strict=True)
         )
         rows = self.rows[split.name]
-        suffix = rows[0].path.suffix
-        suffix = suffix if suffix in (".csv", ".jsonl") else ".tsv"
+        suffix = data.table_suffix(rows[0].path)
         path = folder / f"predictions_{split.name}{suffix}"
         return finetuning.write_prediction_table(
             path, map(_example, rows), answers, self.labels

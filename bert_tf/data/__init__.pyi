@@ -9,4 +9,5 @@ from bert_tf.data.masking import Masker as Masker
 from bert_tf.data.preparation import prepare_corpus as prepare_corpus
 from bert_tf.data.tables import Table as Table
 from bert_tf.data.tables import read_table as read_table
+from bert_tf.data.tables import table_suffix as table_suffix
 from bert_tf.data.tables import write_table as write_table

@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads and writes TSV, CSV and JSONL tables; errors name the file and the line.
 
-The file name decides the format: `.csv` is comma-separated with double quotes (RFC
-4180; a quoted field may span lines), `.jsonl` has one object per line. All other files
+The file name decides the format, in any case and before `.gz`: `.csv` is comma-separated
+with double quotes (RFC 4180; a quoted field may span lines); `.jsonl`, `.ndjson` and
+`.json` have one object per line, as has any file that begins with one. All other files
 are tab-separated without quoting, as benchmarks such as GLUE ship them. Text is UTF-8.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import gzip
 import json
 import os
 import pathlib
@@ -25,6 +28,25 @@ from bert_tf import storage
 csv.field_size_limit(2**31 - 1)
 
 
+_SUFFIXES = {".csv": ".csv"} | dict.fromkeys((".jsonl", ".ndjson", ".json"), ".jsonl")
+_SEPARATORS = {";": "semicolons", ",": "commas", "\t": "tabs", "|": "bars"}
+
+
+def table_suffix(path: str | os.PathLike) -> str:
+    """Returns the format of an existing table: ".csv", ".jsonl" or ".tsv"."""
+    line = next(filter(None, storage.read_lines(os.fspath(path))), "")
+    if line.startswith("{"):
+        with contextlib.suppress(ValueError):
+            json.loads(line)
+            return ".jsonl"
+    return _suffix_of_name(path)
+
+
+def _suffix_of_name(path: str | os.PathLike) -> str:
+    name = pathlib.PurePath(path).name.lower().removesuffix(".gz")
+    return _SUFFIXES.get(pathlib.PurePath(name).suffix, ".tsv")
+
+
 class Table:
     """A file of rows with named columns.
 
@@ -32,6 +54,10 @@ class Table:
         path: The file.
         columns: Column names of a file without a header. The column names of a JSONL
             file are the keys of its first object.
+
+    Attributes:
+        columns: The column names.
+        suffix: The format: ".csv", ".jsonl" or ".tsv".
 
     Raises:
         ValueError: The file is empty or not UTF-8.
@@ -49,7 +75,8 @@ class Table:
 
     def __init__(self, path: str | os.PathLike, columns: Sequence[str] = ()):
         self.path = pathlib.Path(path)
-        self._has_header = self.path.suffix != ".jsonl" and not columns
+        self.suffix = table_suffix(path)
+        self._has_header = self.suffix != ".jsonl" and not columns
         _, first = next(self._records(), (0, None))
         if first is None:
             raise ValueError(f"{path} is empty.")
@@ -62,7 +89,19 @@ class Table:
                 raise ValueError(
                     f"{self.path} has no column {column!r}. Its columns are: "
                     f"{', '.join(self.columns)}. Select columns with {flags}."
+                    f"{self._separator_hint()}"
                 )
+
+    def _separator_hint(self) -> str:
+        """Returns advice if the header is in one piece."""
+        header = self.columns[0]
+        found = [s for s in _SEPARATORS if len(self.columns) == 1 and s in header]
+        if not found:
+            return ""
+        hint = f" They seem to be separated by {_SEPARATORS[found[0]]} ({found[0]!r})."
+        if found[0] in ",\t":
+            return f"{hint} Rename the file to {'.csv' if found[0] == ',' else '.tsv'}."
+        return f"{hint} Convert the file to a comma-separated .csv file."
 
     def rows(
         self,
@@ -101,7 +140,7 @@ class Table:
 
     def _records(self) -> Iterator[tuple[int, Any]]:
         read = {".csv": _read_csv, ".jsonl": _read_jsonl}
-        return read.get(self.path.suffix, _read_tsv)(self.path)
+        return read.get(self.suffix, _read_tsv)(self.path)
 
     def _select(
         self, record: Any, columns: Sequence[str], nested: Collection[str]
@@ -120,21 +159,22 @@ def write_table(path: str | os.PathLike, rows: Iterable[Mapping[str, Any]]) -> i
     """Writes a TSV, .csv or .jsonl file atomically; returns the number of rows.
 
     Args:
-        path: The file; its suffix selects the format. Tabs and line breaks become
-            spaces in TSV, which has no quotes.
+        path: The file; its name selects the format as in `Table`, and `.gz` compresses
+            it. Tabs and line breaks become spaces in TSV, which has no quotes.
         rows: At least one row; all have the same keys. They are not kept in memory.
     """
-    path, count = pathlib.Path(path), 0
+    path, suffix, count = pathlib.Path(path), _suffix_of_name(path), 0
+    open_text = gzip.open if path.name.lower().endswith(".gz") else open
     with (
         storage.atomic_path(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as file,
+        open_text(temporary, "wt", newline="", encoding="utf-8") as file,
     ):
         writer = csv.writer(file, lineterminator="\n")
         for count, row in enumerate(rows, start=1):
             lines = [row.values()] if count > 1 else [row.keys(), row.values()]
-            if path.suffix == ".jsonl":
+            if suffix == ".jsonl":
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            elif path.suffix == ".csv":
+            elif suffix == ".csv":
                 writer.writerows(lines)
             else:
                 for line in lines:
@@ -182,10 +222,12 @@ def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 record = json.loads(line)
                 if not isinstance(record, dict):
-                    raise ValueError(line)
+                    raise ValueError(line[:80])
             except ValueError as error:
-                message = f"{path}, line {number}: not a JSON object: {error}"
-                raise ValueError(message) from error
+                raise ValueError(
+                    f"{path}, line {number}: not a JSON object: {error}. Each line "
+                    "must be an object; jq -c '.[]' converts an array."
+                ) from error
             yield number, record
 
 

@@ -4,8 +4,8 @@
 
 In a column file, a line is a word. Its columns are separated by spaces (CoNLL-2003) or
 tabs (WNUT), the word first and its tag last. A blank line ends a sentence; a line that
-starts with -DOCSTART- begins a document; lines that start with "# " and do not have the
-columns of a word are comments::
+starts with -DOCSTART- begins a document; lines that start with "#" and a blank and do
+not have the columns of a word are comments::
 
     EU NNP B-NP B-ORG
     rejects VBZ B-VP O
@@ -20,14 +20,16 @@ that column numbers the sentences, and may be empty after the first word::
     1,EU,B-ORG
     1,rejects,O
 
-Tags are IOB1, IOB2 (BIO), BIOES or BILOU. In IOB1, B marks only entities that directly
-follow another one of their type. Tags are returned as IOB2, where B marks the start of
-every entity.
+Tags are IOB1, IOB2 (BIO), BIOES, BILOU or BMES. In IOB1, B marks only entities that
+directly follow another one of their type. Tags are returned as IOB2, where B marks the
+start of every entity. The type of tags without one, as in B, I, O, is "_", as in
+seqeval.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -36,12 +38,15 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias
 
 from bert_tf import storage
-from bert_tf.data import Table
+from bert_tf.data import Table, table_suffix
 
 _DOCUMENT = "-DOCSTART-"
 _SPACES = re.compile(" +")
-_TAG = re.compile(r"O|[BIESLU]-\S+")
-_IOB = {"E": "I", "L": "I", "S": "B", "U": "B"}  # By prefixes of BIOES and BILOU.
+_COMMENT = re.compile(r"#\s")
+_TAG = re.compile(r"O|[BIESLUMW](-\S+)?")
+# By prefixes of BIOES, BILOU and BMES: a word inside, at the end, or alone.
+_IOB = {"M": "I", "E": "I", "L": "I", "S": "B", "U": "B", "W": "B"}
+_LAST = "ELSUW"
 
 # Line number and columns of each word. No columns: the end of a sentence.
 _Rows: TypeAlias = list[tuple[int, list[str]]]
@@ -89,12 +94,13 @@ class ColumnFile:
         """Reads a file. Its first word determines the separator and `num_columns`.
 
         Raises:
-            ValueError: The file has no words or is not UTF-8, or a word has more or
-                fewer columns than the first one. The message has file and line.
+            ValueError: The file has no words or is not UTF-8, a word has more or fewer
+                columns than the first one, or the first column counts the words. The
+                message has the file and, for a word, the line.
             OSError: The file cannot be read.
         """
         path = pathlib.Path(path)
-        read = {".csv": _read_csv, ".jsonl": _read_jsonl}.get(path.suffix)
+        read = {".csv": _read_csv, ".jsonl": _read_jsonl}.get(table_suffix(path))
         separator, lines = ("\t", read(path)) if read else _read_columns(path)
         num_columns, sentences, words, documents = 0, [], [], []
         for number, row in [*lines, (0, [])]:
@@ -116,6 +122,13 @@ class ColumnFile:
                 documents.append(separator.join(row))
         if not sentences:
             raise ValueError(f"{path} contains no words.")
+        if _are_counted(sentences):
+            cut = "cut -f2-" if separator == "\t" else "cut -d' ' -f2-"
+            raise ValueError(
+                f"{path}: the first column must be the word. Got numbers that count "
+                f"the words: {', '.join(sentences[0].words[:3])}, ... Remove this "
+                f"column{'' if read else f', for example with {cut}'}."
+            )
         return cls(path, separator, num_columns, sentences, documents)
 
     def pack(self, sizes: Sequence[int], limit: int) -> list[int]:
@@ -156,12 +169,13 @@ class ColumnFile:
                 if not _TAG.fullmatch(tag) or self.num_columns == 1:
                     raise ValueError(
                         f"{self.path}, line {line}: the last column must be a tag: O, "
-                        "B-type or I-type, or E-, S-, L- or U-type in BIOES or BILOU. "
-                        f"Got {tag!r}."
+                        "B-type or I-type, or E-, S-, L-, U-, M- or W-type in BIOES, "
+                        f"BILOU or BMES, or only B, I, O. Got {tag!r}."
                     )
-                if types is not None and tag != "O" and tag[2:] not in types:
+                type_ = _split_tag(tag)[1]
+                if types is not None and type_ and type_ not in types:
                     raise ValueError(
-                        f"{self.path}, line {line}: entity type {tag[2:]!r} does not "
+                        f"{self.path}, line {line}: entity type {type_!r} does not "
                         "occur in the training data. Types in the training data: "
                         f"{', '.join(types)}."
                     )
@@ -212,13 +226,38 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
     >>> to_iob2(["I-PER", "E-PER", "S-PER", "I-LOC"])
     ['B-PER', 'I-PER', 'B-PER', 'B-LOC']
     """
-    result, previous = [], "O"
+    result, previous = [], ""
     for tag in tags:
-        tag = _IOB.get(tag[0], tag[0]) + tag[1:]
-        is_first = tag.startswith("I-") and tag[2:] != previous[2:]
-        result.append("B" + tag[1:] if is_first else tag)
-        previous = tag
+        prefix, type_ = _split_tag(tag)
+        iob = _IOB.get(prefix, prefix)
+        if iob == "I" and type_ != previous:
+            iob = "B"
+        result.append(f"{iob}-{type_}" if type_ else "O")
+        previous = "" if prefix in _LAST else type_
     return result
+
+
+def _split_tag(tag: str) -> tuple[str, str]:
+    """Returns the prefix and the type of a tag; the type of O is ""."""
+    prefix, _, type_ = tag.partition("-")
+    return prefix, "" if tag == "O" else type_ or "_"
+
+
+def _are_counted(sentences: Sequence[Sentence]) -> bool:
+    """Whether the first column counts the words of each sentence: 1, 2, 3, ...
+
+    It may begin at any number, and have ranges (1-2) and empty nodes (1.1) of CoNLL-U.
+    """
+    counts = False
+    for sentence in sentences:
+        words = [w for w in sentence.words if not re.fullmatch(r"\d+[-.]\d+", w)]
+        if not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words):
+            return False
+        numbers = map(int, words)
+        if any(b != a + 1 for a, b in itertools.pairwise(numbers)):
+            return False
+        counts |= len(words) > 1
+    return counts and len(sentences[0].rows[0]) > 1
 
 
 # --- Formats ---------------------------------------------------------------------
@@ -236,7 +275,7 @@ def _read_columns(path: pathlib.Path) -> tuple[str, _Rows]:
         row = line.split("\t") if split == "\t" else _SPACES.split(line)
         # A tagged word may be "#" too. A comment has other columns than words.
         shape = len(row), bool(_TAG.fullmatch(row[-1]))
-        if line.startswith("# ") and shape != (first_shape or (len(row), True)):
+        if _COMMENT.match(line) and shape != (first_shape or (len(row), True)):
             continue
         separator, first_shape = split, first_shape or shape
         rows.append((number, row))

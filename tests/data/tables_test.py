@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of bert_tf.data.tables."""
 
+import gzip
 import json
 import re
 
 import pytest
 
-from bert_tf.data import Table, write_table
+from bert_tf.data import Table, table_suffix, write_table
 
 
 def write(folder, name, content):
@@ -43,6 +44,52 @@ def test_jsonl_with_text_and_numbers(tmp_path):
     table = Table(write(tmp_path, "a.jsonl", text))
     rows = list(table.rows(["text", "label"]))
     assert rows == [(1, ["a\tb", "1.5"]), (2, ["", "true"])]
+
+
+CSV, TSV = "text,label\na film,good\n", "text\tlabel\na film\tgood\n"
+JSONL = '{"text": "a film", "label": "good"}\n'
+
+
+@pytest.mark.parametrize(
+    ("names", "content"),
+    [
+        ("a.CSV a.csv.gz A.Csv.GZ", CSV),
+        ("a.json a.ndjson a.JSONL a.jsonl.gz a.json.gz", JSONL),
+        ("a a.txt a.csv a.tsv.gz", "\ufeff\r\n" + JSONL.replace("\n", "\r\n")),
+        ("a a.TSV a.txt a.tab a.tsv.gz a.gz", TSV),
+        ("{a}.tsv", TSV),
+    ],
+)
+def test_format_by_name_in_any_case_and_by_the_first_object(tmp_path, names, content):
+    for name in names.split():
+        for raw in (content.encode(), gzip.compress(content.encode())):
+            path = write(tmp_path, name, raw)
+            table = Table(path)
+            assert table.columns == ("text", "label")
+            rows = [values for _, values in table.rows(["label", "text"])]
+            assert rows == [["good", "a film"]]
+            assert table.suffix == table_suffix(path)
+
+
+def test_a_tsv_header_that_begins_with_a_brace(tmp_path):
+    table = Table(write(tmp_path, "a.txt", "{id}\ttext\n1\tx\n"))
+    assert (table.columns, table.suffix) == (("{id}", "text"), ".tsv")
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "hint"),
+    [
+        ("a.csv", "text;label", "separated by semicolons (';'). Convert the file"),
+        ("a.tsv", "text;label", "separated by semicolons (';'). Convert the file"),
+        ("a.txt", "text|label", "separated by bars ('|'). Convert the file"),
+        ("a.txt", "text,label", "separated by commas (','). Rename the file to .csv."),
+        ("a.csv", "text\tlabel", "separated by tabs ('\\t'). Rename the file to .tsv."),
+    ],
+)
+def test_another_separator(tmp_path, name, header, hint):
+    table = Table(write(tmp_path, name, f"{header}\nx\n"))
+    with pytest.raises(ValueError, match=re.escape(hint)):
+        table.require(["text"], "--text_a")
 
 
 def test_text_of_a_million_characters(tmp_path):
@@ -85,6 +132,7 @@ def test_skip_malformed_rows(tmp_path, caplog):
             "a.jsonl, line 2: not a JSON object: Expecting",
         ),
         ("a.jsonl", "[1]\n", "a.jsonl, line 1: not a JSON object: [1]"),
+        ("a.json", '[{"text": "x"}]', "jq -c '.[]' converts an array."),
         (
             "a.jsonl",
             '{"text": "x"}\n{"txt": "y"}\n',
@@ -107,13 +155,22 @@ def test_missing_column(tmp_path):
         table.require(["label", "text"], "--text_a")
 
 
-@pytest.mark.parametrize("name", ["table.tsv", "table.csv", "table.jsonl"])
-def test_write_and_read_round_trip(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("table.tsv", b"text\t"),
+        ("table.CSV", b"text,"),
+        ("table.NDJSON", b'{"text"'),
+        ("table.csv.gz", b"\x1f\x8b"),
+    ],
+)
+def test_write_and_read_round_trip(tmp_path, name, start):
     rows = [{"text": "a cat", "score": "0.5"}, {"text": "é, 漢", "score": "1"}]
     write_table(tmp_path / name, rows)
     read = [values for _, values in Table(tmp_path / name).rows(["score", "text"])]
     assert read == [["0.5", "a cat"], ["1", "é, 漢"]]
     assert list(tmp_path.iterdir()) == [tmp_path / name]
+    assert (tmp_path / name).read_bytes().startswith(start)
 
 
 def test_jsonl_keeps_numbers(tmp_path):

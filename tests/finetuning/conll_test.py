@@ -6,6 +6,7 @@ import pathlib
 import re
 
 import pytest
+from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf.finetuning.conll import ColumnFile, to_iob2
 
@@ -77,6 +78,11 @@ def test_repeated_spaces_and_a_no_break_space_as_word(tmp_path):
         ("I-A B-A I-A", "B-A B-A I-A"),
         ("B-A I-A E-A S-A O E-A S-B", "B-A I-A I-A B-A O B-A B-B"),  # BIOES.
         ("B-A L-A U-A B-B L-B U-B", "B-A I-A B-A B-B I-B B-B"),  # BILOU.
+        ("B-A M-A E-A S-A O E-A W-B", "B-A I-A I-A B-A O B-A B-B"),  # BMES, BMEWO.
+        ("B-A E-A I-A S-A I-A", "B-A I-A B-A B-A B-A"),  # After the end of an entity.
+        ("B I O B B I", "B-_ I-_ O B-_ B-_ I-_"),  # Without types.
+        ("O I I O M E S", "O B-_ I-_ O B-_ I-_ B-_"),
+        ("B-a-b I-a-b B-A I-a", "B-a-b I-a-b B-A B-a"),
         ("I-A I-B I-B", "B-A B-B I-B"),
         ("B-A I-B", "B-A B-B"),
         ("B-A I-A O O B-B", "B-A I-A O O B-B"),
@@ -85,6 +91,46 @@ def test_repeated_spaces_and_a_no_break_space_as_word(tmp_path):
 def test_to_iob2(tags, expected):
     assert to_iob2(tags.split()) == expected.split()
     assert to_iob2(expected.split()) == expected.split()
+
+
+@pytest.mark.parametrize(
+    "tags", ["B I O I B B", "B-A I-A E-A I-A S-A I-A", "O E-A E-A B-A B-A E-B", "I S E I"]
+)
+def test_iob2_has_the_entities_of_seqeval(tags):
+    tags = tags.split()
+    assert get_entities(to_iob2(tags)) == get_entities(tags)
+
+
+INDEXED = "1\tIn\tO\tO\n2\tBonn\tB-LOC\tO\n\n1\tSie\tO\tO\n2\tkam\tO\tO\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", INDEXED),
+        ("a.tsv", "#\thttp://example.org/x [2010-01-01]\n" + INDEXED),  # GermEval 2014.
+        ("a.txt", INDEXED.replace("\t", "  ")),
+        ("a.txt", INDEXED.replace("\n", "\r\n")),
+        ("a.txt", "\ufeff0 In O\n1 Bonn B-LOC\n\n2 Sie O\n3 kam O\n"),
+        ("a.conllu", "# text = a b\n1-2 ab _ O\n1 a _ O\n1.1 b _ O\n2 b _ O\n"),
+        ("a.csv", ",word,tag\n0,EU,B-ORG\n1,rejects,O\n"),  # pandas' to_csv.
+        ("a.CSV", "sentence,i,word,tag\n1,1,EU,B-ORG\n1,2,rejects,O\n2,1,So,O\n"),
+        ("unlabeled.txt", "1 In\n2 Bonn\n\n1 Sie\n"),
+    ],
+)
+def test_an_index_column_is_refused(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content.encode())
+    message = "the first column must be the word. Got numbers that count the words"
+    with pytest.raises(ValueError, match=message):
+        ColumnFile.read(path)
+
+
+@pytest.mark.parametrize(
+    "content", ["1 O\n\n1 O\n", "1\n2\n3\n", "1 O\n3 O\n", "1 O\n2 O\n\na O\n"]
+)
+def test_numbers_that_are_words(tmp_path, content):
+    assert read(tmp_path, content).sentences[0].words[0] == "1"
 
 
 def test_write_appends_a_column(tmp_path):
@@ -157,6 +203,8 @@ HUGGING_FACE = """\
         ("x.csv", 'sentence_id,words,labels\n1,New York,B-LOC\n1,"is",O\n2,EU,B-ORG\n'),
         ("x.csv", "word,tag\nNew York,B-LOC\nis,O\n\n\nEU,B-ORG\n"),
         ("x.csv", "word,tag\nNew York,B-LOC\nis,O\n,\nEU,B-ORG\n"),
+        ("x.CSV", "word,tag\nNew York,B-LOC\nis,O\n,\nEU,B-ORG\n"),
+        ("x.json", HUGGING_FACE),
     ],
 )
 def test_read_json_and_csv(tmp_path, name, content):
@@ -244,8 +292,10 @@ def test_bad_files(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a O\nb X-PER\n", "line 2: the last column must be a tag: O, B-type or "
-         "I-type, or E-, S-, L- or U-type in BIOES or BILOU. Got 'X-PER'."),
+        ("a O\nb X-PER\n", "line 2: the last column must be a tag: O, B-type or I-type,"
+         " or E-, S-, L-, U-, M- or W-type in BIOES, BILOU or BMES, or only B, I, O. "
+         "Got 'X-PER'."),
+        ("a O\nb b-per\n", "line 2: the last column must be a tag"),
         ("# x\na O\n# y\n\nb PER\n", "line 5: the last column must be a tag"),
         ("a O\n\nb B-\n", "line 3: the last column"),
         ("O\nO\n", "line 1: the last column"),
