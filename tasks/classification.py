@@ -16,7 +16,8 @@ Input: a GLUE data set in its own files, or TSV, CSV or JSONL tables with a head
 
 A text can have several labels (multi-label classification): in one column with
 --label_separator, or in columns of 0 and 1, --label=toxic,spam. The threshold of each
-label is tuned on the dev set. --hyperparameters=calibrate fits a temperature there, so
+label is tuned on the dev set. Rows without a gold label (empty, "-", -1 or NaN) are
+skipped with a warning. --hyperparameters=calibrate fits a temperature there, so
 that the probabilities of classes match their frequencies.
 
 Output: a fine-tuned model directory with dev metrics in metrics.json and
@@ -143,6 +144,7 @@ class Classification(finetuning.Task):
             required=("text_a", "label"),
             optional=("text_b", "problem", "label_separator"),
             column_flags="--text_a, --text_b and --label, or with --task",
+            missing_labels=_missing_labels(options, self.separator),
         )
         self.evaluation_splits = [name for name in self.rows if name != "train"]
         self.metrics = self.data_set.metrics
@@ -357,10 +359,14 @@ def _example(row: Row) -> finetuning.Example:
     return finetuning.Example(row.id, texts, row.texts, row.label)
 
 
+def _missing_labels(options: Classification.Config, separator: str) -> frozenset[str]:
+    """Returns the labels that stand for none; "" is a text without any of several."""
+    if options.problem == "regression" or options.task == "stsb":
+        return finetuning.NO_GOLD - {"-1"}
+    return finetuning.NO_GOLD - {""} if separator else finetuning.NO_GOLD
+
+
 def _class_names(rows: Sequence[Row]) -> tuple[str, ...]:
-    for row in rows:
-        if not row.label:
-            raise ValueError(f"{row.location}: the label is empty.")
     names = {row.label for row in rows}
     _check_labels_differ(rows, names)
     are_numbers = all(name.isdecimal() for name in names)

@@ -312,6 +312,7 @@ def _read(options: Embedding.Config) -> dict[str, list[Row]]:
         required=("texts",),
         optional=("label",),
         column_flags=flags,
+        missing_labels=finetuning.NO_GOLD - {"-1"},  # It can be a cosine.
     )[1]
 
 
@@ -334,6 +335,11 @@ def _examples(rows: Sequence[Row]) -> Examples:
     if pairs.keys().isdisjoint(_NLI):
         scores = np.array([row.score() for row in rows], np.float32)
         return Examples([row.texts[:2] for row in rows], scores)
+    if unknown := pairs.keys() - {*_NLI}:
+        raise ValueError(
+            f"{rows[0].path}: labels must be numbers, or {', '.join(_NLI)}. Got "
+            f"{sorted(unknown)[0]!r}."
+        )
     if not pairs["entailment"]:
         raise ValueError(f"{rows[0].path} has no pair with the label entailment.")
     # The contradictions of a premise are hard negatives of its entailments, in turn.

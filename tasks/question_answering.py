@@ -15,7 +15,7 @@ characters (code points)::
 
 or a TSV, CSV or JSONL file with named columns. The answer is an exact substring of its
 passage, or empty if there is none. Without --answer_start, it is the first occurrence
-as whole words::
+as whole words. Training skips questions whose answers are not at their offsets::
 
     question             context                                   answer    start
     Where is Normandy?   The Normans gave their name to Norman...  France    53
@@ -161,10 +161,12 @@ class QuestionAnswering(finetuning.Task):
                 tf.constant([question.context for question in chunk]),
             )
             inputs.append(passages.windows.ragged_inputs())
-            if is_labeled:
+            if name == "train":
                 targets.append(finetuning.answer_targets(passages, chunk))
-            if name != "train":
+            else:
                 source.append((chunk, passages))
+                # Only training needs targets; these mark a labeled split.
+                targets.append({"start_logits": tf.zeros(len(passages.windows))})
 
         def concat(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             return {key: tf.concat([p[key] for p in parts], 0) for key in parts[0]}
@@ -223,7 +225,7 @@ class QuestionAnswering(finetuning.Task):
     ) -> pathlib.Path:
         path = predictions.write(folder, split.name, self.threshold)
         questions = self.questions[split.name]
-        if questions[0].path.suffix != ".json":
+        if finetuning.squad.is_table(questions[0].path):
             answers = []
             for name, answer in predictions.best(self.threshold).items():
                 scores = {c["text"]: c["probability"] for c in predictions.n_best[name]}
@@ -238,7 +240,9 @@ def _read(
     options: QuestionAnswering.Config | EnsembleConfig, split: str
 ) -> list[Question]:
     path, columns = getattr(options, f"{split}_file"), _columns(options)
-    return finetuning.squad.read(path, columns, needs_answers=split != "test")
+    return finetuning.squad.read(
+        path, columns, needs_answers=split != "test", training=split == "train"
+    )
 
 
 def _columns(options: Columns) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from bert_tf.finetuning.batching import encode as encode
 from bert_tf.finetuning.batching import predict as predict
 from bert_tf.finetuning.conll import ColumnFile as ColumnFile
 from bert_tf.finetuning.conll import to_iob2 as to_iob2
+from bert_tf.finetuning.data_sets import NO_GOLD as NO_GOLD
 from bert_tf.finetuning.data_sets import DataSet as DataSet
 from bert_tf.finetuning.data_sets import Row as Row
 from bert_tf.finetuning.data_sets import TablesConfig as TablesConfig

@@ -8,12 +8,15 @@ Output: a list of `Row`s for each split.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import math
 import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from absl import logging
 
 from bert_tf import cli
 from bert_tf.data import Table
@@ -119,6 +122,10 @@ class Row(NamedTuple):
         )
 
 
+# Labels of rows without a gold label: empty cells, "-" in SNLI, -1 in Hugging Face's
+# data sets, NaN in pandas.
+NO_GOLD = frozenset(("", "-", "-1", "nan"))
+
 # Values of label columns.
 _BOOLEANS = {"0": False, "1": True, "0.0": False, "1.0": True}
 _BOOLEANS |= {"false": False, "true": True}
@@ -132,11 +139,12 @@ def read_data_set(
     required: Sequence[str],
     optional: Sequence[str] = (),
     column_flags: str,
+    missing_labels: Collection[str] = NO_GOLD,
 ) -> tuple[DataSet, dict[str, list[Row]]]:
     """Reads the benchmark `--task`, or the user's own tables.
 
-    A test set may have no labels, or only empty ones or -1, as in Hugging Face's data
-    sets. The test set of a benchmark may be missing.
+    Rows whose label is missing are skipped with a warning. A test set that has only
+    such rows is unlabeled. The test set of a benchmark may be missing.
 
     Args:
         options: The task's options.
@@ -146,6 +154,8 @@ def read_data_set(
         optional: Flags that describe `own` and have a default.
         column_flags: The flags that select columns, for the message about a missing
             column.
+        missing_labels: A subset of `NO_GOLD`. -1 beside 1 only, and "-" beside "+",
+            are labels.
 
     Returns:
         The data set, and the rows of each split.
@@ -180,10 +190,43 @@ def read_data_set(
         for split in data_set.splits
         if (paths := _find_split(data_set, split, options))
     }
+    missing = set(missing_labels)
+    labels = {row.label for rows in splits.values() for row in rows} - {None}
+    if "+" in labels:
+        missing.discard("-")
+    if {*map(_normalized, labels)} == {"-1", "1"}:
+        missing.discard("-1")
     for split, rows in splits.items():
-        if split.startswith("test") and all(row.label in ("-1", "") for row in rows):
-            splits[split] = [row._replace(label=None) for row in rows]
+        splits[split] = _skip_unlabeled(split, rows, missing)
     return data_set, splits
+
+
+def _normalized(label: str) -> str:
+    return label.strip().lower().removesuffix(".0")
+
+
+def _skip_unlabeled(
+    split: str, rows: Sequence[Row], missing: Collection[str]
+) -> list[Row]:
+    """Returns the rows with a label; all, with None, of an unlabeled test set."""
+    if rows[0].label is None:
+        return list(rows)
+    labels = [_normalized(row.label) for row in rows]
+    if split.startswith("test") and NO_GOLD.issuperset(labels):
+        return [row._replace(label=None) for row in rows]
+    kept = [row for row, label in zip(rows, labels) if label not in missing]
+    if not kept:
+        raise ValueError(
+            f"{rows[0].path}: no row has a label. The first has {rows[0].label!r}."
+        )
+    skipped = collections.Counter(label for label in labels if label in missing)
+    for label, count in skipped.items():
+        logging.warning(
+            "%s: skipped %d of %d rows, whose label %r means that there is no gold "
+            "label. If it is a class, rename it.",
+            rows[0].path, count, len(rows), label,
+        )  # fmt: skip
+    return kept
 
 
 def _flags(names: Sequence[str]) -> str:
@@ -239,20 +282,28 @@ def read_rows(
         if "id" in table.columns:
             columns.append("id")
         skip = data_set.skip_malformed and split == "train"
-        for line, values in table.rows(
-            columns, nested=data_set.nested, skip_malformed=skip
-        ):
+        nested = {*data_set.nested, *labels}  # Labels may be null.
+        for line, values in table.rows(columns, nested=nested, skip_malformed=skip):
             row = dict(zip(columns, values, strict=True))
             name = row.get("id", str(index))
             texts = tuple(row[column] for column in data_set.texts if column in row)
-            label = row.get(data_set.label)
-            if len(labels) > 1 and labels[0] in row:
-                where = f"{path}, line {line}"
-                label = ",".join(n for n in labels if _is_true(row[n], n, where))
+            where = f"{path}, line {line}"
+            given = [_label(row[n], n, where) for n in labels if n in row]
+            label = given[0] if given else None
+            if len(labels) > 1 and given:
+                true = (n for n, x in zip(labels, given) if _is_true(x, n, where))
+                is_missing = {*map(_normalized, given)} == {"-1"}
+                label = "-1" if is_missing else ",".join(true)
             yield Row(path, line, name, texts, label)
             index += 1
     if not index:
         raise ValueError(f"{paths[0]} has a header but no rows.")
+
+
+def _label(value: Any, column: str, where: str) -> str:
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{where}: {column!r} must be text or a number. Got {value!r}")
+    return value or ""
 
 
 def _is_true(value: str, column: str, where: str) -> bool:

@@ -28,10 +28,10 @@ def answer_targets(
 
     Returns:
         `start_logits` and `end_logits`, tokens [W] int32; both are 0, [CLS], if the
-        window does not contain the whole answer.
+        window does not contain the whole answer of `answer_bytes`.
 
     Raises:
-        ValueError: An answer has no token, or is not at its offset in the passage.
+        ValueError: An answer has no token.
     """
     splits = passages.pieces.ids.row_splits.numpy()[len(questions) :]
     starts = passages.pieces.starts.values.numpy()

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bert_tf import storage
-from bert_tf.data import Table
+from bert_tf.data import Table, table_suffix
 
 # Lower bound of the probabilities in odds, so that they are finite.
 _MIN_PROBABILITY = 1e-12
@@ -57,12 +57,14 @@ def read(
     columns: Sequence[str] = ("question", "context", "answer", ""),
     *,
     needs_answers: bool = False,
+    training: bool = False,
 ) -> list[Question]:
-    """Reads a .json file in the format of SQuAD, or a table (.csv, .jsonl, else TSV).
+    """Reads a JSON file in the format of SQuAD, or a table (.csv, .jsonl, else TSV).
 
     Ids of a table are in the column `id`, or else the line numbers. Without a column
     of offsets, the answer is the first occurrence as whole words, or else the first
-    occurrence.
+    occurrence. Empty answers are none. Only training needs offsets, as in SQuAD's
+    scripts.
 
     Args:
         path: The file.
@@ -73,10 +75,12 @@ def read(
             texts and offsets as in Hugging Face's data sets:
             {"text": ["France"], "answer_start": [53]}.
         needs_answers: Whether to require answers, possibly empty.
+        training: Whether to skip, with a warning, questions without an answer at its
+            offset; see `answer_bytes`.
 
     Raises:
-        ValueError: The format is wrong, ids are not unique, or an answer is not in its
-            passage. The message has the file and the question or line.
+        ValueError: The format is wrong, ids are not unique, or `training` has no
+            question left. The message has the file and the question or line.
         OSError: The file cannot be read.
     """
     questions = list(stream(path, columns, needs_answers=needs_answers))
@@ -95,8 +99,38 @@ def read(
                 f"{path}, question {question.id!r}: answers[] is missing. Only "
                 "--test_file can omit it."
             )
-        answer_bytes(question)  # Checks the offset.
-    return questions
+    return _aligned(questions) if training else questions
+
+
+def is_table(path: str | os.PathLike) -> bool:
+    """Whether a file is a table, not one JSON object in the format of SQuAD."""
+    if table_suffix(path) != ".jsonl":
+        return True
+    line = next(filter(None, storage.read_lines(os.fspath(path))), "")
+    try:
+        record = json.loads(line)
+    except ValueError:  # An object of several lines.
+        return False
+    return not (isinstance(record, dict) and "data" in record)
+
+
+def _aligned(questions: Sequence[Question]) -> list[Question]:
+    """Skips questions whose answers are not at their offsets, as google's BERT does."""
+    kept = [q for q in questions if not q.answers or answer_bytes(q)]
+    skipped = [q for q in questions if q.answers and not answer_bytes(q)]
+    if not skipped:
+        return kept
+    path, name, _, context, ((text, start), *_), _ = skipped[0]
+    found = context[max(start, 0) : max(start, 0) + len(text)]
+    message = (
+        f"{path}: {len(skipped)} of {len(questions)} questions have no answer at its "
+        f"offset in the passage. The first is {name!r}: the answer is {text!r}, but "
+        f"the passage has {found!r} at character answer_start={start}."
+    )
+    if not kept:
+        raise ValueError(message)
+    logging.warning("%s They are skipped.", message)
+    return kept
 
 
 def stream(
@@ -104,22 +138,22 @@ def stream(
 ) -> Iterator[Question]:
     """Yields the questions of a file as `read`, but checks neither ids nor offsets."""
     path = pathlib.Path(path)
-    if path.suffix == ".json":
-        return iter(_read_json(path))
-    return _read_table(path, columns, needs_answers)
+    if is_table(path):
+        return _read_table(path, columns, needs_answers)
+    return iter(_read_json(path))
 
 
 def _read_json(path: pathlib.Path) -> list[Question]:
     try:
-        articles = json.loads(path.read_text(encoding="utf-8-sig"))["data"]
+        articles = json.loads("\n".join(storage.read_lines(str(path))))["data"]
         return [
             _question(path, paragraph["context"], entry)
             for article in articles
             for paragraph in article["paragraphs"]
             for entry in paragraph["qas"]
         ]
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: not JSON in UTF-8: {error}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from error
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"{path}: the format must be that of SQuAD, data[].paragraphs[] with "
@@ -143,16 +177,13 @@ def _read_table(
         row = dict(zip(names, values, strict=True))
         question, context, answer, start = (row.get(name) for name in columns)
         entry = {"id": row.get("id", str(line)), "question": question}
-        texts = answer.get("text") if isinstance(answer, dict) else answer
-        if isinstance(texts, list) and texts:
+        if has_answers:
+            if isinstance(answer, str):
+                if start is None and answer.strip():
+                    ambiguous += context.count(answer) > 1
+                    start = _first_occurrence(answer, context)
+                answer = [{"text": answer, "answer_start": start}]
             entry["answers"] = answer
-        elif isinstance(texts, str) and texts.strip():
-            if start is None:
-                ambiguous += context.count(answer) > 1
-                start = _first_occurrence(answer, context)
-            entry["answers"] = [{"text": answer, "answer_start": start}]
-        elif has_answers:
-            entry |= {"answers": [], "is_impossible": True}
         yield _question(path, context, entry)
     if ambiguous:
         logging.warning(
@@ -172,48 +203,70 @@ def _first_occurrence(answer: str, context: str) -> int:
 def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Question:
     """Converts an entry of qas[] in the format of SQuAD."""
     try:
-        name, question = entry["id"], entry["question"]
-        answers = entry["answers"] or [] if "answers" in entry else None
-        if isinstance(answers, dict):  # Hugging Face's layout: a list for each key.
-            columns = zip(*answers.values(), strict=True)
-            answers = [dict(zip(answers, values)) for values in columns]
-        if answers is not None:
-            answers = tuple((str(a["text"]), int(a["answer_start"])) for a in answers)
-    except (KeyError, TypeError, ValueError) as error:
+        name, question, answers = str(entry["id"]), entry["question"], None
+        if "answers" in entry:
+            pairs = _answers(entry["answers"])
+            # Annotation tools write empty answers for unanswerable questions.
+            answers = tuple((t, _offset(start)) for t, start in pairs if t.strip())
+        impossible = str(entry.get("is_impossible") or False).lower()
+        is_impossible = {"true": True, "1": True, "false": False, "0": False}[impossible]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         name = entry.get("id") if isinstance(entry, Mapping) else entry
         raise ValueError(
             f"{path}, question {name!r}: a question must have id, question, and "
-            f"answers[] with text and a number answer_start. Got {error!r}."
+            "answers[] with text and a number answer_start; is_impossible must be true "
+            f"or false. Got {error!r}."
         ) from error
-    if answers and entry.get("is_impossible"):
+    if answers and is_impossible:
         raise ValueError(
             f"{path}, question {name!r}: a question with is_impossible=true must not "
             "have answers."
         )
-    return Question(path, name, question, context, answers, "is_impossible" in entry)
+    version_2 = "is_impossible" in entry or answers == ()
+    return Question(path, name, question, context, answers, version_2)
+
+
+def _answers(answers: Any) -> list[tuple[str, Any]]:
+    """Returns texts and offsets of SQuAD's or Hugging Face's answers; None without."""
+    if isinstance(answers, Mapping):  # Hugging Face's layout: a list for each key.
+        texts, starts = answers["text"], answers.get("answer_start")
+        if not isinstance(texts, list):
+            texts, starts = [texts], [starts]
+        pairs = zip(texts, [None] * len(texts) if starts is None else starts, strict=True)
+    else:
+        pairs = ((a["text"], a.get("answer_start")) for a in answers or ())
+    return [("" if text is None else str(text), start) for text, start in pairs]
+
+
+def _offset(value: Any) -> int:
+    """Returns a number, or -1 for a value that is none, which training reports."""
+    try:
+        return int(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return -1
 
 
 def answer_bytes(question: Question) -> tuple[int, int] | None:
-    """Returns the first answer's byte offsets in the context, end exclusive.
+    """Returns byte offsets, end exclusive, of the first answer that is at its offset.
+
+    As in google-research/bert, white space may differ, and an answer may be anywhere in
+    the words that the characters from its offset cover.
 
     Returns:
-        The offsets in UTF-8; None for a question without an answer.
-
-    Raises:
-        ValueError: The answer is empty, or not at its offset.
+        The offsets in UTF-8 in the context; None if there is no such answer.
     """
-    if not question.answers:
-        return None
-    text, start = question.answers[0]
-    found = question.context[max(start, 0) : start + len(text)]
-    if found != text or not text:
-        raise ValueError(
-            f"{question.path}, question {question.id!r}: the answer must be an exact "
-            f"substring of the passage. Got {text!r}, but the passage has {found!r} at "
-            f"character answer_start={start}."
-        )
-    begin = len(question.context[:start].encode())
-    return begin, begin + len(text.encode())
+    context = question.context
+    for text, start in question.answers or ():
+        if not 0 <= start < len(context):
+            continue
+        pattern = re.compile(r"\s+".join(map(re.escape, text.split())))
+        # A blank belongs to the word before, as in google's char_to_word_offset.
+        begin = re.search(r"\S*\s*$", context[: start + 1]).start()
+        end = re.compile(r"\S*").match(context, start + len(text) - 1).end()
+        found = pattern.match(context, start) or pattern.search(context, begin, end)
+        if found:
+            return tuple(len(context[:offset].encode()) for offset in found.span())
+    return None
 
 
 # --- Predictions -----------------------------------------------------------------

@@ -1,6 +1,7 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import gzip
 import json
 import os
 import pathlib
@@ -88,6 +89,10 @@ def test_read_tables_with_answers(write):
         ('{"text": ["Köln", "aß"], "answer_start": [3, 0]}', (("Köln", 3), ("aß", 0))),
         ('[{"text": "Köln", "answer_start": 3}]', (("Köln", 3),)),
         ('{"text": [], "answer_start": []}', ()),
+        ('{"text": "Köln", "answer_start": 3}', (("Köln", 3),)),
+        ('{"text": ["Köln"]}', (("Köln", -1),)),
+        ('[{"text": "", "answer_start": null}, {"text": null}, {"text": " "}]', ()),
+        ('[{"text": "Köln", "answer_start": "3.0"}]', (("Köln", 3),)),
         ("[]", ()),
         ("null", ()),
     ],
@@ -111,7 +116,7 @@ def test_null_answer(write):
 
 
 @pytest.mark.parametrize(
-    "answers", ['{"text": ["a"]}', '{"text": ["a"], "answer_start": []}', '["a"]']
+    "answers", ['{"texts": ["a"]}', '{"text": ["a"], "answer_start": []}', '["a"]']
 )
 def test_malformed_answers_of_hugging_face(write, answers):
     row = f'{{"question": "?", "context": "a", "answers": {answers}}}\n'
@@ -138,33 +143,29 @@ def test_answer_without_offset_is_the_first_occurrence(
     assert warned == (context.count(answer) > 1)
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (
-            "a cat,?,dog,2",
-            "x.csv, question '2': the answer must be an exact substring of the "
-            "passage. Got 'dog', but the passage has 'cat' at character "
-            "answer_start=2.",
-        ),
-        ("a cat,?,cat,1", "has ' ca' at character answer_start=1."),
-        ("a cat,?,cat,400", "has '' at character answer_start=400."),
-        ("a cat,?,cat,-1", "has 'a ' at character answer_start=-1."),
-        ("a cat,?,cat,two", "'2': a question must have id, question, and answers[]"),
-        ("a cat,?,cat", "x.csv, line 2: expected 4 columns"),
-    ],
-)
-def test_table_with_wrong_offsets(write, row, message):
-    path = write(f"p,q,a,at\n{row}\n", "x.csv")
-    with pytest.raises(ValueError, match=re.escape(message)):
-        squad.read(path, COLUMNS)
+@pytest.mark.parametrize("start", ["", 'NaN', '"two"', "1", "-1", "400"])
+@pytest.mark.parametrize("name", ["x.jsonl", "x.json"])
+def test_training_skips_answers_that_are_not_at_their_offset(
+    write, caplog, name, start
+):
+    bad = {"id": 7, "question": "?", "context": "a cat and a dog", "answer": "dog"}
+    good = bad | {"id": "8", "answer": "cat", "at": 2}
+    lines = json.dumps(bad)[:-1] + (f', "at": {start}}}' if start else ', "at": ""}')
+    path = write(f"{lines}\n{json.dumps(good)}\n", name)
+    columns = "question", "context", "answer", "at"
+    assert [q.id for q in squad.read(path, columns)] == ["7", "8"]
+    assert not caplog.text
+    questions = squad.read(path, columns, needs_answers=True, training=True)
+    assert [(q.id, q.answers) for q in questions] == [("8", (("cat", 2),))]
+    assert f"{name}: 1 of 2 questions have no answer at its offset" in caplog.text
+    assert "The first is '7': the answer is 'dog', but" in caplog.text
+    with pytest.raises(ValueError, match=r"1 of 1 questions have no answer at its"):
+        squad.read(write(lines, name), columns, training=True)
 
 
-def test_table_with_an_answer_outside_the_passage(write):
-    path = write('{"question": "?", "context": "a cat", "answer": "Cat"}\n', "x.jsonl")
-    message = r"x\.jsonl, question '1': the answer must be an exact .* Got 'Cat', but"
-    with pytest.raises(ValueError, match=message):
-        squad.read(path)
+def test_a_table_without_a_cell(write):
+    with pytest.raises(ValueError, match=r"x\.csv, line 2: expected 4 columns"):
+        squad.read(write("p,q,a,at\na cat,?,cat\n", "x.csv"), COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -188,12 +189,13 @@ def test_answer_bytes_are_offsets_in_utf8(write):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "data.json: not JSON in UTF-8: Expecting property name"),
-        ("[]", "data.json: the format must be that of SQuAD"),
+        ("{", "data.json: not JSON: Expecting property name"),
+        ("[]", "data.json, line 1: not a JSON object: []"),
+        ({"data": 1}, "data.json: the format must be that of SQuAD"),
         ({"data": [{"paragraphs": [{"qas": [1]}]}]}, "KeyError('context')"),
         (data(), "data.json contains no questions"),
         (data({"id": "q7"}), "data.json, question 'q7': a question must have id"),
-        (data(entry("q7") | {"answers": [{"text": "x"}]}), "KeyError('answer_start')"),
+        (data(entry("q7") | {"answers": [{"txt": "x"}]}), "KeyError('text')"),
         (
             data(entry("q7") | {"answers": ["Köln"]}),
             "data.json, question 'q7': a question must",
@@ -217,19 +219,76 @@ def test_json_in_another_format(write, content, message):
 def test_json_with_invalid_utf8(tmp_path):
     path = tmp_path / "data.json"
     path.write_bytes(b'{"data": "K\xf6ln"}')
-    message = r"data\.json: not JSON in UTF-8: .* byte 0xf6 in position 11"
+    message = r"data\.json, line 1: not UTF-8 text .* 0xf6 at byte 11"
     with pytest.raises(ValueError, match=message):
         squad.read(path)
 
 
 @pytest.mark.parametrize(
     ("text", "start", "found"),
-    [("Köln", 16, "'öln,'"), ("Köln", -4, "''"), ("x", 400, "''"), ("", 3, "''")],
+    [
+        ("Köln", 15, "Köln"),
+        ("in  Köln", 12, "in\nKöln"),  # White space may differ, ...
+        (" Köln ", 14, "Köln"),
+        ("Köln", 16, "Köln"),  # ... and the offset within the words that it covers.
+        ("Köln", 14, "Köln"),
+        ("in", 11, "in"),
+        ("Köln", 20, "Köln"),
+        ("köln", 15, None),
+        ("Köln", 12, "Köln"),
+        ("in", 15, None),
+        ("big", 21, None),
+        ("Köln", -4, None),
+        ("x", 400, None),
+    ],
 )
-def test_wrong_answer_offsets(write, text, start, found):
-    message = rf"data.json, question 'q7': .* has {found} .* answer_start={start}\.$"
+def test_answers_that_google_bert_finds(write, text, start, found):
+    """Expected: `convert_examples` and `char_to_word_offset` of its run_squad.py."""
+    context = "Die Größe 🙂 in\nKöln, the biggest."
+    path = write(data(entry("q7", text, start), context=context))
+    (question,) = squad.read(path)
+    span = squad.answer_bytes(question)
+    assert (span and context.encode()[slice(*span)].decode()) == found
+
+
+def test_the_first_answer_that_is_at_its_offset(write):
+    answers = [{"text": "Köln", "answer_start": 3}, {"text": "the", "answer_start": 20}]
+    (question,) = squad.read(write(data(entry() | {"answers": answers})), training=True)
+    begin = CONTEXT.encode().index(b"the")
+    assert squad.answer_bytes(question) == (begin, begin + 3)
+
+
+@pytest.mark.parametrize(
+    ("value", "impossible"),
+    [("false", False), ("False", False), (0, False), (None, False), ("true", True),
+     ("TRUE", True), (1, True), ("maybe", None), (2, None)],
+)  # fmt: skip
+def test_is_impossible_as_text(write, value, impossible):
+    path = write(data(entry("q7", is_impossible=value)))
+    if impossible is False:
+        (question,) = squad.read(path)
+        assert (len(question.answers), question.may_be_impossible) == (1, True)
+        return
+    message = "is_impossible=true must not have" if impossible else "must be true or"
     with pytest.raises(ValueError, match=message):
-        squad.read(write(data(entry("q7", text, start))))
+        squad.read(path)
+
+
+@pytest.mark.parametrize("ids", [(7, "7"), ("7", 7), (7, 7)])
+def test_integer_ids_are_text(write, ids):
+    assert [q.id for q in squad.read(write(data(entry(7), entry("8"))))] == ["7", "8"]
+    with pytest.raises(ValueError, match=r"Got 2 questions with the id '7'"):
+        squad.read(write(data(*map(entry, ids))))
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.JSON", "x.json.gz", "x.jsonl"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_squad_by_its_content(tmp_path, name, indent):
+    text = "\ufeff" + json.dumps(data(entry()), indent=indent).replace("\n", "\r\n")
+    raw = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(raw) if "gz" in name else raw)
+    (question,) = squad.read(tmp_path / name)
+    assert (question.answers, question.context) == ((("Köln", 15),), CONTEXT)
 
 
 # --- Predictions -----------------------------------------------------------------

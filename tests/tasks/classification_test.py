@@ -269,12 +269,13 @@ SCORES = "text\tlabel\na\t1\nb\t2\n"
         (GOOD, "", {}, "dev.tsv is empty"),
         (GOOD, "text\tlabel\n", {}, "dev.tsv has a header but no rows"),
         (b"text\tlabel\nb\xe9\tno\n", GOOD, {}, "train.tsv, line 2: not UTF-8"),
-        ("text\tlabel\na\tno\nb\t\n", GOOD, {}, "line 3: the label is empty"),
+        (GOOD, "text\tlabel\na\t-\nb\t\n", {}, "dev.tsv: no row has a label. The "
+         "first has '-'."),
         ("text\tlabel\na\tno\nb\tno\n", GOOD, {}, "train.tsv: all labels are 'no'"),
         (SCORES, "text\tlabel\na\tfew\n", {"problem": "regression"},
          "dev.tsv, line 2: a score must be a finite number. Received: 'few'"),
-        ("text\tlabel\na\t1\nb\tnan\n", SCORES, {"problem": "regression"},
-         "train.tsv, line 3: a score must be a finite number. Received: 'nan'"),
+        ("text\tlabel\na\t1\nb\tinf\n", SCORES, {"problem": "regression"},
+         "train.tsv, line 3: a score must be a finite number. Received: 'inf'"),
         ("text\tlabel\na\t1\nb\t1.0\n", SCORES, {"problem": "regression"},
          "train.tsv: all labels are '1'"),
         (GOOD, GOOD, {"test_file": "none.tsv"}, "The test set is missing: there is no"),
@@ -303,6 +304,62 @@ def test_invalid_data_or_options(tmp_path, read, train, dev, options, message):
 def test_invalid_options_of_glue(read, options, message):
     with pytest.raises(ValueError, match=message):
         read(task="rte", **options)
+
+
+# --- Rows without a gold label ---------------------------------------------------
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [("x.csv", "-"), ("x.tsv", "-1"), ("x.csv", ""), ("x.csv", "NaN"), ("x.tsv", " ")],
+)
+def test_rows_without_gold_label_are_skipped(tmp_path, read, caplog, name, missing):
+    """As SNLI's papers and Hugging Face's examples filter them; -1 is ClassLabel's."""
+    table = [{"text": "a", "label": "yes"}, {"text": "b", "label": "no"}]
+    write_table(tmp_path / name, table + 3 * [{"text": "c", "label": missing}])
+    options = {**OWN, "train_file": name, "dev_file": name}
+    task = read(**options, test_file=name)
+    assert task.labels == ("no", "yes")
+    for split in ("train", "dev", "test"):
+        assert [row.label for row in task.rows[split]] == ["yes", "no"]
+    gold = missing.strip().lower()
+    assert f"skipped 3 of 5 rows, whose label {gold!r} means" in caplog.text
+    write_table(tmp_path / f"test{name}", 3 * [{"text": "c", "label": missing}])
+    task = read(**options, test_file=f"test{name}")
+    assert [row.label for row in task.rows["test"]] == [None] * 3
+
+
+@pytest.mark.parametrize("value", ["null", "NaN", "-1", "-1.0", '""', '"-"'])
+def test_json_rows_without_gold_label(tmp_path, read, value):
+    lines = [f'{{"text": "a", "label": {x}}}\n' for x in ("0", "1", "2", value)]
+    write(tmp_path, x__json="".join(lines))
+    task = read(**OWN, train_file="x.json", dev_file="x.json")
+    assert task.labels == ("0", "1", "2")
+
+
+@pytest.mark.parametrize("labels", [("-1", "1"), ("-1.0", "1.0"), ("+", "-")])
+def test_two_signs_are_labels(tmp_path, read, labels):
+    write(tmp_path, x__csv="text,label\n" + "".join(f"a,{x}\n" for x in labels))
+    task = read(**OWN, train_file="x.csv", dev_file="x.csv")
+    assert set(task.labels) == set(labels)
+
+
+def test_minus_one_is_a_score(tmp_path, read):
+    write(tmp_path, x__csv="text,label\na,-1\nb,0.5\nc,\nd,nan\n")
+    files = {"train_file": "x.csv", "dev_file": "x.csv"}
+    task = read(**OWN, problem="regression", **files)
+    assert task.gold["train"].tolist() == [-1, 0.5]
+
+
+def test_several_labels_without_gold_label(tmp_path, read):
+    """In the test set of Jigsaw's toxic comments, -1 marks rows that do not count."""
+    write(tmp_path, x__csv="text,a,b\nx,1,0\ny,0,0\nz,1,1\nu,-1,-1\n")
+    files = {"train_file": "x.csv", "dev_file": "x.csv", "test_file": "x.csv"}
+    task = read(text_a="text", label="a,b", **files)
+    for split in ("train", "test"):
+        assert [row.label for row in task.rows[split]] == ["a", "", "a,b"]
+    write(tmp_path, x__csv="text,a,b\nx,1,-1\n")
+    with pytest.raises(ValueError, match="line 2: column 'b' must be one of 0, 1"):
+        read(text_a="text", label="a,b", **files)
 
 
 # --- Scores and predictions ------------------------------------------------------

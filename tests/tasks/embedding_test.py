@@ -129,12 +129,14 @@ def test_simcse_pairs_each_text_with_itself(tmp_path, read):
         (SCORED, {"texts": "a,c"}, "train.tsv has no column 'c'"),
         (SCORED, {"label": "points"}, "dev.tsv has no column 'points'"),
         (SCORED.replace("5", "five"), {}, "train.tsv, line 2: a score must be a"),
-        (SCORED.replace("1", ""), {}, "train.tsv, line 3: a score must be a finite"),
+        (SCORED.replace("1", "inf"), {}, "line 3: a score must be a finite number"),
         (UNSCORED, {"loss": "cosent"}, "--loss=cosent requires scores. Pass their"),
         (SCORED, {"micro_batch_size": 3, "batch_size": 32}, "must divide --batch_size"),
         (SCORED, {"pooling": "median"}, "pooling='median'"),
         (SCORED, {"temperature": 0.0}, "--temperature must be at least 0.001"),
         ("a\tb\tscore\nc\td\tneutral\n", {}, "has no pair with the label entailment"),
+        ("a\tb\tscore\nc\td\tneutral\nc\td\tnone\n", {}, "labels must be numbers, or "
+         "entailment, neutral, contradiction. Got 'none'"),
     ],
 )  # fmt: skip
 def test_invalid_data_or_options(tmp_path, read, train, options, message):

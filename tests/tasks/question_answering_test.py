@@ -95,7 +95,7 @@ def test_targets_of_windows_without_the_answer_are_cls(read):
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([("a b", "c", "b", 1)], {}, "question 'q0': the answer must be an exact"),
+        ([("a b", "c", "b", 1)], {}, "1 of 1 questions have no answer at its offset"),
         (
             [("a \u200b", "c", "\u200b", 2)],
             {},
