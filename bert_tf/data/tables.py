@@ -2,18 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads and writes TSV, CSV and JSONL tables; errors name the file and the line.
 
-The file name decides the format, in any case and before `.gz`: `.csv` is comma-separated
-with double quotes (RFC 4180; a quoted field may span lines); `.jsonl`, `.ndjson` and
-`.json` have one object per line, as has any file that begins with one. All other files
-are tab-separated without quoting, as benchmarks such as GLUE ship them. Text is UTF-8.
+The file name decides the format, in any case and without `.gz`, `.bz2` or `.xz`: `.csv`
+is comma-separated with double quotes (RFC 4180; a quoted field may span lines);
+`.jsonl`, `.ndjson` and `.json` have one object per line, as has any file that begins
+with one. All other files are tab-separated without quoting, as benchmarks such as GLUE
+ship them. Text is UTF-8.
 """
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import csv
 import gzip
 import json
+import lzma
 import os
 import pathlib
 import re
@@ -29,6 +32,7 @@ csv.field_size_limit(2**31 - 1)
 
 
 _SUFFIXES = {".csv": ".csv"} | dict.fromkeys((".jsonl", ".ndjson", ".json"), ".jsonl")
+_COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _SEPARATORS = {";": "semicolons", ",": "commas", "\t": "tabs", "|": "bars"}
 
 
@@ -43,8 +47,9 @@ def table_suffix(path: str | os.PathLike) -> str:
 
 
 def _suffix_of_name(path: str | os.PathLike) -> str:
-    name = pathlib.PurePath(path).name.lower().removesuffix(".gz")
-    return _SUFFIXES.get(pathlib.PurePath(name).suffix, ".tsv")
+    suffixes = [suffix.lower() for suffix in pathlib.PurePath(path).suffixes]
+    suffixes = [suffix for suffix in suffixes if suffix not in _COMPRESSED]
+    return _SUFFIXES.get(suffixes[-1], ".tsv") if suffixes else ".tsv"
 
 
 class Table:
@@ -159,12 +164,12 @@ def write_table(path: str | os.PathLike, rows: Iterable[Mapping[str, Any]]) -> i
     """Writes a TSV, .csv or .jsonl file atomically; returns the number of rows.
 
     Args:
-        path: The file; its name selects the format as in `Table`, and `.gz` compresses
-            it. Tabs and line breaks become spaces in TSV, which has no quotes.
+        path: The file; its name selects the format and compression as in `Table`. Tabs
+            and line breaks become spaces in TSV, which has no quotes.
         rows: At least one row; all have the same keys. They are not kept in memory.
     """
     path, suffix, count = pathlib.Path(path), _suffix_of_name(path), 0
-    open_text = gzip.open if path.name.lower().endswith(".gz") else open
+    open_text = _COMPRESSED.get(path.suffix.lower(), open)
     with (
         storage.atomic_path(path) as temporary,
         open_text(temporary, "wt", newline="", encoding="utf-8") as file,

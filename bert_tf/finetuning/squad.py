@@ -208,8 +208,8 @@ def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Que
             pairs = _answers(entry["answers"])
             # Annotation tools write empty answers for unanswerable questions.
             answers = tuple((t, _offset(start)) for t, start in pairs if t.strip())
-        impossible = str(entry.get("is_impossible") or False).lower()
-        is_impossible = {"true": True, "1": True, "false": False, "0": False}[impossible]
+        impossible = str(entry.get("is_impossible") or 0).lower()
+        is_impossible = {"true": 1, "1": 1, "false": 0, "0": 0}[impossible]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         name = entry.get("id") if isinstance(entry, Mapping) else entry
         raise ValueError(
@@ -232,7 +232,8 @@ def _answers(answers: Any) -> list[tuple[str, Any]]:
         texts, starts = answers["text"], answers.get("answer_start")
         if not isinstance(texts, list):
             texts, starts = [texts], [starts]
-        pairs = zip(texts, [None] * len(texts) if starts is None else starts, strict=True)
+        starts = [None] * len(texts) if starts is None else starts
+        pairs = zip(texts, starts, strict=True)
     else:
         pairs = ((a["text"], a.get("answer_start")) for a in answers or ())
     return [("" if text is None else str(text), start) for text, start in pairs]

@@ -162,6 +162,7 @@ def test_missing_column(tmp_path):
         ("table.CSV", b"text,"),
         ("table.NDJSON", b'{"text"'),
         ("table.csv.gz", b"\x1f\x8b"),
+        ("table.JSONL.BZ2", b"BZh"),
     ],
 )
 def test_write_and_read_round_trip(tmp_path, name, start):

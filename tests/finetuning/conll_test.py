@@ -94,7 +94,8 @@ def test_to_iob2(tags, expected):
 
 
 @pytest.mark.parametrize(
-    "tags", ["B I O I B B", "B-A I-A E-A I-A S-A I-A", "O E-A E-A B-A B-A E-B", "I S E I"]
+    "tags",
+    ["B I O I B B", "B-A I-A E-A I-A S-A I-A", "O E-A E-A B-A B-A E-B", "I S E I"],
 )
 def test_iob2_has_the_entities_of_seqeval(tags):
     tags = tags.split()

@@ -143,7 +143,7 @@ def test_answer_without_offset_is_the_first_occurrence(
     assert warned == (context.count(answer) > 1)
 
 
-@pytest.mark.parametrize("start", ["", 'NaN', '"two"', "1", "-1", "400"])
+@pytest.mark.parametrize("start", ["", "NaN", '"two"', "1", "-1", "400"])
 @pytest.mark.parametrize("name", ["x.jsonl", "x.json"])
 def test_training_skips_answers_that_are_not_at_their_offset(
     write, caplog, name, start

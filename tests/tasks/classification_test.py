@@ -308,6 +308,7 @@ def test_invalid_options_of_glue(read, options, message):
 
 # --- Rows without a gold label ---------------------------------------------------
 
+
 @pytest.mark.parametrize(
     ("name", "missing"),
     [("x.csv", "-"), ("x.tsv", "-1"), ("x.csv", ""), ("x.csv", "NaN"), ("x.tsv", " ")],
