@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A pre-training step on random tokens, for measurements of time and memory."""
+"""Random batches of pre-training, and the arithmetic of a step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ import numpy as np
 
 from bert_tf.modeling import BertConfig
 
-VOCABULARY_SIZE = 30_522
+_VOCABULARY_SIZE = 30_522
+
+
+def architecture(size: str) -> BertConfig:
+    """Returns an architecture of the paper with the paper's vocabulary size."""
+    return BertConfig.from_size(size, _VOCABULARY_SIZE)
 
 
 def predictions(length: int) -> int:
@@ -18,56 +23,37 @@ def predictions(length: int) -> int:
     return math.ceil(length * 15 / 100)
 
 
-class RandomStep:
-    """Runs one training step when called; the constructor runs two to trace it.
+def random_batch(rows: int, length: int):
+    """Returns `(x, y, sample_weight)` of rows with one pair each and no padding."""
+    generator = np.random.default_rng(0)
+    shape, count = (rows, length), predictions(length)
+    ids = generator.integers(0, _VOCABULARY_SIZE, shape, dtype="int32")
+    x = {
+        "token_ids": ids,
+        "segment_ids": np.zeros(shape, "int32"),
+        "padding_mask": np.ones(shape, "int32"),
+        "mask_positions": np.tile(np.arange(count, dtype="int32"), (rows, 1)),
+        "first_positions": np.zeros((rows, 1), "int32"),
+    }
+    y = {"mlm": ids[:, :count], "nsp": np.zeros((rows, 1), "int32")}
+    weights = {k: np.full(v.shape, 1 / v.size, "float32") for k, v in y.items()}
+    return x, y, weights
+
+
+def step_flops(bert: BertConfig, rows: int, length: int) -> float:
+    """Returns the floating-point operations of one pre-training step.
+
+    Counts the multiplications and additions of all matmuls; the backward pass takes
+    twice as many as the forward pass. Padding counts, recomputation does not.
 
     Args:
-        size: Name of an architecture.
-        length: Tokens in a row, without padding.
-        rows: Batch size.
-        recompute: See `EncoderLayer`.
-        vocabulary_size: Size of the vocabulary.
+        bert: The architecture of the encoder.
+        rows: Sequences, or packed rows, per step.
+        length: Tokens per row, 15 % of them masked.
     """
-
-    def __init__(
-        self,
-        size: str,
-        length: int,
-        rows: int,
-        *,
-        recompute: bool = False,
-        vocabulary_size: int = VOCABULARY_SIZE,
-    ):
-        import tensorflow as tf
-
-        from bert_tf.modeling import BertBackbone, BertPretrainer
-        from bert_tf.training import AdamW
-
-        self.architecture = BertConfig.from_size(size, vocabulary_size)
-        backbone = BertBackbone(self.architecture, recompute=recompute)
-        self.model = BertPretrainer(backbone)
-        self.model.compile(AdamW(1e-4))
-
-        token_ids = tf.random.uniform((rows, length), 0, vocabulary_size, tf.int32)
-        positions = tf.range(predictions(length))[None]
-        x = {
-            "token_ids": token_ids,
-            "segment_ids": tf.zeros_like(token_ids),
-            "padding_mask": tf.ones_like(token_ids),
-            "mask_positions": tf.tile(positions, (rows, 1)),
-            "first_positions": tf.zeros((rows, 1), tf.int32),
-        }
-        y = {
-            "mlm": token_ids[:, : predictions(length)],
-            "nsp": tf.zeros((rows, 1), tf.int32),
-        }
-        weights = {
-            name: tf.fill(labels.shape, 1 / np.prod(labels.shape, dtype="float32"))
-            for name, labels in y.items()
-        }
-        batches = tf.data.Dataset.from_tensors((x, y, weights)).repeat()
-        self.model.fit(batches, steps_per_epoch=2, verbose=0, shuffle=False)
-        self._iterator = iter(batches)
-
-    def __call__(self) -> None:
-        self.model.train_function(self._iterator)
+    hidden = bert.hidden_dim
+    dense = (4 * hidden + 2 * bert.intermediate_dim) * hidden
+    attention = 2 * length * hidden
+    encoder = length * bert.num_layers * (dense + attention)
+    head = predictions(length) * hidden * (hidden + bert.vocabulary_size)
+    return 3.0 * 2 * rows * (encoder + head)

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Times the pre-training step against KerasHub, transformers + torch, and matmul.
+"""Times the pre-training step against KerasHub and transformers + torch.
 
     python -m benchmarks.training_step --packed=wiki128 --unpacked=wiki128-unpacked
 
@@ -9,8 +9,8 @@ Both folders hold records of the same text: `bert_tf.corpus` made the second one
 Each variant runs in its own process. Each round runs all variants, so that changes of
 the machine's speed affect all of them. Prints the medians of wall time and processor
 time per step, the real tokens per second, the speed relative to KerasHub in float32
-(by processor time, which is less affected by other programs), and the fraction of the
-peak of a matmul of the model's shapes. Skips transformers and JAX if not installed.
+(by processor time, which is less affected by other programs), and, with --peak_tflops,
+model FLOPs utilization (MFU). Skips transformers and JAX if not installed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from benchmarks import peers
-from bert_tf import cli, training
+from benchmarks import peers, random_step
+from bert_tf import cli
 from bert_tf.modeling import BertConfig
 
 _BATCHES = 4  # The steps cycle through them.
@@ -42,6 +42,11 @@ class BenchmarkConfig(cli.Options):
     batch_size: int = cli.option(16, help="Rows per step.", minimum=1)
     steps: int = cli.option(8, help="Timed steps per variant and round.")
     rounds: int = cli.option(3, help="Number of rounds.", minimum=1)
+    peak_tflops: float = cli.option(
+        0.0,
+        help="Peak of the machine at the dtype of the variants, for MFU.",
+        minimum=0,
+    )
     variants: str = cli.option("", help="Run only variants whose names contain this.")
     variant: str = cli.option(
         "", help="Time one variant and print JSON; for internal use."
@@ -90,7 +95,7 @@ def main(options: BenchmarkConfig) -> None:
         f"{options.size}, {options.batch_size} rows a step; medians of "
         f"{options.rounds} rounds\n\n"
         "| | s/step | processor, s | tokens/s | speed relative to KerasHub float32 | "
-        "matmul GFLOP/s | fraction of it |\n|---|---|---|---|---|---|---|"
+        "GFLOP/s | MFU |\n|---|---|---|---|---|---|---|"
     )
 
     def median(found: list[dict], of: Callable[[dict], float]) -> float:
@@ -102,13 +107,15 @@ def main(options: BenchmarkConfig) -> None:
     baseline = results["KerasHub float32"]
     for name, found in results.items():
         ratios = (cost(b) / cost(r) for b, r in zip(baseline, found, strict=True))
+        rate = median(found, lambda r: r["gflop"] / r["seconds"])
+        peak = 1e3 * options.peak_tflops
+        mfu = f"{rate / peak:.0%}" if peak else ""
         print(
             f"| {name} | {median(found, lambda r: r['seconds']):.2f} "
             f"| {median(found, lambda r: r['processor']):.2f} "
             f"| {median(found, lambda r: r['tokens'] / r['seconds']):,.0f} "
             f"| {statistics.median(ratios):.2f} "
-            f"| {median(found, lambda r: r['peak']):.0f} "
-            f"| {median(found, lambda r: r['gflop'] / r['seconds'] / r['peak']):.0%} |"
+            f"| {rate:,.0f} | {mfu} |"
         )
 
 
@@ -134,21 +141,12 @@ def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict
         step()
         seconds.append(time.perf_counter() - start[0])
         processor.append(time.process_time() - start[1])
-    dtype = "bfloat16" if "bfloat16" in dtype else "float32"
-    gflop = 1e-9 * training.estimates.step_flops(
-        bert,
-        rows=options.batch_size,
-        length=length,
-        predictions=batches[0][0]["mask_positions"].shape[1],
-    )
     return {
         "seconds": statistics.median(seconds),
         "processor": statistics.median(processor),
         "tokens": sum(int((x["padding_mask"].numpy() > 0).sum()) for x, _, _ in batches)
         / len(batches),
-        "gflop": gflop,
-        "peak": 1e-9
-        * training.estimates.measure_peak(bert, options.batch_size * length, dtype),
+        "gflop": 1e-9 * random_step.step_flops(bert, options.batch_size, length),
     }
 
 

@@ -26,7 +26,6 @@ _COMMANDS = (
     "serve",
     "client",
     "demo",
-    "tpu_plan",
 )
 
 

@@ -19,15 +19,15 @@ import inspect
 import pathlib
 import pydoc_data.topics
 import re
+import shlex
+import subprocess
+import sys
 import sysconfig
-import types
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import tqdm
-
-from bert_tf import cli, client, corpus, export, pretrain, serving, training, vocab
+from bert_tf import cli, client, serving
 
 # Requirements with much prose in their docstrings.
 _PACKAGES = ("keras", "numpy", "scipy", "sklearn")
@@ -56,73 +56,47 @@ def main(options: DemoConfig) -> None:
     folder = pathlib.Path(options.output)
     text, vocabulary = folder / "text.txt", folder / "vocab.txt"
     records, model, served = folder / "records", folder / "model", folder / "serving"
-    _title("Collecting the documentation of Python and of packages")
+    print("\n=== Collecting the documentation of Python and of packages", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
-    documents = list(_documents())
-    text.write_text("\n\n".join(documents), encoding="utf-8")
-    print(
-        f"{len(documents):,} documents, {text.stat().st_size / 1e6:.1f} MB in {text}."
-    )
-    _run(
-        vocab,
-        vocab.VocabularyConfig,
-        input=text,
-        output=vocabulary,
-        vocabulary_size=options.vocabulary_size,
-    )
+    text.write_text("\n\n".join(_documents()), encoding="utf-8")
+    size = options.vocabulary_size
+    _run("vocab", input=text, output=vocabulary, vocabulary_size=size)
     if not (records / "manifest.json").exists():
-        _run(
-            corpus,
-            corpus.CorpusConfig,
-            input=text,
-            vocabulary=vocabulary,
-            output=records,
-            max_sequence_length=64,
-            held_out_share=0.02,
-        )
-    recipe = dict(training.PretrainConfig.RECIPES["short"])
-    recipe["warmup_steps"] = options.steps // 20
+        flags = {"max_sequence_length": 64, "held_out_share": 0.02}
+        _run("corpus", input=text, vocabulary=vocabulary, output=records, **flags)
     _run(
-        pretrain,
-        training.PretrainConfig,
+        "pretrain",
+        recipe="short",
         records=records,
         output=model,
         size=options.size,
         steps=options.steps,
+        warmup_steps=options.steps // 20,
         validate_every=options.steps // 10,
-        **recipe,
     )
-    _run(export, export.ExportConfig, model_dir=model, output=served, name="demo")
-    _title("Filling in masks over gRPC")
-    _fill_masks(served / "demo")
+    _run("export", model_dir=model, output=served, name="demo")
+    print("\n=== Filling in masks over gRPC", flush=True)
+    with serving.DevServer({"demo": served / "demo"}) as server:
+        inputs = {"text": list(_MASKED)}
+        outputs = client.predict(inputs, "demo", address=server.address)
+    for sentence, tokens, scores in zip(
+        _MASKED, outputs["tokens"][:, 0], outputs["scores"][:, 0], strict=True
+    ):
+        guesses = (f"{t.decode()} {s:.0%}" for t, s in zip(tokens, scores, strict=True))
+        print(f"  {sentence}\n    {', '.join(guesses)}")
     print(
-        f"The model is in {model}, its loss curve in {model / 'curve.png'}, the "
-        f"SavedModel in {served / 'demo'}. Serve it with\n"
+        f"The model is in {model}, the SavedModel in {served / 'demo'}. Serve it with\n"
         "  python -m bert_tf.serve --model_name=demo "
         f"--model_base_path={served / 'demo'}"
     )
 
 
-def _title(text: str) -> None:
-    print(f"\n=== {text} ===", flush=True)
-
-
-def _run(module: types.ModuleType, config: type[cli.Options], **options: Any) -> None:
-    """Prints the command line of a command of this project and runs it."""
-    flags = " ".join(f"--{name}={value}" for name, value in options.items())
-    _title(f"python -m {module.__name__} {flags}")
-    paths = {k: str(v) for k, v in options.items() if isinstance(v, pathlib.Path)}
-    module.main(config(**options | paths))
-
-
-def _fill_masks(base_path: pathlib.Path) -> None:
-    with serving.DevServer({"demo": base_path}) as server:
-        inputs = {"text": list(_MASKED)}
-        outputs = client.predict(inputs, "demo", address=server.address)
-    for i, sentence in enumerate(_MASKED):
-        pairs = zip(outputs["tokens"][i, 0], outputs["scores"][i, 0], strict=True)
-        guesses = (f"{token.decode()} {score:.0%}" for token, score in pairs)
-        print(f"  {sentence}\n    {', '.join(guesses)}")
+def _run(command: str, **flags: Any) -> None:
+    """Prints and runs a command of this project."""
+    line = [f"bert_tf.{command}", *(f"--{k}={v}" for k, v in flags.items())]
+    print(f"\n=== python -m {shlex.join(line)}", flush=True)
+    if status := subprocess.call([sys.executable, "-m", *line]):
+        sys.exit(status)
 
 
 # --- Text ------------------------------------------------------------------------
@@ -140,19 +114,22 @@ def _documents() -> Iterator[str]:
 
 def _raw_documents() -> Iterator[str]:
     yield from pydoc_data.topics.topics.values()
-    files = sorted(pathlib.Path(sysconfig.get_path("stdlib")).rglob("*.py"))
-    files = [file for file in files if "site-packages" not in file.parts]
-    for package in _PACKAGES:
-        folder = pathlib.Path(importlib.util.find_spec(package).origin).parent
-        files += sorted(folder.rglob("*.py"))
-    for file in tqdm.tqdm(files, unit="file", dynamic_ncols=True):
-        if not any(part.startswith("test") for part in file.parts):
-            yield from _docstrings(file)
+    library = pathlib.Path(sysconfig.get_path("stdlib"))
+    for package in (library, *map(_folder, _PACKAGES)):
+        for file in sorted(package.rglob("*.py")):
+            inner = file.relative_to(package).parts
+            if not any(p.startswith(("test", "site-packages")) for p in inner):
+                yield from _docstrings(file)
+
+
+def _folder(package: str) -> pathlib.Path:
+    return pathlib.Path(importlib.util.find_spec(package).origin).parent
 
 
 def _docstrings(file: pathlib.Path) -> Iterator[str]:
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):  # A template, or a test of the parser.
         return

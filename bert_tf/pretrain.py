@@ -6,7 +6,7 @@
 
 `--records` is a folder written by `python -m bert_tf.corpus`. `--output` becomes a
 model directory (config.json, vocab.txt, model.weights.h5, metrics.json) with
-history.csv, curve.png, TensorBoard logs and the training state. Rerun the same command
+history.csv, TensorBoard logs and the training state. Rerun the same command
 to resume from the last state. The defaults are the recipe of the paper (appendix
 A.2). Its two sequence lengths, 128 tokens for 90 % of the steps and 512 for the rest,
 are two phases of one training:
@@ -35,8 +35,8 @@ def main(options: PretrainConfig) -> None:
         f"Finished step {metrics['step']:,.0f}. Held-out MLM accuracy "
         f"{metrics['val_mlm_accuracy']:.2%} (most frequent token: "
         f"{metrics['unigram_accuracy']:.2%}), NSP accuracy "
-        f"{metrics['val_nsp_accuracy']:.2%}. Model: {options.output}. Learning curve: "
-        f"{os.path.join(options.output, 'curve.png')}."
+        f"{metrics['val_nsp_accuracy']:.2%}. Model: {options.output}. Learning curves: "
+        f"tensorboard --logdir={os.path.join(options.output, 'logs')}"
     )
 
 

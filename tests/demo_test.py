@@ -48,10 +48,10 @@ def test_file_with_syntax_errors_is_skipped(tmp_path):
 
 
 @pytest.mark.slow
-def test_whole_demo(tmp_path, capsys):
+def test_whole_demo(tmp_path, capfd):
     options = {"vocabulary_size": 2000, "steps": 20, "output": str(tmp_path / "demo")}
     demo.main(demo.DemoConfig(**options))
-    printed = capsys.readouterr().out
+    printed = capfd.readouterr().out
     commands = re.findall(r"^=== python -m bert_tf\.(\w+) ", printed, re.MULTILINE)
     assert commands == ["vocab", "corpus", "pretrain", "export"]
     assert "Held-out MLM accuracy" in printed

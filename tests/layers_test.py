@@ -27,7 +27,7 @@ LAYERS = """
     data checkpoints
     training serving
     finetuning
-    vocab corpus pretrain tpu_plan convert export serve client tasks __main__
+    vocab corpus pretrain convert export serve client tasks __main__
     demo
 """
 LEVEL = {

@@ -22,8 +22,8 @@ METRICS = {
         (
             METRICS,
             "Finished step 60. Held-out MLM accuracy 50.00% (most frequent token: "
-            "12.50%), NSP accuracy 75.00%. Model: models/mini. Learning curve: "
-            "models/mini/curve.png.\n",
+            "12.50%), NSP accuracy 75.00%. Model: models/mini. Learning curves: "
+            "tensorboard --logdir=models/mini/logs\n",
         ),
         ({}, ""),  # A worker that is not the first one.
     ],

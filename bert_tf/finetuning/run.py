@@ -103,14 +103,13 @@ def _fine_tune_once(
         head={"kind": task.kind, **task.head},
         options=options.to_dict(),
         defaults=options.defaults(),
-        # Directories of earlier versions may have `export_precision`.
-        resumable=options.resumable() | {"export_precision"},
+        resumable=options.resumable(),
         write=chief,
     )
     lock = storage.exclusive(directory.path) if chief else contextlib.nullcontext()
     together = training.strategy.is_multi_worker(strategy)
     stop_signals = training.resumable.StopSignals(together=together)
-    with lock, stop_signals as signals, training.strategy.worker_errors():
+    with lock, stop_signals as signals, training.strategy.device_errors():
         return _run(task, backbone_class, encoder, directory, strategy, signals)
 
 

@@ -42,8 +42,7 @@ def has_collapsed(training: Mapping[str, Any]) -> bool:
     Args:
         training: The metrics of the training; see `train.train`.
     """
-    # Directories of older versions have no baseline.
-    return training["score"] <= training.get("majority_baseline", -math.inf)
+    return training["score"] <= training["majority_baseline"]
 
 
 def best_run(

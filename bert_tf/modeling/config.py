@@ -38,9 +38,6 @@ FEATURES: Mapping[str, slice] = {
     "weighted_sum_all": slice(1, None),
 }
 
-# Ablations that earlier versions had as fields of `BertConfig`.
-_RETIRED = ("left_to_right", "bilstm")
-
 # Replaces the logits of masked elements, and is added to masked attention scores. It is
 # finite, so that the softmax of a row of padding is uniform and not NaN.
 MASKED_SCORE = -1e9
@@ -138,21 +135,13 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, fields: BertConfig | Mapping[str, Any]) -> BertConfig:
-        """Inverse of `dataclasses.asdict`, also for fields of earlier versions.
+        """Inverse of `dataclasses.asdict`.
 
         Raises:
-            ValueError: A field of an earlier version changes the architecture, or a
-                field is unknown, missing or invalid.
+            ValueError: A field is unknown, missing or invalid.
         """
         if isinstance(fields, BertConfig):
             return fields
-        fields = dict(fields)
-        for name in _RETIRED:
-            if fields.pop(name, False):
-                raise ValueError(
-                    f"The architecture has {name}=True, which this version of bert_tf "
-                    "does not have. See benchmarks/ablations.py."
-                )
         try:
             return cls(**fields)
         except TypeError as error:

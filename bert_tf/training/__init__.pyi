@@ -1,14 +1,12 @@
-from bert_tf.training import estimates as estimates
 from bert_tf.training import resumable as resumable
 from bert_tf.training import strategy as strategy
-from bert_tf.training import tpu as tpu
 from bert_tf.training.checkpoint import TrainingState as TrainingState
+from bert_tf.training.jax_step import JaxPretrainer as JaxPretrainer
 from bert_tf.training.monitor import read_history as read_history
 from bert_tf.training.muon import Muon as Muon
 from bert_tf.training.optimizers import AdamW as AdamW
 from bert_tf.training.optimizers import Lamb as Lamb
 from bert_tf.training.optimizers import WarmupDecay as WarmupDecay
-from bert_tf.training.pretrain_config import PlanConfig as PlanConfig
 from bert_tf.training.pretrain_config import PretrainConfig as PretrainConfig
 from bert_tf.training.pretraining import create_optimizer as create_optimizer
 from bert_tf.training.pretraining import pretrain as pretrain

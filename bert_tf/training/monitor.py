@@ -1,15 +1,18 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Monitoring of pre-training: progress, history, learning curve, early failure."""
+"""Monitoring of pre-training: progress, history, memory, early failure."""
 
 from __future__ import annotations
 
 import collections
 import math
 import pathlib
+import re
+import resource
+import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
@@ -17,13 +20,12 @@ import tensorflow as tf
 import tqdm
 
 from bert_tf.data import read_table, write_table
-from bert_tf.training import estimates
+from bert_tf.lazy import lazy_import
 from bert_tf.training.checkpoint import TrainingState
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
 from bert_tf.training.resumable import Resumable, StopSignals
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+jax = lazy_import("jax")
 
 _HISTORY = "history.csv"
 # A training stops if the mean loss of this many steps rises this far above its minimum.
@@ -58,7 +60,6 @@ class TrainingMonitor(Resumable):
         signals: See `Resumable`.
         validation: Batches of the evaluation.
         total_steps: Steps of the whole training, for the progress bar.
-        replicas: The number of replicas.
 
     Raises:
         TrainingFailed: From within `fit`, if the loss, the gradients or the weights are
@@ -73,27 +74,17 @@ class TrainingMonitor(Resumable):
         signals: StopSignals,
         validation: tf.data.Dataset,
         total_steps: int,
-        replicas: int,
     ):
         super().__init__(state, signals, options.save_every)
-        self._options = options
         self._phase = phase
         self._validation = validation
         self._total_steps = total_steps
-        self._replicas = replicas
         real_tokens = 1 - phase.manifest["padding_share"]
         self._batch_tokens = phase.batch_size * phase.length * real_tokens
 
     def on_train_begin(self, logs=None):
         super().on_train_begin(logs)
         self._saved_step = self.step
-        self._batch_flops = estimates.step_flops(
-            self.model.backbone.config,
-            rows=self._phase.batch_size,
-            length=self._phase.length,
-            predictions=self._phase.predictions,
-        )
-        self._peak = self._measure_peak()
         self._recent_losses = collections.deque(maxlen=_BAND_STEPS)
         self._lowest_mean = math.inf
         self._bar = tqdm.tqdm(
@@ -102,16 +93,6 @@ class TrainingMonitor(Resumable):
             unit="step",
             dynamic_ncols=True,
             disable=not self.state.write,
-        )
-
-    def _measure_peak(self) -> float:
-        """Returns the FLOP/s of all replicas; NaN on TPUs and where it is not shown."""
-        if not self.state.write or self._options.strategy == "tpu":
-            return math.nan
-        backbone = self.model.backbone
-        tokens = self._phase.batch_size // self._replicas * self._phase.length
-        return self._replicas * estimates.measure_peak(
-            backbone.config, tokens, backbone.pooler.compute_dtype
         )
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -189,8 +170,7 @@ class TrainingMonitor(Resumable):
         # Since the training was resumed, if that was within the epoch.
         speed = steps / seconds if steps else math.nan
         logs["tokens_per_second"] = float(np.round(speed * self._batch_tokens))
-        logs["share_of_peak"] = speed * self._batch_flops / self._peak
-        logs["peak_memory_gb"] = estimates.peak_memory() / 1e9
+        logs["peak_memory_gb"] = peak_memory() / 1e9
         self.progress["gradient_norms"] = []
         self.progress["history"].append({k: float(logs[k]) for k in sorted(logs)})
         self.save(weights=True)
@@ -203,7 +183,7 @@ class TrainingMonitor(Resumable):
             f"{logs['val_loss']:.3f}, MLM accuracy {logs['val_mlm_accuracy']:.2%}, "
             f"NSP accuracy {logs['val_nsp_accuracy']:.2%}; gradient norm "
             f"{logs['gradient_norm']:.2f}; {logs['tokens_per_second']:,.0f} tokens/s, "
-            f"{logs['share_of_peak']:.0%} of peak, {logs['peak_memory_gb']:.1f} GB"
+            f"{logs['peak_memory_gb']:.1f} GB"
         )
 
     def on_train_end(self, logs=None):
@@ -219,6 +199,22 @@ def save_failed_batch(directory: pathlib.Path, batch: Any) -> pathlib.Path:
     path = directory / "failed_batch.npz"
     np.savez_compressed(path, **arrays)
     return path
+
+
+def peak_memory() -> int:
+    """Returns the peak memory in bytes: of the first GPU, else of this process."""
+    if keras.backend.backend() == "jax":
+        statistics = jax.local_devices()[0].memory_stats()
+        if statistics:  # None on CPUs.
+            return statistics["peak_bytes_in_use"]
+    if tf.config.list_logical_devices("GPU"):
+        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    # On Linux, getrusage may return the peak of the parent process instead.
+    status = pathlib.Path("/proc/self/status")
+    if status.exists():
+        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1])
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return usage if sys.platform == "darwin" else usage * 1024
 
 
 # --- History ---------------------------------------------------------------------
@@ -243,35 +239,3 @@ def read_history(path: pathlib.Path | str) -> list[dict[str, float]]:
     if not path.is_file():
         return []
     return [{k: float(v) for k, v in row.items()} for row in read_table(path)]
-
-
-def learning_curve(history: History, unigram_accuracy: float) -> Figure:
-    """Plots loss and accuracies against tokens.
-
-    Args:
-        history: The rows of a `history.csv`.
-        unigram_accuracy: Accuracy of always predicting the most frequent token, for a
-            horizontal line.
-    """
-    import matplotlib.figure  # Not pyplot, which may need a display.
-
-    figure = matplotlib.figure.Figure(figsize=(9, 3.6), layout="constrained")
-    loss_axes, accuracy_axes = figure.subplots(1, 2)
-
-    def plot(axes, column, label, **style):
-        tokens = [row["tokens"] / 1e6 for row in history]
-        axes.plot(tokens, [row[column] for row in history], label=label, **style)
-
-    plot(loss_axes, "loss", "training", ls="--", c="C0")
-    plot(loss_axes, "val_loss", "held out", c="C0")
-    plot(accuracy_axes, "val_mlm_accuracy", "MLM, held out", c="C0")
-    plot(accuracy_axes, "val_nsp_accuracy", "NSP, held out", c="C0", ls="-.")
-    accuracy_axes.axhline(
-        unigram_accuracy, ls=":", c="gray", label="MLM, most frequent token"
-    )
-    loss_axes.set(xlabel="million tokens", ylabel="loss (MLM + NSP)")
-    accuracy_axes.set(xlabel="million tokens", ylabel="accuracy", ylim=(0, 1))
-    for axes in (loss_axes, accuracy_axes):
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-    return figure

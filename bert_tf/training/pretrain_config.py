@@ -101,8 +101,8 @@ class PretrainConfig(cli.Options):
     micro_batch_size: int = cli.option(
         0,
         help="Rows that a replica computes at once; their gradients are summed over "
-        "the batch. 0: all rows. -1: the estimated number that fits into memory.",
-        minimum=-1,
+        "the batch, so that the update is the same. 0: all rows.",
+        minimum=0,
         resumable=True,
     )
     recompute: bool = cli.option(
@@ -243,25 +243,6 @@ class PretrainConfig(cli.Options):
         return WarmupDecay(
             self.learning_rate, self.warmup_steps, sum(steps), self.decay
         )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlanConfig(PretrainConfig):
-    """Options of `python -m bert_tf.tpu_plan`: those of the training to plan."""
-
-    output: str = cli.option("", help="JSON file to write.", common=True)
-    strategy: str = cli.option(
-        "v5e-8",
-        help="TPU (v4, v5e, v5p, v6e or tpu7x) and number of chips.",
-        common=True,
-    )
-    micro_batch_size: int = cli.option(
-        0,
-        help="As in bert_tf.pretrain. -1 searches for the largest batch per chip, with "
-        "and without --recompute: a dozen compilations.",
-        minimum=-1,
-        common=True,
-    )
 
 
 @dataclasses.dataclass(frozen=True)

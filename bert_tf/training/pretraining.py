@@ -24,7 +24,7 @@ from bert_tf.modeling import (
     BertPretrainer,
     initialize_weights,
 )
-from bert_tf.training import estimates, monitor, resumable
+from bert_tf.training import monitor, resumable
 from bert_tf.training import strategy as distribution
 from bert_tf.training.checkpoint import TrainingState
 from bert_tf.training.jax_step import JaxPretrainer
@@ -90,7 +90,7 @@ def pretrain(
     lock = storage.exclusive(directory.path) if chief else contextlib.nullcontext()
     together = distribution.is_multi_worker(strategy)
     stop_signals = StopSignals(together=together)
-    with lock, stop_signals as signals, distribution.worker_errors():
+    with lock, stop_signals as signals, distribution.device_errors():
         # === Build the model ===
         keras.utils.set_random_seed(options.seed)
         with strategy.scope():
@@ -109,7 +109,7 @@ def pretrain(
             model.compile(
                 create_optimizer(options, schedule),
                 loss_weights={"mlm": 1.0, "nsp": options.next_sentence_weight},
-                micro_batch_size=_micro_batch_size(options, phases, model, replicas),
+                micro_batch_size=options.micro_batch_size,
                 xla=options.xla,
             )
             state = TrainingState(directory, model, keep_all=keep_all, write=chief)
@@ -118,7 +118,7 @@ def pretrain(
 
         # === Train ===
         batches = functools.partial(masked_batches, options, transform, replicas)
-        train = functools.partial(_train, options, phases[-1].end, replicas)
+        train = functools.partial(_train, options, phases[-1].end)
         try:
             for phase in phases:
                 if state.step <= phase.end:
@@ -131,11 +131,8 @@ def pretrain(
         except tf.errors.DataLossError as error:
             check_records(phase.records for phase in phases)
             raise ValueError(f"Records cannot be read: {error.message}") from error
-        history = state.progress["history"]
-        metrics = history[-1] | {"unigram_accuracy": baseline}
+        metrics = state.progress["history"][-1] | {"unigram_accuracy": baseline}
         directory.write_metrics(metrics)
-        figure = monitor.learning_curve(history, baseline)
-        figure.savefig(directory.path / "curve.png", dpi=120)
         return metrics
 
 
@@ -156,7 +153,7 @@ def _check_phases(
         distribution.check_batch_size(phase.batch_size, replicas)
         distribution.check_reachable(strategy, phase.records)
         rows, size = phase.batch_size // replicas, options.micro_batch_size
-        if size > 0 and rows % size:
+        if size and rows % size:
             raise ValueError(
                 "--micro_batch_size must divide the rows per replica. Received: "
                 f"micro_batch_size={size}, rows={rows} (batch_size="
@@ -239,33 +236,6 @@ def create_optimizer(
     )
 
 
-def _micro_batch_size(
-    options: PretrainConfig,
-    phases: Sequence[Phase],
-    model: BertPretrainer,
-    replicas: int,
-) -> int:
-    """Returns --micro_batch_size; if it is -1, the rows that fit into memory."""
-    if options.micro_batch_size >= 0:
-        return options.micro_batch_size
-    length = max(phase.length for phase in phases)
-    bytes_per_row = estimates.row_bytes(
-        model.backbone.config,
-        length=length,
-        predictions=max(phase.predictions for phase in phases),
-        recompute=options.recompute,
-    )
-    rows = math.gcd(*(phase.batch_size // replicas for phase in phases))
-    size = estimates.max_rows(
-        rows,
-        bytes_per_row=bytes_per_row,
-        weights=model.count_params(),
-        free=estimates.free_memory(replicas),
-    )
-    print(f"By estimate, {size} of {rows} rows fit into memory (--micro_batch_size).")
-    return size
-
-
 def _restore(state: TrainingState) -> None:
     """Restores the training state and `history.csv`.
 
@@ -333,7 +303,6 @@ def masked_batches(
 def _train(
     options: PretrainConfig,
     total_steps: int,
-    replicas: int,
     phase: Phase,
     batches: Callable[..., tf.data.Dataset],
     model: BertPretrainer,
@@ -359,7 +328,7 @@ def _train(
             model,
             lambda step: batches(phase, first_step=step),
             monitor.TrainingMonitor(
-                options, phase, state, signals, validation, total_steps, replicas
+                options, phase, state, signals, validation, total_steps
             ),
             first_step=phase.first_step,
             steps=phase.steps,

@@ -127,10 +127,20 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 @contextlib.contextmanager
-def worker_errors() -> Iterator[None]:
-    """Turns the error of TensorFlow that another worker is lost into ValueError."""
+def device_errors() -> Iterator[None]:
+    """Turns lost workers and exhausted memory into ValueError."""
     try:
         yield
+    except (tf.errors.ResourceExhaustedError, RuntimeError) as error:
+        reason = str(error)
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in reason:
+            raise  # JAX has the status in the message only.
+        _clear_frames(error)
+        raise ValueError(
+            "Out of memory. Pass a smaller --batch_size; or, to keep the update, "
+            "--micro_batch_size (bert_tf.pretrain, tasks.embedding) or --recompute "
+            f"(bert_tf.pretrain). The device reports: {reason.strip()[:500]}"
+        ) from error
     except tf.errors.UnavailableError as error:
         _clear_frames(error)
         raise ValueError(

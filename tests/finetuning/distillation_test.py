@@ -20,7 +20,6 @@ from bert_tf.finetuning import (
     fine_tune,
     train,
 )
-from bert_tf.finetuning import run as run_module
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer, Vocabulary
 from tasks.classification import Classification
@@ -333,19 +332,3 @@ def test_options_that_exclude_a_teacher(teachers, tmp_path, vocabulary):
         kind, options = make_options(*arguments)
         with pytest.raises(ValueError, match=r"--teacher .* Omit --"):
             fine_tune(kind, dataclasses.replace(options, **change))
-
-
-def test_directories_of_earlier_versions_resume(
-    teachers, tmp_path, vocabulary, monkeypatch
-):
-    """These had the option `export_precision`."""
-    kind, options = make_options(
-        "classes", tmp_path, Tokenizer(vocabulary), teachers("classes")
-    )
-    monkeypatch.setattr(run_module, "_run", lambda *args: args[3])
-    directory = fine_tune(kind, options)
-    path = directory.path / "config.json"
-    text = '"options": {\n    "export_precision": "float32",'
-    path.write_text(path.read_text().replace('"options": {', text))
-    assert "export_precision" in ModelDirectory.open(directory.path).options
-    fine_tune(kind, options)

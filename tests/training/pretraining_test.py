@@ -20,7 +20,6 @@ from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Vocabulary
 from bert_tf.training import (
     PretrainConfig,
-    estimates,
     monitor,
     pretrain,
     pretraining,
@@ -77,7 +76,6 @@ def test_learns_and_writes_model_directory(trained):
     assert history[-1]["loss"] < 0.7 * history[0]["loss"]
     assert metrics["val_mlm_accuracy"] > 3 * metrics["unigram_accuracy"]
     assert json.loads((directory.path / "metrics.json").read_text()) == metrics
-    assert (directory.path / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert list((directory.path / "logs").rglob("events.*"))
     architecture = directory.architecture
     assert (architecture.dropout, architecture.attention_dropout) == (0.05, 0.05)
@@ -185,7 +183,7 @@ def test_resume_is_bit_equal_after_sigterm(
     resumed = ModelDirectory.open(options.output).load_pretrainer().get_weights()
     for a, b in zip(expected, resumed, strict=True):
         np.testing.assert_array_equal(a, b)
-    of_machine = {"tokens_per_second", "share_of_peak", "peak_memory_gb"}
+    of_machine = {"tokens_per_second", "peak_memory_gb"}
     histories = read_history(trained[0].path), read_history(options.output)
     for a, b in zip(*histories, strict=True):
         for name in a.keys() - of_machine:
@@ -266,7 +264,6 @@ def test_history_of_two_phases(uninterrupted):
     tokens = np.cumsum([2 * 16 * 12, 2 * 16 * 12, 16 * 12, 2 * 8 * 24, 2 * 8 * 24])
     assert [row["tokens"] for row in history] == tokens.tolist()
     assert all(row["gradient_norm"] > 0 for row in history)
-    assert all(row["share_of_peak"] > 0 for row in history)
 
 
 @pytest.mark.slow
@@ -314,24 +311,18 @@ def test_inconsistent_phases_raise_before_writing(
 
 
 @pytest.mark.slow
-def test_lamb_with_float16_micro_batches_and_recomputation(
-    trained, options, tmp_path, monkeypatch, capsys
-):
+def test_lamb_with_float16_micro_batches_and_recomputation(trained, options, tmp_path):
     options = dataclasses.replace(
         options,
         output=str(tmp_path / "half"),
         optimizer="lamb",
         decay="polynomial",
         precision="mixed_float16",
-        micro_batch_size=-1,
+        micro_batch_size=8,
         recompute=True,
         steps=30,
     )
-    # Memory for the weights and eight of the sixteen rows.
-    monkeypatch.setattr(estimates, "row_bytes", lambda *_, **__: 1e6)
-    monkeypatch.setattr(estimates, "free_memory", lambda replicas: 1.2 * (0.1e6 + 15e6))
     metrics = pretrain(options)
-    assert "By estimate, 8 of 16 rows fit" in capsys.readouterr().out
     assert metrics["val_mlm_accuracy"] > 1.5 * metrics["unigram_accuracy"]
 
 

@@ -1,10 +1,14 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the training step for TPUs on a machine without one.
+"""Compiles the pre-training step for TPUs, without a TPU, and bounds its time.
+
+    pip install "jax==0.10.2" "libtpu==0.0.42.1"
+    python -m benchmarks.tpu --strategy=v5e-8 --size=base --output=benchmarks/tpu.csv
 
 The compiler is libtpu's, the step is that of the JAX backend of Keras, lowered for all
-chips of a slice, with the all-reduce of the gradients in it. Memory, FLOP and bytes are
-the compiler's; times are lower bounds from the published figures of the chips.
+chips of a slice, with the all-reduce of the gradients in it. Memory and FLOP are the
+compiler's; bytes are counted in the compiled program; times are lower bounds from the
+published figures of the chips. --output appends a row to a CSV file.
 """
 
 from __future__ import annotations
@@ -16,28 +20,31 @@ import math
 import os
 import pathlib
 import re
+import time
 from typing import Any
 
-import keras
-
-from bert_tf.lazy import lazy_import
-from bert_tf.modeling import BertBackbone
-from bert_tf.training import estimates
-from bert_tf.training.jax_step import JaxPretrainer
-from bert_tf.training.pretrain_config import Phase, PlanConfig
-from bert_tf.training.pretraining import (
-    create_optimizer,
-    masked_batches,
-    resolve_architecture,
-)
-from bert_tf.training.strategy import create_training_variables
-
-jax = lazy_import("jax")
-
+from benchmarks import random_step
+from bert_tf import cli, data
 
 _GIB = 2**30
-_PACKAGE = pathlib.Path(__file__).parents[1]
-_LARGEST = 8  # Number of tensors in the message.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TpuConfig(cli.Options):
+    """Options of `python -m benchmarks.tpu`."""
+
+    strategy: str = cli.option("v5e-8", help="Chip and number of chips.")
+    size: str = cli.option("base", help="Architecture.")
+    length: int = cli.option(128, help="Tokens per row.", minimum=8)
+    batch_size: int = cli.option(256, help="Rows per step, all chips.", minimum=1)
+    micro_batch_size: int = cli.option(0, help="As in bert_tf.pretrain.", minimum=0)
+    recompute: bool = cli.option(False, help="As in bert_tf.pretrain.")
+    optimizer: str = cli.option(
+        "adamw", help="As in bert_tf.pretrain.", choices=("adamw", "lamb", "muon")
+    )
+    precision: str = cli.option("mixed_bfloat16", help="As in bert_tf.pretrain.")
+    evaluation: bool = cli.option(False, help="Compile the forward pass and metrics.")
+    output: str = cli.option("", help="CSV file.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +73,44 @@ CHIPS = {
     "v6e": Chip(918e12, 32 * _GIB, 1640e9, 400e9, 2),
     "tpu7x": Chip(2307e12, 192 * _GIB, 7380e9, 600e9, 3),
 }
+
+
+def main(options: TpuConfig) -> None:
+    """Compiles one step and prints its figures."""
+    # Before Keras and JAX are imported. The variables are on the CPU.
+    os.environ |= {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    start = time.process_time()
+    row = measure(options) | {"compilation_s": round(time.process_time() - start)}
+    for name, value in row.items():
+        print(f"{name:<22} {value}")
+    if options.output:
+        path = pathlib.Path(options.output)
+        rows = list(data.read_table(path)) if path.exists() else []
+        data.write_table(path, [*rows, row])
+
+
+def measure(options: TpuConfig) -> dict[str, Any]:
+    """Returns the figures of a step: options, memory per device, bounds of its time."""
+    name, chips = parse_slice(options.strategy)
+    chip, count = CHIPS[name], len(devices(name, chips))
+    program = compile_step(options)
+    if program.error:
+        raise ValueError(f"The step does not compile: {program.error[:3000]}")
+    seconds = step_seconds(name, chips, count, program)
+    flops = random_step.step_flops(
+        random_step.architecture(options.size), options.batch_size, options.length
+    ) / (3 if options.evaluation else 1)  # Without the backward pass.
+    total = seconds["total"]
+    return {k: v for k, v in options.to_dict().items() if k != "output"} | {
+        "memory_gib": round(program.memory / _GIB, 2),
+        "device_gib": chip.memory * chips / count / _GIB,
+        "flop": f"{program.flops:.3g}",
+        "hbm_gb": round(program.bytes / 1e9, 1),
+        "all_reduce_mb": round(program.all_reduce / 1e6),
+        **{f"{part}_ms": round(1e3 * value, 1) for part, value in seconds.items()},
+        "tokens_per_s": round(options.batch_size * options.length / total),
+        "mfu": round(flops / (chips * chip.flops * total), 2),
+    }
 
 
 def parse_slice(text: str) -> tuple[str, int]:
@@ -106,8 +151,8 @@ def devices(name: str, chips: int) -> list[Any]:
         found = topologies.get_topology_desc(topology, "tpu").devices
     except (RuntimeError, FileNotFoundError) as error:
         raise ValueError(
-            f"libtpu cannot describe the slice {topology}: {error}. It is part of "
-            "requirements-tpu-plan.txt."
+            f"libtpu cannot describe the slice {topology}: {error}. Run: pip install "
+            "libtpu==0.0.42.1"
         ) from error
     return list(found)[: len(found) * chips // math.prod(shape)]
 
@@ -119,7 +164,7 @@ class Program:
     Attributes:
         memory: Bytes per device that it needs.
         flops: Per device and step, counted by the compiler.
-        bytes: Read and written per device and step, counted by the compiler.
+        bytes: Read and written per device and step.
         all_reduce: Bytes per device that all-reduces sum.
         error: The compiler's message; empty if it compiled.
     """
@@ -131,26 +176,26 @@ class Program:
     error: str = ""
 
 
-def compile_step(
-    options: PlanConfig, phase: Phase, *, evaluation: bool = False
-) -> Program:
-    """Compiles a step of a phase of the training, or of its evaluation.
+def compile_step(options: TpuConfig) -> Program:
+    """Compiles a step of training or evaluation on random tokens."""
+    import jax
+    import keras
 
-    Args:
-        options: See `PlanConfig`.
-        phase: Its batch size is that of all chips.
-        evaluation: Whether to compile the forward pass with the metrics.
-    """
+    from bert_tf import modeling, training
+
     name, chips = parse_slice(options.strategy)
     keras.distribution.set_distribution(None)  # The variables are on the CPU.
-    architecture = resolve_architecture(options, [phase], None)
-    backbone = BertBackbone(
-        architecture, recompute=options.recompute, dtype=options.precision
+    backbone = modeling.BertBackbone(
+        random_step.architecture(options.size),
+        recompute=options.recompute,
+        dtype=options.precision,
     )
-    model = JaxPretrainer(backbone)
-    optimizer = create_optimizer(options, options.schedule())
-    model.compile(optimizer, micro_batch_size=max(options.micro_batch_size, 0))
-    create_training_variables(model)
+    model = training.JaxPretrainer(backbone)
+    optimizers = {"lamb": training.Lamb, "muon": training.Muon}
+    schedule = training.WarmupDecay(1e-4, 1, 10)
+    optimizer = optimizers.get(options.optimizer, training.AdamW)(schedule)
+    model.compile(optimizer, micro_batch_size=options.micro_batch_size)
+    training.strategy.create_training_variables(model)
     distribution = keras.distribution.DataParallel(devices=devices(name, chips))
 
     def describe(value, layout):
@@ -165,69 +210,27 @@ def compile_step(
         for variables in (
             model.trainable_variables,
             model.non_trainable_variables,
-            *([] if evaluation else [optimizer.variables]),
+            *([] if options.evaluation else [optimizer.variables]),
             model.metrics_variables,
         )
     ]
     batch = keras.tree.map_structure(
         lambda value: describe(value, distribution.get_data_layout(value.shape)),
-        masked_batches(options, None, 1, phase).element_spec,
+        random_step.random_batch(options.batch_size, options.length),
     )
-    step = model.test_step if evaluation else model.train_step
+    step = model.test_step if options.evaluation else model.train_step
     shardings = keras.tree.map_structure(lambda value: value.sharding, tuple(state))
     step = jax.jit(step, donate_argnums=0, out_shardings=(None, shardings))
     with distribution.scope():
         lowered = step.lower(tuple(state), batch)
     iterations = 1
-    if options.micro_batch_size > 0 and not evaluation:
-        rows = phase.batch_size // len(devices(name, chips))
+    if options.micro_batch_size and not options.evaluation:
+        rows = options.batch_size // len(devices(name, chips))
         iterations = max(rows // options.micro_batch_size, 1)
     try:
-        return _program(lowered.compile(), iterations)
+        compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        used = re.search(r"(?:Used |required[^(]*\()([\d.]+)([KMG])", str(error))
-        scale = {"K": 2**10, "M": 2**20, "G": 2**30}
-        memory = float(used[1]) * scale[used[2]] if used else math.nan
-        return Program(memory, error=_explain(str(error), lowered))
-
-
-def _explain(message: str, lowered: Any) -> str:
-    """Returns the compiler's message and the lines of our source that it is about.
-
-    If the message names no operation, as when the memory is exhausted, these are the
-    largest results in the program.
-    """
-    program = lowered.as_text(debug_info=True)
-    locations = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", program, re.MULTILINE))
-
-    def source_line(location: str) -> str:
-        """Returns the innermost line of this package, e.g. modeling/fused.py:335."""
-        text = locations[location]
-        if own := re.search(rf'"{_PACKAGE}/(.*)":(\d+)', text):
-            return f"{_PACKAGE.name}/{own[1]}:{own[2]}"
-        return next(filter(None, map(source_line, re.findall(r"#loc\d+", text))), "")
-
-    named = set(re.findall(r'op_name="(.*?)"', message))
-    lines = {
-        f"{name} at {source_line(location)}"
-        for location, text in locations.items()
-        for name in named
-        if text.startswith(f'"{name}"')
-    }
-    if lines:
-        return "\n".join([message.strip(), "In our source:", *sorted(lines)])
-    sizes = {}
-    for shape, dtype, location in re.findall(
-        r"tensor<([\dx]+)x(\w+)> loc\((#loc\d+)\)$", program, re.MULTILINE
-    ):
-        if line := source_line(location):
-            size = math.prod(map(int, shape.split("x"))) * int(dtype.strip("bfui")) / 8
-            sizes[f"{size / _GIB:.2f} GiB: {dtype}[{shape}] at {line}"] = size
-    largest = sorted(sizes, key=sizes.get, reverse=True)[:_LARGEST]
-    return "\n".join([message.strip(), "Largest tensors, of all chips:", *largest])
-
-
-def _program(compiled: Any, iterations: int) -> Program:
+        return Program(error=str(error))
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
     used = memory.argument_size_in_bytes + memory.temp_size_in_bytes
     used += memory.output_size_in_bytes - memory.alias_size_in_bytes
@@ -235,12 +238,11 @@ def _program(compiled: Any, iterations: int) -> Program:
     program = Program(used, cost["flops"] * iterations)
     # A jaxlib cannot read all programs of a newer libtpu.
     with contextlib.suppress(jax.errors.JaxRuntimeError):
-        traffic = _traffic(compiled.as_text(), iterations)
-        program.bytes, program.all_reduce = traffic
+        program.bytes, program.all_reduce = traffic(compiled.as_text(), iterations)
     return program
 
 
-def _traffic(program: str, iterations: int) -> tuple[float, float]:
+def traffic(program: str, iterations: int) -> tuple[float, float]:
     """Returns the bytes that a program moves from and to HBM, and that it all-reduces.
 
     Counts operands and results outside of the on-chip memory, once per use. The
@@ -265,9 +267,9 @@ def _traffic(program: str, iterations: int) -> tuple[float, float]:
             if operation in ("while", "call-start"):  # A call: to a SparseCore.
                 times = iterations if operation == "while" else 1
                 called = re.search(r"(?:body|to_apply)=(%[\w.-]+)", attributes)[1]
-                traffic = walk(called)
-                total += times * traffic[0]
-                reduced += times * traffic[1]
+                inner = walk(called)
+                total += times * inner[0]
+                reduced += times * inner[1]
             elif operation.endswith("-done"):  # Of an asynchronous copy.
                 total += _size(shape)
             elif operation not in _FREE and not operation.endswith("-start"):
@@ -314,79 +316,5 @@ def step_seconds(
     return seconds | {"total": total}
 
 
-def largest_batch(
-    options: PlanConfig, phase: Phase, program: Program, device_memory: float
-) -> int:
-    """Returns the largest number of rows per chip that compiles.
-
-    It is at most an eighth too small.
-
-    Args:
-        options: See `compile_step`.
-        phase: Its batch size is where the search begins.
-        program: The compiled step of the phase.
-        device_memory: Bytes of a device.
-    """
-    _, chips = parse_slice(options.strategy)
-    per_chip = max(phase.batch_size // chips, 1)
-    fits, fails = (0, per_chip) if program.error else (per_chip, 0)
-    while not fails or fails - fits > max(1, fits // 8):
-        if fails:
-            rows = (fits + fails) // 2
-        else:  # More rows need at most proportionally more memory.
-            rows = int(fits * device_memory / program.memory)
-            rows = max(rows, fits + max(1, fits // 8))
-        changed = dataclasses.replace(phase, batch_size=rows * chips)
-        compiled = compile_step(options, changed)
-        if compiled.error:
-            fails = rows
-        else:
-            fits, program = rows, compiled
-    return fits
-
-
-def plan(options: PlanConfig, *, evaluation: bool = False) -> list[dict[str, Any]]:
-    """Compiles the step of each phase.
-
-    Args:
-        options, evaluation: See `compile_step`.
-
-    Returns:
-        One dictionary per phase, as JSON: the fields of `Program`, per device, and what
-        follows from them, of the whole slice.
-
-    Raises:
-        ValueError: The options are invalid, or libtpu is missing.
-    """
-    name, chips = parse_slice(options.strategy)
-    chip, num_devices = CHIPS[name], len(devices(name, chips))
-    plans = []
-    for phase in options.phases():
-        program = compile_step(options, phase, evaluation=evaluation)
-        seconds = step_seconds(name, chips, num_devices, program)
-        tokens = phase.batch_size * phase.length
-        flops = estimates.step_flops(
-            resolve_architecture(options, [phase], None),
-            rows=phase.batch_size,
-            length=phase.length,
-            predictions=phase.predictions,
-        )
-        if evaluation:
-            flops /= 3  # Without the backward pass.
-        row = {"records": phase.records, "steps": phase.steps, "rows": phase.batch_size}
-        row |= dataclasses.asdict(program)
-        row["device_memory"] = device_memory = chip.memory * chips / num_devices
-        row["seconds"] = seconds
-        row["tokens_per_second"] = tokens / seconds["total"]
-        row["mfu"] = flops / (chips * chip.flops * seconds["total"])
-        row["days"] = phase.steps * seconds["total"] / 86_400
-        if options.micro_batch_size == -1:
-            for recompute in (False, True):
-                changed = dataclasses.replace(options, recompute=recompute)
-                first = program
-                if recompute != options.recompute:
-                    first = compile_step(changed, phase)
-                key = "largest_batch_recompute" if recompute else "largest_batch"
-                row[key] = largest_batch(changed, phase, first, device_memory)
-        plans.append(row)
-    return plans
+if __name__ == "__main__":
+    cli.run(main, TpuConfig)
