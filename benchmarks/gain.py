@@ -6,12 +6,18 @@
 
 For each data set, the same architecture, head and options are trained from the weights
 of --model and from random weights, with the same seeds. `--tasks` is a JSON file with
-the options of each data set, see `benchmarks.task_runs`. With
-`"examples": [500, 4000]`, a data set is also trained on random samples of its
-`train_file`, and gain.png shows the scores against the number of examples.
+the kind of the task and the options of its command by data set::
 
-Writes gain.md, gain.png, and metrics and predictions of each run, to --output. Finished
-runs are not repeated.
+    {
+      "SST-2": {"kind": "classification", "task": "sst2", "data_dir": "glue/SST-2",
+                "examples": [500, 4000]},
+      "WNUT-17": {"kind": "tagging", "train_file": "train.conll",
+                  "dev_file": "dev.conll"}
+    }
+
+With `examples`, a data set is also trained on random samples of its `train_file`.
+Prints a table and writes it to --output, with the metrics and predictions of each run.
+Finished runs are not repeated.
 """
 
 from __future__ import annotations
@@ -22,15 +28,22 @@ import math
 import pathlib
 import random
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from benchmarks import task_runs
-from bert_tf import checkpoints, cli, data
-from bert_tf.finetuning import ComputeOptions
+from bert_tf import checkpoints, cli, data, finetuning
+from bert_tf.finetuning import ComputeOptions, FinetuneConfig, Task
+from bert_tf.lazy import lazy_import
+from tasks.classification import Classification
+from tasks.embedding import Embedding
+from tasks.question_answering import QuestionAnswering
+from tasks.tagging import Tagging
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+keras = lazy_import("keras")
+
+_TASKS = {
+    task.kind: task for task in (Classification, Embedding, QuestionAnswering, Tagging)
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,7 +84,7 @@ class Result(NamedTuple):
 
 
 def main(options: GainConfig) -> None:
-    """Trains the runs that are not finished, then writes the table and the plot.
+    """Trains the runs that are not finished and writes the table.
 
     Raises:
         ValueError: The task file or an option is invalid.
@@ -98,41 +111,62 @@ def main(options: GainConfig) -> None:
         scores: dict[str, list[float]] = {}
         for start, settings in weights.items():
             for seed in range(options.seeds):
-                run = row.task.configure(
+                run = row.task_class.Config(
+                    **row.options,
                     **settings,
+                    output=str(folder / f"{row.name}-{row.examples}-{start}-{seed}"),
                     strategy=options.strategy,
                     precision=options.precision,
                     seed=seed,
                 )
-                path = folder / f"{row.key}-{start}-{seed}-{task_runs.fingerprint(run)}"
-                score, baseline = row.task.run(run, path)
+                score, baseline = _run(row, run)
                 scores.setdefault(start, []).append(score)
         results.append(Result(row.name, row.examples, **scores, baseline=baseline))
         (folder / "gain.md").write_text(markdown(results), encoding="utf-8")
         print(f"\n{markdown(results)}", flush=True)
-    draw(results).savefig(folder / "gain.png", dpi=120)
 
 
 class _Row(NamedTuple):
     name: str
     examples: int | None
-    key: str
-    task: task_runs.TaskRuns
+    task_class: type[Task]
+    options: Mapping[str, Any]
 
 
-def _rows(path: str, folder: pathlib.Path) -> list[_Row]:
-    """Returns the rows of the table; writes the samples of training examples."""
-    rows, expanded = [], {}
+def _rows(path: str, folder: pathlib.Path) -> Iterator[_Row]:
+    """Yields the rows of the table; writes the samples of training examples."""
     for name, entry in json.loads(pathlib.Path(path).read_text("utf-8")).items():
+        kind = entry.pop("kind", None)
+        if kind not in _TASKS:
+            raise ValueError(
+                f"{path}, {name}: the kind must be one of {', '.join(_TASKS)}. "
+                f"Received: kind={kind!r}"
+            )
         for size in (*entry.pop("examples", ()), None):
-            key = f"{name}-{size}" if size else name
             sample = {"train_file": _sample(entry, size, folder)} if size else {}
-            expanded[key] = entry | sample
-            rows.append((name, size, key))
-    path = folder / "tasks.json"
-    path.write_text(json.dumps(expanded, indent=2), encoding="utf-8")
-    tasks = task_runs.read_tasks(str(path))
-    return [_Row(*row, tasks[row[-1]]) for row in rows]
+            yield _Row(name, size, _TASKS[kind], entry | sample)
+
+
+def _run(row: _Row, options: FinetuneConfig) -> tuple[float, float]:
+    """Fine-tunes, unless `output` has the metrics of the run. Keeps no weights.
+
+    Returns:
+        The score on dev and that of the majority baseline, in percent. The score is NaN
+        if the training diverged.
+    """
+    metrics = pathlib.Path(options.output, "metrics.json")
+    if not metrics.exists():
+        try:
+            finetuning.fine_tune(row.task_class, options)
+        except finetuning.DivergedError as error:
+            print(error)
+            return math.nan, math.nan
+        finally:
+            keras.backend.clear_session()
+        metrics.with_name("model.weights.h5").unlink(missing_ok=True)
+    training = json.loads(metrics.read_text(encoding="utf-8"))["training"]
+    to_percent = 1 if row.task_class is QuestionAnswering else 100
+    return tuple(to_percent * training[k] for k in ("score", "majority_baseline"))
 
 
 def _sample(entry: Mapping[str, Any], size: int, folder: pathlib.Path) -> str:
@@ -165,38 +199,6 @@ def markdown(results: Sequence[Result]) -> str:
             f"{result.baseline:.1f} | {result.gain:+.1f} | {ratio:.1f} |"
         )
     return "\n".join(lines) + "\n"
-
-
-def draw(results: Sequence[Result]) -> Figure:
-    """Returns a figure with the mean and all scores of each row."""
-    import matplotlib.figure
-
-    height = 1 + 0.35 * len(results)
-    figure = matplotlib.figure.Figure(figsize=(7, height), layout="constrained")
-    axes = figure.subplots()
-    labels = [
-        f"{r.name}, {r.examples:,} examples" if r.examples else r.name for r in results
-    ]
-    for name, color in (("random", "tab:gray"), ("pretrained", "tab:blue")):
-        for y, result in enumerate(results):
-            scores = getattr(result, name)
-            axes.plot(scores, [y] * len(scores), ".", color=color, alpha=0.5)
-            label = {"random": "random weights", "pretrained": "pre-trained"}[name]
-            axes.plot(
-                statistics.mean(scores),
-                y,
-                "o",
-                color=color,
-                label=label if y == 0 else None,
-            )
-    for y, result in enumerate(results):
-        axes.plot(result.baseline, y, "|", color="black", markersize=10)
-    axes.set_yticks(range(len(labels)), labels)
-    axes.invert_yaxis()
-    axes.set(xlabel="score on dev; | is the best constant prediction")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    return figure
 
 
 if __name__ == "__main__":

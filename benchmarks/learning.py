@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Plots the held-out loss of pre-training against tokens: bert_tf and transformers.
+"""Compares the held-out loss of pre-training by tokens: bert_tf and transformers.
 
     python -m benchmarks.learning --records=wiki64-unpacked --output=learning
 
@@ -13,7 +13,7 @@ to norm 1. If the recipe has dropout, it draws different random numbers. Every
 held-out batches, without dropout, masked as in the paper. The records need one pair per
 row (`bert_tf.corpus --pack=false`), because transformers does not support packed rows.
 
-Writes learning.csv, learning.png and the initial weights of each seed to --output. Runs
+Writes learning.csv and the initial weights of each seed to --output. Runs
 with a curve in learning.csv are not trained again. Needs torch and transformers.
 """
 
@@ -67,7 +67,7 @@ class LearningConfig(cli.Options):
 
 
 def main(options: LearningConfig) -> None:
-    """Trains the runs without a curve and plots all curves."""
+    """Trains the runs without a curve and prints the last losses."""
     from bert_tf.data import read_table, write_table
 
     folder = pathlib.Path(options.output)
@@ -89,7 +89,6 @@ def main(options: LearningConfig) -> None:
         names = ("library", "seed", "step", "tokens", "val_loss", "processor_seconds")
         rows += [dict(zip(names, point, strict=True)) for point in curve]
         write_table(path, rows)
-    _draw(rows, folder / "learning.png")
     for (name, seed), curve in _curves(rows):
         last = curve[-1]
         print(
@@ -240,25 +239,6 @@ def _curves(rows: list[dict]) -> Iterator[tuple[tuple[str, int], list[dict]]]:
         rows, key=lambda row: (row["library"], int(row["seed"]))
     ):
         yield (name, seed), list(curve)
-
-
-def _draw(rows: list[dict], path: pathlib.Path) -> None:
-    import matplotlib.figure
-
-    figure = matplotlib.figure.Figure(figsize=(6, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for (name, seed), curve in _curves(rows):
-        axes.plot(
-            [float(row["tokens"]) / 1e6 for row in curve],
-            [float(row["val_loss"]) for row in curve],
-            color=f"C{list(LIBRARIES).index(name)}",
-            linestyle=("-", "--", ":", "-.")[seed % 4],
-            label=f"{name}, seed {seed}",
-        )
-    axes.set(xlabel="tokens seen, millions", ylabel="held-out loss (MLM + NSP)")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=120)
 
 
 if __name__ == "__main__":

@@ -44,32 +44,6 @@ def transformers_config(architecture: BertConfig, **options: Any):
     )
 
 
-def torch_optimizer(model, learning_rate: float, steps: int):
-    """Returns an optimizer and a schedule with the recipe of `bert_tf.finetuning`.
-
-    AdamW with bias correction, no weight decay of biases and LayerNorm, a warm-up over
-    a tenth of the steps and linear decay. Clip the gradients to norm 1 before a step.
-    """
-    import torch
-
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": [p for p in parameters if p.ndim > 1]},
-            {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
-        ],
-        lr=learning_rate,
-        weight_decay=0.01,
-        eps=1e-6,
-    )
-    warmup = max(steps // 10, 1)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda step: min((step + 1) / warmup, (steps - step) / (steps + 1 - warmup)),
-    )
-    return optimizer, schedule
-
-
 def padded_rows(
     inputs: Mapping[str, Any], rows: np.ndarray, length: int
 ) -> dict[str, np.ndarray]:

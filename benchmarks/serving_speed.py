@@ -29,25 +29,23 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
+import glob
 import itertools
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from benchmarks.serving_tasks import (
-    load_in_session,
-    prepare_sessions,
-    read_sentences,
-)
 from bert_tf import cli, client, export, serving
 from bert_tf.lazy import lazy_import
 
@@ -108,6 +106,72 @@ def main(options: SpeedConfig) -> None:
             measure_grpc(version.parent, sentences, options.seconds)
         for path in versions.values():
             measure_startup(path)
+
+
+def prepare_sessions(threads: int) -> None:
+    """Sets the threads within ops; call it before TensorFlow creates its devices.
+
+    All sessions share the threads of the first device, which an export creates.
+
+    Args:
+        threads: Number of threads; 0 for TensorFlow's default.
+    """
+    # TensorFlow warns that session loading is deprecated.
+    tf.get_logger().setLevel("ERROR")
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+
+
+def read_sentences(pattern: str, count: int) -> list[str]:
+    """Returns `count` sentences of mixed lengths in random order."""
+    sentences = []
+    for path in sorted(glob.glob(pattern)):
+        for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
+            if not line.startswith("<"):  # WikiExtractor's tags.
+                sentences += re.split(r"(?<=[.!?]) (?=[A-Z])", line.strip())
+    sentences = [s for s in sentences if 10 < len(s) < 600]
+    random.Random(0).shuffle(sentences)
+    return sentences[:count]
+
+
+def load_in_session(
+    path: pathlib.Path, signature: str, threads: int, outputs: Sequence[str] = ()
+) -> Callable[[Mapping[str, Any]], dict[str, np.ndarray]]:
+    """Loads a SavedModel into a session, as TensorFlow Serving does.
+
+    The threads within ops are those of `prepare_sessions`.
+
+    Args:
+        path: Folder of the version.
+        signature: Name of the signature.
+        threads: Threads between ops; 0 for TensorFlow's default.
+        outputs: Names of the outputs to compute; all if empty.
+
+    Returns:
+        A function from inputs to outputs, both by name.
+    """
+    session = tf.compat.v1.Session(
+        graph=tf.Graph(),
+        config=tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads),
+    )
+    with session.graph.as_default():
+        loaded = tf.compat.v1.saved_model.loader.load(session, ["serve"], str(path))
+    signature_def = loaded.signature_def[signature]
+
+    outputs = outputs or list(signature_def.outputs)
+
+    def tensors(infos: Mapping[str, Any], names: Iterable[str]) -> list[tf.Tensor]:
+        return [session.graph.get_tensor_by_name(infos[name].name) for name in names]
+
+    run = session.make_callable(
+        tensors(signature_def.outputs, outputs),
+        tensors(signature_def.inputs, signature_def.inputs),
+    )
+
+    def predict(request: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        inputs = [np.array(request[name], object) for name in signature_def.inputs]
+        return dict(zip(outputs, run(*inputs), strict=True))
+
+    return predict
 
 
 # --- Implementations -------------------------------------------------------------

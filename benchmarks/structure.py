@@ -254,7 +254,6 @@ def measure(checkout: Checkout) -> dict[str, float]:
     without_foundation = packages.keys() - FOUNDATION
     library = without_foundation - {*COMMANDS, "demo", "tasks"}
     commands = checkout.closure(f"bert_tf.{name}" for name in COMMANDS)
-    demo = checkout.closure(["bert_tf.demo"])
 
     def arrows(nodes: Set[str]) -> int:
         return sum(len(packages[name] & nodes) for name in nodes)
@@ -273,8 +272,6 @@ def measure(checkout: Checkout) -> dict[str, float]:
         ],
         "closure of the seven commands, modules": len(commands),
         "closure of the seven commands, code lines": code(commands),
-        "closure of the demo, modules": len(demo),
-        "closure of the demo, code lines": code(demo),
         "imports between modules": sum(map(len, graph.values())),
         "imports between packages": arrows(library),
         "imports between packages, commands, tasks": arrows(without_foundation),

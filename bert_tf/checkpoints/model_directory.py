@@ -19,7 +19,6 @@ import dataclasses
 import io
 import os
 import pathlib
-import shutil
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -352,15 +351,6 @@ class ModelDirectory(Checkpoint):
                     "fine-tuned from."
                 )
             return file[_BIAS].shape[0]
-
-    def copy(self, path: pathlib.Path) -> None:
-        """Copies the directory without metrics to `path`, replacing what exists."""
-        shutil.rmtree(path, ignore_errors=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with storage.atomic_path(path) as unfinished:
-            unfinished.mkdir()
-            for name in (CONFIG, VOCABULARY, WEIGHTS):
-                shutil.copyfile(self.path / name, unfinished / name)
 
     # --- Metrics ---------------------------------------------------------------
 

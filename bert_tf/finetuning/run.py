@@ -48,14 +48,12 @@ def run_task(task_class: type[Task], *grid: FinetuneConfig | PredictConfig) -> N
 def fine_tune(
     task_class: type[Task],
     *grid: FinetuneConfig,
-    backbone_class: type[BertBackbone] = BertBackbone,
 ) -> dict[str, Any]:
     """Fine-tunes with each configuration.
 
     Args:
         task_class: The task.
         *grid: Configurations with the same `output`, which receives the best model.
-        backbone_class: A subclass to train instead, for experiments without `export`.
 
     Returns:
         The metrics of the run with the best score on the dev set. With several workers,
@@ -68,7 +66,7 @@ def fine_tune(
     startup.require_tensorflow("Fine-tuning")
     # With several workers, this must precede all other TensorFlow calls.
     strategy = training.strategy.strategy(grid[0].strategy)
-    run_once = functools.partial(_fine_tune_once, task_class, backbone_class, strategy)
+    run_once = functools.partial(_fine_tune_once, task_class, strategy)
     if len(grid) == 1:
         return run_once(grid[0])
     chief = training.strategy.is_chief(strategy)
@@ -78,7 +76,6 @@ def fine_tune(
 
 def _fine_tune_once(
     task_class: type[Task],
-    backbone_class: type[BertBackbone],
     strategy: tf.distribute.Strategy,
     options: FinetuneConfig,
 ) -> dict[str, Any]:
@@ -110,12 +107,11 @@ def _fine_tune_once(
     together = training.strategy.is_multi_worker(strategy)
     stop_signals = training.resumable.StopSignals(together=together)
     with lock, stop_signals as signals, training.strategy.device_errors():
-        return _run(task, backbone_class, encoder, directory, strategy, signals)
+        return _run(task, encoder, directory, strategy, signals)
 
 
 def _run(
     task: Task,
-    backbone_class: type[BertBackbone],
     encoder: Checkpoint,
     directory: ModelDirectory,
     strategy: tf.distribute.Strategy,
@@ -123,7 +119,7 @@ def _run(
 ) -> dict[str, Any]:
     metrics = directory.read_metrics()
     if is_new := not metrics:
-        model = _build(task, backbone_class, encoder, directory, strategy)
+        model = _build(task, encoder, directory, strategy)
         metrics = {"training": train(task, model, directory, strategy, signals)}
     if not (training.strategy.is_chief(strategy) and directory.has_weights):
         return metrics
@@ -132,7 +128,7 @@ def _run(
     if signals.together or not is_new:
         if signals.together:  # The others have finished.
             signals.together, strategy = False, tf.distribute.get_strategy()
-        model = _build(task, backbone_class, encoder, directory, strategy)
+        model = _build(task, encoder, directory, strategy)
         task.trainable_model(model).jit_compile = False  # As in `train`.
     directory.load_weights(model)  # Those of the best epoch.
     plot = report.learning_plot(metrics["training"])
@@ -212,7 +208,6 @@ def _check_hyperparameters(task: Task, encoder: Checkpoint) -> None:
 
 def _build(
     task: Task,
-    backbone_class: type[BertBackbone],
     encoder: Checkpoint,
     directory: ModelDirectory,
     strategy: tf.distribute.Strategy,
@@ -221,7 +216,7 @@ def _build(
     options = task.options
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():
-        backbone = backbone_class(encoder.architecture, dtype=options.precision)
+        backbone = BertBackbone(encoder.architecture, dtype=options.precision)
         if frozen := options.hyperparameters.frozen_layers:
             layers = (f"encoder_layer_{index}" for index in range(frozen))
             for name in ("embeddings", *layers):

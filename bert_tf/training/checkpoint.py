@@ -51,8 +51,6 @@ class TrainingState:
     Args:
         directory: The model directory.
         model: The compiled model. `model.optimizer` is saved too.
-        keep_all: Whether to keep the model of every `save(weights=True)`, as the model
-            directory `steps/<step>` in `directory`.
         write: Whether to write files. With several workers, only one writes.
 
     Attributes:
@@ -67,13 +65,11 @@ class TrainingState:
         directory: ModelDirectory,
         model: keras.Model,
         *,
-        keep_all: bool = False,
         write: bool = True,
     ):
         self.directory = directory
         self.write = write
         self._model = model
-        self._keep_all = keep_all
         self.path = directory.path / _TRAINING_STATES
         self.progress: dict[str, Any] = {}
         create_training_variables(model)
@@ -107,8 +103,6 @@ class TrainingState:
         self._check_disk_space(weights)
         if weights:
             self.directory.save_weights(self._model)
-        if weights and self._keep_all:
-            self.directory.copy(self.directory.path / "steps" / str(self.step))
         self.path.mkdir(exist_ok=True)
         name = str(self.path / f"ckpt-{self.step}")
         storage.write_json(f"{name}.json", self.progress)
@@ -139,7 +133,7 @@ class TrainingState:
             )
 
         model, state = size(self._model.weights), size(self._variables)
-        needed = state + model * (weights + (weights and self._keep_all)) + _SMALL_FILES
+        needed = state + model * weights + _SMALL_FILES
         free = shutil.disk_usage(self.directory.path).free
         if free < needed:
             raise OSError(

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -34,24 +33,12 @@ from bert_tf.training.pretrain_config import Phase, PretrainConfig
 from bert_tf.training.resumable import StopSignals
 from bert_tf.training.step import DistributedPretrainer
 
-Transform = Callable[..., tuple[Any, Any, Any]]
 
-
-def pretrain(
-    options: PretrainConfig,
-    *,
-    backbone_class: type[BertBackbone] = BertBackbone,
-    transform: Transform | None = None,
-    keep_all: bool = False,
-) -> dict[str, float]:
+def pretrain(options: PretrainConfig) -> dict[str, float]:
     """Pre-trains BERT and writes a model directory; resumes an interrupted run.
 
     Args:
         options: See `PretrainConfig`.
-        backbone_class: The encoder. Experiments pass a subclass of `BertBackbone`.
-        transform: Maps each batch `(x, y, sample_weight)` to another one.
-        keep_all: Whether to keep the model of each evaluation, as the model directory
-            `steps/<step>` in `--output`.
 
     Returns:
         The metrics of the last evaluation. With several workers, only the first one
@@ -94,7 +81,7 @@ def pretrain(
         # === Build the model ===
         keras.utils.set_random_seed(options.seed)
         with strategy.scope():
-            backbone = backbone_class(
+            backbone = BertBackbone(
                 architecture, recompute=options.recompute, dtype=options.precision
             )
             initialize_weights(backbone, options.initialization, options.seed)
@@ -112,12 +99,12 @@ def pretrain(
                 micro_batch_size=options.micro_batch_size,
                 xla=options.xla,
             )
-            state = TrainingState(directory, model, keep_all=keep_all, write=chief)
+            state = TrainingState(directory, model, write=chief)
             _restore(state)
         _print_start(model, phases[-1], state.step, replicas)
 
         # === Train ===
-        batches = functools.partial(masked_batches, options, transform, replicas)
+        batches = functools.partial(masked_batches, options, replicas)
         train = functools.partial(_train, options, phases[-1].end)
         try:
             for phase in phases:
@@ -269,7 +256,6 @@ def _print_start(model: BertPretrainer, last: Phase, step: int, replicas: int) -
 
 def masked_batches(
     options: PretrainConfig,
-    transform: Transform | None,
     replicas: int,
     phase: Phase,
     *,
@@ -287,9 +273,8 @@ def masked_batches(
     if split == "validation":  # There may be fewer rows than in a batch.
         rows = phase.manifest["validation_rows"]
         batch_size = min(batch_size, rows // replicas * replicas)
-        if transform is None:
-            masking = {}  # As in the paper, so that the losses of runs compare.
-    dataset = pretrain_dataset(
+        masking = {}  # As in the paper, so that the losses of runs compare.
+    return pretrain_dataset(
         phase.records,
         batch_size=batch_size,
         split=split,
@@ -297,7 +282,6 @@ def masked_batches(
         seed=options.seed,
         **masking,
     )
-    return dataset.map(transform) if transform else dataset
 
 
 def _train(

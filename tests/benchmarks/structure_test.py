@@ -69,7 +69,7 @@ print(bert_tf.text.words, bert_tf.modeling.unknown)
 
 @pytest.fixture
 def checkout(tmp_path) -> structure.Checkout:
-    for command in (*structure.COMMANDS, "demo"):
+    for command in structure.COMMANDS:
         write(tmp_path, {f"bert_tf/{command}.py": ""})
     write(tmp_path, FILES)
     return structure.Checkout(tmp_path)

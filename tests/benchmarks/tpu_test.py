@@ -50,8 +50,8 @@ def programs():
     runs["v5e", "too_large"] = base | {"strategy": "v5e-8", "batch_size": 2**18}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE, json.dumps(list(runs.values()))],
-        env=os.environ
-        | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        env=os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
         stdout=subprocess.PIPE,
         check=True,
     )

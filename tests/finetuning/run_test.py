@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import ablations
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.finetuning import (
     FinetuneConfig,
@@ -171,14 +170,6 @@ def test_lines_of_long_epochs_count_training_steps(
     lines = re.findall(r"Epoch \d, step (\d+) of (\d+)", capsys.readouterr().out)
     steps = [(str(i + 1), "10") for i in range(10)]
     assert lines == steps * 2
-
-
-@pytest.mark.slow
-def test_another_backbone_class(options, tmp_path, capsys):
-    options = other(options, tmp_path, epochs=1)
-    backbone_class = ablations.LeftToRightBiLstmBackbone
-    fine_tune(FindCats, options, backbone_class=backbone_class)
-    assert "bilstm, logits." in capsys.readouterr().out
 
 
 def test_training_learns_and_writes_metrics(finished):

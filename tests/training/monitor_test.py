@@ -113,8 +113,8 @@ def test_throughput_excludes_the_evaluation(monitor_of, tmp_path, monkeypatch):
     assert row["tokens_per_second"] == 30  # 15 tokens per step of 0.5 s.
 
 
-def test_reads_the_curves_in_the_docs():
-    curves = pathlib.Path(__file__).parents[2] / "docs/curves"
+def test_reads_the_curves_of_finished_runs():
+    curves = pathlib.Path(__file__).parents[2] / "benchmarks/results"
     files = list(curves.glob("*.csv"))
     assert files
     for file in files:
