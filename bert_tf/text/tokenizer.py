@@ -69,7 +69,8 @@ class Tokenizer:
     All methods work eagerly, in `tf.data` and in a SavedModel, which then contains the
     vocabulary and the normalization rules. Invalid UTF-8 bytes are skipped.
 
-    A single string is a batch of one text.
+    Like the layers of Keras, `encode` and `tokenize` map strings [B] to tensors [B, S],
+    and one string to tensors [S].
 
     Args:
         vocabulary: A `Vocabulary` or the path of a vocabulary file.
@@ -137,10 +138,12 @@ class Tokenizer:
                 the names of special tokens are ordinary text.
 
         Returns:
-            Ids, ragged [B, (pieces)] int32.
+            Ids, ragged [B, (pieces)] int32; for one string, [pieces].
         """
+        is_single = _is_single(text)
         text, wordpiece = self._prepare(text, allow_mask)
-        return wordpiece.tokenize(self._normalizer.normalize(text))
+        ids = wordpiece.tokenize(self._normalizer.normalize(text))
+        return ids[0] if is_single else ids
 
     def tokenize_words(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Splits the T words of a text into pieces, at least one each.
@@ -220,9 +223,13 @@ class Tokenizer:
             text_a: Strings [B] or one string, the first segments.
             text_b: The second segments, like `text_a`.
             max_sequence_length: Maximum number of tokens in a row, including special
-                tokens; by default that of the tokenizer. Longer pairs are truncated
-                token by token, always in the longer segment.
-            padded_length: S. By default the length of the longest row.
+                tokens; by default that of the tokenizer, or `padded_length` if it is
+                smaller. Longer pairs are truncated token by token, always in the longer
+                segment.
+            padded_length: S. By default the length of the longest row; for one string,
+                `max_sequence_length`, so that `dataset.map(tokenizer.encode).batch(8)`
+                gets rows of one length. `dataset.batch(8).map(tokenizer.encode)` pads
+                less, which is faster.
             keep: Which part of a truncated segment to keep: "head", or "head_tail" for
                 one quarter from the head and the rest from the tail (arXiv 1905.05583,
                 section 5.3.1).
@@ -233,7 +240,7 @@ class Tokenizer:
 
         Returns:
             `token_ids`, `segment_ids`, `padding_mask` (1 = token, 0 = padding), each
-            [B, S] int32.
+            [B, S] int32; [S] if `text_a` is one string.
 
         Raises:
             ValueError: `max_sequence_length` is too small for the special tokens,
@@ -241,9 +248,13 @@ class Tokenizer:
                 have shape [B].
             tf.errors.InvalidArgumentError: `text_a` and `text_b` differ in size.
         """
+        is_single = _is_single(text_a)
         texts = [_batch(text) for text in (text_a, text_b) if text is not None]
         if max_sequence_length is None:
-            max_sequence_length = self.max_sequence_length
+            limits = (self.max_sequence_length, padded_length)
+            max_sequence_length = min(limit for limit in limits if limit is not None)
+        if is_single and padded_length is None:
+            padded_length = max_sequence_length
         num_special = len(texts) + 1
         if max_sequence_length < num_special:
             raise ValueError(
@@ -273,7 +284,8 @@ class Tokenizer:
         if keep == "head_tail":
             pieces = _keep_head_and_tail(pieces, tf.concat(sizes, axis=0))
         starts = tf.cast(pieces.ids.row_starts(), tf.int32)
-        return self.pack(pieces, tf.split(starts, len(texts)), sizes, padded_length)
+        inputs = self.pack(pieces, tf.split(starts, len(texts)), sizes, padded_length)
+        return {name: x[0] for name, x in inputs.items()} if is_single else inputs
 
     def decode(self, token_ids: tf.Tensor) -> tf.Tensor:
         """Joins word pieces to words and words to texts, with spaces between all words.
@@ -349,6 +361,10 @@ class Tokenizer:
             inputs["start_offsets"] = look_up([0, 0, 0], pieces.starts)
             inputs["end_offsets"] = look_up([0, 0, 0], pieces.ends)
         return inputs
+
+
+def _is_single(text: Any) -> bool:
+    return tf.convert_to_tensor(text, tf.string).shape.rank == 0
 
 
 def _batch(text: Any) -> tf.Tensor:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the tokenizer against google-research/bert: goldens and a reference."""
 
+import functools
 import glob
 import os
 import random
@@ -641,18 +642,40 @@ def test_encode_in_saved_model(tmp_path):
     assert outputs["end_offsets"][0].numpy().tolist()[:8] == [0, 2, 3, 10, 0, 3, 4, 0]
 
 
-def test_single_string_is_a_batch_of_one(vocabulary):
+def test_single_string_gives_vectors(vocabulary):
     tokenizer = Tokenizer(vocabulary, max_sequence_length=5)
-    one, batch = (
-        tokenizer.encode("the cat sat on"),
-        tokenizer.encode(["the cat sat on"]),
-    )
-    assert one["token_ids"].shape == (1, 5)  # Truncated to the tokenizer's maximum.
+    one = tokenizer.encode("the cat sat on", return_offsets=True)
+    batch = tokenizer.encode(["the cat sat on"], return_offsets=True)
+    assert one["token_ids"].shape == (5,)  # Truncated to the tokenizer's maximum.
     for name in one:
-        np.testing.assert_array_equal(one[name], batch[name])
-    pair = tokenizer.encode("the", "cat", max_sequence_length=9)
-    assert pair["segment_ids"].numpy().tolist() == [[0, 0, 0, 1, 1]]
-    assert tokenizer.tokenize("the cat").shape[0] == 1
+        np.testing.assert_array_equal(one[name], batch[name][0])
+    pair = tokenizer.encode("the", "cat", max_sequence_length=6)
+    assert pair["segment_ids"].numpy().tolist() == [0, 0, 0, 1, 1, 0]
+    assert tokenizer.tokenize("the cat").shape == (2,)
+    assert tokenizer.decode(pair["token_ids"]) == "the cat"
+
+
+def test_padded_length_alone_also_truncates(vocabulary):
+    tokenizer = Tokenizer(vocabulary, max_sequence_length=5)
+    texts = ["the cat sat on the mat", "cat"]
+    for padded_length, size in ((4, 4), (5, 5), (9, 5)):
+        inputs = tokenizer.encode(texts, padded_length=padded_length)
+        assert inputs["token_ids"].shape == (2, padded_length)
+        assert inputs["padding_mask"].numpy().sum(axis=1).tolist() == [size, 3]
+
+
+@pytest.mark.parametrize("batched_by", ["batch", "padded_batch"])
+def test_encode_before_batch_in_tf_data(vocabulary, batched_by):
+    tokenizer = Tokenizer(vocabulary, max_sequence_length=6)
+    dataset = tf.data.Dataset.from_tensor_slices((["the cat", "sat"], ["a", "on mat"]))
+    for pairs in (dataset, dataset.map(lambda a, b: a)):
+        before, after = (
+            getattr(pairs.map(tokenizer.encode), batched_by)(2),
+            pairs.batch(2).map(functools.partial(tokenizer.encode, padded_length=6)),
+        )
+        tf.nest.map_structure(
+            np.testing.assert_array_equal, next(iter(before)), next(iter(after))
+        )
 
 
 def test_decode_joins_pieces_and_leaves_out_special_tokens(vocabulary):
@@ -666,4 +689,4 @@ def test_decode_joins_pieces_and_leaves_out_special_tokens(vocabulary):
     graph = tf.function(tokenizer.decode)
     assert graph(ids)[0] == b"the cat sat on the mat"
     masked = tokenizer.encode("the [MASK]", allow_mask=True)["token_ids"]
-    assert tokenizer.decode(masked)[0] == b"the [MASK]"
+    assert tokenizer.decode(masked) == b"the [MASK]"
