@@ -79,17 +79,20 @@ def main(options: SpeedConfig) -> None:
         precisions = ["float32"]
         if not options.profile:
             precisions += ["mixed_bfloat16", "int8"]
-        versions = {
-            precision: export.main(
-                export.ExportConfig(
-                    model_dir=options.model,
-                    output=folder,
-                    name=precision,
-                    precision=precision,
-                )
+        versions = {}
+        for precision in precisions:
+            config = export.ExportConfig(
+                model_dir=options.model,
+                output=folder,
+                name=precision,
+                precision=precision,
             )
-            for precision in precisions
-        }
+            try:
+                versions[precision] = export.main(config)
+            except ValueError as error:
+                if precision != "int8":
+                    raise
+                print(f"Without int8, which this processor cannot run: {error}")
         version = versions["float32"]
         if options.profile:
             for count in (1, _BATCH):
