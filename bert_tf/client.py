@@ -6,16 +6,11 @@
     python -m bert_tf.client --model=mrpc --text_a="..." --text_b="..."
     python -m bert_tf.client --model=swag --prompt="..." --choices="..." --choices="..."
     python -m bert_tf.client --model=sst2 < requests.jsonl > answers.jsonl
-    python -m bert_tf.client --model=minilm --search=corpus.txt --text="a query"
 
 Input: the inputs of a signature, as flags or as a JSON object per line of standard
 input. Every `--name=value` that is not an option of the client is an input; a repeated
 flag makes a list. Output: the outputs of the signature, a JSON object per line. A line
 whose request fails gives `{"error": "..."}`, and the exit status is 1.
-
-With `--search`, prints the lines of a text file that are most similar to each `--text`:
-the cosine of their vectors, the line number and the line. The model must have the
-signature `sentence_embedding`.
 
 In Python, `predict` takes and returns whole batches::
 
@@ -33,7 +28,6 @@ import argparse
 import base64
 import contextlib
 import json
-import pathlib
 import re
 import sys
 import urllib.error
@@ -50,7 +44,7 @@ grpc = lazy_import("grpc")
 predict_pb2 = lazy_import("tensorflow_serving.apis.predict_pb2")
 services = lazy_import("tensorflow_serving.apis.prediction_service_pb2_grpc")
 
-# Retries until a server listens. Other errors would only repeat.
+# Retries until a server listens and has a free thread. Other errors would only repeat.
 _RETRIES = {
     "name": [{"service": "tensorflow.serving.PredictionService"}],
     "retryPolicy": {
@@ -58,7 +52,7 @@ _RETRIES = {
         "initialBackoff": "0.2s",
         "maxBackoff": "2s",
         "backoffMultiplier": 2,
-        "retryableStatusCodes": ["UNAVAILABLE"],
+        "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
     },
 }
 _CHANNEL_OPTIONS = (
@@ -66,9 +60,6 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.service_config", json.dumps({"methodConfig": [_RETRIES]})),
 )
-
-
-_CANDIDATES = 10  # For re-ranking, per result.
 
 
 class PredictError(RuntimeError):
@@ -276,24 +267,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="HOST:PORT for gRPC (default: %(default)s), http://HOST:PORT for REST.",
     )
     parser.add_argument("--signature", default="serving_default")
-    parser.add_argument(
-        "--search",
-        metavar="FILE",
-        type=pathlib.Path,
-        help="Text file with one document per line, to search for each --text.",
-    )
-    parser.add_argument(
-        "--top_k",
-        type=int,
-        default=5,
-        help="Results of --search. Default: %(default)s.",
-    )
-    parser.add_argument(
-        "--rerank",
-        metavar="MODEL",
-        help="Cross-encoder that sorts the best 10 * --top_k results of --search: a "
-        "model with the inputs text_a (the query) and text_b and the output score.",
-    )
     parser.add_argument("--version", type=int, help="Default: newest.")
     parser.add_argument(
         "--timeout",
@@ -308,8 +281,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not match:
             parser.error(f"an input must be --name=value. Got {argument}")
         inputs.setdefault(match[1], []).append(match[2])
-    if options.search and (inputs.keys() != {"text"} or options.top_k < 1):
-        parser.error("--search requires --text=..., no other input, and --top_k >= 1")
     names = ("model", "signature", "version", "timeout")
     request = {name: getattr(options, name) for name in names}
     sys.stdout.reconfigure(encoding="utf-8")
@@ -317,11 +288,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if inputs:
             example = {k: v if len(v) > 1 else v[0] for k, v in inputs.items()}
             try:
-                if options.search:
-                    _search(client, inputs["text"], options, request)
-                else:
-                    _print_json(_predict_one(client, example, request))
-            except (ValueError, OSError, PredictError) as error:
+                _print_json(_predict_one(client, example, request))
+            except (ValueError, PredictError) as error:
                 sys.exit(f"error: {error}")
             return 0
         failed = False
@@ -342,33 +310,6 @@ def _predict_one(
     inputs = {name: [value] for name, value in example.items()}
     outputs = client.predict(inputs, **request)
     return {name: _to_json(value[0]) for name, value in outputs.items()}
-
-
-def _search(
-    client: Client,
-    queries: Sequence[str],
-    options: argparse.Namespace,
-    request: Mapping[str, Any],
-) -> None:
-    def embed(texts: Sequence[str]) -> np.ndarray:
-        embedding = {**request, "signature": "sentence_embedding"}
-        return client.predict({"text": texts}, **embedding)["sentence_embedding"]
-
-    def rerank(query: str, matches: Sequence[Any]) -> list[Any]:
-        texts = [match.text for match in matches]
-        pairs = {"text_a": [query] * len(texts), "text_b": texts}
-        timeout = request["timeout"]
-        scores = client.predict(pairs, options.rerank, timeout=timeout)["score"]
-        best = np.argsort(-scores, kind="stable")[: options.top_k]
-        return [matches[i]._replace(score=float(scores[i])) for i in best]
-
-    corpus = serving.Corpus(options.search, embed)
-    candidates = options.top_k * (_CANDIDATES if options.rerank else 1)
-    for query, matches in zip(queries, corpus.search(queries, candidates), strict=True):
-        results = rerank(query, matches) if options.rerank else matches
-        lines = [query] if len(queries) > 1 else []
-        lines += [f"{m.score:.4f}  {m.line}  {m.text}" for m in results]
-        print(*lines, sep="\n")
 
 
 def _print_json(value: dict[str, Any]) -> None:

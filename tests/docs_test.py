@@ -114,7 +114,7 @@ def test_flags_in_prose_exist(page):
     if page.parent.name == "saved_models" or page.stem == "CHANGELOG":
         pytest.skip("The page has flags of TensorFlow Serving or removed flags.")
     known = set().union(*map(flags_of, COMMANDS), {"strict"})  # mkdocs build --strict
-    client = read(COMMANDS["bert_tf.client"])
+    client = read(COMMANDS["bert_tf.client"]) + read(ROOT / "examples" / "search.py")
     prose = re.sub(r"^```.*?^```", "", read(page), flags=re.DOTALL | re.MULTILINE)
     for flag in re.findall(r"`--(\w+)", prose):
         assert flag in known or f'"--{flag}"' in client, flag

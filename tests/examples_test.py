@@ -1,13 +1,17 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The notebooks in examples/ run from the first cell to the last."""
+"""The notebook in examples/ runs to the last cell; the script searches."""
 
 import pathlib
 import re
+import runpy
 
 import nbclient
 import nbformat
 import pytest
+
+from bert_tf.serving import DevServer
+from tests.toy.saved_model import write_toy_model
 
 ROOT = pathlib.Path(__file__).parents[1]
 NOTEBOOK = ROOT / "examples/checkpoint_to_served_answer.ipynb"
@@ -34,3 +38,44 @@ def test_notebook_answers_over_grpc(tmp_path, monkeypatch):
     outputs = notebook.cells[-2].outputs
     printed = "".join(o.text for o in outputs if o.get("name") == "stdout")
     assert re.search(r"clever\. -> good .*\n.*dull\. -> bad ", printed)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A server with vectors that count the letters a, b and c, and a cross-encoder."""
+    folder = tmp_path_factory.mktemp("served")
+    write_toy_model(folder / "toy", 1)
+    write_toy_model(folder / "scorer", 1, serving_default="score")
+    models = {"toy": folder / "toy", "scorer": folder / "scorer"}
+    with DevServer(models) as server:
+        yield server.address
+
+
+@pytest.mark.parametrize(
+    ("corpus", "arguments", "printed"),
+    [
+        (
+            "aab\n\nbbb größer\n  cccc \nabc\n",
+            ["b", "--top_k=2"],
+            ["1.0000  3  bbb größer", "0.5774  5  abc"],
+        ),
+        (
+            "\ufeffaab\n\nbbb\ncccc\n",
+            ["c", "a", "--top_k=1"],
+            ["c", "1.0000  4  cccc", "a", "0.8944  1  aab"],
+        ),
+        ("b\n" * 33 + "a", ["a", "--top_k=1"], ["1.0000  34  a"]),
+        ("b", ["b"], ["1.0000  1  b"]),
+        (
+            "b\n" * 11 + "b accc\n" + "ab\n" * 9 + "longest, no match\n",
+            ["b", "--top_k=2", "--rerank=scorer"],
+            ["2.0000  13  ab", "2.0000  14  ab"],
+        ),
+    ],
+)
+def test_search(address, tmp_path, capsys, corpus, arguments, printed):
+    path = tmp_path / "corpus.txt"
+    path.write_text(corpus, encoding="utf-8")
+    main = runpy.run_path(str(ROOT / "examples/search.py"))["main"]
+    main([f"--address={address}", "--model=toy", f"--corpus={path}", *arguments])
+    assert capsys.readouterr().out.splitlines() == printed

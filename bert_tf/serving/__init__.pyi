@@ -9,7 +9,6 @@ from bert_tf.serving.ragged_encoder import (
     optimize_for_inference as optimize_for_inference,
 )
 from bert_tf.serving.saved_model import export_saved_model as export_saved_model
-from bert_tf.serving.search import Corpus as Corpus
 from bert_tf.serving.servable import Servable as Servable
 from bert_tf.serving.signatures import Signature as Signature
 from bert_tf.serving.signatures import classify_signature as classify_signature
