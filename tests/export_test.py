@@ -112,7 +112,7 @@ def test_signature_names_dtypes_and_ranks(server):
             dict.fromkeys(IDS, ("int32", 2)),
             {"sequence_output": ("float32", 3), "pooled_output": vector},
         ),
-        "metadata": ({}, {"json": ("string", 1)}),
+        "metadata": (text, {"json": ("string", 1)}),
     }
 
 
@@ -406,7 +406,7 @@ def test_tensorflow_2_12_runs_pretrained_models(old_python, toy, real, tmp_path)
         (float32, "embeddings", {"text": []}),
         (float32, "embeddings", {"text": "not in a list"}),
         (float32, "ids", ids),
-        (float32, "metadata", {}),
+        (float32, "metadata", {"text": [""]}),
         (bfloat16, "embeddings", {"text": texts}),
     ]
     assert_versions_agree(old_python, requests[:-1], rejected=[3])

@@ -21,7 +21,14 @@ import grpc
 import tensorflow as tf
 import uvicorn
 from google.protobuf import message
-from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from tensorflow_serving.apis import (
+    model_service_pb2,
+    model_service_pb2_grpc,
+    prediction_service_pb2,
+    prediction_service_pb2_grpc,
+)
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bert_tf.serving import rest
@@ -32,6 +39,9 @@ _REQUEST_SECONDS = 30
 
 # HTTP connections, and gRPC requests in flight.
 _MAX_CONNECTIONS = 256
+
+# gRPC requests that are answered at the same time; others wait.
+_GRPC_THREADS = 64
 
 # From `stop`, requests that are still incomplete have the first time, requests in
 # flight the second one. Then their ops are canceled, which may take until the third,
@@ -46,20 +56,28 @@ _GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def _rpc(method: Callable[..., message.Message]) -> Callable[..., message.Message]:
-    """Wraps a function of a model, the requested version or None, and the request."""
+    """Wraps a function of a model, the version or None, the request and its seconds."""
 
     def answer(self, request, context):
+        if not context.is_active():  # Canceled while it waited for a thread.
+            context.abort(grpc.StatusCode.CANCELLED, "The client canceled.")
         spec = request.model_spec
         version = spec.version.value if spec.HasField("version") else None
         try:
             if spec.version_label:
                 raise invalid("The development server has no version labels.")
-            return method(find_model(self.models, spec.name), version, request)
+            model = find_model(self.models, spec.name)
+            return method(model, version, request, context.time_remaining())
         except tf.errors.OpError as error:
             # gRPC limits the length of messages.
             context.abort(_GRPC_CODES[error.error_code], error.message[:1024])
 
     return answer
+
+
+def _unimplemented(self, request, context):
+    text = "bert_tf.serve has Predict, GetModelMetadata and GetModelStatus only."
+    context.abort(grpc.StatusCode.UNIMPLEMENTED, text)
 
 
 class _Services(
@@ -70,19 +88,21 @@ class _Services(
         self.models = models
 
     @_rpc
-    def Predict(model, version, request):
-        return model.find(version).predict(request)
+    def Predict(model, version, request, seconds):
+        return model.find(version).predict(request, seconds)
 
     @_rpc
-    def GetModelMetadata(model, version, request):
+    def GetModelMetadata(model, version, request, _):
         fields = list(request.metadata_field)
         if fields != ["signature_def"]:
             raise invalid(f"metadata_field must be ['signature_def']. Got {fields}.")
         return model.find(version).metadata()
 
     @_rpc
-    def GetModelStatus(model, version, request):
+    def GetModelStatus(model, version, request, _):
         return model.status(version)
+
+    Classify = Regress = MultiInference = HandleReloadConfigRequest = _unimplemented
 
 
 class _HttpProtocol(H11Protocol):
@@ -93,8 +113,6 @@ class _HttpProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._set_deadline(_REQUEST_SECONDS)
-        if len(self.connections) > _MAX_CONNECTIONS:
-            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -158,7 +176,7 @@ class DevServer:
         self.models = {n: Model(n, path) for n, path in models.items()}
         self._stopped = threading.Event()
         self._grpc = grpc.server(
-            futures.ThreadPoolExecutor(max_workers=4 * (os.cpu_count() or 1)),
+            futures.ThreadPoolExecutor(_GRPC_THREADS),
             maximum_concurrent_rpcs=_MAX_CONNECTIONS,
             options=[
                 ("grpc.max_receive_message_length", rest.MAX_REQUEST_BYTES),
@@ -171,6 +189,14 @@ class DevServer:
         prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
             services, self._grpc
         )
+        self._health = health.HealthServicer()  # SERVING for "", the whole server.
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        apis = (prediction_service_pb2, model_service_pb2)
+        names = [
+            s.full_name for a in apis for s in a.DESCRIPTOR.services_by_name.values()
+        ]
+        names += [health.SERVICE_NAME, reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(names, self._grpc)
         try:
             port = self._grpc.add_insecure_port(f"{host}:{port}")
             listener = socket.create_server((host, rest_port))
@@ -187,6 +213,7 @@ class DevServer:
             ws="none",
             lifespan="off",
             proxy_headers=False,
+            limit_concurrency=_MAX_CONNECTIONS,
             log_config=None,
             log_level="error",
             timeout_graceful_shutdown=_EXIT_SECONDS,
@@ -216,6 +243,7 @@ class DevServer:
         """
         end = time.monotonic() + _EXIT_SECONDS
         self._stopped.set()
+        self._health.enter_graceful_shutdown()
         done = self._grpc.stop(_EXIT_SECONDS)
         self._rest.should_exit = True
         cancel = threading.Timer(_GRACE_SECONDS, self._cancel)

@@ -11,16 +11,19 @@ Paths, where `/versions/V` may follow NAME::
     GET /v1/models/NAME/metadata    signatures
 
 "instances" has a value or object per example, "inputs" a list per input. Bytes that are
-not UTF-8 are `{"b64": "..."}`. Errors are `{"error": "..."}`.
+not UTF-8 are `{"b64": "..."}`. Errors are `{"error": "..."}`. A body may be compressed
+with gzip.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import pathlib
 import re
 import reprlib
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,6 +41,12 @@ from bert_tf.serving.servable import Model, Servable, check_names, find_model, i
 
 MAX_REQUEST_BYTES = 64 << 20
 
+# TensorFlow Serving's --rest_api_timeout_in_ms.
+_TIMEOUT_SECONDS = 30
+
+# Predict requests that are answered at the same time; others wait.
+_THREADS = 32
+
 _HTTP_STATUS = {
     tf.errors.INVALID_ARGUMENT: 400,
     tf.errors.FAILED_PRECONDITION: 400,
@@ -45,6 +54,7 @@ _HTTP_STATUS = {
     tf.errors.NOT_FOUND: 404,
     tf.errors.RESOURCE_EXHAUSTED: 429,
     tf.errors.CANCELLED: 503,
+    tf.errors.DEADLINE_EXCEEDED: 504,
 }
 _JSON_TYPES = {
     tf.string: {str, bytes},
@@ -65,14 +75,18 @@ def _predict(servable: Servable, body: bytes) -> dict[str, Any]:
         raise invalid(f"The request is not valid JSON: {error}") from error
     if not isinstance(request, dict) or len({"inputs", "instances"} & {*request}) != 1:
         raise invalid("The request must be an object with 'inputs' or 'instances'.")
-    name = request.get("signature_name", "serving_default")
-    signature = servable.signature(str(name))
+    name = request.get("signature_name", "")
+    if not isinstance(name, str):
+        raise invalid(f"'signature_name' must be a string. Got {reprlib.repr(name)}.")
+    signature = servable.signature(name)
+    if not signature.inputs:  # As TensorFlow Serving.
+        raise invalid(f"Signature {name!r} has no inputs. Call it over gRPC.")
     columns = _columns(request, sorted(signature.inputs))
     inputs = {
         name: _to_array(name, value, tf.as_dtype(signature.inputs[name].dtype))
         for name, value in columns.items()
     }
-    arrays = servable.run(signature, inputs)
+    arrays = servable.run(signature, inputs, seconds=_TIMEOUT_SECONDS)
     outputs = {name: _to_json(name, array) for name, array in arrays.items()}
     if "inputs" in request:
         return {"outputs": _bare_if_single(outputs)}
@@ -116,8 +130,10 @@ def _to_array(name: str, value: Any, dtype: tf.DType) -> np.ndarray:
     elements = nested.ravel().tolist()
     for element in elements:
         if type(element) not in _JSON_TYPES.get(dtype, {int}):
-            got = reprlib.repr(element)
-            raise invalid(f"Input {name!r} must have {dtype.name} values. Got {got}.")
+            raise invalid(
+                f"Input {name!r} must have {dtype.name} values, in lists of the same "
+                f"length. Got {reprlib.repr(element)}."
+            )
     try:
         if dtype == tf.string:
             elements = [e.encode() if isinstance(e, str) else e for e in elements]
@@ -152,6 +168,8 @@ def _json(value: Any, status: int = 200) -> Response:
             preserving_proto_field_name=True,
             always_print_fields_with_no_presence=True,
         )
+        # Of the `Any` in responses to metadata requests.
+        value.get("metadata", {}).get("signature_def", {}).pop("@type", None)
     # Output strings that are not UTF-8 are sent as they are.
     body = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
     return Response(body, status, media_type="application/json")
@@ -164,17 +182,35 @@ def _error(_: Request, error: tf.errors.OpError | HTTPException) -> Response:
 
 
 async def _read_body(request: Request) -> bytes:
+    """Returns the body, decompressed. Stops at the first byte above the limit."""
+    encoding = request.headers.get("Content-Encoding", "identity").lower()
+    if encoding not in ("identity", "gzip"):
+        text = f"Content-Encoding must be gzip or identity. Got {encoding!r:.100}."
+        raise HTTPException(415, text)
     body, declared = bytearray(), int(request.headers.get("Content-Length", 0))
+    gzip = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     async for chunk in request.stream():
-        body += chunk
+        while gzip and chunk and len(body) <= MAX_REQUEST_BYTES:
+            if gzip.eof:  # Another member.
+                gzip = zlib.decompressobj(wbits=31)
+            try:
+                body += gzip.decompress(chunk, MAX_REQUEST_BYTES + 1 - len(body))
+            except zlib.error as error:
+                raise HTTPException(400, f"The body is not gzip: {error}") from error
+            chunk = gzip.unconsumed_tail or gzip.unused_data
+        body += b"" if gzip else chunk
         if max(declared, len(body)) > MAX_REQUEST_BYTES:
             limit = f"A request must have at most {MAX_REQUEST_BYTES} bytes."
             raise HTTPException(413, limit)
+    if gzip and not gzip.eof:
+        raise HTTPException(400, "The body is truncated gzip.")
     return bytes(body)
 
 
 def create_app(models: Mapping[str, Model], demo: bool) -> Starlette:
     """Returns the ASGI application, with the demo page at `/` if `demo` is set."""
+
+    running = asyncio.Semaphore(_THREADS)
 
     def resolve(request: Request) -> tuple[Model, int | None]:
         model = find_model(models, request.path_params["name"])
@@ -186,15 +222,22 @@ def create_app(models: Mapping[str, Model], demo: bool) -> Starlette:
     async def predict(request: Request) -> Response:
         model, version = resolve(request)
         servable, body = model.find(version), await _read_body(request)
-        return await run_in_threadpool(lambda: _json(_predict(servable, body)))
+        async with running:
+            if await request.is_disconnected():  # While it waited.
+                raise ClientDisconnect
+            return await run_in_threadpool(lambda: _json(_predict(servable, body)))
 
-    def status(request: Request) -> Response:
+    async def status(request: Request) -> Response:
         model, version = resolve(request)
         return _json(model.status(version))
 
-    def metadata(request: Request) -> Response:
+    async def metadata(request: Request) -> Response:
         model, version = resolve(request)
         return _json(model.find(version).metadata())
+
+    async def unsupported(request: Request) -> Response:
+        text = "bert_tf.serve has no classify, no regress and no version labels."
+        raise HTTPException(501, text)
 
     routes = []
     if demo:
@@ -203,9 +246,13 @@ def create_app(models: Mapping[str, Model], demo: bool) -> Starlette:
             Route("/", lambda _: HTMLResponse(page)),
             Route("/models.json", lambda _: _json(list(models))),
         ]
+    labels = "/v1/models/{name}/labels/{rest:path}"
+    routes.append(Route(labels, unsupported, methods=["GET", "POST"]))
     for path in ("/v1/models/{name}", "/v1/models/{name}/versions/{version}"):
         routes += [
             Route(f"{path}:predict", predict, methods=["POST"]),
+            Route(f"{path}:classify", unsupported, methods=["POST"]),
+            Route(f"{path}:regress", unsupported, methods=["POST"]),
             Route(f"{path}/metadata", metadata),
             Route(path, status),
         ]

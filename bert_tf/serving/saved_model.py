@@ -42,7 +42,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from bert_tf import startup, storage
 from bert_tf.checkpoints import Checkpoint
-from bert_tf.serving.signatures import Signature, signature
+from bert_tf.serving.signatures import Signature, signature, string_input
 from bert_tf.serving.tensor_proto import array_to_proto
 
 # Larger requests need no warm-up, because the initialization that slows down the first
@@ -63,8 +63,9 @@ def export_saved_model(
     Args:
         signatures: `tf.function`s by name. Each has an `input_signature` and returns a
             dictionary. Dimension 0 of all inputs and outputs is the batch. The export
-            adds the signature `metadata`: no inputs -> json [1] string, a description
-            of the model that includes its labels.
+            adds the signature `metadata`: text [N], ignored -> json [N] string, a
+            description of the model that includes its labels. TensorFlow Serving's
+            REST API and its batching require an input.
         folder: The folder of the served model, e.g. saved_models/sst2. May be remote.
         directory: The model directory or checkpoint that the model comes from. Its head
             may have an `"example"`: the strings of the example request by input.
@@ -137,9 +138,9 @@ def _metadata(directory: Checkpoint) -> Signature:
         "vocabulary_sha256": directory.vocabulary.fingerprint,
     }
 
-    @signature()
-    def metadata_function():
-        return {"json": tf.constant([json.dumps(metadata)])}
+    @signature(string_input("text"))
+    def metadata_function(text):
+        return {"json": tf.fill(tf.shape(text), json.dumps(metadata))}
 
     return metadata_function
 
@@ -166,7 +167,8 @@ def _atomic_version(final: pathlib.Path) -> Iterator[pathlib.Path]:
             yield temporary
     except BaseException:
         if is_new_folder:
-            final.parent.rmdir()
+            with contextlib.suppress(OSError):  # Would hide the error.
+                final.parent.rmdir()
         raise
 
 

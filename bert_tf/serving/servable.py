@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -29,6 +29,14 @@ from bert_tf.serving.tensor_proto import array_to_proto, proto_to_array
 
 _Status = get_model_status_pb2.ModelVersionStatus
 
+# Threads that run ops, per version. With one per core, a large request would keep all
+# of them, and single texts would wait until it ends.
+_OP_THREADS = 64
+
+_LONGEST = 1e6  # Seconds. gRPC reports requests without deadline as a larger number.
+
+_DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+
 # TensorFlow warns that session loading is deprecated.
 tf.get_logger().addFilter(lambda record: "loader_impl" not in record.getMessage())
 
@@ -45,6 +53,17 @@ def check_names(kind: str, given: Iterable[str], expected: Iterable[str]) -> Non
     if set(given) != set(expected):
         raise invalid(
             f"The {kind} of the signature are {sorted(expected)}. Got {sorted(given)}."
+        )
+
+
+def _check_input(name: str, array: np.ndarray, info: meta_graph_pb2.TensorInfo) -> None:
+    """Checks dtype, rank and fixed dimensions of an input."""
+    dtype, shape = tf.as_dtype(array.dtype), tf.TensorShape(info.tensor_shape)
+    if dtype != info.dtype or not shape.is_compatible_with(array.shape):
+        expected = tf.as_dtype(info.dtype).name
+        raise invalid(
+            f"Input {name!r} must be {expected} of shape {shape}. "
+            f"Got {dtype.name} of shape {array.shape}."
         )
 
 
@@ -66,14 +85,16 @@ class Servable:
         self.name = name
         self.version = version
         self._spec = {"name": name, "version": {"value": version}}
-        self._session = tf.compat.v1.Session(graph=tf.Graph())
+        config = tf.compat.v1.ConfigProto(
+            inter_op_parallelism_threads=_OP_THREADS, use_per_session_threads=True
+        )
+        self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         with self._session.graph.as_default():
             meta_graph = tf.compat.v1.saved_model.loader.load(
                 self._session, [tf.saved_model.SERVING], str(path)
             )
         self.signatures = dict(meta_graph.signature_def)
         self.signatures.pop("__saved_model_init_op", None)
-        self._callables = {}
         warmup = os.path.join(path, "assets.extra/tf_serving_warmup_requests")
         if storage.exists(warmup):
             for record in tf.data.TFRecordDataset(warmup).as_numpy_iterator():
@@ -82,6 +103,7 @@ class Servable:
                     self.predict(log.predict_log.request)
 
     def signature(self, name: str) -> meta_graph_pb2.SignatureDef:
+        name = name or _DEFAULT
         if name not in self.signatures:
             names = sorted(self.signatures)
             text = f"Model {self.name!r} has no signature {name!r}. It has {names}."
@@ -92,20 +114,42 @@ class Servable:
         self,
         signature: meta_graph_pb2.SignatureDef,
         inputs: Mapping[str, np.ndarray],
-        outputs: Iterable[str] = (),
+        outputs: Sequence[str] = (),
+        seconds: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """Returns the named outputs, or all, of a signature for a batch of inputs."""
-        # Sorted, so that the order of a request does not make another callable.
-        outputs = sorted(set(outputs) or signature.outputs)
-        feeds = {signature.inputs[name].name: inputs[name] for name in sorted(inputs)}
+        """Returns the named outputs, or all, of a signature for a batch of inputs.
+
+        Args:
+            signature: The signature.
+            inputs: Its inputs.
+            outputs: Names of outputs.
+            seconds: Time after which the ops are canceled; None for no limit.
+        """
+        check_names("inputs", inputs, signature.inputs)
+        for name, array in inputs.items():
+            _check_input(name, array, signature.inputs[name])
+        outputs = list(outputs or signature.outputs)
+        if len({*outputs}) < len(outputs):
+            raise invalid(f"output_filter must not repeat a name. Got {outputs}.")
+        if not signature.outputs.keys() >= {*outputs}:
+            check_names("outputs", outputs, signature.outputs)
+        feeds = {signature.inputs[name].name: array for name, array in inputs.items()}
         fetches = [signature.outputs[name].name for name in outputs]
-        key = (tuple(feeds), tuple(fetches))
-        if key not in self._callables:
-            # `Session.run` takes 0.3 ms more and checks static shapes, which TensorFlow
-            # Serving does not.
-            options = config_pb2.CallableOptions(feed=feeds, fetch=fetches)
-            self._callables[key] = self._session._make_callable_from_options(options)
-        values = self._callables[key](*feeds.values())
+        options = config_pb2.RunOptions()
+        if seconds is not None:  # 0 means no limit.
+            options.timeout_in_ms = max(1, int(min(seconds, _LONGEST) * 1000))
+        try:
+            values = self._session.run(fetches, feeds, options)
+        except tf.errors.DeadlineExceededError as error:
+            text = f"The request was canceled after {seconds:.3g} s."
+            raise tf.errors.DeadlineExceededError(None, None, text) from error
+        except tf.errors.OpError as error:
+            # Without the name of the node, which means nothing to a client.
+            text = error.message.removeprefix("Graph execution error:").strip()
+            text = text.partition("\n\t [[")[0]
+            raise type(error)(error.node_def, error.op, text) from error
+        except RuntimeError as error:  # `close` was called before.
+            raise tf.errors.CancelledError(None, None, str(error)) from error
         # A scalar string is `bytes`, whose trailing NULs `np.asarray` would strip.
         dtypes = (object if isinstance(value, bytes) else None for value in values)
         return dict(zip(outputs, map(np.asarray, values, dtypes), strict=True))
@@ -115,21 +159,18 @@ class Servable:
         self._session.close()
 
     def predict(
-        self, request: predict_pb2.PredictRequest
+        self, request: predict_pb2.PredictRequest, seconds: float | None = None
     ) -> predict_pb2.PredictResponse:
-        name = request.model_spec.signature_name or "serving_default"
+        """Answers a request within a time, see `run`."""
+        name = request.model_spec.signature_name or _DEFAULT
         signature = self.signature(name)
-        check_names("inputs", request.inputs, signature.inputs)
-        unknown = set(request.output_filter) - set(signature.outputs)
-        if unknown:
-            check_names("outputs", unknown, signature.outputs)
         inputs = {}
         for key, proto in request.inputs.items():
             try:
                 inputs[key] = proto_to_array(proto)
             except (TypeError, ValueError, OverflowError) as error:
-                raise invalid(f"Input {key!r} is malformed: {error}") from error
-        outputs = self.run(signature, inputs, request.output_filter)
+                raise invalid(f"Input {key!r} is malformed: {error}.") from error
+        outputs = self.run(signature, inputs, request.output_filter, seconds)
         return predict_pb2.PredictResponse(
             model_spec={**self._spec, "signature_name": name},
             outputs={
@@ -243,6 +284,8 @@ class Model:
 
 
 def find_model(models: Mapping[str, Model], name: str) -> Model:
+    if not name:
+        raise invalid(f"The request names no model. The models are {sorted(models)}.")
     if name not in models:
         raise not_found(f"No model {name!r}. The models are {sorted(models)}.")
     return models[name]

@@ -15,6 +15,8 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -22,6 +24,7 @@ from tensorflow_serving.apis import (
     model_service_pb2_grpc,
     predict_pb2,
     prediction_service_pb2_grpc,
+    regression_pb2,
 )
 
 from bert_tf.serving import DevServer, dev_server, servable
@@ -40,7 +43,7 @@ class Stubs:
         self.channel = grpc.insecure_channel(address, options)
         prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.predict = prediction.Predict
-        self.classify = prediction.Classify
+        self.classify, self.regress = prediction.Classify, prediction.Regress
         self.metadata = prediction.GetModelMetadata
         self.status = model_service_pb2_grpc.ModelServiceStub(
             self.channel
@@ -75,6 +78,13 @@ def predict_request(
     for name, value in inputs.items():
         request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
     return request
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "the condition is still false after 30 s"
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -144,23 +154,14 @@ def test_output_filter_selects_outputs(stubs):
     assert list(stubs.predict(request).outputs) == ["probabilities"]
 
 
-def test_order_of_outputs_does_not_make_another_callable(base_path):
-    servable = Model("toy", base_path).find()
-    for outputs in (["label", "probabilities"], ["probabilities"] * 3 + ["label"]):
-        request = predict_request({"text": ["a"]})
-        request.output_filter.extend(outputs)
-        servable.predict(request)
-    assert len(servable._callables) == 1
-
-
 def test_messages_above_the_default_limit_of_grpc(stubs):
     text = "x" * (6 << 20)
     assert stubs.label(text) == f"toy:{text}"
 
 
-def with_unknown_output() -> predict_pb2.PredictRequest:
+def with_outputs(*names: str) -> predict_pb2.PredictRequest:
     request = predict_request({"text": ["a"]})
-    request.output_filter.append("scores")
+    request.output_filter.extend(names)
     return request
 
 
@@ -191,16 +192,6 @@ def string_of_shape(*sizes: int) -> predict_pb2.PredictRequest:
     return request
 
 
-def repeated(dtype: tf.DType, **values) -> predict_pb2.PredictRequest:
-    """A request whose only value would have to be repeated to fill the shape."""
-    request = string_of_shape(10**9)
-    request.inputs["text"].ClearField("string_val")
-    request.inputs["text"].dtype = dtype.as_datatype_enum
-    for name, value in values.items():
-        getattr(request.inputs["text"], name).append(value)
-    return request
-
-
 def unknown_rank() -> predict_pb2.PredictRequest:
     request = predict_request({"text": ["a", "b"]})
     request.inputs["text"].tensor_shape.Clear()
@@ -214,7 +205,7 @@ INVALID = Code.INVALID_ARGUMENT
 @pytest.mark.parametrize(
     ("request_", "code", "message"),
     [
-        (predict_pb2.PredictRequest(), Code.NOT_FOUND, "No model ''"),
+        (predict_pb2.PredictRequest(), INVALID, "names no model. The models are ['to"),
         (predict_request({}, name="nobody"), Code.NOT_FOUND, "No model 'nobody'"),
         (
             predict_request({}, version=7),
@@ -234,7 +225,13 @@ INVALID = Code.INVALID_ARGUMENT
             INVALID,
             "are ['text']. Got ['b', 'text']",
         ),
-        (predict_request({"text": [1.0]}), INVALID, "actual float vs. expect string"),
+        (
+            predict_request({"text": [1.0]}),
+            INVALID,
+            "Input 'text' must be string of shape (None,). Got float32 of shape (1,).",
+        ),
+        (predict_request({"text": "a"}), INVALID, "(None,). Got string of shape ()."),
+        (predict_request({"text": [["a"]]}), INVALID, "Got string of shape (1, 1)."),
         (
             predict_request({"text_a": ["a", "b"], "text_b": ["a", "b", "c"]}, "join"),
             INVALID,
@@ -243,21 +240,17 @@ INVALID = Code.INVALID_ARGUMENT
         (with_text_field(dtype=0), INVALID, "'text' is malformed"),
         (with_text_field(dtype=9999), INVALID, "'text' is malformed"),
         (with_text_field(tensor_content=b"abc"), INVALID, "'text' is malformed"),
-        (with_shape(-1, 3), INVALID, "sizes must not be negative. Got shape (-1, 3)"),
+        (with_shape(-1, 3), INVALID, "do not fit int32 of shape [-1, 3]"),
         (with_shape(5, 3), INVALID, "'ids' is malformed"),
-        (with_shape(2**20, 2**20, values=[1]), INVALID, "array of size 1 into"),
-        (with_shape(1, 2, values=[1, 2, 3]), INVALID, "size 3 into shape (1,2)"),
+        (with_shape(2**20, 2**20, values=[1]), INVALID, "must not fill shape [1048576"),
         (with_shape(2**62, 2**62), INVALID, "'ids' is malformed"),
-        (string_of_shape(2**40), INVALID, "'text' is malformed: cannot reshape"),
+        (string_of_shape(2**40), INVALID, "a repeated value must not fill shape"),
         (string_of_shape(*[1] * 300), INVALID, "'text' is malformed"),
-        (repeated(tf.uint8, int_val=1), INVALID, "uint8 values must be in"),
-        (repeated(tf.half, half_val=1), INVALID, "float16 values must be in"),
-        (repeated(tf.uint32), INVALID, "uint32 values must be in"),
-        (with_text_field(dtype=20), INVALID, "resource values must be in"),
-        (with_text_field(dtype=21), INVALID, "variant values must be in"),
-        (with_text_field(dtype=121), INVALID, "variant_ref values must be in"),
-        (unknown_rank(), INVALID, "array of size 2 into shape ()"),
-        (with_unknown_output(), INVALID, "['label', 'probabilities']. Got ['scores']"),
+        (with_text_field(dtype=20), INVALID, "resource is not a dtype of arrays"),
+        (with_text_field(dtype=21), INVALID, "variant is not a dtype of arrays"),
+        (unknown_rank(), INVALID, "Got string of shape ()"),
+        (with_outputs("label", "label"), INVALID, "must not repeat a name"),
+        (with_outputs("scores"), INVALID, "['label', 'probabilities']. Got ['scores']"),
     ],
 )
 def test_predict_rejects(stubs, request_, code, message):
@@ -283,10 +276,28 @@ def test_requests_above_the_size_limit_are_rejected(stubs, monkeypatch):
 # --- The other methods -----------------------------------------------------------
 
 
-def test_classify_is_not_implemented(stubs):
-    with pytest.raises(grpc.RpcError) as error:
+def test_other_methods_are_not_implemented(stubs, caplog):
+    with pytest.raises(grpc.RpcError, match="has Predict, GetModelMeta") as error:
         stubs.classify(classification_pb2.ClassificationRequest())
     assert error.value.code() == Code.UNIMPLEMENTED
+    with pytest.raises(grpc.RpcError, match="has Predict, GetModelMeta"):
+        stubs.regress(regression_pb2.RegressionRequest())
+    assert not caplog.records  # No traceback.
+
+
+def test_health_and_reflection(stubs):
+    health = health_pb2_grpc.HealthStub(stubs.channel)
+    status = health.Check(health_pb2.HealthCheckRequest(), timeout=20).status
+    assert status == health_pb2.HealthCheckResponse.SERVING
+    reflection = reflection_pb2_grpc.ServerReflectionStub(stubs.channel)
+    requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
+    (response,) = reflection.ServerReflectionInfo(iter(requests), timeout=20)
+    names = {s.name for s in response.list_services_response.service}
+    assert names >= {
+        "grpc.health.v1.Health",
+        "tensorflow.serving.ModelService",
+        "tensorflow.serving.PredictionService",
+    }
 
 
 def test_metadata_has_the_signatures(stubs):
@@ -327,14 +338,64 @@ def test_status_of_an_unknown_model_or_version(stubs, name, version):
     assert error.value.code() == Code.NOT_FOUND
 
 
+# --- Abandoned and large requests ------------------------------------------------
+
+
+def wait_request(seconds: float) -> predict_pb2.PredictRequest:
+    return predict_request({"seconds": np.float32([seconds])}, "wait")
+
+
+@pytest.fixture
+def runs(monkeypatch) -> list[str]:
+    """The starts and ends of all runs: "started", "done", or the name of the error."""
+    events, run = [], servable.Servable.run
+
+    def spy(self, *args, **options):
+        events.append("started")
+        try:
+            outputs = run(self, *args, **options)
+        except tf.errors.OpError as error:
+            events.append(type(error).__name__)
+            raise
+        events.append("done")
+        return outputs
+
+    monkeypatch.setattr(servable.Servable, "run", spy)
+    return events
+
+
+def test_run_stops_at_the_deadline(stubs, runs):
+    with pytest.raises(grpc.RpcError) as error:
+        stubs.predict(wait_request(600), timeout=0.3)
+    assert error.value.code() == Code.DEADLINE_EXCEEDED
+    wait_until(lambda: runs == ["started", "DeadlineExceededError"])
+
+
+def test_single_texts_do_not_wait_for_large_requests(stubs, runs):
+    large = [stubs.predict.future(wait_request(600), timeout=5) for _ in range(8)]
+    wait_until(lambda: len(runs) == 8)
+    assert stubs.label("x") == "toy:x"
+    assert not any(call.done() for call in large)
+    for call in large:
+        call.cancel()
+
+
+def test_canceled_requests_are_not_started(base_path, monkeypatch, runs):
+    monkeypatch.setattr(dev_server, "_GRPC_THREADS", 1)
+    with DevServer({"toy": base_path}) as server:
+        stubs = Stubs(server.address)
+        first = stubs.predict.future(wait_request(0.5))
+        wait_until(lambda: runs)
+        second = stubs.predict.future(predict_request({"text": ["x"]}))
+        time.sleep(0.1)  # It arrives at the server and waits for the thread.
+        second.cancel()
+        assert first.result().outputs
+        assert stubs.label("x") == "toy:x"
+        assert runs == ["started", "done"] * 2
+        stubs.channel.close()
+
+
 # --- Versions --------------------------------------------------------------------
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "the condition is still false after 30 s"
-        time.sleep(0.01)
 
 
 def test_versions_change_without_a_failed_request(tmp_path):
@@ -369,13 +430,12 @@ def test_versions_change_without_a_failed_request(tmp_path):
         stubs.channel.close()
 
 
-def test_request_in_flight_is_answered_by_its_version(base_path, tmp_path):
+def test_request_in_flight_is_answered_by_its_version(base_path, tmp_path, runs):
     shutil.copytree(base_path / "3", tmp_path / "3")
     with DevServer({"toy": tmp_path}) as server, futures.ThreadPoolExecutor(1) as pool:
         stubs = Stubs(server.address)
-        request = predict_request({"seconds": np.float32([1.0])}, "wait")
-        answer = pool.submit(stubs.predict, request, timeout=20)
-        wait_until(lambda: server.models["toy"].find()._callables)
+        answer = pool.submit(stubs.predict, wait_request(0.5), timeout=20)
+        wait_until(lambda: runs)
         write_toy_model(tmp_path, 4)
         server.models["toy"].poll()
         assert stubs.label("x") == "toy:x"
@@ -487,15 +547,16 @@ def test_nothing_to_serve(tmp_path):
 # --- Shutdown --------------------------------------------------------------------
 
 
-def test_stop_cancels_requests_that_take_too_long(base_path, tmp_path, monkeypatch):
+def test_stop_cancels_requests_that_take_too_long(
+    base_path, tmp_path, monkeypatch, runs
+):
     monkeypatch.setattr(dev_server, "_GRACE_SECONDS", 0.2)
     shutil.copytree(base_path / "3", tmp_path / "3")
     with futures.ThreadPoolExecutor(2) as pool:
         with DevServer({"toy": tmp_path}) as server:
             stubs = Stubs(server.address)
-            request = predict_request({"seconds": np.float32([600.0])}, "wait")
-            answer = pool.submit(stubs.predict, request)
-            wait_until(lambda: server.models["toy"].find()._callables)
+            answer = pool.submit(stubs.predict, wait_request(600))
+            wait_until(lambda: runs)
             write_toy_model(tmp_path, 4)  # Also requests of a replaced version.
             server.models["toy"].poll()
         assert answer.exception(timeout=20).code() == Code.CANCELLED

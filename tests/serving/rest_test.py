@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The REST API over HTTP: TensorFlow Serving's paths, JSON and status codes."""
 
+import gzip
 import http.client
 import json
 import socket
 import threading
 import urllib.parse
+import zlib
 
 import pytest
 
@@ -49,6 +51,7 @@ ADD_ROWS = [{"ids": [1, 2], "negate": False}, {"ids": [3, 4], "negate": True}]
         ({"instances": [{"text": "ab"}]}, {"predictions": [LABELLED]}),
         ({"instances": [{"b64": "YWI="}]}, {"predictions": [LABELLED]}),
         ({"instances": [{"text": {"b64": "YWI="}}]}, {"predictions": [LABELLED]}),
+        ({"signature_name": "", "instances": ["ab"]}, {"predictions": [LABELLED]}),
         (
             {"inputs": ["größer"]},
             {"outputs": {"label": ["toy:größer"], "probabilities": [[8.0, 0.8]]}},
@@ -112,9 +115,18 @@ def test_output_that_is_not_utf8_is_sent_as_bytes(port):
         ({"instances": "ab"}, "must be a list"),
         ({"instances": [{"txt": "ab"}]}, "signature are ['text']. Got ['txt']"),
         ({"instances": [{"text": "a", "b": 1}]}, "Got ['b', 'text']"),
-        ({"instances": [1]}, "'text' must have string values. Got 1."),
-        ({"instances": [None]}, "must have string values. Got None."),
-        ({"instances": ["a", ["b"]]}, "must have string values. Got ['b']."),
+        (
+            {"instances": [1]},
+            "'text' must have string values, in lists of the same length. Got 1.",
+        ),
+        (
+            {"instances": [None]},
+            "must have string values, in lists of the same length. Got None.",
+        ),
+        (
+            {"instances": ["a", ["b"]]},
+            "must have string values, in lists of the same length. Got ['b'].",
+        ),
         ({"instances": [[[["a"]], "b"]]}, "must have string values"),
         ({"instances": json.loads("[" * 900 + "]" * 900)}, "must have string values"),
         ({"instances": [{"b64": "?"}]}, "not valid JSON"),
@@ -122,7 +134,16 @@ def test_output_that_is_not_utf8_is_sent_as_bytes(port):
         ({"instances": ["\ud800"]}, "surrogates not allowed"),
         ({"inputs": {"\ud800": ["a"]}}, r"Got ['\ud800']"),
         ({"inputs": {"txt": ["a"]}}, "signature are ['text']. Got ['txt']"),
-        ({"signature_name": 1, "inputs": []}, "has no signature '1'"),
+        ({"signature_name": 1, "inputs": []}, "'signature_name' must be a string. G"),
+        ({"signature_name": None, "inputs": []}, "'signature_name' must be a string."),
+        (
+            {"signature_name": "nothing", "inputs": {}},
+            "has no inputs. Call it over gRP",
+        ),
+        (
+            {"inputs": "a"},
+            "'text' must be string of shape (None,). Got string of shape ()",
+        ),
         ({"signature_name": "\ud800", "inputs": []}, r"no signature '\ud800'"),
         ({"signature_name": "none", "inputs": []}, "has no signature 'none'"),
         ({"signature_name": "join", "instances": ["a"]}, "Expected an object of ['t"),
@@ -130,20 +151,20 @@ def test_output_that_is_not_utf8_is_sent_as_bytes(port):
         ({"signature_name": "add", "instances": ADD_ROWS}, "differ in batch size"),
         (
             {"signature_name": "add", "inputs": ADD | {"ids": [[1.5]]}},
-            "'ids' must have int32 values. Got 1.5.",
+            "'ids' must have int32 values, in lists of the same length. Got 1.5.",
         ),
         (
             {"signature_name": "add", "inputs": ADD | {"ids": [[True]]}},
-            "'ids' must have int32 values. Got True.",
+            "'ids' must have int32 values, in lists of the same length. Got True.",
         ),
         (
             {"signature_name": "add", "inputs": ADD | {"ids": [[1], [2, 3]]}},
-            "'ids' must have int32 values. Got [1].",
+            "'ids' must have int32 values, in lists of the same length. Got [1].",
         ),
         ({"signature_name": "add", "inputs": ADD | {"ids": [[2**40]]}}, "'ids': "),
         (
             {"signature_name": "add", "inputs": ADD | {"negate": [0]}},
-            "'negate' must have bool values. Got 0.",
+            "'negate' must have bool values, in lists of the same length. Got 0.",
         ),
     ],
 )
@@ -167,6 +188,10 @@ def test_predict_rejects(port, request_, message):
         ),
         ("POST", "/v1/models/toy/versions/x:predict", 404, "A version is a number"),
         ("GET", f"/v1/models/toy/versions/{'9' * 5000}", 404, "A version is a number"),
+        ("POST", "/v1/models/toy:classify", 501, "has no classify, no regress"),
+        ("POST", "/v1/models/toy/versions/3:regress", 501, "has no classify, no"),
+        ("POST", "/v1/models/toy/labels/stable:predict", 501, "no version labels"),
+        ("GET", "/v1/models/toy/labels/stable", 501, "no version labels"),
         ("POST", "/v1/models/toy:explain", 405, "Method Not Allowed"),
         ("GET", "/v1/models/toy:predict", 404, "No model 'toy:predict'"),
         ("GET", "/v1/models/nobody", 404, "No model 'nobody'"),
@@ -194,6 +219,40 @@ def test_body_above_the_size_limit_is_rejected(port, monkeypatch):
     status, answer = predict(port, fits + b" " * 1000)
     assert status == 413
     assert "at most 1000 bytes" in answer["error"]
+
+
+BODY = json.dumps({"instances": ["ab"]}).encode()
+GZIP = gzip.compress(BODY)
+BOMB = gzip.compress(bytes(65 << 20), 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "status"),
+    [
+        (GZIP, "gzip", 200),
+        (GZIP, "GZIP", 200),
+        (BODY, "identity", 200),
+        (gzip.compress(BODY[:9]) + gzip.compress(BODY[9:]), "gzip", 200),
+        (GZIP[:-1], "gzip", 400),
+        (GZIP[:-8] + bytes(8), "gzip", 400),  # A wrong checksum.
+        (GZIP + b"{}", "gzip", 400),
+        (BODY, "gzip", 400),
+        (b"", "gzip", 400),
+        (zlib.compress(BODY), "deflate", 415),
+        (GZIP, "gzip, gzip", 415),
+        (BOMB, "gzip", 413),
+        (GZIP + BOMB, "gzip", 413),
+    ],
+)
+@pytest.mark.parametrize("chunked", [False, True])
+def test_content_encoding(port, body, encoding, status, chunked):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    half = len(body) // 2
+    data = iter([body[:half], body[half:]]) if chunked else body
+    path, headers = "/v1/models/toy:predict", {"Content-Encoding": encoding}
+    connection.request("POST", path, data, headers, encode_chunked=chunked)
+    assert connection.getresponse().status == status
+    connection.close()
 
 
 HEADER = b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: x\r\nContent-Length: "
@@ -265,11 +324,21 @@ def test_incomplete_requests_do_not_delay_stop(tmp_path, monkeypatch):
         connection.close()
 
 
-def test_number_of_connections_is_limited(port, monkeypatch):
+def test_requests_above_the_limit_of_connections_get_503(tmp_path, monkeypatch):
     monkeypatch.setattr(dev_server, "_MAX_CONNECTIONS", 2)
-    with connect(port), connect(port), connect(port) as connection:
-        assert read_until_closed(connection) == b""
-    assert predict(port, {"instances": ["ab"]})[0] == 200
+    write_toy_model(tmp_path, 1)
+    with DevServer({"toy": tmp_path}) as server:
+        port = urllib.parse.urlsplit(server.rest_address).port
+        request = b"GET /v1/models/toy HTTP/1.1\r\nHost: x\r\n\r\n"
+        with connect(port), connect(port), connect(port, request) as connection:
+            assert connection.recv(100).startswith(b"HTTP/1.1 503")
+
+
+def test_run_stops_after_the_timeout(port, monkeypatch):
+    monkeypatch.setattr(rest, "_TIMEOUT_SECONDS", 0.2)
+    wait = {"signature_name": "wait", "inputs": {"seconds": [600]}}
+    status, answer = predict(port, wait)
+    assert (status, answer["error"]) == (504, "The request was canceled after 0.2 s.")
 
 
 def test_dropped_connection_leaves_the_server_running(port, caplog):
@@ -303,6 +372,7 @@ def test_metadata(port):
     assert answer["model_spec"]["version"] == "3"
     signatures = answer["metadata"]["signature_def"]["signature_def"]
     assert signatures["serving_default"]["inputs"]["text"]["dtype"] == "DT_STRING"
+    assert "@type" not in answer["metadata"]["signature_def"]
 
 
 def test_one_connection_carries_many_requests(port):

@@ -228,7 +228,9 @@ def test_used_variables_are_written_once_and_others_not(tmp_path, directory):
 
 def test_metadata_and_vocabulary_file(tmp_path, directory, vocabulary):
     path = serving.export_saved_model({"f": length}, tmp_path, directory=directory)
-    (text,) = tf.saved_model.load(str(path)).signatures["metadata"]()["json"].numpy()
+    function = tf.saved_model.load(str(path)).signatures["metadata"]
+    text, again = function(tf.constant(["", "ignored"]))["json"].numpy()
+    assert text == again  # One per row, as batching requires.
     metadata = json.loads(text)
     assert metadata["head"]["labels"] == ["no", "yes"]
     assert metadata["vocabulary_sha256"] == vocabulary.fingerprint

@@ -47,13 +47,44 @@ def test_big_endian_arrays_are_converted():
     assert proto_to_array(proto).tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("field", ["int_val", "half_val"])
-def test_values_are_not_repeated(field):
-    for dtype in (tf.uint8, tf.half, tf.qint8, tf.complex64):
-        proto = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum, **{field: [1]})
-        proto.tensor_shape.dim.add(size=2)
-        with pytest.raises(TypeError, match="values must be in tensor_content"):
-            proto_to_array(proto)
+def proto(dtype: tf.DType, *shape: int, **fields) -> tensor_pb2.TensorProto:
+    result = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum, **fields)
+    for size in shape:
+        result.tensor_shape.dim.add(size=size)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("message", "values"),
+    [  # As `tensorflow::Tensor::FromProto`.
+        (proto(tf.int32, 1, 4, int_val=[1]), [[1, 1, 1, 1]]),
+        (proto(tf.int64, 3, int64_val=[5, 6]), [5, 6, 6]),
+        (proto(tf.float32, 2), [0, 0]),
+        (proto(tf.uint8, 2, int_val=[1]), [1, 1]),
+        (proto(tf.half, 2, half_val=[15360]), [1, 1]),
+        (proto(tf.string, 2, string_val=[b"a"]), [b"a", b"a"]),
+        (proto(tf.string, 3, tensor_content=b"\2\0\3abxyz"), [b"ab", b"", b"xyz"]),
+    ],
+)
+def test_forms_that_tensorflow_reads(message, values):
+    assert proto_to_array(message).tolist() == values
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        (proto(tf.string, 3, tensor_content=b"\2\0\3abxy"), "do not fit string of"),
+        (proto(tf.int32, 3, tensor_content=b"1234"), r"fit int32 of shape \[3\]"),
+        (proto(tf.int32, -1, 3, int_val=[1, 2, 3]), r"of shape \[-1, 3\]"),
+        (proto(tf.int32, 2**40, int_val=[1]), "repeated value must not fill"),
+        (proto(tf.string, 2**22, string_val=[b"a"]), "repeated value must not fill"),
+        (proto(tf.resource, 1), "resource is not a dtype of arrays"),
+        (proto(tf.variant, 1), "variant is not a dtype of arrays"),
+    ],
+)
+def test_malformed_protos(message, error):
+    with pytest.raises((TypeError, ValueError), match=error):
+        proto_to_array(message)
 
 
 def test_dtype_that_tensorflow_lacks():

@@ -67,6 +67,10 @@ class Toy(tf.Module):
         length = tf.strings.length(text_a + text_b) - tf.strings.length(text_a)
         return {"score": tf.cast(length, tf.float32)}
 
+    @tf.function(input_signature=[])
+    def nothing(self):
+        return {"constant": tf.constant([1])}
+
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="seconds")])
     def wait(self, seconds):
         end = tf.timestamp() + tf.cast(tf.reduce_max(seconds), tf.float64)
@@ -95,6 +99,7 @@ def write_toy_model(
             "join": toy.join,
             "add": toy.add,
             "wait": toy.wait,
+            "nothing": toy.nothing,
             "sentence_embedding": toy.count_letters,
         },
     )
