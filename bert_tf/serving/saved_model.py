@@ -88,9 +88,8 @@ def export_saved_model(
         )
     folder = pathlib.Path(storage.local_copy(path, skip=("*",)))
     final = folder / name
-    signatures = {**signatures, "metadata": _metadata(directory)}
     with _atomic_version(final) as path:
-        _save(signatures, path)
+        _save({**signatures, "metadata": _metadata(directory)}, path)
         _make_servable(path)
         extra = path / "assets.extra"
         extra.mkdir()
