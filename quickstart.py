@@ -46,7 +46,7 @@ def environment(folder: pathlib.Path, requirements: pathlib.Path) -> str:
     The environment is rebuilt if the requirements have changed.
     """
     python = str(folder / "bin" / "python")
-    files = sorted(HERE.glob("requirements*.txt"))
+    files = (HERE / "requirements.txt", HERE / "requirements-dev.txt")
     wanted = requirements.name + "".join(f.read_text(encoding="utf-8") for f in files)
     installed = folder / "installed.txt"
     if not installed.exists() or installed.read_text(encoding="utf-8") != wanted:

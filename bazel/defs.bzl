@@ -4,60 +4,61 @@
 
 load("@rules_python//python:defs.bzl", "py_binary", "py_library", "py_test")
 
-def library(name = None, srcs = None, deps = [], pypi = []):
+def requirements(packages):
+    """The library `requirements` of packages in requirements.lock."""
+    py_library(
+        name = "requirements",
+        visibility = ["//visibility:public"],
+        deps = ["@pypi//" + package for package in packages],
+    )
+
+def library(name = None, srcs = None, deps = []):
     """The modules and data files of a package.
 
     Args:
         name: Name of the target; by default that of the folder.
         srcs: Modules; by default all in the folder.
         deps: Libraries that the modules import.
-        pypi: Packages in requirements.lock that the modules import.
     """
     py_library(
         name = name or native.package_name().split("/")[-1],
         srcs = native.glob(["*.py"]) if srcs == None else srcs,
         data = native.glob(["*.html", "*.pyi", "*.txt", "py.typed"], allow_empty = True),
         visibility = ["//visibility:public"],
-        deps = deps + _labels(pypi),
+        deps = deps + ["//:requirements"],
     )
 
-def command(name, deps, pypi = []):
-    """A module that `python -m package.name` runs: `bazel run //package:name -- --help`.
+def commands(exclude):
+    """A program for each module of a package: `bazel run //package:name -- --help`.
 
     Args:
-        name: Name of the target and of the module, without `.py`.
-        deps: Libraries that the module imports.
-        pypi: Packages in requirements.lock that the module imports.
+        exclude: Modules that are no commands.
     """
-    py_binary(
-        name = name,
-        srcs = [name + ".py", "//bazel:run_module.py"],
-        args = [native.package_name().replace("/", ".") + "." + name],
-        legacy_create_init = 0,
-        main = "//bazel:run_module.py",
-        visibility = ["//visibility:public"],
-        deps = deps + _labels(pypi),
-    )
+    package = native.package_name()
+    for module in native.glob(["*.py"], exclude = exclude):
+        name = module[:-len(".py")]
+        py_binary(
+            name = name,
+            srcs = ["//bazel:run_module.py"],
+            args = [package.replace("/", ".") + "." + name],
+            legacy_create_init = 0,
+            main = "//bazel:run_module.py",
+            visibility = ["//visibility:public"],
+            deps = ["//" + package],
+        )
 
-def pytest_tests(deps, data = []):
+def pytest_tests():
     """A test target for each `*_test.py` of a package, run by pytest.
 
     Slow tests run with `bazel test --test_arg=--slow`.
-
-    Args:
-        deps: Libraries that the tests import, besides those of `conftest.py`.
-        data: Files that the tests read.
     """
     for test in native.glob(["*_test.py"]):
         py_test(
             name = test[:-len(".py")],
             srcs = [test, "//bazel:pytest_main.py"],
             args = ["$(rootpath %s)" % test],
-            data = data + ["//:pyproject.toml"],
+            data = ["//:documents", "//:pyproject.toml"],
             legacy_create_init = 0,
             main = "//bazel:pytest_main.py",
-            deps = deps + ["//tests:conftest"],
+            deps = ["//benchmarks", "//bert_tf", "//tasks", "//tests:conftest", "//tests/toy"],
         )
-
-def _labels(pypi):
-    return ["@pypi//" + package for package in pypi]

@@ -10,12 +10,7 @@ import numpy as np
 
 from bert_tf.modeling import BertConfig
 
-_VOCABULARY_SIZE = 30_522
-
-
-def architecture(size: str) -> BertConfig:
-    """Returns an architecture of the paper with the paper's vocabulary size."""
-    return BertConfig.from_size(size, _VOCABULARY_SIZE)
+VOCABULARY_SIZE = 30_522
 
 
 def predictions(length: int) -> int:
@@ -23,11 +18,11 @@ def predictions(length: int) -> int:
     return math.ceil(length * 15 / 100)
 
 
-def random_batch(rows: int, length: int):
+def random_batch(rows: int, length: int, vocabulary_size: int = VOCABULARY_SIZE):
     """Returns `(x, y, sample_weight)` of rows with one pair each and no padding."""
     generator = np.random.default_rng(0)
     shape, count = (rows, length), predictions(length)
-    ids = generator.integers(0, _VOCABULARY_SIZE, shape, dtype="int32")
+    ids = generator.integers(0, vocabulary_size, shape, dtype="int32")
     x = {
         "token_ids": ids,
         "segment_ids": np.zeros(shape, "int32"),

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles the pre-training step for TPUs, without a TPU, and bounds its time.
 
-    pip install "jax==0.10.2" "libtpu==0.0.42.1"
+    pip install jax==0.10.2 libtpu==0.0.42.1
     python -m benchmarks.tpu --strategy=v5e-8 --size=base --output=benchmarks/tpu.csv
 
 The compiler is libtpu's, the step is that of the JAX backend of Keras, lowered for all
@@ -24,7 +24,7 @@ import time
 from typing import Any
 
 from benchmarks import random_step
-from bert_tf import cli, data
+from bert_tf import cli, data, modeling
 
 _GIB = 2**30
 
@@ -35,6 +35,9 @@ class TpuConfig(cli.Options):
 
     strategy: str = cli.option("v5e-8", help="Chip and number of chips.")
     size: str = cli.option("base", help="Architecture.")
+    vocabulary_size: int = cli.option(
+        random_step.VOCABULARY_SIZE, help="Size of the vocabulary."
+    )
     length: int = cli.option(128, help="Tokens per row.", minimum=8)
     batch_size: int = cli.option(256, help="Rows per step, all chips.", minimum=1)
     micro_batch_size: int = cli.option(0, help="As in bert_tf.pretrain.", minimum=0)
@@ -98,7 +101,7 @@ def measure(options: TpuConfig) -> dict[str, Any]:
         raise ValueError(f"The step does not compile: {program.error[:3000]}")
     seconds = step_seconds(name, chips, count, program)
     flops = random_step.step_flops(
-        random_step.architecture(options.size), options.batch_size, options.length
+        _architecture(options), options.batch_size, options.length
     ) / (3 if options.evaluation else 1)  # Without the backward pass.
     total = seconds["total"]
     return {k: v for k, v in options.to_dict().items() if k != "output"} | {
@@ -111,6 +114,10 @@ def measure(options: TpuConfig) -> dict[str, Any]:
         "tokens_per_s": round(options.batch_size * options.length / total),
         "mfu": round(flops / (chips * chip.flops * total), 2),
     }
+
+
+def _architecture(options: TpuConfig) -> modeling.BertConfig:
+    return modeling.BertConfig.from_size(options.size, options.vocabulary_size)
 
 
 def parse_slice(text: str) -> tuple[str, int]:
@@ -181,12 +188,12 @@ def compile_step(options: TpuConfig) -> Program:
     import jax
     import keras
 
-    from bert_tf import modeling, training
+    from bert_tf import training
 
     name, chips = parse_slice(options.strategy)
     keras.distribution.set_distribution(None)  # The variables are on the CPU.
     backbone = modeling.BertBackbone(
-        random_step.architecture(options.size),
+        _architecture(options),
         recompute=options.recompute,
         dtype=options.precision,
     )
@@ -216,7 +223,9 @@ def compile_step(options: TpuConfig) -> Program:
     ]
     batch = keras.tree.map_structure(
         lambda value: describe(value, distribution.get_data_layout(value.shape)),
-        random_step.random_batch(options.batch_size, options.length),
+        random_step.random_batch(
+            options.batch_size, options.length, options.vocabulary_size
+        ),
     )
     step = model.test_step if options.evaluation else model.train_step
     shardings = keras.tree.map_structure(lambda value: value.sharding, tuple(state))

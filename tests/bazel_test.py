@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""BUILD files list what the modules import; a target passes only if its tests do."""
+"""BUILD files list the packages' imports; a target passes only if its tests do."""
 
 import pathlib
 import re
@@ -12,93 +12,46 @@ import pytest
 from benchmarks import structure
 
 ROOT = pathlib.Path(__file__).parents[1]
-CHECKOUT = structure.Checkout(ROOT)
-# Packages that are not called like their modules.
-PACKAGES = {
-    "absl": "absl_py",
-    "google": "protobuf",
-    "grpc": "grpcio",
-    "sklearn": "scikit_learn",
-    "tensorflow_serving": "tensorflow_serving_api",
-}
+CHECKOUT = structure.Checkout(ROOT, ("bert_tf",))
+FOLDERS = sorted(file.parent for file in ROOT.glob("bert_tf/*/BUILD"))
 
 
-def targets() -> dict[str, dict]:
-    """Returns {label: attributes} of the libraries and commands, without `foundation`.
-
-    The attribute `files` has the paths of their modules.
-    """
-    found = {}
-    for file in sorted([*ROOT.glob("bert_tf/**/BUILD"), *ROOT.glob("tasks/BUILD")]):
-        package = file.parent.relative_to(ROOT).as_posix()
-
-        def library(name="", srcs=None, *, file=file, package=package, **attributes):
-            if srcs is None:
-                attributes["files"] = sorted(file.parent.glob("*.py"))
-                found[f"//{package}{name and f':{name}'}"] = attributes
-
-        def command(name, *, file=file, package=package, **attributes):
-            attributes["files"] = [file.parent / f"{name}.py"]
-            found[f"//{package}:{name}"] = attributes
-
-        rules = {"load": lambda *_: None, "library": library, "command": command}
-        exec(file.read_text(encoding="utf-8"), rules)
-    return found
+def requirements(name: str, pattern: str = r"^([\w.-]+)[=<>]") -> set[str]:
+    """Returns the names in a requirements file, as Bazel spells them."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    names = re.findall(pattern, text, re.MULTILINE)
+    return {re.sub(r"[-_.]+", "_", n).lower() for n in names}
 
 
-TARGETS = targets()
-
-
-def label(module: str) -> str:
-    node = structure.node(module)
-    if node in ("bert_tf", "tasks") or (ROOT / "bert_tf" / node).is_dir():
-        return f"//{node}" if node in ("bert_tf", "tasks") else f"//bert_tf/{node}"
-    return f"//bert_tf:{'foundation' if node in structure.FOUNDATION else node}"
-
-
-def normalized(package: str) -> str:
-    return re.sub(r"[-_.]+", "_", package).lower()
-
-
-@pytest.mark.skipif(not TARGETS, reason="Bazel's runfiles have no BUILD files.")
-def test_every_module_has_a_target():
-    files = {file for target in TARGETS.values() for file in target["files"]}
-    others = {
-        module
-        for module, file in CHECKOUT.modules.items()
-        if file not in files and file.name != "__init__.py"
-    }
-    assert others == {f"bert_tf.{name}" for name in structure.FOUNDATION}
-
-
-@pytest.mark.skipif(not TARGETS, reason="Bazel's runfiles have no BUILD files.")
-def test_tests_depend_on_all_commands_and_tasks():
-    listed = (ROOT / "tests/BUILD").read_text(encoding="utf-8")
-    commands = {label for label in TARGETS if ":" in label}
-    assert set(re.findall(r'"(//(?:bert_tf|tasks):\w+)"', listed)) == commands
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_targets_list_their_imports(target):
-    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    locked = set(map(normalized, re.findall(r"^([\w.-]+)==", lock, re.MULTILINE)))
-    deps, pypi = {"//bert_tf:foundation"}, set()
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_packages_list_their_imports(folder):
+    own, deps = f"//bert_tf/{folder.name}", {"//bert_tf:foundation"}
     for module, file in CHECKOUT.modules.items():
-        if file in TARGETS[target]["files"]:
+        if file.parent == folder:
             for entry in CHECKOUT.imports(module):
                 if entry.source in CHECKOUT.modules:
-                    deps.add(label(entry.module))
-                else:
-                    top = entry.source.partition(".")[0]
-                    pypi.add(PACKAGES.get(top, top))
-    deps -= {target, "//bert_tf"}
-    listed = TARGETS[target]
-    # Tasks share one list, and the demo runs commands.
-    if target.startswith(("//tasks", "//bert_tf:demo")):
-        assert set(listed["deps"]) >= deps
-    else:
-        assert set(listed["deps"]) == deps
-    assert set(listed.get("pypi", [])) >= pypi & locked
+                    node = structure.node(entry.module)
+                    is_package = (ROOT / "bert_tf" / node / "BUILD").exists()
+                    deps |= {f"//bert_tf/{node}"} if is_package else set()
+    listed = re.findall(r'"(//\S+?)"', (folder / "BUILD").read_text(encoding="utf-8"))
+    assert set(listed) - {"//bazel:defs.bzl"} == deps - {own}
+
+
+@pytest.mark.skipif(not FOLDERS, reason="Bazel's runfiles have no BUILD files.")
+def test_foundation_is_what_packages_import_from_beside_them():
+    text = (ROOT / "bert_tf/BUILD").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"FOUNDATION = \[(.*?)\]", text)
+    modules = {f"{name}.py" for name in structure.FOUNDATION}
+    assert set(re.findall(r'"(\S+?)"', listed)) == modules | {"__init__.py"}
+
+
+@pytest.mark.skipif(not FOLDERS, reason="Bazel's runfiles have no BUILD files.")
+def test_requirements_are_those_of_pip():
+    listed = requirements("BUILD", r'^    "(\w+)",$')
+    wanted = requirements("requirements.txt") | requirements("requirements-dev.txt")
+    programs = {"kubernetes_validate", "mkdocs", "pytest_xdist", "ruff"}
+    assert listed == wanted - programs
+    assert listed <= requirements("requirements.lock")
 
 
 @pytest.mark.parametrize(

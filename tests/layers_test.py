@@ -180,6 +180,15 @@ def test_pretraining_needs_neither_text_nor_serving_packages():
     )
 
 
+def test_requirements_are_the_dependencies_and_extras():
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    listed = [line for line in lines if line and not line.startswith("#")]
+    assert listed == project["dependencies"] + extras["hub"] + extras["serving"]
+
+
 @pytest.mark.slow
 def test_wheel_holds_all_modules_and_data_files(tmp_path):
     source, packages = tmp_path / "source", ("bert_tf", "tasks")
@@ -187,7 +196,7 @@ def test_wheel_holds_all_modules_and_data_files(tmp_path):
     for name in packages:
         ignored = shutil.ignore_patterns("__pycache__", ".*")
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
-    for path in (*ROOT.glob("requirements*.txt"), *map(ROOT.joinpath, documents)):
+    for path in map(ROOT.joinpath, documents):
         shutil.copy(path, source)
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     build += ["--no-build-isolation", f"--wheel-dir={tmp_path}", str(source)]

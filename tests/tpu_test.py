@@ -21,7 +21,7 @@ from tests.toy.records import make_batch, write_records
 
 ROOT = pathlib.Path(__file__).parents[1]
 
-# Packages that conflict with tensorflow-tpu or are not in requirements-tpu.txt.
+# Packages that conflict with tensorflow-tpu or that pre-training does not need.
 MISSING = (
     *("tensorflow_text", "tensorflow_serving", "keras_hub", "keras_nlp"),
     *("tokenizers", "sklearn", "scipy", "seqeval"),
@@ -29,7 +29,7 @@ MISSING = (
 
 
 @pytest.mark.slow
-def test_pretraining_runs_with_the_packages_of_requirements_tpu(
+def test_pretraining_runs_with_the_packages_of_tpus(
     vocabulary, random_encoder, tmp_path
 ):
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]
@@ -124,7 +124,7 @@ def test_batches_have_static_shapes(vocabulary, tmp_path):
 def test_messages_tell_missing_tpu_from_missing_package(monkeypatch, installed):
     spec = object() if installed else None
     monkeypatch.setattr(distribution.importlib.util, "find_spec", lambda _: spec)
-    expected = "finds no TPU" if installed else "pip install -r requirements-tpu.txt"
+    expected = "finds no TPU" if installed else "docs/accelerators"
     with pytest.raises(ValueError, match=expected) as error:
         distribution.strategy("tpu")
     assert "\n" not in str(error.value)

@@ -8,7 +8,7 @@ run again, so the same command resumes after an interruption.
 
 `BeamWorkers` runs the same jobs with the same results::
 
-    pip install -r requirements-beam.txt
+    pip install '.[beam]'  # In an environment of its own.
     python -m bert_tf.corpus ... --runner=FlinkRunner --beam_options=--flink_master=...
 
 All machines must see the same paths: `gs://` or a shared mount. bert_tf must be
@@ -119,7 +119,7 @@ class BeamWorkers(Workers):
         except ModuleNotFoundError as error:
             raise ValueError(
                 f"--runner={runner} requires Apache Beam: "
-                "pip install -r requirements-beam.txt"
+                "pip install '.[beam]' (in an environment of its own)."
             ) from error
         self._beam = apache_beam
         self._options = PipelineOptions([f"--runner={runner}", *shlex.split(options)])

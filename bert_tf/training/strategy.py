@@ -171,7 +171,7 @@ def _tpu() -> tf.distribute.Strategy:
     if not importlib.util.find_spec("libtpu"):
         raise ValueError(
             "--strategy=tpu needs tensorflow-tpu, which is not installed. On a TPU VM, "
-            "in a separate environment: pip install -r requirements-tpu.txt"
+            "in a separate environment, see docs/accelerators.md."
         )
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect()
