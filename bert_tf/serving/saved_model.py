@@ -6,6 +6,9 @@ Input: `tf.function`s by signature name, see `bert_tf.serving.signatures`. Outpu
 
     <folder>/<version>/saved_model.pb, variables/
         The model. The graph contains the vocabulary.
+    <folder>/<version>/batching_params.pbtxt
+        Parameters of TensorFlow Serving's batching, for models whose requests can share
+        a batch.
     <folder>/<version>/assets.extra/
         tf_serving_warmup_requests
             Requests that a server runs before it serves the version: several lengths
@@ -50,6 +53,15 @@ from bert_tf.serving.tensor_proto import array_to_proto
 _WARMUP_BATCH_SIZES = (1, 8)
 _WARMUP_LENGTHS = (8, 32, 128)
 
+# Requests of up to 256 rows run in batches of up to 32 (BatchingParameters).
+_BATCHING = """\
+max_batch_size { value: 256 }
+max_execution_batch_size { value: 32 }
+enable_large_batch_splitting { value: true }
+batch_timeout_micros { value: 2000 }
+max_enqueued_batches { value: 100 }
+"""
+
 
 def export_saved_model(
     signatures: Mapping[str, Signature],
@@ -89,7 +101,9 @@ def export_saved_model(
     folder = pathlib.Path(storage.local_copy(path, skip=("*",)))
     final = folder / name
     with _atomic_version(final) as path:
-        _save({**signatures, "metadata": _metadata(directory)}, path)
+        functions = _save({**signatures, "metadata": _metadata(directory)}, path)
+        if _can_batch(functions):
+            (path / "batching_params.pbtxt").write_text(_BATCHING, encoding="ascii")
         _make_servable(path)
         extra = path / "assets.extra"
         extra.mkdir()
@@ -102,7 +116,9 @@ def export_saved_model(
     return storage.upload(final)
 
 
-def _save(signatures: Mapping[str, Signature], path: pathlib.Path) -> None:
+def _save(
+    signatures: Mapping[str, Signature], path: pathlib.Path
+) -> dict[str, tf.types.experimental.ConcreteFunction]:
     functions = {
         name: _with_rank_check(function).get_concrete_function()
         for name, function in signatures.items()
@@ -112,6 +128,31 @@ def _save(signatures: Mapping[str, Signature], path: pathlib.Path) -> None:
     used = {id(v): v for function in functions.values() for v in function.variables}
     module.weights = list(used.values())
     tf.saved_model.save(module, str(path), signatures=functions)
+    return functions
+
+
+def _can_batch(functions: Mapping[str, tf.types.experimental.ConcreteFunction]) -> bool:
+    """Returns whether TensorFlow Serving may join and split requests.
+
+    It concatenates the inputs and, of split requests, the outputs along the batch axis.
+    Inputs with other axes of different sizes fail. Outputs are not checked: the values
+    would be wrong, or the server would abort. So `serving_default` must have one string
+    per row, and no output's width may depend on the strings. With other inputs, such as
+    token ids, it depends on their width only, which is the same within a request.
+    """
+    is_text = {
+        name: all(
+            spec.shape.rank == 1
+            for spec in tf.nest.flatten(function.structured_input_signature)
+        )
+        for name, function in functions.items()
+    }
+    return is_text.get("serving_default", False) and all(
+        output.shape.rank and output.shape[1:].is_fully_defined()
+        for name, function in functions.items()
+        if is_text[name]
+        for output in function.outputs
+    )
 
 
 def _with_rank_check(function: Signature) -> Signature:

@@ -40,6 +40,39 @@ def length(text):
     return {"length": tf.strings.length(text)}
 
 
+@serving.signature(TEXT)
+def words(text):
+    return {"words": tf.strings.split(text).to_tensor()}
+
+
+@serving.signature(TEXT)
+def scalar(text):
+    return {"count": tf.size(text)}
+
+
+@serving.signature(tf.TensorSpec([None, None], tf.string, "choices"))
+def lengths(choices):
+    return {"lengths": tf.strings.length(choices)}
+
+
+@pytest.mark.parametrize(
+    ("signatures", "can_batch"),
+    [
+        ({"serving_default": length}, True),
+        ({"serving_default": length, "choices": lengths}, True),
+        ({"serving_default": length, "words": words}, False),
+        ({"serving_default": words}, False),
+        ({"serving_default": scalar}, False),
+        ({"serving_default": lengths}, False),
+        ({"length": length}, False),
+    ],
+)
+def test_batching_parameters(tmp_path, directory, signatures, can_batch):
+    path = serving.export_saved_model(signatures, tmp_path, directory=directory)
+    file = path / "batching_params.pbtxt"
+    assert file.exists() == can_batch
+
+
 def read_graph(path: pathlib.Path) -> tf.compat.v1.GraphDef:
     file = path / "saved_model.pb"
     parsed = saved_model_pb2.SavedModel.FromString(file.read_bytes())
