@@ -1,6 +1,5 @@
 from bert_tf.training import resumable as resumable
 from bert_tf.training import strategy as strategy
-from bert_tf.training.checkpoint import TrainingState as TrainingState
 from bert_tf.training.jax_step import JaxPretrainer as JaxPretrainer
 from bert_tf.training.monitor import read_history as read_history
 from bert_tf.training.muon import Muon as Muon
@@ -12,3 +11,4 @@ from bert_tf.training.pretraining import create_optimizer as create_optimizer
 from bert_tf.training.pretraining import pretrain as pretrain
 from bert_tf.training.pretraining import resolve_architecture as resolve_architecture
 from bert_tf.training.step import DistributedPretrainer as DistributedPretrainer
+from bert_tf.training.training_state import TrainingState as TrainingState

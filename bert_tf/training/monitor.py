@@ -21,9 +21,9 @@ import tqdm
 
 from bert_tf.data import read_table, write_table
 from bert_tf.lazy import lazy_import
-from bert_tf.training.checkpoint import TrainingState
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
 from bert_tf.training.resumable import Resumable, StopSignals
+from bert_tf.training.training_state import TrainingState
 
 jax = lazy_import("jax")
 

@@ -86,9 +86,11 @@ class PretrainConfig(cli.Options):
         choices=("float32", "mixed_bfloat16", "mixed_float16"),
         common=True,
     )
-    xla: bool = cli.option(
-        False,
-        help="Compile the training step with XLA. Faster on GPUs, slower on CPUs.",
+    xla: str = cli.option(
+        "auto",
+        help="Whether to compile the training step with XLA, which is slower on CPUs. "
+        "auto: on GPUs. JAX and TPUs always use XLA.",
+        choices=("auto", "true", "false"),
         resumable=True,
     )
     batch_size: int | tuple[int, ...] = cli.option(

@@ -25,13 +25,13 @@ from bert_tf.modeling import (
 )
 from bert_tf.training import monitor, resumable
 from bert_tf.training import strategy as distribution
-from bert_tf.training.checkpoint import TrainingState
 from bert_tf.training.jax_step import JaxPretrainer
 from bert_tf.training.muon import Muon
 from bert_tf.training.optimizers import AdamW, Lamb
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
 from bert_tf.training.resumable import StopSignals
 from bert_tf.training.step import DistributedPretrainer
+from bert_tf.training.training_state import TrainingState
 
 
 def pretrain(options: PretrainConfig) -> dict[str, float]:
@@ -93,11 +93,12 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
                 source = checkpoints.extend_vocabulary(source, directory.vocabulary)
                 missing = ", ".join(source.load_into(model)) or "none"
                 print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
+            has_gpu = bool(tf.config.list_physical_devices("GPU"))
             model.compile(
                 create_optimizer(options, schedule),
                 loss_weights={"mlm": 1.0, "nsp": options.next_sentence_weight},
                 micro_batch_size=options.micro_batch_size,
-                xla=options.xla,
+                xla=options.xla == "true" or (options.xla == "auto" and has_gpu),
             )
             state = TrainingState(directory, model, write=chief)
             _restore(state)

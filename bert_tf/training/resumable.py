@@ -24,8 +24,8 @@ from typing import Any, NoReturn
 import keras
 import tensorflow as tf
 
-from bert_tf.training.checkpoint import TrainingState
 from bert_tf.training.strategy import is_multi_worker
+from bert_tf.training.training_state import TrainingState
 
 # A scheduler that sends SIGTERM expects a normal end; a shell, 128 + the signal.
 _EXIT_STATUS = {signal.SIGTERM: 0, signal.SIGINT: 130}

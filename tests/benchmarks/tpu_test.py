@@ -34,7 +34,6 @@ VARIANTS = {
     ("v5e", "lamb"): {"optimizer": "lamb", "recompute": True},
     ("v5e", "micro_batches"): {"micro_batch_size": 4},
     ("v5e", "evaluation"): {"evaluation": True},
-    ("v6e", "adamw"): {},
     ("tpu7x", "adamw"): {},
 }
 

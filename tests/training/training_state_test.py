@@ -10,7 +10,7 @@ import pytest
 
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.training import AdamW, TrainingState, checkpoint
+from bert_tf.training import AdamW, TrainingState, training_state
 
 ENDINGS = ("data-00000-of-00001", "index", "json")
 
@@ -89,7 +89,7 @@ def test_finds_states_without_the_pointer_file(directory, tiny_config, pointer):
     model, state = training(directory, tiny_config)
     step(model)
     state.save()
-    # Earlier versions wrote this file, and TensorFlow's tools do.
+    # TensorFlow's tools write this file.
     (directory.path / "training_state/checkpoint").unlink(missing_ok=True)
     if pointer is not None:
         (directory.path / "training_state/checkpoint").write_bytes(pointer)
@@ -135,7 +135,7 @@ def test_disk_space_check_covers_what_is_written(directory, tiny_config, monkeyp
     _, state = training(directory, config)
     before = {path for path in directory.path.rglob("*") if path.is_file()}
     usage = shutil.disk_usage(directory.path)
-    monkeypatch.setattr(checkpoint, "_SMALL_FILES", 0)
+    monkeypatch.setattr(training_state, "_SMALL_FILES", 0)
 
     def raise_unless(free):
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free))
