@@ -56,18 +56,17 @@ _GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def _rpc(method: Callable[..., message.Message]) -> Callable[..., message.Message]:
-    """Wraps a function of a model, the version or None, the request and its seconds."""
+    """Wraps a function of a model, a version or None, a request and limits of `run`."""
 
     def answer(self, request, context):
-        if not context.is_active():  # Canceled while it waited for a thread.
-            context.abort(grpc.StatusCode.CANCELLED, "The client canceled.")
         spec = request.model_spec
         version = spec.version.value if spec.HasField("version") else None
         try:
             if spec.version_label:
                 raise invalid("The development server has no version labels.")
             model = find_model(self.models, spec.name)
-            return method(model, version, request, context.time_remaining())
+            limits = context.time_remaining(), context.is_active
+            return method(model, version, request, *limits)
         except tf.errors.OpError as error:
             # gRPC limits the length of messages.
             context.abort(_GRPC_CODES[error.error_code], error.message[:1024])
@@ -88,18 +87,18 @@ class _Services(
         self.models = models
 
     @_rpc
-    def Predict(model, version, request, seconds):
-        return model.find(version).predict(request, seconds)
+    def Predict(model, version, request, *limits):
+        return model.find(version).predict(request, *limits)
 
     @_rpc
-    def GetModelMetadata(model, version, request, _):
+    def GetModelMetadata(model, version, request, *_):
         fields = list(request.metadata_field)
         if fields != ["signature_def"]:
             raise invalid(f"metadata_field must be ['signature_def']. Got {fields}.")
         return model.find(version).metadata()
 
     @_rpc
-    def GetModelStatus(model, version, request, _):
+    def GetModelStatus(model, version, request, *_):
         return model.status(version)
 
     Classify = Regress = MultiInference = HandleReloadConfigRequest = _unimplemented

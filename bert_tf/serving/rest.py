@@ -24,7 +24,7 @@ import pathlib
 import re
 import reprlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,9 @@ _JSON_TYPES = {
 # --- JSON ------------------------------------------------------------------------
 
 
-def _predict(servable: Servable, body: bytes) -> dict[str, Any]:
+def _predict(
+    servable: Servable, body: bytes, is_active: Callable[[], bool]
+) -> dict[str, Any]:
     """Answers the JSON of a predict request."""
     try:
         request = json.loads(body, object_hook=_decode_base64)
@@ -86,7 +88,7 @@ def _predict(servable: Servable, body: bytes) -> dict[str, Any]:
         name: _to_array(name, value, tf.as_dtype(signature.inputs[name].dtype))
         for name, value in columns.items()
     }
-    arrays = servable.run(signature, inputs, seconds=_TIMEOUT_SECONDS)
+    arrays = servable.run(signature, inputs, (), _TIMEOUT_SECONDS, is_active)
     outputs = {name: _to_json(name, array) for name, array in arrays.items()}
     if "inputs" in request:
         return {"outputs": _bare_if_single(outputs)}
@@ -222,10 +224,15 @@ def create_app(models: Mapping[str, Model], demo: bool) -> Starlette:
     async def predict(request: Request) -> Response:
         model, version = resolve(request)
         servable, body = model.find(version), await _read_body(request)
-        async with running:
-            if await request.is_disconnected():  # While it waited.
-                raise ClientDisconnect
-            return await run_in_threadpool(lambda: _json(_predict(servable, body)))
+        # After the body, the next message is that the client disconnected.
+        gone = asyncio.ensure_future(request.receive())
+        try:
+            async with running:
+                return await run_in_threadpool(
+                    lambda: _json(_predict(servable, body, lambda: not gone.done()))
+                )
+        finally:
+            gone.cancel()
 
     async def status(request: Request) -> Response:
         model, version = resolve(request)

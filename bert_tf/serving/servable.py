@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -32,6 +34,10 @@ _Status = get_model_status_pb2.ModelVersionStatus
 # Threads that run ops, per version. With one per core, a large request would keep all
 # of them, and single texts would wait until it ends.
 _OP_THREADS = 64
+
+# Larger requests run in parts if their rows are independent, so that they can be
+# canceled between parts, and need less memory.
+_MAX_ROWS = 32
 
 _LONGEST = 1e6  # Seconds. gRPC reports requests without deadline as a larger number.
 
@@ -65,6 +71,12 @@ def _check_input(name: str, array: np.ndarray, info: meta_graph_pb2.TensorInfo) 
             f"Input {name!r} must be {expected} of shape {shape}. "
             f"Got {dtype.name} of shape {array.shape}."
         )
+
+
+def _has_rows(signature: meta_graph_pb2.SignatureDef) -> bool:
+    """Returns whether each output has a row per input row, of a size known before."""
+    shapes = [tf.TensorShape(x.tensor_shape) for x in signature.outputs.values()]
+    return all(x.rank and x[0] is None and x[1:].is_fully_defined() for x in shapes)
 
 
 class Servable:
@@ -116,6 +128,7 @@ class Servable:
         inputs: Mapping[str, np.ndarray],
         outputs: Sequence[str] = (),
         seconds: float | None = None,
+        is_active: Callable[[], bool] = lambda: True,
     ) -> dict[str, np.ndarray]:
         """Returns the named outputs, or all, of a signature for a batch of inputs.
 
@@ -124,6 +137,7 @@ class Servable:
             inputs: Its inputs.
             outputs: Names of outputs.
             seconds: Time after which the ops are canceled; None for no limit.
+            is_active: Whether the client still waits. Asked before each part.
         """
         check_names("inputs", inputs, signature.inputs)
         for name, array in inputs.items():
@@ -133,15 +147,38 @@ class Servable:
             raise invalid(f"output_filter must not repeat a name. Got {outputs}.")
         if not signature.outputs.keys() >= {*outputs}:
             check_names("outputs", outputs, signature.outputs)
+        end = time.monotonic() + min(_LONGEST if seconds is None else seconds, _LONGEST)
+        rows = [len(array) for array in inputs.values() if array.ndim == 1]
+        parts = range(1)
+        if len(rows) == len(inputs) and len({*rows}) == 1 and _has_rows(signature):
+            parts = range(0, max(rows[0], 1), _MAX_ROWS)
+        results = []
+        for start in parts:
+            if not is_active():
+                raise tf.errors.CancelledError(None, None, "The client canceled.")
+            part = inputs
+            if len(parts) > 1:
+                part = {k: x[start : start + _MAX_ROWS] for k, x in inputs.items()}
+            results.append(self._run(signature, part, outputs, end))
+        if len(results) == 1:
+            return results[0]
+        return {k: np.concatenate([r[k] for r in results]) for k in outputs}
+
+    def _run(
+        self,
+        signature: meta_graph_pb2.SignatureDef,
+        inputs: Mapping[str, np.ndarray],
+        outputs: Sequence[str],
+        end: float,
+    ) -> dict[str, np.ndarray]:
         feeds = {signature.inputs[name].name: array for name, array in inputs.items()}
         fetches = [signature.outputs[name].name for name in outputs]
-        options = config_pb2.RunOptions()
-        if seconds is not None:  # 0 means no limit.
-            options.timeout_in_ms = max(1, int(min(seconds, _LONGEST) * 1000))
+        milliseconds = max(1, int(1000 * (end - time.monotonic())))  # 0 is no limit.
+        options = config_pb2.RunOptions(timeout_in_ms=milliseconds)
         try:
             values = self._session.run(fetches, feeds, options)
         except tf.errors.DeadlineExceededError as error:
-            text = f"The request was canceled after {seconds:.3g} s."
+            text = "The request was canceled at its deadline."
             raise tf.errors.DeadlineExceededError(None, None, text) from error
         except tf.errors.OpError as error:
             # Without the name of the node, which means nothing to a client.
@@ -159,9 +196,9 @@ class Servable:
         self._session.close()
 
     def predict(
-        self, request: predict_pb2.PredictRequest, seconds: float | None = None
+        self, request: predict_pb2.PredictRequest, *limits: Any
     ) -> predict_pb2.PredictResponse:
-        """Answers a request within a time, see `run`."""
+        """Answers a request. The limits are `seconds` and `is_active` of `run`."""
         name = request.model_spec.signature_name or _DEFAULT
         signature = self.signature(name)
         inputs = {}
@@ -170,7 +207,7 @@ class Servable:
                 inputs[key] = proto_to_array(proto)
             except (TypeError, ValueError, OverflowError) as error:
                 raise invalid(f"Input {key!r} is malformed: {error}.") from error
-        outputs = self.run(signature, inputs, request.output_filter, seconds)
+        outputs = self.run(signature, inputs, request.output_filter, *limits)
         return predict_pb2.PredictResponse(
             model_spec={**self._spec, "signature_name": name},
             outputs={

@@ -3,6 +3,8 @@
 """The development server over gRPC, with the stubs of tensorflow-serving-api."""
 
 import gc
+import http.client
+import json
 import os
 import pathlib
 import shutil
@@ -28,7 +30,7 @@ from tensorflow_serving.apis import (
 )
 
 from bert_tf.serving import DevServer, dev_server, servable
-from bert_tf.serving.servable import Model
+from bert_tf.serving.servable import Model, Servable
 from tests.toy.saved_model import write_toy_model
 
 Code = grpc.StatusCode
@@ -95,11 +97,16 @@ def base_path(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def stubs(base_path):
+def server(base_path):
     with DevServer({"toy": base_path}) as server:
-        stubs = Stubs(server.address)
-        yield stubs
-        stubs.channel.close()
+        yield server
+
+
+@pytest.fixture(scope="module")
+def stubs(server):
+    stubs = Stubs(server.address)
+    yield stubs
+    stubs.channel.close()
 
 
 # --- Predict ---------------------------------------------------------------------
@@ -348,19 +355,19 @@ def wait_request(seconds: float) -> predict_pb2.PredictRequest:
 @pytest.fixture
 def runs(monkeypatch) -> list[str]:
     """The starts and ends of all runs: "started", "done", or the name of the error."""
-    events, run = [], servable.Servable.run
+    events, run = [], Servable._run
 
-    def spy(self, *args, **options):
+    def spy(self, *args):
         events.append("started")
         try:
-            outputs = run(self, *args, **options)
+            outputs = run(self, *args)
         except tf.errors.OpError as error:
             events.append(type(error).__name__)
             raise
         events.append("done")
         return outputs
 
-    monkeypatch.setattr(servable.Servable, "run", spy)
+    monkeypatch.setattr(Servable, "_run", spy)
     return events
 
 
@@ -378,6 +385,42 @@ def test_single_texts_do_not_wait_for_large_requests(stubs, runs):
     assert not any(call.done() for call in large)
     for call in large:
         call.cancel()
+
+
+@pytest.mark.parametrize("api", ["grpc", "rest"])
+def test_canceled_requests_stop_between_parts(server, stubs, monkeypatch, api):
+    started, canceled, run = threading.Event(), threading.Event(), Servable._run
+    parts = []
+
+    def spy(self, *args):
+        parts.append(len(args[1]["text"]))
+        started.set()
+        canceled.wait(20)
+        return run(self, *args)
+
+    monkeypatch.setattr(Servable, "_run", spy)
+    if api == "grpc":
+        call = stubs.predict.future(predict_request({"text": ["x"] * 99}))
+    else:
+        call = http.client.HTTPConnection(server.rest_address.removeprefix("http://"))
+        call.request(
+            "POST", "/v1/models/toy:predict", json.dumps({"inputs": ["x"] * 99})
+        )
+    started.wait(20)
+    call.cancel() if api == "grpc" else call.close()
+    time.sleep(0.2)  # The server reads that the client is gone.
+    canceled.set()
+    assert stubs.label("x") == "toy:x"
+    assert parts == [32, 1]
+
+
+@pytest.mark.parametrize("rows", [32, 33, 96, 100])
+def test_large_requests_run_in_parts(stubs, rows):
+    texts = [f"{i}" for i in range(rows)]
+    outputs = stubs.predict(predict_request({"text": texts}), timeout=20).outputs
+    labels = tf.make_ndarray(outputs["label"]).tolist()
+    assert labels == [f"toy:{text}".encode() for text in texts]
+    assert tf.make_ndarray(outputs["probabilities"]).shape == (rows, 2)
 
 
 def test_canceled_requests_are_not_started(base_path, monkeypatch, runs):
