@@ -361,20 +361,25 @@ def test_each_phase_has_its_own_masking_rate(two_phases):
     assert predicted == [{8}, {8}]
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.5])
-def test_next_sentence_weight(options, tmp_path, weight):
+def test_next_sentence_weight_and_identity_layers(options, tmp_path):
     options = dataclasses.replace(
         options,
         output=str(tmp_path / "weighted"),
-        next_sentence_weight=weight,
+        next_sentence_weight=0.5,
+        initialization="identity_layers",
+        learning_rate=0.0,
         steps=1,
         warmup_steps=0,
     )
     metrics = pretrain(options)
-    expected = metrics["val_mlm_loss"] + weight * metrics["val_nsp_loss"]
+    expected = metrics["val_mlm_loss"] + 0.5 * metrics["val_nsp_loss"]
     assert metrics["val_loss"] == pytest.approx(expected, rel=1e-5)
-    untrained = ModelDirectory.open(options.output).head.get("newly_initialized", [])
-    assert untrained == ([] if weight else ["pooler", "nsp"])
+    directory = ModelDirectory.open(options.output)
+    assert directory.head == {"kind": "pretrainer"}
+    for layer in directory.load_backbone().encoder_layers:
+        assert not np.any(layer.attention_output.kernel)
+        assert not np.any(layer.output_dense.kernel)
+        assert np.any(layer.intermediate.kernel)
 
 
 @pytest.mark.slow
@@ -449,17 +454,6 @@ def test_init_from_with_initialization_raises(trained, options):
     match = "--initialization=local_attention is for random weights, but --init_from="
     with pytest.raises(ValueError, match=match):
         pretrain(options)
-
-
-def test_identity_layers(options, tmp_path):
-    output = str(tmp_path / "model")
-    changes = {"steps": 1, "warmup_steps": 0, "learning_rate": 0.0}
-    changes |= {"output": output, "initialization": "identity_layers"}
-    pretrain(dataclasses.replace(options, **changes))
-    for layer in BertBackbone.from_checkpoint(output).encoder_layers:
-        assert not np.any(layer.attention_output.kernel)
-        assert not np.any(layer.output_dense.kernel)
-        assert np.any(layer.intermediate.kernel)
 
 
 @pytest.mark.slow

@@ -103,6 +103,7 @@ def test_indivisible_batch_size_raises_with_a_suggestion():
         distribution.check_batch_size(10, 8)
 
 
+@pytest.mark.slow
 def test_two_devices_train_to_the_same_weights_as_one(tiny_config, vocabulary):
     # The rows of the two devices differ in their numbers of masked tokens.
     batches = [make_batch(vocabulary, batch_size=8, seed=s) for s in range(4)]
