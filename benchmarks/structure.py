@@ -1,17 +1,15 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the structure of a checkout: lines, imports, functions.
+"""Measures the structure of a checkout: lines and imports.
 
     python -m benchmarks.structure
     python -m benchmarks.structure --path=/other/checkout,.
 
 Prints one Markdown table with a column per checkout. Code lines exclude blank lines,
-comments and docstrings. The closure of the commands is every module that they import,
-directly or through others. A lazy import counts like any other: a name that a package
+comments and docstrings. A lazy import counts like any other: a name that a package
 offers in its `__init__.pyi` counts as an import of the module that defines it. Imports
-for type checkers only do not count, and neither do the `__init__.py` files, which hold
-no code. The import graph of packages has one node for each package in `bert_tf`, for
-each module beside them, and for `tasks`.
+for type checkers and of the foundation do not count. The import graph of packages has
+one node for each package in `bert_tf`, for each module beside them, and for `tasks`.
 """
 
 from __future__ import annotations
@@ -21,13 +19,11 @@ import dataclasses
 import functools
 import io
 import pathlib
-import statistics
 import tokenize
 from collections.abc import Iterable, Iterator, Set
 
 from bert_tf import cli
 
-COMMANDS = ("vocab", "corpus", "pretrain", "convert", "export", "serve", "client")
 # Modules that any other may import.
 FOUNDATION = {"cli", "lazy", "loading", "startup", "storage"}
 
@@ -45,7 +41,7 @@ def main(options: StructureConfig) -> None:
     print(f"| | {' | '.join(paths)} |")
     print(f"|---|{'---|' * len(paths)}")
     for row in columns[0]:
-        print(f"| {row} | {' | '.join(f'{column[row]:,}' for column in columns)} |")
+        print(f"| {row} | {' | '.join(column[row] for column in columns)} |")
 
 
 # --- Imports ---------------------------------------------------------------------
@@ -82,8 +78,7 @@ class Checkout:
     Attributes:
         modules: Dotted name -> file. A package has the file of its `__init__.py`.
         index: Package -> {name: module}, the names that a package lists in its
-            `__init__.pyi`. Older checkouts list them in the dictionary `_HOME` of
-            `__init__.py`, and lazily imported modules in `bert_tf/lazy.py`.
+            `__init__.pyi`.
     """
 
     def __init__(
@@ -163,9 +158,7 @@ class Checkout:
             module = waiting.pop()
             if module not in seen:
                 seen.add(module)
-                # A registry of lazy imports needs none of its entries itself.
-                if module not in self.index:
-                    waiting.extend(self.dependencies(module))
+                waiting.extend(self.dependencies(module))
         return seen
 
 
@@ -182,25 +175,14 @@ def _parse(file: pathlib.Path) -> ast.Module:
 def _listed_names(module: str, file: pathlib.Path) -> dict[str, str]:
     """Returns {name: module that defines it} for the lazy names of `module`."""
     stub = file.with_suffix(".pyi")
-    if stub.exists():
-        return {
-            alias.asname or alias.name: (
-                f"{module}.{alias.name}" if node.module == module else node.module
-            )
-            for node in _parse(stub).body
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-        }
-    names = {}
-    for node in ast.walk(_parse(file)):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            name, value = node.targets[0].id, node.value
-            if name == "_HOME" and isinstance(value, ast.Dict):
-                home = ast.literal_eval(value)
-                names |= {key: f"{module}.{home[key]}" for key in home}
-            elif ast.unparse(value).startswith("_Module("):
-                names[name] = ast.literal_eval(value.args[0])
-    return names
+    return {
+        alias.asname or alias.name: (
+            f"{module}.{alias.name}" if node.module == module else node.module
+        )
+        for node in (_parse(stub).body if stub.exists() else ())
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
 
 
 def _imported_names(node: ast.AST) -> Iterator[tuple[str, str, str]]:
@@ -238,10 +220,9 @@ def _attribute_chain(node: ast.AST) -> list[str]:
 # --- Measures --------------------------------------------------------------------
 
 
-def measure(checkout: Checkout) -> dict[str, float]:
+def measure(checkout: Checkout) -> dict[str, str]:
     """Returns the rows of the table for one checkout."""
     files = checkout.modules.values()
-    functions = sorted(length for file in files for length in function_lengths(file))
     graph = {
         module: checkout.dependencies(module)
         for module in checkout.modules
@@ -249,35 +230,24 @@ def measure(checkout: Checkout) -> dict[str, float]:
     }
     packages: dict[str, set[str]] = {}
     for module, targets in graph.items():
-        others = set(map(node, targets)) - {node(module)}
+        others = set(map(node, targets)) - {node(module)} - FOUNDATION
         packages.setdefault(node(module), set()).update(others)
-    without_foundation = packages.keys() - FOUNDATION
-    library = without_foundation - {*COMMANDS, "demo", "tasks"}
-    commands = checkout.closure(f"bert_tf.{name}" for name in COMMANDS)
+    library = {name for name in packages if checkout.is_package(f"bert_tf.{name}")}
 
     def arrows(nodes: Set[str]) -> int:
         return sum(len(packages[name] & nodes) for name in nodes)
 
-    def code(modules: Iterable[str]) -> int:
-        return sum(code_lines(checkout.modules[module]) for module in modules)
+    def code(folder: str) -> int:
+        return sum(map(code_lines, (checkout.root / folder).rglob("*.py")))
 
     return {
-        "lines": sum(map(all_lines, files)),
-        "code lines": sum(map(code_lines, files)),
-        "modules": len(graph),
-        "longest file, lines": max(map(all_lines, files)),
-        "function without docstring, median lines": statistics.median_low(functions),
-        "function without docstring, 90th percentile": functions[
-            len(functions) * 9 // 10
-        ],
-        "closure of the seven commands, modules": len(commands),
-        "closure of the seven commands, code lines": code(commands),
-        "imports between modules": sum(map(len, graph.values())),
-        "imports between packages": arrows(library),
-        "imports between packages, commands, tasks": arrows(without_foundation),
-        "the same with lazy, cli, storage": arrows(packages.keys()),
-        "import circles of modules": len(circles(graph)),
-        "import circles of packages": len(circles(packages)),
+        "code lines of bert_tf and tasks": f"{sum(map(code_lines, files)):,}",
+        "of tests; of benchmarks": f"{code('tests'):,}; {code('benchmarks'):,}",
+        "modules; lines of the longest": f"{len(graph)}; {max(map(all_lines, files))}",
+        "imports between packages; with commands and tasks": (
+            f"{arrows(library)}; {arrows(packages.keys() - FOUNDATION)}"
+        ),
+        "import circles of modules": f"{len(circles(graph))}",
     }
 
 
@@ -306,19 +276,6 @@ def code_lines(file: pathlib.Path) -> int:
             docstring = scope.body[0]
             numbers.difference_update(range(docstring.lineno, docstring.end_lineno + 1))
     return len(numbers)
-
-
-def function_lengths(file: pathlib.Path) -> list[int]:
-    """Returns the lines of each function without its docstring."""
-    lengths = []
-    for function in ast.walk(_parse(file)):
-        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            lines = function.end_lineno - function.lineno + 1
-            if ast.get_docstring(function) is not None:
-                docstring = function.body[0]
-                lines -= docstring.end_lineno - docstring.lineno + 1
-            lengths.append(lines)
-    return lengths
 
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:

@@ -306,7 +306,8 @@ def _train(
         callbacks.append(keras.callbacks.TensorBoard(logs, write_graph=False))
     # Trace each phase anew. Otherwise `tf.function` relaxes the shapes to dynamic ones,
     # which round differently: resuming would not be bit-equal.
-    model.train_function = model.test_function = None
+    model.make_train_function(force=True)
+    model.make_test_function(force=True)
     every = options.validate_every
     try:
         resumable.fit(
