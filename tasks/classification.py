@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import cli, data, finetuning, modeling, serving, text
+from bert_tf import cli, data, finetuning, serving, text
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -51,8 +51,6 @@ sklearn = lazy_import("sklearn")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
-    import keras
-
     from bert_tf.finetuning import Row, Split
 
 # Functions of (gold, predicted): class indices, or scores. The correlation with a
@@ -188,9 +186,6 @@ class Classification(finetuning.Task):
         flags = "the training's --text_a and --text_b"
         rows = finetuning.read_rows(data_set, "test", [pathlib.Path(path)], flags)
         return map(_example, rows)
-
-    def model(self, backbone: modeling.BertBackbone) -> keras.Model:
-        return modeling.SequenceClassifier(backbone, num_classes=len(self.labels) or 1)
 
     def preprocess(self, *texts: tf.Tensor) -> Any:
         """Returns the encoder's inputs [N, S], or the windows of the texts."""

@@ -270,17 +270,6 @@ class Embedding(finetuning.Task):
         path = folder / f"predictions_{split.name}.tsv"
         return finetuning.write_prediction_table(path, examples, answers)
 
-    def serve(self, model: keras.Model) -> dict[str, serving.Signature]:
-        """Returns the signatures of a sentence encoder, as `bert_tf.export` does.
-
-        serving_default  text [N] -> sentence_embedding [N, E] float32
-        """
-        limit = self.options.max_sequence_length
-        # Optimizes the encoder itself, as `model` is optimized.
-        return serving.pretrained_signatures(
-            self._encoder, self.tokenizer, max_sequence_length=limit
-        )
-
     def as_cosines(self, scores: np.ndarray) -> np.ndarray:
         """Scales scores to the range of cosines."""
         low, high = self.score_range

@@ -39,15 +39,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_tf import cli, finetuning, modeling, serving, text
+from bert_tf import cli, finetuning, serving, text
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
-    import keras
-
     from bert_tf.finetuning import Row, Split
 
 
@@ -138,9 +136,6 @@ class MultipleChoice(finetuning.Task):
         flags = "the training's --prompt and --choices"
         for row in finetuning.read_rows(data_set, "test", [pathlib.Path(path)], flags):
             yield _example(row, columns)
-
-    def model(self, backbone: modeling.BertBackbone) -> keras.Model:
-        return modeling.ChoiceScorer(backbone)
 
     def preprocess(self, prompt: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
         limit = self.options.max_sequence_length

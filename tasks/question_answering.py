@@ -45,14 +45,12 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_tf import cli, finetuning, modeling, serving, storage, text
+from bert_tf import cli, finetuning, serving, storage, text
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
-    import keras
-
     from bert_tf.finetuning import Question, Split
 
 # --- The task --------------------------------------------------------------------
@@ -132,9 +130,6 @@ class QuestionAnswering(finetuning.Task):
     @classmethod
     def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
         return map(_example, finetuning.squad.stream(path, _columns(options)))
-
-    def model(self, backbone: modeling.BertBackbone) -> keras.Model:
-        return modeling.SpanPredictor(backbone)
 
     def preprocess(self, question: tf.Tensor, context: tf.Tensor) -> serving.Passages:
         """Tokenizes questions and passages [N], and cuts the passages into windows."""

@@ -49,8 +49,6 @@ from bert_tf.lazy import lazy_import
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
-    import keras
-
     from bert_tf.finetuning import ColumnFile, Split
 
 # --- The task --------------------------------------------------------------------
@@ -136,13 +134,6 @@ class Tagging(finetuning.Task):
         word_pieces, ids = self._tokenize(self.files["train"])
         words, vocabulary = word_pieces.value_rowids(), self.tokenizer.vocabulary
         return {"join_weights": finetuning.fit_join_weights(ids, words, vocabulary)}
-
-    def model(self, backbone: modeling.BertBackbone) -> keras.Model:
-        num_tags, options = len(self.labels), self.options
-        if not options.features:
-            return modeling.TokenClassifier(backbone, num_tags)
-        features = options.features, options.lstm_units
-        return modeling.FeatureTagger(backbone, num_tags, *features)
 
     def preprocess(self, ids: tf.RaggedTensor) -> text.Windows:
         """Cuts the word pieces of N texts into windows."""

@@ -23,6 +23,7 @@ from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 from tests.toy import checkpoints as toy_checkpoints
+from tests.toy import tasks as toy_tasks
 from tests.toy.models import needs_vnni, randomize_weights
 from tests.toy.tasks import make_task
 
@@ -173,10 +174,11 @@ def test_other_tasks_are_rejected(toy, tmp_path):
         architecture=toy[0].architecture,
         vocabulary=toy[0].vocabulary,
         lowercase=True,
-        head={"kind": "acceptability"},
+        head={"kind": "of_nobody"},
         options={},
     )
-    with pytest.raises(ValueError, match=r"acceptability.*rerun it with --export"):
+    message = r"no head of the kind 'of_nobody', only .* or name it tasks\.of_nobody"
+    with pytest.raises(ValueError, match=message):
         export_to(tmp_path, directory)
 
 
@@ -455,7 +457,9 @@ def export_task(toy, tmp_path):
         model = serving.optimize_for_inference(task.model(pretrainer.backbone))
         folder = tmp_path / task.kind
         return str(
-            serving.export_saved_model(task.serve(model), folder, directory=directory)
+            serving.export_saved_model(
+                toy_tasks.serve(task, model), folder, directory=directory
+            )
         )
 
     return export_task

@@ -14,6 +14,7 @@ from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
+from tests.toy import tasks as toy_tasks
 from tests.toy.models import randomize_weights
 from tests.toy.tasks import make_task
 
@@ -53,7 +54,7 @@ def pretrained(pretrainer, vocabulary) -> dict[str, serving.Signature]:
 
 def serve(task: Task, pretrainer: BertPretrainer) -> serving.Signature:
     model = serving.optimize_for_inference(task.model(pretrainer.backbone))
-    return task.serve(model)["serving_default"]
+    return toy_tasks.serve(task, model)["serving_default"]
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
+from tests.toy import tasks as toy_tasks
 from tests.toy.tasks import make_task
 
 pytestmark = pytest.mark.slow
@@ -60,7 +61,7 @@ def address(tmp_path_factory, tiny_config, vocabulary):
     exports = {"masks": serving.pretrained_signatures(pretrainer, tokenizer)}
     for name, task in tasks(folder, tokenizer).items():
         model = serving.optimize_for_inference(task.model(pretrainer.backbone))
-        exports[name] = task.serve(model)
+        exports[name] = toy_tasks.serve(task, model)
     directory = ModelDirectory(
         path=pathlib.Path("never-read"),
         architecture=tiny_config,

@@ -87,7 +87,12 @@ def prediction_row(
         are independent: the confidence is the probability that all are right.
     """
     names = ("label", "labels", "choice", "answer", "tags", "score")
-    kind = next(name for name in names if name in answer)
+    kind = next((name for name in names if name in answer), "")
+    if not kind:
+        raise ValueError(
+            "The signature serving_default must have one of the outputs "
+            f"{', '.join(names)} to predict files. Got {', '.join(answer)}."
+        )
     prediction, probabilities = answer[kind], answer.get("probabilities", ())
     if kind == "labels":
         chosen = set(prediction)

@@ -302,10 +302,7 @@ def _print_summary(
 
 
 def _export(task: Task, directory: ModelDirectory) -> pathlib.Path | str:
-    # A new model: on one device, in float32, without an optimizer.
-    model = task.model(BertBackbone(directory.architecture, dtype="float32"))
-    directory.load_weights(model)
-    signatures = task.serve(serving.optimize_for_inference(model))
+    signatures = serving.load_signatures(directory)
     return serving.export_saved_model(
         signatures, task.options.export, directory=directory
     )

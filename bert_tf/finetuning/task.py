@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from bert_tf.finetuning.batching import Split
     from bert_tf.modeling import BertBackbone
-    from bert_tf.serving import Predictor, Signature
+    from bert_tf.serving import Predictor
     from bert_tf.text import Tokenizer
 
 
@@ -232,7 +232,7 @@ class Task(abc.ABC):
     `fine_tune` calls the constructor, which reads and checks the task's files, before
     it builds or writes anything. Then it calls `head`, `model` and `dataset("train")`.
     For each evaluation split it calls `dataset`, `decode`, `evaluate`,
-    `gold_and_predicted` and `write_predictions`. Finally it calls `serve`.
+    `gold_and_predicted` and `write_predictions`. The head's signatures are exported.
 
     Args:
         options: An instance of the task's `Config`.
@@ -243,7 +243,8 @@ class Task(abc.ABC):
     """The task's options. Every field is a flag."""
 
     kind: ClassVar[str]
-    """Name of the task in `config.json`."""
+    """Key of the head in `bert_tf.serving.HEADS`. `load` and `bert_tf.export` find it
+    by `config.json`, and import `tasks.<kind>` if it is missing."""
 
     target_kind: str = "other"
     """Targets of an example or token: `"class"` for the index of one of C classes,
@@ -290,12 +291,13 @@ class Task(abc.ABC):
         self.options = options
         self.tokenizer = tokenizer
 
-    @abc.abstractmethod
     def model(self, backbone: BertBackbone) -> keras.Model:
-        """Returns a functional model with logits as outputs.
+        """Returns the model of the task's `kind` of head.
 
         `model.compile(optimizer)` must set the losses, as `keras.losses.Loss` objects.
         """
+        build = serving.find_head(self.kind).build
+        return build(backbone, self.head, self.options.to_dict())
 
     def trainable_model(self, model: keras.Model) -> keras.Model:
         """Returns the model to train, whose inputs the splits hold.
@@ -308,8 +310,8 @@ class Task(abc.ABC):
     def preprocess(self, *texts: tf.Tensor) -> Any:
         """Converts a batch of texts into model inputs; a graph function.
 
-        Both `dataset` (through `encode`) and `serve` call it, so that a model is
-        trained and served on the same inputs.
+        `dataset` calls it through `encode`. The signatures of the head must convert
+        texts in the same way.
 
         Args:
             *texts: Strings; word pieces if the training data are split into words.
@@ -363,13 +365,3 @@ class Task(abc.ABC):
         self, split: Split, predictions: Any, folder: pathlib.Path
     ) -> Any:
         """Writes the predictions to files in `folder`."""
-
-    def serve(self, model: keras.Model) -> Mapping[str, Signature]:
-        """Returns the signatures to export, by name.
-
-        `serving_default` maps strings to answers. Clients use the names of its inputs
-        and outputs. By default, `kind` is one of `serving.task_signatures`.
-        """
-        head = {"kind": self.kind, **self.head, **self.decision}
-        options = self.options.to_dict()
-        return serving.task_signatures(model, self.tokenizer, head, options)

@@ -11,11 +11,11 @@ import keras
 from absl import logging
 
 from bert_tf import modeling
-from bert_tf.checkpoints import Checkpoint
+from bert_tf.checkpoints import Checkpoint, ModelDirectory
 from bert_tf.serving.entities import is_iob_scheme
 from bert_tf.serving.ragged_encoder import optimize_for_inference
 from bert_tf.serving.signatures import Signature, pretrained_signatures
-from bert_tf.serving.task_heads import task_signatures
+from bert_tf.serving.task_heads import find_head, task_signatures
 from bert_tf.text import Tokenizer
 
 # Options of tasks that checkpoints of other projects do not have: the defaults of
@@ -45,7 +45,7 @@ def load_signatures(
         pooling: The same; by default that of the checkpoint, else "mean".
 
     Raises:
-        ValueError: The head has no weights, or is not one of `modeling`.
+        ValueError: The head has no weights, or its kind is not one of `HEADS`.
     """
     tokenizer = Tokenizer(checkpoint.vocabulary, lowercase=checkpoint.lowercase)
     head, kind = checkpoint.head, checkpoint.head["kind"]
@@ -101,24 +101,10 @@ def _load_task_model(checkpoint: Checkpoint, dtype: str) -> keras.Model:
     """Returns the model of a task with its weights."""
     backbone = modeling.BertBackbone(checkpoint.architecture, dtype=dtype)
     kind, options = checkpoint.head["kind"], checkpoint.options
-    units = len(checkpoint.head.get("labels", ())) or 1
-    if options.get("features"):
-        features = options["features"], options["lstm_units"]
-        model = modeling.FeatureTagger(backbone, units, *features)
+    model = find_head(kind).build(backbone, checkpoint.head, options)
+    if isinstance(checkpoint, ModelDirectory):
         checkpoint.load_weights(model)
         return model
-    models = {
-        "classification": lambda: modeling.SequenceClassifier(backbone, units),
-        "multiple_choice": lambda: modeling.ChoiceScorer(backbone),
-        "question_answering": lambda: modeling.SpanPredictor(backbone),
-        "tagging": lambda: modeling.TokenClassifier(backbone, units),
-    }
-    if kind not in models:
-        raise ValueError(
-            f"{checkpoint.path} is a model for {kind}, which only the command that "
-            "trained it can export: rerun it with --export."
-        )
-    model = models[kind]()
     missing = set(checkpoint.load_into(model))
     if kind in ("question_answering", "tagging"):
         missing.discard("pooler")  # Not used.

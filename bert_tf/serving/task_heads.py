@@ -53,12 +53,15 @@ Tagging:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from bert_tf import modeling
+from bert_tf.modeling import BertBackbone
 from bert_tf.serving.answers import answers_from_model, cut_passages
 from bert_tf.serving.entities import tag_text, tag_words
 from bert_tf.serving.signatures import (
@@ -79,6 +82,44 @@ _SERVED_CANDIDATES = 5
 _BLANK = r"[\s\v\x1c-\x1f\x{85}\pZ]*"
 
 
+class Head(NamedTuple):
+    """How to build and serve the models of one kind of task.
+
+    Attributes:
+        build: Maps a `BertBackbone`, `head` and `options` to a functional Keras model
+            from the encoder's inputs to logits. `head` and `options` are those of the
+            model directory.
+        signatures: The same, for a model with weights; see `task_signatures`, which
+            adds the signature `ids`.
+    """
+
+    build: Callable[[BertBackbone, Mapping, Mapping], keras.Model]
+    signatures: Callable[
+        [keras.Model, Tokenizer, Mapping, Mapping], Mapping[str, Signature]
+    ]
+
+
+def find_head(kind: str) -> Head:
+    """Returns the entry of `HEADS`; imports `tasks.<kind>` if there is none.
+
+    Raises:
+        ValueError: There is no such kind.
+    """
+    module = f"tasks.{kind}"
+    if kind not in HEADS and kind.isidentifier():
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name not in ("tasks", module):
+                raise
+    if kind not in HEADS:
+        raise ValueError(
+            f"There is no head of the kind {kind!r}, only {', '.join(HEADS)}. Import "
+            f"the module that adds it to bert_tf.serving.HEADS, or name it {module}."
+        )
+    return HEADS[kind]
+
+
 def task_signatures(
     model: keras.Model,
     tokenizer: Tokenizer,
@@ -97,13 +138,8 @@ def task_signatures(
             taggers `join_weights` of `find_words`.
         options: The options of the task, such as `max_sequence_length`.
     """
-    build = {
-        "classification": _classification,
-        "multiple_choice": _multiple_choice,
-        "question_answering": _question_answering,
-        "tagging": _tagging,
-    }[head["kind"]]
-    return {**build(model, tokenizer, head, options), "ids": ids_signature(model)}
+    signatures = find_head(head["kind"]).signatures(model, tokenizer, head, options)
+    return {**signatures, "ids": ids_signature(model)}
 
 
 # --- Classification and regression -----------------------------------------------
@@ -297,3 +333,35 @@ def _tagging(model, tokenizer, head, options) -> dict[str, Signature]:
         return tag_words(is_word, first, labels)
 
     return {"serving_default": serving_default, "words": words}
+
+
+# --- Kinds of heads --------------------------------------------------------------
+
+
+def _num_outputs(head: Mapping[str, Any]) -> int:
+    return len(head.get("labels", ())) or 1
+
+
+def _build_tagger(backbone, head, options) -> keras.Model:
+    if options.get("features"):
+        features = options["features"], options["lstm_units"]
+        return modeling.FeatureTagger(backbone, _num_outputs(head), *features)
+    return modeling.TokenClassifier(backbone, _num_outputs(head))
+
+
+HEADS: dict[str, Head] = {
+    "classification": Head(
+        lambda backbone, head, _: modeling.SequenceClassifier(
+            backbone, _num_outputs(head)
+        ),
+        _classification,
+    ),
+    "multiple_choice": Head(
+        lambda backbone, *_: modeling.ChoiceScorer(backbone), _multiple_choice
+    ),
+    "question_answering": Head(
+        lambda backbone, *_: modeling.SpanPredictor(backbone), _question_answering
+    ),
+    "tagging": Head(_build_tagger, _tagging),
+}
+"""The kinds of heads that can be trained, exported and loaded, by their names."""

@@ -22,6 +22,7 @@ from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
 from tasks.classification import METRICS, Classification, Hyperparameters
 from tests.toy import tables
+from tests.toy import tasks as toy_tasks
 from tests.toy.saved_model import serialized_examples
 from tests.toy.tables import write
 
@@ -662,7 +663,7 @@ def test_serving_matches_evaluation_of_long_texts(
     found = predictions(tmp_path, "dev")
     assert len(found) == 3
     texts = [row.texts[0] for row in task.rows["dev"]]
-    signatures = task.serve(model)
+    signatures = toy_tasks.serve(task, model)
     answer = signatures["serving_default"](tf.constant(texts))
     if problem == "regression":
         expected = [float(row["prediction"]) for row in found]

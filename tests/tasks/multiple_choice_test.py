@@ -18,6 +18,7 @@ from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
 from tasks.multiple_choice import MultipleChoice
 from tests.toy import tables
+from tests.toy import tasks as toy_tasks
 from tests.toy.tables import write
 
 OWN = {"prompt": "start", "choices": "x,y,z", "label": "right"}
@@ -372,6 +373,8 @@ def test_swag_explains_how_to_write_choices(tmp_path, read, tiny_config):
     task = read(task="swag", data_dir=str(tmp_path))
     assert task.head["inputs"]["choices"].startswith("sent2 and an ending")
     example = task.head["example"]
-    serve = task.serve(task.model(BertBackbone(tiny_config)))["serving_default"]
+    serve = toy_tasks.serve(task, task.model(BertBackbone(tiny_config)))[
+        "serving_default"
+    ]
     assert serve(*map(tf.constant, example.values()))["choice"].shape == (1,)
     assert {spec.name for spec in serve.input_signature} == example.keys()

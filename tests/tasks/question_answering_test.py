@@ -27,6 +27,7 @@ from bert_tf.serving import load_signatures
 from bert_tf.text import Tokenizer
 from tasks import question_answering
 from tasks.question_answering import QuestionAnswering
+from tests.toy import tasks as toy_tasks
 
 LIMITS = {"max_sequence_length": 16, "max_question_length": 4, "stride": 4}
 
@@ -367,12 +368,12 @@ def test_squad_1_model_always_answers(tmp_path, toy, tiny_config, tokenizer):
     predictions = json.loads(path.read_text())
     assert all(predictions.values())
     assert not (tmp_path / "null_odds_dev.json").exists()
-    answers = task.serve(model)["serving_default"](
+    answers = toy_tasks.serve(task, model)["serving_default"](
         tf.constant([row[1] for row in rows]), tf.constant([row[0] for row in rows])
     )
     assert [a.decode() for a in answers["answer"].numpy()] == list(predictions.values())
     assert "no_answer_score" not in answers
-    nothing = task.serve(model)["serving_default"](
+    nothing = toy_tasks.serve(task, model)["serving_default"](
         tf.constant(["a"]), tf.constant([""])
     )
     assert (nothing["answer"].numpy(), nothing["score"].numpy()) == ([b""], [0])

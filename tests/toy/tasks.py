@@ -5,6 +5,9 @@
 import json
 import pathlib
 
+import keras
+
+from bert_tf import serving
 from bert_tf.finetuning import Task
 from bert_tf.text import Tokenizer
 from tasks.classification import Classification
@@ -41,3 +44,9 @@ def make_task(
     files = dict.fromkeys(("train_file", "dev_file"), str(file))
     options = {"output": "unused", "max_sequence_length": 32, **files, **options}
     return kind(kind.Config(**options), tokenizer)
+
+
+def serve(task: Task, model: keras.Model) -> dict[str, serving.Signature]:
+    """Returns the signatures that an export of the task's model has."""
+    head = {"kind": task.kind, **task.head, **task.decision}
+    return serving.task_signatures(model, task.tokenizer, head, task.options.to_dict())
