@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf import serving, startup, storage, training
@@ -159,7 +160,13 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
     if from_scratch:
         vocabulary = Vocabulary.from_file(options.vocabulary)
         architecture = BertConfig.resolve(options.size, vocabulary.size)
-        path, (lowercase, _) = pathlib.Path(options.output), guess_lowercase(vocabulary)
+        path, (lowercase, note) = (
+            pathlib.Path(options.output),
+            guess_lowercase(vocabulary),
+        )
+        print(f"{options.vocabulary}: {note}")
+        _check_reachable(Tokenizer(vocabulary, lowercase), options.vocabulary)
+        path = pathlib.Path(options.output)
         encoder = ModelDirectory(path, architecture, vocabulary, lowercase, {}, {})
     else:
         encoder = open_checkpoint(options.init_from)
@@ -184,6 +191,22 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
     rates = {"dropout": rate, "attention_dropout": rate}
     architecture = dataclasses.replace(encoder.architecture, **rates)
     return dataclasses.replace(encoder, architecture=architecture)
+
+
+def _check_reachable(tokenizer: Tokenizer, path: str) -> None:
+    """Checks that the tokenizer finds most words of its own vocabulary."""
+    tokens = tokenizer.vocabulary.tokens
+    words = [t for t in tokens if not t.startswith(("##", "[", "<"))]
+    ids = tokenizer.tokenize(tf.constant(words, tf.string)).flat_values.numpy()
+    found = {tokens[index] for index in np.unique(ids)}
+    lost = [word for word in words if word not in found]
+    if len(lost) > len(words) / 2:
+        raise ValueError(
+            f"--vocabulary={path}: the {'un' * tokenizer.lowercase}cased tokenizer of "
+            f"BERT cannot produce {len(lost):,} of {len(words):,} words, e.g. "
+            f"{', '.join(map(repr, lost[:3]))}. Each line must be one token without "
+            "blanks or punctuation inside, as bert_tf.vocab writes it."
+        )
 
 
 def _check_hyperparameters(task: Task, encoder: Checkpoint) -> None:

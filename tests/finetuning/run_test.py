@@ -28,7 +28,7 @@ from bert_tf.finetuning import (
 )
 from bert_tf.finetuning import run as run_module
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.text import Tokenizer
+from bert_tf.text import SPECIAL_TOKENS, Tokenizer
 
 # --- A minimal task: find the word "cat" ------------------------------------------
 
@@ -453,6 +453,31 @@ def test_random_initial_weights(options, vocabulary, tmp_path):
     assert encoder.architecture.hidden_dim == 128
     assert encoder.vocabulary == vocabulary
     assert encoder.lowercase is True
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["the", "Cat", "café"], "Assumed to be cased"),
+        (["the", "cat", "##s"], "Assumed to be uncased"),
+        (["cat,500", "the,20", "mat"], "cannot produce 2 of 3 words, e.g. 'cat,500'"),
+        (["a", "don't", "e.g."], "uncased tokenizer of BERT cannot produce 2 of 3"),
+    ],
+)
+def test_casing_of_a_vocabulary_is_printed_and_checked(
+    options, tmp_path, capsys, words, said
+):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL_TOKENS, *words]), encoding="utf-8")
+    options = dataclasses.replace(
+        options, init_from="", size="tiny", vocabulary=str(path)
+    )
+    message = ""
+    try:
+        run_module._open_encoder(options)
+    except ValueError as error:
+        message = str(error)
+    assert said in message or (said in capsys.readouterr().out and not message)
 
 
 @pytest.mark.parametrize(
