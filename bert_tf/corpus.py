@@ -4,20 +4,16 @@
 
     python -m bert_tf.corpus --input='text/*' --vocabulary=vocab.txt --output=records
 
-1. Tokenizes the text files into a token store (`bert_tf.data.token_store`). See
-   `bert_tf.data.documents` for the formats of text.
-2. Prints statistics of the text, and warnings about problems (`bert_tf.data.lint`).
-3. Draws sentence pairs for next sentence prediction, packs them into rows of
-   `--max_sequence_length` unless `--pack=false`, and writes them in random order
-   (`bert_tf.data.records`). Held-out documents are the validation split.
+Each job takes a part of the text, about 8 MB, and writes one file of records per split:
+it tokenizes the documents, draws sentence pairs for next sentence prediction, and packs
+them into rows of `--max_sequence_length` unless `--pack=false`. Held-out documents are
+the validation split. See `bert_tf.data.documents` for the formats of text and
+`bert_tf.data.records` for the records. At the end the command prints warnings about
+problems in the text (`bert_tf.data.lint`).
 
 The records depend on the text, the vocabulary and the options, but not on the number of
-workers. Peak memory is about 40 bytes per document plus the longest document of each
-worker. Rerun the same command to resume after an interruption.
-
-To write records of another length without tokenizing again, pass the same
-`--token_store` to both commands. By default it is `tokens/` in the output directory and
-can be removed afterwards.
+workers. Memory does not grow with the text. Rerun the same command to resume after an
+interruption.
 
 Paths may be remote, see `bert_tf.storage`. `--runner` runs the same jobs on a cluster,
 see `bert_tf.data.jobs`.

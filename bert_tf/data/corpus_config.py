@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 
 from bert_tf import cli
 from bert_tf.data.documents import DOCUMENT_SEPARATORS
@@ -44,14 +43,6 @@ class CorpusConfig(cli.Options):
         0.01, help="Share of validation documents.", minimum=0, maximum=0.5, common=True
     )
     seed: int = cli.option(0, help="Seed of all random choices.", minimum=0)
-    num_shards: int = cli.option(
-        0, help="Number of training files; 0 for one per 4M tokens.", minimum=0
-    )
-    token_store: str = cli.option(
-        "",
-        help="Directory of the tokenized text; 1/3 to 1/2 of the size of the text. "
-        "A remote directory is copied to each machine. Default: tokens/ in --output.",
-    )
     num_workers: int = cli.option(
         0, help="Processes of 1 GB each; 0 for one per core.", minimum=0, common=True
     )
@@ -64,8 +55,3 @@ class CorpusConfig(cli.Options):
     beam_options: str = cli.option(
         "", help="Flags of Apache Beam, for example '--flink_master=host:8081'."
     )
-
-    @property
-    def store(self) -> str:
-        """Directory of the token store."""
-        return self.token_store or os.path.join(self.output, "tokens")

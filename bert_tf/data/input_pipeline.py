@@ -30,6 +30,8 @@ from bert_tf import storage
 from bert_tf.data.masking import Masker
 from bert_tf.text import Vocabulary
 
+_NUM_MIXED_FILES = 16  # Files of which rows are read in turn.
+
 
 def pretrain_dataset(
     records: str | os.PathLike,
@@ -59,16 +61,21 @@ def pretrain_dataset(
     """
     manifest, vocabulary = read_manifest(records)
     masker = Masker(vocabulary=vocabulary, **masking)
-    files = storage.glob(os.path.join(records, f"{split}-*.tfrecord"))
-    if not files:
-        raise ValueError(f"{records} contains no {split}-*.tfrecord.")
-    dataset = tf.data.TFRecordDataset(files)
+    rows = manifest.get(f"{split}_rows")
+    if not rows:
+        raise ValueError(f"{records} contains no rows of the split {split}.")
+    paths = storage.glob(os.path.join(records, f"{split}-*.tfrecord"))
+    files = tf.data.Dataset.from_tensor_slices(paths)
+    if split == "train":  # Each file is a part of the text: mix several of them.
+        files = files.shuffle(len(paths), seed=seed)
+        dataset = files.interleave(tf.data.TFRecordDataset, _NUM_MIXED_FILES, 1)
+        dataset = dataset.shuffle(shuffle_buffer, seed=seed)
+    else:
+        dataset = tf.data.TFRecordDataset(paths)
     # Keras needs the number of batches of an evaluation.
-    dataset = dataset.apply(
-        tf.data.experimental.assert_cardinality(manifest[f"{split}_rows"])
-    )
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(rows))
     if split == "train":
-        dataset = dataset.shuffle(shuffle_buffer, seed=seed).repeat()
+        dataset = dataset.repeat()
     dataset = dataset.batch(batch_size, drop_remainder=True).skip(first_step)
 
     def to_batch(step, serialized):

@@ -1,31 +1,32 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Warns about problems in the text of a token store that commonly ruin pre-training.
+"""Warns about problems in text that commonly ruin pre-training.
 
 These are repeated text, a vocabulary for another language, files decoded with a wrong
 encoding, files without documents, and documents too short for next sentence prediction.
-The training loss shows them late or never.
+The training loss shows them late or never. Repeats are found within a block of
+documents, see `bert_tf.data.records`.
 
-Sentences and documents are compared by their tokens. In large corpora repeats are
-estimated, see `bert_tf.data.repeats`.
+A report has "sources", the counts of each text file, and "repeated", how often the most
+frequent repeated sentences occur.
 """
 
 from __future__ import annotations
 
 import collections
-import functools
-import os
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from bert_tf import storage, text
-from bert_tf.data.repeats import Repeats, count_repeats, sampling_step
-from bert_tf.data.token_store import TokenStore
+from bert_tf.text import Vocabulary
 
-_NUM_MOST_REPEATED = 10
+Document = tuple[str, list[str]]  # Path of the file, sentences.
+
+_NUM_REPEATED = 100  # Sentences in a report.
+_NUM_QUOTED, _QUOTED_CHARACTERS = 10, 200
 _MAX_FILES_IN_WARNING = 3
-_MAX_FILES_IN_TABLE = 10
 
 # Warn if the ratio of two counts exceeds a limit. In English text 5 to 20% of the
 # tokens are inside words with an English vocabulary, and 35 to 42% with a Chinese one.
@@ -41,61 +42,88 @@ _LIMITS = [
 # A sentence is boilerplate if it occurs in this share of documents and this often.
 _BOILERPLATE_SHARE, _BOILERPLATE_COUNT = 0.01, 100
 
+# Control characters, the replacement character, and UTF-8 that was decoded as Latin-1
+# or Windows-1252: Ã© for é, â€™ for ’.
+_GARBLED = re.compile("[\x80-\x84\x86-\x9f\ufffd]|[\xc2\xc3][\xa0-\xbf]|\xe2\u20ac")
 
-def report(directory: str, vocabulary: text.Vocabulary) -> dict[str, Any]:
-    """Returns statistics of a token store; reads `lint.json` in it if that exists.
 
-    Returns:
-        "sources": for each text file its `COUNTS` and the number of
-        "repeated_sentences", "repeated_tokens" and "duplicate_documents", each without
-        the first occurrence. "total": the sums over all files. "most_repeated": a list
-        of [count, sentence].
+def count(
+    documents: Sequence[Document],
+    ids: np.ndarray,
+    lengths: np.ndarray,
+    vocabulary: Vocabulary,
+) -> dict[str, Any]:
+    """Returns the report of some documents.
+
+    Args:
+        documents: The documents.
+        ids: Token ids of all sentences, [tokens].
+        lengths: Number of tokens of each sentence, [sentences].
+        vocabulary: The vocabulary.
     """
-    path = os.path.join(directory, "lint.json")
-    if not storage.exists(path):
-        with TokenStore(directory) as store:
-            storage.write_json(path, _report(store, vocabulary))
-    return storage.read_json(path)
+    sources: dict[str, collections.Counter[str]] = {}
+    seen: collections.Counter[str] = collections.Counter()
+    seen_documents: set[tuple[str, ...]] = set()
+    is_unknown, is_inside = ids == vocabulary.unk_id, vocabulary.is_continuation[ids]
+    first = first_id = 0
+    for path, sentences in documents:
+        sizes = lengths[first : first + len(sentences)].tolist()
+        own_ids = slice(first_id, first_id + sum(sizes))
+        first, first_id = first + len(sentences), own_ids.stop
+        repeated = repeated_tokens = 0
+        for sentence, size in zip(sentences, sizes, strict=True):
+            seen[sentence] += 1
+            if seen[sentence] > 1:
+                repeated, repeated_tokens = repeated + 1, repeated_tokens + size
+        num_sentences = len(sizes) - sizes.count(0)
+        sources.setdefault(path, collections.Counter()).update(
+            documents=int(num_sentences > 0),
+            sentences=num_sentences,
+            tokens=sum(sizes),
+            unknown=int(is_unknown[own_ids].sum()),
+            continuations=int(is_inside[own_ids].sum()),
+            garbled=sum(map(_is_garbled, sentences)),
+            one_sentence_documents=int(num_sentences == 1),
+            repeated_sentences=repeated,
+            repeated_tokens=repeated_tokens,
+            duplicate_documents=int(tuple(sentences) in seen_documents),
+        )
+        seen_documents.add(tuple(sentences))
+    most = dict(seen.most_common(_NUM_REPEATED))
+    return {"sources": sources, "repeated": {s: n for s, n in most.items() if n > 1}}
 
 
-def _report(store: TokenStore, vocabulary: text.Vocabulary) -> dict[str, Any]:
-    counts_of = store.summary["sources"]
-
-    def count(kind: str) -> Repeats:
-        ends = np.cumsum([counts[f"{kind}s"] for counts in counts_of.values()])
-        return count_repeats(functools.partial(store.items, kind), ends)
-
-    sentences, documents = count("sentence"), count("document")
-    repeats = {
-        "repeated_sentences": sentences.counts.tolist(),
-        "repeated_tokens": sentences.sizes.tolist(),
-        "duplicate_documents": documents.counts.tolist(),
-    }
-    sources, total = {}, collections.Counter()
-    for (path, counts), *values in zip(counts_of.items(), *repeats.values()):
-        sources[path] = counts | dict(zip(repeats, values))
-        total.update(sources[path])
-    most_repeated = [
-        [count, _sentence(store, position, vocabulary)]
-        for count, position in sentences.most[:_NUM_MOST_REPEATED]
-    ]
-    return {"total": total, "most_repeated": most_repeated, "sources": sources}
+def _is_garbled(sentence: str) -> bool:
+    return not sentence.isascii() and bool(_GARBLED.search(sentence))
 
 
-def _sentence(store: TokenStore, index: int, vocabulary: text.Vocabulary) -> str:
-    ids = store.tokens(*store.sentence_starts(index, index + 1).tolist())
-    tokens = " ".join(vocabulary.tokens[i] for i in ids[:50])
-    return tokens.replace(f" {text.CONTINUATION_PREFIX}", "")
+def merge(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the report of the documents of all reports."""
+    sources: dict[str, collections.Counter[str]] = {}
+    repeated: collections.Counter[str] = collections.Counter()
+    for report in reports:
+        for path, counts in report["sources"].items():
+            sources.setdefault(path, collections.Counter()).update(counts)
+        repeated.update(report["repeated"])
+    return {"sources": sources, "repeated": dict(repeated.most_common(_NUM_REPEATED))}
 
 
-def warnings(report: dict[str, Any]) -> list[str]:
-    """Returns a message for each kind of problem in a report."""
+def total(report: dict[str, Any]) -> collections.Counter[str]:
+    """Returns the sums of the counts of all files."""
+    counts: collections.Counter[str] = collections.Counter()
+    for source in report["sources"].values():
+        counts.update(source)
+    return counts
+
+
+def warnings(report: dict[str, Any], files: Sequence[str]) -> list[str]:
+    """Returns a message for each kind of problem in a report of files."""
     sources = report["sources"]
     messages = []
-    empty = [path for path, counts in sources.items() if not counts["documents"]]
+    empty = [path for path in files if not sources.get(path, {}).get("documents")]
     if empty:
         messages.append(
-            f"{len(empty):,} of {len(sources):,} files contain no document: "
+            f"{len(empty):,} of {len(files):,} files contain no document: "
             f"{_shorten(empty)}"
         )
     for name, whole, limit, problem in _LIMITS:
@@ -106,19 +134,20 @@ def warnings(report: dict[str, Any]) -> list[str]:
         }
         if shares:
             worst = sorted(shares, key=shares.get, reverse=True)
-            files = _shorten([f"{path} ({_percent(shares[path])})" for path in worst])
+            named = _shorten([f"{path} ({_percent(shares[path])})" for path in worst])
             messages.append(
                 f"More than {_percent(limit)} of the {whole} {problem}. "
-                f"In {len(worst):,} of {len(sources):,} files: {files}"
+                f"In {len(worst):,} of {len(files):,} files: {named}"
             )
-    minimum = max(_BOILERPLATE_COUNT, _BOILERPLATE_SHARE * report["total"]["documents"])
+    share = _BOILERPLATE_SHARE * total(report)["documents"]
     boilerplate = [
-        f"{sentence!r} ({count:,} times)"
-        for count, sentence in report["most_repeated"]
-        if count >= minimum
+        f"{sentence[:_QUOTED_CHARACTERS]!r} ({number:,} times)"
+        for sentence, number in report["repeated"].items()
+        if number >= max(_BOILERPLATE_COUNT, share)
     ]
     if boilerplate:
-        messages.append(f"Remove boilerplate: {'; '.join(boilerplate)}")
+        quoted = "; ".join(boilerplate[:_NUM_QUOTED])
+        messages.append(f"Remove boilerplate: {quoted}")
     return messages
 
 
@@ -130,33 +159,3 @@ def _shorten(names: list[str]) -> str:
 
 def _percent(share: float) -> str:
     return f"{share:.2%}" if share < 0.0995 else f"{share:.0%}"
-
-
-def table(report: dict[str, Any]) -> str:
-    """Returns a table of the statistics of all text and of the largest files."""
-    sources = report["sources"]
-    largest = sorted(sources, key=lambda path: -sources[path]["tokens"])
-    rows = {f"all {len(sources):,} files": report["total"]}
-    rows |= {path: sources[path] for path in largest[:_MAX_FILES_IN_TABLE]}
-    lines = [
-        "  documents     sentences          tokens   [UNK]     ##  repeated  duplicates"
-    ]
-    for name, counts in rows.items():
-        tokens, documents = max(counts["tokens"], 1), max(counts["documents"], 1)
-        unknown = _percent(counts["unknown"] / tokens)
-        continuations = _percent(counts["continuations"] / tokens)
-        repeated = _percent(counts["repeated_tokens"] / tokens)
-        duplicates = _percent(counts["duplicate_documents"] / documents)
-        lines.append(
-            "{documents:11,}{sentences:14,}{tokens:16,}".format(**counts)
-            + f"{unknown:>8}{continuations:>7}{repeated:>10}{duplicates:>12}  {name}"
-        )
-    total = report["total"]
-    step = sampling_step(total["sentences"])
-    if step > 1:
-        error = (step / max(1, total["repeated_sentences"])) ** 0.5
-        lines.append(
-            f"repeated: estimated from 1 in {step} different sentences; the standard "
-            f"error is about {error:.1%} of the value"
-        )
-    return "\n".join(lines)

@@ -34,7 +34,7 @@ def draw_pairs(
     tokens: np.ndarray,
     starts: Sequence[int],
     random_segment: Callable[[float, int], np.ndarray],
-    seed: str,
+    rng: random.Random,
     *,
     max_sequence_length: int,
     short_sequence_probability: float,
@@ -51,20 +51,18 @@ def draw_pairs(
     length of the first segment is independent of the label. There is one exception: a
     single sentence at the end of a document always gets a random second segment.
 
-    The result depends on the arguments only, not on other documents or processes.
-
     Args:
-        tokens: Token ids of the document, [num_tokens].
-        starts: Start of each sentence in `tokens`, followed by num_tokens.
+        tokens: Token ids of a text, [num_tokens].
+        starts: Start of each sentence of the document in `tokens`, followed by the end
+            of the document.
         random_segment: Function of a number in [0, 1), which selects the position, and
             a number of tokens. Returns whole sentences of another document.
-        seed: Seed of all random choices.
+        rng: Makes all random choices.
         max_sequence_length: Maximum number of tokens in a pair, including 3 special
             tokens.
         short_sequence_probability: Probability of a target length that is uniform
             between 2 and the maximum, instead of the maximum.
     """
-    rng = random.Random(seed)
     room = max_sequence_length - _NUM_SPECIAL_TOKENS
     starts = _cut_long_sentences(starts, room)
     num_sentences = len(starts) - 1

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import collections
+import hashlib
 import os
 import time
 from collections.abc import Sequence
@@ -13,27 +14,23 @@ from typing import Any
 from absl import logging
 
 from bert_tf import storage
-from bert_tf.data import lint
+from bert_tf.data import documents, jobs, lint
 from bert_tf.data.corpus_config import CorpusConfig
-from bert_tf.data.jobs import BeamWorkers, Workers, claim_directory
-from bert_tf.data.records import Shard, write_shard
-from bert_tf.data.token_store import build_token_store, describe_files
+from bert_tf.data.records import Part, write_part
 from bert_tf.text import Vocabulary
 
-_TOKENS_PER_SHARD = 4_000_000
-_MAX_SHARDS = 256
-_FEW_DOCUMENTS = 20  # Only with fewer can validation have no documents.
+_PART_BYTES = 1 << 23  # Text per job.
 
 
 def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
-    """Tokenizes text, reports problems in it, and writes records; resumes.
+    """Writes records of text files and reports problems in the text; resumes.
 
     Returns:
         The manifest.
 
     Raises:
         ValueError: No file matches, a file is not UTF-8, the text has fewer than two
-            documents, the vocabulary is invalid, or a directory holds other results.
+            documents, the vocabulary is invalid, or the directory holds other results.
         OSError: A file cannot be read or written, or a worker process was killed.
     """
     started = time.monotonic()
@@ -41,43 +38,26 @@ def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
     vocabulary = Vocabulary.from_file(options.vocabulary)
     output = options.output
     manifest_path = os.path.join(output, "manifest.json")
-    settings = _settings(options, files, vocabulary)
-    claim_directory(output, "output", settings, results=["*.tfrecord"])
+    _claim_directory(output, _settings(options, files, vocabulary))
     if storage.exists(manifest_path):
         print(f"{output} is already complete.")
         return storage.read_json(manifest_path)
-    with _workers(options) as workers:
-        summary = build_token_store(options, files, vocabulary, workers)
-        split_sizes = _split_sizes(summary, options)
-        report = lint.report(options.store, vocabulary)
-        warnings = lint.warnings(report)
-        print(lint.table(report))
-        for warning in warnings:
-            print(f"warning: {warning}")
-        shards = _shards(options, vocabulary, summary, split_sizes)
-        counts = workers.run(
-            write_shard,
-            shards,
-            [split_sizes[shard.split] / shard.num_shards for shard in shards],
-            description="Writing records",
-            unit=" documents",
-        )
-    manifest = _manifest(options, vocabulary, summary, shards, counts)
-    seconds = round(time.monotonic() - started, 1)
-    manifest |= {"warnings": warnings, "most_repeated": report["most_repeated"]}
-    manifest |= {"sources": report["sources"], "seconds": seconds}
     vocabulary.write(os.path.join(output, "vocab.txt"))
+    parts, sizes = _parts(options, files)
+    if options.runner == "local":
+        results = jobs.run_jobs(write_part, parts, sizes, options.num_workers)
+    else:
+        beam = (options.runner, options.beam_options)
+        results = jobs.run_jobs_with_beam(write_part, parts, *beam)
+    manifest = _manifest(options, vocabulary, files, results)
+    manifest["seconds"] = round(time.monotonic() - started, 1)
+    for warning in manifest["warnings"]:
+        print(f"warning: {warning}")
     storage.write_json(manifest_path, manifest)
-    for pattern in ("*.tfrecord.json", f"{storage.TEMPORARY_PREFIX}*"):
+    for pattern in ("part-*.json", f"{storage.TEMPORARY_PREFIX}*"):
         for path in storage.glob(os.path.join(output, pattern)):
             storage.remove(path)
     return manifest
-
-
-def _workers(options: CorpusConfig) -> Workers:
-    if options.runner == "local":
-        return Workers(options.num_workers)
-    return BeamWorkers(options.runner, options.beam_options)
 
 
 def _settings(
@@ -85,104 +65,113 @@ def _settings(
 ) -> dict[str, object]:
     """Returns everything that determines the records."""
     settings = options.to_dict()
-    for name in ("output", "token_store", "num_workers", "runner", "beam_options"):
+    for name in ("output", "num_workers", "runner", "beam_options"):
         del settings[name]
-    settings["input"] = describe_files(files)
+    stats = [(path, *storage.stat(path)) for path in files]
+    digest = hashlib.sha256(repr(stats).encode()).hexdigest()
+    total = sum(size for _, size, _ in stats)
+    settings["input"] = f"{len(files)} files, {total:,} bytes, state {digest[:12]}"
     settings["vocabulary"] = vocabulary.fingerprint
     return settings
 
 
-def _split_sizes(summary: dict[str, Any], options: CorpusConfig) -> dict[str, int]:
-    """Returns the number of documents for training and validation.
-
-    Random second segments come from another document of the same split. So a split
-    needs two documents, unless it is empty.
+def _claim_directory(directory: str, settings: dict[str, Any]) -> None:
+    """Creates a directory and its `settings.json`, or checks an existing one.
 
     Raises:
-        ValueError: The text has too few documents.
+        ValueError: The directory holds records of different or unknown settings.
     """
-    total = summary["documents"]
-    if total < 2:
-        raise ValueError(
-            "Next sentence prediction requires at least two documents. "
-            f"Got {total} in {len(summary['sources'])} files (input={options.input!r}, "
-            f"document_separator={options.document_separator!r}). Add text, or select "
-            "another separator, for example --document_separator=blank_line."
-        )
-    held_out = min(round(options.held_out_share * total), total - 2)
-    if held_out < 2 and options.held_out_share:
-        held_out = 2 if total >= _FEW_DOCUMENTS else 0
-        if not held_out:
-            logging.warning(
-                "No documents are held out for validation, because there are only %d.",
-                total,
+    path = os.path.join(directory, "settings.json")
+    found = storage.glob(os.path.join(directory, "*.tfrecord"))
+    remedy = "Use another --output or remove the directory."
+    if found and not storage.exists(path):
+        raise ValueError(f"{found[0]} exists, but no settings.json. {remedy}")
+    previous = storage.read_json(path) if found else settings
+    for name, value in settings.items():
+        if previous.get(name) != value:
+            raise ValueError(
+                f"{directory} holds results of other settings: {name} was "
+                f"{previous.get(name)!r}, now {value!r}. {remedy}"
             )
-    return {"train": total - held_out, "validation": held_out}
+    storage.make_directory(directory)
+    storage.write_json(path, settings)
 
 
-def _shards(
-    options: CorpusConfig,
-    vocabulary: Vocabulary,
-    summary: dict[str, Any],
-    split_sizes: dict[str, int],
-) -> list[Shard]:
-    """Returns the jobs that write the records."""
-    shards = []
-    for split, size in split_sizes.items():
-        tokens = summary["tokens"] * size // summary["documents"]
-        num_shards = min(1 + tokens // _TOKENS_PER_SHARD, _MAX_SHARDS)
-        if split == "train" and options.num_shards:
-            num_shards = options.num_shards
-        num_shards = min(num_shards, size)
-        for i in range(num_shards):
-            name = f"{split}-{i:05d}-of-{num_shards:05d}.tfrecord"
-            shard = Shard(
-                path=os.path.join(options.output, name),
-                split=split,
-                index=i,
-                num_shards=num_shards,
-                held_out=split_sizes["validation"],
-                cls_id=vocabulary.cls_id,
-                sep_id=vocabulary.sep_id,
-                options=options,
-            )
-            shards.append(shard)
-    return shards
+def _parts(options: CorpusConfig, files: Sequence[str]) -> tuple[list[Part], list[int]]:
+    """Divides the text into parts of about `_PART_BYTES`; returns their sizes, too."""
+    ranges, starts = [], [0]
+    for path in files:
+        size, _ = storage.stat(path)
+        for start, end in documents.byte_ranges(
+            path, _PART_BYTES, options.document_separator
+        ):
+            ranges.append((path, start, end))
+            starts.append(starts[-1] + min(end, size) - start)
+    total = starts[-1]
+    num_parts = max(1, round(total / _PART_BYTES))
+    groups: dict[int, list[int]] = {}
+    for i, start in enumerate(starts[:-1]):
+        groups.setdefault(start * num_parts // max(1, total), []).append(i)
+    parts, sizes = [], []
+    for index, group in enumerate(groups.values()):
+        path = os.path.join(options.output, f"part-{index:05d}")
+        chosen = [ranges[i] for i in group]
+        parts.append(Part(path, index, len(groups), chosen, options))
+        sizes.append(starts[group[-1] + 1] - starts[group[0]])
+    return parts, sizes
 
 
 def _manifest(
     options: CorpusConfig,
     vocabulary: Vocabulary,
-    summary: dict[str, Any],
-    shards: Sequence[Shard],
-    counts: Sequence[dict[str, int]],
+    files: Sequence[str],
+    results: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Returns the statistics of the records and the settings that readers need."""
+    """Returns the statistics of the records and the settings that readers need.
+
+    Raises:
+        ValueError: The text has too few documents.
+    """
+    report = lint.merge(result["lint"] for result in results)
+    total = lint.total(report)
+    if total["documents"] < 2:
+        raise ValueError(
+            "Next sentence prediction requires at least two documents. "
+            f"Got {total['documents']} in {len(files)} files (input={options.input!r}, "
+            f"document_separator={options.document_separator!r}). Add text, or select "
+            "another separator, for example --document_separator=blank_line."
+        )
     splits = {"train": collections.Counter(), "validation": collections.Counter()}
-    for shard, count in zip(shards, counts, strict=True):
-        splits[shard.split].update(count)
+    record_files: dict[str, int] = {}
+    for result in results:
+        record_files |= result["files"]  # Sizes in bytes, to find damaged files.
+        for split, counts in result["splits"].items():
+            splits[split].update(counts)
+    if options.held_out_share and not splits["validation"]["rows"]:
+        logging.warning(
+            "No documents are held out for validation, because there are only %d.",
+            total["documents"],
+        )
     both = splits["train"] + splits["validation"]
     length = options.max_sequence_length
     return {
-        "documents": summary["documents"],
-        "sentences": summary["sentences"],
-        "tokens": summary["tokens"],
-        "unknown_share": summary["unknown"] / summary["tokens"],
+        "documents": total["documents"],
+        "sentences": total["sentences"],
+        "tokens": total["tokens"],
+        "unknown_share": total["unknown"] / total["tokens"],
         **{
-            f"{split}_{name}": count[name]
-            for split, count in splits.items()
+            f"{split}_{name}": counts[name]
+            for split, counts in splits.items()
             for name in ("documents", "pairs", "rows")
         },
-        # Sizes in bytes, to find damaged files.
-        "record_files": {
-            os.path.basename(shard.path): storage.stat(shard.path)[0]
-            for shard in shards
-        },
-        "pairs_per_row": max(count["pairs_per_row"] for count in counts),
+        "record_files": record_files,
+        "pairs_per_row": max(result["pairs_per_row"] for result in results),
         "random_next_share": both["random_next"] / both["pairs"],
         "padding_share": 1 - both["tokens"] / (both["rows"] * length),
         "padding_share_unpacked": 1 - both["tokens"] / (both["pairs"] * length),
         "max_sequence_length": length,
         "lowercase": options.lowercase,
         "vocabulary_fingerprint": vocabulary.fingerprint,
+        "warnings": lint.warnings(report, files),
+        "sources": report["sources"],
     }

@@ -1,23 +1,21 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of BeamWorkers: same records as with processes of one machine."""
+"""Tests of run_jobs_with_beam: same records as with processes of one machine."""
 
 import dataclasses
 import pathlib
-import subprocess
 import sys
 
 import pytest
 
-from bert_tf.data import CorpusConfig, prepare_corpus
-from bert_tf.data.jobs import BeamWorkers
-
-ROOT = pathlib.Path(__file__).parents[2]
+from bert_tf.data import CorpusConfig, preparation, prepare_corpus
+from bert_tf.data.jobs import run_jobs_with_beam
 
 
 @pytest.fixture
-def options(tmp_path) -> CorpusConfig:
-    """Sixty documents in three files, so that there are several jobs of each kind."""
+def options(tmp_path, monkeypatch) -> CorpusConfig:
+    """Sixty documents in three files, so that there are three jobs."""
+    monkeypatch.setattr(preparation, "_PART_BYTES", 8000)
     (tmp_path / "text").mkdir()
     for i in range(3):
         documents = [
@@ -34,7 +32,6 @@ def options(tmp_path) -> CorpusConfig:
         vocabulary=f"{tmp_path}/vocab.txt",
         output=f"{tmp_path}/records",
         max_sequence_length=32,
-        num_shards=3,
         held_out_share=0.1,
         num_workers=1,
     )
@@ -46,22 +43,17 @@ def test_beam_writes_equal_records(options):
     with_beam = dataclasses.replace(
         options, output=options.output + "-beam", runner="DirectRunner"
     )
-    flags = [
-        f"--{name}={value}" for name, value in dataclasses.asdict(with_beam).items()
-    ]
-    subprocess.run(
-        [sys.executable, "-m", "bert_tf.corpus", *flags], cwd=ROOT, check=True
-    )
+    prepare_corpus(with_beam)
     found = {}
     for folder in (options.output, with_beam.output):
         files = sorted(pathlib.Path(folder).rglob("*"))
         found[folder] = {
             file.relative_to(folder): file.read_bytes()
             for file in files
-            if file.suffix in (".tfrecord", ".bin", ".txt")
+            if file.suffix in (".tfrecord", ".txt")
         }
     assert found[with_beam.output] == found[options.output]
-    assert len(found[options.output]) == 4 + 5 + 2
+    assert len(found[options.output]) == 3 + 3 + 1
 
 
 def test_errors_in_text_are_raised_through_beam(options, tmp_path):
@@ -76,4 +68,4 @@ def test_missing_beam_raises_value_error(monkeypatch):
     with pytest.raises(
         ValueError, match="--runner=FlinkRunner requires Apache Beam: pip"
     ):
-        BeamWorkers("FlinkRunner")
+        run_jobs_with_beam(print, [], "FlinkRunner", "")

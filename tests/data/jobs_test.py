@@ -35,10 +35,8 @@ def kill_worker(job: Number) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run(workers, function, numbers):
-    return workers.run(
-        function, numbers, [1] * len(numbers), description="Test", unit="n"
-    )
+def run(function, numbers, num_workers=1):
+    return jobs.run_jobs(function, numbers, [1] * len(numbers), num_workers)
 
 
 def numbers(directory: pathlib.Path, *values: int) -> list[Number]:
@@ -49,35 +47,26 @@ def numbers(directory: pathlib.Path, *values: int) -> list[Number]:
 def test_results_are_in_order_and_jobs_run_once(tmp_path, num_workers):
     squares = numbers(tmp_path, 3, 1, 2)
     expected = [{"square": 9}, {"square": 1}, {"square": 4}]
-    with jobs.Workers(num_workers) as workers:
-        assert run(workers, square, squares) == expected
-        (tmp_path / "1.json").unlink()
-        assert run(workers, square, squares) == expected
+    assert run(square, squares, num_workers) == expected
+    (tmp_path / "1.json").unlink()
+    assert run(square, squares) == expected
     done = [pathlib.Path(job.path).read_text() for job in squares]
     assert done == ["done ", "done done ", "done "]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_failed_job_stops_run_and_other_results_are_kept(tmp_path, num_workers):
-    failing = numbers(tmp_path, 5, -1)
-    with (
-        pytest.raises(ValueError, match="-1 is negative"),
-        jobs.Workers(num_workers) as workers,
-    ):
-        run(workers, square, failing)
+    with pytest.raises(ValueError, match="-1 is negative"):
+        run(square, numbers(tmp_path, 5, -1), num_workers)
     assert (tmp_path / "0.json").exists()
     assert not (tmp_path / "1.json").exists()
-    with jobs.Workers(1) as workers:
-        assert run(workers, square, numbers(tmp_path, 5, 1))[1] == {"square": 1}
+    assert run(square, numbers(tmp_path, 5, 1))[1] == {"square": 1}
     assert (tmp_path / "0").read_text() == "done "
 
 
 def test_killed_worker_raises_os_error(tmp_path):
-    with (
-        jobs.Workers(2) as workers,
-        pytest.raises(OSError, match="Test: a worker process ended early"),
-    ):
-        run(workers, kill_worker, numbers(tmp_path, 1))
+    with pytest.raises(OSError, match="A worker process ended early"):
+        run(kill_worker, numbers(tmp_path, 1, 2), num_workers=2)
 
 
 def sleep(job: Number) -> None:
@@ -88,12 +77,10 @@ def sleep(job: Number) -> None:
 
 def test_workers_exit_when_parent_is_killed(tmp_path):
     script = f"""
-from bert_tf.data.jobs import Workers
 from tests.data import jobs_test
 if __name__ == "__main__":
-    with Workers(2) as workers:
-        number = jobs_test.Number({str(tmp_path)!r}, 1)
-        jobs_test.run(workers, jobs_test.sleep, [number])
+    number = jobs_test.Number({str(tmp_path)!r}, 1)
+    jobs_test.run(jobs_test.sleep, [number, number], num_workers=2)
 """
     (tmp_path / "script.py").write_text(script)
     root = pathlib.Path(__file__).parents[2]
@@ -106,24 +93,4 @@ if __name__ == "__main__":
         # The worker inherits the pipe, so the pipe is at its end when both have exited.
         assert parent.stdout.readline() == "started\n"
         parent.kill()
-        assert parent.stdout.read() == ""
-
-
-def test_claim_directory_rejects_results_of_other_settings(tmp_path):
-    directory = tmp_path / "new" / "directory"
-    settings = {"length": 128, "input": "some files"}
-
-    def claim(**changes):
-        results = ["a/*.x", "*.x"]
-        jobs.claim_directory(str(directory), "output", {**settings, **changes}, results)
-
-    claim(length=64)
-    claim()  # There are no results of the other settings yet.
-    (directory / "made.x").touch()
-    claim()
-    with pytest.raises(ValueError, match=r"length was 128, now 512.*another --output"):
-        claim(length=512)
-    (directory / "settings.json").unlink()
-    with pytest.raises(ValueError, match=r"made\.x exists, but no settings\.json"):
-        claim()
-    assert not (directory / "settings.json").exists()
+        assert "killed" not in parent.stdout.read()

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of bert_tf.data.lint: text files with known problems."""
 
-import collections
 import itertools
 import re
 
 import pytest
 
-from bert_tf.data import CorpusConfig, jobs, lint, repeats, token_store
+from bert_tf import text
+from bert_tf.data import documents, lint, records
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -24,26 +24,27 @@ def unique_text(num_documents: int, start: int = 0) -> str:
     )
 
 
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary):
+    return text.Tokenizer(vocabulary)
+
+
 @pytest.fixture
-def examine(tmp_path, vocabulary, monkeypatch):
-    def examine(texts: dict[str, str], chunk: int = 7) -> dict:
-        for name, text in texts.items():
-            if not (tmp_path / name).exists():  # The store checks its time.
-                (tmp_path / name).write_text(text, encoding="utf-8")
-        options = CorpusConfig(
-            input="",
-            vocabulary="",
-            output=str(tmp_path),
-            token_store=str(tmp_path / "store"),
-            document_separator="blank_line",
-        )
-        files = [str(tmp_path / name) for name in texts]
-        with jobs.Workers(1) as workers:
-            token_store.build_token_store(options, files, vocabulary, workers)
-        monkeypatch.setattr(repeats, "_CHUNK", chunk)
-        report = lint.report(str(tmp_path / "store"), vocabulary)
-        by_name = {path.rsplit("/", 1)[1]: c for path, c in report["sources"].items()}
-        return report | {"sources": by_name, "warnings": lint.warnings(report)}
+def examine(tmp_path, tokenizer):
+    def examine(texts: dict[str, str]) -> dict:
+        """Returns the report and the warnings of files, each a block of its own."""
+        found = []
+        for name, content in texts.items():
+            (tmp_path / name).write_text(content, encoding="utf-8")
+            read = documents.read_documents(str(tmp_path / name), "blank_line")
+            block = [(name, sentences) for sentences in read]
+            if not block:
+                continue
+            ids, lengths = records._tokenize(tokenizer, block)
+            found.append(lint.count(block, ids, lengths, tokenizer.vocabulary))
+        report = lint.merge(found)
+        total = lint.total(report)
+        return report | {"total": total, "warnings": lint.warnings(report, list(texts))}
 
     return examine
 
@@ -51,7 +52,7 @@ def examine(tmp_path, vocabulary, monkeypatch):
 def test_good_text_has_no_warnings(examine):
     report = examine({"a": unique_text(20), "b": unique_text(30, start=20)})
     assert report["warnings"] == []
-    assert report["most_repeated"] == []
+    assert report["repeated"] == {}
     assert report["total"] == {
         "documents": 50,
         "sentences": 150,
@@ -66,55 +67,46 @@ def test_good_text_has_no_warnings(examine):
     }
 
 
-@pytest.mark.parametrize("chunk", [1, 5, 1000])
-def test_repeats_are_counted_in_the_file_of_the_repeat(examine, chunk):
+def test_repeats_are_counted_within_a_block(examine):
+    menu = "a b c.\nd e f."
     texts = {
         "a": unique_text(20),
-        "b": "a b c.\nd e f.\n\n" + unique_text(9, start=50) + "\na b c.\n",
-        "c": unique_text(5) + "\n\nx.\ny.\n\n" + unique_text(15, start=5),
-        "d": "Á B  c.\nTHE CAT SAT ON A A A A A.\n",  # Equal after normalization.
+        "b": f"{menu}\n\n{unique_text(9, start=50)}\n{menu}\n{menu}\n",
+        "c": f"{unique_text(5)}\n\n{unique_text(5)}\n\n{unique_text(1)}",
     }
-    report = examine(texts, chunk)
-    seen = collections.Counter()
-    for name, text in texts.items():
-        expected = {"sentences": 0, "tokens": 0}
-        for line in filter(None, text.split("\n")):
-            line = " ".join(line.lower().replace("á", "a").split())
-            if seen[line]:
-                expected["sentences"] += 1
-                expected["tokens"] += len(re.findall(r"\w+|[.,]", line))
-            seen[line] += 1
-        counts = report["sources"][name]
-        assert counts["repeated_sentences"] == expected["sentences"], name
-        assert counts["repeated_tokens"] == expected["tokens"], name
-    documents = [c["duplicate_documents"] for c in report["sources"].values()]
-    assert documents == [0, 0, 20, 0]
-    assert report["most_repeated"][:3] == [
-        [3, "the cat sat on a a a a a ."],
-        [3, "a b c ."],
-        [2, "the cat sat on a a a a b ."],
+    report = examine(texts)
+
+    def counts(name):
+        return [source[name] for source in report["sources"].values()]
+
+    assert counts("repeated_sentences") == [0, 4, 18]
+    assert counts("repeated_tokens") == [0, 4 * 4, 18 * 10]
+    assert counts("duplicate_documents") == [0, 0, 6]
+    assert list(report["repeated"].items())[:3] == [
+        *(("a b c.", 3), ("d e f.", 3)),
+        ("The cat sat on a a a a a.", 3),
     ]
-    assert len(report["most_repeated"]) == 10
     repeats, copies = report["warnings"]
     assert repeats.startswith("More than 5.00% of the tokens are in sentences that occ")
-    assert "In 2 of 4 files: " in repeats
-    assert "d (100%)" in repeats
-    assert copies.endswith("c (95%)")
+    assert "In 2 of 3 files: c (55%)" in repeats
+    assert copies.endswith("c (55%)")
 
 
-def test_boilerplate_is_quoted_in_warning(examine):
-    documents = unique_text(150).split("\n\n")
+def test_boilerplate_of_several_blocks_is_quoted_in_warning(examine):
     menu = "Cats on the mats, the cats."
-    report = examine({"a": "\n\n".join(f"{menu}\n{text}" for text in documents)})
-    assert report["most_repeated"] == [[150, "cats on the mats , the cats ."]]
-    assert any(
-        "'cats on the mats , the cats .' (150 times)" in warning
-        for warning in report["warnings"]
-    )
+    texts = {
+        str(i): "\n\n".join(
+            f"{menu}\n{text}" for text in unique_text(40, start=40 * i).split("\n\n")
+        )
+        for i in range(3)
+    }
+    report = examine(texts)
+    assert report["repeated"] == {menu: 120}
+    assert f"Remove boilerplate: {menu!r} (120 times)" in report["warnings"]
 
 
 @pytest.mark.parametrize(
-    ("text", "warning"),
+    ("content", "warning"),
     [
         ("\n\n", r"1 of 2 files contain no document: .*bad"),
         (
@@ -131,8 +123,8 @@ def test_boilerplate_is_quoted_in_warning(examine):
         ("The cat \ufffd.\nThe mat.\n", "of the sentences contain text like"),
     ],
 )
-def test_warnings(examine, text, warning):
-    report = examine({"good": unique_text(20), "bad": text})
+def test_warnings(examine, content, warning):
+    report = examine({"good": unique_text(20), "bad": content})
     assert len([w for w in report["warnings"] if re.search(warning, w)]) == 1
 
 
@@ -146,19 +138,3 @@ def test_warning_lists_three_files(examine):
     (warning,) = examine(texts)["warnings"]
     assert warning.startswith("9 of 10 files contain no document: ")
     assert warning.endswith("empty2 and 6 more")
-
-
-def test_table_has_total_and_largest_files(examine):
-    texts = {f"f{i:02d}": unique_text(i + 1, start=100 * i) for i in range(14)}
-    report = examine(texts)
-    lines = lint.table(report).split("\n")
-    assert len(lines) == 1 + 1 + 10
-    assert lines[1].endswith("0.00%  all 14 files")
-    assert lines[2].split()[-1] == "f13"
-    assert lines[1].split()[:3] == ["105", "315", "3,150"]
-
-
-def test_report_is_cached(examine, monkeypatch):
-    first = examine({"a": unique_text(5)})
-    monkeypatch.setattr(lint, "count_repeats", None)  # Not called again.
-    assert examine({"a": unique_text(5)}) == first

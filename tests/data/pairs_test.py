@@ -35,7 +35,7 @@ def draw(sentence_lengths, seed="0", max_sequence_length=32, short=0.1, calls=No
             np.arange(starts[-1]),
             starts,
             random_segment,
-            seed,
+            random.Random(seed),
             max_sequence_length=max_sequence_length,
             short_sequence_probability=short,
         )

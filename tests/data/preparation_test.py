@@ -9,16 +9,22 @@ import collections
 import dataclasses
 import itertools
 import json
+import os
 import pathlib
 import random
-import tempfile
 from typing import NamedTuple
 
 import pytest
 import tensorflow as tf
 
 from bert_tf import storage
-from bert_tf.data import CorpusConfig, preparation, prepare_corpus, pretrain_dataset
+from bert_tf.data import (
+    CorpusConfig,
+    preparation,
+    prepare_corpus,
+    pretrain_dataset,
+    records,
+)
 from bert_tf.text import Vocabulary
 
 NUM_DOCUMENTS = 40
@@ -114,9 +120,9 @@ def manifest(options: CorpusConfig) -> dict:
 
 def test_is_random_next_is_1_for_another_document(options):
     prepare_corpus(options)
-    records = read(options) + read(options, "validation")
-    assert len(records) > 100
-    for first, second, is_random_next, length in records:
+    found = read(options) + read(options, "validation")
+    assert len(found) > 100
+    for first, second, is_random_next, length in found:
         assert 5 <= length <= 32
         for segment in (first, second):
             (document, start), *_ = segment
@@ -127,7 +133,7 @@ def test_is_random_next_is_1_for_another_document(options):
         else:
             assert first[0][0] == second[0][0]
             assert first[-1][1] < second[0][1]
-    assert {record.is_random_next for record in records} == {0, 1}
+    assert {record.is_random_next for record in found} == {0, 1}
 
 
 def test_held_out_documents_are_not_in_training_records(options):
@@ -146,11 +152,10 @@ def test_held_out_documents_are_not_in_training_records(options):
     assert train | validation == set(range(NUM_DOCUMENTS))
 
 
-@pytest.mark.slow
 def test_random_segments_come_from_all_documents(options):
-    """A random segment can begin with any sentence of the split."""
+    """A random segment can begin with any sentence of the block."""
     begins = collections.Counter()
-    for seed in range(12):
+    for seed in range(8):
         chosen = dataclasses.replace(
             options, seed=seed, output=f"{options.output}{seed}", held_out_share=0.0
         )
@@ -168,12 +173,39 @@ def test_records_are_in_random_order(options):
     assert neighbors < len(documents) / 5
 
 
-def test_small_shuffle_buffer_keeps_all_records(options, monkeypatch):
+@pytest.mark.parametrize("characters", [1, 3000])
+def test_blocks_and_batches_keep_all_documents(options, monkeypatch, characters):
+    monkeypatch.setattr(records, "_BLOCK_CHARACTERS", characters)
+    monkeypatch.setattr(records, "_BATCH_CHARACTERS", characters)
     prepare_corpus(options)
-    monkeypatch.setattr("bert_tf.data.records._SHUFFLE_RECORDS", 7)
-    small = dataclasses.replace(options, output=options.output + "2")
-    prepare_corpus(small)
-    assert sorted(read(small)) == sorted(read(options))
+    found = read(options) + read(options, "validation")
+    assert {record.first[0][0] for record in found} == set(range(NUM_DOCUMENTS))
+    for record in found:  # Each block has two documents.
+        assert record.is_random_next == (record.first[0][0] != record.second[0][0])
+
+
+def test_sentences_and_documents_without_tokens_are_dropped(options, tmp_path):
+    """An accent alone is no token."""
+    lines = [f"d{i}t{k}\n" for i in range(12) for k in range(9)]
+    text = "".join(lines) + "\u0301\n\n" + "\u0301\n\n" + "d20t0\nd20t1\n"
+    (tmp_path / "accents").write_text("\u0301\n" + text)
+    options = dataclasses.replace(options, input=str(tmp_path / "accents"))
+    prepare_corpus(options)
+    content = manifest(options)
+    assert (content["documents"], content["sentences"]) == (2, 12 * 9 + 2)
+    assert content["tokens"] == 12 * 9 + 2
+    assert read(options)
+
+
+def test_casing_follows_the_option(options, tmp_path):
+    (tmp_path / "cased").write_text("D0t0\nd0t1\n\nd1t0\nd1t1\n\n")
+    options = dataclasses.replace(
+        options, input=str(tmp_path / "cased"), document_separator="blank_line"
+    )
+    for lowercase, share in ((True, 0), (False, 0.25)):
+        output = f"{options.output}{lowercase}"
+        chosen = dataclasses.replace(options, lowercase=lowercase, output=output)
+        assert prepare_corpus(chosen)["unknown_share"] == share
 
 
 def test_manifest_matches_the_records(options):
@@ -210,7 +242,7 @@ def test_manifest_matches_the_records(options):
     assert content["lowercase"] is True
     assert content["vocabulary_fingerprint"] == VOCABULARY.fingerprint
     assert [source["documents"] for source in content["sources"].values()] == [5, 1, 34]
-    assert (content["warnings"], content["most_repeated"]) == ([], [])
+    assert content["warnings"] == []
     copied = Vocabulary.from_file(pathlib.Path(options.output) / "vocab.txt")
     assert copied == VOCABULARY
 
@@ -233,23 +265,38 @@ def contents(options: CorpusConfig) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in files}
 
 
-@pytest.mark.slow
-def test_records_do_not_depend_on_workers_and_parts(options, monkeypatch):
-    options = dataclasses.replace(options, num_shards=3)
-    prepare_corpus(options)
-    assert sorted(contents(options)) == [
-        "train-00000-of-00003.tfrecord",
-        "train-00001-of-00003.tfrecord",
-        "train-00002-of-00003.tfrecord",
-        "validation-00000-of-00001.tfrecord",
+@pytest.fixture
+def three_parts(options, monkeypatch) -> CorpusConfig:
+    """Options of three parts: the first ends inside of the second file."""
+    size = sum(os.path.getsize(path) for path in storage.expand_globs(options.input))
+    monkeypatch.setattr(preparation, "_PART_BYTES", size // 3)
+    return options
+
+
+def test_parts_together_have_all_documents(three_parts):
+    prepare_corpus(three_parts)
+    assert sorted(contents(three_parts)) == [
+        f"{split}-0000{i}-of-00003.tfrecord"
+        for split in ("train", "validation")
+        for i in range(3)
     ]
-    monkeypatch.setattr("bert_tf.data.token_store._PART_BYTES", 5000)
-    other = dataclasses.replace(options, output=options.output + "2", num_workers=2)
+    found = read(three_parts) + read(three_parts, "validation")
+    assert {record.first[0][0] for record in found} == set(range(NUM_DOCUMENTS))
+    assert len(found) == sum(
+        manifest(three_parts)[f"{split}_pairs"] for split in ("train", "validation")
+    )
+
+
+@pytest.mark.slow
+def test_records_do_not_depend_on_the_number_of_workers(three_parts):
+    prepare_corpus(three_parts)
+    output = three_parts.output + "2"
+    other = dataclasses.replace(three_parts, output=output, num_workers=2)
     prepare_corpus(other)
-    assert contents(other) == contents(options)
+    assert contents(other) == contents(three_parts)
 
 
-def test_remote_paths(options, tmp_path, monkeypatch):
+def test_remote_paths(options, tmp_path):
     """Uses `ram://` in place of `gs://`."""
     prepare_corpus(options)
     place = "ram://corpus_test"
@@ -261,17 +308,15 @@ def test_remote_paths(options, tmp_path, monkeypatch):
         vocabulary=f"{place}/vocabulary",
         output=f"{place}/records",
     )
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # For the local copy.
     prepare_corpus(remote)
     made = [name for name in contents(options) if name.startswith("train")]
     for name in made:
         with storage.open_file(f"{place}/records/{name}", "rb") as file:
             assert file.read() == contents(options)[name]
-    assert not storage.glob(f"{place}/records/*.tfrecord.json")
+    assert not storage.glob(f"{place}/records/part-*")
     x, *_ = next(iter(pretrain_dataset(remote.output, batch_size=4)))
     assert x["token_ids"].shape == (4, 32)
     prepare_corpus(remote)  # Already complete.
-    assert len(list(tmp_path.glob("bert_tf_tokens_*[!k]"))) == 1
 
 
 def test_seed_determines_records(options):
@@ -299,47 +344,43 @@ def test_documents_and_seeds_have_separate_random_streams(options, tmp_path):
     assert len(set(cuts)) == 40
 
 
-def test_records_of_two_lengths_share_a_token_store(options, tmp_path, monkeypatch):
-    options = dataclasses.replace(options, token_store=str(tmp_path / "store"))
+def test_records_of_two_lengths_hold_out_the_same_documents(options):
     prepare_corpus(options)
-    monkeypatch.setattr("bert_tf.data.token_store.tokenize_part", None)  # Not called.
     long = dataclasses.replace(
         options, output=options.output + "64", max_sequence_length=64
     )
     prepare_corpus(long)
     assert 32 < max(record.length for record in read(long)) <= 64
-    # The same documents are held out.
     assert {record.first[0][0] for record in read(long, "validation")} == {
         record.first[0][0] for record in read(options, "validation")
     }
 
 
-def test_interrupted_run_resumes(options, monkeypatch):
-    options = dataclasses.replace(options, num_shards=4)
-    whole = dataclasses.replace(options, output=options.output + "whole")
+def test_interrupted_run_resumes(three_parts, monkeypatch):
+    whole = dataclasses.replace(three_parts, output=three_parts.output + "whole")
     prepare_corpus(whole)
     written = []
-    write_shard = preparation.write_shard
+    write_part = preparation.write_part
 
-    def interrupted(shard):
+    def interrupted(part):
         if len(written) == 2:
             raise KeyboardInterrupt
-        written.append(shard.path)
-        return write_shard(shard)
+        written.append(part.path)
+        return write_part(part)
 
-    monkeypatch.setattr(preparation, "write_shard", interrupted)
+    monkeypatch.setattr(preparation, "write_part", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        prepare_corpus(options)
-    assert not (pathlib.Path(options.output) / "manifest.json").exists()
+        prepare_corpus(three_parts)
+    assert not (pathlib.Path(three_parts.output) / "manifest.json").exists()
     monkeypatch.setattr(
         preparation,
-        "write_shard",
-        lambda shard: written.append(shard.path) or write_shard(shard),
+        "write_part",
+        lambda part: written.append(part.path) or write_part(part),
     )
-    prepare_corpus(options)
-    assert len(written) == len(set(written)) == 5
-    assert contents(options) == contents(whole)
-    assert {**manifest(options), "seconds": 0} == {**manifest(whole), "seconds": 0}
+    prepare_corpus(three_parts)
+    assert len(written) == len(set(written)) == 3
+    assert contents(three_parts) == contents(whole)
+    assert {**manifest(three_parts), "seconds": 0} == {**manifest(whole), "seconds": 0}
 
 
 def test_complete_run_is_not_repeated(options, capsys):
@@ -397,11 +438,11 @@ def test_two_documents_are_required(options, tmp_path, text, message):
 
 
 def test_few_documents_are_not_held_out(options, tmp_path, caplog):
-    (tmp_path / "few").write_text("d0t0\nd0t1\n\nd1t0\nd1t1\n\n" * 9)
-    few = dataclasses.replace(options, input=str(tmp_path / "few"), held_out_share=0.01)
+    (tmp_path / "few").write_text("d0t0\nd0t1\n\nd1t0\nd1t1\n\n" * 4)
+    few = dataclasses.replace(options, input=str(tmp_path / "few"), held_out_share=1e-9)
     prepare_corpus(few)
     assert (
-        "No documents are held out for validation, because there are only 18"
+        "No documents are held out for validation, because there are only 8"
         in caplog.text
     )
     assert manifest(few)["validation_documents"] == 0
@@ -409,16 +450,31 @@ def test_few_documents_are_not_held_out(options, tmp_path, caplog):
 
 
 def test_at_least_two_of_many_documents_are_held_out(options):
-    prepare_corpus(dataclasses.replace(options, held_out_share=0.01))
+    prepare_corpus(dataclasses.replace(options, held_out_share=1e-9))
     assert manifest(options)["validation_documents"] == 2
     assert read(options, "validation")
 
 
-def test_at_least_two_documents_are_left_for_training(options, tmp_path):
-    (tmp_path / "few").write_text("d0t0\nd0t1\n\nd1t0\nd1t1\n\nd2t0\nd2t1\n")
-    few = dataclasses.replace(options, input=str(tmp_path / "few"), held_out_share=0.5)
-    prepare_corpus(few)
-    assert manifest(few)["train_documents"] == 3
+@pytest.mark.parametrize("share", [0.01, 0.04, 0.1, 0.5])
+@pytest.mark.parametrize("size", [2, 3, 7, 40])
+def test_share_of_held_out_documents(options, share, size):
+    options = dataclasses.replace(options, held_out_share=share)
+    block = [("file", [str(i)]) for i in range(size)]
+    counts = []
+    for seed in range(2000):
+        rng = random.Random(seed)
+        splits = records._split(block, options, is_first=False, rng=rng)
+        held_out = splits.get("validation", [])
+        assert sorted(splits["train"] + held_out) == sorted(block)
+        assert len(held_out) != 1
+        assert len(splits["train"]) > 1
+        counts.append(len(held_out))
+    if size > 3:  # Of fewer, two cannot be held out.
+        expected = share * size
+        deviation = max(expected, 2) ** 0.5 * 3 / 2000**0.5 * max(expected, 1) ** 0.5
+        assert sum(counts) / len(counts) == pytest.approx(expected, abs=deviation)
+    else:
+        assert set(counts) == {0}
 
 
 def test_warnings_are_printed_and_in_manifest(options, tmp_path, capsys):
