@@ -28,7 +28,7 @@ from unittest import mock
 import numpy as np
 
 from benchmarks import peers
-from bert_tf import checkpoints, cli, modeling, text
+from bert_tf import checkpoints, cli, modeling
 from bert_tf.lazy import lazy_import
 
 keras = lazy_import("keras")
@@ -61,7 +61,7 @@ def main(options: ParityConfig) -> None:
 
     sentences = _read(options.sentences, options.count)
     checkpoint = checkpoints.open_checkpoint(options.model)
-    tokenizer = text.Tokenizer(checkpoint.vocabulary, lowercase=checkpoint.lowercase)
+    tokenizer = checkpoints.load_tokenizer(checkpoint)
     print(f"{len(sentences)} sentences of {options.sentences}, at most {_MAX_LENGTH}")
     print("| what | against | largest difference |")
     print("|---|---|---|")

@@ -6,6 +6,7 @@ Public names for Keras scripts. Each is imported at first use, so that
 `import bert_tf.client` and the `--help` of commands do not wait for TensorFlow.
 """
 
+import importlib
 import os
 import platform
 
@@ -21,5 +22,8 @@ if platform.machine().lower() in ("x86_64", "amd64"):
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)
 
-# `from_checkpoint` of models and tokenizers uses it.
+# `from_checkpoint` of models and tokenizers uses them.
 loading.open_checkpoint = lambda path: __getattr__("open_checkpoint")(path)
+loading.load_tokenizer = lambda checkpoint: importlib.import_module(
+    "bert_tf.checkpoints"
+).load_tokenizer(checkpoint)

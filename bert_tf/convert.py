@@ -21,7 +21,7 @@ import dataclasses
 
 import numpy as np
 
-from bert_tf import checkpoints, cli, modeling, text
+from bert_tf import checkpoints, cli, modeling
 
 # Accents, composed and decomposed, punctuation, and scripts with rules of their own.
 _TEXTS = (
@@ -78,7 +78,7 @@ def _compare(source: checkpoints.Checkpoint, target: checkpoints.Checkpoint) -> 
             library, their_ids, expected = original
             difference = (np.abs(output - expected) * real_token).max()
             print(f"  {library} on {checkpoint.path}: {difference:.1e}")
-            tokenizer = text.Tokenizer(checkpoint.vocabulary, checkpoint.lowercase)
+            tokenizer = checkpoints.load_tokenizer(checkpoint)
             ids = tokenizer.tokenize(_TEXTS).to_list()
             different = [t for t, a, b in zip(_TEXTS, ids, their_ids) if a != b]
             print(

@@ -57,7 +57,7 @@ def extend_vocabulary(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Checkpo
         return weights
 
     derived = _Derived.create(checkpoint, change, vocabulary_size=len(new))
-    return dataclasses.replace(derived, vocabulary=vocabulary)
+    return dataclasses.replace(derived, vocabulary=vocabulary, original_tokenizer=None)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -22,7 +22,13 @@ import numpy as np
 
 from bert_tf.checkpoints.model_directory import Checkpoint, outermost_layer
 from bert_tf.modeling import BertConfig
-from bert_tf.text import SPECIAL_TOKENS, Vocabulary
+from bert_tf.text import (
+    CONTINUATION_PREFIX,
+    GOOGLE_RULES,
+    TokenizerRules,
+    Vocabulary,
+    normalize_character,
+)
 
 # --- Tables of weight names ------------------------------------------------------
 
@@ -193,6 +199,9 @@ class ForeignCheckpoint(Checkpoint):
         lowercase: bool | None,
         head: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
+        rules: TokenizerRules = GOOGLE_RULES,
+        original_tokenizer: Any = None,
+        notes: Sequence[str] = (),
     ) -> ForeignCheckpoint:
         """Matches every tensor in a file with a weight.
 
@@ -203,16 +212,18 @@ class ForeignCheckpoint(Checkpoint):
             tensors: The tensors in the file.
             config: The folder's config. Its `vocabulary_size` may be padded.
             vocabulary: The folder's vocabulary.
-            lowercase: Whether the vocabulary is uncased. If None, it is uncased if it
-                has no capital letters.
+            lowercase: Whether the vocabulary is uncased. None: `guess_lowercase`.
             head: The head that the folder declares. By default it follows from the
                 tensors.
             options: The `options` of `Checkpoint`.
+            rules: The rules of the tokenizer.
+            original_tokenizer: The `original_tokenizer` of `Checkpoint`.
+            notes: Assumptions made by the caller.
 
         Raises:
             ValueError: The tensors contradict the config or the vocabulary.
         """
-        notes = []
+        notes = list(notes)
         if lowercase is None:
             lowercase, note = guess_lowercase(vocabulary)
             notes.append(note)
@@ -245,6 +256,8 @@ class ForeignCheckpoint(Checkpoint):
             lowercase=lowercase,
             head=head,
             options=options or {},
+            rules=rules,
+            original_tokenizer=original_tokenizer,
             format=format,
             tensors=tensors,
             rows=found,
@@ -288,13 +301,36 @@ class ForeignCheckpoint(Checkpoint):
         return lines
 
 
+# A vocabulary that was learned with other Unicode tables may have a few tokens that no
+# text reaches.
+_MAX_UNREACHABLE = 0.001
+
+
 def guess_lowercase(vocabulary: Vocabulary) -> tuple[bool, str]:
-    """Returns whether no token has a capital letter, and a note about it."""
-    words = set(vocabulary.tokens) - set(SPECIAL_TOKENS)
-    # [unused0] and the like are ignored; the Chinese vocabulary has <S>.
-    if all(w == w.lower() or w.startswith(("[", "<")) for w in words):
-        return True, "Assumed to be uncased: the vocabulary has no capital letters."
-    return False, "Assumed to be cased: the vocabulary has capital letters."
+    """Returns whether a vocabulary is uncased, and a note that tells why.
+
+    It is if its tokens stay the same when they are lowercased and lose their accents.
+    Korean syllables, voiced kana and Vietnamese letters do not.
+    """
+    words = [
+        token.removeprefix(CONTINUATION_PREFIX)
+        for token in vocabulary.tokens
+        # [unused0] and the like are ignored; the Chinese vocabulary has <S>.
+        if not token.startswith(("[", "<"))
+    ]
+    lost = [
+        word
+        for word in words
+        if "".join(normalize_character(char, lowercase=True) for char in word) != word
+    ]
+    examples = ", ".join(lost[:3])
+    if len(lost) > _MAX_UNREACHABLE * len(words):
+        return False, (
+            "Assumed to be cased: lowercasing and stripping accents would lose "
+            f"{len(lost):,} of {len(words):,} tokens, e.g. {examples}."
+        )
+    note = "Assumed to be uncased: the vocabulary has no capital letters and no accents"
+    return True, note + (f", except in {examples}." if lost else ".")
 
 
 def _check_vocabulary_size(config: BertConfig, vocabulary: Vocabulary) -> list[str]:

@@ -126,6 +126,7 @@ def _write_model_directory(path: pathlib.Path, checkpoint: Checkpoint) -> list[s
         architecture=checkpoint.architecture,
         vocabulary=checkpoint.vocabulary,
         lowercase=checkpoint.lowercase,
+        rules=checkpoint.rules,
         head=checkpoint.head,
         options={**checkpoint.options, "from": str(checkpoint.path)},
     )

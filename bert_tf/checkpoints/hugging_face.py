@@ -11,7 +11,6 @@ tokenizer_config.json   cased or uncased
 from __future__ import annotations
 
 import importlib
-import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +20,7 @@ import safetensors
 import safetensors.numpy
 
 from bert_tf import storage
-from bert_tf.checkpoints import google
+from bert_tf.checkpoints import folder_tokenizer, google
 from bert_tf.checkpoints.foreign import (
     ForeignCheckpoint,
     Row,
@@ -30,9 +29,8 @@ from bert_tf.checkpoints.foreign import (
     rows_of_layers,
     to_foreign,
 )
-from bert_tf.checkpoints.model_directory import Checkpoint, check_json, read_json_object
+from bert_tf.checkpoints.model_directory import Checkpoint, read_json_object
 from bert_tf.modeling import GOOGLE_KEYS, BertConfig
-from bert_tf.text import SPECIAL_TOKENS, Vocabulary
 
 FORMAT = "Hugging Face"
 
@@ -40,8 +38,6 @@ WEIGHTS = "model.safetensors"
 
 _CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
-_VOCABULARY, _TOKENIZER = "vocab.txt", "tokenizer.json"
-_TOKENIZER_CONFIG = "tokenizer_config.json"
 
 # --- Table of weight names -------------------------------------------------------
 
@@ -199,18 +195,21 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
     architecture = _architecture(path / _CONFIG, config)
     tensors = open_tensors(path)
     has_prefix = any(name.startswith("bert.") for name in tensors.shapes)
-    vocabulary, lowercase, limit = _open_tokenizer(path)
     positions = architecture.max_sequence_length
+    tokenizer = folder_tokenizer.open_tokenizer(path, config, positions)
     return ForeignCheckpoint.from_tensors(
         path,
         f"{FORMAT} {class_name}",
         _rows(class_name, has_prefix=has_prefix),
         tensors,
         config=architecture,
-        vocabulary=vocabulary,
-        lowercase=lowercase,
+        vocabulary=tokenizer.vocabulary,
+        lowercase=tokenizer.lowercase,
         head=_head(class_name, config),
-        options={"max_sequence_length": min(limit or positions, positions)},
+        options={"max_sequence_length": tokenizer.max_length},
+        rules=tokenizer.rules,
+        original_tokenizer=tokenizer.original,
+        notes=tokenizer.notes,
     )
 
 
@@ -252,70 +251,6 @@ def _why_no_weights(path: pathlib.Path) -> str:
     )
 
 
-def _open_tokenizer(path: pathlib.Path) -> tuple[Vocabulary, bool | None, int | None]:
-    """Returns the vocabulary, whether it is uncased, and the maximum length of texts.
-
-    The latter are None if not declared.
-    """
-    flags = dict.fromkeys(
-        ("do_lower_case", "strip_accents", "tokenize_chinese_chars"), bool
-    )
-    config = read_json_object(path / _TOKENIZER_CONFIG, **flags, model_max_length=int)
-    tokenizer = read_json_object(path / _TOKENIZER, model=dict, normalizer=dict)
-    rules = tokenizer.get("normalizer") or {}
-    files = [path / _VOCABULARY] if (path / _VOCABULARY).is_file() else []
-    vocabularies = [Vocabulary.from_file(file) for file in files]
-    if tokenizer:
-        try:
-            vocabularies.append(_vocabulary_of(tokenizer.get("model") or {}))
-            check_json(rules, lowercase=bool, strip_accents=bool)
-        except ValueError as error:
-            raise ValueError(f"{path / _TOKENIZER}: {error}") from error
-    if not vocabularies:
-        raise ValueError(
-            f"{path} has no {_VOCABULARY} and no {_TOKENIZER}. Copy the model's "
-            "vocabulary into the folder."
-        )
-    pairs = itertools.zip_longest(vocabularies[0].tokens, vocabularies[-1].tokens)
-    for number, (ours, theirs) in enumerate(pairs):
-        if ours != theirs:
-            raise ValueError(
-                f"{path}: the token with id {number} is {ours!r} in {_VOCABULARY}, but "
-                f"{theirs!r} in {_TOKENIZER}."
-            )
-    lowercase = config.get("do_lower_case", rules.get("lowercase"))
-    strip_accents = config.get("strip_accents", rules.get("strip_accents"))
-    split_chinese = config.get(
-        "tokenize_chinese_chars", rules.get("handle_chinese_chars", True)
-    )
-    normalizer = rules.get("type", "BertNormalizer")
-    if (
-        strip_accents not in (None, lowercase)
-        or not split_chinese
-        or normalizer != "BertNormalizer"
-    ):
-        raise ValueError(
-            f"{path}: the tokenizer's rules must be those of BERT: strip_accents unset "
-            "or equal to do_lower_case, tokenize_chinese_chars on. Received: "
-            f"do_lower_case={lowercase}, strip_accents={strip_accents}, "
-            f"tokenize_chinese_chars={split_chinese}, normalizer={normalizer}"
-        )
-    return vocabularies[0], lowercase, config.get("model_max_length")
-
-
-def _vocabulary_of(model: Mapping[str, Any]) -> Vocabulary:
-    if model.get("type") != "WordPiece":
-        kind = model.get("type")
-        raise ValueError(f"the model type must be WordPiece. Received: {kind}")
-    check_json(model, vocab=dict)
-    ids = model.get("vocab") or {}
-    by_id = {str(number): token for token, number in ids.items()}
-    tokens = tuple(by_id.get(str(number)) for number in range(len(ids)))
-    if None in tokens:
-        raise ValueError("the token ids must be consecutive from 0.")
-    return Vocabulary(tokens)
-
-
 # --- Writing ---------------------------------------------------------------------
 
 
@@ -336,8 +271,7 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
         rows = [row for row in rows if not row.ours.startswith("pooler/")]
     tensors, left_out = to_foreign(rows, weights, checkpoint.architecture)
     safetensors.numpy.save_file(tensors, path / WEIGHTS, metadata={"format": "pt"})
-    checkpoint.vocabulary.write(path / _VOCABULARY)
-    storage.write_json(path / _TOKENIZER_CONFIG, _tokenizer_config(checkpoint))
+    folder_tokenizer.write_tokenizer(path, checkpoint)
     storage.write_json(path / _CONFIG, _config(checkpoint, class_name))
     return left_out
 
@@ -375,20 +309,6 @@ def _config(checkpoint: Checkpoint, class_name: str) -> dict[str, Any]:
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
     return config
-
-
-def _tokenizer_config(checkpoint: Checkpoint) -> dict[str, Any]:
-    keys = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-    return {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": checkpoint.lowercase,
-        "strip_accents": None,
-        "tokenize_chinese_chars": True,
-        "model_max_length": checkpoint.options.get(
-            "max_sequence_length", checkpoint.architecture.max_sequence_length
-        ),
-        **dict(zip(keys, SPECIAL_TOKENS, strict=True)),
-    }
 
 
 # --- Running ---------------------------------------------------------------------

@@ -36,7 +36,7 @@ from bert_tf.modeling import (
     EmbeddingConfig,
     SentenceEncoder,
 )
-from bert_tf.text import Vocabulary
+from bert_tf.text import GOOGLE_RULES, TokenizerRules, Vocabulary
 
 CONFIG, VOCABULARY = "config.json", "vocab.txt"
 WEIGHTS, METRICS = "model.weights.h5", "metrics.json"
@@ -54,7 +54,10 @@ class Checkpoint(abc.ABC):
         path: The folder.
         architecture: The architecture of the encoder.
         vocabulary: The WordPiece vocabulary.
-        lowercase: Whether the tokenizer lower-cases text and strips accents.
+        lowercase: Whether the tokenizer lowercases texts.
+        rules: All other rules of the tokenizer.
+        original_tokenizer: The tokenizer of a Hugging Face folder in the library
+            tokenizers, which `load_tokenizer` compares with ours.
         head: The layers on top of the encoder: `{"kind": "encoder"}` for none,
             `{"kind": "pretrainer"}`, `{"kind": "embedding"}` with the fields of
             `EmbeddingConfig`, or the kind of a task and the settings of its head, e.g.
@@ -70,6 +73,8 @@ class Checkpoint(abc.ABC):
     lowercase: bool
     head: Mapping[str, Any]
     options: Mapping[str, Any]
+    rules: TokenizerRules = dataclasses.field(default=GOOGLE_RULES, kw_only=True)
+    original_tokenizer: Any = dataclasses.field(default=None, kw_only=True)
 
     @abc.abstractmethod
     def read_weights(self) -> dict[str, np.ndarray]:
@@ -202,7 +207,9 @@ class ModelDirectory(Checkpoint):
         config = read_json_object(path / CONFIG, **objects)
         try:
             architecture = BertConfig.from_dict(config["architecture"])
-            lowercase, head = config["tokenizer"]["lowercase"], config["head"]
+            rules, head = dict(config["tokenizer"]), config["head"]
+            lowercase = rules.pop("lowercase")
+            rules = TokenizerRules.from_dict(rules)
             check_json(
                 {"kind": head["kind"], "lowercase": lowercase}, kind=str, lowercase=bool
             )
@@ -220,7 +227,9 @@ class ModelDirectory(Checkpoint):
                 f"but {VOCABULARY} has {vocabulary.size} tokens."
             )
         options = config.get("options", {})
-        return cls(path, architecture, vocabulary, lowercase, head, options)
+        return cls(
+            path, architecture, vocabulary, lowercase, head, options, rules=rules
+        )
 
     @classmethod
     def create(
@@ -239,8 +248,8 @@ class ModelDirectory(Checkpoint):
             defaults: Values of options that the earlier run may not have known.
             resumable: Names of `options` that may differ from the earlier run.
             write: Whether to write files. With several workers, only one writes.
-            **attributes: `architecture`, `vocabulary`, `lowercase`, `head` and
-                `options` of the model directory.
+            **attributes: `architecture`, `vocabulary`, `lowercase`, `rules`, `head`
+                and `options` of the model directory.
 
         Raises:
             ValueError: The folder contains a model with another configuration. The
@@ -255,7 +264,7 @@ class ModelDirectory(Checkpoint):
         path.mkdir(parents=True, exist_ok=True)
         config = {
             "architecture": dataclasses.asdict(new.architecture),
-            "tokenizer": {"lowercase": new.lowercase},
+            "tokenizer": {"lowercase": new.lowercase, **new.rules.to_dict()},
             "head": dict(new.head),
             "options": dict(new.options),
         }
@@ -273,7 +282,8 @@ class ModelDirectory(Checkpoint):
         def flat(directory):
             values = {**defaults, "vocabulary": directory.vocabulary.fingerprint}
             values |= dataclasses.asdict(directory.architecture)
-            values |= {"lowercase": directory.lowercase, **directory.head}
+            values |= {"lowercase": directory.lowercase, **directory.rules.to_dict()}
+            values |= directory.head
             options = dict(directory.options)
             if "next_sentence" in options:  # Replaced by a weight.
                 options["next_sentence_weight"] = float(options.pop("next_sentence"))

@@ -77,7 +77,7 @@ def open_folder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
     flags = [mode for mode, key in _POOLING_KEYS.items() if pooling.get(key)]
     modes = pooling.get("pooling_mode") or flags or "mean"
     fields = {
-        "max_sequence_length": _max_length(encoder),
+        "max_sequence_length": encoder.options["max_sequence_length"],
         "pooling": "+".join(map(str, modes)) if isinstance(modes, list) else modes,
         "normalize": "Normalize" in modules,
     }
@@ -123,22 +123,6 @@ def _modules(path: pathlib.Path) -> dict[str, str]:
             f"{', '.join(names)} {outside or ''}"
         )
     return dict(zip(names, folders, strict=True))
-
-
-def _max_length(encoder: Checkpoint) -> int:
-    types = {"max_seq_length": int, "do_lower_case": bool}
-    config = read_json_object(encoder.path / _TRANSFORMER_CONFIG, **types)
-    if config.get("do_lower_case") and not encoder.lowercase:
-        raise ValueError(
-            f"{encoder.path / _TRANSFORMER_CONFIG}: do_lower_case must be false, "
-            "because the tokenizer is cased."
-        )
-    # Version 6 writes the length to the tokenizer's config.
-    file = encoder.path / "tokenizer_config.json"
-    tokenizer = read_json_object(file, model_max_length=int)
-    limit = encoder.architecture.max_sequence_length
-    length = config.get("max_seq_length") or tokenizer.get("model_max_length") or limit
-    return min(length, limit)
 
 
 def _read_dense(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -60,6 +60,7 @@ def check_teacher(task: Task, student: Checkpoint) -> None:
             "hidden size": config.hidden_dim if same_size else None,
             "vocabulary": checkpoint.vocabulary,
             "lowercase": checkpoint.lowercase,
+            "tokenizer rules": checkpoint.rules,
             "number of positions": min(config.max_sequence_length, limit),
         }
 

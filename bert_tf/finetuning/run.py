@@ -28,6 +28,7 @@ from bert_tf.checkpoints import (
     ModelDirectory,
     guess_lowercase,
     keep_layers,
+    load_tokenizer,
     open_checkpoint,
 )
 from bert_tf.finetuning import batching, distillation, report, sweep
@@ -35,7 +36,7 @@ from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.task import FinetuneConfig, PredictConfig, Task
 from bert_tf.finetuning.train import train
 from bert_tf.modeling import BertBackbone, BertConfig
-from bert_tf.text import Tokenizer, Vocabulary
+from bert_tf.text import Vocabulary
 
 
 def run_task(task_class: type[Task], *grid: FinetuneConfig | PredictConfig) -> None:
@@ -90,7 +91,7 @@ def _fine_tune_once(
     encoder = _open_encoder(options)
     replicas = strategy.num_replicas_in_sync
     training.strategy.check_batch_size(options.batch_size, replicas)
-    task = task_class(options, Tokenizer(encoder.vocabulary, encoder.lowercase))
+    task = task_class(options, load_tokenizer(encoder))
     _check_hyperparameters(task, encoder)
     distillation.check_teacher(task, encoder)
     directory = ModelDirectory.create(
@@ -98,6 +99,7 @@ def _fine_tune_once(
         architecture=encoder.architecture,
         vocabulary=encoder.vocabulary,
         lowercase=encoder.lowercase,
+        rules=encoder.rules,
         head={"kind": task.kind, **task.head},
         options=options.to_dict(),
         defaults=options.defaults(),

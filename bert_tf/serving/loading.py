@@ -11,12 +11,11 @@ import keras
 from absl import logging
 
 from bert_tf import modeling
-from bert_tf.checkpoints import Checkpoint, ModelDirectory
+from bert_tf.checkpoints import Checkpoint, ModelDirectory, load_tokenizer
 from bert_tf.serving.entities import is_iob_scheme
 from bert_tf.serving.ragged_encoder import optimize_for_inference
 from bert_tf.serving.signatures import Signature, pretrained_signatures
 from bert_tf.serving.task_heads import find_head, task_signatures
-from bert_tf.text import Tokenizer
 
 # Options of tasks that checkpoints of other projects do not have: the defaults of
 # `tasks`, which are those of google-research/bert.
@@ -47,7 +46,7 @@ def load_signatures(
     Raises:
         ValueError: The head has no weights, or its kind is not one of `HEADS`.
     """
-    tokenizer = Tokenizer(checkpoint.vocabulary, lowercase=checkpoint.lowercase)
+    tokenizer = load_tokenizer(checkpoint)
     head, kind = checkpoint.head, checkpoint.head["kind"]
     options = _options(checkpoint)
     int8 = dtype == "int8"

@@ -1,7 +1,11 @@
+from bert_tf.text.normalization import normalize_character as normalize_character
 from bert_tf.text.offsets import character_offsets as character_offsets
 from bert_tf.text.offsets import find_words as find_words
 from bert_tf.text.offsets import join_features as join_features
 from bert_tf.text.offsets import substrings as substrings
+from bert_tf.text.rules import GOOGLE_RULES as GOOGLE_RULES
+from bert_tf.text.rules import AddedToken as AddedToken
+from bert_tf.text.rules import TokenizerRules as TokenizerRules
 from bert_tf.text.tokenizer import Pieces as Pieces
 from bert_tf.text.tokenizer import Tokenizer as Tokenizer
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX as CONTINUATION_PREFIX

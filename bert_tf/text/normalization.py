@@ -18,28 +18,36 @@ import functools
 import itertools
 import sys
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import NamedTuple
 
 import flatbuffers
 import numpy as np
 
+from bert_tf.text.rules import GOOGLE_RULES, TokenizerRules
+
 # --- Rules -----------------------------------------------------------------------
 
 
-def normalize_character(char: str, lowercase: bool) -> str:
+def normalize_character(
+    char: str, lowercase: bool, strip_accents: bool | None = None
+) -> str:
     """Returns the replacement of `char`, or "" to delete it.
 
     Deletes control and format characters and maps whitespace to a space. If
-    `lowercase`, also lowercases, decomposes (NFD) and strips accents.
+    `lowercase`, also lowercases. If `strip_accents`, by default `lowercase`, decomposes
+    (NFD) and strips accents.
     """
     category = unicodedata.category(char)
     if char in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
         return " "
     if char == "\ufffd" or category in ("Cc", "Cf"):
         return ""
-    if not lowercase:
+    if lowercase:
+        char = char.lower()
+    if not (lowercase if strip_accents is None else strip_accents):
         return char
-    decomposed = unicodedata.normalize("NFD", char.lower())
+    decomposed = unicodedata.normalize("NFD", char)
     return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
 
 
@@ -51,7 +59,7 @@ def is_punctuation(char: str) -> bool:
 
 
 # Blocks of CJK ideographs, without kana and Hangul.
-_CJK_IDEOGRAPHS = (
+CJK_IDEOGRAPHS = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
     (0x20000, 0x2A6DF),
@@ -63,10 +71,14 @@ _CJK_IDEOGRAPHS = (
 )
 
 
+def is_ideograph(char: str) -> bool:
+    """Whether `char` is in a block of CJK ideographs."""
+    return any(first <= ord(char) <= last for first, last in CJK_IDEOGRAPHS)
+
+
 def is_single_character_word(char: str) -> bool:
     """Whether `char` is always a word by itself: punctuation or a CJK ideograph."""
-    is_ideograph = any(first <= ord(char) <= last for first, last in _CJK_IDEOGRAPHS)
-    return is_ideograph or is_punctuation(char)
+    return is_ideograph(char) or is_punctuation(char)
 
 
 def pretokenization_table(lowercase: bool) -> dict[int, str]:
@@ -90,6 +102,127 @@ def _assigned_characters() -> Iterator[str]:
             yield char
 
 
+# --- Rules of a tokenizer --------------------------------------------------------
+
+
+class CharacterRules(NamedTuple):
+    """What a tokenizer does with single characters.
+
+    Attributes:
+        forms: The replacement of each character that changes. Characters that are words
+            by themselves have spaces around them, unless tf_text splits them anyway.
+        escapes: Characters that tf_text would split although the rules do not, and the
+            private-use characters that replace them in texts and in tokens.
+    """
+
+    forms: dict[str, str]
+    escapes: dict[int, str]
+
+    def apply(self, text: str) -> str:
+        """Returns what the normalizer makes of a text."""
+        return "".join(self.forms.get(char, char) for char in text)
+
+
+# Google's rules keep private-use characters in texts, but need no escapes by default.
+_FIRST_ESCAPE = 0xF0000
+
+
+def character_rules(lowercase: bool, rules: TokenizerRules) -> CharacterRules:
+    """Returns the character rules of a tokenizer. Takes up to a second; cached."""
+    names = ("library", "strip_accents", "clean_text")
+    names += ("split_chinese", "split_punctuation")
+    relevant = TokenizerRules(**{name: getattr(rules, name) for name in names})
+    return _character_rules(lowercase, relevant)
+
+
+@functools.cache
+def _character_rules(lowercase: bool, rules: TokenizerRules) -> CharacterRules:
+    if rules.library == "google":
+        marks, is_split_ideograph = None, is_ideograph
+        normalized = (
+            (char, normalize_character(char, lowercase, rules.strip_accents))
+            for char in _assigned_characters()
+            # Unified ideographs never change.
+            if not ("\u4e00" <= char <= "\u9fff" and rules.split_chinese)
+        )
+    else:
+        normalized, marks, is_split_ideograph = _ask_tokenizers(lowercase, rules)
+    escapes: dict[int, str] = {}
+
+    def is_word(char: str) -> bool:
+        if is_ideograph(char):
+            return rules.split_chinese and is_split_ideograph(char)
+        is_mark = is_punctuation(char) if marks is None else char in marks
+        return rules.split_punctuation and is_mark
+
+    @functools.cache
+    def form(char: str) -> str:
+        if char.isspace() and not "\x1c" <= char <= "\x1f":
+            return " "
+        if is_word(char):
+            # The ICU version of a server may be older than ours and miss some
+            # punctuation, so non-ASCII punctuation gets its spaces here.
+            return char if char.isascii() or is_ideograph(char) else f" {char} "
+        if is_single_character_word(char):
+            return escapes.setdefault(ord(char), chr(_FIRST_ESCAPE + len(escapes)))
+        return char
+
+    forms = {}
+    for char, chars in normalized:
+        changed = form(chars) if len(chars) == 1 else "".join(map(form, chars))
+        if changed != char:
+            forms[char] = changed
+    return CharacterRules(forms, escapes)
+
+
+def _ask_tokenizers(
+    lowercase: bool, rules: TokenizerRules
+) -> tuple[Iterable[tuple[str, str]], Set[str], Callable[[str], bool]]:
+    """Asks the library tokenizers, whose Unicode tables differ from Python's.
+
+    Returns:
+        Characters with their replacements, the punctuation marks, and a function that
+        tells whether an ideograph is a word.
+    """
+    import tokenizers  # Google's rules do not need it.
+
+    separator = "~"
+    bmp = (c for c in range(0x20000) if not 0xD800 <= c < 0xF900 and c != ord("~"))
+    # Unified ideographs never change, only compatibility ideographs do.
+    chars = [c for c in map(chr, bmp) if c >= "\uf900" or not is_ideograph(c)]
+    chars += map(chr, (*range(0x2F800, 0x2FA20), *range(0xE0000, 0xE0200)))
+    normalizer = tokenizers.normalizers.BertNormalizer(
+        clean_text=rules.clean_text,
+        handle_chinese_chars=False,
+        strip_accents=rules.strip_accents,
+        lowercase=lowercase,
+    )
+    forms = normalizer.normalize_str(separator.join(chars)).split(separator)
+    split = tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+    marks = {piece for piece, _ in split(f"x~x{'x'.join(chars)}x") if len(piece) == 1}
+    # The library skips a part of a block. All boundaries are multiples of 32.
+    is_split = functools.cache(
+        lambda block: (
+            len(tokenizers.normalizers.BertNormalizer().normalize_str(block)) > 1
+        )
+    )
+
+    def is_split_ideograph(char: str) -> bool:
+        return is_split(chr(ord(char) // 32 * 32))
+
+    ideographs = [chr(c) for a, b in CJK_IDEOGRAPHS for c in range(a, b + 1)]
+    if rules.split_chinese:
+        ideographs = [c for c in ideographs if not is_split_ideograph(c)]
+    planes = (range(0xE000, 0xF900), range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
+    private = map(chr, itertools.chain(*planes))
+    pairs = itertools.chain(
+        ((char, char) for char in (separator, *ideographs)),
+        zip(chars, forms, strict=True),
+        ((char, "") for char in private if rules.clean_text),
+    )
+    return pairs, marks - {"x"}, is_split_ideograph
+
+
 # --- Model -----------------------------------------------------------------------
 
 # A value of the trie: the flag "replaced", the offset of the replacement in the string
@@ -98,16 +231,10 @@ _REPLACED = 1 << 30
 _LENGTH_BITS = 6
 
 
-def _utf8_replacements(lowercase: bool) -> Iterator[tuple[bytes, bytes]]:
+def _utf8_replacements(forms: Mapping[str, str]) -> Iterator[tuple[bytes, bytes]]:
     """Yields (UTF-8 bytes, replacement) of every character that changes."""
-    for char in _assigned_characters():
-        form = normalize_character(char, lowercase)
-        # The ICU version of a server may be older than Python's and miss some
-        # punctuation, so non-ASCII punctuation gets its spaces here.
-        if not form.isascii() and len(form) == 1 and is_punctuation(form):
-            form = f" {form} "
-        if form != char:
-            yield char.encode(), form.encode()
+    for char, form in forms.items():
+        yield char.encode(), form.encode()
     # Delete invalid UTF-8: bytes that start no character, and truncated characters.
     for byte in range(0x80, 0x100):
         yield bytes([byte]), b""
@@ -120,26 +247,27 @@ def _utf8_replacements(lowercase: bool) -> Iterator[tuple[bytes, bytes]]:
 
 
 @functools.cache
-def normalizer_model(lowercase: bool) -> bytes:
-    """Compiles `normalize_character` into a model for `tf_text.FastBertNormalizer`.
+def normalizer_model(lowercase: bool, rules: TokenizerRules = GOOGLE_RULES) -> bytes:
+    """Compiles `character_rules` into a model for `tf_text.FastBertNormalizer`.
 
     The model is a flatbuffer of the schema `fast_bert_normalizer_model.fbs` of
     tensorflow/text. Takes about a second; the result is cached.
     """
     pool, pool_offsets, values = bytearray(), {b"": 0}, {}
-    for utf8, replacement in _utf8_replacements(lowercase):
+    for utf8, replacement in _utf8_replacements(
+        character_rules(lowercase, rules).forms
+    ):
         if replacement not in pool_offsets:
             pool_offsets[replacement] = len(pool)
             pool += replacement
         offset = pool_offsets[replacement] << _LENGTH_BITS
         values[utf8] = _REPLACED | offset | len(replacement)
-    value_of_nul = values.pop(b"\0")  # NUL terminates the keys of the trie.
+    value_of_nul = values.pop(b"\0", 0)  # NUL terminates the keys of the trie.
 
     builder = flatbuffers.Builder(1 << 19)
     trie = builder.CreateNumpyVector(double_array_trie(values))
     pool = builder.CreateByteVector(bytes(pool))
     builder.StartObject(4)
-    builder.PrependBoolSlot(0, lowercase, False)
     builder.PrependUOffsetTRelativeSlot(1, trie, 0)
     builder.PrependInt32Slot(2, value_of_nul, 0)
     builder.PrependUOffsetTRelativeSlot(3, pool, 0)

@@ -5,20 +5,18 @@
 Input: UTF-8 strings [B]. Output: `token_ids`, `segment_ids`, `padding_mask` [B, S]
 int32 of rows [CLS] a [SEP] or [CLS] a [SEP] b [SEP], optionally with byte offsets.
 
-The results equal those of `tokenization.py` in google-research/bert with one exception:
-a word is limited to 800 bytes instead of 200 characters. 200 characters of any script
-fit (200 Thai letters are 600 bytes), but ASCII words of 201 to 800 letters are split
-into pieces instead of mapped to [UNK].
+`TokenizerRules` says whose tokenizer the results equal: that of google-research/bert or
+that of a Hugging Face folder.
 
 The graph uses only ops that TensorFlow Serving links since 2.12: tf_text's
-FastBertNormalize and FastWordpieceTokenizeWithOffsets, and core TensorFlow ops.
+FastBertNormalize, FastWordpieceTokenizeWithOffsets and RegexSplitWithOffsets, and core
+TensorFlow ops.
 """
 
 from __future__ import annotations
 
-import functools
+import itertools
 import os
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -27,10 +25,9 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf import loading
-from bert_tf.text import normalization
-from bert_tf.text.vocabulary import CONTINUATION_PREFIX, MASK, UNK, Vocabulary
-
-_MAX_BYTES_PER_WORD = 800
+from bert_tf.text import added_tokens, normalization
+from bert_tf.text.rules import GOOGLE_RULES, AddedToken, TokenizerRules
+from bert_tf.text.vocabulary import CONTINUATION_PREFIX, MASK, Vocabulary
 
 # Python lowercases a sigma at the end of a word to ς (Unicode standard, section 3.13):
 # a cased letter precedes it and none follows, ignoring certain characters in between.
@@ -43,11 +40,21 @@ _IGNORED = (
 )
 _FINAL_SIGMA = f"([{_CASED}][{_IGNORED}]*)Σ([{_IGNORED}]*(?:[^{_CASED}{_IGNORED}]|$))"
 
-# Replaces [MASK] in the input text: a code point in a CJK block that Unicode never
-# assigned, hence always a word by itself. Control characters, which the normalizer
-# deletes, make it as long as "[MASK]", so that byte offsets stay valid.
-_MASK_PLACEHOLDER = "\ufaff"
-_PADDED_MASK_PLACEHOLDER = _MASK_PLACEHOLDER + "\1\1\1"
+# The characters of words in a normalized text, by their number of UTF-8 bytes: all but
+# spaces, ASCII punctuation and ideographs. Other punctuation has spaces around it.
+# With them, a character of the same size that no vocabulary contains.
+_WORD_CHARACTERS = (
+    (r"\x00-\x1f0-9A-Za-z\x7f", "\1"),
+    (r"\x{80}-\x{7ff}", "\x80"),
+    (r"\x{800}-\x{33ff}\x{4dc0}-\x{4dff}\x{a000}-\x{f8ff}\x{fb00}-\x{ffff}", "\ufdd0"),
+    (
+        r"\x{10000}-\x{1ffff}\x{2a6e0}-\x{2a6ff}\x{2ceb0}-\x{2f7ff}"
+        r"\x{2fa20}-\x{10ffff}",
+        "\U0010ffff",
+    ),
+)
+_WORD_CHARACTER = f"[{''.join(characters for characters, _ in _WORD_CHARACTERS)}]"
+_MAX_BYTES_PER_CHARACTER = 4
 
 
 class Pieces(NamedTuple):
@@ -76,6 +83,7 @@ class Tokenizer:
         vocabulary: A `Vocabulary` or the path of a vocabulary file.
         lowercase: Whether to lowercase and strip accents, as uncased models require.
         max_sequence_length: The default of `encode`.
+        rules: All other rules. By default those of google-research/bert.
 
     Example:
 
@@ -91,17 +99,40 @@ class Tokenizer:
         vocabulary: Vocabulary | str | os.PathLike,
         lowercase: bool = True,
         max_sequence_length: int = 512,
+        *,
+        rules: TokenizerRules = GOOGLE_RULES,
     ):
         if not isinstance(vocabulary, Vocabulary):
             vocabulary = Vocabulary.from_file(vocabulary)
         self.vocabulary = vocabulary
         self.lowercase = lowercase
         self.max_sequence_length = max_sequence_length
-        model = normalization.normalizer_model(lowercase)
+        self.rules = rules
+        model = normalization.normalizer_model(lowercase, rules)
         self._normalizer = tf_text.FastBertNormalizer(
             model_buffer=tf.constant(np.frombuffer(model, np.uint8))
         )
-        self._wordpiece = _wordpiece(vocabulary.tokens)
+        self._has_final_sigma = lowercase and rules.library == "google"
+        self._long_word = f"{_WORD_CHARACTER}{{{rules.max_characters_per_word + 1}}}"
+        self._characters = normalization.character_rules(lowercase, rules)
+        unreachable = {t.content for t in rules.added_tokens if not t.in_wordpiece}
+
+        def protect(index: int, token: str) -> str:
+            # tf_text would find a token with a space across words. It never finds
+            # tokens with punctuation inside.
+            if token.split() != [token] or token in unreachable:
+                return f"[]{index}"
+            prefix = CONTINUATION_PREFIX * token.startswith(CONTINUATION_PREFIX)
+            escapes = self._characters.escapes
+            return prefix + token.removeprefix(prefix).translate(escapes)
+
+        tokens = [*itertools.starmap(protect, enumerate(vocabulary.tokens))]
+        self._wordpiece = tf_text.FastWordpieceTokenizer(
+            tokens,
+            max_bytes_per_word=_MAX_BYTES_PER_CHARACTER * rules.max_characters_per_word,
+            token_out_type=tf.int32,
+            unknown_token=tokens[vocabulary.unk_id],
+        )
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike) -> Tokenizer:
@@ -111,21 +142,17 @@ class Tokenizer:
             path: As for `BertBackbone.from_checkpoint`.
 
         Raises:
-            ValueError: The checkpoint is damaged or not a BERT.
+            ValueError: The checkpoint is damaged or not a BERT, or its tokenizer has
+                rules that are not supported.
         """
-        source = loading.open_checkpoint(path)
-        length = source.architecture.max_sequence_length
-        return cls(source.vocabulary, source.lowercase, length)
-
-    @functools.cached_property
-    def _wordpiece_with_mask(self) -> tf_text.FastWordpieceTokenizer:
-        tokens = list(self.vocabulary.tokens)
-        tokens[self.vocabulary.mask_id] = _MASK_PLACEHOLDER
-        with tf.init_scope():  # The first access may happen inside a `tf.function`.
-            return _wordpiece(tokens)
+        return loading.load_tokenizer(loading.open_checkpoint(path))
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.vocabulary!r}, lowercase={self.lowercase})"
+
+    def normalize(self, text: str) -> str:
+        """Returns the text that is split into words; in Python, not in the graph."""
+        return self._characters.apply(text)
 
     # --- Word pieces -------------------------------------------------------------
 
@@ -134,16 +161,14 @@ class Tokenizer:
 
         Args:
             text: Strings [B], or one string.
-            allow_mask: Whether "[MASK]" in a text becomes the mask token. By default
-                the names of special tokens are ordinary text.
+            allow_mask: Whether "[MASK]" in a text becomes the mask token, although
+                the rules do not have it among their `added_tokens`.
 
         Returns:
             Ids, ragged [B, (pieces)] int32; for one string, [pieces].
         """
-        is_single = _is_single(text)
-        text, wordpiece = self._prepare(text, allow_mask)
-        ids = wordpiece.tokenize(self._normalizer.normalize(text))
-        return ids[0] if is_single else ids
+        ids = self._tokenize(_batch(text), allow_mask, with_offsets=False).ids
+        return ids[0] if _is_single(text) else ids
 
     def tokenize_words(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Splits the T words of a text into pieces, at least one each.
@@ -164,13 +189,65 @@ class Tokenizer:
         self, text: tf.Tensor, *, allow_mask: bool = False
     ) -> Pieces:
         """Like `tokenize`, and returns the byte offsets in `text` of each piece."""
-        text, wordpiece = self._prepare(text, allow_mask)
-        normalized, origins = self._normalizer.normalize_with_offsets(text)
-        ids, starts, ends = wordpiece.tokenize_with_offsets(normalized)
+        return self._tokenize(_batch(text), allow_mask, with_offsets=True)
+
+    def _tokenize(
+        self, text: tf.Tensor, allow_mask: bool, with_offsets: bool
+    ) -> Pieces:
+        tokens = list(self.rules.added_tokens)
+        if allow_mask and all(token.content != MASK for token in tokens):
+            tokens.append(AddedToken(MASK))
+        raw = self._matcher([token for token in tokens if not token.normalized])
+        normalized = self._matcher([token for token in tokens if token.normalized])
+
+        # Rules that need more than one character are rarely needed, and slow.
+        forms, *origins = (
+            self._normalizer.normalize_with_offsets(text)
+            if with_offsets
+            else [self._normalizer.normalize(text)]
+        )
+        patterns = [raw.pattern] * bool(raw.tokens) + ["Σ"] * self._has_final_sigma
+        is_rare = added_tokens.is_found(forms, self._long_word)
+        if patterns:
+            is_rare |= added_tokens.is_found(text, "|".join(patterns))
+        if normalized.tokens:
+            is_rare |= added_tokens.is_found(forms, normalized.pattern)
+
+        def common() -> tuple[tf.RaggedTensor, ...]:
+            pieces = self._wordpiece.tokenize_with_offsets(forms)
+            return self._to_text(pieces, *origins, text) if origins else pieces[:1]
+
+        def rare() -> tuple[tf.RaggedTensor, ...]:
+            rest = text
+            if self._has_final_sigma:
+                rest = tf.strings.regex_replace(rest, _FINAL_SIGMA, r"\1ς\2")
+            parts = raw.split(rest)
+            forms, origins = self._normalizer.normalize_with_offsets(parts.text)
+            form_parts = normalized.split(forms)
+            words = self._mark_long_words(form_parts.text)
+            pieces = self._wordpiece.tokenize_with_offsets(words)
+            pieces = added_tokens.join(pieces, form_parts, tf.size(parts.text))
+            pieces = self._to_text(pieces, origins, parts.text)
+            pieces = added_tokens.join(pieces, parts, tf.size(text))
+            return pieces if with_offsets else pieces[:1]
+
+        return Pieces(*tf.cond(is_rare, rare, common))
+
+    def _matcher(self, tokens: Sequence[AddedToken]) -> added_tokens.Matcher:
+        ids = self.vocabulary.ids(token.content for token in tokens)
+        return added_tokens.Matcher(tokens, ids, self._characters.apply)
+
+    def _to_text(
+        self,
+        pieces: Sequence[tf.RaggedTensor],
+        origins: tf.RaggedTensor,
+        text: tf.Tensor,
+    ) -> tuple[tf.RaggedTensor, ...]:
+        """Maps offsets in normalized texts to offsets in the texts [B]."""
+        ids, starts, ends = pieces
         row = ids.value_rowids()
 
-        # Map byte offsets in the normalized text to offsets in the text. `origins` has
-        # one more value per row: the length of the text.
+        # `origins` has one more value per row: the length of the text.
         first = starts.values + tf.gather(origins.row_starts(), row)
         after_last = ends.values + tf.gather(origins.row_starts(), row)
         start = tf.gather(origins.values, first)
@@ -186,23 +263,16 @@ class Tokenizer:
         is_longer = [first_byte >= lead for lead in (0xC0, 0xE0, 0xF0)]  # UTF-8.
         size = 1 + tf.add_n([tf.cast(longer, tf.int64) for longer in is_longer])
         end = tf.maximum(end, last + size)
-        return Pieces(
-            ids,
-            ids.with_values(tf.cast(start, tf.int32)),
-            ids.with_values(tf.cast(end, tf.int32)),
-        )
+        offsets = (tf.cast(offset, tf.int32) for offset in (start, end))
+        return ids, *(ids.with_values(offset) for offset in offsets)
 
-    def _prepare(
-        self, text: tf.Tensor, allow_mask: bool
-    ) -> tuple[tf.Tensor, tf_text.FastWordpieceTokenizer]:
-        """Applies the rules that need context. Byte offsets do not change."""
-        text = _batch(text)
-        if self.lowercase:
-            text = tf.strings.regex_replace(text, _FINAL_SIGMA, r"\1ς\2")
-        if not allow_mask:
-            return text, self._wordpiece
-        text = tf.strings.regex_replace(text, re.escape(MASK), _PADDED_MASK_PLACEHOLDER)
-        return text, self._wordpiece_with_mask
+    def _mark_long_words(self, words: tf.Tensor) -> tf.Tensor:
+        """Makes words that are too long unknown. The number of bytes stays the same."""
+        limit = self.rules.max_characters_per_word
+        for characters, marker in _WORD_CHARACTERS:
+            pattern = f"({_WORD_CHARACTER}{{{limit}}})[{characters}]"
+            words = tf.strings.regex_replace(words, pattern, rf"\1{marker}")
+        return words
 
     # --- Model inputs ------------------------------------------------------------
 
@@ -230,9 +300,10 @@ class Tokenizer:
                 `max_sequence_length`, so that `dataset.map(tokenizer.encode).batch(8)`
                 gets rows of one length. `dataset.batch(8).map(tokenizer.encode)` pads
                 less, which is faster.
-            keep: Which part of a truncated segment to keep: "head", or "head_tail" for
-                one quarter from the head and the rest from the tail (arXiv 1905.05583,
-                section 5.3.1).
+            keep: Which part of a truncated segment to keep: "head" (the tail if the
+                rules have `truncation_side="left"`), or "head_tail" for one quarter
+                from the head and the rest from the tail (arXiv 1905.05583, section
+                5.3.1).
             allow_mask: See `tokenize`.
             return_offsets: Whether to return `start_offsets` and `end_offsets` [B, S]
                 int32: byte offsets in `text_a`, or `text_b` in segment 1. Both are 0
@@ -274,15 +345,14 @@ class Tokenizer:
                 "`text_a` and `text_b` must have the same size.",
             )
         text = tf.concat(texts, axis=0)  # One call is faster than two.
-        if return_offsets:
-            pieces = self.tokenize_with_offsets(text, allow_mask=allow_mask)
-        else:
-            pieces = Pieces(self.tokenize(text, allow_mask=allow_mask))
+        pieces = self._tokenize(text, allow_mask, with_offsets=return_offsets)
         sizes = tf.cast(pieces.ids.row_lengths(), tf.int32)
         max_pieces = max_sequence_length - num_special
-        sizes = truncate_sizes(tf.split(sizes, len(texts)), max_pieces)
-        if keep == "head_tail":
-            pieces = _keep_head_and_tail(pieces, tf.concat(sizes, axis=0))
+        sizes = tf.split(sizes, len(texts))
+        sizes = truncate_sizes(sizes, max_pieces, self.rules.library)
+        head = {"head_tail": 0.25, "head": self.rules.truncation_side == "right"}[keep]
+        if head < 1:
+            pieces = _keep_head_and_tail(pieces, tf.concat(sizes, axis=0), head)
         starts = tf.cast(pieces.ids.row_starts(), tf.int32)
         inputs = self.pack(pieces, tf.split(starts, len(texts)), sizes, padded_length)
         return {name: x[0] for name, x in inputs.items()} if is_single else inputs
@@ -354,7 +424,8 @@ class Tokenizer:
 
         inputs = {
             "token_ids": look_up(specials, pieces.ids),
-            "segment_ids": tf.cast(in_row & (position >= sizes[0] + 2), tf.int32),
+            "segment_ids": tf.cast(in_row & (position >= sizes[0] + 2), tf.int32)
+            * self.rules.second_segment,
             "padding_mask": tf.cast(in_row, tf.int32),
         }
         if pieces.starts is not None:
@@ -380,15 +451,19 @@ def _batch(text: Any) -> tf.Tensor:
     return text
 
 
-def truncate_sizes(sizes: Sequence[tf.Tensor], max_pieces: int) -> list[tf.Tensor]:
+def truncate_sizes(
+    sizes: Sequence[tf.Tensor], max_pieces: int, library: str = "google"
+) -> list[tf.Tensor]:
     """Truncates one or two segments to at most `max_pieces` in total.
 
-    Like google-research/bert, removes pieces one by one from the longer of two
-    segments, or from the second if both have the same size.
+    Removes pieces one by one from the longer of two segments. If both get about half
+    of an odd maximum, google-research/bert gives the odd piece to the first segment,
+    the library tokenizers to the second one unless it was shorter.
 
     Args:
         sizes: For each segment, [B] int32: its number of pieces.
         max_pieces: The maximum of their sum.
+        library: The `library` of `TokenizerRules`.
 
     Returns:
         The truncated sizes.
@@ -396,28 +471,23 @@ def truncate_sizes(sizes: Sequence[tf.Tensor], max_pieces: int) -> list[tf.Tenso
     if len(sizes) == 1:
         return [tf.minimum(sizes[0], max_pieces)]
     a, b = sizes
-    b = tf.minimum(b, tf.maximum(max_pieces // 2, max_pieces - a))
+    half = max_pieces // 2
+    if library != "google":
+        half += tf.cast(b >= a, tf.int32) * (max_pieces % 2)
+    b = tf.minimum(b, tf.maximum(half, max_pieces - a))
     return [tf.minimum(a, max_pieces - b), b]
 
 
-def _keep_head_and_tail(pieces: Pieces, sizes: tf.Tensor) -> Pieces:
-    """Truncates each text to `sizes` [B] pieces, one quarter from its head."""
+def _keep_head_and_tail(pieces: Pieces, sizes: tf.Tensor, head: float) -> Pieces:
+    """Truncates each text to `sizes` [B] pieces, the fraction `head` from its head."""
     num_removed = tf.cast(pieces.ids.row_lengths(), tf.int32) - sizes
     kept = tf.ragged.range(sizes)
     row = kept.value_rowids()
-    is_tail = kept.values >= tf.gather(sizes // 4, row)
+    from_head = tf.cast(head * tf.cast(sizes, tf.float32), tf.int32)
+    is_tail = kept.values >= tf.gather(from_head, row)
     skipped = tf.where(is_tail, tf.gather(num_removed, row), 0)
     index = kept.values + skipped
     index += tf.cast(tf.gather(pieces.ids.row_starts(), row), tf.int32)
 
     fields = [field for field in pieces if field is not None]
     return Pieces(*(kept.with_values(tf.gather(f.values, index)) for f in fields))
-
-
-def _wordpiece(tokens: Sequence[str]) -> tf_text.FastWordpieceTokenizer:
-    return tf_text.FastWordpieceTokenizer(
-        list(tokens),
-        max_bytes_per_word=_MAX_BYTES_PER_WORD,
-        token_out_type=tf.int32,
-        unknown_token=UNK,
-    )

@@ -25,16 +25,19 @@ def is_unused(token: str) -> bool:
 
 
 def _id_of(token: str) -> property:
-    return property(lambda vocabulary: vocabulary._ids[token], doc=f"Id of {token}.")
+    return property(lambda vocabulary: vocabulary._id(token), doc=f"Id of {token}.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
     """The tokens of a `vocab.txt`. The index of a token is its id.
 
+    Empty tokens and tokens with spaces occur in no text. Only masked language models
+    need [MASK].
+
     Raises:
-        ValueError: A token is empty or listed twice, or a special token is missing.
-            The message names the tokens and their lines.
+        ValueError: A token is listed twice, or another special token is missing. The
+            message names the tokens and their lines.
     """
 
     tokens: tuple[str, ...]
@@ -48,20 +51,17 @@ class Vocabulary:
     def __post_init__(self):
         lines: dict[str, int] = {}
         for line, token in enumerate(self.tokens, start=1):
-            if not token:
-                raise ValueError(
-                    f"A vocabulary must have one token per line. Line {line} is empty."
-                )
-            if token in lines:
+            if token and token in lines:
                 raise ValueError(
                     f"The tokens of a vocabulary must be unique. Got {token!r} in line "
                     f"{lines[token]} and line {line}."
                 )
             lines[token] = line
-        missing = [token for token in SPECIAL_TOKENS if token not in lines]
+        required = [token for token in SPECIAL_TOKENS if token != MASK]
+        missing = [token for token in required if token not in lines]
         if missing:
             raise ValueError(
-                f"A vocabulary must contain {' '.join(SPECIAL_TOKENS)}. "
+                f"A vocabulary must contain {' '.join(required)}. "
                 f"Missing: {' '.join(missing)}."
             )
 
@@ -69,20 +69,25 @@ class Vocabulary:
     def from_file(cls, path: str | os.PathLike) -> Vocabulary:
         """Reads a UTF-8 file with one token per line.
 
+        As in google-research/bert, spaces around tokens are removed. Blank lines at the
+        end are skipped, others keep their id.
+
         Raises:
             ValueError: The file does not exist, is not UTF-8, or its tokens are
                 invalid. The message names the file and the line.
         """
         path = os.fspath(path)
         try:
-            tokens = tuple(storage.read_lines(path))
+            tokens = [line.strip() for line in storage.read_lines(path)]
         except FileNotFoundError as error:
             raise ValueError(
                 f"{path} does not exist. Learn a vocabulary with "
                 "`python -m bert_tf.vocab`."
             ) from error
+        while tokens and not tokens[-1]:
+            tokens.pop()
         try:
-            return cls(tokens)
+            return cls(tuple(tokens))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -97,7 +102,7 @@ class Vocabulary:
 
     @property
     def special_ids(self) -> tuple[int, ...]:
-        return tuple(self.ids(SPECIAL_TOKENS))
+        return tuple(dict.fromkeys(self.ids(SPECIAL_TOKENS)))
 
     def ids(self, tokens: Iterable[str]) -> list[int]:
         """Returns the ids of `tokens`. Unknown tokens get the id of [UNK]."""
@@ -111,6 +116,11 @@ class Vocabulary:
         return self.size >= other.size and all(
             new == old or is_unused(old) for new, old in zip(self.tokens, other.tokens)
         )
+
+    def _id(self, token: str) -> int:
+        if token not in self._ids:
+            raise ValueError(f"The vocabulary has no {token}. The model needs it.")
+        return self._ids[token]
 
     @functools.cached_property
     def _ids(self) -> dict[str, int]:

@@ -207,11 +207,6 @@ def test_custom_module_is_named_in_full(tmp_path, vocabulary):
         ),
         ("sentence_bert_config.json", '{"max_seq_length": 1}', "at least 3.*=1"),
         (
-            "sentence_bert_config.json",
-            '{"do_lower_case": true}',
-            "do_lower_case must be false, because the tokenizer is cased",
-        ),
-        (
             "config_sentence_transformers.json",
             '{"prompts": {"query": "Find: "}, "default_prompt_name": "query"}',
             "default_prompt_name must be null.*prepend 'Find: '",

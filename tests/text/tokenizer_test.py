@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.text.rules import TokenizerRules
 from bert_tf.text.tokenizer import Tokenizer, truncate_sizes
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 
@@ -322,13 +323,36 @@ def test_special_tokens_can_have_any_id():
     assert tokens == ["[CLS]", "the", "[UNK]", "[SEP]"] + ["[PAD]"] * 4
 
 
-def test_word_length_limit():
-    tokenizer = Tokenizer(Vocabulary((*SPECIAL_TOKENS, "a", "##a", "ก", "##ก")))
-    letters = [200, 800, 801, 100_000]
-    sizes = [len(row) for row in tokens_of(tokenizer, ["a" * n for n in letters])]
-    assert sizes == [200, 800, 1, 1]
-    assert len(tokens_of(tokenizer, ["ก" * 200])[0]) == 200
-    assert tokens_of(tokenizer, ["a" * 801 + " a"]) == [["[UNK]", "a"]]
+@pytest.mark.parametrize("limit", [100, 200])
+def test_word_length_limit_counts_characters(limit):
+    letters = "aกא𝕏"  # Of one to four bytes.
+    pieces = [prefix + char for char in letters for prefix in ("", "##")]
+    tokenizer = Tokenizer(
+        Vocabulary((*SPECIAL_TOKENS, *pieces, "東", ".")),
+        rules=TokenizerRules(max_characters_per_word=limit),
+    )
+    for char in letters:
+        word, mixed = char * limit, (letters * limit)[:limit]
+        texts = [word, word + char, f"{word}{char} {char}.{word}{char}東"]
+        texts += [mixed, mixed + char, mixed + "\u0301" * 9, char * 100_000]
+        unknown, known = ["[UNK]"], [char, *[f"##{char}"] * (limit - 1)]
+        rows = tokens_of(tokenizer, texts)
+        assert rows[:3] == [known, unknown, ["[UNK]", char, ".", "[UNK]", "東"]]
+        assert [len(row) for row in rows[3:]] == [limit, 1, limit, 1]
+        pieces = tokenizer.tokenize_with_offsets(texts[1:3])
+        end = len((word + char).encode())
+        assert pieces.starts.to_list()[0] == [0]
+        assert pieces.ends.to_list()[0] == [end]
+        assert pieces.ends.to_list()[1][0] == end
+
+
+def test_tokens_with_spaces_and_empty_tokens_are_unreachable():
+    # BasicTokenizer of google-research/bert and transformers split at spaces first.
+    tokens = (*SPECIAL_TOKENS, "new", "york", "new york", "", "of the", "of", "a ", "a")
+    tokenizer = Tokenizer(Vocabulary(tokens))
+    texts = ["new york", "new  york of the", "a new", ""]
+    expected = [["new", "york"], ["new", "york", "of", "[UNK]"], ["a", "new"], []]
+    assert tokens_of(tokenizer, texts) == expected
 
 
 def test_empty_control_and_huge_strings():

@@ -55,8 +55,8 @@ def test_extended_vocabulary_keeps_ids():
 
 
 def test_write_and_read_round_trip(tmp_path):
-    # U+2028 does not separate lines in this file, and \u00a0 is not stripped.
-    vocabulary = Vocabulary((*SPECIAL_TOKENS, "\u2028", "\u00a0a", "##é", "𝕏"))
+    # U+2028 does not separate lines in this file.
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, "a\u2028b", "", "##é", "", "𝕏"))
     write(tmp_path / "vocab.txt", "to be replaced")
     vocabulary.write(tmp_path / "vocab.txt")
     assert Vocabulary.from_file(tmp_path / "vocab.txt") == vocabulary
@@ -71,12 +71,32 @@ def test_crlf_and_byte_order_mark_are_stripped(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        (SPECIAL_LINES + "a\n\n", ("a",)),
+        (SPECIAL_LINES + "a\n\n \n\r\n", ("a",)),
+        (SPECIAL_LINES + "a\n\n\nb", ("a", "", "", "b")),
+        (SPECIAL_LINES + "a \nb\t\n c\u00a0\n", ("a", "b", "c")),
+        (SPECIAL_LINES.replace("\n", " \n") + "a b\n", ("a b",)),
+    ],
+)
+def test_blanks_as_load_vocab_of_google_reads_them(tmp_path, text, tokens):
+    vocabulary = Vocabulary.from_file(write(tmp_path / "vocab.txt", text))
+    assert vocabulary.tokens == (*SPECIAL_TOKENS, *tokens)
+
+
+def test_only_masked_models_need_a_mask():
+    vocabulary = Vocabulary((*SPECIAL_TOKENS[:4], "a"))
+    assert vocabulary.special_ids == (0, 1, 2, 3)
+    with pytest.raises(ValueError, match=r"has no \[MASK\]"):
+        vocabulary.mask_id  # noqa: B018
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         (SPECIAL_LINES + "a\nb\na\n", "'a' in line 6 and line 8"),
-        (SPECIAL_LINES + "a\n\nb\n", "Line 7 is empty"),
-        (SPECIAL_LINES + "\n", "Line 6 is empty"),
-        ("[PAD]\n[CLS]\n[SEP]\na\n", r"Missing: \[UNK\] \[MASK\]"),
+        ("[PAD]\n[CLS]\n[MASK]\na\n", r"Missing: \[UNK\] \[SEP\]"),
         ("", r"Missing: \[PAD\]"),
         (SPECIAL_LINES.encode() + b"a\n\xe9\n", "line 7: not UTF-8"),
     ],

@@ -1,0 +1,97 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Rules in which tokenizers of BERT differ, besides vocabulary and casing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class AddedToken:
+    """A string that becomes one token wherever it occurs in a text.
+
+    Attributes:
+        content: The string, a token of the vocabulary.
+        single_word: Whether letters or digits next to it prevent a match.
+        lstrip, rstrip: Whether the token covers the blanks on its left or right.
+        normalized: Whether to compare after normalization, e.g. in lower case.
+        special: Whether transformers calls it a special token.
+        in_wordpiece: Whether the WordPiece algorithm may produce it, too.
+    """
+
+    content: str
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = False
+    special: bool = True
+    in_wordpiece: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerRules:
+    """How to tokenize. The defaults are the rules of google-research/bert.
+
+    Attributes:
+        library: "google" for google-research/bert, or "tokenizers" for the library of
+            Hugging Face. It decides about character properties, a final sigma (only
+            google's rules keep ς), the order of lowercasing and stripping accents, and
+            which of two truncated segments gets an odd token.
+        max_characters_per_word: Longer words become [UNK].
+        strip_accents: Whether to strip accents. None: if the tokenizer lowercases.
+        clean_text: Whether to delete control characters.
+        split_chinese: Whether each Chinese character is a word.
+        split_punctuation: Whether each punctuation mark is a word.
+        truncation_side: Which end of a long text is cut: "right" or "left".
+        second_segment: The segment id of second texts, 0 or 1.
+        added_tokens: Tokens to find inside texts. By default none, so the names of
+            special tokens are ordinary text.
+    """
+
+    library: str = "google"
+    max_characters_per_word: int = 200
+    strip_accents: bool | None = None
+    clean_text: bool = True
+    split_chinese: bool = True
+    split_punctuation: bool = True
+    truncation_side: str = "right"
+    second_segment: int = 1
+    added_tokens: tuple[AddedToken, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the values that differ from google's."""
+        values = dataclasses.asdict(self)
+        default = dataclasses.asdict(GOOGLE_RULES)
+        return {k: v for k, v in values.items() if v != default[k]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TokenizerRules:
+        """Reads the result of `to_dict`.
+
+        Raises:
+            ValueError: A name is unknown or a value has another type.
+        """
+        try:
+            tokens = tuple(AddedToken(**t) for t in values.get("added_tokens", ()))
+            rules = cls(**{**values, "added_tokens": tokens})
+        except TypeError as error:
+            raise ValueError(f"unknown tokenizer rule: {error}") from error
+        for item in (rules, *tokens):
+            for field in dataclasses.fields(item):
+                value = getattr(item, field.name)
+                expected = type(field.default)
+                if field.name in ("content", "strip_accents"):
+                    expected = str if field.name == "content" else bool | None
+                if not isinstance(value, expected):
+                    name = getattr(expected, "__name__", expected)
+                    raise ValueError(
+                        f"{field.name} must have the type {name}. Received: "
+                        f"{field.name}={value!r:.80}"
+                    )
+        return rules
+
+
+GOOGLE_RULES = TokenizerRules()
