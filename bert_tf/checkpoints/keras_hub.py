@@ -30,7 +30,14 @@ from bert_tf.checkpoints.foreign import (
 )
 from bert_tf.checkpoints.model_directory import Checkpoint, check_size, read_json_object
 from bert_tf.modeling import BertConfig
-from bert_tf.text import Vocabulary
+from bert_tf.text import (
+    CONTINUATION_PREFIX,
+    SPECIAL_TOKENS,
+    UNK,
+    AddedToken,
+    TokenizerRules,
+    Vocabulary,
+)
 
 FORMAT = "KerasHub"
 
@@ -127,6 +134,35 @@ def open_preset(preset: str | pathlib.Path) -> ForeignCheckpoint:
         lowercase=tokenizer.lowercase,
         head=head,
         options=options,
+        rules=_rules(preset, preprocessor),
+    )
+
+
+# Options of the preprocessor and its tokenizer that change tokens, and BERT's values.
+_REQUIRED = {
+    "split": True,
+    "suffix_indicator": CONTINUATION_PREFIX,
+    "oov_token": UNK,
+    "truncate": "round_robin",
+}
+
+
+def _rules(preset: str | pathlib.Path, preprocessor: Any) -> TokenizerRules:
+    """Returns the tokenizer's rules: google's, with the options of the preset."""
+    tokenizer = preprocessor.tokenizer
+    options = {**preprocessor.get_config(), **tokenizer.get_config()}
+    for name, value in _REQUIRED.items():
+        if options.get(name, value) != value:
+            raise ValueError(
+                f"{preset}: the tokenizer must have {name}={value!r}. Received: "
+                f"{name}={options[name]!r}"
+            )
+    strips = tokenizer.strip_accents
+    in_strings = options.get("special_tokens_in_strings", False)
+    return TokenizerRules(
+        strip_accents=None if strips == tokenizer.lowercase else strips,
+        split_chinese=options.get("split_on_cjk", True),
+        added_tokens=tuple(map(AddedToken, SPECIAL_TOKENS if in_strings else ())),
     )
 
 
@@ -160,10 +196,13 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
     backbone = keras_hub.models.BertBackbone(
         **{name: getattr(architecture, name) for name in _SETTINGS}, dtype="float32"
     )
+    strips = checkpoint.rules.strip_accents
     tokenizer = keras_hub.models.BertTokenizer(
         list(checkpoint.vocabulary.tokens),
         lowercase=checkpoint.lowercase,
-        strip_accents=checkpoint.lowercase,
+        strip_accents=checkpoint.lowercase if strips is None else strips,
+        split_on_cjk=checkpoint.rules.split_chinese,
+        special_tokens_in_strings=bool(checkpoint.rules.added_tokens),
     )
     task, options = None, {}
     if checkpoint.head["kind"] == "classification":

@@ -10,6 +10,7 @@ from bert_tf.text.tokenizer import Pieces as Pieces
 from bert_tf.text.tokenizer import Tokenizer as Tokenizer
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX as CONTINUATION_PREFIX
 from bert_tf.text.vocabulary import SPECIAL_TOKENS as SPECIAL_TOKENS
+from bert_tf.text.vocabulary import UNK as UNK
 from bert_tf.text.vocabulary import Vocabulary as Vocabulary
 from bert_tf.text.windows import Windows as Windows
 from bert_tf.text.windows import cut_windows as cut_windows

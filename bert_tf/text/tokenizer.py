@@ -218,7 +218,9 @@ class Tokenizer:
             return self._to_text(pieces, *origins, text) if origins else pieces[:1]
 
         def rare() -> tuple[tf.RaggedTensor, ...]:
-            rest = text
+            # tf_text's split drops what follows NUL. Another control character has the
+            # same effect.
+            rest = tf.strings.regex_replace(text, r"\x00", "\1")
             if self._has_final_sigma:
                 rest = tf.strings.regex_replace(rest, _FINAL_SIGMA, r"\1ς\2")
             parts = raw.split(rest)
