@@ -248,13 +248,6 @@ def test_maximum_length(tmp_path, config, length):
         (whole(post_processor=None), "post_processor must be"),
         (whole(limit=5000), "max_input_chars_per_word must be .*5000"),
         (
-            whole()
-            | {
-                "tokenizer_config.json": BERT,
-            },
-            None,
-        ),
-        (
             whole(limit=200) | {"tokenizer_config.json": BERT},
             "200, but a Bert",
         ),
