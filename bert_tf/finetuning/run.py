@@ -36,7 +36,7 @@ from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.task import FinetuneConfig, PredictConfig, Task
 from bert_tf.finetuning.train import train
 from bert_tf.modeling import BertBackbone, BertConfig
-from bert_tf.text import Vocabulary
+from bert_tf.text import Tokenizer, Vocabulary
 
 
 def run_task(task_class: type[Task], *grid: FinetuneConfig | PredictConfig) -> None:
