@@ -26,6 +26,8 @@ the user's own line
 ''')
 def list_physical_devices():
     log(b"E0000 00:00:1795369649.472712   31363 cuda.cc:52] failed cuInit\\n")
+import sys
+hidden = {name for name, module in sys.modules.items() if module is None}
 config = types.SimpleNamespace(list_physical_devices=list_physical_devices)
 """
 NAME = "TF_ENABLE_ONEDNN_OPTS"
@@ -52,6 +54,13 @@ HIDE = "startup.hide_tensorflow_logs()\nimport tensorflow\n"
 def test_only_log_lines_are_hidden(tmp_path):
     script = HIDE + "import subprocess; subprocess.run(['sh', '-c', 'echo child >&2'])"
     assert run(tmp_path, script) == (0, OWN + "child\n")
+
+
+def test_plotting_packages_are_hidden_during_the_import_only(tmp_path):
+    script = "assert tensorflow.hidden == {'matplotlib', 'sklearn'}; import matplotlib"
+    assert run(tmp_path, HIDE + script) == (0, OWN)
+    loaded = "import matplotlib\n" + HIDE + "assert tensorflow.hidden == {'sklearn'}"
+    assert run(tmp_path, loaded) == (0, OWN)
 
 
 def test_errors_are_shown_on_request(tmp_path):

@@ -1,7 +1,6 @@
 from bert_tf.checkpoints import model_directory as model_directory
 from bert_tf.checkpoints.derived import extend_vocabulary as extend_vocabulary
 from bert_tf.checkpoints.derived import keep_layers as keep_layers
-from bert_tf.checkpoints.foreign import guess_lowercase as guess_lowercase
 from bert_tf.checkpoints.formats import fixed_settings as fixed_settings
 from bert_tf.checkpoints.formats import open_checkpoint as open_checkpoint
 from bert_tf.checkpoints.formats import run_original as run_original

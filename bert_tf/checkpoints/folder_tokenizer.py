@@ -25,9 +25,14 @@ from typing import Any
 import tokenizers
 
 from bert_tf import storage
-from bert_tf.checkpoints.foreign import guess_lowercase
 from bert_tf.checkpoints.model_directory import Checkpoint, read_json_object
-from bert_tf.text import SPECIAL_TOKENS, AddedToken, TokenizerRules, Vocabulary
+from bert_tf.text import (
+    SPECIAL_TOKENS,
+    AddedToken,
+    TokenizerRules,
+    Vocabulary,
+    guess_lowercase,
+)
 
 _VOCABULARY, _TOKENIZER = "vocab.txt", "tokenizer.json"
 _CONFIG, _SENTENCE_CONFIG = "tokenizer_config.json", "sentence_bert_config.json"

@@ -22,13 +22,7 @@ import numpy as np
 
 from bert_tf.checkpoints.model_directory import Checkpoint, outermost_layer
 from bert_tf.modeling import BertConfig
-from bert_tf.text import (
-    CONTINUATION_PREFIX,
-    GOOGLE_RULES,
-    TokenizerRules,
-    Vocabulary,
-    normalize_character,
-)
+from bert_tf.text import GOOGLE_RULES, TokenizerRules, Vocabulary, guess_lowercase
 
 # --- Tables of weight names ------------------------------------------------------
 
@@ -299,38 +293,6 @@ class ForeignCheckpoint(Checkpoint):
         if self.unused:
             lines.append(f"Unused tensors: {', '.join(self.unused)}")
         return lines
-
-
-# A vocabulary that was learned with other Unicode tables may have a few tokens that no
-# text reaches.
-_MAX_UNREACHABLE = 0.001
-
-
-def guess_lowercase(vocabulary: Vocabulary) -> tuple[bool, str]:
-    """Returns whether a vocabulary is uncased, and a note that tells why.
-
-    It is if its tokens stay the same when they are lowercased and lose their accents.
-    Korean syllables, voiced kana and Vietnamese letters do not.
-    """
-    words = [
-        token.removeprefix(CONTINUATION_PREFIX)
-        for token in vocabulary.tokens
-        # [unused0] and the like are ignored; the Chinese vocabulary has <S>.
-        if not token.startswith(("[", "<"))
-    ]
-    lost = [
-        word
-        for word in words
-        if "".join(normalize_character(char, lowercase=True) for char in word) != word
-    ]
-    examples = ", ".join(lost[:3])
-    if len(lost) > _MAX_UNREACHABLE * len(words):
-        return False, (
-            "Assumed to be cased: lowercasing and stripping accents would lose "
-            f"{len(lost):,} of {len(words):,} tokens, e.g. {examples}."
-        )
-    note = "Assumed to be uncased: the vocabulary has no capital letters and no accents"
-    return True, note + (f", except in {examples}." if lost else ".")
 
 
 def _check_vocabulary_size(config: BertConfig, vocabulary: Vocabulary) -> list[str]:

@@ -70,11 +70,12 @@ def count(
         sizes = lengths[first : first + len(sentences)].tolist()
         own_ids = slice(first_id, first_id + sum(sizes))
         first, first_id = first + len(sentences), own_ids.stop
-        repeated = repeated_tokens = 0
+        repeated = []  # Numbers of tokens.
         for sentence, size in zip(sentences, sizes, strict=True):
-            seen[sentence] += 1
-            if seen[sentence] > 1:
-                repeated, repeated_tokens = repeated + 1, repeated_tokens + size
+            times = seen.get(sentence, 0)  # Faster than counting misses.
+            seen[sentence] = times + 1
+            if times:
+                repeated.append(size)
         num_sentences = len(sizes) - sizes.count(0)
         sources.setdefault(path, collections.Counter()).update(
             documents=int(num_sentences > 0),
@@ -84,8 +85,8 @@ def count(
             continuations=int(is_inside[own_ids].sum()),
             garbled=sum(map(_is_garbled, sentences)),
             one_sentence_documents=int(num_sentences == 1),
-            repeated_sentences=repeated,
-            repeated_tokens=repeated_tokens,
+            repeated_sentences=len(repeated),
+            repeated_tokens=sum(repeated),
             duplicate_documents=int(tuple(sentences) in seen_documents),
         )
         seen_documents.add(tuple(sentences))

@@ -17,7 +17,7 @@ from bert_tf import storage
 from bert_tf.data import documents, jobs, lint
 from bert_tf.data.corpus_config import CorpusConfig
 from bert_tf.data.records import Part, write_part
-from bert_tf.text import Vocabulary
+from bert_tf.text import Vocabulary, guess_lowercase
 
 _PART_BYTES = 1 << 23  # Text per job.
 
@@ -30,12 +30,14 @@ def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
 
     Raises:
         ValueError: No file matches, a file is not UTF-8, the text has fewer than two
-            documents, the vocabulary is invalid, or the directory holds other results.
+            documents, the vocabulary is invalid or does not fit `lowercase`, or the
+            directory holds other results.
         OSError: A file cannot be read or written, or a worker process was killed.
     """
     started = time.monotonic()
     files = storage.expand_globs(options.input)
     vocabulary = Vocabulary.from_file(options.vocabulary)
+    _check_casing(options, vocabulary)
     output = options.output
     manifest_path = os.path.join(output, "manifest.json")
     _claim_directory(output, _settings(options, files, vocabulary))
@@ -58,6 +60,23 @@ def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
         for path in storage.glob(os.path.join(output, pattern)):
             storage.remove(path)
     return manifest
+
+
+def _check_casing(options: CorpusConfig, vocabulary: Vocabulary) -> None:
+    """Prints how the text is normalized and why.
+
+    Raises:
+        ValueError: Lowercasing would lose tokens of the vocabulary.
+    """
+    is_uncased, reason = guess_lowercase(vocabulary)
+    if options.lowercase and not is_uncased:
+        raise ValueError(
+            f"--lowercase does not fit --vocabulary={options.vocabulary}. {reason} "
+            "Pass --lowercase=false to keep case and accents, or learn a vocabulary "
+            "with the same --lowercase."
+        )
+    kept = "lowercased, without accents" if options.lowercase else "not lowercased"
+    print(f"The text is {kept} (--lowercase={options.lowercase}). {reason}")
 
 
 def _settings(

@@ -26,7 +26,6 @@ from bert_tf import serving, startup, storage, training
 from bert_tf.checkpoints import (
     Checkpoint,
     ModelDirectory,
-    guess_lowercase,
     keep_layers,
     load_tokenizer,
     open_checkpoint,
@@ -36,7 +35,7 @@ from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.task import FinetuneConfig, PredictConfig, Task
 from bert_tf.finetuning.train import train
 from bert_tf.modeling import BertBackbone, BertConfig
-from bert_tf.text import Tokenizer, Vocabulary
+from bert_tf.text import Tokenizer, Vocabulary, guess_lowercase
 
 
 def run_task(task_class: type[Task], *grid: FinetuneConfig | PredictConfig) -> None:

@@ -1,4 +1,3 @@
-from bert_tf.text.normalization import normalize_character as normalize_character
 from bert_tf.text.offsets import character_offsets as character_offsets
 from bert_tf.text.offsets import find_words as find_words
 from bert_tf.text.offsets import join_features as join_features
@@ -12,6 +11,7 @@ from bert_tf.text.vocabulary import CONTINUATION_PREFIX as CONTINUATION_PREFIX
 from bert_tf.text.vocabulary import SPECIAL_TOKENS as SPECIAL_TOKENS
 from bert_tf.text.vocabulary import UNK as UNK
 from bert_tf.text.vocabulary import Vocabulary as Vocabulary
+from bert_tf.text.vocabulary import guess_lowercase as guess_lowercase
 from bert_tf.text.windows import Windows as Windows
 from bert_tf.text.windows import cut_windows as cut_windows
 from bert_tf.text.wordpiece_trainer import add_words as add_words

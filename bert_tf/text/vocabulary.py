@@ -13,10 +13,15 @@ from collections.abc import Iterable
 import numpy as np
 
 from bert_tf import storage
+from bert_tf.text.normalization import normalize_character
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 CONTINUATION_PREFIX = "##"
+
+# A vocabulary that was learned with other Unicode tables may have a few tokens that no
+# text reaches.
+_MAX_UNREACHABLE = 0.001
 
 
 def is_unused(token: str) -> bool:
@@ -140,3 +145,30 @@ class Vocabulary:
 
     def __repr__(self) -> str:
         return f"Vocabulary({self.size} tokens, {self.fingerprint[:12]})"
+
+
+def guess_lowercase(vocabulary: Vocabulary) -> tuple[bool, str]:
+    """Returns whether a vocabulary is uncased, and a note that tells why.
+
+    It is if its tokens stay the same when they are lowercased and lose their accents.
+    Korean syllables, voiced kana and Vietnamese letters do not.
+    """
+    words = [
+        token.removeprefix(CONTINUATION_PREFIX)
+        for token in vocabulary.tokens
+        # [unused0] and the like are ignored; the Chinese vocabulary has <S>.
+        if not token.startswith(("[", "<"))
+    ]
+    lost = [
+        word
+        for word in words
+        if "".join(normalize_character(char, lowercase=True) for char in word) != word
+    ]
+    examples = ", ".join(lost[:3])
+    if len(lost) > _MAX_UNREACHABLE * len(words):
+        return False, (
+            "Assumed to be cased: lowercasing and stripping accents would lose "
+            f"{len(lost):,} of {len(words):,} tokens, e.g. {examples}."
+        )
+    note = "Assumed to be uncased: the vocabulary has no capital letters and no accents"
+    return True, note + (f", except in {examples}." if lost else ".")

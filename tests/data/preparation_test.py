@@ -486,6 +486,24 @@ def test_warnings_are_printed_and_in_manifest(options, tmp_path, capsys):
     assert f"warning: {warning}\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("word", ["Paris", "é", "##aÉ", "한국", "が", "Việt", "ﬁN"])
+def test_lowercasing_that_loses_tokens_is_refused(options, tmp_path, word):
+    (tmp_path / "vocabulary").write_text(
+        "\n".join([*VOCABULARY.tokens[:100], word, "[unused1]", "<S>"])
+    )
+    with pytest.raises(ValueError, match=rf"{word[-2:]}\. Pass --lowercase=false"):
+        prepare_corpus(options)
+    prepare_corpus(dataclasses.replace(options, lowercase=False))
+
+
+@pytest.mark.parametrize("word", ["paris", "straße", "##ø", "中", "[Unused1]", "<S>"])
+def test_lowercasing_is_printed_with_its_reason(options, tmp_path, word, capsys):
+    (tmp_path / "vocabulary").write_text("\n".join([*VOCABULARY.tokens, word]))
+    prepare_corpus(options)
+    printed = capsys.readouterr().out
+    assert "The text is lowercased, without accents (--lowercase=True). Ass" in printed
+
+
 def test_errors_name_the_input(options, tmp_path):
     with pytest.raises(ValueError, match="No file matches the pattern"):
         prepare_corpus(dataclasses.replace(options, input=f"{tmp_path}/none*"))
