@@ -51,6 +51,7 @@ def main(options: ConvertConfig) -> None:
     """Converts a checkpoint and compares the outputs of source and target."""
     source = checkpoints.open_checkpoint(options.from_)
     print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
+    tokenizer = checkpoints.load_tokenizer(source)
     left_out = checkpoints.write_checkpoint(source, options.to, options.format)
     print(f"Wrote {options.to} ({options.format}).")
     if left_out:
@@ -61,7 +62,11 @@ def main(options: ConvertConfig) -> None:
             f"  The format's own code always uses {name}={value!r}; the checkpoint has "
             f"{getattr(source.architecture, name)!r}."
         )
-    _compare(source, checkpoints.open_checkpoint(options.to))
+    target = checkpoints.open_checkpoint(options.to)
+    if target.original_tokenizer is not None:
+        difference = checkpoints.find_difference(tokenizer, target.original_tokenizer)
+        print("Tokenizers of source and target:", difference or "equal")
+    _compare(source, target)
 
 
 def _compare(source: checkpoints.Checkpoint, target: checkpoints.Checkpoint) -> None:

@@ -7,4 +7,5 @@ from bert_tf.checkpoints.formats import run_original as run_original
 from bert_tf.checkpoints.formats import write_checkpoint as write_checkpoint
 from bert_tf.checkpoints.model_directory import Checkpoint as Checkpoint
 from bert_tf.checkpoints.model_directory import ModelDirectory as ModelDirectory
+from bert_tf.checkpoints.tokenizer_check import find_difference as find_difference
 from bert_tf.checkpoints.tokenizer_check import load_tokenizer as load_tokenizer

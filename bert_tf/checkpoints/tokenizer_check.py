@@ -33,9 +33,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
         rules=checkpoint.rules,
     )
     original = checkpoint.original_tokenizer
-    difference = original and find_difference(
-        tokenizer, original, probe_texts(tokenizer)
-    )
+    difference = original and find_difference(tokenizer, original)
     if difference:
         raise ValueError(
             f"{checkpoint.path}: the folder's tokenizer has a rule that is not "
@@ -94,19 +92,20 @@ def probe_texts(tokenizer: Tokenizer) -> list[str]:
 
 
 def find_difference(
-    tokenizer: Tokenizer, original: Any, texts: Sequence[str]
+    tokenizer: Tokenizer, original: Any, texts: Sequence[str] | None = None
 ) -> str | None:
     """Describes the first difference between two tokenizers.
 
     Args:
         tokenizer: A tokenizer.
         original: The same in the library tokenizers.
-        texts: Texts to compare.
+        texts: Texts to compare. By default `probe_texts`.
 
     Returns:
         What differs: the text, and the ids, offsets or truncated inputs of both. None
         if nothing does.
     """
+    texts = probe_texts(tokenizer) if texts is None else texts
     original.no_truncation()
     original.no_padding()
     encodings = original.encode_batch(texts, add_special_tokens=False)

@@ -12,7 +12,8 @@ import pytest
 import tokenizers
 
 from bert_tf.checkpoints import folder_tokenizer, tokenizer_check
-from bert_tf.text import Tokenizer
+from bert_tf.checkpoints.model_directory import ModelDirectory
+from bert_tf.text import Tokenizer, TokenizerRules
 
 WORDS = (
     "[PAD] [UNK] [CLS] [SEP] [MASK] the cat ##s Cat é e caf ##e ##é İ i 東 ##京 京 , . "
@@ -266,3 +267,56 @@ def test_other_settings_are_refused(tmp_path, files, message):
 def test_class_in_config_json_counts(tmp_path):
     with pytest.raises(ValueError, match="BertJapaneseTokenizer"):
         open_files(tmp_path, {}, {"tokenizer_class": "BertJapaneseTokenizer"})
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        decoder(added("<Dog>", single_word=True), truncation_side="left"),
+        decoder(strip_accents=False, model_input_names=["input_ids", "attention_mask"]),
+        whole(NORMALIZER | {"clean_text": False}, tokens=[ENT], limit=7),
+        whole(pre_tokenizer={"type": "WhitespaceSplit"}),
+    ],
+)
+def test_rules_survive_model_directory_and_conversion(tmp_path, tiny_config, files):
+    (tmp_path / "theirs").mkdir()
+    opened = open_files(tmp_path / "theirs", files)
+    directory = ModelDirectory.create(
+        tmp_path / "ours",
+        architecture=tiny_config,
+        vocabulary=opened.vocabulary,
+        lowercase=opened.lowercase,
+        rules=opened.rules,
+        head={"kind": "encoder"},
+        options={},
+    )
+    config = json.loads((tmp_path / "ours" / "config.json").read_text())
+    rules = {k: v for k, v in config["tokenizer"].items() if k != "lowercase"}
+    assert TokenizerRules.from_dict(rules) == opened.rules
+    (tmp_path / "back").mkdir()
+    folder_tokenizer.write_tokenizer(tmp_path / "back", directory)
+    back = folder_tokenizer.open_tokenizer(tmp_path / "back", {}, 64)
+    for name in ("vocabulary", "lowercase"):
+        assert getattr(back, name) == getattr(opened, name)
+    assert {*back.rules.added_tokens} == {*opened.rules.added_tokens}
+    flags = [
+        {k: v for k, v in rules.to_dict().items() if k != "added_tokens"}
+        for rules in (back.rules, opened.rules)
+    ]
+    assert flags[0] == flags[1]
+    found = tokenizer_check.find_difference(build(opened), back.original)
+    assert found is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"max_characters_per_word": "100"}, "max_characters_per_word must have"),
+        ({"strip_accents": 1}, "strip_accents must have the type"),
+        ({"unknown": 1}, "unknown"),
+        ({"added_tokens": [{"content": 3}]}, "content must have the type str"),
+    ],
+)
+def test_invalid_rules_of_a_model_directory_raise(rules, message):
+    with pytest.raises(ValueError, match=message):
+        TokenizerRules.from_dict(rules)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints import google, open_checkpoint, write_checkpoint
-from bert_tf.text import Vocabulary
+from bert_tf.checkpoints import foreign, google, open_checkpoint, write_checkpoint
+from bert_tf.text import SPECIAL_TOKENS, Tokenizer, Vocabulary
 from tests.toy import checkpoints as toy
 
 
@@ -184,3 +184,24 @@ def test_opens_checkpoint_written_by_google():
     assert checkpoint.head == {"kind": "pretrainer"}
     assert checkpoint.unused == []
     assert checkpoint.load_into(checkpoint.load_pretrainer()) == []
+
+
+@pytest.mark.parametrize(
+    ("tokens", "lowercase"),
+    [
+        (("the", "cat", "##s", "[E1]", "<S>"), True),
+        (("Cat",), False),
+        (("대", "##한", "민국"), False),
+        (("か", "が"), False),
+        (("việt", "nam"), False),
+        (("東", "京", "##人"), True),
+        (("कमल", "ไทย"), True),
+    ],
+)
+def test_guess_is_uncased_if_tokens_survive_lowercasing(tokens, lowercase):
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, *tokens))
+    guess, note = foreign.guess_lowercase(vocabulary)
+    assert guess == lowercase
+    assert note.startswith(f"Assumed to be {'un' * lowercase}cased: ")
+    ids = Tokenizer(vocabulary, guess).tokenize([" ".join(tokens[:1])])
+    assert vocabulary.unk_id not in ids.flat_values
