@@ -19,7 +19,7 @@ import dataclasses
 import os
 import pathlib
 
-from bert_tf import checkpoints, cli, serving
+from bert_tf import checkpoints, cli, serving, storage
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,6 +59,11 @@ class ExportConfig(cli.Options):
         "mean_sqrt_len_tokens, weightedmean, lasttoken, or several joined by +. By "
         "default that of the checkpoint, or mean if it has none.",
     )
+    calibration_file: str = cli.option(
+        "",
+        help="Text file with typical texts, one per line. Adds int8 and binary vectors "
+        "to the signature sentence_embedding; its vectors give the range of int8.",
+    )
 
 
 def main(options: ExportConfig) -> pathlib.Path | str:
@@ -66,7 +71,8 @@ def main(options: ExportConfig) -> pathlib.Path | str:
 
     Raises:
         ValueError: The head cannot be served, a layer does not exist, the pooling is
-            unknown or contradicts the checkpoint, or the version exists.
+            unknown or contradicts the checkpoint, the calibration file has fewer than
+            two texts, or the version exists.
     """
     source = checkpoints.open_checkpoint(options.model_dir)
     print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
@@ -80,7 +86,11 @@ def main(options: ExportConfig) -> pathlib.Path | str:
         source = dataclasses.replace(source, head=head)
     layers = _parse_layers(options.layers, source.architecture.num_layers)
     signatures = serving.load_signatures(
-        source, dtype=options.precision, layers=layers, pooling=options.pooling
+        source,
+        dtype=options.precision,
+        layers=layers,
+        pooling=options.pooling,
+        calibration_texts=_read_texts(options.calibration_file),
     )
     path = serving.export_saved_model(
         signatures,
@@ -90,6 +100,18 @@ def main(options: ExportConfig) -> pathlib.Path | str:
     )
     print(f"Exported to {path}.")
     return path
+
+
+def _read_texts(path: str) -> list[str]:
+    if not path:
+        return []
+    texts = [line for line in storage.read_lines(path) if line.strip()]
+    if len(texts) < 2:
+        raise ValueError(
+            "--calibration_file must have at least two texts, one per line; a hundred "
+            f"or more are better. {path} has {len(texts)}."
+        )
+    return texts
 
 
 def _parse_layers(value: str, num_layers: int) -> list[int]:

@@ -106,6 +106,9 @@ class Checkpoint(abc.ABC):
                 f"Sentence embeddings of at most {e.max_sequence_length} tokens: "
                 f"{e.pooling} pooling{dense}{length}."
             )
+        for name, text in self.head.get("prompts", {}).items():
+            is_default = name == self.head["default_prompt_name"]
+            lines.append(f"Prompt {name}{' (default)' * is_default}: {text!r}")
         if self.head.get("labels"):
             lines.append(f"Labels: {', '.join(self.head['labels'])}")
         if self.head.get("newly_initialized"):

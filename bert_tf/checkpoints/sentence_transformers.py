@@ -97,10 +97,9 @@ def open_folder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
     return dataclasses.replace(
         encoder,
         format=f"{encoder.format}, sentence-transformers",
-        head={**encoder.head, **head},
+        head={**encoder.head, **head, **_prompts(path, pooling)},
         rows=rows,
         tensors=tensors,
-        notes=[*encoder.notes, *_prompts(path)],
     )
 
 
@@ -148,19 +147,25 @@ def _read_dense(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return {**fields, "dense_activation": names[activation]}, weights
 
 
-def _prompts(path: pathlib.Path) -> list[str]:
-    """Returns notes about prompts, which users prepend to their texts."""
+def _prompts(path: pathlib.Path, pooling: dict[str, Any]) -> dict[str, Any]:
+    """Returns the entries of the head for prompts; none if all are empty."""
     types = {"prompts": dict, "default_prompt_name": str}
     config = read_json_object(path / _MODEL_CONFIG, **types)
-    prompts = {k: v for k, v in (config.get("prompts") or {}).items() if v}
+    prompts = {k: v or "" for k, v in (config.get("prompts") or {}).items()}
     default = config.get("default_prompt_name")
-    if default in prompts:
+    if default not in (None, *prompts) or not all(map(_is_string, prompts.values())):
         raise ValueError(
-            f"{path / _MODEL_CONFIG}: default_prompt_name must be null, because "
-            f"exports add no prompt. Received: {default!r}. Set it to null and prepend "
-            f"{prompts[default]!r} to your texts."
+            f"{path / _MODEL_CONFIG}: prompts must be strings, and default_prompt_name "
+            f"the name of one or null. Received: {prompts}, {default!r}"
         )
-    return [f"Prompt to prepend, {k}: {v!r}" for k, v in prompts.items()]
+    if not any(prompts.values()):
+        return {}
+    head = {"prompts": prompts, "default_prompt_name": default}
+    return head | {"include_prompt": pooling.get("include_prompt", True)}
+
+
+def _is_string(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 # --- Writing ---------------------------------------------------------------------
@@ -186,6 +191,8 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
     # Only version 6 knows other orders of concatenation.
     in_order = modes == [mode for mode in POOLING_MODES if mode in modes]
     pooling = flags if in_order else {"pooling_mode": modes}
+    if not checkpoint.head.get("include_prompt", True):
+        pooling["include_prompt"] = False
     modules = {
         "Transformer": {"max_seq_length": length, "do_lower_case": False},
         "Pooling": {"word_embedding_dimension": hidden_dim, **pooling},
@@ -213,4 +220,7 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
                 tensors, path / folder / hugging_face.WEIGHTS, {"format": "pt"}
             )
     storage.write_json(path / _MODULES, listed)
+    keys = ("prompts", "default_prompt_name")
+    if prompts := {k: checkpoint.head[k] for k in keys if k in checkpoint.head}:
+        storage.write_json(path / _MODEL_CONFIG, prompts)
     return [name for name in left_out if not name.startswith(_DENSE)]

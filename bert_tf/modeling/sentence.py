@@ -102,7 +102,8 @@ class SentenceEmbedding(keras.layers.Layer):
     Args:
         config: An `EmbeddingConfig`, or its dictionary.
 
-    Inputs: hidden states [B, S, H] and padding mask [B, S] (1 = token).
+    Inputs: hidden states [B, S, H] and padding mask [B, S] (1 = token). Optional: the
+    number of tokens at the start, such as those of a prompt, that are not pooled.
     """
 
     def __init__(self, config: EmbeddingConfig | Mapping[str, Any], **kwargs):
@@ -116,10 +117,12 @@ class SentenceEmbedding(keras.layers.Layer):
             name="dense",
         )
 
-    def call(self, hidden, padding_mask):
+    def call(self, hidden, padding_mask, skipped_tokens=0):
         mask = ops.cast(padding_mask, hidden.dtype)
         modes = self.config.modes
-        vectors = ops.concatenate([_pool(m, hidden, mask) for m in modes], axis=-1)
+        vectors = ops.concatenate(
+            [_pool(m, hidden, mask, skipped_tokens) for m in modes], axis=-1
+        )
         vectors = self.dense(vectors) if self.dense else vectors
         return ops.normalize(vectors) if self.config.normalize else vectors
 
@@ -127,16 +130,19 @@ class SentenceEmbedding(keras.layers.Layer):
         return super().get_config() | {"config": self.config.to_dict()}
 
 
-def _pool(mode: str, hidden: Any, mask: Any) -> Any:
+def _pool(mode: str, hidden: Any, mask: Any, skipped: int) -> Any:
     """Pools hidden states [B, S, H] into [B, H], given the padding mask [B, S]."""
+    position = ops.cumsum(mask, axis=1) * mask  # 1, 2, ..., n; 0 at padding.
+    is_last = position == ops.sum(mask, axis=1, keepdims=True)
+    mask = ops.cast(position > skipped, hidden.dtype)
+    position *= mask
     if mode == "max":
         is_token = ops.expand_dims(mask, -1) != 0
         return ops.max(ops.where(is_token, hidden, MASKED_SCORE), axis=1)
-    position = ops.cumsum(mask, axis=1) * mask  # 1, 2, ..., n; 0 at padding.
     count = ops.sum(mask, axis=1, keepdims=True)
     weights, divisor = {
-        "cls": (ops.cast(position == 1, hidden.dtype), 1),
-        "lasttoken": (ops.cast(position == count, hidden.dtype) * mask, 1),
+        "cls": (ops.cast(position == skipped + 1, hidden.dtype), 1),
+        "lasttoken": (ops.cast(is_last, hidden.dtype) * mask, 1),
         "mean": (mask, count),
         "mean_sqrt_len_tokens": (mask, ops.sqrt(count)),
         "weightedmean": (position, ops.sum(position, axis=1, keepdims=True)),

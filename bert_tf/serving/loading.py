@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ _DEFAULTS = {
     "max_answer_length": 30,
     "n_best": 20,
 }
+# Signatures that every model or pre-trained model has.
+_SIGNATURES = ("embeddings", "ids", "metadata", "sentence_embedding", "serving_default")
 _MAX_WINDOW, _MAX_QUESTION = 384, 64  # Tokens, for question answering.
 
 
@@ -34,6 +37,7 @@ def load_signatures(
     dtype: str = "float32",
     layers: Sequence[int] = (),
     pooling: str = "",
+    calibration_texts: Sequence[str] = (),
 ) -> dict[str, Signature]:
     """Loads a model with any head and returns its signatures.
 
@@ -42,6 +46,7 @@ def load_signatures(
         dtype: Keras dtype policy of the layers, or "int8" for an int8 encoder.
         layers: As in `pretrained_signatures`; only for models without a task.
         pooling: The same; by default that of the checkpoint, else "mean".
+        calibration_texts: The same.
 
     Raises:
         ValueError: The head has no weights, or its kind is not one of `HEADS`.
@@ -70,10 +75,14 @@ def load_signatures(
             heads={"mlm", "nsp"} - set(head.get("newly_initialized", ())),
             max_sequence_length=options["max_sequence_length"],
             int8=int8,
+            prompts=_prompts(checkpoint),
+            include_prompt=head.get("include_prompt", True),
+            calibration_texts=calibration_texts,
         )
-    if layers or pooling:
+    if layers or pooling or calibration_texts:
         raise ValueError(
-            "--layers and --pooling require a model without a task. Received: "
+            "--layers, --pooling and --calibration_file require a model without a "
+            "task. Received: "
             f"{checkpoint.path}, a model for {kind}"
         )
     model = optimize_for_inference(_load_task_model(checkpoint, dtype), int8=int8)
@@ -82,6 +91,26 @@ def load_signatures(
         logging.warning(text, checkpoint.path)
     head = {**head, **checkpoint.read_metrics().get("decision", {})}
     return task_signatures(model, tokenizer, head, options)
+
+
+def _prompts(checkpoint: Checkpoint) -> dict[str, str]:
+    """Returns the prompts by name of the signature.
+
+    Raises:
+        ValueError: The names of two signatures would be equal.
+    """
+    prompts = checkpoint.head.get("prompts", {})
+    default = prompts.get(checkpoint.head.get("default_prompt_name"), "")
+    # Names of signatures are names of nodes in the graph.
+    names = {prompt: re.sub(r"[^A-Za-z0-9_]", "_", prompt) for prompt in prompts}
+    taken = [*_SIGNATURES, *names.values()]
+    if clashes := [p for p, name in names.items() if taken.count(name) > 1]:
+        raise ValueError(
+            f"{checkpoint.path}: prompts become signatures and need names of their "
+            f"own. Rename in config_sentence_transformers.json: {clashes}"
+        )
+    signatures = {names[prompt]: text for prompt, text in prompts.items()}
+    return {"sentence_embedding": default, **signatures}
 
 
 def _options(checkpoint: Checkpoint) -> dict[str, Any]:

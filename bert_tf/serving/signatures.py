@@ -17,7 +17,12 @@ Signatures of a pre-trained model:
                      tokens for each requested layer (0: embeddings, -1: last layer)
     sentence_embedding
                      text [N] -> sentence_embedding [N, E] float32: one vector per text,
-                     as `modeling.EmbeddingConfig` describes it
+                     as `modeling.EmbeddingConfig` describes it, with the default prompt
+                     of the checkpoint. If ranges were calibrated: also
+                     sentence_embedding_int8 [N, E] and sentence_embedding_binary
+                     [N, E/8] int8, one bit per value
+    query, document, ...
+                     the same with another prompt of the checkpoint
     ids              token_ids, segment_ids, padding_mask [N, S] int32 ->
                      sequence_output [N, S, H] (0 at padding), pooled_output [N, H],
                      and layer_<n> [N, S, H] for each requested layer, float32
@@ -52,6 +57,7 @@ from bert_tf.text import Tokenizer, Vocabulary
 
 Signature = tf.types.experimental.PolymorphicFunction
 
+_CALIBRATION_BATCH = 32
 _TOP_K = 5  # Predicted tokens for each [MASK].
 
 
@@ -88,6 +94,9 @@ def pretrained_signatures(
     heads: Collection[str] = ("mlm", "nsp"),
     max_sequence_length: int | None = None,
     int8: bool = False,
+    prompts: Mapping[str, str] | None = None,
+    include_prompt: bool = True,
+    calibration_texts: Sequence[str] = (),
 ) -> dict[str, Signature]:
     """Returns the signatures of a pre-trained model or a sentence encoder.
 
@@ -100,6 +109,11 @@ def pretrained_signatures(
         heads: The pre-training heads that are trained.
         max_sequence_length: Maximum tokens of a text; by default, all positions.
         int8: Whether to quantize the encoder, see `optimize_for_inference`.
+        prompts: By name of the signature, the string before each text. The key
+            `sentence_embedding` is the default prompt.
+        include_prompt: Whether [CLS] and the prompt's tokens are pooled.
+        calibration_texts: Texts whose vectors have the ranges of the int8 vectors; none
+            for float vectors only.
     """
     backbone = getattr(model, "backbone", model)
     encoder = optimize_for_inference(backbone, layers, int8=int8)
@@ -111,16 +125,33 @@ def pretrained_signatures(
         embed = SentenceEmbedding(config)
     encode = functools.partial(tokenizer.encode, max_sequence_length=max_length)
 
-    def run(inputs, training):
-        hidden = encoder(inputs, training=training)["sequence_output"]
-        return embed(hidden, inputs["padding_mask"])
+    max_length = embed.config.max_sequence_length
 
+    def embedder(prompt):
+        """Returns the function from texts [N] to vectors [N, E]."""
+        skipped = 0
+        if prompt and not include_prompt:  # All tokens but the last, [SEP].
+            tokens = tokenizer.encode([prompt], max_sequence_length=max_length)
+            skipped = int(tf.reduce_sum(tokens["padding_mask"])) - 1
+
+        def embed_texts(text):
+            text = tf.strings.join([prompt, text]) if prompt else text
+            inputs = tokenizer.encode(text, max_sequence_length=max_length)
+            hidden = encoder(inputs, training=False)["sequence_output"]
+            return embed(hidden, inputs["padding_mask"], skipped_tokens=skipped)
+
+        return embed_texts
+
+    prompts = {"sentence_embedding": "", **(prompts or {})}
+    default = embedder(prompts["sentence_embedding"])
+    ranges = _ranges(default, calibration_texts) if calibration_texts else None
     signatures = {
         "embeddings": _embeddings(encoder, encode),
-        "sentence_embedding": sentence_embedding_signature(
-            run, tokenizer, embed.config.max_sequence_length
-        ),
         "ids": ids_signature(encoder),
+    }
+    signatures |= {
+        name: _sentence_embedding(embedder(prompt), ranges)
+        for name, prompt in prompts.items()
     }
     is_sentence_encoder = isinstance(model, SentenceEncoder)
     default = signatures["sentence_embedding" if is_sentence_encoder else "embeddings"]
@@ -194,23 +225,54 @@ def _embeddings(
     return embeddings
 
 
-def sentence_embedding_signature(
-    model: Callable[..., tf.Tensor], tokenizer: Tokenizer, max_sequence_length: int
+def _sentence_embedding(
+    embed: Callable[[tf.Tensor], tf.Tensor], ranges: tf.Variable | None
 ) -> Signature:
-    """Returns the signature text [N] -> sentence_embedding [N, E] float32.
-
-    Args:
-        model: A `SentenceEncoder`, or a function with the same arguments.
-        tokenizer: Its tokenizer.
-        max_sequence_length: Tokens per text; longer texts are truncated.
-    """
-
     @signature(string_input("text"))
     def sentence_embedding(text):
-        inputs = tokenizer.encode(text, max_sequence_length=max_sequence_length)
-        return {"sentence_embedding": model(inputs, training=False)}
+        vectors = embed(text)
+        outputs = {"sentence_embedding": vectors}
+        if ranges is not None:
+            outputs["sentence_embedding_int8"] = _to_int8(vectors, ranges)
+            outputs["sentence_embedding_binary"] = _to_bits(vectors)
+        return outputs
 
     return sentence_embedding
+
+
+# --- Quantized vectors, as `quantize_embeddings` of sentence-transformers ----------
+
+
+def _ranges(
+    embed: Callable[[tf.Tensor], tf.Tensor], texts: Sequence[str]
+) -> tf.Variable:
+    """Returns minimum and step of each of the 255 steps [2, E].
+
+    A variable, because TensorFlow would turn the division by a constant into a product,
+    which rounds differently.
+    """
+    embed = tf.function(embed, input_signature=[string_input("text")], autograph=False)
+    starts = range(0, len(texts), _CALIBRATION_BATCH)
+    parts = [embed(tf.constant(texts[i : i + _CALIBRATION_BATCH])) for i in starts]
+    vectors = tf.concat(parts, axis=0)
+    start = tf.reduce_min(vectors, axis=0)
+    step = (tf.reduce_max(vectors, axis=0) - start) / 255
+    return tf.Variable([start, tf.where(step == 0, 1.0, step)], trainable=False)
+
+
+def _to_int8(vectors: tf.Tensor, ranges: tf.Variable) -> tf.Tensor:
+    start, step = tf.unstack(ranges)
+    steps = tf.clip_by_value(tf.floor((vectors - start) / step), 0, 255)
+    return tf.cast(steps - 128, tf.int8)
+
+
+def _to_bits(vectors: tf.Tensor) -> tf.Tensor:
+    """Returns whether the values are positive, eight per number, first bit highest."""
+    size = vectors.shape[-1]
+    bits = tf.pad(tf.cast(vectors > 0, tf.int32), [[0, 0], [0, -size % 8]])
+    bits = tf.reshape(bits, [-1, (size + 7) // 8, 8])
+    weights = tf.constant([128, 64, 32, 16, 8, 4, 2, 1])
+    return tf.cast(tf.reduce_sum(bits * weights, axis=-1) - 128, tf.int8)
 
 
 # --- Any model -------------------------------------------------------------------

@@ -134,14 +134,79 @@ def test_encoder_in_a_folder_of_its_own(tmp_path, vocabulary):
     assert (head["pooling"], head["normalize"]) == ("mean", False)
 
 
-def test_describes_pooling_and_prompts(tmp_path, vocabulary):
-    modules = {"Pooling": CLS, "Dense": TANH, "Normalize": {}}
-    folder = toy.write_sentence_transformers(tmp_path, vocabulary, modules)
-    config = {"prompts": {"query": "Find: ", "document": ""}}
+PROMPTS = {"query": "on the ", "passage-2": "a mat"}
+
+
+def write_with_prompts(folder, vocabulary, mode="mean", include_prompt=True, **config):
+    pooling = {"pooling_mode": mode, "include_prompt": include_prompt}
+    pooling["embedding_dimension"] = H
+    modules = {"Pooling": pooling, "Normalize": {}}
+    toy.write_sentence_transformers(folder, vocabulary, modules)
+    config = {"prompts": PROMPTS, "default_prompt_name": "query", **config}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
-    lines = open_checkpoint(folder).describe()
-    assert any("cls pooling, dense layer of 3, normalized" in line for line in lines)
-    assert "Prompt to prepend, query: 'Find: '" in lines
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("mode", "include_prompt", "query", "passage"),
+    [  # encode(TEXTS, prompt_name=...)[:, 0] of sentence-transformers 6.2.
+        ("mean", True, [-0.1292695, -0.1286426], [0.0056010, -0.2011900]),
+        ("mean", False, [-0.2169745, -0.1758758], [-0.0414405, -0.2312467]),
+        ("weightedmean", False, [-0.2327897, -0.1635277], [-0.0756469, -0.2361964]),
+        ("cls", False, [-0.2643790, -0.2874586], [0.1165937, -0.0442219]),
+        ("lasttoken", False, [-0.1232247, 0.0683650], [-0.3109699, 0.0491340]),
+        ("max", False, [0.3172350, 0.2756686], [0.0958025, 0.0403015]),
+    ],
+)
+def test_prompts_are_signatures(
+    tmp_path, vocabulary, mode, include_prompt, query, passage
+):
+    folder = write_with_prompts(tmp_path / "a", vocabulary, mode, include_prompt)
+    write_checkpoint(open_checkpoint(folder), tmp_path / "b", "hugging_face")
+    expected = {"sentence_embedding": query, "query": query, "passage_2": passage}
+    for path in (folder, tmp_path / "b"):
+        signatures = serving.load_signatures(open_checkpoint(path))
+        assert signatures["serving_default"] is signatures["sentence_embedding"]
+        for name, values in expected.items():
+            vectors = signatures[name](TEXTS)["sentence_embedding"]
+            np.testing.assert_allclose(vectors[:, 0], values, atol=2e-6)
+
+
+def test_without_default_no_prompt_is_added(tmp_path, vocabulary):
+    plain = toy.write_sentence_transformers(
+        tmp_path / "plain", vocabulary, {"Pooling": MEAN, "Normalize": {}}
+    )
+    prompts = {"query": "Find: ", "document": ""}
+    folder = write_with_prompts(
+        tmp_path / "a", vocabulary, prompts=prompts, default_prompt_name=None
+    )
+    signatures = serving.load_signatures(open_checkpoint(folder))
+    for name in ("sentence_embedding", "document"):
+        found = signatures[name](TEXTS)["sentence_embedding"]
+        np.testing.assert_array_equal(found, vectors(plain))
+    # Version 6 writes empty prompts for all models.
+    empty = {"query": "", "document": ""}
+    folder = write_with_prompts(tmp_path / "b", vocabulary, prompts=empty)
+    assert "query" not in serving.load_signatures(open_checkpoint(folder))
+
+
+def test_describes_pooling_and_prompts(tmp_path, vocabulary):
+    lines = open_checkpoint(write_with_prompts(tmp_path, vocabulary)).describe()
+    assert any("mean pooling, normalized" in line for line in lines)
+    assert "Prompt query (default): 'on the '" in lines
+    assert "Prompt passage-2: 'a mat'" in lines
+
+
+@pytest.mark.parametrize(
+    "prompts", [{"ids": "a"}, {"metadata": "a"}, {"a b": "x", "a-b": "y"}]
+)
+def test_names_of_prompts_must_differ_from_signatures(tmp_path, vocabulary, prompts):
+    name = next(iter(prompts))
+    folder = write_with_prompts(
+        tmp_path, vocabulary, prompts=prompts, default_prompt_name=name
+    )
+    with pytest.raises(ValueError, match=rf"need names of their own.*{name}"):
+        serving.load_signatures(open_checkpoint(folder))
 
 
 def test_cross_encoder_is_not_a_sentence_encoder(tmp_path, vocabulary):
@@ -208,8 +273,13 @@ def test_custom_module_is_named_in_full(tmp_path, vocabulary):
         ("sentence_bert_config.json", '{"max_seq_length": 1}', "at least 3.*=1"),
         (
             "config_sentence_transformers.json",
-            '{"prompts": {"query": "Find: "}, "default_prompt_name": "query"}',
-            "default_prompt_name must be null.*prepend 'Find: '",
+            '{"prompts": {"query": "Find: "}, "default_prompt_name": "passage"}',
+            "default_prompt_name the name of one or null.*'passage'",
+        ),
+        (
+            "config_sentence_transformers.json",
+            '{"prompts": {"query": 1}}',
+            "prompts must be strings",
         ),
     ],
 )

@@ -125,6 +125,30 @@ def test_sentence_encoder_truncates_to_its_own_length(tiny_config, tokenizer):
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
 
 
+def test_quantized_vectors_equal_sentence_transformers(tiny_config, tokenizer):
+    """The formulas of `quantize_embeddings` of sentence-transformers 6.2."""
+    config = EmbeddingConfig(max_sequence_length=9, dense_dim=13)
+    model = randomize_weights(SentenceEncoder(BertBackbone(tiny_config), config))
+    texts = [f"{a} cat {b}" for a in "abcdefgh" for b in ("sat", "the mat", "on")]
+    signatures = serving.pretrained_signatures(
+        model, tokenizer, calibration_texts=texts[::2]
+    )
+    outputs = signatures["sentence_embedding"](tf.constant(texts))
+    outputs = {name: value.numpy() for name, value in outputs.items()}
+    vectors = outputs["sentence_embedding"]
+    calibration = signatures["sentence_embedding"](tf.constant(texts[::2]))
+    calibration = calibration["sentence_embedding"].numpy()
+    low, high = calibration.min(axis=0), calibration.max(axis=0)
+    steps = np.clip(np.floor((vectors - low) / ((high - low) / 255)), 0, 255)
+    int8 = outputs["sentence_embedding_int8"]
+    assert int8.dtype == np.int8
+    np.testing.assert_array_equal(int8, (steps - 128).astype(np.int8))
+    bits = np.packbits(vectors > 0, axis=-1) - 128
+    np.testing.assert_array_equal(
+        outputs["sentence_embedding_binary"], bits.astype(np.int8)
+    )
+
+
 def test_mask_is_ordinary_text_for_embeddings(pretrained):
     answer = pretrained["embeddings"](tf.constant(["[MASK]", "[mask]"]))
     np.testing.assert_allclose(answer["cls"][0], answer["cls"][1], atol=1e-5)
