@@ -122,9 +122,8 @@ class Matcher:
 
 
 def is_found(text: tf.Tensor, pattern: str) -> tf.Tensor:
-    """Whether any of the texts [B] contains the pattern; bool []."""
-    removed = tf.strings.regex_replace(text, pattern, "", replace_global=False)
-    return tf.reduce_any(removed != text)
+    """Whether each of the texts [B] contains the pattern; bool [B]."""
+    return tf.strings.regex_replace(text, pattern, "", replace_global=False) != text
 
 
 def join(

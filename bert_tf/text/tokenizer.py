@@ -213,14 +213,16 @@ class Tokenizer:
         if normalized.tokens:
             is_rare |= added_tokens.is_found(forms, normalized.pattern)
 
-        def common() -> tuple[tf.RaggedTensor, ...]:
-            pieces = self._wordpiece.tokenize_with_offsets(forms)
-            return self._to_text(pieces, *origins, text) if origins else pieces[:1]
+        pieces = self._wordpiece.tokenize_with_offsets(forms)
+        common = self._to_text(pieces, *origins, text) if origins else pieces[:1]
 
-        def rare() -> tuple[tf.RaggedTensor, ...]:
+        def with_rare() -> tuple[tf.RaggedTensor, ...]:
+            """Replaces the pieces of the texts that need these rules."""
+            rows = tf.where(is_rare)
+            rare = tf.boolean_mask(text, is_rare)
             # tf_text's split drops what follows NUL. Another control character has the
             # same effect.
-            rest = tf.strings.regex_replace(text, r"\x00", "\1")
+            rest = tf.strings.regex_replace(rare, r"\x00", "\1")
             if self._has_final_sigma:
                 rest = tf.strings.regex_replace(rest, _FINAL_SIGMA, r"\1ς\2")
             parts = raw.split(rest)
@@ -230,10 +232,16 @@ class Tokenizer:
             pieces = self._wordpiece.tokenize_with_offsets(words)
             pieces = added_tokens.join(pieces, form_parts, tf.size(parts.text))
             pieces = self._to_text(pieces, origins, parts.text)
-            pieces = added_tokens.join(pieces, parts, tf.size(text))
-            return pieces if with_offsets else pieces[:1]
+            pieces = added_tokens.join(pieces, parts, tf.size(rare))
+            count = tf.size(text, tf.int64)
+            last = count + tf.range(tf.size(rare, tf.int64))
+            order = tf.tensor_scatter_nd_update(tf.range(count), rows, last)
+            return tuple(
+                tf.gather(tf.concat(both, axis=0), order)
+                for both in zip(common, pieces)
+            )
 
-        return Pieces(*tf.cond(is_rare, rare, common))
+        return Pieces(*tf.cond(tf.reduce_any(is_rare), with_rare, lambda: common))
 
     def _matcher(self, tokens: Sequence[AddedToken]) -> added_tokens.Matcher:
         ids = self.vocabulary.ids(token.content for token in tokens)

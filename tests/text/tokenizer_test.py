@@ -714,3 +714,15 @@ def test_decode_joins_pieces_and_leaves_out_special_tokens(vocabulary):
     assert graph(ids)[0] == b"the cat sat on the mat"
     masked = tokenizer.encode("the [MASK]", allow_mask=True)["token_ids"]
     assert tokenizer.decode(masked) == b"the [MASK]"
+
+
+def test_texts_with_rare_rules_keep_their_places_in_the_batch(vocabulary):
+    tokenizer = Tokenizer(vocabulary)
+    texts = ["the cat", "ΣΑΣ sat", "", "on " + "a" * 300, "mats", "Σ"]
+    pieces = tokenizer.tokenize_with_offsets(texts)
+    ids = tokenizer.tokenize(texts).to_list()
+    assert pieces.ids.to_list() == ids
+    for i, text in enumerate(texts):
+        alone = tokenizer.tokenize_with_offsets([text])
+        for batch, single in zip(pieces, alone):
+            assert batch[i].numpy().tolist() == single[0].numpy().tolist()
