@@ -533,13 +533,17 @@ def _versions(directory: str, skip: tuple[str, ...] = ()) -> dict[str, _Version]
     skip += (f"*{TEMPORARY_PREFIX}*", "*.lock")
     with _remote() as gfile:  # Walks through local directories, too.
         walk = gfile.walk(directory) if gfile.exists(directory) else ()
-        return {
-            name: _version(os.path.join(parent, file))
-            for parent, _, files in walk
-            for file in files
-            for name in [os.path.relpath(os.path.join(parent, file), directory)]
-            if not any(fnmatch.fnmatch(name, pattern) for pattern in skip)
-        }
+        paths = [
+            os.path.join(parent, file) for parent, _, files in walk for file in files
+        ]
+    versions = {}
+    for path in paths:
+        name = os.path.relpath(path, directory)
+        if not any(fnmatch.fnmatch(name, pattern) for pattern in skip):
+            # Removed meanwhile; and TensorFlow's ram:// lists runs.tsv as runs/.tsv.
+            with contextlib.suppress(FileNotFoundError):
+                versions[name] = _version(path)
+    return versions
 
 
 def _version(path: str) -> _Version:

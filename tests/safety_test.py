@@ -109,10 +109,10 @@ def assert_valid(outputs: dict[str, np.ndarray], count: int) -> None:
 
 
 @pytest.mark.parametrize("model", STRINGS)
-def test_batch_of_10000(predict, model):
-    texts = ["the cat sat on [MASK].", "a", "", "sat " * 40] * 2_500
+def test_batch_of_2000(predict, model):
+    texts = ["the cat sat on [MASK].", "a", "", "sat " * 40] * 500
     outputs = predict(model, **request(model, texts))
-    assert_valid(outputs, 10_000)
+    assert_valid(outputs, 2_000)
     few = predict(model, **request(model, texts[:4]))
     for name, value in few.items():
         if value.dtype.kind == "f":
