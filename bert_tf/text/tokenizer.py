@@ -20,6 +20,10 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import flatbuffers
+import flatbuffers.encode
+import flatbuffers.packer
+import flatbuffers.table
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -55,6 +59,10 @@ _WORD_CHARACTERS = (
 )
 _WORD_CHARACTER = f"[{''.join(characters for characters, _ in _WORD_CHARACTERS)}]"
 _MAX_BYTES_PER_CHARACTER = 4
+
+# The place of `max_bytes_per_word` in the vtable of a WordPiece model, a flatbuffer of
+# the schema `fast_wordpiece_tokenizer_model.fbs` of tensorflow/text.
+_MAX_BYTES_FIELD = 12
 
 
 class Pieces(NamedTuple):
@@ -113,7 +121,8 @@ class Tokenizer:
             model_buffer=tf.constant(np.frombuffer(model, np.uint8))
         )
         self._has_final_sigma = lowercase and rules.library == "google"
-        self._long_word = f"{_WORD_CHARACTER}{{{rules.max_characters_per_word + 1}}}"
+        # Words with more bytes than allowed characters are checked again.
+        self._max_bytes = rules.max_characters_per_word
         self._characters = normalization.character_rules(lowercase, rules)
         unreachable = {t.content for t in rules.added_tokens if not t.in_wordpiece}
 
@@ -129,9 +138,20 @@ class Tokenizer:
         tokens = [*itertools.starmap(protect, enumerate(vocabulary.tokens))]
         self._wordpiece = tf_text.FastWordpieceTokenizer(
             tokens,
-            max_bytes_per_word=_MAX_BYTES_PER_CHARACTER * rules.max_characters_per_word,
+            max_bytes_per_word=self._max_bytes,
             token_out_type=tf.int32,
             unknown_token=tokens[vocabulary.unk_id],
+        )
+        with tf.init_scope():
+            buffer = self._wordpiece._model.numpy()
+        root = flatbuffers.encode.Get(flatbuffers.packer.uoffset, buffer, 0)
+        table = flatbuffers.table.Table(buffer, root)
+        self._max_bytes_offset = root + table.Offset(_MAX_BYTES_FIELD)
+        self._rare_function = tf.function(
+            self._tokenize_rare,
+            autograph=False,
+            reduce_retracing=True,
+            experimental_attributes={"_noinline": True},
         )
 
     @classmethod
@@ -194,54 +214,86 @@ class Tokenizer:
     def _tokenize(
         self, text: tf.Tensor, allow_mask: bool, with_offsets: bool
     ) -> Pieces:
+        raw, normalized = self._matchers(allow_mask)
+        patterns = [raw.pattern] * bool(raw.tokens) + ["Σ"] * self._has_final_sigma
+        # Rules that need more than one character are rare and slow. Texts that need
+        # them are tokenized again.
+        rest = tf.strings.regex_replace(text, "|".join(patterns) or "^$", "")
+        forms, *origins = (
+            self._normalizer.normalize_with_offsets(rest)
+            if with_offsets
+            else [self._normalizer.normalize(rest)]
+        )
+        pieces = self._wordpiece.tokenize_with_offsets(forms)
+        # In parallel to the tokenizer, these ops would take longer.
+        with tf.control_dependencies([pieces[0].values]):
+            is_long = pieces[2].values - pieces[1].values > self._max_bytes
+            is_matched = tf.strings.length(rest) != tf.strings.length(text)
+            if normalized.tokens:
+                is_matched |= added_tokens.is_found(forms, normalized.pattern)
+            is_rare = tf.reduce_any(tf.concat([is_long, is_matched], axis=0))
+        common = self._to_text(pieces, *origins, rest) if origins else pieces[:1]
+
+        def with_rare() -> tuple[tf.RaggedTensor, ...]:
+            row = tf.boolean_mask(pieces[0].value_rowids(), is_long)[:, tf.newaxis]
+            mask = tf.tensor_scatter_nd_update(is_matched, row, row[:, 0] >= 0)
+            # Inlined ops of an untaken branch would take time.
+            eager = tf.executing_eagerly()
+            replace = self._tokenize_rare if eager else self._rare_function
+            return replace(text, mask, common, allow_mask)
+
+        return Pieces(*tf.cond(is_rare, with_rare, lambda: common))
+
+    def _tokenize_rare(
+        self,
+        text: tf.Tensor,
+        is_rare: tf.Tensor,
+        common: tuple[tf.RaggedTensor, ...],
+        allow_mask: bool,
+    ) -> tuple[tf.RaggedTensor, ...]:
+        """Replaces the pieces `common` of some of the texts."""
+        raw, normalized = self._matchers(allow_mask)
+        rare = tf.boolean_mask(text, is_rare)
+        # tf_text's split drops what follows NUL. Another control character has the same
+        # effect.
+        rest = tf.strings.regex_replace(rare, r"\x00", "\1")
+        if self._has_final_sigma:
+            rest = tf.strings.regex_replace(rest, _FINAL_SIGMA, r"\1ς\2")
+        parts = raw.split(rest)
+        forms, origins = self._normalizer.normalize_with_offsets(parts.text)
+        form_parts = normalized.split(forms)
+        words = self._mark_long_words(form_parts.text)
+        pieces = self._long_wordpiece().tokenize_with_offsets(words)
+        pieces = added_tokens.join(pieces, form_parts, tf.size(parts.text))
+        pieces = self._to_text(pieces, origins, parts.text)
+        pieces = added_tokens.join(pieces, parts, tf.size(rare))
+        count = tf.size(text, tf.int64)
+        last = count + tf.range(tf.size(rare, tf.int64))
+        order = tf.range(count)
+        order = tf.tensor_scatter_nd_update(order, tf.where(is_rare), last)
+        return tuple(
+            tf.gather(tf.concat(both, axis=0), order) for both in zip(common, pieces)
+        )
+
+    def _long_wordpiece(self) -> tf_text.FastWordpieceTokenizer:
+        """Returns the WordPiece model with `_max_bytes` for the longest scripts."""
+        buffer = self._wordpiece._model
+        start = self._max_bytes_offset
+        size = np.array([_MAX_BYTES_PER_CHARACTER * self._max_bytes], "<i4")
+        changed = [buffer[:start], size.view(np.uint8), buffer[start + 4 :]]
+        return tf_text.FastWordpieceTokenizer(
+            model_buffer=tf.concat(changed, axis=0), token_out_type=tf.int32
+        )
+
+    def _matchers(
+        self, allow_mask: bool
+    ) -> tuple[added_tokens.Matcher, added_tokens.Matcher]:
+        """Returns the matchers of tokens in the texts and in normalized texts."""
         tokens = list(self.rules.added_tokens)
         if allow_mask and all(token.content != MASK for token in tokens):
             tokens.append(AddedToken(MASK))
         raw = self._matcher([token for token in tokens if not token.normalized])
-        normalized = self._matcher([token for token in tokens if token.normalized])
-
-        # Rules that need more than one character are rarely needed, and slow.
-        forms, *origins = (
-            self._normalizer.normalize_with_offsets(text)
-            if with_offsets
-            else [self._normalizer.normalize(text)]
-        )
-        patterns = [raw.pattern] * bool(raw.tokens) + ["Σ"] * self._has_final_sigma
-        is_rare = added_tokens.is_found(forms, self._long_word)
-        if patterns:
-            is_rare |= added_tokens.is_found(text, "|".join(patterns))
-        if normalized.tokens:
-            is_rare |= added_tokens.is_found(forms, normalized.pattern)
-
-        pieces = self._wordpiece.tokenize_with_offsets(forms)
-        common = self._to_text(pieces, *origins, text) if origins else pieces[:1]
-
-        def with_rare() -> tuple[tf.RaggedTensor, ...]:
-            """Replaces the pieces of the texts that need these rules."""
-            rows = tf.where(is_rare)
-            rare = tf.boolean_mask(text, is_rare)
-            # tf_text's split drops what follows NUL. Another control character has the
-            # same effect.
-            rest = tf.strings.regex_replace(rare, r"\x00", "\1")
-            if self._has_final_sigma:
-                rest = tf.strings.regex_replace(rest, _FINAL_SIGMA, r"\1ς\2")
-            parts = raw.split(rest)
-            forms, origins = self._normalizer.normalize_with_offsets(parts.text)
-            form_parts = normalized.split(forms)
-            words = self._mark_long_words(form_parts.text)
-            pieces = self._wordpiece.tokenize_with_offsets(words)
-            pieces = added_tokens.join(pieces, form_parts, tf.size(parts.text))
-            pieces = self._to_text(pieces, origins, parts.text)
-            pieces = added_tokens.join(pieces, parts, tf.size(rare))
-            count = tf.size(text, tf.int64)
-            last = count + tf.range(tf.size(rare, tf.int64))
-            order = tf.tensor_scatter_nd_update(tf.range(count), rows, last)
-            return tuple(
-                tf.gather(tf.concat(both, axis=0), order)
-                for both in zip(common, pieces)
-            )
-
-        return Pieces(*tf.cond(tf.reduce_any(is_rare), with_rare, lambda: common))
+        return raw, self._matcher([token for token in tokens if token.normalized])
 
     def _matcher(self, tokens: Sequence[AddedToken]) -> added_tokens.Matcher:
         ids = self.vocabulary.ids(token.content for token in tokens)
