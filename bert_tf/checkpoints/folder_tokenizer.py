@@ -22,10 +22,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import tokenizers
-
 from bert_tf import storage
 from bert_tf.checkpoints.model_directory import Checkpoint, read_json_object
+from bert_tf.lazy import lazy_import
 from bert_tf.text import (
     SPECIAL_TOKENS,
     AddedToken,
@@ -33,6 +32,9 @@ from bert_tf.text import (
     Vocabulary,
     guess_lowercase,
 )
+
+# Pre-training on TPUs has no such package.
+tokenizers = lazy_import("tokenizers")
 
 _VOCABULARY, _TOKENIZER = "vocab.txt", "tokenizer.json"
 _CONFIG, _SENTENCE_CONFIG = "tokenizer_config.json", "sentence_bert_config.json"

@@ -304,10 +304,6 @@ def _train(
     if state.write:
         logs = state.directory.path / "logs"
         callbacks.append(keras.callbacks.TensorBoard(logs, write_graph=False))
-    # Trace each phase anew. Otherwise `tf.function` relaxes the shapes to dynamic ones,
-    # which round differently: resuming would not be bit-equal.
-    model.make_train_function(force=True)
-    model.make_test_function(force=True)
     every = options.validate_every
     try:
         resumable.fit(

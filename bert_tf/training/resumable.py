@@ -288,6 +288,10 @@ def fit(
     if together and not isinstance(model, _MultiWorkerModel):
         bases = _MultiWorkerModel, type(model)
         model.__class__ = type(type(model).__name__, bases, {})
+    # Trace each phase anew. Otherwise `tf.function` relaxes the shapes to dynamic ones,
+    # which round differently: resuming would not be bit-equal.
+    model.make_train_function(force=True)
+    model.make_test_function(force=True)
     step = resumable.state.step - first_step
     model.stop_training = False
     at_end = step and (step % steps_per_epoch == 0 or step == steps)

@@ -164,20 +164,24 @@ def test_hidden_loss_is_the_mean_over_tokens(name, distill):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
-def test_a_teacher_from_hugging_face(teachers, tmp_path, vocabulary):
+def test_a_teacher_from_hugging_face(tmp_path, vocabulary):
     name = "BertForSequenceClassification"
-    path = write_hugging_face(
-        tmp_path / "teacher",
-        vocabulary,
-        name,
-        tensors=values(hugging_face_shapes(name, classes=2)),
-        id2label={"0": "yes", "1": "no"},
+    tensors = values(hugging_face_shapes(name, classes=2))
+    teacher, student = (
+        write_hugging_face(
+            tmp_path / folder,
+            vocabulary,
+            name,
+            tensors={key: scale * value for key, value in tensors.items()},
+            id2label={"0": "yes", "1": "no"},
+        )
+        for folder, scale in (("teacher", 1.0), ("initial", 0.5))
     )
     changes = {"max_sequence_length": 16, "epochs": 20, "learning_rate": 1e-2}
     kind, options = make_options(
-        "classes", tmp_path, Tokenizer(vocabulary), teachers("classes"), **changes
+        "classes", tmp_path, Tokenizer(vocabulary), str(teacher), **changes
     )
-    options = dataclasses.replace(options, teacher=str(path))
+    options = dataclasses.replace(options, init_from=str(student))
     training = fine_tune(kind, options)["training"]
     losses = [epoch["loss"] for epoch in training["epochs"]]
     assert losses[-1] < 0.5 * losses[0]
