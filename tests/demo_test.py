@@ -48,7 +48,9 @@ def test_file_with_syntax_errors_is_skipped(tmp_path):
 
 
 @pytest.mark.slow
-def test_whole_demo(tmp_path, capfd):
+def test_whole_demo(tmp_path, capfd, monkeypatch):
+    # Less text than in the packages.
+    monkeypatch.setattr(demo, "_raw_documents", demo.pydoc_data.topics.topics.values)
     options = {"vocabulary_size": 2000, "steps": 20, "output": str(tmp_path / "demo")}
     demo.main(demo.DemoConfig(**options))
     printed = capfd.readouterr().out
