@@ -45,11 +45,17 @@ class ConvertConfig(cli.Options):
         help="Format to write; bert_tf is a model directory.",
         choices=("bert_tf", "hugging_face", "google", "keras_hub"),
     )
+    head: str = cli.option(
+        "",
+        help="Kind of the head of a checkpoint from another project that does not "
+        "declare it; encoder reads the encoder only.",
+        choices=("", *checkpoints.HEAD_KINDS),
+    )
 
 
 def main(options: ConvertConfig) -> None:
     """Converts a checkpoint and compares the outputs of source and target."""
-    source = checkpoints.open_checkpoint(options.from_)
+    source = checkpoints.open_checkpoint(options.from_, head=options.head)
     print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
     tokenizer = checkpoints.load_tokenizer(source)
     left_out = checkpoints.write_checkpoint(source, options.to, options.format)

@@ -53,6 +53,12 @@ class ExportConfig(cli.Options):
         help="Whether a classifier from another project reads pairs of texts (text_a, "
         "text_b), as for entailment. Its checkpoint does not tell.",
     )
+    head: str = cli.option(
+        "",
+        help="Kind of the head of a checkpoint from another project that does not "
+        "declare it; encoder reads the encoder only.",
+        choices=("", *checkpoints.HEAD_KINDS),
+    )
     pooling: str = cli.option(
         "",
         help="Pooling of the signature sentence_embedding: cls, max, mean, "
@@ -74,7 +80,7 @@ def main(options: ExportConfig) -> pathlib.Path | str:
             unknown or contradicts the checkpoint, the calibration file has fewer than
             two texts, or the version exists.
     """
-    source = checkpoints.open_checkpoint(options.model_dir)
+    source = checkpoints.open_checkpoint(options.model_dir, head=options.head)
     print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
     if options.pairs:
         if source.head["kind"] != "classification":

@@ -11,7 +11,7 @@ from bert_tf.convert import ConvertConfig
 from tests.toy import checkpoints as toy
 
 
-def test_command_prints_what_it_read_and_wrote(tmp_path, vocabulary, capsys):
+def test_command_prints_what_it_read_and_wrote(tmp_path, vocabulary, capsys, caplog):
     tensors = toy.values(toy.hugging_face_shapes("BertForMaskedLM"))
     tensors["bert.extra"] = np.zeros(3, np.float32)
     source = toy.write_hugging_face(
@@ -25,12 +25,12 @@ def test_command_prints_what_it_read_and_wrote(tmp_path, vocabulary, capsys):
     for line in (
         f"Read {source} (Hugging Face BertForMaskedLM).",
         "  2 layers, hidden size 8, 2 heads, 16 positions, gelu_erf; 40 tokens, un",
-        "  Unused tensors: bert.extra",
         "  Layers without weights: pooler, nsp",
         "always uses activation='gelu_tanh'; the checkpoint has 'gelu_erf'.",
         f"KerasHub on {tmp_path / 'to'}: ",
     ):
         assert line in printed, line
+    assert "Tensors that are not used: bert.extra." in caplog.text
 
 
 def test_invalid_flags_raise(tmp_path):

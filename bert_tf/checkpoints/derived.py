@@ -65,6 +65,7 @@ class _Derived(Checkpoint):
     """A checkpoint whose weights are those of `source` after `change`."""
 
     format: ClassVar[str] = "derived checkpoint"
+    notes: ClassVar[Sequence[str]] = ()
     source: Checkpoint
     change: Callable[[_Weights], _Weights]
 

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf.checkpoints import heads
 from bert_tf.checkpoints.model_directory import Checkpoint, outermost_layer
 from bert_tf.modeling import BertConfig
 from bert_tf.text import GOOGLE_RULES, TokenizerRules, Vocabulary, guess_lowercase
@@ -155,11 +157,7 @@ class Tensors(NamedTuple):
     read: Callable[[str], np.ndarray]
 
 
-# Embedding tables may be padded to a multiple of 8 (for tensor cores), by up to 128.
-_PADDED_TO, _MAX_PADDING = 8, 128
-
-# The optional layers of each kind of model. Task models have a pooler and logits.
-_LAYERS_OF_KIND = {"encoder": ("pooler",), "pretrainer": ("pooler", "mlm", "nsp")}
+_TOKEN_EMBEDDING = "embeddings/token_embedding/embeddings"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -170,7 +168,7 @@ class ForeignCheckpoint(Checkpoint):
         format: Name of the format, e.g. "Hugging Face BertModel".
         tensors: The tensors in the file.
         rows: The table, for the weights that the file has.
-        unused: Names of the tensors that do not belong to BERT.
+        unused: Names of the tensors that the model does not use.
         notes: Assumptions made while opening it, one sentence each.
     """
 
@@ -191,6 +189,9 @@ class ForeignCheckpoint(Checkpoint):
         config: BertConfig,
         vocabulary: Vocabulary,
         lowercase: bool | None,
+        kind: str | None = None,
+        doubt: str = "",
+        declared: Mapping[str, Any] | None = None,
         head: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
         rules: TokenizerRules = GOOGLE_RULES,
@@ -202,13 +203,17 @@ class ForeignCheckpoint(Checkpoint):
         Args:
             path: The folder.
             format: Name of the format.
-            rows: The format's table.
+            rows: The format's table, for this kind of head.
             tensors: The tensors in the file.
-            config: The folder's config. Its `vocabulary_size` may be padded.
+            config: The folder's config. Its `vocabulary_size` may be that of a padded
+                embedding.
             vocabulary: The folder's vocabulary.
             lowercase: Whether the vocabulary is uncased. None: `guess_lowercase`.
-            head: The head that the folder declares. By default it follows from the
-                tensors.
+            kind: The kind of the head, declared by the folder or chosen by the user.
+                None for an encoder or a pre-trained model, depending on the tensors.
+            doubt: Why the folder's head is unclear, a sentence.
+            declared: Arguments of `heads.task_head`.
+            head: The whole head, if the folder declares it.
             options: The `options` of `Checkpoint`.
             rules: The rules of the tokenizer.
             original_tokenizer: The `original_tokenizer` of `Checkpoint`.
@@ -222,26 +227,32 @@ class ForeignCheckpoint(Checkpoint):
             lowercase, note = guess_lowercase(vocabulary)
             notes.append(note)
         try:
-            notes += _check_vocabulary_size(config, vocabulary)
-            found, unused = _match(rows, tensors.shapes, config)
-            for row in found if head else ():
-                outputs = len(head.get("labels", ())) or 1
-                if head["kind"] == "question_answering":
-                    outputs = 2  # Start and end.
-                shape = tensors.shapes[row.theirs[0]]
-                if row.ours == "logits/bias" and shape != (outputs,):
-                    raise ValueError(
-                        f"the config declares {outputs} labels or scores, but the "
-                        f"output layer has {shape[0]}."
-                    )
+            found, unused = _match(rows, tensors.shapes, config, vocabulary)
+            notes += _check_vocabulary_size(found, tensors.shapes, config, vocabulary)
+            bias = [row.theirs[0] for row in found if row.ours == "logits/bias"]
+            outputs = tensors.shapes[bias[0]][0] if bias else None
+            if head:
+                heads.check_outputs(head, outputs)
+            elif kind in heads.TASK_KINDS:
+                head = heads.task_head(kind, outputs, **(declared or {}))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         present = {outermost_layer(row.ours) for row in found}
-        if head is None:
-            head = {"kind": "pretrainer" if present & {"mlm", "nsp"} else "encoder"}
-        layers = _LAYERS_OF_KIND.get(head["kind"], ("pooler", "logits"))
-        missing = [layer for layer in layers if layer not in present]
-        if missing:
+        shown = ", ".join(unused[:5]) + ", ..." * (len(unused) > 5)
+        dropped = [f"Tensors that are not used: {shown}."] if unused else []
+        # Further tensors inside the encoder are no head.
+        encoder = next(n for n in rows[0].theirs if n in tensors.shapes)
+        encoder = re.match(r"\w*", encoder)[0]
+        is_open = head is None and kind is None
+        if is_open and (doubt or not all(n.startswith(encoder) for n in unused)):
+            doubt = doubt or "It does not declare a head for all its weights."
+            dropped = [" ".join([doubt, *dropped])]
+            head = heads.undeclared_head(*dropped)
+        elif head is None:
+            is_pretrainer = kind != "encoder" and present & {"mlm", "nsp"}
+            head = {"kind": "pretrainer" if is_pretrainer else "encoder"}
+        optional = heads.optional_layers(head["kind"])
+        if missing := [layer for layer in optional if layer not in present]:
             head = {**head, "newly_initialized": missing}
         return cls(
             path=path,
@@ -256,7 +267,7 @@ class ForeignCheckpoint(Checkpoint):
             tensors=tensors,
             rows=found,
             unused=unused,
-            notes=notes,
+            notes=notes + dropped,
         )
 
     def read_weights(self) -> dict[str, np.ndarray]:
@@ -289,32 +300,46 @@ class ForeignCheckpoint(Checkpoint):
 
     def describe(self) -> list[str]:
         lines = super().describe()
-        lines += [f"{len(self.rows)} weights found.", *self.notes]
-        if self.unused:
-            lines.append(f"Unused tensors: {', '.join(self.unused)}")
-        return lines
+        return [*lines, f"{len(self.rows)} weights found."]
 
 
-def _check_vocabulary_size(config: BertConfig, vocabulary: Vocabulary) -> list[str]:
-    """Returns a note if the config's size is a padded one; raises if it is wrong."""
-    padding = config.vocabulary_size - vocabulary.size
-    if not padding:
-        return []
-    if config.vocabulary_size % _PADDED_TO or not 0 < padding < _MAX_PADDING:
+def _check_vocabulary_size(
+    rows: Sequence[Row],
+    shapes: Mapping[str, tuple[int, ...]],
+    config: BertConfig,
+    vocabulary: Vocabulary,
+) -> list[str]:
+    """Returns a note if the token embedding has more rows than the vocabulary.
+
+    Raises:
+        ValueError: It has fewer, or the config has a third size.
+    """
+    names = next(row.theirs for row in rows if row.ours == _TOKEN_EMBEDDING)
+    found = next(shapes[name][0] for name in names if name in shapes)
+    size, declared = vocabulary.size, config.vocabulary_size
+    if found < size or declared not in (found, size):
         raise ValueError(
-            f"the config has vocabulary size {config.vocabulary_size}, but the "
-            f"vocabulary has {vocabulary.size} tokens."
+            f"the config has vocabulary size {declared}, the token embedding {found} "
+            f"rows, but the vocabulary has {size} tokens. The embedding must have at "
+            "least as many rows, and the config one of both sizes."
         )
+    if found == size:
+        return []
     return [
-        f"The last {padding} of the {config.vocabulary_size} rows of the token "
-        "embedding are padding and were dropped."
+        f"The last {found - size} of the {found} rows of the token embedding were "
+        "dropped: the vocabulary has no tokens with these ids."
     ]
 
 
 def _match(
-    rows: Sequence[Row], shapes: Mapping[str, tuple[int, ...]], config: BertConfig
+    rows: Sequence[Row],
+    shapes: Mapping[str, tuple[int, ...]],
+    config: BertConfig,
+    vocabulary: Vocabulary,
 ) -> tuple[list[Row], list[str]]:
     """Returns the rows that a file has, and the names of its other tensors.
+
+    Tensors with a row per token may have any number of rows.
 
     Raises:
         ValueError: Weights are missing, have another shape than the config implies, or
@@ -335,13 +360,21 @@ def _match(
     ]
     if missing:
         shown = ", ".join(missing[:5]) + ", ..." * (len(missing) > 5)
-        raise ValueError(f"Weights of BERT are missing ({len(missing)}): {shown}")
+        others = sorted(shapes.keys() - _names(found))[:3]
+        raise ValueError(
+            f"Weights of BERT are missing ({len(missing)}): {shown}. "
+            f"Other tensors in the file: {', '.join(others) or 'none'}"
+        )
     for row in found:
         for name in shapes.keys() & set(row.theirs):
             shape = tuple(shapes[name])
             # Only the weights of `logits` have C, as their last axis in our layout.
             classes = shape[0 if row.transposed else -1] if shape else None
             expected = to_shape(row.stored, config, classes)
+            if row.stored.startswith("V"):
+                # `_check_vocabulary_size` checks the token embedding.
+                least = 0 if row.ours == _TOKEN_EMBEDDING else vocabulary.size
+                expected = (max([least, *shape[:1]]), *expected[1:])
             if shape != expected:
                 raise ValueError(
                     f"{name} has shape {list(shape)}, but the config implies "

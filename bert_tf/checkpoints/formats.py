@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from bert_tf import storage
 from bert_tf.checkpoints import (
     google,
+    heads,
     hugging_face,
     keras_hub,
     sentence_transformers,
@@ -36,19 +38,32 @@ _NOT_WEIGHTS = ("training_state/*", "logs/*", "runs/*", "steps/*")
 # --- Opening ---------------------------------------------------------------------
 
 
-def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
-    """Opens a BERT in any supported format.
+def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
+    """Opens a BERT in any supported format. Logs the assumptions made as warnings.
 
     Args:
         path: A model directory or a folder in the format of Google, the Model Garden,
             Hugging Face, sentence-transformers or KerasHub, local or in a bucket
             (`gs://...`); or a handle: `hf://owner/repository`, or one that KerasHub
             downloads, e.g. `kaggle://...`.
+        head: The kind of head to read from another project's folder that does not
+            declare it: `"encoder"` for none, `"pretrainer"`, `"classification"`,
+            `"tagging"`, `"question_answering"` or `"multiple_choice"`.
 
     Raises:
         ValueError: It is not a BERT, or a file is missing or damaged.
     """
-    handle = os.fspath(path)
+    if head not in ("", *heads.HEAD_KINDS):
+        known = ", ".join(heads.HEAD_KINDS)
+        raise ValueError(f"`head` must be one of {known}. Received: head={head!r}")
+    checkpoint = _open(os.fspath(path), head or None)
+    for note in checkpoint.notes:
+        logging.warning("%s: %s", checkpoint.path, note)
+    return checkpoint
+
+
+def _open(handle: str, kind: str | None) -> Checkpoint:
+    path = handle
     if handle.startswith("hf://"):
         import huggingface_hub  # Only these handles need it.
 
@@ -56,27 +71,55 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
             handle.removeprefix("hf://"), allow_patterns=_HUB_FILES
         )
     elif handle.startswith(("kaggle://", "modelscope://")):
-        return keras_hub.open_preset(handle)
-    path = pathlib.Path(storage.local_copy(os.fspath(path), skip=_NOT_WEIGHTS))
+        return keras_hub.open_preset(handle, kind)
+    path = pathlib.Path(storage.local_copy(path, skip=_NOT_WEIGHTS))
     if not path.is_dir():
         raise ValueError(f"There is no checkpoint folder {path}.")
-    if sentence_transformers.is_sentence_encoder(path):
-        return sentence_transformers.open_folder(path)
+    _check_no_lfs_pointers(path)
     config = read_json_object(path / "config.json")
-    if "architecture" in config:
-        return ModelDirectory.open(path)
+    is_directory = "architecture" in config
+    is_hugging_face = config.keys() & hugging_face.CONFIG_KEYS
+    # The config.json of a TensorFlow checkpoint may be a bert_config.json.
+    is_google = google.find_prefix(path) and not hugging_face.has_weights(path)
     if "registered_name" in config:
-        return keras_hub.open_preset(path)
-    if config.keys() & hugging_face.CONFIG_KEYS:
-        return hugging_face.open_folder(path)
-    if google.find_prefix(path):
-        return google.open_folder(path)
+        return keras_hub.open_preset(path, kind)
+    if is_directory or sentence_transformers.is_folder(path):
+        if kind:
+            raise ValueError(
+                f"`head` must not be set, because {path} declares its head. Received: "
+                f"head={kind!r}"
+            )
+        if is_directory:
+            return ModelDirectory.open(path)
+        return sentence_transformers.open_folder(path)
+    if is_google:
+        return google.open_folder(path, kind)
+    if is_hugging_face:
+        return hugging_face.open_folder(path, kind)
     if config:
         return ModelDirectory.open(path)  # Raises an error that names what is missing.
     raise ValueError(
         f"{path} is not a checkpoint folder: it has neither a config.json nor a "
         "TensorFlow checkpoint (*.index)."
     )
+
+
+# The first bytes of the files that git leaves in the place of large ones.
+_LFS_POINTER = b"version https://git-lfs"
+
+
+def _check_no_lfs_pointers(path: pathlib.Path) -> None:
+    pointers = []
+    for file in sorted([*path.glob("*"), *path.glob("[0-9]_*/*")]):
+        if file.is_file():
+            with file.open("rb") as opened:
+                if opened.read(len(_LFS_POINTER)) == _LFS_POINTER:
+                    pointers.append(str(file.relative_to(path)))
+    if pointers:
+        raise ValueError(
+            f"{path} has Git LFS pointers in the place of {', '.join(pointers)}. "
+            "Download the files with `git lfs pull` in that folder."
+        )
 
 
 # --- Writing ---------------------------------------------------------------------
@@ -97,8 +140,9 @@ def write_checkpoint(
         The names of the weights that the format cannot hold.
 
     Raises:
-        ValueError: `path` exists.
+        ValueError: `path` exists, or the head of the checkpoint is unclear.
     """
+    heads.check_declared(checkpoint.head, checkpoint.path)
     write = {
         "bert_tf": _write_model_directory,
         "hugging_face": sentence_transformers.write_folder,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import re
 
 import tensorflow as tf
 
@@ -37,9 +36,6 @@ from bert_tf.text import Vocabulary
 FORMAT = "Google TensorFlow 1"
 
 _CONFIG, _VOCABULARY, _PREFIX = "bert_config.json", "vocab.txt", "bert_model.ckpt"
-
-# Optimizer state that training leaves in the file.
-_OPTIMIZER_STATE = re.compile(r"(.*/adam_[mv]|global_step)$")
 
 # --- Table of weight names -------------------------------------------------------
 
@@ -65,8 +61,8 @@ PRETRAINER = {
     "mlm/layer_norm": "cls/predictions/transform/LayerNorm",
 }
 
-# Prefixes of the heads of run_squad.py and run_classifier.py.
-_TASK_HEADS = {"question_answering": "cls/squad/", "classification": ""}
+# Prefixes of the heads of run_squad.py, run_classifier.py and BioBERT's run_ner.py.
+_TASK_HEADS = {"question_answering": "cls/squad/", "classification": "", "tagging": ""}
 
 
 def _rows(kind: str | None) -> list[Row]:
@@ -98,7 +94,7 @@ def find_prefix(path: pathlib.Path) -> str | None:
 
 
 def _load(prefix: str) -> Tensors:
-    """Opens a TensorFlow 1 or 2 checkpoint, without the optimizer state of version 1.
+    """Opens a TensorFlow 1 or 2 checkpoint.
 
     Raises:
         ValueError: It is damaged. Reading a tensor may also raise this.
@@ -113,44 +109,75 @@ def _load(prefix: str) -> Tensors:
             ) from error
 
     reader = checked(tf.train.load_checkpoint, prefix)
-    shapes = reader.get_variable_to_shape_map().items()
-    shapes = {k: tuple(v) for k, v in shapes if not _OPTIMIZER_STATE.match(k)}
+    shapes = {k: tuple(v) for k, v in reader.get_variable_to_shape_map().items()}
     return Tensors(shapes, lambda name: checked(reader.get_tensor, name))
 
 
-def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
+def _task(tensors: Tensors) -> tuple[str | None, list[str]]:
+    """Returns the kind of the head of a TensorFlow 1 checkpoint, and a note about it.
+
+    Classifiers and taggers have the same names. Training does not change the pooler of
+    a tagger, so the optimizer has no slots for it.
+    """
+    if "cls/squad/output_weights" in tensors.shapes:
+        return "question_answering", []
+    if "output_weights" not in tensors.shapes:
+        return None, []
+    has_slots = any(name.startswith("output_weights/") for name in tensors.shapes)
+    of_pooler = any(n.startswith("bert/pooler/dense/kernel/") for n in tensors.shapes)
+    kind = "tagging" if has_slots and not of_pooler else "classification"
+    return kind, [f"The head is assumed to be of the kind {kind}; --head sets another."]
+
+
+def _without_optimizer_state(tensors: Tensors) -> Tensors:
+    """Drops counters, and slots: tensors whose name continues that of a variable."""
+    shapes = {
+        name: shape
+        for name, shape in tensors.shapes.items()
+        if shape and name.rpartition("/")[0] not in tensors.shapes
+    }
+    return tensors._replace(shapes=shapes)
+
+
+def open_folder(path: pathlib.Path, kind: str | None = None) -> ForeignCheckpoint:
     """Opens a folder of google-research/bert or of the Model Garden.
+
+    Args:
+        path: The folder.
+        kind: The kind of head to read; by default the one that the tensors show.
 
     Raises:
         ValueError: A file is missing or damaged, or contradicts another one.
     """
     prefix = find_prefix(path)
-    tensors = _load(prefix)
-    head = None
-    if model_garden.GRAPH in tensors.shapes:
-        format = model_garden.FORMAT
-        rows, tensors = model_garden.read_object_graph(prefix, tensors)
-    else:
-        format, rows = FORMAT, _rows(None)
-        for kind, task_prefix in _TASK_HEADS.items():
-            if f"{task_prefix}output_weights" in tensors.shapes:
-                head, rows = {"kind": kind}, _rows(kind)
-    if not (path / _CONFIG).is_file():
+    tensors, notes = _load(prefix), []
+    name = _CONFIG if (path / _CONFIG).is_file() else "config.json"
+    if not (path / name).is_file():
         raise ValueError(
             f"{path} contains a checkpoint but no {_CONFIG}. Copy the {_CONFIG} that "
             "the model was trained with into the folder."
         )
-    config = BertConfig.from_google(path / _CONFIG)
-    ours = read_json_object(path / _CONFIG, bert_tf=dict).get("bert_tf") or {}
+    config = BertConfig.from_google(path / name)
+    ours = read_json_object(path / name, bert_tf=dict).get("bert_tf") or {}
     try:
         check_json(ours, architecture=dict, lowercase=bool, head=dict)
-        head = ours.get("head") or head
+        head = None if kind else ours.get("head")
         if head and not isinstance(head.get("kind"), str):
             raise ValueError(f"head must have a kind. Received: head={head!r:.80}")
         settings = dataclasses.asdict(config) | (ours.get("architecture") or {})
         config = BertConfig.from_dict(settings)
     except ValueError as error:
-        raise ValueError(f"{path / _CONFIG}: bert_tf: {error}") from error
+        raise ValueError(f"{path / name}: bert_tf: {error}") from error
+    if model_garden.GRAPH in tensors.shapes:
+        format = model_garden.FORMAT
+        rows, tensors = model_garden.read_object_graph(prefix, tensors)
+    else:
+        if head:
+            kind = head["kind"]
+        elif not kind:
+            kind, notes = _task(tensors)
+        format, rows = FORMAT, _rows(kind)
+        tensors = _without_optimizer_state(tensors)
     return ForeignCheckpoint.from_tensors(
         path,
         format,
@@ -159,7 +186,9 @@ def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
         config=config,
         vocabulary=Vocabulary.from_file(path / _VOCABULARY),
         lowercase=ours.get("lowercase"),
+        kind=kind,
         head=head,
+        notes=notes,
     )
 
 

@@ -10,8 +10,10 @@ tokenizer_config.json   cased or uncased
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,14 +43,18 @@ _INDEX = "model.safetensors.index.json"
 
 # --- Table of weight names -------------------------------------------------------
 
-_SUFFIXES = {
-    "kernel": (".weight",),
-    "bias": (".bias",),
-    "embeddings": (".weight",),
-    # Early versions kept TensorFlow's names gamma and beta.
-    "gamma": (".weight", ".gamma"),
-    "beta": (".bias", ".beta"),
-}
+_SUFFIXES = dict.fromkeys(("kernel", "embeddings", "gamma"), (".weight",))
+_SUFFIXES |= dict.fromkeys(("bias", "beta"), (".bias",))
+
+# The last part of names in TensorFlow and Flax, and in early versions -> in torch.
+_PARTS = dict.fromkeys(
+    ("kernel", "gamma", "scale", "embedding", "embeddings"), "weight"
+) | {"beta": "bias"}
+
+_ENCODER_PARTS = ("embeddings.", "encoder.", "pooler.")
+
+# Every BERT has this tensor, and no file has a copy of it under another name.
+_ANCHOR = "embeddings.position_embeddings.weight"
 
 # Some files have a copy of the token embedding as the output matrix of masked LM.
 _TIED = "cls.predictions.decoder.weight"
@@ -60,7 +66,13 @@ _TASK_CLASSES = {
     "tagging": "BertForTokenClassification",
     "multiple_choice": "BertForMultipleChoice",
 }
-_TASKS = {class_name: kind for kind, class_name in _TASK_CLASSES.items()}
+# The kind of the head of each class. None: the tensors tell.
+_KINDS = {class_name: kind for kind, class_name in _TASK_CLASSES.items()} | {
+    "BertModel": None,
+    "BertForPreTraining": None,
+    "BertForMaskedLM": None,
+    "BertForNextSentencePrediction": None,
+}
 
 # Model classes without a pooler.
 _WITHOUT_POOLER = (
@@ -70,17 +82,18 @@ _WITHOUT_POOLER = (
 )
 
 
-def _rows(class_name: str, *, has_prefix: bool) -> list[Row]:
-    """Returns the table for a class.
+def _rows(kind: str | None, *, has_prefix: bool = True) -> list[Row]:
+    """Returns the table for models with a head of this kind.
 
     Args:
-        class_name: Name of the class, e.g. "BertForMaskedLM".
+        kind: As in `ForeignCheckpoint.from_tensors`.
         has_prefix: Whether the names of the encoder's weights start with `bert.`.
     """
-    if class_name in _TASKS:
-        is_span = _TASKS[class_name] == "question_answering"
-        heads, bias = {"logits": "qa_outputs" if is_span else "classifier"}, []
-    else:
+    heads, bias = {}, []
+    if kind in _TASK_CLASSES:
+        is_span = kind == "question_answering"
+        heads = {"logits": "qa_outputs" if is_span else "classifier"}
+    elif kind != "encoder":
         heads = google.PRETRAINER | {"nsp": "cls/seq_relationship"}
         bias = [mlm_bias("cls.predictions.bias", "cls.predictions.decoder.bias")]
     # transformers names layers as google-research/bert does, with dots.
@@ -92,6 +105,61 @@ def _rows(class_name: str, *, has_prefix: bool) -> list[Row]:
     }
     tokens, *others = rows_of_layers(layers, _SUFFIXES, transposed=True)
     return [tokens._replace(theirs=(*tokens.theirs, _TIED)), *others, *bias]
+
+
+def _with_torch_names(tensors: Tensors) -> tuple[Tensors, list[str]]:
+    """Renames tensors to the names in `_rows`, and transposes kernels of TensorFlow.
+
+    Removes the prefix of a model that contains the whole model, such as `module.` of
+    DataParallel, adds `bert.` to the names of a `BertModel`, and leaves out buffers.
+
+    Returns:
+        The tensors, and a note if a prefix was removed.
+
+    Raises:
+        ValueError: There are two encoders, or two tensors get the same name.
+    """
+    names = {name: _torch_name(name) for name in tensors.shapes}
+    anchors = [name for name in names.values() if f".{name}".endswith(f".{_ANCHOR}")]
+    if len(anchors) > 1:
+        raise ValueError(f"the file has several encoders: {', '.join(sorted(anchors))}")
+    encoder = anchors[0].removesuffix(_ANCHOR) if anchors else ""
+    wrapper = encoder.removesuffix("bert.")
+    sources = {}
+    for source, name in names.items():
+        name = name.removeprefix(wrapper)
+        if wrapper == encoder and name.startswith(_ENCODER_PARTS):
+            name = f"bert.{name}"
+        if name in sources:
+            raise ValueError(f"{sources[name]} and {source} are the same weight.")
+        if not name.endswith((".position_ids", ".token_type_ids")):
+            sources[name] = source
+
+    def is_transposed(name):
+        return re.search(r"\bkernel(:0)?$", sources[name])
+
+    def read(name):
+        tensor = tensors.read(sources[name])
+        return tensor.T if is_transposed(name) else tensor
+
+    shapes = {
+        name: tensors.shapes[source][:: -1 if is_transposed(name) else 1]
+        for name, source in sources.items()
+    }
+    note = f"The prefix {wrapper!r} of the names of the weights was ignored."
+    return Tensors(shapes, read), [note] if wrapper else []
+
+
+def _torch_name(name: str) -> str:
+    """Returns the name that transformers gives to a weight in torch.
+
+    Example: `bert/encoder/layer_._0/output/LayerNorm/gamma:0` in TensorFlow is
+    `bert.encoder.layer.0.output.LayerNorm.weight`.
+    """
+    name = name.removesuffix(":0").replace("_._", ".").replace("/", ".")
+    # TensorFlow's heads are called `mlm___cls` and `nsp___cls`.
+    stem, dot, part = re.sub(r"[^.]*___", "", name).rpartition(".")
+    return stem + dot + _PARTS.get(part, part)
 
 
 # --- Config ----------------------------------------------------------------------
@@ -116,6 +184,16 @@ _ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "relu": "relu",
+}
+
+# Activations of heads in Keras -> in torch.
+TORCH = "torch.nn.modules"
+TORCH_ACTIVATIONS = {
+    "tanh": f"{TORCH}.activation.Tanh",
+    "linear": f"{TORCH}.linear.Identity",
+    "relu": f"{TORCH}.activation.ReLU",
+    "gelu": f"{TORCH}.activation.GELU",
+    "sigmoid": f"{TORCH}.activation.Sigmoid",
 }
 
 # Keys that would make the model another architecture, with BERT's values.
@@ -155,62 +233,78 @@ def _class_name(config: Mapping[str, Any]) -> str:
     return str((config.get("architectures") or ["BertModel"])[0])
 
 
-def _head(class_name: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the `head` of `Checkpoint` if the class has a task head, else None."""
-    kind = _TASKS.get(class_name)
-    if kind not in ("classification", "tagging"):
-        return {"kind": kind} if kind else None
-    names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+def _labels(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Returns `labels` and `size` of `heads.task_head`, and a note if they differ."""
+    size, names = config.get("num_labels"), config.get("id2label")
+    if names is None:
+        return {"size": size}, []
     labels = [names.get(str(number)) for number in range(len(names))]
-    if not all(isinstance(label, str) for label in labels):
+    if not all(isinstance(label, str | int | float) for label in labels):
         raise ValueError(
             f"{_CONFIG}: id2label must map the numbers from 0 to labels. "
             f"Received: id2label={names!r:.80}"
         )
-    if kind == "tagging":
-        # Pipelines of transformers tag every piece of a word.
-        return {"kind": kind, "labels": labels, "aggregation": "simple"}
-    problem = config.get("problem_type")
-    head = {"kind": kind, "labels": labels}
-    if problem == "multi_label_classification":
-        head["problem"] = "multi_label"
-    elif problem == "regression" or len(labels) == 1:
-        head = {"kind": kind, "problem": "regression", "mean": 0, "deviation": 1}
-    # Cross-encoders of sentence-transformers have this key.
-    return {**head, "pairs": True} if "sentence_transformers" in config else head
+    note = f"num_labels is {size}, so id2label, which has {len(labels)}, is ignored."
+    is_equal = size in (None, len(labels))
+    return {"labels": list(map(str, labels)), "size": size}, [note] * (not is_equal)
 
 
 # --- Reading ---------------------------------------------------------------------
 
 
-def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
+def open_folder(
+    path: pathlib.Path, kind: str | None = None, *, activation: str | None = None
+) -> ForeignCheckpoint:
     """Opens a folder that `BertModel.from_pretrained` or a head class can load.
+
+    Args:
+        path: The folder.
+        kind: The kind of head to read; by default that of the declared class.
+        activation: As in `heads.task_head`.
 
     Raises:
         ValueError: It is not a BERT, has no safetensors, or a file is damaged or
             contradicts another one.
     """
-    config = read_json_object(path / _CONFIG, architectures=list, id2label=dict)
+    types = {"architectures": list, "id2label": dict, "num_labels": int}
+    config = read_json_object(path / _CONFIG, **types, problem_type=str)
     class_name = _class_name(config)
     architecture = _architecture(path / _CONFIG, config)
-    tensors = open_tensors(path)
-    has_prefix = any(name.startswith("bert.") for name in tensors.shapes)
+    doubt = ""
+    if class_name not in _KINDS:
+        doubt = f"{_CONFIG} declares the class {class_name}, which is not supported."
+    kind = kind or _KINDS.get(class_name)
+    try:
+        tensors, notes = _with_torch_names(open_tensors(path))
+        declared, label_notes = _labels(config)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    declared |= {"problem": config.get("problem_type"), "activation": activation}
+    if kind in ("classification", "tagging"):
+        notes += label_notes
     positions = architecture.max_sequence_length
     tokenizer = folder_tokenizer.open_tokenizer(path, config, positions)
-    return ForeignCheckpoint.from_tensors(
+    checkpoint = ForeignCheckpoint.from_tensors(
         path,
         f"{FORMAT} {class_name}",
-        _rows(class_name, has_prefix=has_prefix),
+        _rows(kind),
         tensors,
         config=architecture,
         vocabulary=tokenizer.vocabulary,
         lowercase=tokenizer.lowercase,
-        head=_head(class_name, config),
+        kind=kind,
+        doubt=doubt,
+        declared=declared,
         options={"max_sequence_length": tokenizer.max_length},
         rules=tokenizer.rules,
         original_tokenizer=tokenizer.original,
-        notes=tokenizer.notes,
+        notes=[*notes, *tokenizer.notes],
     )
+    if kind != "tagging":
+        return checkpoint
+    # Pipelines of transformers tag every piece of a word.
+    head = {**checkpoint.head, "aggregation": "simple"}
+    return dataclasses.replace(checkpoint, head=head)
 
 
 def open_tensors(path: pathlib.Path) -> Tensors:
@@ -238,17 +332,37 @@ def open_tensors(path: pathlib.Path) -> Tensors:
     return Tensors(shapes, lambda name: source[name].get_tensor(name))
 
 
+# Files with weights that are not read, and why.
+_OTHER_WEIGHTS = {
+    "pytorch_model*.bin": "is a pickle. Loading a pickle can run arbitrary code, so it "
+    "is not supported. If you trust the file, convert it with transformers and torch",
+    "tf_model.h5": "is TensorFlow's format of transformers 4. Convert it with "
+    "transformers 4, TensorFlow and torch",
+    "flax_model.msgpack": "is Flax's format of transformers 4. Convert it with "
+    "transformers 4, Flax and torch",
+}
+_FROM = {"tf_model.h5": ", from_tf=True", "flax_model.msgpack": ", from_flax=True"}
+
+
+def has_weights(path: pathlib.Path) -> bool:
+    """Returns whether a folder has weights of transformers, readable ones or not."""
+    patterns = ("*.safetensors", _INDEX, *_OTHER_WEIGHTS)
+    return any(file for pattern in patterns for file in path.glob(pattern))
+
+
 def _why_no_weights(path: pathlib.Path) -> str:
-    if not list(path.glob("pytorch_model*.bin")):
-        return f"{path} has no {WEIGHTS}."
-    return (
-        f"{path} has its weights only in pytorch_model.bin, which is a pickle. "
-        "Loading a pickle can run arbitrary code, so it is not supported. If you trust "
-        "the file, convert it with transformers and torch: python -c "
-        "'from transformers import AutoModelForPreTraining as M; "
-        f'M.from_pretrained("{path}").save_pretrained("safe")\' and copy the '
-        "vocabulary into that folder."
-    )
+    for pattern, reason in _OTHER_WEIGHTS.items():
+        for file in sorted(path.glob(pattern))[:1]:
+            return (
+                f"{path} has its weights only in {file.name}, which {reason}: python "
+                "-c 'from transformers import AutoModelForPreTraining as M; "
+                f'M.from_pretrained("{path}"{_FROM.get(pattern, "")})'
+                '.save_pretrained("safe")\' and copy the vocabulary into that folder. '
+                "For a model with the head of a task, use its class instead of "
+                "AutoModelForPreTraining."
+            )
+    others = ", ".join(sorted(file.name for file in path.glob("*.safetensors")))
+    return f"{path} has no {WEIGHTS}." + (f" It has {others}." if others else "")
 
 
 # --- Writing ---------------------------------------------------------------------
@@ -266,7 +380,7 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
     """
     weights = checkpoint.read_weights()
     class_name = _class_of(checkpoint.head["kind"], weights)
-    rows = _rows(class_name, has_prefix=class_name != "BertModel")
+    rows = _rows(checkpoint.head["kind"], has_prefix=class_name != "BertModel")
     if class_name in _WITHOUT_POOLER:
         rows = [row for row in rows if not row.ours.startswith("pooler/")]
     tensors, left_out = to_foreign(rows, weights, checkpoint.architecture)
@@ -300,11 +414,15 @@ def _config(checkpoint: Checkpoint, class_name: str) -> dict[str, Any]:
         "position_embedding_type": "absolute",
         "dtype": "float32",
     }
-    labels = head.get("labels")
+    labels, activation = head.get("labels"), "linear"
     if head.get("problem") == "regression":
         labels, config["problem_type"] = ["score"], "regression"
+        activation = head.get("activation", "linear")
     elif head.get("problem") == "multi_label":
-        config["problem_type"] = "multi_label_classification"
+        config["problem_type"], activation = "multi_label_classification", "sigmoid"
+    if head.get("pairs"):  # As in cross-encoders of sentence-transformers 4.
+        activation = TORCH_ACTIVATIONS[activation]
+        config["sentence_transformers"] = {"activation_fn": activation}
     if labels:
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}

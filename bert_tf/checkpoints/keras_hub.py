@@ -88,8 +88,14 @@ def computed_architecture(settings: BertConfig | keras.Model) -> BertConfig:
 # --- Reading ---------------------------------------------------------------------
 
 
-def open_preset(preset: str | pathlib.Path) -> ForeignCheckpoint:
+def open_preset(
+    preset: str | pathlib.Path, kind: str | None = None
+) -> ForeignCheckpoint:
     """Opens a preset: a folder, or a name or handle that KerasHub downloads.
+
+    Args:
+        preset: The folder, name or handle.
+        kind: The kind of head to read; by default that of the preset.
 
     Raises:
         ValueError: It is not a BERT, has no vocabulary, or KerasHub cannot read it.
@@ -107,7 +113,7 @@ def open_preset(preset: str | pathlib.Path) -> ForeignCheckpoint:
         if config:  # A folder. KerasHub downloads handles.
             settings = {n: (config.get("config") or {}).get(n) for n in _SETTINGS}
             check_size(BertConfig(**settings), file.with_name("model.weights.h5"))
-        model = _load(preset)
+        model = _load(preset, kind)
         preprocessor = keras_hub.models.BertTextClassifierPreprocessor.from_preset(
             str(preset)
         )
@@ -118,12 +124,14 @@ def open_preset(preset: str | pathlib.Path) -> ForeignCheckpoint:
     backbone = getattr(model, "backbone", model)
     variables = {variable.path: variable for variable in model.weights}
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
-    head, options = None, {}
+    declared, options = {}, {}
     if isinstance(model, keras_hub.models.BertTextClassifier):
-        labels = [f"LABEL_{number}" for number in range(model.num_classes)]
-        head = {"kind": "classification", "labels": labels}
+        kind = kind or "classification"
+        declared["activation"] = keras.activations.serialize(model.activation)
         length = min(preprocessor.sequence_length, backbone.max_sequence_length)
         options = {"max_sequence_length": length}
+    task = _task(preset)
+    doubt = f"Its task.json declares the class {task}, which is not supported."
     return ForeignCheckpoint.from_tensors(
         pathlib.Path(preset),
         f"{FORMAT} {type(model).__name__}",
@@ -132,7 +140,9 @@ def open_preset(preset: str | pathlib.Path) -> ForeignCheckpoint:
         config=computed_architecture(backbone),
         vocabulary=vocabulary,
         lowercase=tokenizer.lowercase,
-        head=head,
+        kind=kind,
+        doubt=doubt if task not in (None, *_TASKS) else "",
+        declared=declared,
         options=options,
         rules=_rules(preset, preprocessor),
     )
@@ -166,12 +176,20 @@ def _rules(preset: str | pathlib.Path, preprocessor: Any) -> TokenizerRules:
     )
 
 
-def _load(preset: str | pathlib.Path) -> keras.Model:
+# The tasks that have a head of BERT.
+_TASKS = ("BertMaskedLM", "BertTextClassifier")
+
+
+def _task(preset: str | pathlib.Path) -> str | None:
+    return read_json_object(pathlib.Path(preset) / "task.json").get("class_name")
+
+
+def _load(preset: str | pathlib.Path, kind: str | None = None) -> keras.Model:
     """Returns the preset with its head, or the encoder if it has none."""
     import keras_hub
 
-    task = read_json_object(pathlib.Path(preset) / "task.json").get("class_name")
-    if task in ("BertMaskedLM", "BertTextClassifier"):
+    task = _task(preset)
+    if task in _TASKS and kind != "encoder":
         task_class = getattr(keras_hub.models, task)
         return task_class.from_preset(str(preset), preprocessor=None)
     return keras_hub.models.BertBackbone.from_preset(str(preset))
@@ -205,9 +223,13 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
         special_tokens_in_strings=bool(checkpoint.rules.added_tokens),
     )
     task, options = None, {}
-    if checkpoint.head["kind"] == "classification":
+    head = checkpoint.head
+    if head["kind"] == "classification":
         task = keras_hub.models.BertTextClassifier
-        options = {"num_classes": len(weights["logits/bias"])}
+        is_multi_label = head.get("problem") == "multi_label"
+        activation = head.get("activation", "sigmoid" if is_multi_label else None)
+        num_classes = len(weights["logits/bias"])
+        options = {"num_classes": num_classes, "activation": activation}
     elif "mlm/bias" in weights:
         task = keras_hub.models.BertMaskedLM
     if task is None:

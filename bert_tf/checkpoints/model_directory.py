@@ -19,7 +19,7 @@ import dataclasses
 import io
 import os
 import pathlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import h5py
@@ -64,9 +64,11 @@ class Checkpoint(abc.ABC):
             labels. `"newly_initialized"` lists the untrained layers.
         options: The options of the command that wrote it; of checkpoints of other
             projects, `max_sequence_length`.
+        notes: Assumptions made while opening it, one sentence each.
     """
 
     format: ClassVar[str]
+    notes: ClassVar[Sequence[str]]
     path: pathlib.Path
     architecture: BertConfig
     vocabulary: Vocabulary
@@ -191,6 +193,7 @@ class ModelDirectory(Checkpoint):
     """A model directory on disk."""
 
     format: ClassVar[str] = "model directory"
+    notes: ClassVar[Sequence[str]] = ()
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> ModelDirectory:

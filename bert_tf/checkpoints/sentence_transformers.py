@@ -25,6 +25,7 @@ import safetensors.numpy
 
 from bert_tf import storage
 from bert_tf.checkpoints import foreign, hugging_face
+from bert_tf.checkpoints.hugging_face import TORCH, TORCH_ACTIVATIONS
 from bert_tf.checkpoints.model_directory import Checkpoint, read_json_object
 from bert_tf.modeling import POOLING_MODES, EmbeddingConfig
 
@@ -38,15 +39,8 @@ _SUFFIXES = {"cls": "_token", "max": "_tokens", "mean": "_tokens"}
 _SUFFIXES["weightedmean"] = "_tokens"
 _POOLING_KEYS = {m: f"pooling_mode_{m}{_SUFFIXES.get(m, '')}" for m in POOLING_MODES}
 
-# Activations in Keras -> in torch.
-_TORCH = "torch.nn.modules"
-_ACTIVATIONS = {
-    "tanh": f"{_TORCH}.activation.Tanh",
-    "linear": f"{_TORCH}.linear.Identity",
-    "relu": f"{_TORCH}.activation.ReLU",
-    "gelu": f"{_TORCH}.activation.GELU",
-    "sigmoid": f"{_TORCH}.activation.Sigmoid",
-}
+# In the config.json of cross-encoders of versions 2 and 3, and of 4 and 5.
+_CROSS_ENCODER_KEYS = ("sbert_ce_default_activation_function", "sentence_transformers")
 
 _DENSE = "sentence_embedding/dense"
 _DENSE_ROWS = (
@@ -58,21 +52,70 @@ _DENSE_ROWS = (
 # --- Reading ---------------------------------------------------------------------
 
 
-def is_sentence_encoder(path: pathlib.Path) -> bool:
-    """Returns whether `SentenceTransformer` saved the folder, not `CrossEncoder`."""
-    kind = read_json_object(path / _MODEL_CONFIG).get("model_type")
-    return (path / _MODULES).is_file() and kind != "CrossEncoder"
+def is_folder(path: pathlib.Path) -> bool:
+    """Returns whether `SentenceTransformer` or `CrossEncoder` saved the folder."""
+    return (path / _MODULES).is_file() or _is_cross_encoder(path)
+
+
+def _is_cross_encoder(path: pathlib.Path) -> bool:
+    if read_json_object(path / _MODEL_CONFIG).get("model_type") == "CrossEncoder":
+        return True
+    # Before version 6, cross-encoders had no files of their own.
+    config = read_json_object(path / _CONFIG)
+    is_other = (path / _MODULES).is_file()
+    return not is_other and bool(config.keys() & set(_CROSS_ENCODER_KEYS))
 
 
 def open_folder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
-    """Opens a folder that `SentenceTransformer` can load.
+    """Opens a folder that `SentenceTransformer` or `CrossEncoder` can load.
 
     Raises:
         ValueError: The encoder is not a BERT, or a module or an option of it is not
             supported.
     """
+    open_ = _open_cross_encoder if _is_cross_encoder(path) else _open_sentence_encoder
+    checkpoint = open_(path)
+    format = f"{checkpoint.format}, sentence-transformers"
+    return dataclasses.replace(checkpoint, format=format)
+
+
+def _open_cross_encoder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
+    config = read_json_object(path / _CONFIG, sentence_transformers=dict)
+    configs = (
+        read_json_object(path / _MODEL_CONFIG),
+        config.get("sentence_transformers") or {},
+        {"activation_fn": config.get("sbert_ce_default_activation_function")},
+    )
+    declared = [c["activation_fn"] for c in configs if c.get("activation_fn")]
+    names = {torch: name for name, torch in TORCH_ACTIVATIONS.items()}
+    names[f"{TORCH}.activation.Softmax"] = "softmax"
+    if declared and declared[0] not in names:
+        raise ValueError(
+            f"{path}: the activation of a cross-encoder must be one of "
+            f"{', '.join(names)}. Received: {declared[0]!r}"
+        )
+    if (path / _MODULES).is_file() and _list_modules(path)[1] != ["Transformer"]:
+        raise ValueError(
+            f"{path / _MODULES}: the only module of a cross-encoder must be "
+            f"Transformer. Received: {', '.join(_list_modules(path)[1])}"
+        )
+    prompts = _prompts(path, {})
+    if default := prompts and prompts["prompts"].get(prompts["default_prompt_name"]):
+        raise ValueError(
+            f"{path / _MODEL_CONFIG}: default_prompt_name of a cross-encoder must be "
+            f"null, because exports add no prompt to pairs. Received: {default!r}"
+        )
+    activation = names[declared[0]] if declared else None
+    checkpoint = hugging_face.open_folder(path, "classification", activation=activation)
+    head = {**checkpoint.head, "pairs": True}
+    if activation is None and head.get("problem") == "regression":
+        head["activation"] = "sigmoid"  # The default of `CrossEncoder`.
+    return dataclasses.replace(checkpoint, head=head)
+
+
+def _open_sentence_encoder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
     modules = _modules(path)
-    encoder = hugging_face.open_folder(path / modules["Transformer"])
+    encoder = hugging_face.open_folder(path / modules["Transformer"], "encoder")
     pooling = read_json_object(path / modules["Pooling"] / _CONFIG)
     flags = [mode for mode, key in _POOLING_KEYS.items() if pooling.get(key)]
     modes = pooling.get("pooling_mode") or flags or "mean"
@@ -80,6 +123,7 @@ def open_folder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
         "max_sequence_length": encoder.options["max_sequence_length"],
         "pooling": "+".join(map(str, modes)) if isinstance(modes, list) else modes,
         "normalize": "Normalize" in modules,
+        "truncate_dim": read_json_object(path / _MODEL_CONFIG).get("truncate_dim"),
     }
     rows, tensors = list(encoder.rows), encoder.tensors
     if "Dense" in modules:
@@ -94,26 +138,25 @@ def open_folder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
         head = {"kind": "embedding", **EmbeddingConfig(**fields).to_dict()}
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return dataclasses.replace(
-        encoder,
-        format=f"{encoder.format}, sentence-transformers",
-        head={**encoder.head, **head, **_prompts(path, pooling)},
-        rows=rows,
-        tensors=tensors,
-    )
+    head = {**encoder.head, **head, **_prompts(path, pooling)}
+    return dataclasses.replace(encoder, head=head, rows=rows, tensors=tensors)
+
+
+def _list_modules(path: pathlib.Path) -> tuple[list[str], list[str]]:
+    """Returns the folders of the modules, and the names of their classes."""
+    try:
+        modules = json.loads((path / _MODULES).read_text(encoding="utf-8"))
+        pattern = r"^sentence_transformers\..*\."
+        names = [re.sub(pattern, "", module["type"]) for module in modules]
+        return [str(module["path"]) for module in modules], names
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path / _MODULES} is not valid: {error!r}") from error
 
 
 def _modules(path: pathlib.Path) -> dict[str, str]:
-    """Returns the folder of each module, by the name of its class."""
-    try:
-        modules = json.loads((path / _MODULES).read_text(encoding="utf-8"))
-        folders = [module["path"] for module in modules]
-        names = [
-            re.sub(r"^sentence_transformers\..*\.", "", m["type"]) for m in modules
-        ]
-        outside = [f for f in folders if pathlib.PurePath(f).name != f]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path / _MODULES} is not valid: {error!r}") from error
+    """Returns the folder of each module of a sentence encoder, by its class."""
+    folders, names = _list_modules(path)
+    outside = [f for f in folders if pathlib.PurePath(f).name != f]
     expected = [name for name in _ORDER if name in (*_ORDER[:2], *names)]
     if names != expected or outside:
         raise ValueError(
@@ -128,8 +171,8 @@ def _read_dense(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns fields of `EmbeddingConfig`, and the weights by their names."""
     config = read_json_object(path / _CONFIG, activation_function=str, bias=bool)
     tensors = hugging_face.open_tensors(path)
-    names = {torch: name for name, torch in _ACTIVATIONS.items()}
-    activation = config.get("activation_function") or _ACTIVATIONS["tanh"]
+    names = {torch: name for name, torch in TORCH_ACTIVATIONS.items()}
+    activation = config.get("activation_function") or TORCH_ACTIVATIONS["tanh"]
     bias = config.get("bias", True)
     expected = {"linear.weight", "linear.bias"} if bias else {"linear.weight"}
     if (
@@ -200,7 +243,7 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
             "in_features": len(modes) * hidden_dim,
             "out_features": config.dense_dim,
             "bias": config.dense_bias,
-            "activation_function": _ACTIVATIONS.get(config.dense_activation),
+            "activation_function": TORCH_ACTIVATIONS.get(config.dense_activation),
         },
         "Normalize": {},
     }
@@ -220,7 +263,7 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
                 tensors, path / folder / hugging_face.WEIGHTS, {"format": "pt"}
             )
     storage.write_json(path / _MODULES, listed)
-    keys = ("prompts", "default_prompt_name")
-    if prompts := {k: checkpoint.head[k] for k in keys if k in checkpoint.head}:
-        storage.write_json(path / _MODEL_CONFIG, prompts)
+    keys = ("prompts", "default_prompt_name", "truncate_dim")
+    if values := {k: checkpoint.head[k] for k in keys if checkpoint.head.get(k)}:
+        storage.write_json(path / _MODEL_CONFIG, values)
     return [name for name in left_out if not name.startswith(_DENSE)]

@@ -129,6 +129,8 @@ class Embeddings(_ConfiguredLayer):
             )
         if position_ids is None:
             position_ids = ops.arange(ops.shape(token_ids)[1], dtype="int32")  # [S]
+        if self.config.num_segments == 1:  # Both texts of a pair are segment 0.
+            segment_ids = ops.zeros_like(segment_ids)
         x = self.token_embedding(token_ids)  # [B, S, H]
         x = x + self.segment_embedding(segment_ids)
         x = x + self.position_embedding(position_ids)  # [S, H] broadcasts.

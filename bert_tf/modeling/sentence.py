@@ -39,7 +39,8 @@ class EmbeddingConfig:
     """How hidden states [B, S, H] become vectors [B, E].
 
     The steps are pooling over the tokens, including [CLS] and [SEP]; a dense layer, if
-    `dense_dim` is set; and L2 normalization. Names are those of sentence-transformers.
+    `dense_dim` is set; L2 normalization; and truncation, if `truncate_dim` is set.
+    Names are those of sentence-transformers.
 
     Attributes:
         max_sequence_length: Tokens per text, including [CLS] and [SEP]. Longer texts
@@ -51,7 +52,9 @@ class EmbeddingConfig:
         dense_dim: E, the units of the dense layer; 0 for no such layer.
         dense_activation: Its activation, a name in `keras.activations`.
         dense_bias: Whether it has a bias.
-        normalize: Whether the vectors have length 1.
+        normalize: Whether the vectors have length 1, before they are truncated.
+        truncate_dim: The number of values of a vector to keep, the first ones; None for
+            all.
 
     Raises:
         ValueError: A pooling mode is unknown, or a size is too small.
@@ -63,6 +66,7 @@ class EmbeddingConfig:
     dense_activation: str = "tanh"
     dense_bias: bool = True
     normalize: bool = True
+    truncate_dim: int | None = None
 
     def __post_init__(self):
         if not set(self.modes) <= set(POOLING_MODES):
@@ -75,6 +79,13 @@ class EmbeddingConfig:
             raise ValueError(
                 "`max_sequence_length` must be an integer of at least 3, for [CLS], a "
                 f"token and [SEP]. Received: max_sequence_length={length!r}"
+            )
+
+        size = self.truncate_dim
+        if size is not None and (not isinstance(size, int) or size < 1):
+            raise ValueError(
+                "`truncate_dim` must be a positive integer or None. Received: "
+                f"truncate_dim={size!r}"
             )
 
     @property
@@ -124,7 +135,8 @@ class SentenceEmbedding(keras.layers.Layer):
             [_pool(m, hidden, mask, skipped_tokens) for m in modes], axis=-1
         )
         vectors = self.dense(vectors) if self.dense else vectors
-        return ops.normalize(vectors) if self.config.normalize else vectors
+        vectors = ops.normalize(vectors) if self.config.normalize else vectors
+        return vectors[:, : self.config.truncate_dim]
 
     def get_config(self):
         return super().get_config() | {"config": self.config.to_dict()}

@@ -12,7 +12,12 @@ import keras
 from absl import logging
 
 from bert_tf import modeling
-from bert_tf.checkpoints import Checkpoint, ModelDirectory, load_tokenizer
+from bert_tf.checkpoints import (
+    Checkpoint,
+    ModelDirectory,
+    check_declared,
+    load_tokenizer,
+)
 from bert_tf.serving.entities import is_iob_scheme
 from bert_tf.serving.ragged_encoder import optimize_for_inference
 from bert_tf.serving.signatures import Signature, pretrained_signatures
@@ -49,8 +54,9 @@ def load_signatures(
         calibration_texts: The same.
 
     Raises:
-        ValueError: The head has no weights, or its kind is not one of `HEADS`.
+        ValueError: The head is unclear, has no weights, or is not one of `HEADS`.
     """
+    check_declared(checkpoint.head, checkpoint.path)
     tokenizer = load_tokenizer(checkpoint)
     head, kind = checkpoint.head, checkpoint.head["kind"]
     options = _options(checkpoint)

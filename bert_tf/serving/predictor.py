@@ -14,18 +14,21 @@ from bert_tf.checkpoints import Checkpoint, open_checkpoint
 from bert_tf.serving.loading import load_signatures
 
 
-def load(path: str | os.PathLike, *, dtype: str = "float32") -> Predictor:
+def load(
+    path: str | os.PathLike, *, dtype: str = "float32", head: str = ""
+) -> Predictor:
     """Loads a model with any head, to predict from strings.
 
     Args:
         path: A model directory of any command or task, a folder in another supported
             format, or a handle (`hf://...`); see `open_checkpoint`.
         dtype: Keras dtype policy of the layers, e.g. `"mixed_bfloat16"`.
+        head: The kind of its head, if it is unclear; see `open_checkpoint`.
 
     Raises:
         ValueError: The checkpoint is damaged, not a BERT, or its head has no weights.
     """
-    checkpoint = open_checkpoint(path)
+    checkpoint = open_checkpoint(path, head=head)
     return Predictor(checkpoint, load_signatures(checkpoint, dtype=dtype))
 
 

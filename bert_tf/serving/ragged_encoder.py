@@ -407,6 +407,8 @@ class _Encoder(keras.layers.Layer):
         x = tf.gather(self._token_table, token_ids)
         if self._int8:
             x = tf.cast(x, tf.float32) * tf.gather(self._token_scales, token_ids)
+        if self.config.num_segments == 1:  # Both texts of a pair are segment 0.
+            segment_ids = tf.zeros_like(segment_ids)
         x += tf.gather(self._segment_table, segment_ids)
         return self._layer_norm(x + positions)
 

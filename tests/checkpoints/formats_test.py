@@ -81,10 +81,11 @@ def test_handles_are_downloaded(folder, monkeypatch):
         return str(folder)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    assert open_checkpoint("hf://somebody/bert").path == folder
-    monkeypatch.setattr(keras_hub, "open_preset", lambda handle: handle)
+    checkpoint = open_checkpoint("hf://somebody/bert")
+    assert checkpoint.path == folder
+    monkeypatch.setattr(keras_hub, "open_preset", lambda handle, kind: checkpoint)
     handle = "kaggle://keras/bert/keras/bert_base_en"
-    assert open_checkpoint(handle) == handle
+    assert open_checkpoint(handle) is checkpoint
 
 
 def test_folder_without_checkpoint_raises(folder, tmp_path):

@@ -111,6 +111,63 @@ def test_head_of_run_squad_becomes_logits(folder, vocabulary):
     np.testing.assert_array_equal(weights["logits/kernel"], toy.value("a", (2, 8)).T)
 
 
+def task_tensors(outputs: int) -> dict[str, np.ndarray]:
+    """Returns the variables of run_classifier.py and of BioBERT's run_ner.py."""
+    tensors = toy.values(toy.google_shapes())
+    tensors = {n: tensor for n, tensor in tensors.items() if n.startswith("bert/")}
+    shapes = {"output_weights": (outputs, 8), "output_bias": (outputs,)}
+    return tensors | toy.values(shapes)
+
+
+def slots(tensors, names=("adam_m", "adam_v")):
+    return {f"{name}/{slot}": 0 * x for name, x in tensors.items() for slot in names}
+
+
+@pytest.mark.parametrize(
+    ("outputs", "state", "kind"),
+    [
+        (2, lambda _: {}, "classification"),
+        (5, slots, "classification"),
+        (3, lambda t: slots(t, ["Adam", "Adam_1"]), "classification"),
+        (3, lambda t: slots(t, ["ExponentialMovingAverage"]), "classification"),
+        (1, lambda _: {"beta1_power": np.float32(0.9)}, "classification"),
+        (7, lambda t: slots({n: t[n] for n in t if "pooler" not in n}), "tagging"),
+    ],
+)
+def test_classifiers_and_taggers(folder, vocabulary, outputs, state, kind, tmp_path):
+    tensors = task_tensors(outputs)
+    toy.write_google(folder, vocabulary, tensors | state(tensors))
+    checkpoint = open_checkpoint(folder)
+    labels = [f"LABEL_{i}" for i in range(outputs)]
+    expected = {"kind": kind, "labels": labels}
+    if outputs == 1:
+        expected = {"kind": kind, "problem": "regression", "mean": 0, "deviation": 1}
+    assert checkpoint.head == expected
+    assert checkpoint.unused == []
+    weights = checkpoint.read_weights()
+    np.testing.assert_array_equal(weights["logits/kernel"], tensors["output_weights"].T)
+    np.testing.assert_array_equal(weights["logits/bias"], tensors["output_bias"])
+    for head in ("tagging", "encoder"):
+        assert open_checkpoint(folder, head=head).head["kind"] == head
+
+
+def test_unknown_head_can_be_left_out(folder, vocabulary, tmp_path):
+    tensors = task_tensors(3) | {"crf_loss/transitions": np.ones([3, 3], np.float32)}
+    del tensors["output_weights"], tensors["output_bias"]
+    toy.write_google(folder, vocabulary, tensors)
+    checkpoint = open_checkpoint(folder)
+    assert checkpoint.load_backbone().count_params()
+    with pytest.raises(ValueError, match=r"crf_loss/transitions\. Choose .*=encoder"):
+        write_checkpoint(checkpoint, tmp_path / "to")
+    write_checkpoint(open_checkpoint(folder, head="encoder"), tmp_path / "to")
+
+
+def test_config_json_is_read_like_bert_config_json(folder, vocabulary):
+    toy.write_google(folder, vocabulary, model_type="bert")
+    (folder / "bert_config.json").rename(folder / "config.json")
+    assert open_checkpoint(folder).format == google.FORMAT
+
+
 def test_vocabulary_with_capital_letters_is_cased(folder, vocabulary):
     toy.write_google(folder, vocabulary)
     assert open_checkpoint(folder).lowercase

@@ -3,6 +3,7 @@
 
 import json
 
+import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -192,12 +193,88 @@ def test_early_names_and_copies_of_tied_weights(folder, vocabulary, tmp_path):
         tmp_path / "early", vocabulary, "BertForPreTraining", tensors=early
     )
     assert same_weights(folder, other)
-    unused = hugging_face.open_folder(other).unused
-    assert unused == ["bert.embeddings.position_ids"]
+    assert hugging_face.open_folder(other).unused == []
     early["cls.predictions.decoder.weight"][3, 1] += 1
     toy.write_hugging_face(other, vocabulary, "BertForPreTraining", tensors=early)
     with pytest.raises(ValueError, match=r"are the same weight .* differ"):
         hugging_face.open_folder(other).read_weights()
+
+
+def tensorflow_name(name):
+    """Returns the name of a weight in transformers 4's TFBert models.
+
+    Its `save_pretrained(safe_serialization=True)` writes them without the model's name.
+    """
+    stem, _, part = name.rpartition(".")
+    if "_embeddings" in stem:
+        part = "weight" if "word" in stem else "embeddings"
+    elif "LayerNorm" in stem:
+        part = {"weight": "gamma", "bias": "beta"}[part]
+    elif part == "weight":
+        part = "kernel"
+    stem = stem.replace(".", "/").replace("encoder/layer/", "encoder/layer_._")
+    stem = stem.replace("cls/pred", "mlm___cls/pred").replace(
+        "cls/seq", "nsp___cls/seq"
+    )
+    return f"{stem}/{part}:0"
+
+
+def flax_name(name):
+    """Returns the name of a weight in transformers 4's FlaxBert models."""
+    stem, _, part = name.rpartition(".")
+    if part == "weight":
+        is_norm = stem.endswith("LayerNorm")
+        part = "scale" if is_norm else "kernel"
+        part = "embedding" if stem.endswith("_embeddings") else part
+    return f"{stem}.{part}"
+
+
+@pytest.mark.parametrize("class_name", toy.HUGGING_FACE_CLASSES)
+@pytest.mark.parametrize(
+    "rename",
+    [
+        tensorflow_name,
+        flax_name,
+        lambda name: f"module.{name}",
+        lambda name: f"_orig_mod.{name}",
+        lambda name: name.replace("Norm.weight", "Norm.gamma").replace(
+            "Norm.bias", "Norm.beta"
+        ),
+    ],
+    ids=["tensorflow", "flax", "DataParallel", "compiled", "gamma"],
+)
+def test_other_names_of_weights(folder, vocabulary, class_name, rename, tmp_path):
+    toy.write_hugging_face(folder, vocabulary, class_name)
+    tensors = toy.values(toy.hugging_face_shapes(class_name))
+    renamed = {}
+    for name, tensor in tensors.items():
+        new = rename(name)
+        if class_name == "BertModel" and rename is tensorflow_name:
+            new = f"bert/{new}"
+        is_kernel = new.removesuffix(":0").endswith("kernel")
+        renamed[new] = np.ascontiguousarray(tensor.T) if is_kernel else tensor
+    other = toy.write_hugging_face(
+        tmp_path / "other", vocabulary, class_name, tensors=renamed
+    )
+    assert same_weights(folder, other)
+    assert open_checkpoint(other).head == open_checkpoint(folder).head
+
+
+def test_two_encoders_raise(folder, vocabulary):
+    tensors = toy.values(toy.hugging_face_shapes("BertModel"))
+    both = {f"{tower}.{n}": x for n, x in tensors.items() for tower in ("a", "b")}
+    toy.write_hugging_face(folder, vocabulary, tensors=both)
+    with pytest.raises(ValueError, match=r"several encoders: a\.emb.*, b\.emb"):
+        open_checkpoint(folder)
+
+
+def test_bfloat16_is_read_as_float32(folder, vocabulary):
+    tensors = toy.values(toy.hugging_face_shapes("BertModel"))
+    halves = {name: x.astype(ml_dtypes.bfloat16) for name, x in tensors.items()}
+    toy.write_hugging_face(folder, vocabulary, tensors=halves)
+    weight = hugging_face.open_folder(folder).read_weights()["pooler/kernel"]
+    expected = halves["pooler.dense.weight"].astype(np.float32).T
+    np.testing.assert_array_equal(weight, expected)
 
 
 def test_half_precision_is_read_as_float32(folder, vocabulary):
@@ -219,6 +296,11 @@ def test_padding_of_token_embedding_is_dropped(folder, vocabulary):
     assert weights["embeddings/token_embedding/embeddings"].shape == (37, 8)
     assert weights["mlm/bias"].shape == (37,)
     assert "The last 3 of the 40 rows" in checkpoint.notes[0]
+    toy.write_hugging_face(folder, fewer, "BertForMaskedLM", vocab_size=37)
+    assert open_checkpoint(folder).read_weights()["mlm/bias"].shape == (37,)
+    toy.write_hugging_face(folder, Vocabulary((*vocabulary.tokens, "more")))
+    with pytest.raises(ValueError, match="40 rows, but the vocabulary has 41 tokens"):
+        open_checkpoint(folder)
 
 
 def test_reads_settings_from_config_and_tokenizer(folder, vocabulary):
@@ -282,10 +364,13 @@ def test_reads_vocabulary_from_tokenizer_json(folder, vocabulary):
         ({"hidden_size": 16}, r"weight has shape \[40, 8\], .* implies \[40, 16\]"),
         (
             {"num_hidden_layers": 1},
-            "has 1 layers, but the file has more: encoder",
+            "has 1 layers, but the file has more: bert.encoder",
         ),
-        ({"num_hidden_layers": 3}, r"missing \(16\): encoder.layer.2"),
-        ({"vocab_size": 41}, "vocabulary size 41, but the vocabulary has 40"),
+        ({"num_hidden_layers": 3}, r"missing \(16\): bert.encoder.layer.2"),
+        (
+            {"vocab_size": 41},
+            "size 41, the token embedding 40 rows, but the vocabulary has 40",
+        ),
         ({"hidden_size": "8"}, "`hidden_dim` must be a positive integer. .*='8'"),
         ({"num_attention_heads": None}, "`num_heads` must be .*=None"),
         ({"vocab_size": [40]}, r"`vocabulary_size` must be .*=\[40\]"),
@@ -311,6 +396,7 @@ def test_invalid_config_raises(folder, vocabulary, config, message):
         ([0, 1, 2], "id2label must have the type dict"),
         ({"1": "a", "2": "b", "3": "c"}, "id2label must map the numbers from 0"),
         ({"0": None, "1": "b", "2": "c"}, "id2label must map the numbers from 0"),
+        ({"0": "a", "2": "b", "3": "c"}, "id2label must map the numbers from 0"),
         ({"0": "a", "1": "b"}, "declares 2 labels or scores, .* layer has 3"),
     ],
 )
@@ -319,6 +405,97 @@ def test_invalid_labels_raise(folder, vocabulary, id2label, message):
     toy.write_hugging_face(folder, vocabulary, name, id2label=id2label)
     with pytest.raises(ValueError, match=message):
         open_checkpoint(folder)
+
+
+LABELS = ["LABEL_0", "LABEL_1", "LABEL_2"]
+
+
+@pytest.mark.parametrize(
+    "class_name", ["SequenceClassification", "TokenClassification"]
+)
+@pytest.mark.parametrize(
+    ("config", "labels"),
+    [
+        ({"id2label": None, "num_labels": 3}, LABELS),
+        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "num_labels": 3}, LABELS),
+        ({"id2label": None}, LABELS),
+        ({"id2label": {"0": 1, "1": 2.5, "2": True}}, ["1", "2.5", "True"]),
+        ({"id2label": {"2": "c", "0": "a", "1": "b"}}, ["a", "b", "c"]),
+        ({"num_labels": 3}, ["no", "maybe", "yes"]),
+    ],
+)
+def test_labels(folder, vocabulary, class_name, config, labels):
+    toy.write_hugging_face(folder, vocabulary, f"BertFor{class_name}", **config)
+    assert open_checkpoint(folder).head["labels"] == labels
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"num_labels": 4, "id2label": None}, "declares 4 labels .* layer has 3"),
+        ({"num_labels": 10**9}, "declares 1000000000 labels .* layer has 3"),
+        ({"num_labels": "3"}, "num_labels must have the type int"),
+        ({"problem_type": "ranking"}, "problem_type must be one of .*'ranking'"),
+    ],
+)
+def test_invalid_number_of_labels_raises(folder, vocabulary, config, message):
+    name = "BertForSequenceClassification"
+    toy.write_hugging_face(folder, vocabulary, name, **config)
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(folder)
+
+
+# --- Heads that are not declared ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("architectures", "tensors", "chosen", "message"),
+    [
+        (
+            ["BertForSequenceClassificationWithFocalLoss"],
+            "BertForSequenceClassification",
+            "classification",
+            "the class BertForSequenceClassificationWithFocalLoss.*classifier",
+        ),
+        (["BertLMHeadModel"], "BertForMaskedLM", "pretrainer", "BertLMHeadModel"),
+        (["BertModelOfOurs"], "BertModel", "encoder", "class BertModelOfOurs"),
+        (None, "BertForTokenClassification", "tagging", r"classifier\.weight"),
+        (["BertModel"], "BertForQuestionAnswering", "question_answering", "qa_outputs"),
+    ],
+)
+def test_head_must_be_chosen(
+    folder, vocabulary, architectures, tensors, chosen, message, tmp_path
+):
+    tensors = toy.values(toy.hugging_face_shapes(tensors))
+    toy.write_hugging_face(
+        folder, vocabulary, tensors=tensors, architectures=architectures
+    )
+    checkpoint = open_checkpoint(folder)
+    assert checkpoint.load_backbone().count_params()
+    with pytest.raises(ValueError, match=f"{message}.*--head=encoder"):
+        write_checkpoint(checkpoint, tmp_path / "to")
+    for head in (chosen, "encoder"):
+        assert open_checkpoint(folder, head=head).head["kind"] == head
+
+
+def test_unknown_tensors_beside_a_known_head_are_noted(folder, vocabulary):
+    name = "BertForSequenceClassification"
+    tensors = toy.values(toy.hugging_face_shapes(name) | {"loss.weight": (3,)})
+    toy.write_hugging_face(folder, vocabulary, name, tensors=tensors)
+    checkpoint = open_checkpoint(folder)
+    assert checkpoint.notes == ["Tensors that are not used: loss.weight."]
+    assert checkpoint.head["kind"] == "classification"
+
+
+def test_head_is_validated(folder, vocabulary, tmp_path):
+    toy.write_hugging_face(folder, vocabulary)
+    with pytest.raises(ValueError, match="`head` must be one of encoder, pretrainer"):
+        open_checkpoint(folder, head="ner")
+    write_checkpoint(open_checkpoint(folder), tmp_path / "ours")
+    with pytest.raises(
+        ValueError, match=r"`head` must not be set, because .* declares"
+    ):
+        open_checkpoint(tmp_path / "ours", head="encoder")
 
 
 def test_regression_has_one_output(folder, vocabulary):
@@ -435,9 +612,26 @@ def test_damaged_files_raise(folder, vocabulary):
     weights.unlink()
     with pytest.raises(ValueError, match=r"has no model\.safetensors"):
         open_checkpoint(folder)
-    (folder / "pytorch_model.bin").write_bytes(b"\x80")
-    with pytest.raises(ValueError, match="a pickle can run arbitrary code"):
+    for file, message in [
+        (
+            "flax_model.msgpack",
+            r"flax_model\.msgpack, which is Flax's .*from_flax=True",
+        ),
+        ("tf_model.h5", r"tf_model\.h5, which is TensorFlow's .*from_tf=True"),
+        ("pytorch_model.bin", "a pickle can run arbitrary code"),
+    ]:
+        (folder / file).write_bytes(b"\x80")
+        with pytest.raises(ValueError, match=message):
+            open_checkpoint(folder)
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n"
+    for file in ("model.safetensors", "vocab.txt"):
+        (folder / file).write_text(pointer)
+    with pytest.raises(
+        ValueError, match=r"of model\.safetensors, vocab\.txt\. .*lfs pull"
+    ):
         open_checkpoint(folder)
+    (folder / "model.safetensors").unlink()
+    vocabulary.write(folder / "vocab.txt")
     (folder / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config\.json is not valid JSON"):
         open_checkpoint(folder)

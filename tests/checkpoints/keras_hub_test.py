@@ -9,6 +9,7 @@ import keras_hub
 import numpy as np
 import pytest
 
+from bert_tf import serving
 from bert_tf.checkpoints import open_checkpoint, write_checkpoint
 from tests.toy import checkpoints as toy
 
@@ -77,6 +78,72 @@ def test_classifier_round_trip(tmp_path, vocabulary):
     assert weights.keys() == expected.keys()
     for name, weight in expected.items():
         np.testing.assert_array_equal(weights[name], weight)
+
+
+@pytest.fixture(scope="module")
+def classifier(preset):
+    """Returns a function that saves a BertTextClassifier."""
+
+    def save(folder, num_classes, activation):
+        model = keras_hub.models.BertTextClassifier(
+            preset[0].backbone,
+            num_classes=num_classes,
+            activation=activation,
+            preprocessor=keras_hub.models.BertTextClassifierPreprocessor(
+                preset[0].preprocessor.tokenizer, sequence_length=16
+            ),
+        )
+        for variable in model.get_layer("logits").weights:
+            variable.assign(toy.value(variable.path, variable.shape))
+        model.save_to_preset(str(folder))
+        return model
+
+    return save
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "activation"),
+    [(1, "sigmoid"), (1, "tanh"), (1, None), (3, "softmax"), (3, "sigmoid")],
+)
+def test_answers_equal_keras_hub(classifier, tmp_path, num_classes, activation):
+    model = classifier(tmp_path / "theirs", num_classes, activation)
+    texts = ["the cat sat", "on"]
+    expected = model.predict(texts, verbose=0)
+    checkpoint = open_checkpoint(tmp_path / "theirs")
+    ours = serving.Predictor(checkpoint, serving.load_signatures(checkpoint))
+    answers = ours.predict(texts)
+    if num_classes == 1:
+        np.testing.assert_allclose(answers["score"], expected[:, 0], atol=2e-6)
+    else:
+        np.testing.assert_allclose(answers["probabilities"], expected, atol=2e-6)
+    write_checkpoint(checkpoint, tmp_path / "back", "keras_hub")
+    assert open_checkpoint(tmp_path / "back").head == checkpoint.head
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "activation", "message"),
+    [
+        (1, "softmax", "a single output must be a score"),
+        (3, "relu", "several labels must be linear, softmax or sigmoid.*relu"),
+    ],
+)
+def test_unsupported_activations_raise(
+    classifier, tmp_path, num_classes, activation, message
+):
+    classifier(tmp_path, num_classes, activation)
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(tmp_path)
+
+
+def test_unknown_task_must_be_chosen(preset, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(preset[1], folder)
+    task = json.loads((folder / "task.json").read_text())
+    (folder / "task.json").write_text(json.dumps(task | {"class_name": "MyTagger"}))
+    checkpoint = open_checkpoint(folder)
+    with pytest.raises(ValueError, match="the class MyTagger, which is not supported"):
+        write_checkpoint(checkpoint, tmp_path / "to")
+    assert open_checkpoint(folder, head="encoder").head == {"kind": "encoder"}
 
 
 def test_other_architecture_raises(preset, tmp_path):

@@ -209,11 +209,101 @@ def test_names_of_prompts_must_differ_from_signatures(tmp_path, vocabulary, prom
         serving.load_signatures(open_checkpoint(folder))
 
 
-def test_cross_encoder_is_not_a_sentence_encoder(tmp_path, vocabulary):
-    folder = toy.write_sentence_transformers(tmp_path, vocabulary, {"Pooling": CLS})
-    config = {"model_type": "CrossEncoder"}
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
-    assert open_checkpoint(folder).head == {"kind": "encoder"}
+@pytest.mark.parametrize("size", [3, 100])
+def test_truncates_after_the_normalization(tmp_path, vocabulary, size):
+    modules = {"Pooling": MEAN, "Normalize": {}}
+    folder = toy.write_sentence_transformers(tmp_path / "a", vocabulary, modules)
+    (folder / "config_sentence_transformers.json").write_text(
+        json.dumps({"truncate_dim": size})
+    )
+    golden = [[0.0935116, 0.5013102, -0.3227751], [-0.1201238, 0.4697656, -0.2278458]]
+    found = vectors(folder)
+    assert found.shape == (2, min(size, H))
+    np.testing.assert_allclose(found[:, :3], golden, rtol=2e-6, atol=2e-6)
+    write_checkpoint(open_checkpoint(folder), tmp_path / "b", "hugging_face")
+    assert open_checkpoint(tmp_path / "b").head["truncate_dim"] == size
+
+
+# --- Cross-encoders ----------------------------------------------------------------
+
+
+def write_cross_encoder(
+    folder, vocabulary, outputs=1, saved=None, modules=(), **config
+):
+    """Writes a folder of version 6 if it has modules, else of an earlier version."""
+    name = "BertForSequenceClassification"
+    tensors = toy.values(toy.hugging_face_shapes(name, outputs))
+    config["id2label"] = {str(i): f"l{i}" for i in range(outputs)}
+    toy.write_hugging_face(folder, vocabulary, name, tensors=tensors, **config)
+    if modules:
+        module = "sentence_transformers.base.modules"
+        listed = [{"path": "", "type": f"{module}.{m}"} for m in modules]
+        (folder / "modules.json").write_text(json.dumps(listed))
+    if saved:
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(saved))
+    return folder
+
+
+OLD, NEW = "sbert_ce_default_activation_function", "sentence_transformers"
+IDENTITY = "torch.nn.modules.linear.Identity"
+TORCH = "torch.nn.modules.activation"
+VERSION_6 = {"model_type": "CrossEncoder"}
+PROBABILITIES = [[0.2932369, 0.5056138, 0.2011493], [0.2863838, 0.5153866, 0.1982295]]
+SIGMOIDS = [[0.5103560, 0.6424979, 0.4169021], [0.5039728, 0.6464512, 0.4128937]]
+
+
+@pytest.mark.parametrize(
+    ("files", "golden"),
+    [
+        ({OLD: IDENTITY}, [0.0414299, 0.0158917]),
+        ({OLD: f"{TORCH}.Sigmoid"}, [0.5103560, 0.5039728]),
+        ({NEW: {"activation_fn": IDENTITY}}, [0.0414299, 0.0158917]),
+        ({NEW: {"version": "5.1.0"}}, [0.5103560, 0.5039728]),
+        ({"saved": VERSION_6, "modules": ["Transformer"]}, [0.5103560, 0.5039728]),
+        (
+            {
+                "saved": VERSION_6 | {"activation_fn": f"{TORCH}.Tanh"},
+                "modules": ["Transformer"],
+            },
+            [0.0414062, 0.0158903],
+        ),
+        ({"outputs": 3, NEW: {"activation_fn": f"{TORCH}.Softmax"}}, PROBABILITIES),
+        ({"outputs": 3, NEW: {"activation_fn": f"{TORCH}.Sigmoid"}}, SIGMOIDS),
+        # CrossEncoder.predict(apply_softmax=True)
+        ({"outputs": 3, OLD: IDENTITY}, PROBABILITIES),
+    ],
+)
+def test_scores_equal_cross_encoder(tmp_path, vocabulary, files, golden):
+    """Golden values: CrossEncoder.predict of version 6.2."""
+    folder = write_cross_encoder(tmp_path / "a", vocabulary, **files)
+    checkpoint = open_checkpoint(folder)
+    model = serving.Predictor(checkpoint, serving.load_signatures(checkpoint))
+    answers = model.predict(
+        text_a=["the cat sat", "a cat"], text_b=["on the mat", "the"]
+    )
+    name = "score" if np.ndim(golden) == 1 else "probabilities"
+    np.testing.assert_allclose(answers[name], golden, atol=2e-6)
+    write_checkpoint(checkpoint, tmp_path / "b", "hugging_face")
+    back = open_checkpoint(tmp_path / "b").head
+    assert back | {"labels": 0} == checkpoint.head | {"labels": 0}
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({OLD: "my.Activation"}, "activation of a cross-encoder .* 'my.Activation'"),
+        ({OLD: f"{TORCH}.Softmax"}, "single output must be a score.*softmax"),
+        ({NEW: {"activation_fn": f"{TORCH}.Tanh"}, "outputs": 3}, "Received: tanh"),
+        (
+            {"saved": VERSION_6, "modules": ["Transformer", "Dense"]},
+            "Transformer, Dens",
+        ),
+    ],
+)
+def test_unsupported_cross_encoders_are_named(tmp_path, vocabulary, files, message):
+    write_cross_encoder(tmp_path, vocabulary, **files)
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -280,6 +370,11 @@ def test_custom_module_is_named_in_full(tmp_path, vocabulary):
             "config_sentence_transformers.json",
             '{"prompts": {"query": 1}}',
             "prompts must be strings",
+        ),
+        (
+            "config_sentence_transformers.json",
+            '{"truncate_dim": -1}',
+            "must be a positive integer or None. Received: truncate_dim=-1",
         ),
     ],
 )
