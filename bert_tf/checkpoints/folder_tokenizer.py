@@ -70,6 +70,7 @@ _IGNORED = dict.fromkeys(
         *("pad_token_type_id", "pad_to_multiple_of", "max_length", "stride"),
         *("init_inputs", "trust_remote_code", "device_map", "_commit_hash"),
         *("transformers_version", "errors", "use_default_system_prompt"),
+        *("model_type", "padding", "truncation", "return_tensors", "use_auth_token"),
     )
 )
 _CONFIG_FIELDS: Mapping[str, Any] = {
@@ -168,6 +169,7 @@ def open_tokenizer(
             f"tokenizer_class={name!r}, whose rules are not supported."
         )
     config = _read(path / _CONFIG, _CONFIG_FIELDS)
+    sentence = _read(path / _SENTENCE_CONFIG, _SENTENCE_FIELDS)
     _read(path / _TOKENIZER, _JSON_FIELDS)
     whole = read_json_object(path / _TOKENIZER)
     whole = _JSON_DEFAULTS | whole if whole else {}
@@ -217,6 +219,12 @@ def open_tokenizer(
     vocabulary = _vocabulary(path, whole)
     if lowercase is None:
         lowercase, note = guess_lowercase(vocabulary)
+        if not lowercase:
+            raise ValueError(
+                f"{path}: do_lower_case is not set, so transformers lowercases and "
+                f"strips accents. {note} Set do_lower_case in {_CONFIG}, to false for "
+                "a cased model."
+            )
         notes.append(note)
     original = _original(vocabulary, lowercase, rules)
     if whole and not is_bert:
@@ -227,7 +235,6 @@ def open_tokenizer(
         truncation_side=config.get("truncation_side", direction),
         added_tokens=added,
     )
-    sentence = _read(path / _SENTENCE_CONFIG, _SENTENCE_FIELDS)
     if sentence.get("do_lower_case") and not lowercase:
         # sentence-transformers lowercases before a tokenizer that does not.
         strip_accents = bool(rules.strip_accents)

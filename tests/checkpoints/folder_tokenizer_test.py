@@ -225,6 +225,8 @@ def test_maximum_length(tmp_path, config, length):
             {"tokenizer_config.json": {"tokenizer_class": "BertJapaneseTokenizer"}},
             "tokenizer_class='BertJapaneseTokenizer'",
         ),
+        # A BertTokenizer would lowercase, though the vocabulary has capital letters.
+        ({"tokenizer_config.json": {"max_len": 64}}, "do_lower_case is not set"),
         (decoder(padding_side="left"), "padding_side must be 'right'.*'left'"),
         (decoder(word_tokenizer_type="mecab"), "word_tokenizer_type='mecab'"),
         (decoder(never_split=["a"]), r"never_split=\['a'\]"),

@@ -322,8 +322,9 @@ def test_reads_settings_from_config_and_tokenizer(folder, vocabulary):
     assert checkpoint.lowercase
     assert "uncased" in checkpoint.notes[0]
     cased = Vocabulary((*vocabulary.tokens[:-1], "Cat"))
-    toy.write_hugging_face(folder, cased, tokenizer={})
-    assert not hugging_face.open_folder(folder).lowercase
+    toy.write_hugging_face(folder, cased, tokenizer={})  # transformers lowercases.
+    with pytest.raises(ValueError, match="do_lower_case is not set.*Cat"):
+        hugging_face.open_folder(folder)
 
 
 def test_reads_vocabulary_from_tokenizer_json(folder, vocabulary):
