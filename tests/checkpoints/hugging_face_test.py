@@ -323,7 +323,7 @@ def test_reads_settings_from_config_and_tokenizer(folder, vocabulary):
     assert "uncased" in checkpoint.notes[0]
     cased = Vocabulary((*vocabulary.tokens[:-1], "Cat"))
     toy.write_hugging_face(folder, cased, tokenizer={})  # transformers lowercases.
-    with pytest.raises(ValueError, match="do_lower_case is not set.*Cat"):
+    with pytest.raises(ValueError, match=r"do_lower_case is not set.*Cat"):
         hugging_face.open_folder(folder)
 
 
