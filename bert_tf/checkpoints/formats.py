@@ -73,6 +73,11 @@ def _open(handle: str, kind: str | None) -> Checkpoint:
     elif handle.startswith(("kaggle://", "modelscope://")):
         return keras_hub.open_preset(handle, kind)
     path = pathlib.Path(storage.local_copy(path, skip=_NOT_WEIGHTS))
+    if path.suffix == ".keras":
+        raise ValueError(
+            f"{path} is a model in Keras' own format. Open it with "
+            f"keras.saving.load_model({str(path)!r}) after `import bert_tf`."
+        )
     if not path.is_dir():
         raise ValueError(f"There is no checkpoint folder {path}.")
     _check_no_lfs_pointers(path)

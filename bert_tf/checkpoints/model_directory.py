@@ -16,6 +16,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import inspect
 import io
 import os
 import pathlib
@@ -32,6 +33,7 @@ from bert_tf import storage
 from bert_tf.modeling import (
     BertBackbone,
     BertConfig,
+    BertModel,
     BertPretrainer,
     EmbeddingConfig,
     SentenceEncoder,
@@ -156,32 +158,55 @@ class Checkpoint(abc.ABC):
         """Returns the metrics; an empty dictionary without a finished training."""
         return read_json_object(self.path / METRICS)
 
-    def load_backbone(self, dtype: Any = None) -> BertBackbone:
+    def load_backbone(self, dtype: Any = None, name: str | None = None) -> BertBackbone:
         """Returns the encoder with its weights, without any head."""
-        return self._load(BertBackbone(self.architecture, dtype=dtype))
+        return self._load(BertBackbone(self.architecture, dtype=dtype, name=name))
 
     def load_pretrainer(self, dtype: Any = None) -> BertPretrainer:
-        """Returns the encoder and the pre-training heads with their weights.
-
-        Raises:
-            ValueError: It is a fine-tuned model.
-        """
-        if self.head["kind"] not in ("pretrainer", "encoder", "embedding"):
-            raise ValueError(
-                f"{self.path} is a model for {self.head['kind']} and has no "
-                "pre-training heads. Use the output of bert_tf.pretrain."
-            )
-        backbone = BertBackbone(self.architecture, dtype=dtype)
-        return self._load(BertPretrainer(backbone))
+        """Returns the encoder and the pre-training heads with their weights."""
+        return self.load_model(BertPretrainer, dtype=dtype)
 
     def load_sentence_encoder(self, dtype: Any = None) -> SentenceEncoder:
         """Returns the encoder with pooling; `head` must have the kind "embedding"."""
-        config = EmbeddingConfig.from_dict(self.head)
-        backbone = BertBackbone(self.architecture, dtype=dtype)
-        return self._load(SentenceEncoder(backbone, config))
+        return self.load_model(SentenceEncoder, dtype=dtype)
 
-    def _load(self, model: Any) -> Any:
-        newly_initialized = ", ".join(self.load_into(model))
+    def load_model(
+        self,
+        model_class: type[BertModel],
+        *,
+        dtype: Any = None,
+        name: str | None = None,
+        **arguments: Any,
+    ) -> Any:
+        """Returns the encoder and a head, see `BertModel.from_checkpoint`."""
+        kind, same = self.head["kind"], self.head["kind"] == model_class.kind
+        if model_class.kind == "pretrainer" and kind not in (
+            "pretrainer",
+            "encoder",
+            "embedding",
+        ):
+            raise ValueError(
+                f"{self.path} is a model for {kind} and has no "
+                "pre-training heads. Use the output of bert_tf.pretrain."
+            )
+        if same and kind == "embedding":
+            arguments = {"config": EmbeddingConfig.from_dict(self.head), **arguments}
+        elif same:
+            units = len(self.head.get("labels", ())) or 1
+            arguments = dict.fromkeys(model_class._arguments, units) | arguments
+        parameters = inspect.signature(model_class.__init__).parameters.values()
+        required = {p.name for p in parameters if p.default is p.empty and p.kind < 2}
+        if missing := required - {"self", "backbone", *arguments}:
+            raise ValueError(
+                f"{self.path} has no head for {model_class.kind}. Pass the argument "
+                f"{', '.join(missing)} to initialize one. Received: a checkpoint of "
+                f"kind {kind}"
+            )
+        backbone = BertBackbone(self.architecture, dtype=dtype)
+        return self._load(model_class(backbone, name=name, **arguments), head=same)
+
+    def _load(self, model: Any, *, head: bool = True) -> Any:
+        newly_initialized = ", ".join(self.load_into(model, head=head))
         if newly_initialized:
             text = "%s has no weights for: %s (newly initialized)"
             logging.warning(text, self.path, newly_initialized)

@@ -107,6 +107,14 @@ class Distiller(keras.Model):
             self._states = _record_states(backbone), _record_states(model.backbone)
         self.built = True
 
+    @property
+    def trainable_variables(self):
+        return self.student.trainable_variables
+
+    @property
+    def trainable_weights(self):
+        return self.student.trainable_weights
+
     def call(self, inputs, training=None):
         return self.student(inputs, training=training)
 

@@ -130,6 +130,14 @@ class SiameseEncoder(keras.Model):
         self._micro_batch_size = micro_batch_size
         self.built = True
 
+    @property
+    def trainable_variables(self):
+        return self.encoder.trainable_variables
+
+    @property
+    def trainable_weights(self):
+        return self.encoder.trainable_weights
+
     def call(self, inputs, training=None):
         batch, texts, length = ops.shape(inputs["token_ids"])
         inputs = {k: ops.reshape(x, (-1, length)) for k, x in inputs.items()}

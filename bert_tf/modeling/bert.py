@@ -25,7 +25,12 @@ from keras import ops
 from bert_tf import loading
 from bert_tf.modeling import fused
 from bert_tf.modeling.config import BertConfig
-from bert_tf.modeling.keras_model import BertModel, quantize, quantized_layers
+from bert_tf.modeling.keras_model import (
+    BertModel,
+    EncoderModel,
+    quantize,
+    quantized_layers,
+)
 
 # TensorFlow fuses these forms with the preceding matmul.
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
@@ -44,6 +49,15 @@ class _ConfiguredLayer(keras.layers.Layer):
 
     def get_config(self):
         return super().get_config() | {"config": dataclasses.asdict(self.config)}
+
+    def get_build_config(self):
+        return super().get_build_config() | {"quantized": quantized_layers(self)}
+
+    def build_from_config(self, config):
+        config = dict(config)
+        quantized = config.pop("quantized", {})
+        super().build_from_config(config)
+        quantize(self, quantized)
 
     def _dense(self, units: int, name: str) -> keras.layers.Dense:
         return keras.layers.Dense(
@@ -87,7 +101,8 @@ class Embeddings(_ConfiguredLayer):
     default the columns 0 to S - 1. Output: [B, S, H].
 
     Raises:
-        ValueError: S is known and longer than `max_sequence_length`.
+        ValueError: S is longer than `max_sequence_length`; if a TensorFlow graph does
+            not know S in advance, tf.errors.InvalidArgumentError.
     """
 
     def __init__(self, config, **kwargs):
@@ -120,15 +135,15 @@ class Embeddings(_ConfiguredLayer):
         self.layer_norm.build((*token_ids_shape, self.config.hidden_dim))
 
     def call(self, token_ids, segment_ids, position_ids=None, training=None):
-        length, limit = token_ids.shape[1], self.config.max_sequence_length
-        if length is not None and length > limit:
-            raise ValueError(
-                "A sequence may have at most `max_sequence_length` tokens. Received: "
-                f"token_ids with {length} of {limit}; trim the input or build the "
-                "model with more positions."
-            )
+        length, limit = ops.shape(token_ids)[1], self.config.max_sequence_length
+        length = fused.check(
+            length <= limit,
+            f"A sequence may have at most `max_sequence_length` = {limit} tokens. Trim "
+            "the input or build the model with more positions. Received",
+            length,
+        )
         if position_ids is None:
-            position_ids = ops.arange(ops.shape(token_ids)[1], dtype="int32")  # [S]
+            position_ids = ops.arange(length, dtype="int32")  # [S]
         if self.config.num_segments == 1:  # Both texts of a pair are segment 0.
             segment_ids = ops.zeros_like(segment_ids)
         x = self.token_embedding(token_ids)  # [B, S, H]
@@ -259,7 +274,7 @@ class EncoderLayer(_ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertBackbone(keras.Model):
+class BertBackbone(EncoderModel):
     """The encoder of BERT (paper, section 3) as a Keras functional model.
 
     Args:
@@ -346,18 +361,37 @@ class BertBackbone(keras.Model):
         return x[:, 0, :]
 
     @classmethod
-    def from_checkpoint(cls, path: str, *, dtype=None) -> BertBackbone:
+    def from_checkpoint(
+        cls, path: str, *, dtype=None, name: str | None = None
+    ) -> BertBackbone:
         """Returns the encoder of a checkpoint of any format.
 
         Args:
             path: A model directory, a folder of Google's, Hugging Face's or KerasHub's
                 (see `bert_tf.convert`), or a handle such as `"hf://..."`.
             dtype: As for the constructor.
+            name: Name of the model. Two encoders in one model need different names.
 
         Raises:
             ValueError: The checkpoint is damaged or not a BERT.
+
+        Example, two encoders in one model:
+
+        ```python
+        def encode(name):
+            encoder = BertBackbone.from_checkpoint("models/mini", name=name)
+            inputs = {
+                key: keras.Input((None,), dtype="int32", name=f"{name}_{key}")
+                for key in encoder.input
+            }
+            return inputs, encoder(inputs)["pooled_output"]
+
+        (query, x), (document, y) = encode("query"), encode("document")
+        scores = keras.layers.Dot(axes=1, normalize=True)([x, y])
+        model = keras.Model({"query": query, "document": document}, scores)
+        ```
         """
-        return loading.open_checkpoint(path).load_backbone(dtype)
+        return loading.open_checkpoint(path).load_backbone(dtype, name)
 
     def get_config(self):
         return {
@@ -371,6 +405,7 @@ class BertBackbone(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
+        config = dict(config)
         quantized = config.pop("quantized", {})
         return quantize(cls(**config), quantized)
 
@@ -391,6 +426,9 @@ class TakePositions(keras.layers.Layer):
 
     def compute_output_shape(self, x_shape, positions_shape):
         return (*positions_shape, x_shape[-1])
+
+    def get_config(self):
+        return super().get_config()  # By default, Keras saves no policy as `dtype`.
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -429,7 +467,6 @@ class UnpackRows(keras.layers.Layer):
 # --- Pre-training heads ----------------------------------------------------------
 
 
-@keras.saving.register_keras_serializable(package="bert_tf")
 class MaskedLMHead(_ConfiguredLayer):
     """Predicts the masked tokens (paper, section 3.1, task 1).
 
@@ -471,6 +508,13 @@ class MaskedLMHead(_ConfiguredLayer):
         logits = ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
         return ops.reshape(logits, (batch, positions, self.config.vocabulary_size))
 
+    def get_config(self):
+        raise NotImplementedError(
+            "The masked-LM head shares weights with the encoder, so it can only be "
+            "saved as a layer of `BertPretrainer`. Call the pre-trainer in the new "
+            "model, not its layers: `keras.Model(m.input, new_layer(m(m.input)))`."
+        )
+
     def compute_output_spec(self, sequence_output, mask_positions, training=None):
         shape = (*mask_positions.shape, self.config.vocabulary_size)
         return keras.KerasTensor(shape, dtype="float32")
@@ -498,6 +542,8 @@ class BertPretrainer(BertModel):
     model.fit(pretrain_dataset("records", batch_size=32), steps_per_epoch=100)
     ```
     """
+
+    kind = "pretrainer"
 
     def __init__(self, backbone: BertBackbone, **kwargs):
         # === Layers ===
@@ -544,11 +590,3 @@ class BertPretrainer(BertModel):
         # The weights of `pretrain_dataset` sum to one over the batch of all replicas.
         defaults["loss"]["nsp"].reduction = "sum"
         return defaults
-
-    @classmethod
-    def from_checkpoint(cls, path: str, *, dtype=None) -> BertPretrainer:
-        """Returns encoder and heads of a checkpoint, see `BertBackbone`.
-
-        Logs a warning if the checkpoint lacks a head, which is then newly initialized.
-        """
-        return loading.open_checkpoint(path).load_pretrainer(dtype)

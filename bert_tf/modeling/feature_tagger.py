@@ -13,14 +13,14 @@ from keras import ops
 from bert_tf.modeling import fused
 from bert_tf.modeling.bert import BertBackbone
 from bert_tf.modeling.config import FEATURES
-from bert_tf.modeling.keras_model import cross_entropies
+from bert_tf.modeling.keras_model import BertModel, EncoderModel
 
 
-class FrozenEncoder(keras.Model):
+class FrozenEncoder(EncoderModel):
     """Activations of some layers of an encoder that is not trained, without dropout.
 
     Args:
-        backbone: The encoder. Sets its `trainable` to False.
+        backbone: The encoder.
         feature_set: One of `FEATURES`.
 
     Inputs: those of the backbone. Outputs: [B, S, K, H] float32.
@@ -43,8 +43,12 @@ class FrozenEncoder(keras.Model):
             )
         layers = backbone.hidden_states[FEATURES[feature_set]]
         states = ops.cast(ops.stack(layers, axis=2), "float32")
+        states = ops.stop_gradient(states)
         super().__init__(inputs=backbone.input, outputs=states, **kwargs)
-        backbone.trainable = False
+        self.backbone = backbone
+
+    def _unused_layers(self):
+        return (self.backbone,)
 
     def call(self, inputs, training=None, mask=None):
         return super().call(inputs, training=False)
@@ -80,7 +84,8 @@ class CombineLayers(keras.layers.Layer):
         return super().get_config() | {"feature_set": self.feature_set}
 
 
-class FeatureTagger(keras.Model):
+@keras.saving.register_keras_serializable(package="bert_tf")
+class FeatureTagger(BertModel):
     """Two bidirectional LSTM layers and a dense layer on features of a frozen encoder.
 
     Args:
@@ -92,8 +97,16 @@ class FeatureTagger(keras.Model):
     Inputs: those of the backbone. Outputs: logits [B, S, C] float32.
     """
 
+    kind = "feature tagging"  # Checkpoints have none.
+    _arguments = ("num_tags", "feature_set", "units")
+
     def __init__(
-        self, backbone: BertBackbone, num_tags: int, feature_set: str, units: int = 768
+        self,
+        backbone: BertBackbone,
+        num_tags: int,
+        feature_set: str,
+        units: int = 768,
+        **kwargs,
     ):
         encoder = FrozenEncoder(backbone, feature_set, name="encoder")
         x = CombineLayers(feature_set, dtype="float32")(encoder(backbone.input))
@@ -105,9 +118,9 @@ class FeatureTagger(keras.Model):
             x = lstm(fused.Dropout(rate, dtype="float32")(x), mask=mask)
         x = fused.Dropout(rate, dtype="float32")(x)
         logits = keras.layers.Dense(num_tags, dtype="float32", name="tag_logits")(x)
-        super().__init__(inputs=backbone.input, outputs=logits)
+        super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
         self.backbone = backbone
+        self.num_tags, self.feature_set, self.units = num_tags, feature_set, units
 
-    def compile(self, optimizer, **kwargs):
-        """Like `BertModel.compile`."""
-        super().compile(optimizer, **(cross_entropies(self.output) | kwargs))
+    def _unused_layers(self):
+        return (self.backbone,)

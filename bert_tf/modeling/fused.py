@@ -142,6 +142,38 @@ def cpu_only() -> bool:
     return not any(keras.distribution.list_devices(kind) for kind in ("gpu", "tpu"))
 
 
+def check(condition, message: str, value):
+    """Returns `value`. Raises ValueError with both unless the condition is true.
+
+    In TensorFlow graphs, the error is tf.errors.InvalidArgumentError. XLA and JAX do
+    not check conditions that depend on tensors.
+    """
+    backend = keras.backend.backend()
+    if backend == "tensorflow" and tf.is_symbolic_tensor(condition):
+        check = tf.debugging.Assert(condition, [f"{message}:", value])
+        with tf.control_dependencies([check]):
+            return tf.identity(value)
+    is_traced = backend == "jax" and isinstance(condition, jax.core.Tracer)
+    if not is_traced and not condition:
+        raise ValueError(f"{message}: {value}")
+    return value
+
+
+def check_mask(padding_mask) -> None:
+    """Refuses the additive form of padding masks that other libraries use.
+
+    Does nothing in graphs on accelerators, which would wait for the value.
+    """
+    if cpu_only() or not (_is_tensorflow() and not tf.executing_eagerly()):
+        smallest = ops.min(padding_mask, initial=0)
+        check(
+            smallest >= 0,
+            "`padding_mask` must be 1 for tokens and 0 for padding, not a bias of "
+            "attention scores. Received: a mask with the value",
+            smallest,
+        )
+
+
 def _is_tensorflow() -> bool:
     return keras.backend.backend() == "tensorflow"
 

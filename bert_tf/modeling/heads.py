@@ -60,6 +60,7 @@ class SequenceClassifier(BertModel):
     ```
     """
 
+    kind = "classification"
     _arguments = ("num_classes",)
 
     def __init__(self, backbone: BertBackbone, num_classes: int, **kwargs):
@@ -71,7 +72,7 @@ class SequenceClassifier(BertModel):
 
     def _losses_and_metrics(self):
         if self.num_classes == 1:
-            return {"loss": keras.losses.MeanSquaredError("mean_with_sample_weight")}
+            return {"loss": keras.losses.MeanSquaredError()}
         return super()._losses_and_metrics()
 
 
@@ -122,6 +123,8 @@ class ChoiceScorer(BertModel):
     ```
     """
 
+    kind = "multiple_choice"
+
     def __init__(self, backbone: BertBackbone, **kwargs):
         inputs = {
             name: keras.Input((None, None), dtype="int32", name=name)
@@ -147,7 +150,7 @@ class SpanPredictor(BertModel):
     """`BertBackbone` with a start vector and an end vector (paper, section 4.2).
 
     Args:
-        backbone: The encoder. Freezes its pooler, which is not used.
+        backbone: The encoder. Its pooler is not used and not trained.
 
     Inputs: those of the backbone. Outputs: `start_logits` and `end_logits` [B, S]
     float32, the scores of each token as the first and the last one of the answer;
@@ -161,6 +164,8 @@ class SpanPredictor(BertModel):
     ```
     """
 
+    kind = "question_answering"
+
     def __init__(self, backbone: BertBackbone, **kwargs):
         hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
         scores = _logits(backbone, hidden, 2, dropout=False)  # [B, S, 2]
@@ -172,7 +177,9 @@ class SpanPredictor(BertModel):
             **kwargs,
         )
         self.backbone = backbone
-        backbone.pooler.trainable = False
+
+    def _unused_layers(self):
+        return (self.backbone.pooler,)
 
     def _losses_and_metrics(self):
         return {
@@ -186,7 +193,7 @@ class TokenClassifier(BertModel):
     """`BertBackbone` with dropout and a dense layer over every token.
 
     Args:
-        backbone: The encoder. Freezes its pooler, which is not used.
+        backbone: The encoder. Its pooler is not used and not trained.
         num_tags: C.
 
     Inputs: those of the backbone. Outputs: logits [B, S, C] float32.
@@ -199,6 +206,7 @@ class TokenClassifier(BertModel):
     ```
     """
 
+    kind = "tagging"
     _arguments = ("num_tags",)
 
     def __init__(self, backbone: BertBackbone, num_tags: int, **kwargs):
@@ -207,4 +215,6 @@ class TokenClassifier(BertModel):
         super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
         self.backbone = backbone
         self.num_tags = num_tags
-        backbone.pooler.trainable = False
+
+    def _unused_layers(self):
+        return (self.backbone.pooler,)

@@ -1,27 +1,122 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The base class of all models on an encoder: training, saving, error messages."""
+"""Base classes of the encoder and its heads: inputs, training, saving, messages."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
 
+from bert_tf import loading
 from bert_tf.modeling import fused
 
 
-class BertModel(keras.Model):
+class EncoderModel(keras.Model):
+    """Base of functional models that take the named inputs of an encoder."""
+
+    def __setattr__(self, name, value):
+        # torch refuses layers as attributes before `__init__`. The functional model
+        # tracks them anyway, as in KerasHub's `Backbone`.
+        is_property = isinstance(getattr(type(self), name, None), property)
+        is_torch = keras.backend.backend() == "torch"
+        if is_torch and not is_property and "_parameters" not in self.__dict__:
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def __call__(self, inputs, *args, **kwargs):
+        self._check_inputs(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def call(self, inputs, training=None, mask=None):
+        self._check_inputs(inputs)  # JAX's `predict` does not use `__call__`.
+        fused.check_mask(inputs["padding_mask"])
+        return super().call(inputs, training=training, mask=mask)
+
+    def _check_inputs(self, inputs: Any) -> None:
+        """Refuses what Keras would match to the inputs by position."""
+        names = list(self.input)
+        if not isinstance(inputs, Mapping):
+            raise ValueError(
+                f"{self.name} takes a dictionary with the keys {', '.join(names)}. "
+                f"Received: {type(inputs).__name__}"
+            )
+        if inputs.keys() != set(names):
+            raise ValueError(
+                f"{self.name} takes the inputs {', '.join(names)}. "
+                f"Received: {', '.join(map(str, inputs))}. "
+                "Pass {name: inputs[name] for name in model.input}."
+            )
+
+    def _unused_layers(self) -> Sequence[keras.layers.Layer]:
+        """Returns layers of the encoder that this model does not train.
+
+        Their `trainable` stays as it is, since other models may share the encoder.
+        """
+        return ()
+
+    def _trained(self, variables: list[Any]) -> list[Any]:
+        layers = self._unused_layers()
+        unused = {id(variable) for layer in layers for variable in layer.variables}
+        return [variable for variable in variables if id(variable) not in unused]
+
+    @property
+    def trainable_variables(self):
+        return self._trained(super().trainable_variables)
+
+    @property
+    def trainable_weights(self):
+        return self._trained(super().trainable_weights)
+
+    @property
+    def non_trainable_variables(self):
+        trained = {id(variable) for variable in self.trainable_variables}
+        return [v for v in self.variables if id(v) not in trained]
+
+    @property
+    def non_trainable_weights(self):
+        trained = {id(weight) for weight in self.trainable_weights}
+        return [w for w in self.weights if id(w) not in trained]
+
+
+class BertModel(EncoderModel):
     """Base of functional models on a `BertBackbone`, with default losses and saving.
 
     Attributes:
         backbone: The encoder.
     """
 
+    kind: ClassVar[str]
+    """The kind of the head in checkpoints, see `checkpoints.Checkpoint.head`."""
+
     _arguments: ClassVar[tuple[str, ...]] = ()
     """Attributes that are constructor arguments, besides `backbone`."""
+
+    @classmethod
+    def from_checkpoint(
+        cls, path: str, *, dtype=None, name: str | None = None, **arguments
+    ):
+        """Returns the model with the weights of a checkpoint of any format.
+
+        Logs a warning if the checkpoint lacks a layer, which is newly initialized. The
+        head of another task counts as missing.
+
+        Args:
+            path: See `BertBackbone.from_checkpoint`.
+            dtype: Keras dtype policy of the encoder.
+            name: Name of the model.
+            **arguments: Other arguments of the constructor, such as `num_classes`. By
+                default those of the checkpoint's head.
+
+        Raises:
+            ValueError: The checkpoint is damaged or not a BERT, its head has another
+                size, or it has no head of this kind and an argument is missing.
+        """
+        checkpoint = loading.open_checkpoint(path)
+        return checkpoint.load_model(cls, dtype=dtype, name=name, **arguments)
 
     def fit(self, x=None, y=None, *args, **kwargs):
         """`keras.Model.fit`, with the received and expected shapes in error notes."""
@@ -38,19 +133,35 @@ class BertModel(keras.Model):
                 )
             raise
 
-    def compile(self, optimizer, **kwargs):
+    def compile(
+        self,
+        optimizer="rmsprop",
+        loss=None,
+        loss_weights=None,
+        metrics=None,
+        weighted_metrics=None,
+        **kwargs,
+    ):
         """`keras.Model.compile` with the model's losses and metrics as defaults.
+
+        The metrics are defaults only if neither `loss` nor metrics are passed. As in
+        Keras, a loss is the sum of the weighted losses divided by their number, and
+        `BertPretrainer`, whose data have weights that sum to one, has the weighted sum.
 
         `jit_compile` is False by default on TensorFlow without an accelerator, where
         XLA makes a step slower (docs/results.md), and else Keras' default.
-
-        The loss is the weighted mean over the batch; for `BertPretrainer`, whose data
-        have weights that sum to one, the weighted sum. For other models on several
-        replicas with different weights, use `sum_losses`.
         """
         defaults = self._losses_and_metrics()
-        defaults["jit_compile"] = False if fused.cpu_only() else "auto"
-        super().compile(optimizer, **(defaults | kwargs))
+        if loss is not None or metrics is not None or weighted_metrics is not None:
+            defaults["weighted_metrics"] = weighted_metrics
+        super().compile(
+            optimizer,
+            defaults.get("loss") if loss is None else loss,
+            defaults.get("loss_weights") if loss_weights is None else loss_weights,
+            metrics,
+            defaults.get("weighted_metrics"),
+            **{"jit_compile": False if fused.cpu_only() else "auto", **kwargs},
+        )
 
     def compile_from_config(self, config):
         """Compiles a model loaded from a `.keras` file that was saved compiled.
@@ -64,6 +175,15 @@ class BertModel(keras.Model):
     def _losses_and_metrics(self) -> dict[str, Any]:
         return cross_entropies(self.output)
 
+    def compute_loss(self, x=None, y=None, y_pred=None, *args, **kwargs):
+        if isinstance(y_pred, Mapping) and isinstance(y, list | tuple):
+            raise ValueError(
+                f"The labels of {self.name} must be a dictionary with the keys "
+                f"{', '.join(y_pred)}: Keras would match a sequence to the outputs in "
+                f"alphabetical order. Received: {type(y).__name__} of {len(y)}"
+            )
+        return super().compute_loss(x, y, y_pred, *args, **kwargs)
+
     def get_config(self):
         backbone = keras.saving.serialize_keras_object(self.backbone)
         arguments = {name: getattr(self, name) for name in self._arguments}
@@ -75,38 +195,38 @@ class BertModel(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
+        config = dict(config)
         backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
         quantized = config.pop("quantized", {})
         return quantize(cls(backbone, **config), quantized)
 
 
-def quantized_layers(model: keras.Model) -> dict[str, str]:
-    """Returns the quantization modes of layers, e.g. "int8", by their paths.
+def quantized_layers(layer: keras.layers.Layer) -> dict[str, str]:
+    """Returns the quantization modes of inner layers, e.g. "int8", by their paths.
 
-    Keras saves a mode as part of a layer's dtype policy. Layers pass their policy on to
-    the layers inside them, some of which cannot be quantized.
+    Keras saves a mode as part of a layer's dtype policy. Our layers pass their policy
+    on to the layers inside them, some of which cannot be quantized.
     """
-    policies = {layer.path: layer.dtype_policy for layer in model._flatten_layers()}
+    policies = {inner.path: inner.dtype_policy for inner in layer._flatten_layers()}
     return {k: p.quantization_mode for k, p in policies.items() if p.quantization_mode}
 
 
-def quantize(model: keras.Model, modes: Mapping[str, str]) -> keras.Model:
-    """Quantizes the layers that `quantized_layers` returned for an equal model."""
-    for mode in sorted(set(modes.values())):
-        model.quantize(mode, filters=lambda layer, m=mode: modes.get(layer.path) == m)
-    return model
+def quantize(layer: Any, modes: Mapping[str, str]) -> Any:
+    """Quantizes the layers that `quantized_layers` returned for an equal layer."""
+    for inner in list(layer._flatten_layers()):
+        if inner.path in modes:
+            inner.quantize(modes[inner.path])
+    return layer
 
 
 def cross_entropies(outputs: Any) -> dict[str, Any]:
     """Returns the `compile` arguments for outputs that are logits of classes.
 
-    That is cross-entropy and accuracy of each output. The losses are weighted means.
+    That is cross-entropy and accuracy of each output.
     """
 
     def loss(_):
-        return keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, reduction="mean_with_sample_weight"
-        )
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def metrics(_):
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
@@ -118,7 +238,7 @@ def cross_entropies(outputs: Any) -> dict[str, Any]:
 
 
 def sum_losses(model: keras.Model) -> None:
-    """Makes all losses of a compiled model weighted sums instead of weighted means.
+    """Makes all losses of a compiled model weighted sums.
 
     `pretrain_dataset` and `batching.batches` make weights that sum to one over the
     global batch. Sums are then its mean on any number of replicas, which a mean of the

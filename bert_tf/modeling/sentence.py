@@ -167,7 +167,7 @@ class SentenceEncoder(BertModel):
     """`BertBackbone` with a `SentenceEmbedding`: one vector per text.
 
     Args:
-        backbone: The encoder. Freezes its pooler, which is not used.
+        backbone: The encoder. Its pooler is not used and not trained.
         config: An `EmbeddingConfig`, or its dictionary.
 
     Inputs: those of the backbone. Outputs: vectors [B, E] float32. `compile` needs a
@@ -184,6 +184,8 @@ class SentenceEncoder(BertModel):
     ```
     """
 
+    kind = "embedding"
+
     def __init__(
         self,
         backbone: BertBackbone,
@@ -196,7 +198,9 @@ class SentenceEncoder(BertModel):
         super().__init__(inputs=backbone.input, outputs=vectors, **kwargs)
         self.backbone = backbone
         self.sentence_embedding = embed
-        backbone.pooler.trainable = False
+
+    def _unused_layers(self):
+        return (self.backbone.pooler,)
 
     def _losses_and_metrics(self):
         return {}

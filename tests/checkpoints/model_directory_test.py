@@ -15,6 +15,7 @@ from bert_tf.modeling import (
     BertBackbone,
     BertPretrainer,
     EmbeddingConfig,
+    FeatureTagger,
     SentenceEncoder,
 )
 from bert_tf.text import Vocabulary
@@ -195,6 +196,91 @@ def test_tokenizer_from_checkpoint_has_casing_and_length(
     shown = repr(bert_tf.open_checkpoint(path))
     assert "cased" in shown
     assert len(shown) < 300
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory, tiny_config, vocabulary):
+    """Returns a model directory of a `TokenClassifier`, and the model."""
+    head = {"kind": "tagging", "labels": ["O", "B", "I"]}
+    path = tmp_path_factory.mktemp("tagger")
+    directory = create(path, tiny_config, vocabulary, head=head, output="a")
+    model = bert_tf.TokenClassifier(BertBackbone(tiny_config), num_tags=3)
+    directory.save_weights(model)
+    return path, model
+
+
+def test_head_from_checkpoint(tagger):
+    path, model = tagger
+    again = bert_tf.TokenClassifier.from_checkpoint(
+        path, dtype="mixed_bfloat16", name="mine"
+    )
+    for loaded, weight in zip(again.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(loaded, weight)
+    assert again.name == "mine"
+    assert again.backbone.embeddings.compute_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("head", "arguments"),
+    [
+        (bert_tf.SequenceClassifier, {"num_classes": 2}),
+        (bert_tf.ChoiceScorer, {}),
+        (bert_tf.SpanPredictor, {}),
+        (SentenceEncoder, {"config": EmbeddingConfig(max_sequence_length=8)}),
+        (FeatureTagger, {"num_tags": 4, "feature_set": "last", "units": 4}),
+    ],
+)
+def test_head_for_another_task_is_newly_initialized(tagger, caplog, head, arguments):
+    path, model = tagger
+    again = head.from_checkpoint(path, **arguments)
+    for loaded, weight in zip(
+        again.backbone.get_weights(), model.backbone.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(loaded, weight)
+    new = {w.path.partition("/")[0] for w in again.weights}
+    new -= {w.path.partition("/")[0] for w in again.backbone.weights}
+    shown = caplog.text.partition("no weights for: ")[2]
+    assert all(name in shown for name in new)
+    for name in arguments.keys() & {"num_classes", "num_tags", "config"}:
+        rest = {k: v for k, v in arguments.items() if k != name}
+        with pytest.raises(ValueError, match=f"Pass the argument {name} to"):
+            head.from_checkpoint(path, **rest)
+
+
+def test_head_of_another_size_is_refused(tagger):
+    with pytest.raises(ValueError, match=r"\[16, 3\] in .* but \[16, 5\] in the model"):
+        bert_tf.TokenClassifier.from_checkpoint(tagger[0], num_tags=5)
+    with pytest.raises(ValueError, match="has no pre-training heads"):
+        BertPretrainer.from_checkpoint(tagger[0])
+
+
+def test_two_encoders_fit_into_one_model(tagger):
+    query, document = (
+        BertBackbone.from_checkpoint(tagger[0], name=name) for name in ("q", "d")
+    )
+    inputs = {
+        encoder.name: {
+            key: keras.Input((None,), dtype="int32", name=f"{encoder.name}_{key}")
+            for key in encoder.input
+        }
+        for encoder in (query, document)
+    }
+    vectors = [e(inputs[e.name])["pooled_output"] for e in (query, document)]
+    model = keras.Model(inputs, keras.layers.Dot(1, normalize=True)(vectors))
+    ids = np.array([[2, 7, 8, 3], [2, 9, 3, 0]])
+    one = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": np.sign(ids)}
+    np.testing.assert_allclose(model({"q": one, "d": one}), [[1], [1]], rtol=1e-5)
+    other = one | {"token_ids": ids[::-1], "padding_mask": np.sign(ids[::-1])}
+    cosines = model({"q": one, "d": other}).numpy()
+    np.testing.assert_allclose(cosines, cosines[::-1], rtol=1e-5)
+    assert cosines.max() < 1
+
+
+def test_keras_files_are_no_checkpoints(tagger, tmp_path):
+    tagger[1].save(tmp_path / "film.keras")
+    for load in (BertBackbone.from_checkpoint, bert_tf.open_checkpoint):
+        with pytest.raises(ValueError, match=r"load_model\('.*film.keras'\) after"):
+            load(tmp_path / "film.keras")
 
 
 def test_weights_file_has_no_optimizer(directory, tiny_config, recwarn):

@@ -8,6 +8,9 @@ import pytest
 from bert_tf.modeling import (
     BertBackbone,
     ChoiceScorer,
+    EmbeddingConfig,
+    FeatureTagger,
+    SentenceEncoder,
     SequenceClassifier,
     SpanPredictor,
     TokenClassifier,
@@ -46,18 +49,20 @@ def test_config_round_trip(head, arguments, tiny_config):
         (3, [2, 0], lambda x, y: np.log(np.exp(x).sum(axis=1)) - x[[0, 1], y]),
     ],
 )
-def test_loss_of_classes_is_a_weighted_sum(tiny_config, num_classes, targets, loss):
+def test_loss_of_classes_is_divided_by_the_batch(
+    tiny_config, num_classes, targets, loss
+):
     model = SequenceClassifier(BertBackbone(tiny_config), num_classes)
     model.compile("sgd", run_eagerly=True)
     inputs = batch(model, (2, 5))
     inputs["token_ids"] *= np.array([[7], [9]], np.int32)
     targets, weights = np.array(targets), np.array([0.75, 0.25])
     found = model.test_on_batch(inputs, targets, weights, return_dict=True)["loss"]
-    expected = (loss(model(inputs).numpy(), targets) * weights).sum()
+    expected = (loss(model(inputs).numpy(), targets) * weights).sum() / 2
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_loss_of_choices_is_a_weighted_sum(tiny_config):
+def test_loss_of_choices_is_divided_by_the_batch(tiny_config):
     model = ChoiceScorer(BertBackbone(tiny_config))
     model.compile("sgd", run_eagerly=True)
     inputs = batch(model, (2, 3, 5))
@@ -66,7 +71,7 @@ def test_loss_of_choices_is_a_weighted_sum(tiny_config):
     found = model.test_on_batch(inputs, targets, weights, return_dict=True)["loss"]
     logits = model(inputs).numpy()
     losses = np.log(np.exp(logits).sum(axis=1)) - logits[[0, 1], targets]
-    np.testing.assert_allclose(found, (losses * weights).sum(), rtol=1e-5)
+    np.testing.assert_allclose(found, (losses * weights).mean(), rtol=1e-5)
 
 
 def test_span_predictor_is_a_start_and_an_end_vector(tiny_config):
@@ -82,12 +87,9 @@ def test_span_predictor_is_a_start_and_an_end_vector(tiny_config):
         expected = hidden @ kernel[:, column]
         expected[1, 3:] = -1e9
         np.testing.assert_allclose(outputs[name], expected, atol=1e-5)
-    assert not {id(w) for w in model.trainable_weights} & {
-        id(w) for w in backbone.pooler.weights
-    }
 
 
-def test_loss_is_the_weighted_mean_of_start_and_end(tiny_config):
+def test_loss_is_the_mean_of_start_and_end(tiny_config):
     model = SpanPredictor(BertBackbone(tiny_config))
     model.compile("sgd", run_eagerly=True)
     inputs = batch(model, (2, 5))
@@ -101,7 +103,7 @@ def test_loss_is_the_weighted_mean_of_start_and_end(tiny_config):
     for name, logits in model(inputs).items():
         log_sum = np.log(np.exp(logits.numpy()).sum(axis=1))
         losses = log_sum - logits.numpy()[[0, 1], targets[name]]
-        expected += (losses * weights).sum() / 2
+        expected += (losses * weights).mean() / 2
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -141,7 +143,35 @@ def test_token_classifier_is_a_dense_layer_on_every_token(tiny_config):
     hidden = backbone(inputs)["sequence_output"]
     np.testing.assert_allclose(model(inputs), dense(hidden), atol=1e-6)
     assert dense.kernel.shape == (tiny_config.hidden_dim, 3)
-    # The pooler is frozen, as it would get no gradient.
-    assert not {id(w) for w in model.trainable_weights} & {
-        id(w) for w in backbone.pooler.weights
-    }
+
+
+def test_heads_leave_the_pooler_of_a_shared_encoder_as_it_is(tiny_config):
+    backbone = BertBackbone(tiny_config)
+    classifier = SequenceClassifier(backbone, num_classes=2)
+    trained = [w.path for w in classifier.trainable_weights]
+    pooler = [w.path for w in backbone.pooler.weights]
+    embedding = EmbeddingConfig(max_sequence_length=8)
+    for model in (
+        SpanPredictor(backbone),
+        TokenClassifier(backbone, num_tags=3),
+        SentenceEncoder(backbone, embedding),
+        FeatureTagger(backbone, 3, "last", units=4),
+    ):
+        # It would get no gradient.
+        assert not {w.path for w in model.trainable_variables} & {*pooler}
+        assert {w.path for w in model.non_trainable_weights} >= {*pooler}
+        assert len(model.weights) == len(model.trainable_weights) + len(
+            model.non_trainable_weights
+        )
+    assert [w.path for w in classifier.trainable_weights] == trained
+    assert {*trained} >= {*pooler}
+
+
+def test_span_labels_as_a_tuple_are_refused(tiny_config):
+    model = SpanPredictor(BertBackbone(tiny_config))
+    model.compile()
+    labels = np.full(2, 1), np.full(2, 3)
+    keys = "a dictionary with the keys start_logits, end_logits.* Received: tuple of 2"
+    for call in (model.evaluate, model.fit):
+        with pytest.raises(ValueError, match=keys):
+            call(batch(model, (2, 5)), labels, verbose=0)

@@ -9,6 +9,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf.modeling import (
     BertBackbone,
@@ -27,11 +28,11 @@ def classifier(tiny_config):
     return SequenceClassifier(BertBackbone(tiny_config), num_classes=3)
 
 
-def test_losses_are_weighted_means():
+def test_losses_are_divided_by_their_number_as_in_keras():
     logits = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 3.0]], "float32")
     labels, weights = np.array([0, 0, 1]), np.array([2.0, 1.0, 1.0])
     values = [np.log1p(np.exp(-2)), np.log1p(np.exp(1)), np.log(2)]
-    expected = weights @ values / weights.sum()
+    expected = weights @ values / 3
 
     compiled = cross_entropies({"one": logits, "other": logits})
 
@@ -96,6 +97,118 @@ def test_quantized_model_is_the_same_after_saving(
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(outputs(again), quantized)
     assert again.get_config() == model.get_config()
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+def test_quantized_model_with_a_head_of_the_user(tiny_config, tmp_path, monkeypatch):
+    monkeypatch.setattr(gc, "collect", lambda: 0)
+    backbone = BertBackbone(tiny_config)
+    logits = keras.layers.Dense(2, name="mine")(backbone.output["pooled_output"])
+    model = randomize_weights(keras.Model(backbone.input, logits), 0.05)
+    model.quantize("int8")
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again(INPUTS), model(INPUTS))
+
+
+def test_from_config_leaves_the_dictionary_as_it_is(classifier):
+    for model in (classifier, classifier.backbone):
+        config = model.get_config()
+        type(model).from_config(config)
+        assert config == model.get_config()
+
+
+def test_masked_lm_head_is_saved_with_its_pretrainer_only(tiny_config, tmp_path):
+    model = BertPretrainer(BertBackbone(tiny_config))
+    layers = keras.Model(model.input, model.output["mlm"])
+    with pytest.raises(NotImplementedError, match="Call the pre-trainer"):
+        layers.save(tmp_path / "layers.keras")
+    keras.Model(model.input, model(model.input)["mlm"]).save(tmp_path / "model.keras")
+    keras.saving.load_model(tmp_path / "model.keras")
+
+
+# --- Inputs ----------------------------------------------------------------------
+
+_IDS = np.array([[2, 7, 8, 3]])
+INPUTS = {"token_ids": _IDS, "segment_ids": 0 * _IDS, "padding_mask": 0 * _IDS + 1}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "received"),
+    [
+        (INPUTS | {"start_offsets": _IDS}, "padding_mask, start_offsets. Pass"),
+        ({"token_ids": _IDS, "segment_ids": _IDS}, "Received: token_ids, segment_ids"),
+        (dict.fromkeys(("a", "b", "c"), _IDS), "Received: a, b, c"),
+        (list(INPUTS.values()), "a dictionary with the keys .* Received: list"),
+        (_IDS, "a dictionary with the keys .* Received: ndarray"),
+    ],
+)
+def test_only_the_named_inputs_are_taken(classifier, inputs, received):
+    classifier.compile()
+    for model in (classifier, classifier.backbone):
+        with pytest.raises(ValueError, match=received):
+            model(inputs)
+    if isinstance(inputs, dict):
+        with pytest.raises(ValueError, match=received):
+            classifier.predict(inputs, verbose=0)
+        with pytest.raises(ValueError, match=received):
+            classifier.fit(inputs, np.ones(1), verbose=0)
+
+
+def test_order_of_the_inputs_does_not_matter(classifier):
+    inputs = dict(reversed(INPUTS.items()))
+    np.testing.assert_array_equal(classifier(inputs), classifier(INPUTS))
+
+
+@pytest.mark.parametrize("bias", [-1e9, -10000.0, np.finfo(np.float32).min])
+def test_additive_padding_masks_are_refused(classifier, bias):
+    inputs = {**INPUTS, "padding_mask": np.array([[0, 0, 0, bias]], "float32")}
+    message = "must be 1 for tokens and 0 for padding"
+    with pytest.raises(ValueError, match=message):
+        classifier(inputs)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        tf.function(classifier.backbone)(inputs)
+
+
+def test_too_long_sequences_in_a_graph_name_the_limit(classifier):
+    spec = tf.TensorSpec([None, None], tf.int32)
+    call = tf.function(classifier, input_signature=[dict.fromkeys(INPUTS, spec)])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"_length` = 32 tokens.*33"
+    ):
+        call(dict.fromkeys(INPUTS, np.ones((1, 33), "int32")))
+
+
+# --- Training --------------------------------------------------------------------
+
+
+def test_compile_takes_the_arguments_of_keras(tiny_config):
+    classifier = SequenceClassifier(BertBackbone(tiny_config), num_classes=3)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for arguments, options, names in (
+        (("adam", loss), {}, ["loss"]),  # First: Keras keeps earlier metrics.
+        (("adam", loss, None, ["accuracy"]), {}, ["accuracy", "loss"]),
+        (("adam",), {"metrics": ["accuracy"]}, ["accuracy", "loss"]),
+        (("adam",), {"metrics": []}, ["loss"]),
+        (("adam",), {"weighted_metrics": ["accuracy"]}, ["accuracy", "loss"]),
+        ((), {}, ["accuracy", "loss"]),
+    ):
+        classifier.compile(*arguments, **options)
+        result = classifier.evaluate(INPUTS, np.ones(1), verbose=0, return_dict=True)
+        assert sorted(result) == names
+    with pytest.raises(TypeError, match="losses"):
+        classifier.compile("adam", losses=loss)
+
+
+def test_class_weights_scale_the_loss_as_in_keras(classifier):
+    classifier.compile(keras.optimizers.SGD(0.0))
+    history = [
+        classifier.fit(INPUTS, np.ones(1), class_weight=weights, verbose=0).history
+        for weights in (None, {0: 1.0, 1: 3.0, 2: 1.0})
+    ]
+    np.testing.assert_allclose(
+        history[1]["loss"], 3 * np.array(history[0]["loss"]), rtol=1e-5
+    )
 
 
 def test_compile_disables_xla_on_cpu(classifier):
