@@ -10,6 +10,8 @@ import importlib
 import os
 import platform
 
+import wrapt
+
 from bert_tf import loading
 from bert_tf.lazy import exports
 
@@ -27,3 +29,33 @@ loading.open_checkpoint = lambda path: __getattr__("open_checkpoint")(path)
 loading.load_tokenizer = lambda checkpoint: importlib.import_module(
     "bert_tf.checkpoints"
 ).load_tokenizer(checkpoint)
+
+# The modules that register classes with Keras, for `keras.saving.load_model`.
+_REGISTERING = (
+    "bert_tf.modeling.bert",
+    "bert_tf.modeling.feature_tagger",
+    "bert_tf.modeling.heads",
+    "bert_tf.modeling.sentence",
+    "bert_tf.training.jax_step",
+    "bert_tf.training.muon",
+    "bert_tf.training.optimizers",
+    "bert_tf.training.step",
+)
+
+
+class _Registry(dict):
+    """Keras' registered classes by name; imports ours when it looks for one.
+
+    They are not imported with Keras, because some of them may just be importing it.
+    """
+
+    def __contains__(self, name):
+        if str(name).startswith("bert_tf>") and not super().__contains__(name):
+            for module in _REGISTERING:
+                importlib.import_module(module)
+        return super().__contains__(name)
+
+
+@wrapt.when_imported("keras.src.saving.object_registration")
+def _replace_registry(module) -> None:
+    module.GLOBAL_CUSTOM_OBJECTS = _Registry(module.GLOBAL_CUSTOM_OBJECTS)

@@ -7,12 +7,12 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertPretrainer
 
 jax = lazy_import("jax")
+tf = lazy_import("tensorflow")
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -28,7 +28,7 @@ class JaxPretrainer(BertPretrainer):
     ):
         """See `DistributedPretrainer.compile`; `xla` has no effect, XLA always runs."""
         self._micro_batch_size = micro_batch_size
-        super().compile(optimizer, jit_compile=True, **kwargs)
+        super().compile(optimizer, **{**kwargs, "jit_compile": True})
 
     def train_step(self, state, data):
         rows = tf.nest.flatten(data)[0].shape[0] // self._num_replicas

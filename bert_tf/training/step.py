@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
+from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertPretrainer
+
+tf = lazy_import("tensorflow")
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -43,7 +45,7 @@ class DistributedPretrainer(BertPretrainer):
             self._gradients = tf.function(self._compute_gradients, jit_compile=True)
             self._gradients = self._gradients if xla else self._compute_gradients
             xla = False
-        super().compile(optimizer, jit_compile=xla, **kwargs)
+        super().compile(optimizer, **{**kwargs, "jit_compile": xla})
 
     @property
     def _num_replicas(self) -> int:

@@ -1,0 +1,93 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What one process saves, another loads that imports bert_tf."""
+
+import inspect
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from keras.src.saving.object_registration import GLOBAL_CUSTOM_OBJECTS
+
+from bert_tf import modeling, training
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+LOAD = """
+import json, pathlib, sys
+import bert_tf
+assert "keras" not in sys.modules
+import keras
+folder, outputs = pathlib.Path(sys.argv[1]), {}
+for file in folder.glob("*.keras"):
+    model = keras.saving.load_model(file)
+    shape = (1, 2, 4) if file.stem == "choice_scorer" else (1, 4)
+    inputs = {name: keras.ops.ones(shape, "int32") for name in model.input}
+    tensors = keras.tree.flatten(model(inputs))
+    outputs[file.stem] = sum(float(keras.ops.sum(x)) for x in tensors)
+for config in json.loads((folder / "objects.json").read_text()):
+    value = keras.saving.deserialize_keras_object(config)
+    name = getattr(value, "__name__", type(value).__name__)
+    assert f"bert_tf>{name}" in config.values(), config
+print(json.dumps(outputs))
+"""
+
+
+def test_every_registered_class_loads_after_importing_bert_tf(tiny_config, tmp_path):
+    backbone = modeling.BertBackbone(tiny_config)
+    embedding = modeling.EmbeddingConfig(max_sequence_length=8)
+    tokens = backbone.output["sequence_output"]
+    models = [
+        backbone,
+        modeling.BertPretrainer(backbone),
+        modeling.ChoiceScorer(backbone),
+        modeling.FeatureTagger(backbone, 3, "weighted_sum_all", 4),
+        modeling.SentenceEncoder(backbone, embedding),
+        modeling.SequenceClassifier(backbone, 2),
+        modeling.SpanPredictor(backbone),
+        modeling.TokenClassifier(backbone, 3),
+        training.DistributedPretrainer(backbone),
+        training.JaxPretrainer(backbone),
+        keras.Model(backbone.input, keras.layers.Dense(1)(tokens), name="own"),
+    ]
+    unpack, accuracy, sequence = (
+        keras.saving.get_registered_object(f"bert_tf>{name}")
+        for name in ("UnpackRows", "masked_lm_accuracy", "SequentialSchedule")
+    )
+    schedule = training.WarmupDecay(0.1, warmup_steps=1, total_steps=3)
+    two_schedules = sequence([schedule, schedule], [2, 1])
+    optimizers = training.AdamW(schedule), training.Lamb(two_schedules), training.Muon()
+    objects = [*optimizers, schedule, two_schedules, unpack(), accuracy]
+    outputs = {}
+    for model in models:
+        shape = (1, 2, 4) if model.name == "choice_scorer" else (1, 4)
+        inputs = dict.fromkeys(model.input, np.ones(shape, "int32"))
+        tensors = keras.tree.flatten(model(inputs))
+        outputs[model.name] = sum(float(keras.ops.sum(x)) for x in tensors)
+        if hasattr(model, "_losses_and_metrics"):
+            model.compile(training.AdamW(schedule))
+            objects += keras.tree.flatten(model._losses_and_metrics())
+        model.save(tmp_path / f"{model.name}.keras")
+        objects += [model, *model._flatten_layers()]
+    classes = [x if inspect.isfunction(x) else type(x) for x in objects]
+    objects = dict(zip(map(keras.saving.get_registered_name, classes), objects))
+    ours = {name for name in GLOBAL_CUSTOM_OBJECTS if name.startswith("bert_tf>")}
+    assert ours <= objects.keys()
+    configs = [keras.saving.serialize_keras_object(objects[name]) for name in ours]
+    (tmp_path / "objects.json").write_text(json.dumps(configs))
+
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == pytest.approx(outputs, rel=1e-5)
