@@ -54,6 +54,8 @@ def require_tensorflow(feature: str) -> None:
         ValueError: KERAS_BACKEND selects another one.
     """
     backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+    if keras := sys.modules.get("keras"):  # keras.json may name another one, too.
+        backend = keras.config.backend()
     if backend != "tensorflow":
         raise ValueError(
             f"{feature} needs the TensorFlow backend of Keras. Unset KERAS_BACKEND. "

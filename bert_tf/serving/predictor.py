@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import startup
 from bert_tf.checkpoints import Checkpoint, open_checkpoint
 from bert_tf.serving.loading import load_signatures
 
@@ -26,8 +27,10 @@ def load(
         head: The kind of its head, if it is unclear; see `open_checkpoint`.
 
     Raises:
-        ValueError: The checkpoint is damaged, not a BERT, or its head has no weights.
+        ValueError: The checkpoint is damaged, not a BERT, or its head has no weights;
+            or Keras uses another backend than TensorFlow.
     """
+    startup.require_tensorflow("bert_tf.load")
     checkpoint = open_checkpoint(path, head=head)
     return Predictor(checkpoint, load_signatures(checkpoint, dtype=dtype))
 

@@ -77,9 +77,23 @@ def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
         return {"length": tf.strings.length(text)}
     ```
     """
-    # AutoGraph conversion would take most of the time of an export, and no signature
-    # needs it.
-    return tf.function(input_signature=inputs, autograph=False)
+
+    def decorate(function: Callable) -> Signature:
+        @functools.wraps(function)
+        def checked(*tensors):
+            outputs = function(*tensors)
+            if not isinstance(outputs, Mapping):
+                raise ValueError(
+                    f"The signature {function.__name__} must return a dict of tensors "
+                    f"by their names. Received: {outputs!r}"
+                )
+            return outputs
+
+        # AutoGraph conversion would take most of the time of an export, and no
+        # signature needs it.
+        return tf.function(checked, input_signature=inputs, autograph=False)
+
+    return decorate
 
 
 # --- Pre-trained models ----------------------------------------------------------

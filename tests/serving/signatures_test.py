@@ -218,3 +218,13 @@ def test_regress_reads_examples():
 def test_example_with_missing_feature_is_rejected():
     with pytest.raises(tf.errors.InvalidArgumentError, match="text_b"):
         serving.regress_signature(lengths)(serialized_examples(text_a=["a"]))
+
+
+@pytest.mark.parametrize("outputs", [lambda x: x, lambda x: [x], lambda x: None])
+def test_signature_that_returns_no_dict_is_refused(outputs):
+    @serving.signature(serving.string_input("text"))
+    def shout(text):
+        return outputs(tf.strings.upper(text))
+
+    with pytest.raises(ValueError, match="signature shout must return a dict"):
+        shout.get_concrete_function()
