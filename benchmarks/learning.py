@@ -144,7 +144,7 @@ def _write_initial_weights(
     backbone = modeling.BertBackbone(architecture)
     modeling.initialize_weights(backbone, settings.initialization, seed)
     directory = checkpoints.ModelDirectory.create(
-        folder.with_suffix(".keras"),
+        folder,
         architecture=architecture,
         vocabulary=phases[0].vocabulary,
         lowercase=True,
@@ -152,7 +152,6 @@ def _write_initial_weights(
         options={},
     )
     directory.save_weights(modeling.BertPretrainer(backbone))
-    checkpoints.write_checkpoint(directory, folder, "hugging_face")
 
 
 def _bert_tf(

@@ -73,7 +73,7 @@ def main(options: SentenceParityConfig) -> None:
                 )
             )
             np.savez(path / "assets.extra/expected.npz", texts=texts, vectors=expected)
-            back = _convert_and_back(theirs, root / str(i))
+            back = _convert(theirs, root / str(i))
             again = sentence_transformers.SentenceTransformer(str(back), device="cpu")
             ours, others = peer.state_dict(), again.state_dict()
             is_equal = ours.keys() == others.keys() and all(
@@ -126,12 +126,9 @@ def _variants(model: str, root: pathlib.Path) -> Iterator[tuple[str, pathlib.Pat
         yield name, folder
 
 
-def _convert_and_back(folder: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
-    source = checkpoints.open_checkpoint(folder)
-    checkpoints.write_checkpoint(source, to / "ours")
-    ours = checkpoints.open_checkpoint(to / "ours")
-    checkpoints.write_checkpoint(ours, to / "theirs", "hugging_face")
-    return to / "theirs"
+def _convert(folder: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
+    checkpoints.write_checkpoint(checkpoints.open_checkpoint(folder), to)
+    return to
 
 
 def _served(path: pathlib.Path, texts: list[str]) -> np.ndarray:

@@ -3,7 +3,7 @@
 """Converts checkpoints from and to the formats of other projects.
 
     python -m bert_tf.convert --from=all-MiniLM-L6-v2 --to=models/minilm
-    python -m bert_tf.convert --from=models/minilm --to=minilm --format=hugging_face
+    python -m bert_tf.convert --from=models/minilm --to=minilm --format=keras_hub
 
 The input is a model directory, or a folder in the format of Google (TensorFlow 1), the
 Model Garden (TensorFlow 2), Hugging Face (safetensors) or KerasHub (a preset). The
@@ -41,9 +41,10 @@ class ConvertConfig(cli.Options):
     )
     to: str = cli.option(help="Folder to write.")
     format: str = cli.option(
-        "bert_tf",
-        help="Format to write; bert_tf is a model directory.",
-        choices=("bert_tf", "hugging_face", "google", "keras_hub"),
+        "hugging_face",
+        help="Format to write: hugging_face, which is that of model directories, or "
+        "keras_hub.",
+        choices=("hugging_face", "keras_hub"),
     )
     head: str = cli.option(
         "",

@@ -5,7 +5,7 @@
     python -m bert_tf.pretrain --records=records --output=models/mini --size=mini
 
 `--records` is a folder written by `python -m bert_tf.corpus`. `--output` becomes a
-model directory (config.json, vocab.txt, model.weights.h5, metrics.json) with
+model directory (config.json, vocab.txt, model.safetensors, ..., metrics.json) with
 history.csv, TensorBoard logs and the training state. Rerun the same command
 to resume from the last state. The defaults are the recipe of the paper (appendix
 A.2). Its two sequence lengths, 128 tokens for 90 % of the steps and 512 for the rest,

@@ -284,7 +284,7 @@ class Classification(finetuning.Task):
     def _decide(self, logits: np.ndarray) -> np.ndarray:
         """Returns class indices [N], 0 or 1 for each label [N, L], or scores [N]."""
         if not self.labels:
-            return logits[:, 0] * self.deviation + self.mean
+            return logits[:, 0]
         probabilities = self._probabilities(logits)
         if self.target_kind == "classes":
             return (probabilities > self.decision.get("thresholds", 0.5)).astype(int)

@@ -96,7 +96,7 @@ def pretrained(options) -> str:
 @pytest.mark.slow
 def test_pretraining_leaves_a_complete_model_directory(pretrained):
     names = _names(pretrained)
-    assert {"config.json", "vocab.txt", "model.weights.h5", "metrics.json"} <= names
+    assert {"config.json", "vocab.txt", "model.safetensors", "metrics.json"} <= names
     assert {"history.csv", "training_state/ckpt-12.index"} <= names
     assert not [name for name in names if "unfinished" in name or ".lock" in name]
 
@@ -147,10 +147,10 @@ def fine_tuned(pretrained, bucket, tmp_path_factory):
 @pytest.mark.slow
 def test_fine_tuning_exports_a_served_model(fine_tuned, bucket):
     names = _names(f"{bucket}/verdict")
-    assert {"model.weights.h5", "metrics.json", "runs.tsv"} <= names
+    assert {"model.safetensors", "metrics.json", "runs.tsv"} <= names
     assert not [name for name in names if "training_state" in name]
     # A sweep keeps only the weights of its best run.
-    assert not [name for name in names if name.endswith("/model.weights.h5")]
+    assert not [name for name in names if name.endswith("/model.safetensors")]
     scores = storage.read_text(f"{bucket}/verdict/runs.tsv").splitlines()
     assert len(scores) == 3
 

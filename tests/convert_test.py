@@ -42,4 +42,4 @@ def test_invalid_flags_raise(tmp_path):
     outcome = subprocess.run(
         command + flags, capture_output=True, text=True, check=False
     )
-    assert "--format must be one of bert_tf, hugging_face" in outcome.stderr
+    assert "--format must be one of hugging_face, keras_hub" in outcome.stderr

@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_tf.checkpoints.model_directory import Checkpoint
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.text import CONTINUATION_PREFIX, Vocabulary, split_words
 
 _Weights = dict[str, np.ndarray]
@@ -58,6 +58,23 @@ def extend_vocabulary(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Checkpo
 
     derived = _Derived.create(checkpoint, change, vocabulary_size=len(new))
     return dataclasses.replace(derived, vocabulary=vocabulary, original_tokenizer=None)
+
+
+def standardized(checkpoint: Checkpoint, head: Mapping[str, Any]) -> Checkpoint:
+    """Returns a checkpoint whose scores have the `mean` and `deviation` of a head.
+
+    Returns `checkpoint` itself if the head has none.
+    """
+    if not head.get("deviation"):
+        return checkpoint
+
+    def change(weights: _Weights) -> _Weights:
+        for name, mean in (("logits/kernel", 0), ("logits/bias", head["mean"])):
+            if name in weights:
+                weights[name] = (weights[name] - mean) / head["deviation"]
+        return weights
+
+    return _Derived.create(checkpoint, change)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf import storage
-from bert_tf.checkpoints.model_directory import Checkpoint, read_json_object
+from bert_tf.checkpoints.checkpoint import Checkpoint, read_json_object
 from bert_tf.lazy import lazy_import
 from bert_tf.text import (
     SPECIAL_TOKENS,
@@ -33,7 +33,7 @@ from bert_tf.text import (
     guess_lowercase,
 )
 
-# Pre-training on TPUs has no such package.
+# Opening checkpoints of other formats does not need it.
 tokenizers = lazy_import("tokenizers")
 
 _VOCABULARY, _TOKENIZER = "vocab.txt", "tokenizer.json"
@@ -43,6 +43,10 @@ _SPECIAL_TOKENS_MAP, _ADDED_TOKENS = "special_tokens_map.json", "added_tokens.js
 # Classes whose rules are those of BERT, and classes that follow tokenizer.json.
 _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+
+# The rules of a BertTokenizer, and those that its files cannot change.
+_PLAIN = TokenizerRules("tokenizers", 100)
+_FLAGS = ("clean_text", "split_punctuation", "max_characters_per_word")
 
 # The name of each special token in tokenizer_config.json, and its only allowed value.
 _NAMES = dict(
@@ -134,7 +138,8 @@ class FolderTokenizer:
         rules: All other rules.
         max_length: The maximum number of tokens of a text.
         notes: What was decided, one sentence each.
-        original: The same in the library tokenizers, to compare with.
+        original: The same in the library tokenizers, to compare with. None for
+            google's rules.
     """
 
     vocabulary: Vocabulary
@@ -142,11 +147,14 @@ class FolderTokenizer:
     rules: TokenizerRules
     max_length: int
     notes: tuple[str, ...]
-    original: tokenizers.Tokenizer
+    original: tokenizers.Tokenizer | None
 
 
 def open_tokenizer(
-    path: pathlib.Path, model_config: Mapping[str, Any], positions: int
+    path: pathlib.Path,
+    model_config: Mapping[str, Any],
+    positions: int,
+    google: TokenizerRules | None = None,
 ) -> FolderTokenizer:
     """Reads all files of a folder's tokenizer.
 
@@ -154,6 +162,8 @@ def open_tokenizer(
         path: The folder.
         model_config: The contents of config.json.
         positions: The maximum number of tokens of the model.
+        google: Google's rules, which `write_tokenizer` cannot write. They count unless
+            somebody has added tokens since then.
 
     Raises:
         ValueError: A file is missing or damaged, files contradict each other, or a
@@ -181,13 +191,11 @@ def open_tokenizer(
     json_rules, json_lowercase = _json_rules(path / _TOKENIZER, whole)
     rules, lowercase = json_rules, json_lowercase
     if is_bert:
-        flags = ("clean_text", "split_punctuation", "max_characters_per_word")
-        plain = TokenizerRules("tokenizers", 100)
-        for flag in flags:
-            if getattr(rules, flag) != getattr(plain, flag):
+        for flag in _FLAGS:
+            if getattr(rules, flag) != getattr(_PLAIN, flag):
                 raise ValueError(
                     f"{path / _TOKENIZER}: {flag} is {getattr(rules, flag)!r}, but a "
-                    f"BertTokenizer has {getattr(plain, flag)!r}. If {_TOKENIZER} is "
+                    f"BertTokenizer has {getattr(_PLAIN, flag)!r}. If {_TOKENIZER} is "
                     f'right, set "tokenizer_class": "TokenizersBackend" in {_CONFIG}.'
                 )
         lowercase = config.get("do_lower_case", json_lowercase)
@@ -241,6 +249,11 @@ def open_tokenizer(
         rules, lowercase = dataclasses.replace(rules, strip_accents=strip_accents), True
         steps = [tokenizers.normalizers.Lowercase(), original.normalizer]
         original.normalizer = tokenizers.normalizers.Sequence([s for s in steps if s])
+    own = {token.content for token in google.added_tokens} if google else set()
+    if google and {token.content for token in added} <= own.union(SPECIAL_TOKENS):
+        names = ("library", "max_characters_per_word", "added_tokens")
+        changes = {name: getattr(google, name) for name in names}
+        rules, original = dataclasses.replace(rules, **changes), None
     lengths = {"max_seq_length": sentence.get("max_seq_length")}
     lengths |= {name: config.get(name) for name in ("model_max_length", "max_len")}
     return FolderTokenizer(
@@ -341,7 +354,7 @@ def _json_rules(
 ) -> tuple[TokenizerRules, bool | None]:
     """Returns the rules in tokenizer.json, and whether it lowercases."""
     if not whole:
-        return TokenizerRules("tokenizers", 100), None
+        return _PLAIN, None
     kind = _type(path, "model", whole.get("model"))
     if kind != "WordPiece":
         raise ValueError(f"{path}: the model type must be WordPiece. Received: {kind}")
@@ -553,15 +566,28 @@ def _max_length(path: pathlib.Path, lengths: Mapping[str, Any], positions: int) 
 
 
 def write_tokenizer(path: pathlib.Path, checkpoint: Checkpoint) -> None:
-    """Writes the files of a tokenizer; `transformers` loads them without warnings."""
-    rules, tokens = checkpoint.rules, checkpoint.vocabulary.tokens
-    only_added = {t.content for t in rules.added_tokens if not t.in_wordpiece}
-    words = tuple("" if token in only_added else token for token in tokens)
-    Vocabulary(words).write(path / _VOCABULARY)
+    """Writes the files of a tokenizer; `transformers` loads them without warnings.
+
+    The files cannot express google's rules; they get those of the library tokenizers,
+    which differ in rare characters and for words of more than 100 characters.
+    """
+    rules, vocabulary = checkpoint.rules, checkpoint.vocabulary
+    if rules.library == "google":
+        limit = _PLAIN.max_characters_per_word
+        rules = dataclasses.replace(rules, max_characters_per_word=limit)
+    added = rules.added_tokens or tuple(map(AddedToken, SPECIAL_TOKENS))
+    only_added = {t.content for t in added if not t.in_wordpiece}
+    words = ("" if token in only_added else token for token in vocabulary.tokens)
+    Vocabulary(tuple(words)).write(path / _VOCABULARY)
+    original = _original(vocabulary, checkpoint.lowercase, rules)
+    for token in added:
+        _add(original, token)
+    storage.write_text(str(path / _TOKENIZER), original.to_str(pretty=True))
+    is_bert = all(getattr(rules, flag) == getattr(_PLAIN, flag) for flag in _FLAGS)
     length = checkpoint.architecture.max_sequence_length
     names = ["input_ids", "token_type_ids", "attention_mask"]
     config = {
-        "tokenizer_class": "BertTokenizer",
+        "tokenizer_class": "BertTokenizer" if is_bert else "PreTrainedTokenizerFast",
         "do_lower_case": checkpoint.lowercase,
         "strip_accents": rules.strip_accents,
         "tokenize_chinese_chars": rules.split_chinese,
@@ -571,27 +597,9 @@ def write_tokenizer(path: pathlib.Path, checkpoint: Checkpoint) -> None:
         **_NAMES,
     }
     if rules.added_tokens:
-        config["added_tokens_decoder"] = {
-            str(number): {
-                k: v
-                for k, v in dataclasses.asdict(token).items()
-                if k != "in_wordpiece"
-            }
-            for token, number in zip(
-                rules.added_tokens,
-                checkpoint.vocabulary.ids(t.content for t in rules.added_tokens),
-            )
-        }
-    plain = TokenizerRules("tokenizers", 100)
-    different = [
-        name
-        for name in ("clean_text", "split_punctuation", "max_characters_per_word")
-        if getattr(rules, name) != getattr(plain, name)
-    ]
-    if rules.library == "tokenizers" and different:
-        config["tokenizer_class"] = "PreTrainedTokenizerFast"
-        original = _original(checkpoint.vocabulary, checkpoint.lowercase, rules)
-        for token in rules.added_tokens:
-            _add(original, token)
-        original.save(str(path / _TOKENIZER))
+        tokens = [dataclasses.asdict(token) for token in added]
+        for token in tokens:
+            del token["in_wordpiece"]
+        ids = vocabulary.ids(token.content for token in added)
+        config["added_tokens_decoder"] = dict(zip(map(str, ids), tokens))
     storage.write_json(path / _CONFIG, config)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.checkpoints import heads
-from bert_tf.checkpoints.model_directory import Checkpoint, outermost_layer
+from bert_tf.checkpoints.checkpoint import Checkpoint, outermost_layer
 from bert_tf.modeling import BertConfig
 from bert_tf.text import GOOGLE_RULES, TokenizerRules, Vocabulary, guess_lowercase
 
@@ -197,6 +197,7 @@ class ForeignCheckpoint(Checkpoint):
         rules: TokenizerRules = GOOGLE_RULES,
         original_tokenizer: Any = None,
         notes: Sequence[str] = (),
+        own_names: bool = False,
     ) -> ForeignCheckpoint:
         """Matches every tensor in a file with a weight.
 
@@ -204,7 +205,7 @@ class ForeignCheckpoint(Checkpoint):
             path: The folder.
             format: Name of the format.
             rows: The format's table, for this kind of head.
-            tensors: The tensors in the file.
+            tensors: The tensors in the file; none if a training did not write it yet.
             config: The folder's config. Its `vocabulary_size` may be that of a padded
                 embedding.
             vocabulary: The folder's vocabulary.
@@ -218,6 +219,7 @@ class ForeignCheckpoint(Checkpoint):
             rules: The rules of the tokenizer.
             original_tokenizer: The `original_tokenizer` of `Checkpoint`.
             notes: Assumptions made by the caller.
+            own_names: Whether the tensors that are not in the table have our names.
 
         Raises:
             ValueError: The tensors contradict the config or the vocabulary.
@@ -227,8 +229,10 @@ class ForeignCheckpoint(Checkpoint):
             lowercase, note = guess_lowercase(vocabulary)
             notes.append(note)
         try:
-            found, unused = _match(rows, tensors.shapes, config, vocabulary)
-            notes += _check_vocabulary_size(found, tensors.shapes, config, vocabulary)
+            found, unused = [], []
+            if shapes := tensors.shapes:
+                found, unused = _match(rows, shapes, config, vocabulary)
+                notes += _check_vocabulary_size(found, shapes, config, vocabulary)
             bias = [row.theirs[0] for row in found if row.ours == "logits/bias"]
             outputs = tensors.shapes[bias[0]][0] if bias else None
             if head:
@@ -237,12 +241,15 @@ class ForeignCheckpoint(Checkpoint):
                 head = heads.task_head(kind, outputs, **(declared or {}))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+        if own_names:
+            found += [Row(name, (name,), "", "") for name in unused]
+            unused = []
         present = {outermost_layer(row.ours) for row in found}
         shown = ", ".join(unused[:5]) + ", ..." * (len(unused) > 5)
         dropped = [f"Tensors that are not used: {shown}."] if unused else []
         # Further tensors inside the encoder are no head.
-        encoder = next(n for n in rows[0].theirs if n in tensors.shapes)
-        encoder = re.match(r"\w*", encoder)[0]
+        names = [name for name in rows[0].theirs if name in tensors.shapes]
+        encoder = re.match(r"\w*", "".join(names[:1]))[0]
         is_open = head is None and kind is None
         if is_open and (doubt or not all(n.startswith(encoder) for n in unused)):
             doubt = doubt or "It does not declare a head for all its weights."
@@ -252,6 +259,8 @@ class ForeignCheckpoint(Checkpoint):
             is_pretrainer = kind != "encoder" and present & {"mlm", "nsp"}
             head = {"kind": "pretrainer" if is_pretrainer else "encoder"}
         optional = heads.optional_layers(head["kind"])
+        if not found or own_names:
+            optional = ()
         if missing := [layer for layer in optional if layer not in present]:
             head = {**head, "newly_initialized": missing}
         return cls(
@@ -271,6 +280,11 @@ class ForeignCheckpoint(Checkpoint):
         )
 
     def read_weights(self) -> dict[str, np.ndarray]:
+        if not self.tensors.shapes:
+            raise ValueError(
+                f"{self.path} has no weights: its training did not reach the first "
+                "checkpoint. Rerun the same command to resume it."
+            )
         return {row.ours: self._read(row) for row in self.rows}
 
     def _read(self, row: Row) -> np.ndarray:

@@ -19,14 +19,11 @@ from bert_tf.checkpoints import (
     heads,
     hugging_face,
     keras_hub,
+    model_directory,
     sentence_transformers,
 )
-from bert_tf.checkpoints.model_directory import (
-    Checkpoint,
-    ModelDirectory,
-    matching_model,
-    read_json_object,
-)
+from bert_tf.checkpoints.checkpoint import Checkpoint, read_json_object
+from bert_tf.checkpoints.model_directory import ModelDirectory
 from bert_tf.modeling import BertConfig
 
 # The files of a Hugging Face repository that are downloaded.
@@ -82,7 +79,7 @@ def _open(handle: str, kind: str | None) -> Checkpoint:
         raise ValueError(f"There is no checkpoint folder {path}.")
     _check_no_lfs_pointers(path)
     config = read_json_object(path / "config.json")
-    is_directory = "architecture" in config
+    is_directory = bool(config.get("bert_tf"))
     is_hugging_face = config.keys() & hugging_face.CONFIG_KEYS
     # The config.json of a TensorFlow checkpoint may be a bert_config.json.
     is_google = google.find_prefix(path) and not hugging_face.has_weights(path)
@@ -95,17 +92,15 @@ def _open(handle: str, kind: str | None) -> Checkpoint:
                 f"head={kind!r}"
             )
         if is_directory:
-            return ModelDirectory.open(path)
+            return model_directory.open_folder(path)
         return sentence_transformers.open_folder(path)
     if is_google:
         return google.open_folder(path, kind)
     if is_hugging_face:
         return hugging_face.open_folder(path, kind)
-    if config:
-        return ModelDirectory.open(path)  # Raises an error that names what is missing.
     raise ValueError(
-        f"{path} is not a checkpoint folder: it has neither a config.json nor a "
-        "TensorFlow checkpoint (*.index)."
+        f"{path} is not a checkpoint folder: it has neither the config.json of a BERT "
+        "nor a TensorFlow checkpoint (*.index)."
     )
 
 
@@ -131,15 +126,14 @@ def _check_no_lfs_pointers(path: pathlib.Path) -> None:
 
 
 def write_checkpoint(
-    checkpoint: Checkpoint, path: str | os.PathLike, format: str = "bert_tf"
+    checkpoint: Checkpoint, path: str | os.PathLike, format: str = "hugging_face"
 ) -> list[str]:
-    """Writes a checkpoint in another format, or as a model directory.
+    """Writes a checkpoint as a model directory, or in another format.
 
     Args:
         checkpoint: A checkpoint that `open_checkpoint` returned.
         path: The folder to write. It must not exist or be empty.
-        format: `"bert_tf"` (a model directory), `"hugging_face"` (for sentence
-            encoders, sentence-transformers), `"google"` or `"keras_hub"`.
+        format: `"hugging_face"`, a model directory, or `"keras_hub"`.
 
     Returns:
         The names of the weights that the format cannot hold.
@@ -149,9 +143,7 @@ def write_checkpoint(
     """
     heads.check_declared(checkpoint.head, checkpoint.path)
     write = {
-        "bert_tf": _write_model_directory,
-        "hugging_face": sentence_transformers.write_folder,
-        "google": google.write_folder,
+        "hugging_face": _write_model_directory,
         "keras_hub": keras_hub.write_folder,
     }[format]
     path = pathlib.Path(storage.local_copy(os.fspath(path)))
@@ -166,21 +158,10 @@ def write_checkpoint(
 
 
 def _write_model_directory(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
-    weights = checkpoint.read_weights()
-    units = len(weights.get("logits/bias", ()))
-    model = matching_model(checkpoint.architecture, checkpoint.head, units)
-    checkpoint.load_into(model)
-    directory = ModelDirectory.create(
-        path,
-        architecture=checkpoint.architecture,
-        vocabulary=checkpoint.vocabulary,
-        lowercase=checkpoint.lowercase,
-        rules=checkpoint.rules,
-        head=checkpoint.head,
-        options={**checkpoint.options, "from": str(checkpoint.path)},
-    )
-    directory.save_weights(model)
-    return sorted(weights.keys() - {weight.path for weight in model.weights})
+    names = ("architecture", "vocabulary", "lowercase", "rules", "head", "options")
+    attributes = {name: getattr(checkpoint, name) for name in names}
+    directory = ModelDirectory.create(path, **attributes)
+    return directory.write_weights(checkpoint.read_weights())
 
 
 # --- Comparing with the format's own code ----------------------------------------
@@ -188,10 +169,9 @@ def _write_model_directory(path: pathlib.Path, checkpoint: Checkpoint) -> list[s
 
 def fixed_settings(format: str, architecture: BertConfig) -> dict[str, Any]:
     """Returns settings of a format's own code that differ from `architecture`."""
-    module = {"google": google, "keras_hub": keras_hub}.get(format)
-    if module is None:
+    if format != "keras_hub":
         return {}
-    settings = dataclasses.asdict(module.computed_architecture(architecture))
+    settings = dataclasses.asdict(keras_hub.computed_architecture(architecture))
     return {k: v for k, v in settings.items() if getattr(architecture, k) != v}
 
 

@@ -7,18 +7,15 @@
     vocab.txt
 
 The format does not record whether the model is cased, nor the form of GELU and the
-epsilon, which are fixed in google's code. Our writer stores them under the key
-"bert_tf" of bert_config.json, which google's code ignores.
+epsilon, which are fixed in google's code.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 
 import tensorflow as tf
 
-from bert_tf import storage
 from bert_tf.checkpoints import model_garden
 from bert_tf.checkpoints.foreign import (
     KERAS_SUFFIXES,
@@ -27,10 +24,8 @@ from bert_tf.checkpoints.foreign import (
     Tensors,
     mlm_bias,
     rows_of_layers,
-    to_foreign,
 )
-from bert_tf.checkpoints.model_directory import Checkpoint, check_json, read_json_object
-from bert_tf.modeling import GOOGLE_KEYS, BertConfig
+from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
 
 FORMAT = "Google TensorFlow 1"
@@ -158,23 +153,11 @@ def open_folder(path: pathlib.Path, kind: str | None = None) -> ForeignCheckpoin
             "the model was trained with into the folder."
         )
     config = BertConfig.from_google(path / name)
-    ours = read_json_object(path / name, bert_tf=dict).get("bert_tf") or {}
-    try:
-        check_json(ours, architecture=dict, lowercase=bool, head=dict)
-        head = None if kind else ours.get("head")
-        if head and not isinstance(head.get("kind"), str):
-            raise ValueError(f"head must have a kind. Received: head={head!r:.80}")
-        settings = dataclasses.asdict(config) | (ours.get("architecture") or {})
-        config = BertConfig.from_dict(settings)
-    except ValueError as error:
-        raise ValueError(f"{path / name}: bert_tf: {error}") from error
     if model_garden.GRAPH in tensors.shapes:
         format = model_garden.FORMAT
         rows, tensors = model_garden.read_object_graph(prefix, tensors)
     else:
-        if head:
-            kind = head["kind"]
-        elif not kind:
+        if not kind:
             kind, notes = _task(tensors)
         format, rows = FORMAT, _rows(kind)
         tensors = _without_optimizer_state(tensors)
@@ -185,51 +168,7 @@ def open_folder(path: pathlib.Path, kind: str | None = None) -> ForeignCheckpoin
         tensors,
         config=config,
         vocabulary=Vocabulary.from_file(path / _VOCABULARY),
-        lowercase=ours.get("lowercase"),
+        lowercase=None,
         kind=kind,
-        head=head,
         notes=notes,
     )
-
-
-# --- Writing ---------------------------------------------------------------------
-
-
-def computed_architecture(config: BertConfig) -> BertConfig:
-    """Returns the architecture that google's code computes with a config."""
-    activation = "relu" if config.activation == "relu" else "gelu_tanh"
-    return dataclasses.replace(config, activation=activation, layer_norm_epsilon=1e-12)
-
-
-def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
-    """Writes a folder that google-research/bert can restore.
-
-    Args:
-        path: An empty folder.
-        checkpoint: The checkpoint to write.
-
-    Returns:
-        The names of the weights that the format cannot hold.
-    """
-    head, config = checkpoint.head, checkpoint.architecture
-    weights = checkpoint.read_weights()
-    tensors, left_out = to_foreign(_rows(head["kind"]), weights, config)
-    tf.raw_ops.SaveV2(
-        prefix=str(path / _PREFIX),
-        tensor_names=list(tensors),
-        shape_and_slices=[""] * len(tensors),
-        tensors=list(tensors.values()),
-    )
-    checkpoint.vocabulary.write(path / _VOCABULARY)
-    google = {key: getattr(config, ours) for ours, key in GOOGLE_KEYS.items()}
-    google["hidden_act"] = config.activation.removesuffix("_tanh").removesuffix("_erf")
-    ours = {
-        "lowercase": checkpoint.lowercase,
-        "head": dict(head),
-        "architecture": {
-            "activation": config.activation,
-            "layer_norm_epsilon": config.layer_norm_epsilon,
-        },
-    }
-    storage.write_json(path / _CONFIG, {**google, "bert_tf": ours})
-    return left_out

@@ -79,7 +79,7 @@ def _classification(
                 f"class is always 1. Received: problem_type={problem}, "
                 f"activation={activation}"
             )
-        head = {"problem": "regression", "mean": 0, "deviation": 1}
+        head = {"problem": "regression"}
         if activation not in (None, "linear"):
             head["activation"] = activation
         return head
@@ -109,7 +109,7 @@ def _check_size(declared: int, outputs: int | None) -> None:
 
 def optional_layers(kind: str) -> tuple[str, ...]:
     """Returns the layers of a model of this kind that its file may lack."""
-    if kind in ("encoder", UNDECLARED):
+    if kind in ("encoder", "embedding", UNDECLARED):
         return ("pooler",)
     return ("pooler", "mlm", "nsp") if kind == "pretrainer" else ("pooler", "logits")
 

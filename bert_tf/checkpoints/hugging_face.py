@@ -14,7 +14,7 @@ import dataclasses
 import importlib
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ import safetensors.numpy
 
 from bert_tf import storage
 from bert_tf.checkpoints import folder_tokenizer, google
+from bert_tf.checkpoints.checkpoint import Checkpoint, check_json, read_json_object
 from bert_tf.checkpoints.foreign import (
     ForeignCheckpoint,
     Row,
@@ -31,14 +32,14 @@ from bert_tf.checkpoints.foreign import (
     rows_of_layers,
     to_foreign,
 )
-from bert_tf.checkpoints.model_directory import Checkpoint, read_json_object
-from bert_tf.modeling import GOOGLE_KEYS, BertConfig
+from bert_tf.modeling import GOOGLE_KEYS, BertConfig, EmbeddingConfig
+from bert_tf.text import TokenizerRules
 
 FORMAT = "Hugging Face"
 
 WEIGHTS = "model.safetensors"
 
-_CONFIG = "config.json"
+CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
 
 # --- Table of weight names -------------------------------------------------------
@@ -74,12 +75,26 @@ _KINDS = {class_name: kind for kind, class_name in _TASK_CLASSES.items()} | {
     "BertForNextSentencePrediction": None,
 }
 
-# Model classes without a pooler.
-_WITHOUT_POOLER = (
-    "BertForMaskedLM",
-    "BertForQuestionAnswering",
-    "BertForTokenClassification",
-)
+# The classes of each kind.
+_CLASSES = {kind: (class_name,) for kind, class_name in _TASK_CLASSES.items()} | {
+    "encoder": ("BertModel",),
+    "embedding": ("BertModel",),
+    "pretrainer": (
+        "BertForPreTraining",
+        "BertForMaskedLM",
+        "BertForNextSentencePrediction",
+    ),
+}
+
+# `problem` of classifiers -> `problem_type`.
+_PROBLEM_TYPES = {
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
+
+# Model classes that have no pooler and do not need one for further training.
+WITHOUT_POOLER = ("BertForQuestionAnswering", "BertForTokenClassification")
 
 
 def _rows(kind: str | None, *, has_prefix: bool = True) -> list[Row]:
@@ -241,12 +256,39 @@ def _labels(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     labels = [names.get(str(number)) for number in range(len(names))]
     if not all(isinstance(label, str | int | float) for label in labels):
         raise ValueError(
-            f"{_CONFIG}: id2label must map the numbers from 0 to labels. "
+            f"{CONFIG}: id2label must map the numbers from 0 to labels. "
             f"Received: id2label={names!r:.80}"
         )
     note = f"num_labels is {size}, so id2label, which has {len(labels)}, is ignored."
     is_equal = size in (None, len(labels))
     return {"labels": list(map(str, labels)), "size": size}, [note] * (not is_equal)
+
+
+def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `head`, `options` and `tokenizer` that `to_config` wrote, by these names.
+
+    The result is empty for folders of other projects, and if transformers saved a model
+    of another class with a config of ours.
+    """
+    ours = config.get("bert_tf") or {}
+    try:
+        check_json(ours, head=dict, options=dict, tokenizer=dict)
+        head = dict(ours.get("head") or {})
+        check_json(head, kind=str)
+        if ours.get("tokenizer"):
+            rules = TokenizerRules.from_dict(ours["tokenizer"])
+            ours = {**ours, "tokenizer": rules}
+    except ValueError as error:
+        raise ValueError(f"{CONFIG}: bert_tf: {error}") from error
+    kind, classes = head.get("kind"), config.get("architectures")
+    if not kind or (classes and classes[0] not in _CLASSES.get(kind, ())):
+        return {}
+    problems = {theirs: name for name, theirs in _PROBLEM_TYPES.items()}
+    if problem := problems.get(config.get("problem_type")):
+        head["problem"] = problem
+    if "id2label" in config and problem != "regression":
+        head["labels"] = _labels(config)[0]["labels"]
+    return {**ours, "head": head}
 
 
 # --- Reading ---------------------------------------------------------------------
@@ -267,15 +309,20 @@ def open_folder(
             contradicts another one.
     """
     types = {"architectures": list, "id2label": dict, "num_labels": int}
-    config = read_json_object(path / _CONFIG, **types, problem_type=str)
+    types |= {"bert_tf": dict, "problem_type": str}
+    config = read_json_object(path / CONFIG, **types)
     class_name = _class_name(config)
-    architecture = _architecture(path / _CONFIG, config)
+    architecture = _architecture(path / CONFIG, config)
     doubt = ""
     if class_name not in _KINDS:
-        doubt = f"{_CONFIG} declares the class {class_name}, which is not supported."
+        doubt = f"{CONFIG} declares the class {class_name}, which is not supported."
     kind = kind or _KINDS.get(class_name)
     try:
-        tensors, notes = _with_torch_names(open_tensors(path))
+        ours = _own_settings(config)
+        own_names = bool(ours) and not config.get("architectures")
+        tensors, notes = open_tensors(path, may_lack_weights=bool(ours)), []
+        if not own_names:
+            tensors, notes = _with_torch_names(tensors)
         declared, label_notes = _labels(config)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -283,7 +330,11 @@ def open_folder(
     if kind in ("classification", "tagging"):
         notes += label_notes
     positions = architecture.max_sequence_length
-    tokenizer = folder_tokenizer.open_tokenizer(path, config, positions)
+    tokenizer = folder_tokenizer.open_tokenizer(
+        path, config, positions, ours.get("tokenizer")
+    )
+    # transformers and sentence-transformers may have changed the length.
+    length = {"max_sequence_length": tokenizer.max_length}
     checkpoint = ForeignCheckpoint.from_tensors(
         path,
         f"{FORMAT} {class_name}",
@@ -295,20 +346,28 @@ def open_folder(
         kind=kind,
         doubt=doubt,
         declared=declared,
-        options={"max_sequence_length": tokenizer.max_length},
+        head=ours.get("head"),
+        options={**(ours.get("options") or {}), **length},
         rules=tokenizer.rules,
         original_tokenizer=tokenizer.original,
         notes=[*notes, *tokenizer.notes],
+        own_names=own_names,
     )
-    if kind != "tagging":
+    if kind != "tagging" or ours:
         return checkpoint
     # Pipelines of transformers tag every piece of a word.
     head = {**checkpoint.head, "aggregation": "simple"}
     return dataclasses.replace(checkpoint, head=head)
 
 
-def open_tensors(path: pathlib.Path) -> Tensors:
-    """Opens the safetensors of a folder."""
+def open_tensors(path: pathlib.Path, *, may_lack_weights: bool = False) -> Tensors:
+    """Opens the safetensors of a folder.
+
+    Args:
+        path: The folder.
+        may_lack_weights: Whether a folder without weights has no tensors. By default it
+            raises ValueError.
+    """
     files = [WEIGHTS]
     if (path / _INDEX).is_file():
         index = read_json_object(path / _INDEX, weight_map=dict)
@@ -319,6 +378,8 @@ def open_tensors(path: pathlib.Path) -> Tensors:
                 f"folder. Received: {files or index!r:.80}"
             )
     elif not (path / WEIGHTS).is_file():
+        if may_lack_weights:
+            return Tensors({}, {}.get)
         raise ValueError(_why_no_weights(path))
     shapes, source = {}, {}
     for file in files:
@@ -367,46 +428,49 @@ def _why_no_weights(path: pathlib.Path) -> str:
 
 # --- Writing ---------------------------------------------------------------------
 
+# Weights that a class may lack. Dense layers of sentence encoders have their own file.
+_LEFT_OUT = ("pooler/", "sentence_embedding/")
 
-def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
-    """Writes a folder that `transformers` loads without warnings.
+# Entries of a head that transformers or sentence-transformers have a place for.
+_ELSEWHERE = {"deviation", "labels", "mean", "newly_initialized", "problem"}
+_ELSEWHERE |= {"prompts", "default_prompt_name", "include_prompt"}
+_ELSEWHERE |= {field.name for field in dataclasses.fields(EmbeddingConfig)}
+
+
+def model_class(head: Mapping[str, Any], weights: Iterable[str] = ()) -> str | None:
+    """Returns the name of the model class of `transformers` for a head.
 
     Args:
-        path: An empty folder.
-        checkpoint: The checkpoint to write.
-
-    Returns:
-        The names of the weights that its model class cannot hold.
+        head: The `head` of a `Checkpoint`.
+        weights: Our names of all weights. If the class cannot hold one of them, the
+            result is None.
     """
-    weights = checkpoint.read_weights()
-    class_name = _class_of(checkpoint.head["kind"], weights)
-    rows = _rows(checkpoint.head["kind"], has_prefix=class_name != "BertModel")
-    if class_name in _WITHOUT_POOLER:
-        rows = [row for row in rows if not row.ours.startswith("pooler/")]
-    tensors, left_out = to_foreign(rows, weights, checkpoint.architecture)
-    safetensors.numpy.save_file(tensors, path / WEIGHTS, metadata={"format": "pt"})
-    folder_tokenizer.write_tokenizer(path, checkpoint)
-    storage.write_json(path / _CONFIG, _config(checkpoint, class_name))
-    return left_out
+    name, *_ = _CLASSES.get(head["kind"], (None,))
+    untrained = head.get("newly_initialized", ())
+    if "mlm" in untrained:
+        name = "BertModel" if "nsp" in untrained else "BertForNextSentencePrediction"
+    elif "nsp" in untrained:
+        name = "BertForMaskedLM"
+    if name:
+        rows = _rows(head["kind"])
+        names = {re.sub(r"\{i\}", r"\\d+", row.ours) for row in rows}
+        known = re.compile("|".join([*names, *(f"{start}.*" for start in _LEFT_OUT)]))
+        if not all(map(known.fullmatch, weights)):
+            return None
+    return name
 
 
-def _class_of(kind: str, weights: Mapping[str, np.ndarray]) -> str:
-    if kind == "embedding":
-        return "BertModel"
-    if kind in _TASK_CLASSES:
-        return _TASK_CLASSES[kind]
-    if {"mlm/bias", "nsp/bias"} <= weights.keys():
-        return "BertForPreTraining"
-    if "mlm/bias" in weights:
-        return "BertForMaskedLM"
-    return "BertForNextSentencePrediction" if "nsp/bias" in weights else "BertModel"
+def to_config(checkpoint: Checkpoint, class_name: str | None) -> dict[str, Any]:
+    """Returns the contents of `config.json`.
 
-
-def _config(checkpoint: Checkpoint, class_name: str) -> dict[str, Any]:
+    Args:
+        checkpoint: The checkpoint to write.
+        class_name: Name of its model class; None if transformers has none.
+    """
     architecture, head = checkpoint.architecture, checkpoint.head
     by_form = {form: name for name, form in reversed(_ACTIVATIONS.items())}
     config = {
-        "architectures": [class_name],
+        **({"architectures": [class_name]} if class_name else {}),
         "model_type": "bert",
         **{key: getattr(architecture, ours) for ours, key in _KEYS.items()},
         "hidden_act": by_form[architecture.activation],
@@ -414,19 +478,53 @@ def _config(checkpoint: Checkpoint, class_name: str) -> dict[str, Any]:
         "position_embedding_type": "absolute",
         "dtype": "float32",
     }
-    labels, activation = head.get("labels"), "linear"
-    if head.get("problem") == "regression":
-        labels, config["problem_type"] = ["score"], "regression"
-        activation = head.get("activation", "linear")
-    elif head.get("problem") == "multi_label":
-        config["problem_type"], activation = "multi_label_classification", "sigmoid"
+    labels, problem, activation = head.get("labels"), head.get("problem"), "linear"
+    if problem:
+        config["problem_type"] = _PROBLEM_TYPES[problem]
+    if problem == "regression":
+        labels, activation = ["score"], head.get("activation", "linear")
+    elif problem == "multi_label":
+        activation = "sigmoid"
     if head.get("pairs"):  # As in cross-encoders of sentence-transformers 4.
         activation = TORCH_ACTIVATIONS[activation]
         config["sentence_transformers"] = {"activation_fn": activation}
     if labels:
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
-    return config
+    rest = {name: value for name, value in head.items() if name not in _ELSEWHERE}
+    ours = {"head": rest, "options": dict(checkpoint.options)}
+    if checkpoint.rules.library == "google":  # `write_tokenizer` writes all others.
+        ours["tokenizer"] = {"library": "google", **checkpoint.rules.to_dict()}
+    return {**config, "bert_tf": ours}
+
+
+def to_tensors(
+    class_name: str | None, weights: Mapping[str, np.ndarray], architecture: BertConfig
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Converts weights by our names to tensors of a class.
+
+    Without a class, the encoder and the pre-training heads have their names in
+    transformers, and all other weights keep ours.
+
+    Returns:
+        The tensors by name, and our names of the weights that the class cannot hold.
+    """
+    rows = _rows(_KINDS.get(class_name), has_prefix=class_name != "BertModel")
+    if class_name in WITHOUT_POOLER:
+        rows = [row for row in rows if not row.ours.startswith("pooler/")]
+    tensors, left_out = to_foreign(rows, weights, architecture)
+    if class_name:
+        return tensors, left_out
+    return tensors | {name: weights[name] for name in left_out}, []
+
+
+def write_tensors(path: pathlib.Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes a file of safetensors atomically."""
+    tensors = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
+    data = safetensors.numpy.save(tensors, metadata={"format": "pt"})
+    # safetensors' own writer maps the file into memory: a full disk would crash Python.
+    with storage.atomic_write(str(path)) as file:
+        file.write(data)
 
 
 # --- Running ---------------------------------------------------------------------

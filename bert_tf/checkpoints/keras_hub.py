@@ -20,6 +20,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from bert_tf.checkpoints.checkpoint import Checkpoint, read_json_object
 from bert_tf.checkpoints.foreign import (
     KERAS_SUFFIXES,
     ForeignCheckpoint,
@@ -28,7 +29,6 @@ from bert_tf.checkpoints.foreign import (
     rows_of_layers,
     to_foreign,
 )
-from bert_tf.checkpoints.model_directory import Checkpoint, check_size, read_json_object
 from bert_tf.modeling import BertConfig
 from bert_tf.text import (
     CONTINUATION_PREFIX,
@@ -112,7 +112,7 @@ def open_preset(
     try:
         if config:  # A folder. KerasHub downloads handles.
             settings = {n: (config.get("config") or {}).get(n) for n in _SETTINGS}
-            check_size(BertConfig(**settings), file.with_name("model.weights.h5"))
+            _check_size(BertConfig(**settings), file.with_name("model.weights.h5"))
         model = _load(preset, kind)
         preprocessor = keras_hub.models.BertTextClassifierPreprocessor.from_preset(
             str(preset)
@@ -193,6 +193,21 @@ def _load(preset: str | pathlib.Path, kind: str | None = None) -> keras.Model:
         task_class = getattr(keras_hub.models, task)
         return task_class.from_preset(str(preset), preprocessor=None)
     return keras_hub.models.BertBackbone.from_preset(str(preset))
+
+
+def _check_size(architecture: BertConfig, weights: pathlib.Path) -> None:
+    """Checks a config against the size of its weights, before a model is built.
+
+    Raises:
+        ValueError: The file exists and is too small for weights of 16 bits.
+    """
+    a = architecture
+    size = 4 * a.num_layers * a.hidden_dim * (2 * a.hidden_dim + a.intermediate_dim)
+    if weights.is_file() and weights.stat().st_size < size:
+        raise ValueError(
+            f"{weights} is too small for {a.num_layers} layers of hidden size "
+            f"{a.hidden_dim}, as its config has them."
+        )
 
 
 # --- Writing ---------------------------------------------------------------------

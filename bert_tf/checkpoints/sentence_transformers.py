@@ -19,17 +19,18 @@ import dataclasses
 import json
 import pathlib
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import safetensors.numpy
+import numpy as np
 
 from bert_tf import storage
 from bert_tf.checkpoints import foreign, hugging_face
+from bert_tf.checkpoints.checkpoint import Checkpoint, read_json_object
 from bert_tf.checkpoints.hugging_face import TORCH, TORCH_ACTIVATIONS
-from bert_tf.checkpoints.model_directory import Checkpoint, read_json_object
 from bert_tf.modeling import POOLING_MODES, EmbeddingConfig
 
-_MODULES, _CONFIG = "modules.json", "config.json"
+MODULES, _CONFIG = "modules.json", "config.json"
 _TRANSFORMER_CONFIG = "sentence_bert_config.json"
 _MODEL_CONFIG = "config_sentence_transformers.json"
 _ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -54,7 +55,7 @@ _DENSE_ROWS = (
 
 def is_folder(path: pathlib.Path) -> bool:
     """Returns whether `SentenceTransformer` or `CrossEncoder` saved the folder."""
-    return (path / _MODULES).is_file() or _is_cross_encoder(path)
+    return (path / MODULES).is_file() or _is_cross_encoder(path)
 
 
 def _is_cross_encoder(path: pathlib.Path) -> bool:
@@ -62,7 +63,7 @@ def _is_cross_encoder(path: pathlib.Path) -> bool:
         return True
     # Before version 6, cross-encoders had no files of their own.
     config = read_json_object(path / _CONFIG)
-    is_other = (path / _MODULES).is_file()
+    is_other = (path / MODULES).is_file()
     return not is_other and bool(config.keys() & set(_CROSS_ENCODER_KEYS))
 
 
@@ -94,9 +95,9 @@ def _open_cross_encoder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
             f"{path}: the activation of a cross-encoder must be one of "
             f"{', '.join(names)}. Received: {declared[0]!r}"
         )
-    if (path / _MODULES).is_file() and _list_modules(path)[1] != ["Transformer"]:
+    if (path / MODULES).is_file() and _list_modules(path)[1] != ["Transformer"]:
         raise ValueError(
-            f"{path / _MODULES}: the only module of a cross-encoder must be "
+            f"{path / MODULES}: the only module of a cross-encoder must be "
             f"Transformer. Received: {', '.join(_list_modules(path)[1])}"
         )
     prompts = _prompts(path, {})
@@ -127,7 +128,8 @@ def _open_sentence_encoder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
     }
     rows, tensors = list(encoder.rows), encoder.tensors
     if "Dense" in modules:
-        dense, weights = _read_dense(path / modules["Dense"])
+        is_unfinished = not tensors.shapes
+        dense, weights = _read_dense(path / modules["Dense"], is_unfinished)
         fields |= dense
         rows += [row for row in _DENSE_ROWS if row.theirs[0] in weights]
         tensors = foreign.Tensors(
@@ -145,12 +147,12 @@ def _open_sentence_encoder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
 def _list_modules(path: pathlib.Path) -> tuple[list[str], list[str]]:
     """Returns the folders of the modules, and the names of their classes."""
     try:
-        modules = json.loads((path / _MODULES).read_text(encoding="utf-8"))
+        modules = json.loads((path / MODULES).read_text(encoding="utf-8"))
         pattern = r"^sentence_transformers\..*\."
         names = [re.sub(pattern, "", module["type"]) for module in modules]
         return [str(module["path"]) for module in modules], names
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path / _MODULES} is not valid: {error!r}") from error
+        raise ValueError(f"{path / MODULES} is not valid: {error!r}") from error
 
 
 def _modules(path: pathlib.Path) -> dict[str, str]:
@@ -160,33 +162,37 @@ def _modules(path: pathlib.Path) -> dict[str, str]:
     expected = [name for name in _ORDER if name in (*_ORDER[:2], *names)]
     if names != expected or outside:
         raise ValueError(
-            f"{path / _MODULES}: the modules must be Transformer, Pooling, Dense "
+            f"{path / MODULES}: the modules must be Transformer, Pooling, Dense "
             "(optional), Normalize (optional), in subfolders. Received: "
             f"{', '.join(names)} {outside or ''}"
         )
     return dict(zip(names, folders, strict=True))
 
 
-def _read_dense(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read_dense(
+    path: pathlib.Path, is_unfinished: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns fields of `EmbeddingConfig`, and the weights by their names."""
-    config = read_json_object(path / _CONFIG, activation_function=str, bias=bool)
-    tensors = hugging_face.open_tensors(path)
+    types = {"activation_function": str, "bias": bool, "out_features": int}
+    config = read_json_object(path / _CONFIG, **types)
     names = {torch: name for name, torch in TORCH_ACTIVATIONS.items()}
     activation = config.get("activation_function") or TORCH_ACTIVATIONS["tanh"]
     bias = config.get("bias", True)
     expected = {"linear.weight", "linear.bias"} if bias else {"linear.weight"}
+    tensors = hugging_face.open_tensors(path, may_lack_weights=is_unfinished)
     if (
         activation not in names
         or config.get("use_residual")
-        or tensors.shapes.keys() != expected
+        or tensors.shapes.keys() not in (expected, is_unfinished and set())
     ):
         raise ValueError(
             f"{path}: activation_function must be one of {', '.join(names)}, "
             f"use_residual false, and the weights {sorted(expected)}. Received: "
             f"{config}, {sorted(tensors.shapes)}"
         )
-    weights = {name: tensors.read(name) for name in expected}
-    fields = {"dense_dim": len(weights["linear.weight"]), "dense_bias": bias}
+    weights = {name: tensors.read(name) for name in tensors.shapes}
+    size = len(weights["linear.weight"]) if weights else config["out_features"]
+    fields = {"dense_dim": size, "dense_bias": bias}
     return {**fields, "dense_activation": names[activation]}, weights
 
 
@@ -214,20 +220,9 @@ def _is_string(value: Any) -> bool:
 # --- Writing ---------------------------------------------------------------------
 
 
-def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
-    """Writes a Hugging Face folder; that of a sentence encoder has its modules.
-
-    Args:
-        path: An empty folder.
-        checkpoint: The checkpoint to write.
-
-    Returns:
-        The names of the weights that the format cannot hold.
-    """
-    left_out = hugging_face.write_folder(path, checkpoint)
-    if checkpoint.head["kind"] != "embedding":
-        return left_out
-    config = EmbeddingConfig.from_dict(checkpoint.head)
+def write_modules(checkpoint: Checkpoint) -> None:
+    """Writes the files of a sentence encoder's modules into `checkpoint.path`."""
+    path, config = checkpoint.path, EmbeddingConfig.from_dict(checkpoint.head)
     hidden_dim, modes = checkpoint.architecture.hidden_dim, config.modes
     length = config.max_sequence_length
     flags = {key: mode in modes for mode, key in _POOLING_KEYS.items()}
@@ -256,14 +251,23 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
         storage.write_json(path / folder / file, modules[name])
         kind = f"sentence_transformers.models.{name}"
         listed.append({"idx": i, "name": str(i), "path": folder, "type": kind})
-        if name == "Dense":
-            weights, architecture = checkpoint.read_weights(), checkpoint.architecture
-            tensors, _ = foreign.to_foreign(_DENSE_ROWS, weights, architecture)
-            safetensors.numpy.save_file(
-                tensors, path / folder / hugging_face.WEIGHTS, {"format": "pt"}
-            )
-    storage.write_json(path / _MODULES, listed)
+    storage.write_json(path / MODULES, listed)
     keys = ("prompts", "default_prompt_name", "truncate_dim")
     if values := {k: checkpoint.head[k] for k in keys if checkpoint.head.get(k)}:
         storage.write_json(path / _MODEL_CONFIG, values)
+
+
+def write_dense(
+    path: pathlib.Path, weights: Mapping[str, np.ndarray], left_out: Sequence[str]
+) -> list[str]:
+    """Writes the dense layer of a sentence encoder, if it has one.
+
+    Returns:
+        The names in `left_out` that are not the layer's.
+    """
+    tensors = {
+        row.theirs[0]: weights[row.ours].T for row in _DENSE_ROWS if row.ours in weights
+    }
+    if tensors:
+        hugging_face.write_tensors(path / "2_Dense" / hugging_face.WEIGHTS, tensors)
     return [name for name in left_out if not name.startswith(_DENSE)]

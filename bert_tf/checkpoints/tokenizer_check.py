@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints.model_directory import Checkpoint
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.text import Tokenizer
 
 # The limits at which texts and pairs are truncated: even and odd.

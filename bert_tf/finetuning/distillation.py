@@ -181,8 +181,7 @@ def _align(teacher: Mapping[str, Any], student: Mapping[str, Any], outputs: tf.T
         return tf.gather(outputs, order, axis=-1)
     if "deviation" not in student:
         return outputs
-    scores = outputs * teacher["deviation"] + teacher["mean"]
-    return (scores - student["mean"]) / student["deviation"]
+    return (outputs - student["mean"]) / student["deviation"]
 
 
 def _record_states(backbone: BertBackbone) -> Callable[[], list[tf.Tensor]]:

@@ -29,6 +29,7 @@ from bert_tf.checkpoints import (
     keep_layers,
     load_tokenizer,
     open_checkpoint,
+    standardized,
 )
 from bert_tf.finetuning import batching, distillation, report, sweep
 from bert_tf.finetuning.prediction import predict_file
@@ -101,7 +102,6 @@ def _fine_tune_once(
         rules=encoder.rules,
         head={"kind": task.kind, **task.head},
         options=options.to_dict(),
-        defaults=options.defaults(),
         resumable=options.resumable(),
         write=chief,
     )
@@ -139,6 +139,7 @@ def _run(
     metrics |= _evaluate(task, model, directory)
     if task.decision:
         metrics["decision"] = task.decision
+        directory = directory.write_decision(task.decision)
     directory.write_metrics(metrics)
     _print_summary(task, directory, metrics)
     if task.options.export:
@@ -249,7 +250,8 @@ def _build(
         if options.init_from and not directory.read_metrics():
             keys = ("kind", "labels")
             same_head = all(encoder.head.get(k) == directory.head.get(k) for k in keys)
-            missing = encoder.load_into(model, head=same_head)
+            source = standardized(encoder, directory.head) if same_head else encoder
+            missing = source.load_into(model, part=None if same_head else backbone)
             print(
                 f"Initialized from {encoder.path}. Newly initialized layers: "
                 f"{', '.join(missing) or 'none'}."

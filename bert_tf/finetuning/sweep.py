@@ -90,7 +90,9 @@ def best_run(
                     _promote(folder, output)
         rows.append(settings | result)
         if write:
-            (folder / model_directory.WEIGHTS).unlink(missing_ok=True)
+            for name in model_directory.model_files(folder):
+                if name.endswith(model_directory.WEIGHTS):
+                    (folder / name).unlink()
             write_table(output / _TABLE, rows)
     if best is None:
         raise DivergedError(
@@ -111,10 +113,10 @@ def _differences(runs: Sequence[FinetuneConfig]) -> list[dict[str, Any]]:
 
 def _promote(folder: pathlib.Path, output: pathlib.Path) -> None:
     """Moves a run's weights to the output directory and copies its other files."""
-    weights = model_directory.WEIGHTS
-    if (folder / weights).exists():  # Moved already if the sweep is resumed.
-        os.replace(folder / weights, output / weights)
-    others = model_directory.VOCABULARY, model_directory.METRICS, model_directory.CONFIG
-    for name in others:
+    for name in model_directory.model_files(folder):
+        (output / name).parent.mkdir(exist_ok=True)
+        if name.endswith(model_directory.WEIGHTS):  # Absent if the sweep is resumed.
+            os.replace(folder / name, output / name)
+            continue
         with storage.atomic_path(output / name) as temporary:
             shutil.copyfile(folder / name, temporary)

@@ -109,11 +109,14 @@ class FeatureTagger(BertModel):
         **kwargs,
     ):
         encoder = FrozenEncoder(backbone, feature_set, name="encoder")
-        x = CombineLayers(feature_set, dtype="float32")(encoder(backbone.input))
+        combine = CombineLayers(feature_set, dtype="float32", name="combine_layers")
+        x = combine(encoder(backbone.input))
         mask = ops.cast(backbone.input["padding_mask"], "bool")
         rate = backbone.config.dropout
         for name in ("lstm_0", "lstm_1"):
-            lstm = keras.layers.LSTM(units, return_sequences=True, dtype="float32")
+            lstm = keras.layers.LSTM(
+                units, return_sequences=True, dtype="float32", name="lstm"
+            )
             lstm = keras.layers.Bidirectional(lstm, dtype="float32", name=name)
             x = lstm(fused.Dropout(rate, dtype="float32")(x), mask=mask)
         x = fused.Dropout(rate, dtype="float32")(x)

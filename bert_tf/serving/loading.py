@@ -12,12 +12,7 @@ import keras
 from absl import logging
 
 from bert_tf import modeling
-from bert_tf.checkpoints import (
-    Checkpoint,
-    ModelDirectory,
-    check_declared,
-    load_tokenizer,
-)
+from bert_tf.checkpoints import Checkpoint, check_declared, load_tokenizer
 from bert_tf.serving.entities import is_iob_scheme
 from bert_tf.serving.ragged_encoder import optimize_for_inference
 from bert_tf.serving.signatures import Signature, pretrained_signatures
@@ -95,7 +90,7 @@ def load_signatures(
     if kind == "tagging" and not is_iob_scheme(head["labels"]):
         text = "%s: the labels are not B-, I- and O, so words are not grouped."
         logging.warning(text, checkpoint.path)
-    head = {**head, **checkpoint.read_metrics().get("decision", {})}
+    head = {**head, **head.get("decision", {})}
     return task_signatures(model, tokenizer, head, options)
 
 
@@ -136,9 +131,6 @@ def _load_task_model(checkpoint: Checkpoint, dtype: str) -> keras.Model:
     backbone = modeling.BertBackbone(checkpoint.architecture, dtype=dtype)
     kind, options = checkpoint.head["kind"], checkpoint.options
     model = find_head(kind).build(backbone, checkpoint.head, options)
-    if isinstance(checkpoint, ModelDirectory):
-        checkpoint.load_weights(model)
-        return model
     missing = set(checkpoint.load_into(model))
     if kind in ("question_answering", "tagging"):
         missing.discard("pooler")  # Not used.

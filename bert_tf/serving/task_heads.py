@@ -194,8 +194,8 @@ def _classification(model, tokenizer, head, options) -> dict[str, Signature]:
     def serving_default(*texts):
         logits = run(texts)  # [N, C]
         if not labels:
-            score = logits[:, 0] * head["deviation"] + head["mean"]
-            return {"score": keras.activations.get(head.get("activation"))(score)}
+            activation = keras.activations.get(head.get("activation"))
+            return {"score": activation(logits[:, 0])}
         if head.get("problem") != "multi_label":
             temperature = head.get("temperature", 1.0)
             return class_probabilities(logits / temperature, labels)

@@ -69,7 +69,6 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
         lowercase=phases[0].manifest["lowercase"],
         head=head,
         options=options.to_dict(),
-        defaults=options.defaults(),
         resumable=options.resumable(),
         write=chief,
     )

@@ -92,7 +92,7 @@ class TrainingState:
         """Saves the state of the current step; does nothing unless `write`.
 
         Args:
-            weights: Whether to update `model.weights.h5` too.
+            weights: Whether to update the weights in the model directory too.
 
         Raises:
             OSError: Writing failed, e.g. because the disk is full. The states that

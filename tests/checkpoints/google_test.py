@@ -18,11 +18,6 @@ def folder(tmp_path):
     return tmp_path / "theirs"
 
 
-def variables(folder: pathlib.Path) -> dict[str, np.ndarray]:
-    reader = tf.train.load_checkpoint(str(folder / "bert_model.ckpt"))
-    return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
-
-
 def test_outputs_equal_google_research_bert(folder, vocabulary):
     """Golden values: modeling.py and run_pretraining.py of google-research/bert."""
     toy.write_google(folder, vocabulary)
@@ -57,42 +52,17 @@ def test_outputs_equal_google_research_bert(folder, vocabulary):
     )
 
 
-def test_round_trip_is_bit_equal_and_drops_optimizer_state(
-    folder, vocabulary, tmp_path
-):
+def test_reads_all_weights_and_drops_optimizer_state(folder, vocabulary):
     tensors = toy.values(toy.google_shapes())
     state = {f"{name}/adam_m": 0 * tensor for name, tensor in tensors.items()}
     state["global_step"] = np.int64(7)
     toy.write_google(folder, vocabulary, tensors | state)
     theirs = open_checkpoint(folder)
     assert theirs.unused == []
-    write_checkpoint(theirs, tmp_path / "ours")
-    ours = open_checkpoint(tmp_path / "ours")
-    assert write_checkpoint(ours, tmp_path / "back", "google") == []
-    back = variables(tmp_path / "back")
-    assert back.keys() == tensors.keys()
-    for name, tensor in tensors.items():
-        np.testing.assert_array_equal(back[name], tensor)
-
-
-def test_extra_config_keys_restore_settings_and_head(folder, vocabulary, tmp_path):
-    toy.write_hugging_face(
-        folder,
-        vocabulary,
-        "BertForSequenceClassification",
-        layer_norm_eps=1e-5,
-        tokenizer={"do_lower_case": False},
-    )
-    theirs = open_checkpoint(folder)
-    write_checkpoint(theirs, tmp_path / "google", "google")
-    back = open_checkpoint(tmp_path / "google")
-    assert back.format == google.FORMAT
-    for name in ("architecture", "vocabulary", "lowercase", "head"):
-        assert getattr(back, name) == getattr(theirs, name), name
     weights = theirs.read_weights()
-    assert back.read_weights().keys() == weights.keys()
+    assert len(weights) == len(tensors)
     np.testing.assert_array_equal(
-        variables(tmp_path / "google")["output_weights"], weights["logits/kernel"].T
+        weights["nsp/kernel"], tensors["cls/seq_relationship/output_weights"].T
     )
 
 
@@ -141,7 +111,7 @@ def test_classifiers_and_taggers(folder, vocabulary, outputs, state, kind, tmp_p
     labels = [f"LABEL_{i}" for i in range(outputs)]
     expected = {"kind": kind, "labels": labels}
     if outputs == 1:
-        expected = {"kind": kind, "problem": "regression", "mean": 0, "deviation": 1}
+        expected = {"kind": kind, "problem": "regression"}
     assert checkpoint.head == expected
     assert checkpoint.unused == []
     weights = checkpoint.read_weights()
@@ -188,10 +158,6 @@ def test_finds_checkpoint_with_step_number(folder, vocabulary):
     ("config", "message"),
     [
         ({"num_hidden_layers": 10**9}, "layers, but the file has only 46 tensors"),
-        ({"bert_tf": []}, "bert_tf must have the type dict"),
-        ({"bert_tf": {"architecture": {"size": 3}}}, "not the fields of BERT: .*size"),
-        ({"bert_tf": {"lowercase": "yes"}}, "lowercase must have the type bool"),
-        ({"bert_tf": {"head": {"labels": []}}}, "head must have a kind"),
     ],
 )
 def test_invalid_config_raises(folder, vocabulary, config, message):

@@ -9,7 +9,6 @@ import pytest
 import safetensors.numpy
 
 from bert_tf.checkpoints import (
-    ModelDirectory,
     hugging_face,
     open_checkpoint,
     write_checkpoint,
@@ -123,7 +122,7 @@ def test_round_trip_through_a_model_directory_is_bit_equal(
     toy.write_hugging_face(folder, vocabulary, class_name, layer_norm_eps=1e-7)
     theirs = open_checkpoint(folder)
     assert write_checkpoint(theirs, tmp_path / "ours") == []
-    ours = ModelDirectory.open(tmp_path / "ours")
+    ours = open_checkpoint(tmp_path / "ours")
     assert write_checkpoint(ours, tmp_path / "back", "hugging_face") == []
     expected = safetensors.numpy.load_file(folder / "model.safetensors")
     written = safetensors.numpy.load_file(tmp_path / "back" / "model.safetensors")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bert_tf import serving
-from bert_tf.checkpoints import ModelDirectory, open_checkpoint, write_checkpoint
+from bert_tf.checkpoints import open_checkpoint, write_checkpoint
 from tests.toy import checkpoints as toy
 
 H = toy.H
@@ -73,7 +73,7 @@ def test_round_trip_is_bit_equal(tmp_path, vocabulary, modules, golden):
     source = toy.write_sentence_transformers(tmp_path / "a", vocabulary, modules)
     opened = open_checkpoint(source)
     assert write_checkpoint(opened, tmp_path / "b") == []
-    ours = ModelDirectory.open(tmp_path / "b")
+    ours = open_checkpoint(tmp_path / "b")
     assert write_checkpoint(ours, tmp_path / "c", "hugging_face") == []
     back = open_checkpoint(tmp_path / "c")
     assert back.head == opened.head == ours.head

@@ -12,7 +12,7 @@ import scipy.special
 import scipy.stats
 import tensorflow as tf
 
-from bert_tf.checkpoints import ModelDirectory, open_checkpoint
+from bert_tf.checkpoints import ModelDirectory, open_checkpoint, standardized
 from bert_tf.finetuning import (
     Hyperparameters,
     batches,
@@ -130,7 +130,7 @@ def distill(teachers, tmp_path, vocabulary):
         trainable = task.trainable_model(model)
         trainable.compile("sgd", **train._losses(task))
         distiller = distillation.Distiller(task, model, trainable)
-        checkpoint.load_into(model)
+        standardized(checkpoint, task.head).load_into(model)
         batch = next(iter(batches(task.dataset("train"), 2, max_length=32)))
         return distiller, model.backbone, checkpoint, batch
 
@@ -191,9 +191,8 @@ def test_labels_and_scores_of_the_teacher_are_aligned():
     outputs = tf.constant([[1.0, 2, 3]])
     heads = {"labels": ["a", "b", "c"]}, {"labels": ("c", "a", "b")}
     np.testing.assert_array_equal(distillation._align(*heads, outputs), [[3, 1, 2]])
-    heads = {"mean": 2.5, "deviation": 2.0}, {"mean": 1.5, "deviation": 0.5}
-    scores = distillation._align(*heads, tf.constant([[1.0]]))
-    np.testing.assert_array_equal(scores, [[6.0]])  # The score 4.5.
+    scores = distillation._align({}, {"mean": 1.5, "deviation": 0.5}, np.array([[4.5]]))
+    np.testing.assert_array_equal(scores, [[6.0]])
 
 
 # --- Training --------------------------------------------------------------------
@@ -213,7 +212,7 @@ def test_the_student_learns_from_the_teacher(name, teachers, tmp_path, vocabular
     training = fine_tune(kind, options)["training"]
     losses = [epoch["loss"] for epoch in training["epochs"]]
     assert losses[-1] < 0.9 * losses[0]
-    student = ModelDirectory.open(options.output)
+    student = open_checkpoint(options.output)
     assert student.architecture.num_layers == 1
     assert student.options["teacher"] == options.teacher
 

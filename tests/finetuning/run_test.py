@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints import ModelDirectory
+from bert_tf.checkpoints import ModelDirectory, open_checkpoint
 from bert_tf.finetuning import (
     FinetuneConfig,
     Hyperparameters,
@@ -141,9 +141,9 @@ def finished(options):
 
 def weights(options):
     """Returns the weights in the output directory of a run."""
-    directory = ModelDirectory.open(options.output)
+    directory = open_checkpoint(options.output)
     model = Tagger(BertBackbone(directory.architecture))
-    directory.load_weights(model)
+    directory.load_into(model)
     return [weight.numpy() for weight in model.weights]
 
 
@@ -174,7 +174,7 @@ def test_lines_of_long_epochs_count_training_steps(
 
 def test_training_learns_and_writes_metrics(finished):
     options, metrics = finished
-    directory = ModelDirectory.open(options.output)
+    directory = open_checkpoint(options.output)
     epochs = metrics["training"]["epochs"]
     assert len(epochs) == 3
     assert epochs[-1]["loss"] < 0.3 * epochs[0]["loss"]
@@ -195,10 +195,10 @@ def test_training_learns_and_writes_metrics(finished):
 
 def test_saved_weights_reproduce_the_metrics(finished):
     options, metrics = finished
-    directory = ModelDirectory.open(options.output)
+    directory = open_checkpoint(options.output)
     task = FindCats(options, Tokenizer(directory.vocabulary))
     model = task.model(BertBackbone(directory.architecture))
-    directory.load_weights(model)
+    directory.load_into(model)
     dev = task.dataset("dev")
     outputs = predict(model, dev, 16, max_length=24)
     assert task.evaluate(dev, task.decode(dev, outputs)) == metrics["dev"]
@@ -229,12 +229,12 @@ def test_keeps_the_best_epoch_and_stops_early(options, encoder, tmp_path):
     metrics = fine_tune(BestInSecondEpoch, run)
     assert metrics["training"]["best_epoch"] == 2
     assert len(metrics["training"]["epochs"]) == 3
-    directory = ModelDirectory.open(run.output)
+    directory = open_checkpoint(run.output)
     assert directory.architecture.dropout == 0.2
     assert directory.options["hyperparameters"] == str(hyperparameters)
     before = encoder.read_weights()
     model = Tagger(BertBackbone(directory.architecture))
-    directory.load_weights(model)
+    directory.load_into(model)
     changed = {
         weight.path.partition("/")[0]
         for weight in model.weights
@@ -366,7 +366,7 @@ def test_collapsed_model_is_reported(finished, tmp_path, capsys):
         **metrics,
         "training": {**metrics["training"], "majority_baseline": score},
     }
-    ModelDirectory.open(options.output).write_metrics(metrics)
+    (copy / "metrics.json").write_text(json.dumps(metrics))
     fine_tune(FindCats, options)
     assert (
         "The model has collapsed: a constant prediction has recall"
@@ -421,7 +421,7 @@ def test_initial_weights_are_those_of_the_checkpoint(
 ):
     source = encoder
     if head_is_for != "no task":
-        source = ModelDirectory.open(finished[0].output)
+        source = open_checkpoint(finished[0].output)
         if head_is_for == "another task":
             source = dataclasses.replace(source, head={"kind": "find_dogs"})
     monkeypatch.setattr(run_module, "open_checkpoint", lambda _: source)
@@ -532,7 +532,8 @@ def test_best_of_several_seeds_is_kept(options, tmp_path, capsys):
     for first, second in zip(before, weights(several), strict=True):
         np.testing.assert_array_equal(first, second)
     assert {path.name for path in (tmp_path / "other").iterdir()} == {
-        *("config.json", "vocab.txt", "model.weights.h5", "metrics.json"),
+        *("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"),
+        *("model.safetensors", "metrics.json"),
         *("comparison_dev.png", "report_dev.txt", "learning_curve.png"),
         *("dev.json", "test.json", "runs", "runs.tsv", ".lock"),
     }

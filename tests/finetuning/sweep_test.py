@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from bert_tf.checkpoints import model_directory
 from bert_tf.data import read_table
 from bert_tf.finetuning import sweep
 from bert_tf.finetuning.task import FinetuneConfig
@@ -33,19 +32,17 @@ def train(tmp_path, monkeypatch):
     def train(options):
         folder = tmp_path.joinpath(options.output)
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / model_directory.METRICS).exists():
-            return json.loads((folder / model_directory.METRICS).read_text())
+        if (folder / "metrics.json").exists():
+            return json.loads((folder / "metrics.json").read_text())
         score = SCORES[options.learning_rate, options.seed]
-        (folder / model_directory.CONFIG).write_text(json.dumps(options.to_dict()))
-        (folder / model_directory.VOCABULARY).touch()
-        (folder / model_directory.WEIGHTS).write_text(f"weights that score {score}")
+        (folder / "config.json").write_text(json.dumps(options.to_dict()))
+        (folder / "vocab.txt").touch()
+        (folder / "model.safetensors").write_text(f"weights that score {score}")
         if score is None:
             raise sweep.DivergedError("The loss is nan.")
         training = {"metric": "dev f1", "score": score}
         training |= {"majority_baseline": 0.5, "seconds": 1.5}
-        (folder / model_directory.METRICS).write_text(
-            json.dumps({"training": training})
-        )
+        (folder / "metrics.json").write_text(json.dumps({"training": training}))
         return {"training": training}
 
     return train
@@ -56,13 +53,10 @@ def test_keeps_only_the_weights_of_the_best_run(grid, train, tmp_path, capsys):
     assert (winner.learning_rate, winner.seed) == (1e-4, 4)
     assert winner.output == grid[0].output
     best = tmp_path / "best"
-    assert (best / model_directory.WEIGHTS).read_text() == "weights that score 0.8"
-    assert (
-        json.loads((best / model_directory.METRICS).read_text())["training"]["score"]
-        == 0.8
-    )
-    assert json.loads((best / model_directory.CONFIG).read_text())["seed"] == 4
-    assert list(best.rglob(model_directory.WEIGHTS)) == [best / model_directory.WEIGHTS]
+    assert (best / "model.safetensors").read_text() == "weights that score 0.8"
+    assert json.loads((best / "metrics.json").read_text())["training"]["score"] == 0.8
+    assert json.loads((best / "config.json").read_text())["seed"] == 4
+    assert list(best.rglob("model.safetensors")) == [best / "model.safetensors"]
     rows = read_table(best / "runs.tsv")
     assert [row["score"] for row in rows] == ["0.5", "0.7", "0.8", "nan"]
     assert [row["state"] for row in rows] == ["collapsed", "", "", "diverged"]
@@ -74,14 +68,14 @@ def test_keeps_only_the_weights_of_the_best_run(grid, train, tmp_path, capsys):
 def test_resuming_a_sweep_keeps_the_best_run(grid, train, tmp_path):
     sweep.best_run(grid[:2], train)
     assert (
-        tmp_path / "best" / model_directory.WEIGHTS
+        tmp_path / "best" / "model.safetensors"
     ).read_text() == "weights that score 0.7"
     winner = sweep.best_run(grid, train)
     assert winner.learning_rate == 1e-4
     again = sweep.best_run(grid, train)
     assert again == winner
     assert (
-        tmp_path / "best" / model_directory.WEIGHTS
+        tmp_path / "best" / "model.safetensors"
     ).read_text() == "weights that score 0.8"
 
 

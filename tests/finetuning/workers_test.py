@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints import ModelDirectory
+from bert_tf.checkpoints import open_checkpoint
 from tests.toy import workers
 
 
@@ -39,7 +39,7 @@ def command(tmp_path_factory, random_encoder):
 
 
 def _weights(output):
-    return ModelDirectory.open(output).read_weights()
+    return open_checkpoint(output).read_weights()
 
 
 def _assert_bit_equal(first, second):

@@ -413,7 +413,7 @@ def test_predictions_of_scores(tmp_path, read):
     write(tmp_path, train__tsv="text\tlabel\na\t10\nb\t30\n", dev__tsv=SCORES)
     task = read(**OWN, train_file="train.tsv", dev_file="dev.tsv", problem="regression")
     dev = task.dataset("dev")
-    logits = task.decode(dev, [np.array([-1.0]), np.array([0.5])])
+    logits = task.decode(dev, [np.array([10.0]), np.array([25.0])])
     assert task.evaluate(dev, logits) == pytest.approx({"spearman": 1, "pearson": 1})
     path = task.write_predictions(dev, logits, tmp_path)
     expected = "id\ttext\tprediction\tgold\n0\ta\t10.0\t1\n1\tb\t25.0\t2\n"
@@ -576,11 +576,11 @@ def test_submission_of_classes(tmp_path, read):
 
 def test_submission_of_scores_is_clipped(tmp_path, read):
     header = "index\tsentence1\tsentence2"
-    data = f"{header}\tscore\n0\tA\tB\t1\n1\tC\tD\t3\n"  # Mean 2, deviation 1.
+    data = f"{header}\tscore\n0\tA\tB\t1\n1\tC\tD\t3\n"
     test = f"{header}\n0\tE\tF\n1\tG\tH\n2\tI\tJ\n"
     write(tmp_path, train__tsv=data, dev__tsv=data, test__tsv=test)
     task = read(task="stsb", data_dir=str(tmp_path))
-    logits = np.float32([[-2.5], [1.5], [9]])
+    logits = np.float32([[-0.5], [3.5], [11]])
     assert submission(task, tmp_path, "test", logits) == {
         "STS-B.tsv": "index\tprediction\n0\t0.0\n1\t3.5\n2\t5.0\n"
     }

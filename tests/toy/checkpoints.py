@@ -34,6 +34,16 @@ CONFIG = {
     "initializer_range": 0.02,
 }
 
+# The fields of `BertConfig` with these sizes.
+ARCHITECTURE = {
+    "vocabulary_size": V,
+    "max_sequence_length": S,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": H,
+    "intermediate_dim": I,
+}
+
 _IDS = np.array([[2, 10, 20, 30, 3, 39, 3], [2, 11, 4, 3, 0, 0, 0]], np.int32)
 INPUTS = {
     "token_ids": _IDS,

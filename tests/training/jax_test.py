@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints import ModelDirectory
+from bert_tf.checkpoints import ModelDirectory, open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.training import PretrainConfig, pretrain, read_history
 from tests.toy.records import write_records
@@ -161,7 +161,7 @@ def assert_same_training(one: pathlib.Path, other: pathlib.Path, atol: float) ->
 
 
 def weights(path: pathlib.Path) -> list[np.ndarray]:
-    return ModelDirectory.open(path).load_pretrainer().get_weights()
+    return open_checkpoint(path).load_pretrainer().get_weights()
 
 
 @pytest.mark.parametrize("name", [*RUNS, "two_devices"])

@@ -14,7 +14,7 @@ import pytest
 
 import bert_tf
 from bert_tf import storage
-from bert_tf.checkpoints import ModelDirectory
+from bert_tf.checkpoints import ModelDirectory, open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Vocabulary
 from bert_tf.training import (
@@ -65,7 +65,7 @@ def options(records, bert_config_file, tmp_path_factory):
 def trained(options):
     """The model directory and the metrics of an uninterrupted training."""
     metrics = pretrain(options)
-    return ModelDirectory.open(options.output), metrics
+    return open_checkpoint(options.output), metrics
 
 
 def test_learns_and_writes_model_directory(trained):
@@ -118,11 +118,11 @@ def test_resume_is_bit_equal_after_kill(trained, options, tmp_path):
             pretrain(options)
     finally:
         keras.callbacks.TensorBoard = original
-    assert ModelDirectory.open(options.output).has_weights
+    assert open_checkpoint(options.output).read_weights()
 
     pretrain(options)
     expected = trained[0].load_pretrainer().get_weights()
-    resumed = ModelDirectory.open(options.output).load_pretrainer().get_weights()
+    resumed = open_checkpoint(options.output).load_pretrainer().get_weights()
     for a, b in zip(expected, resumed, strict=True):
         np.testing.assert_array_equal(a, b)
     history = read_history(options.output)
@@ -179,7 +179,7 @@ def test_resume_is_bit_equal_after_sigterm(
 
     pretrain(options)
     expected = trained[0].load_pretrainer().get_weights()
-    resumed = ModelDirectory.open(options.output).load_pretrainer().get_weights()
+    resumed = open_checkpoint(options.output).load_pretrainer().get_weights()
     for a, b in zip(expected, resumed, strict=True):
         np.testing.assert_array_equal(a, b)
     of_machine = {"tokens_per_second", "peak_memory_gb"}
@@ -284,7 +284,7 @@ def test_resume_is_bit_equal_in_second_phase(
             pretrain(interrupted)
     pretrain(interrupted)
     weights = [
-        ModelDirectory.open(run.output).load_pretrainer().get_weights()
+        open_checkpoint(run.output).load_pretrainer().get_weights()
         for run in (uninterrupted, interrupted)
     ]
     for a, b in zip(*weights, strict=True):
@@ -374,7 +374,7 @@ def test_next_sentence_weight_and_identity_layers(options, tmp_path):
     metrics = pretrain(options)
     expected = metrics["val_mlm_loss"] + 0.5 * metrics["val_nsp_loss"]
     assert metrics["val_loss"] == pytest.approx(expected, rel=1e-5)
-    directory = ModelDirectory.open(options.output)
+    directory = open_checkpoint(options.output)
     assert directory.head == {"kind": "pretrainer"}
     for layer in directory.load_backbone().encoder_layers:
         assert not np.any(layer.attention_output.kernel)
@@ -394,7 +394,7 @@ def test_every_token_is_predicted_without_next_sentence(options, tmp_path):
     )
     metrics = pretrain(options)
     assert metrics["val_loss"] == pytest.approx(metrics["val_mlm_loss"], abs=1e-6)
-    directory = ModelDirectory.open(options.output)
+    directory = open_checkpoint(options.output)
     assert directory.head == {
         "kind": "pretrainer",
         "newly_initialized": ["pooler", "nsp"],
@@ -473,7 +473,7 @@ def test_init_from_with_fewer_tokens(trained, options, tmp_path):
     further = {"init_from": str(before.path), "steps": 1, "learning_rate": 0.0}
     pretrain(dataclasses.replace(options, output=output, warmup_steps=0, **further))
     old = before.read_weights()
-    for name, values in ModelDirectory.open(output).read_weights().items():
+    for name, values in open_checkpoint(output).read_weights().items():
         if name == "mlm/bias" or "token_embedding" in name:
             assert len(values) == vocabulary.size
             values = values[:-1]
@@ -491,7 +491,7 @@ def test_divergence_raises_and_keeps_weights_and_batch(options, tmp_path):
     )
     with pytest.raises(ValueError, match="not finite"):
         pretrain(options)
-    directory = ModelDirectory.open(options.output)
+    directory = open_checkpoint(options.output)
     for weight in directory.load_pretrainer().get_weights():
         assert np.isfinite(weight).all()
     # The first step produced the weights that the second one failed with.

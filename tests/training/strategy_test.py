@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints import ModelDirectory
+from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer, Dropout
 from bert_tf.training import AdamW, read_history
 from bert_tf.training import strategy as distribution
@@ -168,7 +168,7 @@ def test_two_workers_train_to_the_same_weights_as_one(
     workers.run(*command, f"--output={tmp_path / 'two'}")
     alone = [sys.executable, "-m", *command, f"--output={tmp_path / 'one'}"]
     subprocess.run(alone, check=True)
-    one, two = (ModelDirectory.open(tmp_path / name) for name in ("one", "two"))
+    one, two = (open_checkpoint(tmp_path / name) for name in ("one", "two"))
     expected, found = one.read_weights(), two.read_weights()
     for name, weight in expected.items():
         np.testing.assert_allclose(found[name], weight, atol=2e-5, err_msg=name)

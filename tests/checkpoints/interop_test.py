@@ -1,0 +1,236 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""transformers and sentence-transformers open what the commands write, and reversed.
+
+These packages are not requirements: without them, the tests are skipped.
+"""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf import convert
+from bert_tf.checkpoints import open_checkpoint
+from bert_tf.finetuning import fine_tune
+from bert_tf.text import Tokenizer
+from bert_tf.training import PretrainConfig, pretrain
+from tasks.classification import Classification
+from tasks.embedding import Embedding
+from tasks.multiple_choice import MultipleChoice
+from tasks.question_answering import QuestionAnswering
+from tasks.tagging import Tagging
+from tests.toy import checkpoints as toy
+from tests.toy.records import write_records
+from tests.toy.tasks import make_task
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+sentence_transformers = pytest.importorskip("sentence_transformers")
+
+TEXTS = ["the cat sat on the mat", "a mats, Cats"]  # 6 tokens each, no padding.
+NAMES = ("input_ids", "token_type_ids", "attention_mask")
+PAIRS = [TEXTS, ["a b c", "the mats"]]
+
+CLASSES = {"text_a": "x", "text_b": "y", "label": "name"}
+TASKS = {
+    "classes": (Classification, CLASSES, "SequenceClassification"),
+    "labels": (
+        Classification,
+        CLASSES | {"label_separator": "e"},
+        "SequenceClassification",
+    ),
+    "scores": (
+        Classification,
+        CLASSES | {"label": "score", "problem": "regression"},
+        "SequenceClassification",
+    ),
+    "tags": (Tagging, {}, "TokenClassification"),
+    "features": (Tagging, {"features": "last", "lstm_units": 3}, None),
+    "spans": (QuestionAnswering, {"max_question_length": 8}, "QuestionAnswering"),
+    "choices": (
+        MultipleChoice,
+        {"prompt": "x", "choices": "x,y", "label": "right"},
+        "MultipleChoice",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory, vocabulary):
+    """A folder that `save_pretrained` wrote."""
+    folder = tmp_path_factory.mktemp("theirs")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**toy.CONFIG | {"max_position_embeddings": 32})
+    model = transformers.BertForPreTraining(config)
+    for weight in model.parameters():
+        weight.data += 0.2 * torch.randn_like(weight)
+    model.save_pretrained(folder)
+    vocabulary.write(folder / "vocab.txt")
+    transformers.BertTokenizer.from_pretrained(folder).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pretrained(theirs, tmp_path_factory, vocabulary):
+    """The output of `bert_tf.pretrain --init_from` with their folder."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    rows = [([2, *range(5, 11), 3, *range(11, 17), 3], 8, i % 2) for i in range(32)]
+    for split in ("train", "validation"):
+        write_records(folder / "records", vocabulary, rows, split)
+    options = PretrainConfig(
+        records=str(folder / "records"),
+        output=str(folder / "model"),
+        init_from=str(theirs),
+        batch_size=8,
+        steps=2,
+        warmup_steps=0,
+        learning_rate=1e-3,
+    )
+    pretrain(options)
+    return folder / "model"
+
+
+def run_theirs(class_name, folder, *texts):
+    """Returns the inputs and the outputs of a model class."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(*texts, padding=True, return_tensors="pt")
+    model = getattr(transformers, class_name).from_pretrained(folder).eval()
+    if class_name.endswith("MultipleChoice"):
+        inputs = {name: tensor[:, None] for name, tensor in inputs.items()}
+    with torch.no_grad():
+        return inputs, model(**inputs)
+
+
+def run_ours(folder, inputs):
+    """Returns the outputs for the same inputs here."""
+    inputs = [inputs[name].int().numpy() for name in NAMES]
+    outputs = bert_tf.load(folder).signatures["ids"](*inputs)
+    return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+
+def test_pretrained_model(pretrained, theirs):
+    before, after = (open_checkpoint(f).read_weights() for f in (theirs, pretrained))
+    assert before.keys() == after.keys()
+    moved = [np.abs(before[name] - after[name]).max() for name in before]
+    assert 0 < max(moved) < 0.01
+    fill = transformers.pipeline("fill-mask", model=str(pretrained))
+    answer = bert_tf.load(pretrained).predict(["the [MASK] sat"])
+    expected = fill("the [MASK] sat")
+    scores = [candidate["score"] for candidate in expected]
+    np.testing.assert_allclose(answer["scores"][0, 0, :5], scores, atol=1e-5)
+    tokens = [candidate["token_str"] for candidate in expected]
+    assert answer["tokens"][0, 0, :5].tolist() == tokens
+    _, outputs = run_theirs("AutoModelForPreTraining", pretrained, *PAIRS)
+    ours = bert_tf.load(pretrained).predict(*PAIRS, signature="next_sentence")
+    theirs = torch.softmax(outputs.seq_relationship_logits, -1)
+    np.testing.assert_allclose(ours["probabilities"], theirs, atol=1e-5)
+
+
+def test_saving_with_transformers_and_opening_again(pretrained, tmp_path):
+    transformers.AutoModelForPreTraining.from_pretrained(pretrained).save_pretrained(
+        tmp_path
+    )
+    transformers.AutoTokenizer.from_pretrained(pretrained).save_pretrained(tmp_path)
+    first, second = open_checkpoint(pretrained), open_checkpoint(tmp_path)
+    for name in ("architecture", "vocabulary", "lowercase", "rules", "head", "options"):
+        assert getattr(first, name) == getattr(second, name)
+    weights = second.read_weights()
+    for name, value in first.read_weights().items():
+        np.testing.assert_array_equal(value, weights[name])
+
+
+@pytest.fixture(scope="module")
+def fine_tuned(pretrained, tmp_path_factory, vocabulary):
+    """Returns a function that returns the output of a task."""
+
+    def train(name):
+        kind, options, *_ = TASKS[name]
+        folder = tmp_path_factory.mktemp(name)
+        task = make_task(kind, folder, Tokenizer(vocabulary), **options)
+        changes = {"init_from": str(pretrained), "output": str(folder / "model")}
+        changes |= {"epochs": 1, "batch_size": 2, "learning_rate": 1e-2}
+        fine_tune(kind, dataclasses.replace(task.options, **changes))
+        return folder / "model"
+
+    return train
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if TASKS[name][2]])
+def test_logits_of_fine_tuned_models(name, fine_tuned):
+    folder = fine_tuned(name)
+    inputs, outputs = run_theirs(f"AutoModelFor{TASKS[name][2]}", folder, *PAIRS)
+    ours = run_ours(folder, inputs)
+    for key in ours:
+        np.testing.assert_allclose(ours[key], outputs[key], atol=1e-5)
+    assert len({*np.ravel([*ours.values()])}) > 1
+
+
+def test_pipeline_of_a_classifier(fine_tuned):
+    folder = fine_tuned("classes")
+    classify = transformers.pipeline("text-classification", model=str(folder))
+    pairs = [{"text": a, "text_pair": b} for a, b in zip(*PAIRS)]
+    answers = bert_tf.load(folder).predict(*PAIRS)
+    for answer, label, scores in zip(
+        classify(pairs), answers["label"], answers["probabilities"]
+    ):
+        assert answer["label"] == label
+        assert answer["score"] == pytest.approx(scores.max(), abs=1e-5)
+
+
+def test_pipeline_of_a_tagger(fine_tuned):
+    folder = fine_tuned("tags")
+    tag = transformers.pipeline("ner", model=str(folder), ignore_labels=[])
+    answer = bert_tf.load(folder).predict(TEXTS[:1])
+    expected = tag(TEXTS[0])
+    assert answer["words"][0].tolist() == [piece["word"] for piece in expected]
+    assert answer["tags"][0].tolist() == [piece["entity"] for piece in expected]
+    scores = [piece["score"] for piece in expected]
+    np.testing.assert_allclose(answer["scores"][0], scores, atol=1e-5)
+
+
+def test_head_that_transformers_lacks(fine_tuned):
+    folder = fine_tuned("features")
+    assert "architectures" not in json.loads((folder / "config.json").read_text())
+    encoder = transformers.AutoModel.from_pretrained(folder, add_pooling_layer=False)
+    encoder_here = open_checkpoint(folder).load_backbone()
+    inputs = transformers.AutoTokenizer.from_pretrained(folder)(
+        TEXTS[0], return_tensors="pt"
+    )
+    with torch.no_grad():
+        expected = encoder.eval()(**inputs).last_hidden_state
+    names = dict(zip(("token_ids", "segment_ids", "padding_mask"), NAMES))
+    inputs = {ours: inputs[name].int().numpy() for ours, name in names.items()}
+    outputs = encoder_here(inputs)["sequence_output"]
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{}, {"pooling": "cls"}])
+def test_sentence_encoder(pretrained, tmp_path, vocabulary, changes):
+    options = {"texts": "x,y", "label": "score", **changes}
+    task = make_task(Embedding, tmp_path, Tokenizer(vocabulary), **options)
+    own = {"init_from": str(pretrained), "output": str(tmp_path / "model")}
+    own |= {"epochs": 1, "batch_size": 2, "learning_rate": 1e-2}
+    fine_tune(Embedding, dataclasses.replace(task.options, **own))
+    model = sentence_transformers.SentenceTransformer(str(tmp_path / "model"))
+    ours = bert_tf.load(tmp_path / "model").predict(TEXTS)["sentence_embedding"]
+    np.testing.assert_allclose(ours, model.encode(TEXTS), atol=1e-5)
+    model.save_pretrained(str(tmp_path / "again"))
+    again = bert_tf.load(tmp_path / "again").predict(TEXTS)["sentence_embedding"]
+    np.testing.assert_array_equal(ours, again)
+
+
+@pytest.mark.parametrize("class_name", toy.HUGGING_FACE_CLASSES)
+def test_converted_folders(tmp_path, vocabulary, class_name):
+    labels = {"0": "a", "1": "b"} | ({} if "Question" in class_name else {"2": "c"})
+    toy.write_hugging_face(tmp_path / "theirs", vocabulary, class_name, id2label=labels)
+    options = {"from_": str(tmp_path / "theirs"), "to": str(tmp_path / "ours")}
+    convert.main(convert.ConvertConfig(**options))
+    model = getattr(transformers, class_name)
+    loaded, info = model.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not any(info.values()), info
+    before = model.from_pretrained(tmp_path / "theirs").state_dict()
+    for name, tensor in loaded.state_dict().items():
+        assert torch.equal(tensor, before[name])
