@@ -165,7 +165,7 @@ def check_mask(padding_mask) -> None:
     Does nothing in graphs on accelerators, which would wait for the value.
     """
     if cpu_only() or not (_is_tensorflow() and not tf.executing_eagerly()):
-        smallest = ops.min(padding_mask, initial=0)
+        smallest = ops.min(_float32(padding_mask), initial=0)
         check(
             smallest >= 0,
             "`padding_mask` must be 1 for tokens and 0 for padding, not a bias of "

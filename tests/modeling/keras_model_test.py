@@ -160,6 +160,15 @@ def test_order_of_the_inputs_does_not_matter(classifier):
     np.testing.assert_array_equal(classifier(inputs), classifier(INPUTS))
 
 
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64"])
+def test_padding_masks_of_all_types_are_equal(classifier, dtype):
+    mask = np.array([[1, 1, 1, 0]])
+    expected, actual = (
+        classifier({**INPUTS, "padding_mask": mask.astype(t)}) for t in ("int32", dtype)
+    )
+    np.testing.assert_array_equal(actual, expected)
+
+
 @pytest.mark.parametrize("bias", [-1e9, -10000.0, np.finfo(np.float32).min])
 def test_additive_padding_masks_are_refused(classifier, bias):
     inputs = {**INPUTS, "padding_mask": np.array([[0, 0, 0, bias]], "float32")}
