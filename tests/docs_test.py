@@ -18,6 +18,7 @@ import sys
 import textwrap
 import time
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -169,21 +170,32 @@ def test_keras_scripts_in_readme_run(
     monkeypatch.chdir(tmp_path)
     exec(script, {})
     assert capsys.readouterr().out.rstrip().endswith("(1, 128)")
-    directory = checkpoints.ModelDirectory.create(
-        "models/mini",
-        architecture=tiny_config,
-        vocabulary=vocabulary,
-        lowercase=True,
-        head={"kind": "encoder"},
-        options={},
-    )
-    directory.save_weights(bert_tf.BertBackbone(tiny_config))
+    save_encoder("models/mini", tiny_config, vocabulary)
     names = {}
     exec(head, names)
     served = tf.saved_model.load("saved_models/film/1").signatures["serving_default"]
     answer = served(text=tf.constant(names["texts"]))["score"]
     expected = names["model"](names["tokenizer"].encode(names["texts"]))
     np.testing.assert_allclose(answer, expected, atol=1e-6)
+    page = read(ROOT / "docs" / "migration.md")
+    names = {}
+    for script in re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]:
+        exec(script, names)
+    logits = names["model"].predict(names["inputs"])
+    np.testing.assert_allclose(logits, names["logits"], atol=1e-6)
+
+
+def save_encoder(path, config, vocabulary) -> checkpoints.ModelDirectory:
+    directory = checkpoints.ModelDirectory.create(
+        path,
+        architecture=config,
+        vocabulary=vocabulary,
+        lowercase=True,
+        head={"kind": "encoder"},
+        options={},
+    )
+    directory.save_weights(bert_tf.BertBackbone(config))
+    return directory
 
 
 EXAMPLES = [
@@ -197,7 +209,9 @@ EXAMPLES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_examples_in_docstrings_run(example, tmp_path, monkeypatch, vocabulary):
+def test_examples_in_docstrings_run(
+    example, tmp_path, monkeypatch, vocabulary, tiny_config
+):
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]
     write_records(tmp_path / "records", vocabulary, [(pair, 8, 0)] * 64)
     vocabulary.write(tmp_path / "vocab.txt")
@@ -208,7 +222,9 @@ def test_examples_in_docstrings_run(example, tmp_path, monkeypatch, vocabulary):
         for name in package.__all__
     }
     names["config"] = bert_tf.BertConfig.from_size("tiny", vocabulary.size)
-    names["np"] = np
+    names |= {"keras": keras, "np": np}
+    if "models/mini" in example:
+        save_encoder("models/mini", tiny_config, vocabulary)
     exec(
         textwrap.dedent(example).replace("steps_per_epoch=100", "steps_per_epoch=1"),
         names,
@@ -229,15 +245,7 @@ def test_task_in_docs_trains_and_answers(
     for name in ("train", "dev"):
         rows = [f"the cat sat {'on ' * (i % 2)}\t{i % 2}" for i in range(12)]
         (tmp_path / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *rows]))
-    source = checkpoints.ModelDirectory.create(
-        tmp_path / "encoder",
-        architecture=tiny_config,
-        vocabulary=vocabulary,
-        lowercase=True,
-        head={"kind": "encoder"},
-        options={},
-    )
-    source.save_weights(bert_tf.BertBackbone(tiny_config))
+    source = save_encoder(tmp_path / "encoder", tiny_config, vocabulary)
     options = task.Config(
         train_file=str(tmp_path / "train.tsv"),
         dev_file=str(tmp_path / "dev.tsv"),
