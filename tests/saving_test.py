@@ -26,7 +26,7 @@ import keras
 folder, outputs = pathlib.Path(sys.argv[1]), {}
 for file in folder.glob("*.keras"):
     model = keras.saving.load_model(file)
-    shape = (1, 2, 4) if file.stem == "choice_scorer" else (1, 4)
+    shape = (1, 2, 4) if file.stem.startswith("choice") else (1, 4)
     inputs = {name: keras.ops.ones(shape, "int32") for name in model.input}
     tensors = keras.tree.flatten(model(inputs))
     outputs[file.stem] = sum(float(keras.ops.sum(x)) for x in tensors)
