@@ -32,9 +32,9 @@ loading.load_tokenizer = lambda checkpoint: importlib.import_module(
 
 # The modules that register classes with Keras, for `keras.saving.load_model`.
 _REGISTERING = (
-    "bert_tf.modeling.bert",
     "bert_tf.modeling.feature_tagger",
     "bert_tf.modeling.heads",
+    "bert_tf.modeling.pretrainer",
     "bert_tf.modeling.sentence",
     "bert_tf.training.jax_step",
     "bert_tf.training.muon",

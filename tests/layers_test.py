@@ -155,12 +155,12 @@ def test_own_modules_are_imported_lazily_through_packages():
 
 
 def test_modeling_imports_keras_only():
-    """TensorFlow and JAX in `fused` only: all else runs on every backend."""
+    """TensorFlow and JAX in `backend` only: all else runs on every backend."""
     wrong = []
     for module, place, entry in imports("bert_tf"):
         top = entry.source.partition(".")[0]
         allowed = {"bert_tf", "keras", *sys.stdlib_module_names}
-        if module == "bert_tf.modeling.fused":
+        if module == "bert_tf.modeling.backend":
             allowed |= {"jax", "tensorflow"}
         if package(module) == "bert_tf.modeling" and top not in allowed:
             wrong.append(f"{place} imports {entry.source}")

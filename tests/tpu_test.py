@@ -88,7 +88,7 @@ def packed_batch(vocabulary):
 def test_training_step_compiles_with_static_shapes(
     tiny_config, vocabulary, monkeypatch, precision, packed, optimizer, options
 ):
-    monkeypatch.setattr("bert_tf.modeling.fused.cpu_only", lambda: False)
+    monkeypatch.setattr("bert_tf.modeling.backend.cpu_only", lambda: False)
     config = dataclasses.replace(tiny_config, num_layers=1, dropout=0.1)
     recompute = options.get("recompute", False)
     backbone = BertBackbone(config, recompute=recompute, dtype=precision)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from bert_tf.modeling import fused
-from bert_tf.modeling.bert import BertBackbone
+from bert_tf.modeling.backbone import BertBackbone
+from bert_tf.modeling.backend import Dropout
 from bert_tf.modeling.config import FEATURES
 from bert_tf.modeling.keras_model import BertModel, EncoderModel
 
@@ -118,8 +118,8 @@ class FeatureTagger(BertModel):
                 units, return_sequences=True, dtype="float32", name="lstm"
             )
             lstm = keras.layers.Bidirectional(lstm, dtype="float32", name=name)
-            x = lstm(fused.Dropout(rate, dtype="float32")(x), mask=mask)
-        x = fused.Dropout(rate, dtype="float32")(x)
+            x = lstm(Dropout(rate, dtype="float32")(x), mask=mask)
+        x = Dropout(rate, dtype="float32")(x)
         logits = keras.layers.Dense(num_tags, dtype="float32", name="tag_logits")(x)
         super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
         self.backbone = backbone

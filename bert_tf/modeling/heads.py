@@ -14,8 +14,8 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from bert_tf.modeling import fused
-from bert_tf.modeling.bert import BertBackbone
+from bert_tf.modeling.backbone import BertBackbone
+from bert_tf.modeling.backend import Dropout
 from bert_tf.modeling.config import MASKED_SCORE
 from bert_tf.modeling.keras_model import BertModel
 
@@ -27,7 +27,7 @@ def _logits(
     config = backbone.config
     if dropout:
         dtype = backbone.embeddings.dtype_policy
-        x = fused.Dropout(config.dropout, dtype=dtype, name="dropout")(x)
+        x = Dropout(config.dropout, dtype=dtype, name="dropout")(x)
     return keras.layers.Dense(
         units,
         kernel_initializer=keras.initializers.TruncatedNormal(

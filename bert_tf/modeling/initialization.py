@@ -17,7 +17,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from bert_tf.modeling.bert import BertBackbone
+from bert_tf.modeling.backbone import BertBackbone
 
 # Found by experiment: the standard deviation of the positions relative to that of the
 # other embeddings, and the norm of the rows that query and key matrix share.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import keras
 
 from bert_tf import loading
-from bert_tf.modeling import fused
+from bert_tf.modeling import backend
 
 
 class EncoderModel(keras.Model):
@@ -33,7 +33,7 @@ class EncoderModel(keras.Model):
 
     def call(self, inputs, training=None, mask=None):
         self._check_inputs(inputs)  # JAX's `predict` does not use `__call__`.
-        fused.check_mask(inputs["padding_mask"])
+        backend.check_mask(inputs["padding_mask"])
         return super().call(inputs, training=training, mask=mask)
 
     def _check_inputs(self, inputs: Any) -> None:
@@ -160,7 +160,7 @@ class BertModel(EncoderModel):
             defaults.get("loss_weights") if loss_weights is None else loss_weights,
             metrics,
             defaults.get("weighted_metrics"),
-            **{"jit_compile": False if fused.cpu_only() else "auto", **kwargs},
+            **{"jit_compile": False if backend.cpu_only() else "auto", **kwargs},
         )
 
     def compile_from_config(self, config):

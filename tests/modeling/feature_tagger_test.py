@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.modeling.bert import BertBackbone
+from bert_tf.modeling.backbone import BertBackbone
 from bert_tf.modeling.feature_tagger import CombineLayers, FeatureTagger, FrozenEncoder
 
 

@@ -1,14 +1,13 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-import functools
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import bert, config, fused
+from bert_tf.modeling.backend import Dropout, dropout_mask
 from tests.toy.gradients import in_graph, kept_tensors, value_and_gradients
 
 RUNS = pytest.mark.parametrize("run", [lambda f: f, in_graph], ids=["eager", "graph"])
@@ -16,133 +15,6 @@ RUNS = pytest.mark.parametrize("run", [lambda f: f, in_graph], ids=["eager", "gr
 
 def float32_arrays(tensors):
     return [tf.cast(tensor, "float32").numpy() for tensor in tensors]
-
-
-# --- Custom gradients and fusion -------------------------------------------------
-
-
-@fused.custom_gradient
-def sine_of_product(x, y):
-    def gradient(upstream):
-        d_product = upstream * tf.cos(fused.delay_until(upstream, x) * y)
-        return d_product * y, d_product * x
-
-    return tf.sin(x * y), gradient
-
-
-def test_custom_gradient_of_each_input():
-    x, y = tf.constant([0.5, 2.0]), tf.constant([1.5, -1.0])
-    upstream = tf.constant([1.0, 3.0])
-    z, dx, dy = value_and_gradients(sine_of_product, [x, y], upstream)
-    np.testing.assert_allclose(z, np.sin(x * y))
-    d_product = np.cos(x * y) * [1.0, 3.0]
-    np.testing.assert_allclose(dx, d_product * y, rtol=1e-6)
-    np.testing.assert_allclose(dy, d_product * x, rtol=1e-6)
-
-
-def test_custom_gradient_takes_keras_variables():
-    x = tf.constant([0.5, 2.0])
-    y = keras.Variable([1.5, -1.0])
-    upstream = tf.ones(2)
-    _, dx, dy = value_and_gradients(
-        lambda x: sine_of_product(x, y), [x], upstream, weights=[y]
-    )
-    np.testing.assert_allclose(dx, np.cos(x * y) * y, rtol=1e-6)
-    np.testing.assert_allclose(dy, np.cos(x * y) * x, rtol=1e-6)
-
-
-def test_delayed_recomputation_keeps_only_inputs():
-    kept = kept_tensors(sine_of_product, tf.ones(3), tf.ones(3))
-    assert {tensor.op.type for tensor in kept} == {"Placeholder"}
-
-
-@fused.xla_fused
-def scaled_sum(x, y, scale):
-    return tf.reduce_sum(x if y is None else x * y) * scale
-
-
-def is_compiled(*shapes):
-    """Whether a graph with inputs of these shapes contains an XLA-compiled function."""
-    specs = [tf.TensorSpec(shape) for shape in shapes]
-    run = in_graph(lambda x, y: scaled_sum(x, y, 0.5)).get_concrete_function(*specs)
-    return any(
-        "_XlaMustCompile" in op.node_def.attr for op in run.graph.get_operations()
-    )
-
-
-def test_xla_fused_compiles_static_shapes_on_cpu(monkeypatch):
-    assert is_compiled([3], [3])
-    assert not is_compiled([None], [3])
-    monkeypatch.setattr(fused, "cpu_only", lambda: False)
-    assert not is_compiled([3], [3])
-
-
-def test_xla_fused_does_not_compile_eagerly():
-    called = []
-    counted = fused.xla_fused(lambda x: called.append(x) or 2 * x)
-    for _ in range(3):
-        counted(tf.constant(1.0))
-    assert [float(x) for x in called] == [1.0] * 3
-
-
-@pytest.mark.parametrize("factor", [None, tf.constant([1.0, -1.0, 2.0])])
-def test_xla_fused_returns_the_same_values(factor):
-    x = tf.constant([1.0, 2.0, 3.0])
-    expected = scaled_sum(x, factor, 0.5)
-    np.testing.assert_allclose(expected, 3.0 if factor is None else 2.5)
-    compiled = in_graph(lambda x: scaled_sum(x, factor, 0.5))
-    np.testing.assert_allclose(compiled(x), expected)
-
-
-# --- Dropout ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("cpu_only", [True, False])
-@pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_dropout_mask_has_the_rate_and_independent_elements(
-    monkeypatch, rate, cpu_only
-):
-    monkeypatch.setattr(fused, "cpu_only", lambda: cpu_only)
-    mask = np.array(fused.dropout_mask((401, 501), fused.Dropout(rate, seed=1)))
-    assert mask.shape == (401, 501)  # An odd number of elements.
-    assert mask.dtype == bool
-    # Five standard deviations.
-    tolerance = 5 * (rate * (1 - rate) / mask.size) ** 0.5
-    assert abs(mask.mean() - (1 - rate)) < tolerance
-    # Neighbors, or on JAX the halves of the rows, share 32 random bits.
-    for distance in (1, 251):
-        both = (mask[:, distance:] & mask[:, :-distance]).mean()
-        assert abs(both - (1 - rate) ** 2) < 3 * tolerance
-
-
-def test_dropout_masks_differ_and_are_reproducible():
-    dropout = fused.Dropout(0.5, seed=1)
-    first, second = (np.array(fused.dropout_mask((9, 11), dropout)) for _ in range(2))
-    again = np.array(fused.dropout_mask((9, 11), fused.Dropout(0.5, seed=1)))
-    assert (first != second).any()
-    np.testing.assert_array_equal(first, again)
-
-
-def test_dropout_mask_of_a_rate_near_one():
-    mask = np.array(fused.dropout_mask((100, 100), fused.Dropout(0.999999, seed=1)))
-    assert mask.mean() < 0.01
-
-
-def test_dropout_layer_equals_that_of_keras():
-    x = tf.ones((5, 40))
-    ours, theirs = fused.Dropout(0.3, seed=7), keras.layers.Dropout(0.3, seed=7)
-    for _ in range(2):
-        np.testing.assert_array_equal(ours(x, training=True), theirs(x, training=True))
-    np.testing.assert_array_equal(ours(x), x)
-    copy = fused.Dropout.from_config(ours.get_config())
-    assert (copy.rate, copy.seed, copy.name) == (0.3, 7, ours.name)
-
-
-def test_replayed_seeds_do_not_advance_the_generator():
-    generator, other = fused.SeedGenerator(1), fused.SeedGenerator(1)
-    with generator.replay(tf.constant([8, 9])):
-        np.testing.assert_array_equal(generator.next(), [8, 9])
-    np.testing.assert_array_equal(generator.next(), other.next())
 
 
 # --- Dense layers ----------------------------------------------------------------
@@ -191,8 +63,8 @@ def test_bias_gradient_of_many_bfloat16_rows_is_exact():
 
 @pytest.mark.parametrize(
     "function",
-    [fused.add_bias, *fused.ACTIVATIONS.values()],
-    ids=["add_bias", *fused.ACTIVATIONS],
+    [fused.add_bias, *fused.BIAS_AND_ACTIVATION.values()],
+    ids=["add_bias", *fused.BIAS_AND_ACTIVATION],
 )
 def test_bias_gradient_has_the_dtype_of_the_bias(function):
     x = tf.ones((5, 3), "float16")
@@ -212,14 +84,14 @@ def attention_inputs():
         tf.random.stateless_normal((2, 3, 7, 4), [i, 0]) for i in range(4)
     )
     mask = tf.constant([[1, 1, 1, 1, 1, 0, 0], [0] * 7], "float32")
-    return query, key, value, fused.attention_bias(mask), upstream
+    return query, key, value, bert.attention_bias(mask), upstream
 
 
 def plain_attention(query, key, value, bias, dropout):
     """`attend_in_training` with the gradient of autodiff."""
     scores = tf.matmul(query, key, transpose_b=True)
     weights = tf.cast(tf.nn.softmax(tf.cast(scores, "float32") + bias), query.dtype)
-    mask = fused.dropout_mask(weights.shape, dropout)
+    mask = dropout_mask(weights.shape, dropout)
     if mask is not None:
         weights = tf.where(mask, weights / (1 - dropout.rate), 0)
     return tf.matmul(weights, value)
@@ -228,7 +100,7 @@ def plain_attention(query, key, value, bias, dropout):
 def attention_results(function, tensors, rate, run=in_graph):
     """Returns the value and the gradients w.r.t. query, key and value, float32."""
     *inputs, bias, upstream = tensors
-    dropout = fused.Dropout(rate, seed=3)
+    dropout = Dropout(rate, seed=3)
     found = value_and_gradients(
         lambda *inputs: function(*inputs, bias, dropout), inputs, upstream, run
     )
@@ -267,15 +139,15 @@ def test_attention_in_bfloat16_is_as_exact_as_autodiff(attention_inputs):
 def test_attention_without_dropout_equals_inference(attention_inputs):
     *inputs, bias, _ = attention_inputs
     np.testing.assert_allclose(
-        fused.attend_in_training(*inputs, bias, fused.Dropout(0.0)),
-        fused.attend(*inputs, bias),
+        fused.attend_in_training(*inputs, bias, Dropout(0.0)),
+        bert.attend(*inputs, bias),
         atol=1e-6,
     )
 
 
 def test_attention_keeps_one_tensor_of_the_size_of_the_scores(attention_inputs):
     *inputs, bias, _ = attention_inputs
-    dropout = fused.Dropout(0.3, seed=3)
+    dropout = Dropout(0.3, seed=3)
     kept = kept_tensors(lambda *i: fused.attend_in_training(*i, bias, dropout), *inputs)
     assert [tensor.shape for tensor in kept].count(SCORES) == 1
 
@@ -298,7 +170,7 @@ def layer_norm():
 def plain_add_and_norm(x, y, bias, layer_norm, dropout):
     """`add_and_norm` with the gradient of autodiff."""
     y = y + bias
-    mask = fused.dropout_mask(y.shape, dropout)
+    mask = dropout_mask(y.shape, dropout)
     if mask is not None:
         y = tf.where(mask, y / (1 - dropout.rate), 0)
     return layer_norm(x + y)
@@ -309,7 +181,7 @@ def residual_results(function, layer_norm, rate, dtype="float32", run=in_graph):
     x, y, upstream = (
         tf.cast(tf.random.stateless_normal(SHAPE, [i, 0]), dtype) for i in range(3)
     )
-    dropout = fused.Dropout(rate, seed=3)
+    dropout = Dropout(rate, seed=3)
     found = value_and_gradients(
         lambda *inputs: function(*inputs, layer_norm, dropout),
         [x, y, tf.constant(BIAS, dtype)],
@@ -348,7 +220,7 @@ def test_add_and_norm_in_bfloat16_is_as_exact_as_autodiff(layer_norm):
 
 
 def test_add_and_norm_keeps_the_normalized_sum_and_the_mask(layer_norm):
-    dropout = fused.Dropout(0.3, seed=3)
+    dropout = Dropout(0.3, seed=3)
     kept = kept_tensors(
         lambda *inputs: fused.add_and_norm(*inputs, layer_norm, dropout),
         tf.ones(SHAPE),
@@ -362,9 +234,16 @@ def test_add_and_norm_keeps_the_normalized_sum_and_the_mask(layer_norm):
 # --- Activations -----------------------------------------------------------------
 
 
+ACTIVATIONS = {
+    "gelu_tanh": lambda x: keras.activations.gelu(x, approximate=True),
+    "gelu_erf": lambda x: keras.activations.gelu(x, approximate=False),
+    "relu": keras.activations.relu,
+}
+
+
 def test_every_activation_has_a_training_form():
-    assert fused.ACTIVATIONS.keys() == set(config.ACTIVATIONS)
-    assert bert.ACTIVATIONS.keys() == set(config.ACTIVATIONS)
+    assert fused.BIAS_AND_ACTIVATION.keys() == set(config.ACTIVATIONS)
+    assert ACTIVATIONS.keys() == set(config.ACTIVATIONS)
 
 
 @RUNS
@@ -377,11 +256,11 @@ def test_activation_in_training_equals_inference(run, form, dtype):
 
     def inference(x, bias):  # The sum is not rounded.
         total = tf.cast(x, "float32") + tf.cast(bias, "float32")
-        return tf.cast(bert.ACTIVATIONS[form](total), dtype)
+        return tf.cast(ACTIVATIONS[form](total), dtype)
 
     found, expected = (
         value_and_gradients(function, [x, bias], upstream, run)
-        for function in (fused.ACTIVATIONS[form], inference)
+        for function in (fused.BIAS_AND_ACTIVATION[form], inference)
     )
     assert {tensor.dtype.name for tensor in found} == {dtype}
     size = abs(tf.cast(x, "float32"))  # XLA's erf ends 1.8e-7 below one.
@@ -397,73 +276,5 @@ def test_activation_in_training_equals_inference(run, form, dtype):
 
 @pytest.mark.parametrize("form", config.ACTIVATIONS)
 def test_activation_keeps_only_its_inputs(form):
-    kept = kept_tensors(fused.ACTIVATIONS[form], tf.ones([8, 16]), tf.ones(16))
+    kept = kept_tensors(fused.BIAS_AND_ACTIVATION[form], tf.ones([8, 16]), tf.ones(16))
     assert {tensor.op.type for tensor in kept} == {"Placeholder"}
-
-
-# --- Masked language model -------------------------------------------------------
-
-
-@pytest.fixture
-def predictions():
-    """Token ids [2, 3], logits [2, 3, 50] of all sizes, weights [2, 3]."""
-    logits = 30 * tf.random.stateless_normal([2, 3, 50], [1, 2])
-    weights = tf.constant([[0.1, 0.2, 0.0], [0.3, 0.3, 0.1]])
-    return tf.constant([[0, 7, 3], [49, 1, 7]]), logits, weights
-
-
-@RUNS
-def test_masked_lm_loss_equals_the_cross_entropy_of_keras(predictions, run):
-    keras_loss = keras.losses.SparseCategoricalCrossentropy(
-        from_logits=True, reduction="sum"
-    )
-    token_ids, logits, weights = predictions
-    found, expected = (
-        value_and_gradients(
-            functools.partial(loss, token_ids, sample_weight=weights),
-            [logits],
-            tf.ones([]),
-            run,
-        )
-        for loss in (fused.MaskedLMLoss(), keras_loss)
-    )
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-
-
-def test_masked_lm_loss_keeps_only_the_logits(predictions):
-    token_ids, logits, weights = predictions
-    loss = fused.MaskedLMLoss()
-    kept = kept_tensors(lambda logits: loss(token_ids, logits, weights), logits)
-    (large,) = [tensor for tensor in kept if tensor.shape[-1] == 50]
-    assert large.op.type == "Placeholder"
-
-
-def test_masked_lm_loss_can_be_serialized():
-    loss = keras.saving.serialize_keras_object(fused.MaskedLMLoss(reduction="none"))
-    assert keras.saving.deserialize_keras_object(loss).reduction == "none"
-
-
-def test_masked_lm_accuracy_equals_that_of_keras(predictions):
-    token_ids, logits, _ = predictions
-    token_ids = tf.where(token_ids % 2 == 0, token_ids, tf.argmax(logits, -1, "int32"))
-    expected = keras.metrics.sparse_categorical_accuracy(token_ids, logits)
-    assert 0 < np.mean(expected) < 1
-    found = fused.masked_lm_accuracy(tf.cast(token_ids, tf.float32), logits)
-    np.testing.assert_array_equal(found, expected)
-
-
-def test_tied_logits_gradient_equals_autodiff():
-    x, embeddings, upstream = (
-        tf.random.stateless_normal(shape, [1, i])
-        for i, shape in enumerate([(5, 4), (9, 4), (5, 9)])
-    )
-    found, expected = (
-        value_and_gradients(function, [x, embeddings], upstream)
-        for function in (
-            fused.tied_logits,
-            lambda x, y: tf.matmul(x, y, transpose_b=True),
-        )
-    )
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

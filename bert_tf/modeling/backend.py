@@ -1,0 +1,301 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Everything in `bert_tf.modeling` that is specific to TensorFlow or JAX.
+
+- Custom gradients, XLA compilation of groups of ops, recomputation.
+- Checks of values in eager mode and in graphs.
+- `Dropout` with reproducible masks that differ among replicas.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.lazy import lazy_import
+
+jax = lazy_import("jax")
+tf = lazy_import("tensorflow")
+
+# --- Custom gradients and fusion -------------------------------------------------
+
+
+def custom_gradient(
+    function: Callable[..., tuple[Any, Callable[[Any], Any]]],
+) -> Callable[..., Any]:
+    """Decorates a function that returns its output and its gradient function.
+
+    Unlike `keras.ops.custom_gradient`, the result also accepts Keras variables, and
+    the gradient function has the same signature on every backend.
+
+    Args:
+        function: Takes tensors. Returns the output tensor and a function that maps the
+            gradient w.r.t. the output to the gradients w.r.t. the inputs.
+    """
+
+    @ops.custom_gradient
+    def with_gradient(*inputs):
+        output, gradient_of = function(*inputs)
+
+        def gradient(*arguments, upstream=None):
+            # TensorFlow and JAX pass it by position, torch by keyword.
+            return gradient_of(arguments[0] if upstream is None else upstream)
+
+        return output, gradient
+
+    @functools.wraps(function)
+    def wrapper(*inputs):
+        inputs = [_to_tensor(value) for value in inputs]
+        return function(*inputs)[0] if _autodiff else with_gradient(*inputs)
+
+    return wrapper
+
+
+_autodiff = False
+
+
+@contextlib.contextmanager
+def _jax_autodiff() -> Iterator[None]:
+    """Disables custom gradients on JAX.
+
+    They refer to masks of the traced function, which `jax.checkpoint` does not allow.
+    """
+    global _autodiff
+    _autodiff = keras.backend.backend() == "jax"
+    try:
+        yield
+    finally:
+        _autodiff = False
+
+
+def _to_tensor(value):
+    tensor = ops.convert_to_tensor(value)
+    if _is_tensorflow():
+        # In eager mode, Keras returns the `tf.Variable` of a Keras variable.
+        tensor = tf.convert_to_tensor(tensor)
+    return tensor
+
+
+def delay_until(upstream, tensor):
+    """Returns `tensor`, in a TensorFlow graph not before `upstream` is computed.
+
+    Keeps TensorFlow from hoisting recomputation into the forward pass: ops that depend
+    on forward tensors only would run early, and their results would stay in memory.
+    """
+    if not _is_tensorflow():
+        return tensor
+    with tf.control_dependencies([upstream]):
+        return tf.identity(tensor)
+
+
+def xla_fused(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a function of tensors and constants with XLA where that is faster.
+
+    That is in TensorFlow graphs on CPUs, if all shapes are static: XLA compiles anew
+    for each shape. Use it inside of `custom_gradient` functions only: the gradient of a
+    compiled function would keep all of its intermediate tensors.
+    """
+    if not _is_tensorflow():
+        return function
+    compiled = tf.function(function, jit_compile=True, autograph=False)
+
+    @functools.wraps(function)
+    def wrapper(*inputs):
+        shapes = [value.shape for value in inputs if tf.is_tensor(value)]
+        use_xla = (
+            cpu_only()
+            and not tf.executing_eagerly()
+            and all(shape.is_fully_defined() for shape in shapes)
+        )
+        return (compiled if use_xla else function)(*inputs)
+
+    return wrapper
+
+
+@functools.cache
+def cpu_only() -> bool:
+    """Whether the backend is TensorFlow on a machine without GPU and TPU.
+
+    A TPU compiles the whole step anyway. On GPUs, XLA needs parts of CUDA that may not
+    be installed.
+    """
+    if not _is_tensorflow():
+        return False
+    return not any(keras.distribution.list_devices(kind) for kind in ("gpu", "tpu"))
+
+
+def check(condition, message: str, value):
+    """Returns `value`. Raises ValueError with both unless the condition is true.
+
+    In TensorFlow graphs, the error is tf.errors.InvalidArgumentError. XLA and JAX do
+    not check conditions that depend on tensors.
+    """
+    backend = keras.backend.backend()
+    if backend == "tensorflow" and tf.is_symbolic_tensor(condition):
+        check = tf.debugging.Assert(condition, [f"{message}:", value])
+        with tf.control_dependencies([check]):
+            return tf.identity(value)
+    is_traced = backend == "jax" and isinstance(condition, jax.core.Tracer)
+    if not is_traced and not condition:
+        raise ValueError(f"{message}: {value}")
+    return value
+
+
+def check_mask(padding_mask) -> None:
+    """Refuses the additive form of padding masks that other libraries use.
+
+    Does nothing in graphs on accelerators, which would wait for the value.
+    """
+    if cpu_only() or not (_is_tensorflow() and not tf.executing_eagerly()):
+        smallest = ops.min(ops.cast(padding_mask, "float32"), initial=0)
+        check(
+            smallest >= 0,
+            "`padding_mask` must be 1 for tokens and 0 for padding, not a bias of "
+            "attention scores. Received: a mask with the value",
+            smallest,
+        )
+
+
+def _is_tensorflow() -> bool:
+    return keras.backend.backend() == "tensorflow"
+
+
+def take_positions(x, positions):
+    """Returns the vectors at some positions: [B, S, H], [B, P] -> [B, P, H]."""
+    if keras.backend.backend() == "jax":
+        # Lookups in each row stay on the device that has the row.
+        return ops.take_along_axis(x, ops.expand_dims(positions, 2), axis=1)
+    batch, length, hidden_dim = ops.shape(x)
+    row_starts = ops.expand_dims(ops.arange(batch, dtype="int32") * length, 1)
+    flat = ops.reshape(positions + row_starts, (-1,))
+    taken = ops.take(ops.reshape(x, (-1, hidden_dim)), flat, axis=0)
+    return ops.reshape(taken, (batch, ops.shape(positions)[1], hidden_dim))
+
+
+# --- Dropout ---------------------------------------------------------------------
+
+
+class SeedGenerator(keras.random.SeedGenerator):
+    """`keras.random.SeedGenerator` with one sequence of seeds per replica, and replay.
+
+    Keras mirrors the state of a generator, so that all replicas would draw the same
+    dropout masks (keras-team/keras#20611).
+    """
+
+    _replayed_seed = None
+
+    def next(self, ordered=True):
+        if self._replayed_seed is not None:
+            return self._replayed_seed
+        seed = super().next(ordered)
+        if not _is_tensorflow():
+            return seed
+        context = tf.distribute.get_replica_context()
+        replica = context.replica_id_in_sync_group if context else 0
+        # The second element of a seed counts the draws; the first keeps replicas apart.
+        return seed + tf.cast(tf.stack([replica * 1_000_003, 0]), seed.dtype)
+
+    @contextlib.contextmanager
+    def replay(self, seed: Any) -> Iterator[None]:
+        """Makes `next` return `seed` in this context; the state does not change."""
+        self._replayed_seed = seed
+        try:
+            yield
+        finally:
+            self._replayed_seed = None
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Dropout(keras.layers.Layer):
+    """`keras.layers.Dropout` with a `SeedGenerator` of this module.
+
+    Args:
+        rate: Probability that an element is set to 0.
+        seed: Initial seed of `seed_generator`; random when None.
+    """
+
+    def __init__(self, rate: float, seed: int | None = None, **kwargs):
+        super().__init__(**kwargs)
+        self.rate = rate
+        self.seed = seed
+        self.seed_generator = SeedGenerator(seed) if rate else None
+        self.supports_masking = True
+        self.built = True
+
+    def call(self, x, training=None):
+        if training and self.rate:
+            return keras.random.dropout(x, self.rate, seed=self.seed_generator)
+        return x
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return super().get_config() | {"rate": self.rate, "seed": self.seed}
+
+
+def dropout_mask(shape: Sequence[int], dropout: Dropout):
+    """Draws the mask of a dropout layer.
+
+    Args:
+        shape: Shape of the mask; sizes may be scalar tensors.
+        dropout: Its rate is rounded to a multiple of 2**-16 on CPUs and on JAX, where
+            random numbers are expensive: two elements share 32 random bits.
+
+    Returns:
+        A bool tensor, True for elements to keep, or None if the rate is 0.
+    """
+    if not dropout.rate:
+        return None
+    threshold = min(round(dropout.rate * 2**16), 2**16 - 1)
+    if keras.backend.backend() == "jax":
+        # The first axis may be sharded.
+        words_shape = (shape[0], (shape[1] + 1) // 2, *shape[2:])
+        words = jax.random.bits(dropout.seed_generator.next(), words_shape, "uint32")
+        halves = [words & 0xFFFF, words >> 16]
+        mask = jax.numpy.concatenate(halves, axis=1)[:, : shape[1]] >= threshold
+        # Keeps XLA:TPU from fusing the random numbers with the softmax. In rows of 512
+        # tokens, the fusion exceeds the on-chip memory and does not compile.
+        return jax.lax.optimization_barrier(mask)
+    if not cpu_only():
+        return keras.random.uniform(shape, seed=dropout.seed_generator) >= dropout.rate
+    size = tf.reduce_prod(shape)
+    words = tf.random.stateless_uniform(
+        [(size + 1) // 2],
+        tf.cast(dropout.seed_generator.next() % tf.int32.max, tf.int32),
+        minval=None,
+        maxval=None,
+        dtype=tf.uint32,
+    )
+    halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size]
+    return tf.reshape(halves, shape) >= tf.constant(threshold, tf.uint16)
+
+
+def recompute(
+    function: Callable[[Any], Any], dropouts: Sequence[Dropout]
+) -> Callable[[Any], Any]:
+    """Wraps `function` of a tensor, so that only the tensor is kept for its gradient.
+
+    The backward pass computes `function` again, with the dropout masks of the first
+    time: `keras.remat` and `keras.RematScope` alone would draw other masks (3.15).
+    """
+    generators = [dropout.seed_generator for dropout in dropouts if dropout.rate]
+
+    def wrapper(x):
+        seeds = [generator.next() for generator in generators]
+
+        @keras.remat
+        def run(x):
+            with _jax_autodiff(), contextlib.ExitStack() as stack:
+                for generator, seed in zip(generators, seeds, strict=True):
+                    stack.enter_context(generator.replay(delay_until(x, seed)))
+                return function(x)
+
+        return run(x)
+
+    return wrapper

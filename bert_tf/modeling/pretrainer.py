@@ -1,0 +1,276 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Pre-training: masked LM and next sentence prediction (paper, section 3.1).
+
+Letters: B batch, S sequence, P masked positions, Q sequences packed into a row,
+H hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from bert_tf.modeling import fused
+from bert_tf.modeling.backbone import BertBackbone
+from bert_tf.modeling.backend import custom_gradient, take_positions, xla_fused
+from bert_tf.modeling.bert import ConfiguredLayer, initializer
+from bert_tf.modeling.keras_model import BertModel
+
+# --- Inputs ----------------------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class TakePositions(keras.layers.Layer):
+    """The vectors at some positions: x [B, S, H], positions [B, P] -> [B, P, H]."""
+
+    def call(self, x, positions):
+        return take_positions(x, positions)
+
+    def compute_output_shape(self, x_shape, positions_shape):
+        return (*positions_shape, x_shape[-1])
+
+    def get_config(self):
+        return super().get_config()  # By default, Keras saves no policy as `dtype`.
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class UnpackRows(keras.layers.Layer):
+    """Keeps the Q sequences of a packed row apart.
+
+    Inputs: padding_mask [B, S] int32, the number of each token's sequence from 1, or 0
+    for padding; first_positions [B, Q] int32, the column where each sequence begins,
+    any column for sequences that a row lacks.
+    Outputs: attention_mask [B, S, S] bool, from tokens to those of the same sequence;
+    position_ids [B, S] int32, from 0 in each sequence. If Q = 1, the outputs are the
+    padding mask itself, which is cheaper, and the columns [1, S].
+    """
+
+    def call(self, padding_mask, first_positions):
+        columns = ops.expand_dims(
+            ops.arange(ops.shape(padding_mask)[1], dtype="int32"), 0
+        )
+        if first_positions.shape[1] == 1:
+            return padding_mask, columns
+        sequence = ops.maximum(padding_mask - 1, 0)
+        starts = ops.take_along_axis(first_positions, sequence, axis=1)  # [B, S]
+        mask = ops.equal(
+            ops.expand_dims(padding_mask, 2), ops.expand_dims(padding_mask, 1)
+        )
+        return mask, columns - starts
+
+    def compute_output_spec(self, padding_mask, first_positions):
+        batch, length = padding_mask.shape
+        return (
+            keras.KerasTensor((batch, length, length), dtype="bool"),
+            keras.KerasTensor((batch, length), dtype="int32"),
+        )
+
+
+# --- Loss and metric of masked LM ------------------------------------------------
+
+
+@custom_gradient
+def tied_logits(x, embeddings):
+    """Returns x embeddingsᵀ, [T, V], from x [T, H] and token embeddings [V, H].
+
+    Autodiff would return the gradient of the embeddings transposed.
+    """
+
+    def gradient(d_logits):
+        return ops.matmul(d_logits, embeddings), ops.matmul(ops.transpose(d_logits), x)
+
+    return ops.matmul(x, ops.transpose(embeddings)), gradient
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class MaskedLMLoss(keras.losses.Loss):
+    """Cross-entropy of logits [..., V] with token ids [...], summed by default.
+
+    Equals `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`, which makes
+    several passes over the logits, the largest tensor of a small model, and keeps
+    another tensor of their size.
+    """
+
+    def __init__(self, name="masked_lm_loss", reduction="sum", dtype=None):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+
+    def call(self, y_true, y_pred):
+        token_ids = ops.cast(y_true, "int32")  # Keras casts labels to float.
+
+        @custom_gradient
+        def cross_entropy(logits):
+            losses, normalizers = _cross_entropy(logits, token_ids)
+
+            def gradient(d_losses):
+                return _d_logits(logits, token_ids, normalizers, d_losses)
+
+            return losses, gradient
+
+        return cross_entropy(y_pred)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+def masked_lm_accuracy(token_ids, logits):
+    """Returns 1 where the largest of the logits [..., V] is that of the token id [...].
+
+    Equals `keras.metrics.sparse_categorical_accuracy`, for which XLA:TPU copies the
+    logits to another layout.
+    """
+    rows = ops.reshape(logits, (-1, logits.shape[-1]))
+    predicted = ops.reshape(ops.argmax(rows, axis=-1), ops.shape(token_ids))
+    return ops.cast(predicted == ops.cast(token_ids, predicted.dtype), "float32")
+
+
+@xla_fused
+def _cross_entropy(logits, token_ids):
+    """Returns the losses and the log-sum-exp of the logits, both [...]."""
+    label_logits = ops.sum(
+        ops.where(_is_label(logits, token_ids), logits, 0.0), axis=-1
+    )
+    largest = ops.max(logits, axis=-1)
+    exponentials = ops.exp(logits - ops.expand_dims(largest, -1))
+    normalizers = largest + ops.log(ops.sum(exponentials, axis=-1))
+    return normalizers - label_logits, normalizers
+
+
+@xla_fused
+def _d_logits(logits, token_ids, normalizers, d_losses):
+    normalizers, d_losses = (
+        ops.expand_dims(tensor, -1) for tensor in (normalizers, d_losses)
+    )
+    labels = ops.cast(_is_label(logits, token_ids), logits.dtype)
+    return (ops.exp(logits - normalizers) - labels) * d_losses
+
+
+def _is_label(logits, token_ids):
+    """Returns the one-hot labels, [..., V] bool."""
+    return ops.expand_dims(token_ids, -1) == ops.arange(logits.shape[-1], dtype="int32")
+
+
+# --- Model -----------------------------------------------------------------------
+
+
+class MaskedLMHead(ConfiguredLayer):
+    """Predicts the masked tokens (paper, section 3.1, task 1).
+
+    Inputs: sequence_output [B, S, H], mask_positions [B, P] int32. Output: logits
+    [B, P, V] float32: dense, activation, LayerNorm, then the transposed token
+    embedding plus a bias, as in google-research/bert.
+    """
+
+    def __init__(self, config, token_embedding, **kwargs):
+        super().__init__(config, **kwargs)
+        self.dense = self._dense(self.config.hidden_dim, "dense")
+        self.layer_norm = self._layer_norm("layer_norm")
+        self.token_embedding = token_embedding
+        self.masked = TakePositions(dtype=self.dtype_policy, name="masked")
+
+    def build(self, sequence_output_shape, mask_positions_shape):
+        tokens_shape = (None, self.config.hidden_dim)
+        self.dense.build(tokens_shape)
+        self.layer_norm.build(tokens_shape)
+        self.masked.build(sequence_output_shape)
+        self.bias = self.add_weight(
+            name="bias", shape=(self.config.vocabulary_size,), initializer="zeros"
+        )
+
+    def call(self, sequence_output, mask_positions, training=None):
+        x = self.masked(sequence_output, mask_positions)
+        batch, positions, hidden_dim = ops.shape(x)
+        x = ops.reshape(x, (-1, hidden_dim))  # One matrix, as in `EncoderLayer`.
+        embeddings = self.token_embedding.embeddings
+        if self.token_embedding.quantization_mode:
+            all_ids = ops.arange(self.config.vocabulary_size, dtype="int32")
+            embeddings = self.token_embedding(all_ids)
+        if training:  # The same values with less memory, see `fused`.
+            x = fused.dense_and_activation(x, self.dense, self.config.activation)
+            logits = tied_logits(self.layer_norm(x), embeddings)
+        else:
+            x = self.layer_norm(self.activation(self.dense(x)))
+            logits = ops.matmul(x, ops.transpose(embeddings))
+        logits = ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
+        return ops.reshape(logits, (batch, positions, self.config.vocabulary_size))
+
+    def get_config(self):
+        raise NotImplementedError(
+            "The masked-LM head shares weights with the encoder, so it can only be "
+            "saved as a layer of `BertPretrainer`. Call the pre-trainer in the new "
+            "model, not its layers: `keras.Model(m.input, new_layer(m(m.input)))`."
+        )
+
+    def compute_output_spec(self, sequence_output, mask_positions, training=None):
+        shape = (*mask_positions.shape, self.config.vocabulary_size)
+        return keras.KerasTensor(shape, dtype="float32")
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertPretrainer(BertModel):
+    """`BertBackbone` with masked-LM and next-sentence heads (paper, section 3.1).
+
+    A row may hold up to Q sequences, so that little of it is padding. Tokens attend to
+    their own sequence only, and positions count from its beginning.
+
+    Inputs, int32: `token_ids`, `segment_ids`, `padding_mask` [B, S], `mask_positions`
+    [B, P], `first_positions` [B, Q]. `padding_mask` numbers the sequences of a row from
+    1 (0 = padding); `first_positions` are the columns where they begin. For rows of one
+    sequence, these are the usual 0/1 mask and zeros [B, 1].
+    Outputs, float32 logits: `{"mlm": [B, P, V], "nsp": [B, Q, 2]}`. Class 1 of `nsp`
+    means that the second segment is a random one.
+
+    Example:
+
+    ```python
+    model = BertPretrainer(BertBackbone(config))
+    model.compile(AdamW(learning_rate=1e-4))
+    model.fit(pretrain_dataset("records", batch_size=32), steps_per_epoch=100)
+    ```
+    """
+
+    kind = "pretrainer"
+
+    def __init__(self, backbone: BertBackbone, **kwargs):
+        # === Layers ===
+        config, dtype = backbone.config, backbone.embeddings.dtype_policy
+        self.backbone = backbone
+        self.mlm_head = MaskedLMHead(
+            config, backbone.embeddings.token_embedding, dtype=dtype, name="mlm"
+        )
+        self.nsp_head = keras.layers.Dense(
+            2,
+            kernel_initializer=initializer(config),
+            dtype=keras.DTypePolicy("float32"),
+            name="nsp",
+        )
+
+        # === Functional model ===
+        inputs = {
+            name: keras.Input((None,), dtype="int32", name=name)
+            for name in (*backbone.input, "mask_positions", "first_positions")
+        }
+        firsts = inputs["first_positions"]
+        mask, position_ids = UnpackRows(name="unpack")(inputs["padding_mask"], firsts)
+        x = backbone.encode(
+            inputs["token_ids"], inputs["segment_ids"], mask, position_ids
+        )[-1]
+        pooled = backbone.pooler(TakePositions(dtype=dtype, name="firsts")(x, firsts))
+        outputs = {
+            "mlm": self.mlm_head(x, inputs["mask_positions"]),
+            "nsp": self.nsp_head(pooled),
+        }
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+    @property
+    def layers(self):
+        # The graph calls the layers of the backbone one by one. Weight files and
+        # summaries have the backbone as one layer, as in all models.
+        return [self.backbone, self.mlm_head, self.nsp_head]
+
+    def _losses_and_metrics(self):
+        defaults = super()._losses_and_metrics()
+        defaults["loss"]["mlm"] = MaskedLMLoss()
+        accuracy = keras.metrics.MeanMetricWrapper(masked_lm_accuracy, "accuracy")
+        defaults["weighted_metrics"]["mlm"] = [accuracy]
+        # The weights of `pretrain_dataset` sum to one over the batch of all replicas.
+        defaults["loss"]["nsp"].reduction = "sum"
+        return defaults

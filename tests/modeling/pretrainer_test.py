@@ -1,0 +1,81 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling import pretrainer
+from tests.toy.gradients import in_graph, kept_tensors, value_and_gradients
+
+RUNS = pytest.mark.parametrize("run", [lambda f: f, in_graph], ids=["eager", "graph"])
+
+
+@pytest.fixture
+def predictions():
+    """Token ids [2, 3], logits [2, 3, 50] of all sizes, weights [2, 3]."""
+    logits = 30 * tf.random.stateless_normal([2, 3, 50], [1, 2])
+    weights = tf.constant([[0.1, 0.2, 0.0], [0.3, 0.3, 0.1]])
+    return tf.constant([[0, 7, 3], [49, 1, 7]]), logits, weights
+
+
+@RUNS
+def test_masked_lm_loss_equals_the_cross_entropy_of_keras(predictions, run):
+    keras_loss = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction="sum"
+    )
+    token_ids, logits, weights = predictions
+    found, expected = (
+        value_and_gradients(
+            functools.partial(loss, token_ids, sample_weight=weights),
+            [logits],
+            tf.ones([]),
+            run,
+        )
+        for loss in (pretrainer.MaskedLMLoss(), keras_loss)
+    )
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_masked_lm_loss_keeps_only_the_logits(predictions):
+    token_ids, logits, weights = predictions
+    loss = pretrainer.MaskedLMLoss()
+    kept = kept_tensors(lambda logits: loss(token_ids, logits, weights), logits)
+    (large,) = [tensor for tensor in kept if tensor.shape[-1] == 50]
+    assert large.op.type == "Placeholder"
+
+
+def test_masked_lm_loss_can_be_serialized():
+    loss = keras.saving.serialize_keras_object(
+        pretrainer.MaskedLMLoss(reduction="none")
+    )
+    assert keras.saving.deserialize_keras_object(loss).reduction == "none"
+
+
+def test_masked_lm_accuracy_equals_that_of_keras(predictions):
+    token_ids, logits, _ = predictions
+    token_ids = tf.where(token_ids % 2 == 0, token_ids, tf.argmax(logits, -1, "int32"))
+    expected = keras.metrics.sparse_categorical_accuracy(token_ids, logits)
+    assert 0 < np.mean(expected) < 1
+    found = pretrainer.masked_lm_accuracy(tf.cast(token_ids, tf.float32), logits)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_tied_logits_gradient_equals_autodiff():
+    x, embeddings, upstream = (
+        tf.random.stateless_normal(shape, [1, i])
+        for i, shape in enumerate([(5, 4), (9, 4), (5, 9)])
+    )
+    found, expected = (
+        value_and_gradients(function, [x, embeddings], upstream)
+        for function in (
+            pretrainer.tied_logits,
+            lambda x, y: tf.matmul(x, y, transpose_b=True),
+        )
+    )
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
