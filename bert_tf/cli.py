@@ -50,7 +50,6 @@ def option(
     minimum: float | None = None,
     maximum: float | None = None,
     common: bool = False,
-    grid: bool = False,
     per_phase: bool = False,
     resumable: bool = False,
     local: bool = False,
@@ -58,21 +57,21 @@ def option(
     """Defines a dataclass field that is also a flag.
 
     Args:
-        default: The default value. An option without default is required.
+        default: The default value. An option without default is required. None is the
+            default of a number that may be missing, with the type `float | None`.
         help: The help text of the flag.
         choices: The allowed values of a string.
         minimum: The smallest allowed value.
         maximum: The largest allowed value.
         common: Whether most users need the option. `--help` explains the common
             options and lists only the names of the others.
-        grid: Whether the flag accepts several numbers, to train with each of them.
         per_phase: Whether the flag accepts one number per training phase. The field
             then holds a tuple, or a number if there is only one.
         resumable: Whether an interrupted run may resume with another value.
         local: Whether it is a path that must not be in a bucket.
     """
     metadata = {"help": help, "choices": choices, "min": minimum, "max": maximum}
-    metadata |= {"common": common, "grid": grid, "per_phase": per_phase}
+    metadata |= {"common": common, "per_phase": per_phase}
     metadata |= {"resumable": resumable, "local": local}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -97,6 +96,8 @@ class Options:
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value, rules = getattr(self, field.name), field.metadata
+            if value is None:
+                continue
             values = value if isinstance(value, tuple) else (value,)
             if rules.get("choices") and value not in rules["choices"]:
                 rule = f"must be one of {', '.join(filter(None, rules['choices']))}"
@@ -111,14 +112,8 @@ class Options:
             name = _flag_name(field)
             raise ValueError(f"--{name} {rule}. Received: {name}={value!r}")
 
-    def __str__(self):
-        """Returns what differs from the defaults, in the format of a group's flag."""
-        values, defaults = self.to_dict(), self.defaults()
-        changed = (name for name in defaults if values[name] != defaults[name])
-        return ",".join(f"{name}={values[name]}" for name in changed)
-
     def to_dict(self) -> dict[str, Any]:
-        """Returns the options by name as JSON: lists for tuples, text for groups."""
+        """Returns the options by name as JSON: lists for tuples."""
         fields = dataclasses.fields(self)
         return {f.name: _to_json(getattr(self, f.name)) for f in fields}
 
@@ -131,16 +126,8 @@ class Options:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Options:
         """Returns the options of a `to_dict`, except those that the class lacks."""
-        types = typing.get_type_hints(cls)
-        return cls(
-            **{
-                name: _Group(types[name]).parse(value)
-                if _is_group(types[name])
-                else value
-                for name, value in values.items()
-                if name in types
-            }
-        )
+        names = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: x for name, x in values.items() if name in names})
 
     @classmethod
     def resumable(cls) -> set[str]:
@@ -153,13 +140,7 @@ def _is_required(field: dataclasses.Field) -> bool:
     return field.default is dataclasses.MISSING
 
 
-def _is_group(field_type: Any) -> bool:
-    return isinstance(field_type, type) and issubclass(field_type, Options)
-
-
 def _to_json(value: Any) -> Any:
-    if isinstance(value, Options):
-        return str(value)
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -189,29 +170,6 @@ class _Numbers(flags.ArgumentParser):
             ) from error
 
 
-class _Group(flags.ArgumentParser):
-    """Parses `name=value` settings, separated by commas, into an options class."""
-
-    def __init__(self, options_class: type[Options]):
-        self._class = options_class
-
-    def parse(self, argument: str) -> Options:
-        types, values = typing.get_type_hints(self._class), {}
-        known = self._class.defaults()
-        for setting in filter(None, argument.split(",")):
-            name, _, value = setting.partition("=")
-            if name not in known:
-                raise ValueError(f"{name!r} must be one of {', '.join(known)}")
-            parse = types[name]
-            if parse is bool:
-                parse, value = flags.BooleanParser().parse, value or "true"
-            try:
-                values[name] = parse(value)
-            except ValueError as error:
-                raise ValueError(f"{name} is malformed: {error}") from error
-        return self._class(**values)
-
-
 def _define_flags(options_class: type[Options]) -> None:
     """Defines one absl flag per field of `options_class`, and `--recipe`."""
     types = typing.get_type_hints(options_class)
@@ -219,60 +177,47 @@ def _define_flags(options_class: type[Options]) -> None:
         flags.DEFINE_enum("recipe", next(iter(recipes)), list(recipes), "")
     for field in dataclasses.fields(options_class):
         name, text, field_type = _flag_name(field), _help_of(field), types[field.name]
+        # Of `int | tuple[int, ...]` and `float | None`.
+        field_type = next(iter(typing.get_args(field_type)), field_type)
         if field.metadata["per_phase"]:
-            field_type = typing.get_args(field_type)[0]
-        if field.metadata["per_phase"] or field.metadata["grid"]:
             flags.DEFINE(_Numbers(field_type), name, str(field.default), text)
-        elif _is_group(field_type):
-            flags.DEFINE(_Group(field_type), name, str(field.default), text)
         else:
             default = None if _is_required(field) else field.default
             _DEFINE[field_type](name, default, text)
 
 
-def _options_from_flags(options_class: type[Options]) -> list[Options]:
+def _options_from_flags(options_class: type[Options]) -> Options:
     """Builds `options_class` from the parsed flags.
-
-    Returns:
-        One object per combination of the `grid` options. The last of them varies
-        fastest.
 
     Raises:
         ValueError: A required flag is missing, or a value violates its `option`.
     """
-    values = {}  # By field, all values to try.
+    values = {}
     recipe = {}
     if options_class.RECIPES:
         recipe = options_class.RECIPES[flags.FLAGS["recipe"].value]
     for field in dataclasses.fields(options_class):
         flag = flags.FLAGS[_flag_name(field)]
         if field.name in recipe and not flag.present:
-            values[field.name] = [recipe[field.name]]
+            values[field.name] = recipe[field.name]
             continue
         value = flag.value
-        if value is None:
+        if value is None and _is_required(field):
             raise ValueError(
                 f"--{_flag_name(field)} is required: {field.metadata['help']} "
                 "See --help for all flags."
             )
         if field.metadata["per_phase"]:
             value = tuple(value) if len(value) > 1 else value[0]
-        values[field.name] = value if field.metadata["grid"] else [value]
-    return [
-        options_class(**dict(zip(values, combination)))
-        for combination in itertools.product(*values.values())
-    ]
+        values[field.name] = value
+    return options_class(**values)
 
 
 def _similar_flags(unknown: str, *options_classes: type[Options]) -> list[str]:
-    """Returns up to three flags, or settings of groups, with a similar name."""
-    known = {}
-    for field in itertools.chain(*map(dataclasses.fields, options_classes)):
-        known[_flag_name(field)] = f"--{_flag_name(field)}"
-        if isinstance(field.default, Options):
-            settings = type(field.default).defaults()
-            known |= {name: f"--{field.name}={name}=..." for name in settings}
-    return [known[name] for name in difflib.get_close_matches(unknown, known)]
+    """Returns up to three flags with a similar name."""
+    fields = itertools.chain(*map(dataclasses.fields, options_classes))
+    similar = difflib.get_close_matches(unknown, map(_flag_name, fields))
+    return [f"--{name}" for name in similar]
 
 
 # --- Help ------------------------------------------------------------------------
@@ -326,8 +271,9 @@ def help_text(
 
 
 def _help_action(field: dataclasses.Field) -> argparse.Action:
-    default = "..." if _is_required(field) else str(field.default) or "..."
-    flag = f"--{_flag_name(field)}={str(default).lower()}"
+    has_value = not _is_required(field) and field.default not in ("", None)
+    value = str(field.default).lower() if has_value else "..."
+    flag = f"--{_flag_name(field)}={value}"
     # argparse replaces %(names)s in help texts.
     return argparse.Action([flag], "", nargs=0, help=_help_of(field).replace("%", "%%"))
 
@@ -344,12 +290,6 @@ def _help_of(field: dataclasses.Field) -> str:
     text, choices = field.metadata["help"], field.metadata["choices"]
     if not all(choice in text for choice in choices):
         text += f" One of: {', '.join(filter(None, choices))}."
-    if field.metadata["grid"]:
-        text += " Tries each of several comma-separated values."
-    if isinstance(field.default, Options):
-        text += f" Example: --{field.name}=NAME=VALUE,NAME=VALUE. Settings:"
-        for setting in dataclasses.fields(field.default):
-            text += f" {setting.name}={setting.default}: {_help_of(setting)}"
     return text
 
 
@@ -389,8 +329,7 @@ def run(
 ) -> None:
     """Runs `main` as a command with the options that the flags define.
 
-    `main` receives one positional argument per combination of the `grid` options. A
-    `ValueError` or `OSError` ends the command with a one-line message and status 1.
+    A `ValueError` or `OSError` ends the command with a one-line message and status 1.
     `--verbosity=1` shows its traceback.
 
     Args:
@@ -435,7 +374,7 @@ def run(
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # app.run sets it to INFO.
         try:
-            main(*_options_from_flags(used))
+            main(_options_from_flags(used))
         except Exception as error:
             startup.show_errors()
             is_missing = isinstance(error, ModuleNotFoundError)

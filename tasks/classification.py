@@ -17,8 +17,8 @@ Input: a GLUE data set in its own files, or TSV, CSV or JSONL tables with a head
 A text can have several labels (multi-label classification): in one column with
 --label_separator, or in columns of 0 and 1, --label=toxic,spam. The threshold of each
 label is tuned on the dev set. Rows without a gold label (empty, "-", -1 or NaN) are
-skipped with a warning. --hyperparameters=calibrate fits a temperature there, so
-that the probabilities of classes match their frequencies.
+skipped with a warning. --calibrate fits a temperature there, so that the probabilities
+of classes match their frequencies.
 
 Output: a fine-tuned model directory with dev metrics in metrics.json and
 predictions_dev.tsv (.csv or .jsonl for data in that format): id, texts, prediction, its
@@ -70,15 +70,6 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Hyperparameters(finetuning.Hyperparameters):
-    """Settings of the training that most users leave as they are."""
-
-    calibrate: bool = cli.option(
-        False, help="Fit a temperature of the probabilities on the dev set."
-    )
-
-
 class Classification(finetuning.Task):
     """See the module docstring."""
 
@@ -108,9 +99,6 @@ class Classification(finetuning.Task):
         label_separator: str = cli.option(
             "", help="Separator of several labels in the column.", common=True
         )
-        hyperparameters: Hyperparameters = cli.option(
-            Hyperparameters(), help="Settings that most users leave as they are."
-        )
         problem: str = cli.option(
             "auto",
             help="Whether labels are classes or numbers. auto follows --task; without "
@@ -123,6 +111,9 @@ class Classification(finetuning.Task):
             "end (truncate) or middle (head_tail), or in windows with mean or maximum "
             "logits (window_mean, window_max).",
             choices=("truncate", "head_tail", "window_mean", "window_max"),
+        )
+        calibrate: bool = cli.option(
+            False, help="Fit a temperature of the probabilities on the dev set."
         )
 
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
@@ -174,10 +165,8 @@ class Classification(finetuning.Task):
         problems = {"class": "classification", "classes": "multi_label"}
         problem = problems.get(self.target_kind, "regression")
         self.head = {"problem": problem, "pairs": pairs, **details}
-        if options.hyperparameters.calibrate and problem != "classification":
-            raise ValueError(
-                "--hyperparameters=calibrate requires one class for each text."
-            )
+        if options.calibrate and problem != "classification":
+            raise ValueError("--calibrate requires one class for each text.")
         self.gold = {name: self._read_labels(rows) for name, rows in self.rows.items()}
 
     @classmethod
@@ -220,7 +209,7 @@ class Classification(finetuning.Task):
 
     def evaluate(self, split: Split, logits: np.ndarray) -> dict[str, float]:
         gold = self.gold[split.name]
-        calibrate, errors = self.options.hyperparameters.calibrate, {}
+        calibrate, errors = self.options.calibrate, {}
         if split.name == "dev":
             if calibrate:
                 temperature = finetuning.best_temperature(gold, logits)
@@ -376,9 +365,9 @@ def _check_labels_differ(rows: Sequence[Row], labels: Collection[str | float]) -
         )
 
 
-def main(*grid: Classification.Config | finetuning.PredictConfig) -> None:
-    """Fine-tunes and evaluates each configuration, or predicts a file."""
-    finetuning.run_task(Classification, *grid)
+def main(options: Classification.Config | finetuning.PredictConfig) -> None:
+    """Fine-tunes, or predicts a file."""
+    finetuning.run_task(Classification, options)
 
 
 if __name__ == "__main__":

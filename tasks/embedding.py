@@ -27,10 +27,6 @@ all second texts. Example::
         --texts=question,paragraph --batch_size=64 \\
         --init_from=models/base --output=models/search
 
-    python -m tasks.embedding --train_file=texts.tsv --dev_file=glue/STS-B/dev.tsv \\
-        --texts=sentence1,sentence2 --label=score --loss=simcse \\
-        --init_from=models/base --output=models/simcse
-
 Output: a fine-tuned model directory with Spearman and Pearson correlation, or mean
 reciprocal rank and recall, in metrics.json. predictions_dev.tsv has the cosine of each
 pair, or the rank of its second text in a search. The pooling is that of --init_from if
@@ -125,7 +121,7 @@ class Embedding(finetuning.Task):
             common=True,
         )
         temperature: float = cli.option(
-            0.05, help="Divides cosines in the loss.", minimum=1e-3, grid=True
+            0.05, help="Divides cosines in the loss.", minimum=1e-3
         )
         pooling: str = cli.option(
             "",
@@ -397,9 +393,9 @@ def retrieval_metrics(queries: np.ndarray, ranks: np.ndarray) -> dict[str, float
     return {"mrr": float(reciprocal.mean()), **recall}
 
 
-def main(*grid: Embedding.Config | finetuning.PredictConfig) -> None:
-    """Fine-tunes and evaluates each configuration, or predicts a file."""
-    finetuning.run_task(Embedding, *grid)
+def main(options: Embedding.Config | finetuning.PredictConfig) -> None:
+    """Fine-tunes, or predicts a file."""
+    finetuning.run_task(Embedding, options)
 
 
 if __name__ == "__main__":

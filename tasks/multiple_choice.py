@@ -248,9 +248,9 @@ def _label(
     return label
 
 
-def main(*grid: MultipleChoice.Config | finetuning.PredictConfig) -> None:
-    """Fine-tunes and evaluates each configuration, or predicts a file."""
-    finetuning.run_task(MultipleChoice, *grid)
+def main(options: MultipleChoice.Config | finetuning.PredictConfig) -> None:
+    """Fine-tunes, or predicts a file."""
+    finetuning.run_task(MultipleChoice, options)
 
 
 if __name__ == "__main__":

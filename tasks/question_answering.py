@@ -290,13 +290,13 @@ def ensemble(options: EnsembleConfig) -> dict[str, float]:
 
 
 def main(
-    *grid: QuestionAnswering.Config | EnsembleConfig | finetuning.PredictConfig,
+    options: QuestionAnswering.Config | EnsembleConfig | finetuning.PredictConfig,
 ) -> None:
-    """Fine-tunes a model for each configuration, averages runs, or predicts a file."""
-    if isinstance(grid[0], EnsembleConfig):
-        ensemble(*grid)
+    """Fine-tunes, averages the predictions of several runs, or predicts a file."""
+    if isinstance(options, EnsembleConfig):
+        ensemble(options)
     else:
-        finetuning.run_task(QuestionAnswering, *grid)
+        finetuning.run_task(QuestionAnswering, options)
 
 
 if __name__ == "__main__":

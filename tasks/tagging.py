@@ -212,9 +212,9 @@ class Tagging(finetuning.Task):
         return pieces, texts.merge_dims(1, 2)
 
 
-def main(*grid: Tagging.Config | finetuning.PredictConfig) -> None:
-    """Fine-tunes a model for each configuration, or predicts a file."""
-    finetuning.run_task(Tagging, *grid)
+def main(options: Tagging.Config | finetuning.PredictConfig) -> None:
+    """Fine-tunes, or predicts a file."""
+    finetuning.run_task(Tagging, options)
 
 
 if __name__ == "__main__":

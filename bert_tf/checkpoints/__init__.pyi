@@ -1,4 +1,3 @@
-from bert_tf.checkpoints import model_directory as model_directory
 from bert_tf.checkpoints.checkpoint import Checkpoint as Checkpoint
 from bert_tf.checkpoints.derived import extend_vocabulary as extend_vocabulary
 from bert_tf.checkpoints.derived import keep_layers as keep_layers

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tuning on downstream tasks: data, batches, runs, sweeps, reports."""
+"""Fine-tuning on downstream tasks: data, batches, runs, reports."""
 
 from bert_tf.lazy import exports
 

@@ -27,11 +27,10 @@ from bert_tf.finetuning.run import run_task as run_task
 from bert_tf.finetuning.siamese import SiameseEncoder as SiameseEncoder
 from bert_tf.finetuning.squad import Predictions as Predictions
 from bert_tf.finetuning.squad import Question as Question
-from bert_tf.finetuning.sweep import DivergedError as DivergedError
 from bert_tf.finetuning.task import ComputeOptions as ComputeOptions
 from bert_tf.finetuning.task import Example as Example
 from bert_tf.finetuning.task import FilesConfig as FilesConfig
 from bert_tf.finetuning.task import FinetuneConfig as FinetuneConfig
-from bert_tf.finetuning.task import Hyperparameters as Hyperparameters
 from bert_tf.finetuning.task import PredictConfig as PredictConfig
 from bert_tf.finetuning.task import Task as Task
+from bert_tf.finetuning.train import DivergedError as DivergedError

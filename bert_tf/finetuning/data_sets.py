@@ -37,8 +37,7 @@ class TablesConfig(FilesConfig):
     )
     train_file: str = cli.option(
         "",
-        help="Instead of --task: your training data, a TSV, .csv or .jsonl file with a "
-        "header.",
+        help="Instead of --task: your training data, TSV, .csv or .jsonl, with header.",
         common=True,
         local=True,
     )

@@ -43,10 +43,10 @@ def check_teacher(task: Task, student: Checkpoint) -> None:
     Raises:
         ValueError: They differ, or a setting requires a teacher.
     """
-    path, hidden_loss = task.options.teacher, task.options.hyperparameters.hidden_loss
+    path, hidden_loss = task.options.teacher, task.options.hidden_loss
     if not path:
         if hidden_loss:
-            raise ValueError("--hyperparameters=hidden_loss requires --teacher.")
+            raise ValueError("--hidden_loss requires --teacher.")
         return
 
     def traits(checkpoint: Checkpoint, head: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Distiller(keras.Model):
         super().__init__()
         strategy.create_training_variables(trainable)
         self.student = trainable
-        self._settings = task.options.hyperparameters
+        self._options = task.options
         self._target_kind = task.target_kind
         checkpoint = open_checkpoint(task.options.teacher)
         task, head = copy.copy(task), task.head  # `model` may set attributes.
@@ -103,7 +103,7 @@ class Distiller(keras.Model):
 
         # A function, because Keras would train and save an attribute that is a model.
         self._teach = teach
-        if self._settings.hidden_loss:
+        if self._options.hidden_loss:
             self._states = _record_states(backbone), _record_states(model.backbone)
         self.built = True
 
@@ -119,25 +119,25 @@ class Distiller(keras.Model):
         return self.student(inputs, training=training)
 
     def compute_loss(self, x, y, y_pred, sample_weight, training=True):
-        settings = self._settings
+        options = self._options
         weights = keras.tree.flatten(sample_weight)[0]  # Equal for all outputs.
         pairs = zip(self._teach(x), keras.tree.flatten(y_pred), strict=True)
         losses = tf.stack([self._difference(*pair) for pair in pairs], axis=-1)
-        loss = (1 - settings.teacher_share) * self.student.compute_loss(
+        loss = (1 - options.teacher_share) * self.student.compute_loss(
             x, y, y_pred, sample_weight
         )
-        loss += settings.teacher_share * _weighted_sum(weights, losses)
-        if settings.hidden_loss:
+        loss += options.teacher_share * _weighted_sum(weights, losses)
+        if options.hidden_loss:
             rows = self._hidden_difference(x["padding_mask"])
             weights = tf.reduce_sum(tf.reshape(weights, [tf.shape(rows)[0], -1]), 1)
-            loss += settings.hidden_loss * _weighted_sum(weights, rows)
+            loss += options.hidden_loss * _weighted_sum(weights, rows)
         return loss
 
     def _difference(self, target, output):
         """Returns the differences of outputs [..., C], without their last axis."""
         if self._target_kind == "values":
             return tf.reduce_sum(tf.square(target - output), axis=-1)
-        temperature = self._settings.teacher_temperature
+        temperature = self._options.teacher_temperature
         target, output = target / temperature, output / temperature
         if self._target_kind == "classes":  # A sigmoid is the softmax with a 0.
             target, output = (

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and plots of predictions against gold labels, of a training and of a sweep.
+"""Tables and plots of predictions against gold labels, and of a training.
 
 What a prediction is decides its table and plot:
 
@@ -13,9 +13,7 @@ What a prediction is decides its table and plot:
 
 from __future__ import annotations
 
-import collections
 import pathlib
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -105,34 +103,6 @@ def write_plot(figure: matplotlib.figure.Figure, path: pathlib.Path) -> None:
     """Writes a PNG file atomically."""
     with storage.atomic_path(path) as temporary:
         figure.savefig(temporary, format="png", dpi=120)
-
-
-def sweep_table(rows: Sequence[Mapping[str, Any]], metric: str) -> str:
-    """Returns mean and standard deviation of the scores over the seeds, as text.
-
-    Args:
-        rows: The rows of `runs.tsv`: `score`, `state`, `seconds`, and the options in
-            which the runs differ.
-        metric: Name of the score.
-    """
-    groups = collections.defaultdict(list)
-    names = [n for n in rows[0] if n not in ("seed", "score", "state", "seconds")]
-    for row in rows:
-        groups[tuple(str(row[name]) for name in names)].append(row)
-    table = [[*names, f"{metric}, mean ± sd", "best", "runs"]]
-    for settings, group in groups.items():
-        scores = [row["score"] for row in group if row["state"] != "diverged"]
-        states = collections.Counter(row["state"] for row in group if row["state"])
-        counts = [str(len(group)), *(f"{n} {state}" for state, n in states.items())]
-        spread = f" ± {statistics.stdev(scores):.4f}" if len(scores) > 1 else ""
-        mean = f"{statistics.mean(scores):.4f}{spread}" if scores else "-"
-        best = f"{max(scores):.4f}" if scores else "-"
-        table.append([*settings, mean, best, ", ".join(counts)])
-    widths = [max(map(len, column)) for column in zip(*table)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
-        for row in table
-    )
 
 
 def _are_scores(values: Sequence) -> bool:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +30,7 @@ from bert_tf.checkpoints import (
     open_checkpoint,
     standardized,
 )
-from bert_tf.finetuning import batching, distillation, report, sweep
+from bert_tf.finetuning import batching, distillation, report
 from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.task import FinetuneConfig, PredictConfig, Task
 from bert_tf.finetuning.train import train
@@ -39,53 +38,26 @@ from bert_tf.modeling import BertBackbone, BertConfig
 from bert_tf.text import Tokenizer, Vocabulary, guess_lowercase
 
 
-def run_task(task_class: type[Task], *grid: FinetuneConfig | PredictConfig) -> None:
+def run_task(task_class: type[Task], options: FinetuneConfig | PredictConfig) -> None:
     """Runs the command of a task: fine-tunes, or predicts a file."""
-    if isinstance(grid[0], PredictConfig):
-        predict_file(task_class, *grid)
-    else:
-        fine_tune(task_class, *grid)
+    run = predict_file if isinstance(options, PredictConfig) else fine_tune
+    run(task_class, options)
 
 
-def fine_tune(
-    task_class: type[Task],
-    *grid: FinetuneConfig,
-) -> dict[str, Any]:
-    """Fine-tunes with each configuration.
-
-    Args:
-        task_class: The task.
-        *grid: Configurations with the same `output`, which receives the best model.
+def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
+    """Trains unless the directory is finished, evaluates, reports and exports.
 
     Returns:
-        The metrics of the run with the best score on the dev set. With several workers,
-        only the first one evaluates the trained model and returns all of them.
+        The metrics. With several workers, only the first one evaluates the trained
+        model and returns all of them.
 
     Raises:
         ValueError: An option or the data are invalid.
-        DivergedError: The loss became NaN or infinite (in a sweep: in all runs).
+        DivergedError: The loss became NaN or infinite.
     """
     startup.require_tensorflow("Fine-tuning")
     # With several workers, this must precede all other TensorFlow calls.
-    strategy = training.strategy.strategy(grid[0].strategy)
-    run_once = functools.partial(_fine_tune_once, task_class, strategy)
-    if len(grid) == 1:
-        return run_once(grid[0])
-    chief = training.strategy.is_chief(strategy)
-    best = sweep.best_run(grid, run_once, write=chief)
-    return run_once(best) if chief else {}
-
-
-def _fine_tune_once(
-    task_class: type[Task],
-    strategy: tf.distribute.Strategy,
-    options: FinetuneConfig,
-) -> dict[str, Any]:
-    """Trains unless the directory is finished, evaluates, reports and exports.
-
-    A sweep keeps only the weights of its best run. For the others, once finished, this
-    function returns the metrics.
-    """
+    strategy = training.strategy.strategy(options.strategy)
     chief = training.strategy.is_chief(strategy)
     # Check everything before anything is written.
     encoder = _open_encoder(options)
@@ -123,7 +95,7 @@ def _run(
     if is_new := not metrics:
         model = _build(task, encoder, directory, strategy)
         metrics = {"training": train(task, model, directory, strategy, signals)}
-    if not (training.strategy.is_chief(strategy) and directory.has_weights):
+    if not training.strategy.is_chief(strategy):
         return metrics
     if not is_new:
         print(f"{directory.path} is already trained; skipping training.")
@@ -179,18 +151,17 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
             "of the encoder. Received: max_sequence_length="
             f"{options.max_sequence_length}"
         )
-    rate, layers = options.hyperparameters.dropout, options.hyperparameters.layers
-    if layers:
-        numbers, limit = layers.split(":"), encoder.architecture.num_layers
+    if options.layers:
+        numbers, limit = options.layers.split(","), encoder.architecture.num_layers
         if from_scratch or not set(numbers) <= set(map(str, range(1, limit + 1))):
             raise ValueError(
-                "--hyperparameters=layers must be numbers of layers of --init_from, "
-                f"from 1 to {limit}, separated by colons. Received: layers={layers}"
+                f"--layers must be numbers of layers of --init_from, from 1 to {limit},"
+                f" separated by commas. Received: layers={options.layers}"
             )
         encoder = keep_layers(encoder, list(map(int, numbers)))
-    if rate < 0:
+    if options.dropout is None:
         return encoder
-    rates = {"dropout": rate, "attention_dropout": rate}
+    rates = dict.fromkeys(("dropout", "attention_dropout"), options.dropout)
     architecture = dataclasses.replace(encoder.architecture, **rates)
     return dataclasses.replace(encoder, architecture=architecture)
 
@@ -212,20 +183,16 @@ def _check_reachable(tokenizer: Tokenizer, path: str) -> None:
 
 
 def _check_hyperparameters(task: Task, encoder: Checkpoint) -> None:
-    settings, limit = task.options.hyperparameters, encoder.architecture.num_layers
-    if settings.frozen_layers > limit:
+    options, limit = task.options, encoder.architecture.num_layers
+    if options.frozen_layers > limit:
         raise ValueError(
-            f"--hyperparameters=frozen_layers must be at most {limit}, the number of "
-            f"layers. Received: frozen_layers={settings.frozen_layers}"
+            f"--frozen_layers must be at most {limit}, the number of layers. Received: "
+            f"frozen_layers={options.frozen_layers}"
         )
-    if settings.class_weights and task.target_kind != "class":
-        raise ValueError(
-            "--hyperparameters=class_weights requires one class for each text or word."
-        )
-    if settings.label_smoothing and task.target_kind not in ("class", "classes"):
-        raise ValueError(
-            "--hyperparameters=label_smoothing requires classes for each text or word."
-        )
+    if options.class_weight and task.target_kind != "class":
+        raise ValueError("--class_weight requires one class for each text or word.")
+    if options.label_smoothing and task.target_kind not in ("class", "classes"):
+        raise ValueError("--label_smoothing requires classes for each text or word.")
 
 
 # --- Building --------------------------------------------------------------------
@@ -242,8 +209,8 @@ def _build(
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():
         backbone = BertBackbone(encoder.architecture, dtype=options.precision)
-        if frozen := options.hyperparameters.frozen_layers:
-            layers = (f"encoder_layer_{index}" for index in range(frozen))
+        if options.frozen_layers:
+            layers = (f"encoder_layer_{n}" for n in range(options.frozen_layers))
             for name in ("embeddings", *layers):
                 backbone.get_layer(name).trainable = False
         model = task.model(backbone)
@@ -314,7 +281,7 @@ def _print_summary(
         if name in metrics:
             scores = ", ".join(f"{k} {v:.4f}" for k, v in metrics[name].items())
             print(f"{name}: {scores}")
-    if sweep.has_collapsed(run):
+    if run["score"] <= run["majority_baseline"]:
         print(
             f"The model has collapsed: a constant prediction has {task.metric} "
             f"{run['majority_baseline']:.4f}. Try another --learning_rate or "

@@ -47,57 +47,6 @@ class ComputeOptions(cli.Options):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Hyperparameters(cli.Options):
-    """Settings of the training that most users leave as they are."""
-
-    weight_decay: float = cli.option(0.01, help="Decay of matrices.", minimum=0)
-    warmup: float = cli.option(
-        0.1,
-        help="Share of the steps during which the learning rate rises.",
-        minimum=0,
-        maximum=0.9,
-    )
-    clip_norm: float = cli.option(
-        1.0, help="Maximum norm of the gradients; 0 does not clip.", minimum=0
-    )
-    dropout: float = cli.option(
-        -1.0, help="Dropout rate; -1 for the encoder's own.", minimum=-1, maximum=0.9
-    )
-    layer_decay: float = cli.option(
-        1.0,
-        help="Factor of the learning rate from each layer to the one below.",
-        minimum=0,
-        maximum=1,
-    )
-    frozen_layers: int = cli.option(
-        0, help="Lowest layers that are not trained, nor embeddings.", minimum=0
-    )
-    early_stopping: int = cli.option(
-        0, help="Epochs without a better score that end the training.", minimum=0
-    )
-    label_smoothing: float = cli.option(
-        0.0, help="Share of the targets for all classes.", minimum=0, maximum=0.9
-    )
-    class_weights: str = cli.option(
-        "",
-        help="balanced gives all classes the same total weight in the loss.",
-        choices=("", "balanced"),
-    )
-    layers: str = cli.option(
-        "", help="Layers of --init_from to keep, e.g. 1:3:5; all by default."
-    )
-    teacher_share: float = cli.option(
-        0.5, help="Weight of the teacher's outputs in the loss.", minimum=0, maximum=1
-    )
-    teacher_temperature: float = cli.option(
-        2.0, help="Divides the logits of teacher and student.", minimum=0.1
-    )
-    hidden_loss: float = cli.option(
-        0.0, help="Weight of the difference to the teacher's hidden states.", minimum=0
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(ComputeOptions):
     """Options that all tasks share (paper, appendix A.3)."""
 
@@ -115,11 +64,6 @@ class FinetuneConfig(ComputeOptions):
     vocabulary: str = cli.option(
         "", help="Vocabulary file for --size. It is cased if it has capital letters."
     )
-    teacher: str = cli.option(
-        "",
-        help="Fine-tuned model to learn from, with the labels: a model directory or "
-        "Hugging Face folder with the task's head.",
-    )
     output: str = cli.option(help="Model directory to write.", resumable=True)
     export: str = cli.option(
         "",
@@ -128,26 +72,16 @@ class FinetuneConfig(ComputeOptions):
         resumable=True,
     )
     batch_size: int = cli.option(
-        32,
-        help="Examples per step, summed over all replicas.",
-        minimum=1,
-        grid=True,
-        common=True,
+        32, help="Examples per step, summed over all replicas.", minimum=1, common=True
     )
     epochs: int = cli.option(
-        3, help="Passes over the training data.", minimum=1, grid=True, common=True
+        3, help="Passes over the training data.", minimum=1, common=True
     )
     learning_rate: float = cli.option(
         5e-5,
-        help="Peak learning rate. It warms up during the first tenth of the steps, "
-        "then decays linearly to 0.",
+        help="Peak learning rate, after which it decays linearly to 0.",
         minimum=0,
-        grid=True,
         common=True,
-    )
-    hyperparameters: Hyperparameters = cli.option(
-        Hyperparameters(),
-        help="Settings that most users leave as they are.",
     )
     max_sequence_length: int = cli.option(
         128,
@@ -159,8 +93,54 @@ class FinetuneConfig(ComputeOptions):
         0,
         help="Seed of the head's weights, dropout and shuffling.",
         minimum=0,
-        grid=True,
         common=True,
+    )
+    warmup_ratio: float = cli.option(
+        0.1,
+        help="Share of the steps during which the learning rate rises.",
+        minimum=0,
+        maximum=0.9,
+    )
+    weight_decay: float = cli.option(0.01, help="Decay of matrices.", minimum=0)
+    dropout: float | None = cli.option(
+        None, help="Dropout rate; the encoder's own by default.", minimum=0, maximum=0.9
+    )
+    layer_decay: float = cli.option(
+        1.0,
+        help="Factor of the learning rate from each layer to the one below.",
+        minimum=0,
+        maximum=1,
+    )
+    frozen_layers: int = cli.option(
+        0, help="Lowest layers that are not trained, nor embeddings.", minimum=0
+    )
+    early_stopping_patience: int = cli.option(
+        0, help="Epochs without a better score that end the training.", minimum=0
+    )
+    label_smoothing: float = cli.option(
+        0.0, help="Share of the targets for all classes.", minimum=0, maximum=0.9
+    )
+    class_weight: str = cli.option(
+        "",
+        help="balanced gives all classes the same total weight in the loss.",
+        choices=("", "balanced"),
+    )
+    layers: str = cli.option(
+        "", help="Layers of --init_from to keep, e.g. 1,3,5; all by default."
+    )
+    teacher: str = cli.option(
+        "",
+        help="Fine-tuned model to learn from, with the labels: a model directory or "
+        "Hugging Face folder with the task's head.",
+    )
+    teacher_share: float = cli.option(
+        0.5, help="Weight of the teacher's outputs in the loss.", minimum=0, maximum=1
+    )
+    teacher_temperature: float = cli.option(
+        2.0, help="Divides the logits of teacher and student.", minimum=0.1
+    )
+    hidden_loss: float = cli.option(
+        0.0, help="Weight of the difference to the teacher's hidden states.", minimum=0
     )
 
     @property

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints import ModelDirectory
-from bert_tf.finetuning import batching, sweep
+from bert_tf.finetuning import batching
 from bert_tf.finetuning.distillation import Distiller
 from bert_tf.finetuning.task import Task
 from bert_tf.modeling import sum_losses
@@ -29,6 +29,10 @@ from bert_tf.training import strategy as distribution
 
 _SAVE_EVERY = "10m"
 _SECONDS_PER_LINE = 60  # Between lines about a long epoch in a log file.
+
+
+class DivergedError(ValueError):
+    """The training loss became NaN or infinite."""
 
 
 def train(
@@ -48,21 +52,21 @@ def train(
         (counted from 1); `majority_baseline`, the score of a constant prediction;
         `epochs`, the losses and scores of each epoch; and `seconds`.
     """
-    options, settings = task.options, task.options.hyperparameters
-    split = task.dataset("train")
-    if settings.class_weights:
+    options, split = task.options, task.dataset("train")
+    if options.class_weight:
         split = _balance_classes(split)
     steps_per_epoch = math.ceil(len(split) / options.batch_size)
     steps = steps_per_epoch * options.epochs
-    schedule = WarmupDecay(options.learning_rate, int(settings.warmup * steps), steps)
+    warmup_steps = int(options.warmup_ratio * steps)
+    schedule = WarmupDecay(options.learning_rate, warmup_steps, steps)
     trainable = task.trainable_model(model)
     with strategy.scope():
         optimizer = LayerwiseAdamW(
             schedule,
-            layer_decay=settings.layer_decay,
+            layer_decay=options.layer_decay,
             num_layers=directory.architecture.num_layers,
-            weight_decay=settings.weight_decay,
-            global_clipnorm=settings.clip_norm or None,
+            weight_decay=options.weight_decay,
+            global_clipnorm=1.0,
         )
         # Without XLA, which would compile for every sequence length.
         trainable.compile(optimizer, jit_compile=False, **_losses(task))
@@ -122,7 +126,7 @@ def train(
 
 def _losses(task: Task) -> dict[str, Any]:
     """Returns the arguments of `compile` that differ from the model's defaults."""
-    smoothing = task.options.hyperparameters.label_smoothing
+    smoothing = task.options.label_smoothing
     if task.target_kind == "classes":
         loss = keras.losses.BinaryCrossentropy(
             from_logits=True, label_smoothing=smoothing, reduction="sum"
@@ -200,7 +204,7 @@ class _Epochs(resumable.Resumable):
         split: The dev set.
 
     Raises:
-        sweep.DivergedError: From within `fit`, if the loss is NaN or infinite. The
+        DivergedError: From within `fit`, if the loss is NaN or infinite. The
             weights of the best epoch so far are kept.
     """
 
@@ -258,7 +262,7 @@ class _Epochs(resumable.Resumable):
         super().on_train_batch_end(batch, logs)
 
     def fail(self, reason: str) -> NoReturn:
-        raise sweep.DivergedError(f"{reason} Try a lower --learning_rate.")
+        raise DivergedError(f"{reason} Try a lower --learning_rate.")
 
     def evaluate(self, epoch, logs):
         options = self._task.options
@@ -277,7 +281,7 @@ class _Epochs(resumable.Resumable):
         if self.best == epoch and self.state.write:
             self.state.directory.save_weights(self._whole_model)
         self.progress["seconds"] = time.perf_counter() - self._start
-        patience = options.hyperparameters.early_stopping
+        patience = options.early_stopping_patience
         if patience and epoch >= self.best + patience:
             self.model.stop_training = True
         elif epoch + 1 < options.epochs:

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import ModelDirectory, open_checkpoint, standardized
 from bert_tf.finetuning import (
-    Hyperparameters,
     batches,
     distillation,
     fine_tune,
@@ -85,11 +84,9 @@ def teachers(tmp_path_factory, vocabulary, tiny_config):
 def make_options(name, folder, tokenizer, teacher, **changes):
     kind, options = TASKS[name]
     task = make_task(kind, folder, tokenizer, **options)
-    settings = {"teacher_share": 1.0, "weight_decay": 0.0, "warmup": 0.0}
-    settings |= changes.pop("settings", {})
-    group = type(task.options.hyperparameters)(**settings)
-    own = {"init_from": teacher, "teacher": teacher, "epochs": 1, "batch_size": 2}
-    own |= {"output": str(folder / "student"), "hyperparameters": group}
+    own = {"teacher_share": 1.0, "weight_decay": 0.0, "warmup_ratio": 0.0}
+    own |= {"init_from": teacher, "teacher": teacher, "epochs": 1, "batch_size": 2}
+    own["output"] = str(folder / "student")
     return kind, dataclasses.replace(task.options, **own | changes)
 
 
@@ -100,8 +97,8 @@ def make_options(name, folder, tokenizer, teacher, **changes):
 def test_loss_of_the_outputs_matches_scipy(target_kind):
     rng = np.random.default_rng(0)
     target, output = rng.normal(size=[2, 5, 3]).astype("float32")
-    settings = Hyperparameters(teacher_temperature=3.0)
-    student = types.SimpleNamespace(_settings=settings, _target_kind=target_kind)
+    options = types.SimpleNamespace(teacher_temperature=3.0)
+    student = types.SimpleNamespace(_options=options, _target_kind=target_kind)
     loss = distillation.Distiller._difference(student, target, output)
     if target_kind == "class":
         p, q = (scipy.special.softmax(x / 3, axis=1) for x in (target, output))
@@ -119,9 +116,8 @@ def distill(teachers, tmp_path, vocabulary):
     """Returns the distiller of a student and a batch."""
 
     def make(name: str, num_layers: int):
-        settings = {"hidden_loss": 1.0}
         kind, options = make_options(
-            name, tmp_path, Tokenizer(vocabulary), teachers(name), settings=settings
+            name, tmp_path, Tokenizer(vocabulary), teachers(name), hidden_loss=1.0
         )
         task = kind(options, Tokenizer(vocabulary))
         checkpoint = open_checkpoint(options.teacher)
@@ -204,8 +200,7 @@ def test_labels_and_scores_of_the_teacher_are_aligned():
     [n if n == "vectors" else pytest.param(n, marks=pytest.mark.slow) for n in TASKS],
 )
 def test_the_student_learns_from_the_teacher(name, teachers, tmp_path, vocabulary):
-    settings = {"layers": "2", "hidden_loss": 0.1}
-    changes = {"epochs": 8, "learning_rate": 1e-2, "settings": settings}
+    changes = {"layers": "2", "hidden_loss": 0.1, "epochs": 8, "learning_rate": 1e-2}
     kind, options = make_options(
         name, tmp_path, Tokenizer(vocabulary), teachers(name), **changes
     )
@@ -221,8 +216,8 @@ def test_the_student_learns_from_the_teacher(name, teachers, tmp_path, vocabular
 def test_resumed_distillation_is_bit_equal(
     teachers, tmp_path, vocabulary, monkeypatch, capsys
 ):
-    settings = {"hidden_loss": 0.1, "layers": "1", "dropout": 0.1}
-    changes = {"epochs": 3, "learning_rate": 1e-2, "settings": settings}
+    changes = {"hidden_loss": 0.1, "layers": "1", "dropout": 0.1}
+    changes |= {"epochs": 3, "learning_rate": 1e-2}
     kind, options = make_options(
         "tags", tmp_path, Tokenizer(vocabulary), teachers("tags"), **changes
     )
@@ -253,8 +248,8 @@ def test_resumed_distillation_is_bit_equal(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["spans", "vectors"])
 def test_two_replicas_match_one(name, teachers, tmp_path, vocabulary):
-    settings = {"hidden_loss": 0.1, "layers": "2", "teacher_share": 0.5}
-    changes = {"settings": settings, "learning_rate": 1e-3}
+    changes = {"hidden_loss": 0.1, "layers": "2", "teacher_share": 0.5}
+    changes["learning_rate"] = 1e-3
     if name == "vectors":  # A loss that does not compare examples.
         changes["loss"] = "cosine"
     kind, options = make_options(
@@ -274,22 +269,22 @@ def test_two_replicas_match_one(name, teachers, tmp_path, vocabulary):
 
 
 @pytest.mark.parametrize(
-    ("name", "teacher", "settings", "message"),
+    ("name", "teacher", "changes", "message"),
     [
         ("tags", "classes", {}, "the same kind as the student. Received: classificat"),
         ("classes", "scores", {}, "the same problem as the student. Received: regress"),
         ("classes", "labels", {}, "the same problem as the student. Received: multi_l"),
         ("classes", "", {"hidden_loss": 1.0}, "hidden_loss requires --teacher"),
-        ("classes", "classes", {"layers": "1:3"}, "from 1 to 2, separated by colons"),
+        ("classes", "classes", {"layers": "1,3"}, "from 1 to 2, separated by commas"),
         ("classes", "classes", {"layers": "one"}, "must be numbers of layers of"),
     ],
 )
 def test_unsuitable_teachers(
-    name, teacher, settings, message, teachers, tmp_path, vocabulary
+    name, teacher, changes, message, teachers, tmp_path, vocabulary
 ):
     path = teachers(teacher) if teacher else ""
     kind, options = make_options(
-        name, tmp_path, Tokenizer(vocabulary), teachers(name), settings=settings
+        name, tmp_path, Tokenizer(vocabulary), teachers(name), **changes
     )
     options = dataclasses.replace(options, teacher=path)
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -322,7 +317,7 @@ def test_teachers_with_other_inputs_or_outputs(
         tmp_path,
         Tokenizer(vocabulary),
         str(student.path),
-        settings={"hidden_loss": 1.0},
+        hidden_loss=1.0,
     )
     with pytest.raises(ValueError, match=f"must have the same {trait} as the student"):
         fine_tune(kind, options)

@@ -95,22 +95,3 @@ def test_write_plot(tmp_path):
     width, height = figure.get_size_inches()
     image = matplotlib.image.imread(tmp_path / "plot.png")
     assert image.shape[:2] == (round(120 * height), round(120 * width))
-
-
-def test_sweep_table():
-    rows = [
-        {"learning_rate": rate, "seed": seed, "score": score, "state": state}
-        for rate, seed, score, state in (
-            (1e-5, 4, 0.5, "collapsed"),
-            (1e-5, 5, 0.7, ""),
-            (1e-4, 4, 0.8, ""),
-            (1e-4, 5, float("nan"), "diverged"),
-            (1e-3, 4, float("nan"), "diverged"),
-        )
-    ]
-    assert report.sweep_table(rows, "dev f1").splitlines() == [
-        "learning_rate  dev f1, mean ± sd  best    runs",
-        "1e-05          0.6000 ± 0.1414    0.7000  2, 1 collapsed",
-        "0.0001         0.8000             0.8000  2, 1 diverged",
-        "0.001          -                  -       1, 1 diverged",
-    ]

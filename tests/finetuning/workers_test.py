@@ -101,16 +101,3 @@ def test_resume_is_bit_equal_after_a_worker_is_lost(command, tmp_path):
 
     workers.run(*command)
     _assert_bit_equal(whole, broken)
-
-
-@pytest.mark.slow
-def test_grid_of_two_workers(command, tmp_path):
-    workers.run(*command, "--epochs=1", "--seed=0,1", f"--output={tmp_path / 'grid'}")
-    scores = {
-        path.parent.name: json.loads(path.read_text())["training"]["score"]
-        for path in (tmp_path / "grid/runs").glob("*/metrics.json")
-    }
-    assert scores.keys() == {"seed=0", "seed=1"}
-    best = json.loads((tmp_path / "grid/metrics.json").read_text())
-    assert best["training"]["score"] == max(scores.values())
-    assert best["dev"]

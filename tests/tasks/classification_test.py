@@ -20,7 +20,7 @@ from bert_tf.data import read_table, write_table
 from bert_tf.finetuning import GLUE, PredictConfig, fine_tune, predict, run_task
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
-from tasks.classification import METRICS, Classification, Hyperparameters
+from tasks.classification import METRICS, Classification
 from tests.toy import tables
 from tests.toy import tasks as toy_tasks
 from tests.toy.saved_model import serialized_examples
@@ -499,7 +499,7 @@ def test_several_labels(tmp_path, read, content, options):
         ("text\tx\ty\na\t1\t2\n", {"label": "x,y"},
          "train.tsv, line 2: column 'y' must be one of 0, 1, "),
         (GOOD,
-         {"label_separator": ",", "hyperparameters": Hyperparameters(calibrate=True)},
+         {"label_separator": ",", "calibrate": True},
          "calibrate requires one class for each text"),
     ],
 )  # fmt: skip
@@ -514,7 +514,7 @@ def test_temperature_is_fitted_on_dev(tmp_path, read):
     data = "text\tlabel\n" + "a\tyes\n" * 3 + "b\tno\n"
     write(tmp_path, train__tsv=data, dev__tsv=data)
     files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
-    task = read(**OWN, **files, hyperparameters=Hyperparameters(calibrate=True))
+    task = read(**OWN, **files, calibrate=True)
     dev = task.dataset("dev")
     outputs = np.array([[0.0, 5.0]] * 4)  # Sure of "yes", which is right in 3 of 4.
     logits = task.decode(dev, outputs)
@@ -744,7 +744,7 @@ def test_training_and_serving(toy, tmp_path, vocabulary):
     output, served = tmp_path / "model", tmp_path / "served"
     options = Classification.Config(
         **toy,
-        hyperparameters=Hyperparameters(calibrate=True),
+        calibrate=True,
         output=str(output),
         export=str(served),
     )
