@@ -25,7 +25,7 @@ import tensorflow as tf
 
 import bert_tf
 import tasks
-from benchmarks import structure
+from benchmarks import figures, structure
 from bert_tf import checkpoints, cli, data, export, finetuning, modeling, serving
 from tests.toy.records import write_records
 
@@ -52,6 +52,10 @@ WRITTEN_IN_DOCS = "tasks.acceptability"
 
 def read(page: pathlib.Path) -> str:
     return page.read_text(encoding="utf-8")
+
+
+def python_blocks(page: pathlib.Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", read(page), re.DOTALL | re.MULTILINE)
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
@@ -142,6 +146,12 @@ def anchors(text: str) -> set[str]:
     return {heading.strip().replace(" ", "-") for heading in words}
 
 
+def test_pictures_are_drawn_from_stored_results(tmp_path):
+    figures.main(figures.FiguresConfig(output=str(tmp_path)))
+    for picture in tmp_path.iterdir():
+        assert (ROOT / "docs" / picture.name).exists()
+
+
 def test_site_lists_all_pages():
     listed = re.findall(r"^ +- (\S+\.md)", read(ROOT / "mkdocs.yml"), re.MULTILINE)
     docs = ROOT / "docs"
@@ -160,10 +170,9 @@ def test_api_pages_list_the_interface(package):
 
 
 @pytest.mark.slow
-def test_keras_scripts_in_readme_run(
-    tmp_path, monkeypatch, vocabulary, tiny_config, capsys
-):
-    head, script = re.findall(r"```python\n(.*?)```", read(README), re.DOTALL)
+def test_keras_scripts_run(tmp_path, monkeypatch, vocabulary, tiny_config, capsys):
+    (head,) = python_blocks(README)
+    (script,) = python_blocks(ROOT / "docs/pretraining.md")
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]
     for split in ("train", "validation"):
         rows = [(pair, 8, i % 2) for i in range(48)]
@@ -179,9 +188,8 @@ def test_keras_scripts_in_readme_run(
     answer = served(text=tf.constant(names["texts"]))["score"]
     expected = names["model"](names["tokenizer"].encode(names["texts"]))
     np.testing.assert_allclose(answer, expected, atol=1e-6)
-    page = read(ROOT / "docs" / "migration.md")
     names = {}
-    for script in re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]:
+    for script in python_blocks(ROOT / "docs/migration.md")[:2]:
         exec(script, names)
     logits = names["model"].predict(names["inputs"])
     np.testing.assert_allclose(logits, names["logits"], atol=1e-6)
@@ -237,8 +245,7 @@ def test_examples_in_docstrings_run(
 def test_task_in_docs_trains_and_answers(
     tmp_path, monkeypatch, vocabulary, tiny_config
 ):
-    page = read(ROOT / "docs/adding_a_task.md")
-    (script,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (script,) = python_blocks(ROOT / "docs/adding_a_task.md")
     assert len(script.splitlines()) <= 80
     (tmp_path / "acceptability.py").write_text(script)
     monkeypatch.setitem(serving.HEADS, "acceptability", None)
@@ -372,13 +379,10 @@ def start(command: list[str], folder: pathlib.Path) -> subprocess.Popen:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", sorted((ROOT / "docs/tour").glob("*.md")), ids=lambda page: page.stem
-)
-def test_tour_runs(page, tmp_path, monkeypatch):
+def test_tour_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    examples = re.sub("^```.*$", "", read(page), flags=re.MULTILINE)
-    test = doctest.DocTestParser().get_doctest(examples, {}, page.stem, str(page), 0)
+    examples = "".join(python_blocks(ROOT / "docs/architecture.md"))
+    test = doctest.DocTestParser().get_doctest(examples, {}, "tour", None, 0)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     failures = []
     runner.run(test, out=failures.append)

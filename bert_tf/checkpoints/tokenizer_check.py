@@ -38,7 +38,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
         raise ValueError(
             f"{checkpoint.path}: the folder's tokenizer has a rule that is not "
             f"supported, so answers would be wrong. {difference}\n"
-            "docs/hub.md lists the supported settings."
+            "docs/checkpoints.md lists the supported settings."
         )
     return tokenizer
 
