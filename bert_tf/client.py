@@ -37,10 +37,11 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import serving, startup
+from bert_tf import startup
 from bert_tf.lazy import lazy_import
 
 grpc = lazy_import("grpc")
+tf = lazy_import("tensorflow")
 predict_pb2 = lazy_import("tensorflow_serving.apis.predict_pb2")
 services = lazy_import("tensorflow_serving.apis.prediction_service_pb2_grpc")
 
@@ -134,14 +135,14 @@ class Client:
         spec = {"name": model, "signature_name": signature}
         if version is not None:
             spec["version"] = {"value": version}
-        protos = {name: serving.array_to_proto(array) for name, array in arrays.items()}
+        protos = {name: tf.make_tensor_proto(array) for name, array in arrays.items()}
         request = predict_pb2.PredictRequest(model_spec=spec, inputs=protos)
         try:
             response = self._predict(request, timeout=timeout)
         except grpc.RpcError as error:
             raise PredictError(error.code().name, error.details()) from None
         outputs = response.outputs.items()
-        return {name: serving.proto_to_array(proto) for name, proto in outputs}
+        return {name: tf.make_ndarray(proto) for name, proto in outputs}
 
 
 def predict(

@@ -25,5 +25,3 @@ from bert_tf.serving.task_heads import pool_windows as pool_windows
 from bert_tf.serving.task_heads import read_choices as read_choices
 from bert_tf.serving.task_heads import read_texts as read_texts
 from bert_tf.serving.task_heads import task_signatures as task_signatures
-from bert_tf.serving.tensor_proto import array_to_proto as array_to_proto
-from bert_tf.serving.tensor_proto import proto_to_array as proto_to_array

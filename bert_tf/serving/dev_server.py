@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A development server with TensorFlow Serving's gRPC and REST APIs.
 
-It limits what a client can use: bytes of a request, time until a request is complete,
-connections, and requests in flight.
+It limits what a client can use: bytes of a request, connections, and requests in
+flight.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import socket
@@ -16,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent import futures
+from typing import Any
 
 import grpc
 import tensorflow as tf
@@ -23,19 +23,11 @@ import uvicorn
 from google.protobuf import message
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from tensorflow_serving.apis import (
-    model_service_pb2,
-    model_service_pb2_grpc,
-    prediction_service_pb2,
-    prediction_service_pb2_grpc,
-)
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from tensorflow_serving.apis import model_service_pb2_grpc as model_service
+from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_service
 
 from bert_tf.serving import rest
 from bert_tf.serving.servable import Model, find_model, invalid
-
-# An HTTP request must be complete after this time.
-_REQUEST_SECONDS = 30
 
 # HTTP connections, and gRPC requests in flight.
 _MAX_CONNECTIONS = 256
@@ -43,11 +35,9 @@ _MAX_CONNECTIONS = 256
 # gRPC requests that are answered at the same time; others wait.
 _GRPC_THREADS = 64
 
-# From `stop`, requests that are still incomplete have the first time, requests in
-# flight the second one. Then their ops are canceled, which may take until the third,
-# so that the process exits within 10 s.
-_INCOMPLETE_SECONDS, _GRACE_SECONDS, _EXIT_SECONDS = 1, 7, 9
-
+# From `stop`, requests in flight have the first time. Then their ops are canceled,
+# which may take until the second, so that the process exits within 10 s.
+_GRACE_SECONDS, _EXIT_SECONDS = 7, 9
 
 # A message that is not a protocol buffer is the client's mistake. gRPC rejects it.
 logging.getLogger("grpc._common").setLevel(logging.CRITICAL)
@@ -56,17 +46,18 @@ _GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def _rpc(method: Callable[..., message.Message]) -> Callable[..., message.Message]:
-    """Wraps a function of a model, a version or None, a request and limits of `run`."""
+    """Wraps a function of a model, a version or None, a request, and seconds left."""
 
     def answer(self, request, context):
         spec = request.model_spec
         version = spec.version.value if spec.HasField("version") else None
         try:
+            if not context.is_active():
+                raise tf.errors.CancelledError(None, None, "The client canceled.")
             if spec.version_label:
                 raise invalid("The development server has no version labels.")
             model = find_model(self.models, spec.name)
-            limits = context.time_remaining(), context.is_active
-            return method(model, version, request, *limits)
+            return method(model, version, request, context.time_remaining())
         except tf.errors.OpError as error:
             # gRPC limits the length of messages.
             context.abort(_GRPC_CODES[error.error_code], error.message[:1024])
@@ -80,61 +71,27 @@ def _unimplemented(self, request, context):
 
 
 class _Services(
-    prediction_service_pb2_grpc.PredictionServiceServicer,
-    model_service_pb2_grpc.ModelServiceServicer,
+    prediction_service.PredictionServiceServicer, model_service.ModelServiceServicer
 ):
     def __init__(self, models: Mapping[str, Model]):
         self.models = models
 
     @_rpc
-    def Predict(model, version, request, *limits):
-        return model.find(version).predict(request, *limits)
+    def Predict(model, version, request, seconds):
+        return model.find(version).predict(request, seconds)
 
     @_rpc
-    def GetModelMetadata(model, version, request, *_):
+    def GetModelMetadata(model, version, request, _):
         fields = list(request.metadata_field)
         if fields != ["signature_def"]:
             raise invalid(f"metadata_field must be ['signature_def']. Got {fields}.")
         return model.find(version).metadata()
 
     @_rpc
-    def GetModelStatus(model, version, request, *_):
+    def GetModelStatus(model, version, request, _):
         return model.status(version)
 
     Classify = Regress = MultiInference = HandleReloadConfigRequest = _unimplemented
-
-
-class _HttpProtocol(H11Protocol):
-    """uvicorn's protocol, with limits on connections and on incomplete requests."""
-
-    _deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(transport)
-        self._set_deadline(_REQUEST_SECONDS)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if not self._is_incomplete():
-            self._set_deadline(None)
-        elif self._deadline is None:
-            self._set_deadline(_REQUEST_SECONDS)
-
-    def shutdown(self) -> None:
-        super().shutdown()
-        if self._is_incomplete():
-            self._set_deadline(_INCOMPLETE_SECONDS)
-
-    def _is_incomplete(self) -> bool:
-        cycle = self.cycle
-        return cycle is None or cycle.response_complete or cycle.more_body
-
-    def _set_deadline(self, seconds: float | None) -> None:
-        """Closes the connection after a time. None means that it stays open."""
-        if self._deadline:
-            self._deadline.cancel()
-        close = self.transport.abort
-        self._deadline = seconds and self.loop.call_later(seconds, close)
 
 
 class DevServer:
@@ -184,16 +141,11 @@ class DevServer:
             ],
         )
         services = _Services(self.models)
-        model_service_pb2_grpc.add_ModelServiceServicer_to_server(services, self._grpc)
-        prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-            services, self._grpc
-        )
+        model_service.add_ModelServiceServicer_to_server(services, self._grpc)
+        prediction_service.add_PredictionServiceServicer_to_server(services, self._grpc)
         self._health = health.HealthServicer()  # SERVING for "", the whole server.
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        apis = (prediction_service_pb2, model_service_pb2)
-        names = [
-            s.full_name for a in apis for s in a.DESCRIPTOR.services_by_name.values()
-        ]
+        names = [f"tensorflow.serving.{n}Service" for n in ("Prediction", "Model")]
         names += [health.SERVICE_NAME, reflection.SERVICE_NAME]
         reflection.enable_server_reflection(names, self._grpc)
         try:
@@ -208,25 +160,20 @@ class DevServer:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         config = uvicorn.Config(
             rest.create_app(self.models, demo),
-            http=_HttpProtocol,
-            ws="none",
-            lifespan="off",
-            proxy_headers=False,
             limit_concurrency=_MAX_CONNECTIONS,
             log_config=None,
             log_level="error",
             timeout_graceful_shutdown=_EXIT_SECONDS,
         )
         self._rest = uvicorn.Server(config)
-        self._rest_thread = threading.Thread(
-            target=self._rest.run, args=([listener],), daemon=True
-        )
-        self._rest_thread.start()
         self._grpc.start()
-        self._poll_thread = threading.Thread(
-            target=self._poll, args=(poll_seconds,), daemon=True
-        )
-        self._poll_thread.start()
+        self._rest_thread = self._start(self._rest.run, [listener])
+        self._poll_thread = self._start(self._poll, poll_seconds)
+
+    def _start(self, *call: Any) -> threading.Thread:
+        thread = threading.Thread(target=call[0], args=call[1:], daemon=True)
+        thread.start()
+        return thread
 
     def __enter__(self) -> DevServer:
         return self

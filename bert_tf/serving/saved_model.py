@@ -46,7 +46,6 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 from bert_tf import startup, storage
 from bert_tf.checkpoints import Checkpoint
 from bert_tf.serving.signatures import Signature, signature, string_input
-from bert_tf.serving.tensor_proto import array_to_proto
 
 # Larger requests need no warm-up, because the initialization that slows down the first
 # request does not depend on its size.
@@ -312,7 +311,7 @@ def _write_warmup(
 def _predict_request(
     inputs: Mapping[str, np.ndarray], **model_spec: str
 ) -> predict_pb2.PredictRequest:
-    protos = {name: array_to_proto(array) for name, array in inputs.items()}
+    protos = {name: tf.make_tensor_proto(array) for name, array in inputs.items()}
     return predict_pb2.PredictRequest(model_spec=model_spec, inputs=protos)
 
 

@@ -7,39 +7,44 @@ Failed requests raise `tf.errors.OpError`, whose error codes are gRPC's.
 
 from __future__ import annotations
 
+import math
 import os
 import re
-import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (registers the tokenizer's ops)
 from absl import logging
+from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
-from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
-    get_model_status_pb2,
-    predict_pb2,
-    prediction_log_pb2,
-)
+from tensorflow_serving.apis import get_model_metadata_pb2 as metadata_pb2
+from tensorflow_serving.apis import get_model_status_pb2 as status_pb2
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from bert_tf import storage
-from bert_tf.serving.tensor_proto import array_to_proto, proto_to_array
 
-_Status = get_model_status_pb2.ModelVersionStatus
+_Status = status_pb2.ModelVersionStatus
 
 # Threads that run ops, per version. With one per core, a large request would keep all
 # of them, and single texts would wait until it ends.
 _OP_THREADS = 64
 
-# Larger requests run in parts if their rows are independent, so that they can be
-# canceled between parts, and need less memory.
-_MAX_ROWS = 32
-
 _LONGEST = 1e6  # Seconds. gRPC reports requests without deadline as a larger number.
+
+# Memory that a request may fill by repeating a value.
+_MAX_REPEATED_BYTES = 64 << 20
+
+# TensorFlow Serving's responses have numbers in these fields, not in `tensor_content`.
+_VALUE_FIELDS = {
+    tf.string: "string_val",
+    tf.bool: "bool_val",
+    tf.int32: "int_val",
+    tf.int64: "int64_val",
+    tf.float32: "float_val",
+    tf.float64: "double_val",
+}
 
 _DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
@@ -56,27 +61,38 @@ def not_found(message: str) -> tf.errors.OpError:
 
 
 def check_names(kind: str, given: Iterable[str], expected: Iterable[str]) -> None:
-    if set(given) != set(expected):
+    if sorted(given) != sorted(expected):
         raise invalid(
             f"The {kind} of the signature are {sorted(expected)}. Got {sorted(given)}."
         )
 
 
-def _check_input(name: str, array: np.ndarray, info: meta_graph_pb2.TensorInfo) -> None:
-    """Checks dtype, rank and fixed dimensions of an input."""
-    dtype, shape = tf.as_dtype(array.dtype), tf.TensorShape(info.tensor_shape)
-    if dtype != info.dtype or not shape.is_compatible_with(array.shape):
-        expected = tf.as_dtype(info.dtype).name
-        raise invalid(
-            f"Input {name!r} must be {expected} of shape {shape}. "
-            f"Got {dtype.name} of shape {array.shape}."
-        )
+def _to_array(name: str, proto: tensor_pb2.TensorProto) -> np.ndarray:
+    """Converts an input in any form that TensorFlow reads."""
+    try:
+        dtype, size = tf.as_dtype(proto.dtype), proto.ByteSize()
+        count = math.prod(dim.size for dim in proto.tensor_shape.dim)
+        # If values are missing, the last one is repeated. A number has at least a byte.
+        given = len(proto.string_val) if dtype == tf.string else size
+        if given < count and count * (dtype.size or size) > _MAX_REPEATED_BYTES:
+            raise ValueError("The values would fill too much memory.")
+        value = tf.io.parse_tensor(proto.SerializeToString(), dtype).numpy()
+    except (TypeError, ValueError, tf.errors.OpError) as error:
+        text = "the values do not fit the dtype and the shape, or these are invalid."
+        raise invalid(f"Input {name!r} is malformed: {text}") from error
+    # A scalar string is `bytes`.
+    return np.asarray(value, object if isinstance(value, bytes) else None)
 
 
-def _has_rows(signature: meta_graph_pb2.SignatureDef) -> bool:
-    """Returns whether each output has a row per input row, of a size known before."""
-    shapes = [tf.TensorShape(x.tensor_shape) for x in signature.outputs.values()]
-    return all(x.rank and x[0] is None and x[1:].is_fully_defined() for x in shapes)
+def _to_proto(array: np.ndarray) -> tensor_pb2.TensorProto:
+    dtype = tf.as_dtype(array.dtype)
+    if dtype not in _VALUE_FIELDS:
+        return tf.make_tensor_proto(array)
+    proto = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum)
+    for size in array.shape:
+        proto.tensor_shape.dim.add(size=size)
+    getattr(proto, _VALUE_FIELDS[dtype]).extend(array.ravel().tolist())
+    return proto
 
 
 class Servable:
@@ -127,64 +143,36 @@ class Servable:
         signature: meta_graph_pb2.SignatureDef,
         inputs: Mapping[str, np.ndarray],
         outputs: Sequence[str] = (),
-        seconds: float | None = None,
-        is_active: Callable[[], bool] = lambda: True,
+        seconds: float = _LONGEST,
     ) -> dict[str, np.ndarray]:
         """Returns the named outputs, or all, of a signature for a batch of inputs.
 
-        Args:
-            signature: The signature.
-            inputs: Its inputs.
-            outputs: Names of outputs.
-            seconds: Time after which the ops are canceled; None for no limit.
-            is_active: Whether the client still waits. Asked before each part.
+        The ops are canceled after `seconds`.
         """
         check_names("inputs", inputs, signature.inputs)
         for name, array in inputs.items():
-            _check_input(name, array, signature.inputs[name])
-        outputs = list(outputs or signature.outputs)
+            info = signature.inputs[name]
+            dtype, shape = tf.as_dtype(info.dtype), tf.TensorShape(info.tensor_shape)
+            if dtype != array.dtype or not shape.is_compatible_with(array.shape):
+                raise invalid(
+                    f"Input {name!r} must be {dtype.name} of shape {shape}. Got "
+                    f"{tf.as_dtype(array.dtype).name} of shape {array.shape}."
+                )
+        outputs = outputs or list(signature.outputs)
         if len({*outputs}) < len(outputs):
             raise invalid(f"output_filter must not repeat a name. Got {outputs}.")
         if not signature.outputs.keys() >= {*outputs}:
             check_names("outputs", outputs, signature.outputs)
-        end = time.monotonic() + min(_LONGEST if seconds is None else seconds, _LONGEST)
-        rows = [len(array) for array in inputs.values() if array.ndim == 1]
-        parts = range(1)
-        if len(rows) == len(inputs) and len({*rows}) == 1 and _has_rows(signature):
-            parts = range(0, max(rows[0], 1), _MAX_ROWS)
-        results = []
-        for start in parts:
-            if not is_active():
-                raise tf.errors.CancelledError(None, None, "The client canceled.")
-            part = inputs
-            if len(parts) > 1:
-                part = {k: x[start : start + _MAX_ROWS] for k, x in inputs.items()}
-            results.append(self._run(signature, part, outputs, end))
-        if len(results) == 1:
-            return results[0]
-        return {k: np.concatenate([r[k] for r in results]) for k in outputs}
-
-    def _run(
-        self,
-        signature: meta_graph_pb2.SignatureDef,
-        inputs: Mapping[str, np.ndarray],
-        outputs: Sequence[str],
-        end: float,
-    ) -> dict[str, np.ndarray]:
         feeds = {signature.inputs[name].name: array for name, array in inputs.items()}
         fetches = [signature.outputs[name].name for name in outputs]
-        milliseconds = max(1, int(1000 * (end - time.monotonic())))  # 0 is no limit.
+        milliseconds = max(1, int(1000 * min(seconds, _LONGEST)))  # 0 is no limit.
         options = config_pb2.RunOptions(timeout_in_ms=milliseconds)
         try:
             values = self._session.run(fetches, feeds, options)
-        except tf.errors.DeadlineExceededError as error:
-            text = "The request was canceled at its deadline."
-            raise tf.errors.DeadlineExceededError(None, None, text) from error
         except tf.errors.OpError as error:
             # Without the name of the node, which means nothing to a client.
             text = error.message.removeprefix("Graph execution error:").strip()
-            text = text.partition("\n\t [[")[0]
-            raise type(error)(error.node_def, error.op, text) from error
+            raise type(error)(None, None, text.partition("\n\t [[")[0]) from error
         except RuntimeError as error:  # `close` was called before.
             raise tf.errors.CancelledError(None, None, str(error)) from error
         # A scalar string is `bytes`, whose trailing NULs `np.asarray` would strip.
@@ -196,32 +184,20 @@ class Servable:
         self._session.close()
 
     def predict(
-        self, request: predict_pb2.PredictRequest, *limits: Any
+        self, request: predict_pb2.PredictRequest, seconds: float = _LONGEST
     ) -> predict_pb2.PredictResponse:
-        """Answers a request. The limits are `seconds` and `is_active` of `run`."""
         name = request.model_spec.signature_name or _DEFAULT
         signature = self.signature(name)
-        inputs = {}
-        for key, proto in request.inputs.items():
-            try:
-                inputs[key] = proto_to_array(proto)
-            except (TypeError, ValueError, OverflowError) as error:
-                raise invalid(f"Input {key!r} is malformed: {error}.") from error
-        outputs = self.run(signature, inputs, request.output_filter, *limits)
-        return predict_pb2.PredictResponse(
-            model_spec={**self._spec, "signature_name": name},
-            outputs={
-                k: array_to_proto(x, value_fields=True) for k, x in outputs.items()
-            },
-        )
+        inputs = {key: _to_array(key, proto) for key, proto in request.inputs.items()}
+        arrays = self.run(signature, inputs, list(request.output_filter), seconds)
+        outputs = {key: _to_proto(array) for key, array in arrays.items()}
+        spec = {**self._spec, "signature_name": name}
+        return predict_pb2.PredictResponse(model_spec=spec, outputs=outputs)
 
-    def metadata(self) -> get_model_metadata_pb2.GetModelMetadataResponse:
-        response = get_model_metadata_pb2.GetModelMetadataResponse(
-            model_spec=self._spec
-        )
-        response.metadata["signature_def"].Pack(
-            get_model_metadata_pb2.SignatureDefMap(signature_def=self.signatures)
-        )
+    def metadata(self) -> metadata_pb2.GetModelMetadataResponse:
+        response = metadata_pb2.GetModelMetadataResponse(model_spec=self._spec)
+        signatures = metadata_pb2.SignatureDefMap(signature_def=self.signatures)
+        response.metadata["signature_def"].Pack(signatures)
         return response
 
 
@@ -242,13 +218,10 @@ class Model:
         self.base_path = os.fspath(base_path)
         self._servable: Servable | None = None
         self._loaded: weakref.WeakSet[Servable] = weakref.WeakSet()
-        self._failed: dict[int, _Status] = {}
+        self._errors: dict[int, str] = {}
         self.poll()
         if not self._servable:
-            errors = (
-                f"\nVersion {version}: {status.status.error_message}"
-                for version, status in self._failed.items()
-            )
+            errors = (f"\nVersion {v}: {text}" for v, text in self._errors.items())
             raise ValueError(
                 f"Model {name!r}: {base_path} must hold a SavedModel in a folder named "
                 f"by its version, such as {base_path}/1.{''.join(errors)}"
@@ -264,28 +237,25 @@ class Model:
                 int(name): os.path.join(self.base_path, name)
                 for name in storage.list_directory(self.base_path)
                 if re.fullmatch("[0-9]{1,18}", name)
+                # Exports to a bucket upload the graph last.
+                and storage.exists(f"{self.base_path}/{name}/saved_model.pb")
             }
-            if storage.is_remote(self.base_path):  # Exports upload the graph last.
-                graph = tf.saved_model.SAVED_MODEL_FILENAME_PB
-                ready = [v for v, p in found.items() if storage.exists(f"{p}/{graph}")]
-                found = {version: found[version] for version in ready}
         except OSError as error:
             logging.log_every_n_seconds(logging.ERROR, "%s", 60, error)
             return
         # A version that failed is tried again after its folder was removed.
-        self._failed = {v: status for v, status in self._failed.items() if v in found}
-        for version in sorted(found.keys() - self._failed.keys(), reverse=True):
+        errors = {v: text for v, text in self._errors.items() if v in found}
+        for version in sorted(found.keys() - errors.keys(), reverse=True):
             if self._servable and self._servable.version == version:
-                return
+                break
             try:
                 self._servable = Servable(self.name, version, found[version])
                 self._loaded.add(self._servable)
-                return
+                break
             except Exception as error:  # An older version must keep serving.
                 logging.error("Cannot load %s: %s", found[version], error)
-                cause = {"error_code": tf.errors.UNKNOWN, "error_message": str(error)}
-                status = _Status(version=version, state=_Status.END, status=cause)
-                self._failed = {**self._failed, version: status}
+                errors[version] = str(error)
+        self._errors = errors
         if not found:
             self._servable = None
 
@@ -303,21 +273,24 @@ class Model:
         for servable in list(self._loaded):
             servable.close()
 
-    def status(
-        self, version: int | None
-    ) -> get_model_status_pb2.GetModelStatusResponse:
+    def status(self, version: int | None) -> status_pb2.GetModelStatusResponse:
         """Returns the states of the served version and of those that failed to load."""
-        statuses = dict(self._failed)
+        states = {
+            number: (_Status.END, tf.errors.UNKNOWN, text)
+            for number, text in self._errors.items()
+        }
         if servable := self._servable:
-            statuses[servable.version] = _Status(
-                version=servable.version, state=_Status.AVAILABLE, status={}
-            )
-        if version is not None and version not in statuses:
+            states[servable.version] = (_Status.AVAILABLE, tf.errors.OK, "")
+        if version is not None and version not in states:
             raise not_found(f"Model {self.name!r} has no version {version}.")
-        numbers = sorted(statuses, reverse=True) if version is None else [version]
-        return get_model_status_pb2.GetModelStatusResponse(
-            model_version_status=[statuses[number] for number in numbers]
-        )
+        response = status_pb2.GetModelStatusResponse()
+        for number, (state, code, text) in sorted(states.items(), reverse=True):
+            if version in (None, number):
+                cause = {"error_code": code, "error_message": text}
+                response.model_version_status.add(
+                    version=number, state=state, status=cause
+                )
+        return response
 
 
 def find_model(models: Mapping[str, Model], name: str) -> Model:

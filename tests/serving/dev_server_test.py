@@ -3,8 +3,6 @@
 """The development server over gRPC, with the stubs of tensorflow-serving-api."""
 
 import gc
-import http.client
-import json
 import os
 import pathlib
 import shutil
@@ -19,6 +17,7 @@ import pytest
 import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -172,41 +171,18 @@ def with_outputs(*names: str) -> predict_pb2.PredictRequest:
     return request
 
 
-def with_text_field(**fields) -> predict_pb2.PredictRequest:
-    request = predict_request({"text": ["a", "b"]})
-    for name, value in fields.items():
-        setattr(request.inputs["text"], name, value)
-    return request
-
-
-def with_shape(*sizes: int, values=None) -> predict_pb2.PredictRequest:
-    """An `add` request whose `ids` claim a shape that differs from their values."""
-    request = predict_request({"ids": [[1, 2, 3]], "negate": [True]}, "add")
-    if values:
-        request.inputs["ids"].ClearField("tensor_content")
-        request.inputs["ids"].int_val.extend(values)
-    del request.inputs["ids"].tensor_shape.dim[:]
-    for size in sizes:
-        request.inputs["ids"].tensor_shape.dim.add(size=size)
-    return request
-
-
-def string_of_shape(*sizes: int) -> predict_pb2.PredictRequest:
-    request = predict_request({"text": ["a"]})
-    del request.inputs["text"].tensor_shape.dim[:]
-    for size in sizes:
-        request.inputs["text"].tensor_shape.dim.add(size=size)
-    return request
-
-
-def unknown_rank() -> predict_pb2.PredictRequest:
-    request = predict_request({"text": ["a", "b"]})
-    request.inputs["text"].tensor_shape.Clear()
-    request.inputs["text"].tensor_shape.unknown_rank = True
+def with_tensor(dtype: tf.DType | int, *shape: int, **fields):
+    """A request whose input `text` has the fields of a TensorProto."""
+    dtype = getattr(dtype, "as_datatype_enum", dtype)
+    dims = [{"size": size} for size in shape]
+    proto = TensorProto(dtype=dtype, tensor_shape={"dim": dims}, **fields)
+    request = predict_request({}, "add" if dtype == tf.int32 else "")
+    request.inputs["ids" if dtype == tf.int32 else "text"].CopyFrom(proto)
     return request
 
 
 INVALID = Code.INVALID_ARGUMENT
+MALFORMED = " is malformed: the values do not fit the dtype and the shape"
 
 
 @pytest.mark.parametrize(
@@ -244,18 +220,19 @@ INVALID = Code.INVALID_ARGUMENT
             INVALID,
             "Incompatible shapes: [2] vs. [3]",
         ),
-        (with_text_field(dtype=0), INVALID, "'text' is malformed"),
-        (with_text_field(dtype=9999), INVALID, "'text' is malformed"),
-        (with_text_field(tensor_content=b"abc"), INVALID, "'text' is malformed"),
-        (with_shape(-1, 3), INVALID, "do not fit int32 of shape [-1, 3]"),
-        (with_shape(5, 3), INVALID, "'ids' is malformed"),
-        (with_shape(2**20, 2**20, values=[1]), INVALID, "must not fill shape [1048576"),
-        (with_shape(2**62, 2**62), INVALID, "'ids' is malformed"),
-        (string_of_shape(2**40), INVALID, "a repeated value must not fill shape"),
-        (string_of_shape(*[1] * 300), INVALID, "'text' is malformed"),
-        (with_text_field(dtype=20), INVALID, "resource is not a dtype of arrays"),
-        (with_text_field(dtype=21), INVALID, "variant is not a dtype of arrays"),
-        (unknown_rank(), INVALID, "Got string of shape ()"),
+        (with_tensor(0, 1), INVALID, MALFORMED),
+        (with_tensor(9999, 1), INVALID, MALFORMED),
+        (with_tensor(tf.resource, 1), INVALID, MALFORMED),
+        (with_tensor(tf.variant, 1), INVALID, MALFORMED),
+        (with_tensor(tf.string, 3, tensor_content=b"\2\0\3abxy"), INVALID, MALFORMED),
+        (with_tensor(tf.int32, 1, 3, tensor_content=b"1234"), INVALID, MALFORMED),
+        (with_tensor(tf.int32, -1, 3, int_val=[1, 2, 3]), INVALID, MALFORMED),
+        (with_tensor(tf.int32, 5, 3, tensor_content=b"1234"), INVALID, MALFORMED),
+        (with_tensor(tf.int32, 2**20, 2**20, int_val=[1]), INVALID, MALFORMED),
+        (with_tensor(tf.int32, 2**62, 2**62, int_val=[1]), INVALID, MALFORMED),
+        (with_tensor(tf.string, 2**40, string_val=[b"a"]), INVALID, MALFORMED),
+        (with_tensor(tf.string, 2**9, string_val=[bytes(2**18)]), INVALID, MALFORMED),
+        (with_tensor(tf.string, *[1] * 300, string_val=[b"a"]), INVALID, MALFORMED),
         (with_outputs("label", "label"), INVALID, "must not repeat a name"),
         (with_outputs("scores"), INVALID, "['label', 'probabilities']. Got ['scores']"),
     ],
@@ -266,6 +243,22 @@ def test_predict_rejects(stubs, request_, code, message):
     assert message in error.value.details()
     assert error.value.code() == code
     assert stubs.label("next") == "toy:next"
+
+
+@pytest.mark.parametrize(
+    ("proto", "values"),
+    [  # As `tensorflow::Tensor::FromProto`.
+        (with_tensor(tf.string, 2, string_val=[b"a"]), ["a", "a"]),
+        (with_tensor(tf.string, 3, string_val=[b"a", b"b"]), ["a", "b", "b"]),
+        (
+            with_tensor(tf.string, 3, tensor_content=b"\2\0\3abxyz"),
+            ["ab", "", "xyz"],
+        ),
+    ],
+)
+def test_forms_of_tensors_that_tensorflow_reads(stubs, proto, values):
+    outputs = stubs.predict(proto).outputs
+    assert list(outputs["label"].string_val) == [f"toy:{v}".encode() for v in values]
 
 
 def test_long_error_messages_are_truncated(stubs):
@@ -355,19 +348,19 @@ def wait_request(seconds: float) -> predict_pb2.PredictRequest:
 @pytest.fixture
 def runs(monkeypatch) -> list[str]:
     """The starts and ends of all runs: "started", "done", or the name of the error."""
-    events, run = [], Servable._run
+    events, run = [], Servable.run
 
-    def spy(self, *args):
+    def spy(self, *args, **limits):
         events.append("started")
         try:
-            outputs = run(self, *args)
+            outputs = run(self, *args, **limits)
         except tf.errors.OpError as error:
             events.append(type(error).__name__)
             raise
         events.append("done")
         return outputs
 
-    monkeypatch.setattr(Servable, "_run", spy)
+    monkeypatch.setattr(Servable, "run", spy)
     return events
 
 
@@ -385,42 +378,6 @@ def test_single_texts_do_not_wait_for_large_requests(stubs, runs):
     assert not any(call.done() for call in large)
     for call in large:
         call.cancel()
-
-
-@pytest.mark.parametrize("api", ["grpc", "rest"])
-def test_canceled_requests_stop_between_parts(server, stubs, monkeypatch, api):
-    started, canceled, run = threading.Event(), threading.Event(), Servable._run
-    parts = []
-
-    def spy(self, *args):
-        parts.append(len(args[1]["text"]))
-        started.set()
-        canceled.wait(20)
-        return run(self, *args)
-
-    monkeypatch.setattr(Servable, "_run", spy)
-    if api == "grpc":
-        call = stubs.predict.future(predict_request({"text": ["x"] * 99}))
-    else:
-        call = http.client.HTTPConnection(server.rest_address.removeprefix("http://"))
-        call.request(
-            "POST", "/v1/models/toy:predict", json.dumps({"inputs": ["x"] * 99})
-        )
-    started.wait(20)
-    call.cancel() if api == "grpc" else call.close()
-    time.sleep(0.2)  # The server reads that the client is gone.
-    canceled.set()
-    assert stubs.label("x") == "toy:x"
-    assert parts == [32, 1]
-
-
-@pytest.mark.parametrize("rows", [32, 33, 96, 100])
-def test_large_requests_run_in_parts(stubs, rows):
-    texts = [f"{i}" for i in range(rows)]
-    outputs = stubs.predict(predict_request({"text": texts}), timeout=20).outputs
-    labels = tf.make_ndarray(outputs["label"]).tolist()
-    assert labels == [f"toy:{text}".encode() for text in texts]
-    assert tf.make_ndarray(outputs["probabilities"]).shape == (rows, 2)
 
 
 def test_canceled_requests_are_not_started(base_path, monkeypatch, runs):
@@ -524,10 +481,12 @@ def test_poll_loads_each_version_once(base_path, tmp_path, monkeypatch):
             super().__init__(name, version, path)
 
     monkeypatch.setattr(servable, "Servable", Spy)
-    (tmp_path / "4").mkdir()  # Does not load.
+    (tmp_path / "4").mkdir()
+    model.poll()  # Not complete.
+    (tmp_path / "4" / "saved_model.pb").touch()  # Does not load.
     model.poll()
     model.poll()
-    (tmp_path / "4").rmdir()
+    shutil.rmtree(tmp_path / "4")
     model.poll()
     assert loaded == [4]
     shutil.copytree(base_path / "3", tmp_path / "4")
@@ -583,6 +542,7 @@ def test_nothing_to_serve(tmp_path):
         with pytest.raises(ValueError, match="must hold a SavedModel in a folder"):
             Model("toy", base_path)
     (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "saved_model.pb").write_bytes(b"no SavedModel")
     with pytest.raises(ValueError, match=r"\nVersion 1: "):
         Model("toy", tmp_path)
 
