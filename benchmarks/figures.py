@@ -21,6 +21,7 @@ from matplotlib import figure, patches
 from bert_tf import cli
 
 RESULTS = pathlib.Path(__file__).parent / "results"
+_PEERS = ("ONNX Runtime", "OpenVINO", "torch")
 _BLUE, _ORANGE, _GREEN, _GRAY = "#3b6fb5", "#d9822b", "#4b9b5f", "#8a8a8a"
 _STYLE = {
     "svg.fonttype": "none",  # Text stays text.
@@ -139,7 +140,13 @@ def learning() -> figure.Figure:
 def latency() -> figure.Figure:
     """Returns the latency of one and of 32 texts, beside that of other runtimes."""
     drawing = figure.Figure(figsize=(9, 2.6), layout="constrained")
-    rows = [row for row in read("serving_latency.csv") if row["cores"] == "2"]
+    settings = {("bert_tf", "1")} | {(p, "default") for p in _PEERS}
+    rows = [
+        row
+        for row in read("serving_latency.csv")
+        if row["cores"] == "2"
+        and (row["implementation"], row["threads_within_ops"]) in settings
+    ]
     for axes, texts in zip(drawing.subplots(1, 2), ("1", "32"), strict=True):
         chosen = [row for row in rows if row["texts"] == texts]
         names = [f"{row['implementation']}, {row['precision']}" for row in chosen]
