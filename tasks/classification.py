@@ -124,7 +124,7 @@ class Classification(finetuning.Task):
         metrics = ("spearman", "pearson") if is_regression else ("accuracy", "macro_f1")
         if self.separator:
             metrics = ("micro_f1", "macro_f1")
-            self.target_kind = "classes"
+            self.target_kind = "labels"
         own = dataclasses.replace(_own_data_set(options), metrics=metrics)
         self.data_set, self.rows = finetuning.read_data_set(
             options,
@@ -147,7 +147,7 @@ class Classification(finetuning.Task):
             )
         train = self.rows["train"]
         if is_regression or self.data_set.score_range:
-            self.labels, self.target_kind = (), "values"
+            self.labels, self.target_kind = (), "score"
             # The model is trained on standardized scores.
             scores = [row.score() for row in train]
             _check_labels_differ(train, scores)
@@ -162,12 +162,16 @@ class Classification(finetuning.Task):
             self.labels = _class_names(train)
             details = {"labels": list(self.labels)}
             self.target_kind = "class"
-        problems = {"class": "classification", "classes": "multi_label"}
+        problems = {"class": "classification", "labels": "multi_label"}
         problem = problems.get(self.target_kind, "regression")
         self.head = {"problem": problem, "pairs": pairs, **details}
         if options.calibrate and problem != "classification":
             raise ValueError("--calibrate requires one class for each text.")
         self.gold = {name: self._read_labels(rows) for name, rows in self.rows.items()}
+        metric, gold = METRICS[self.metric], self.gold["dev"]
+        constants = range(2 if self.separator else len(self.labels))
+        scores = (float(metric(gold, np.full_like(gold, value))) for value in constants)
+        self.majority_baseline = max(scores, default=0.0)
 
     @classmethod
     def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
@@ -201,100 +205,74 @@ class Classification(finetuning.Task):
             targets = tf.constant(targets[source])
         return finetuning.Split(name, source, inputs, targets, weights)
 
-    def decode(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the logits of the texts of a split [N, C] float64."""
-        logits = np.stack(outputs).astype(np.float64)
+    def evaluate(
+        self,
+        split: Split,
+        outputs: Sequence[np.ndarray],
+        decision: Mapping[str, Any] | None = None,
+    ) -> finetuning.Evaluation:
+        logits, gold = np.stack(outputs).astype(np.float64), self.gold[split.name]
         long_text = self.options.long_text
-        return serving.pool_windows(logits, split.source, long_text).numpy()
-
-    def evaluate(self, split: Split, logits: np.ndarray) -> dict[str, float]:
-        gold = self.gold[split.name]
-        calibrate, errors = self.options.calibrate, {}
-        if split.name == "dev":
-            if calibrate:
-                temperature = finetuning.best_temperature(gold, logits)
-                self.decision = {"temperature": temperature}
-            elif self.target_kind == "classes":
-                probabilities = self._probabilities(logits)
-                thresholds = finetuning.best_thresholds(gold, probabilities)
-                self.decision = {"thresholds": thresholds}
-        if calibrate:
-            probabilities = {
-                "ece": self._probabilities(logits),
-                "ece_uncalibrated": scipy.special.softmax(logits, axis=1),
-            }
-            for name, values in probabilities.items():
-                errors[name] = finetuning.calibration_error(gold, values)
-        predicted = self._decide(logits)
-        return {m: float(METRICS[m](gold, predicted)) for m in self.metrics} | errors
-
-    def majority_baseline(self, split: Split) -> float:
-        gold, metric = self.gold[split.name], METRICS[self.metric]
-        values = range(2 if self.target_kind == "classes" else len(self.labels))
-        constants = (np.full_like(gold, value) for value in values)
-        return max((float(metric(gold, answer)) for answer in constants), default=0.0)
-
-    def gold_and_predicted(
-        self, split: Split, logits: np.ndarray
-    ) -> tuple[Sequence, Sequence]:
-        gold = self.gold[split.name]
-        return self._names(gold), self._names(self._decide(logits))
-
-    def write_predictions(
-        self, split: Split, logits: np.ndarray, folder: pathlib.Path
-    ) -> pathlib.Path:
-        predictions = self._names(self._decide(logits))
-        self._write_submission(split.name, predictions, folder)
-        key, probabilities = "score", [()] * len(predictions)
-        if self.labels:
-            probabilities = self._probabilities(logits)
-            key = "labels" if self.target_kind == "classes" else "label"
+        logits = serving.pool_windows(logits, split.source, long_text).numpy()  # [N, C]
+        if decision is None:
+            decision = self._fit_decision(gold, logits)
+        predicted, probabilities = logits[:, 0], logits
+        if self.target_kind == "class":
+            temperature = decision.get("temperature", 1.0)
+            probabilities = scipy.special.softmax(logits / temperature, axis=1)
+            predicted = probabilities.argmax(axis=1)
+        elif self.target_kind == "labels":
+            probabilities = scipy.special.expit(logits)
+            thresholds = decision.get("thresholds", 0.5)
+            predicted = (probabilities > thresholds).astype(int)
+        metrics = {}
+        if gold is not None:
+            metrics = {m: float(METRICS[m](gold, predicted)) for m in self.metrics}
+            if self.options.calibrate:
+                before = scipy.special.softmax(logits, axis=1)
+                error = finetuning.calibration_error
+                metrics["ece"] = error(gold, probabilities)
+                metrics["ece_uncalibrated"] = error(gold, before)
+            gold = self._names(gold)
+        predicted = self._names(predicted)
+        key = "label" if self.target_kind == "class" else self.target_kind
         answers = (
             {key: prediction, "probabilities": values}
-            for prediction, values in zip(predictions, probabilities, strict=True)
+            for prediction, values in zip(predicted, probabilities, strict=True)
         )
-        rows = self.rows[split.name]
-        suffix = data.table_suffix(rows[0].path)
-        path = folder / f"predictions_{split.name}{suffix}"
-        return finetuning.write_prediction_table(
-            path, map(_example, rows), answers, self.labels
-        )
+        examples = map(_example, self.rows[split.name])
+        rows = finetuning.prediction_rows(examples, answers, self.labels)
+        return finetuning.Evaluation(metrics, rows, decision, gold, predicted)
 
-    # --- Outputs -----------------------------------------------------------------
+    def _fit_decision(self, gold: np.ndarray, logits: np.ndarray) -> dict[str, Any]:
+        """Returns the temperature of classes, or the thresholds of labels."""
+        if self.options.calibrate:
+            return {"temperature": finetuning.best_temperature(gold, logits)}
+        if self.target_kind != "labels":
+            return {}
+        probabilities = scipy.special.expit(logits)
+        return {"thresholds": finetuning.best_thresholds(gold, probabilities)}
 
-    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Returns the probabilities of the classes or labels [N, C]."""
-        if self.target_kind == "classes":
-            return scipy.special.expit(logits)
-        return scipy.special.softmax(
-            logits / self.decision.get("temperature", 1.0), axis=1
-        )
-
-    def _decide(self, logits: np.ndarray) -> np.ndarray:
-        """Returns class indices [N], 0 or 1 for each label [N, L], or scores [N]."""
-        if not self.labels:
-            return logits[:, 0]
-        probabilities = self._probabilities(logits)
-        if self.target_kind == "classes":
-            return (probabilities > self.decision.get("thresholds", 0.5)).astype(int)
-        return probabilities.argmax(axis=1)
-
-    def _names(self, decisions: np.ndarray) -> list[str] | list[tuple] | list[float]:
+    def _names(self, values: np.ndarray) -> list[str] | list[tuple] | list[float]:
         """Returns names of classes, tuples of labels, or the scores."""
         if not self.labels:
-            return decisions.tolist()
+            return values.tolist()
         names = np.array(self.labels, object)
-        if self.target_kind == "classes":
-            return [tuple(names[row > 0]) for row in decisions]
-        return names[decisions].tolist()
+        if self.target_kind == "labels":
+            return [tuple(names[row > 0]) for row in values]
+        return names[values].tolist()
 
-    def _write_submission(
-        self, split: str, predictions: Sequence[Any], folder: pathlib.Path
+    def write_predictions(
+        self, split: Split, evaluation: finetuning.Evaluation, folder: pathlib.Path
     ) -> None:
-        """Writes the file that GLUE's server accepts, if the split has one."""
-        name = self.data_set.submissions.get(split)
+        """Writes the table, and the file that GLUE's server accepts, if it has one."""
+        suffix = data.table_suffix(self.rows[split.name][0].path)
+        path = folder / f"predictions_{split.name}{suffix}"
+        data.write_table(path, evaluation.predictions)
+        name = self.data_set.submissions.get(split.name)
         if not name or self.options.test_file:
             return
+        predictions = evaluation.predicted
         if self.data_set.score_range:
             low, high = self.data_set.score_range
             predictions = np.round(predictions, 6).clip(low, high).tolist()

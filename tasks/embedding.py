@@ -40,7 +40,7 @@ import dataclasses
 import itertools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class Embedding(finetuning.Task):
     """See the module docstring."""
 
     kind = "embedding"
-    target_kind = "values"
+    target_kind = "score"
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(finetuning.TablesConfig):
@@ -192,16 +192,18 @@ class Embedding(finetuning.Task):
         norms = np.prod([np.linalg.norm(v, axis=1) for v in vectors], axis=0)
         return {"score": np.prod(vectors, axis=0).sum(axis=1) / norms}
 
-    def model(self, backbone: modeling.BertBackbone) -> modeling.SentenceEncoder:
-        options = self.options
-        self._encoder = modeling.SentenceEncoder(backbone, self.head)
-        self._siamese = finetuning.SiameseEncoder(
-            self._encoder, self.loss, options.temperature, options.micro_batch_size
-        )
-        return self._encoder
+    def model(
+        self,
+        backbone: modeling.BertBackbone,
+        head: Mapping[str, Any] | None = None,
+    ) -> modeling.SentenceEncoder:
+        return modeling.SentenceEncoder(backbone, head or self.head)
 
-    def trainable_model(self, model: keras.Model) -> keras.Model:
-        return self._siamese
+    def training_model(self, model: keras.Model) -> keras.Model:
+        options = self.options
+        return finetuning.SiameseEncoder(
+            model, self.loss, options.temperature, options.micro_batch_size
+        )
 
     def preprocess(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         limit = self.options.max_sequence_length
@@ -218,53 +220,44 @@ class Embedding(finetuning.Task):
         indices = indices.reshape(len(examples), -1)
         ids = tf.constant(np.where(texts == "", -1, np.arange(len(texts))), tf.int32)
         inputs = finetuning.encode(self.preprocess, texts)  # [U, (S)]
+        targets = None
         if name == "train":
             inputs = {key: tf.gather(x, indices) for key, x in inputs.items()}
             is_scored = self.loss != "in_batch_negatives"
             targets = self.as_cosines(scores) if is_scored else tf.gather(ids, indices)
-        else:
-            inputs = {key: tf.expand_dims(x, axis=1) for key, x in inputs.items()}
-            targets = None if scores is None and not self.is_search else ids
         return finetuning.Split(name, indices[:, :2], inputs, targets)
 
-    def decode(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the cosine of each pair, or the rank of its second text [N]."""
-        vectors = np.concatenate(outputs)  # [U, E]
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        if self.is_search:
-            return ranks(vectors, split.source)
-        return np.sum(np.prod(vectors[split.source], axis=1), axis=1)
-
-    def evaluate(self, split: Split, predictions: np.ndarray) -> dict[str, float]:
-        gold, predicted = self.gold_and_predicted(split, predictions)
-        if self.is_search:
-            return retrieval_metrics(split.source[:, 0], predicted)
-        metrics = {"spearman": scipy.stats.spearmanr, "pearson": scipy.stats.pearsonr}
-        return {  # The correlation with a constant is NaN.
-            name: float(np.nan_to_num(metric(gold, predicted).statistic))
-            for name, metric in metrics.items()
-        }
-
-    def gold_and_predicted(
-        self, split: Split, predictions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns scores, scaled to cosines, and cosines; or 1 and ranks."""
-        if self.is_search:
-            return np.ones(len(predictions)), predictions.astype(float)
-        return self.as_cosines(self.examples[split.name].scores), predictions
-
-    def write_predictions(
-        self, split: Split, predictions: np.ndarray, folder: pathlib.Path
-    ) -> pathlib.Path:
+    def evaluate(
+        self,
+        split: Split,
+        outputs: Sequence[np.ndarray],
+        decision: Mapping[str, Any] | None = None,
+    ) -> finetuning.Evaluation:
+        """Scores the cosine of each pair, or the rank of its second text."""
         pairs, scores = self.examples[split.name]
-        gold = itertools.repeat(None) if scores is None else scores.tolist()
+        vectors = np.stack(outputs)  # [U, E]
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        metrics, gold = {}, None
+        if self.is_search:
+            predicted = ranks(vectors, split.source)
+            metrics = retrieval_metrics(split.source[:, 0], predicted)
+        else:
+            predicted = np.sum(np.prod(vectors[split.source], axis=1), axis=1)
+        if not self.is_search and scores is not None:
+            gold, stats = self.as_cosines(scores), scipy.stats
+            functions = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
+            metrics = {  # The correlation with a constant is NaN.
+                name: float(np.nan_to_num(function(gold, predicted).statistic))
+                for name, function in functions.items()
+            }
+        labels = itertools.repeat(None) if scores is None else scores.tolist()
         examples = (
-            finetuning.Example(str(i), {"first": pair[0], "second": pair[1]}, (), score)
-            for i, (pair, score) in enumerate(zip(pairs, gold))
+            finetuning.Example(str(i), {"first": pair[0], "second": pair[1]}, (), label)
+            for i, (pair, label) in enumerate(zip(pairs, labels))
         )
-        answers = ({"score": score} for score in predictions)
-        path = folder / f"predictions_{split.name}.tsv"
-        return finetuning.write_prediction_table(path, examples, answers)
+        answers = ({"score": score} for score in predicted)
+        rows = finetuning.prediction_rows(examples, answers)
+        return finetuning.Evaluation(metrics, rows, {}, gold, predicted)
 
     def as_cosines(self, scores: np.ndarray) -> np.ndarray:
         """Scales scores to the range of cosines."""

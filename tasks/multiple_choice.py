@@ -35,7 +35,7 @@ import dataclasses
 import pathlib
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -128,6 +128,8 @@ class MultipleChoice(finetuning.Task):
             if rows[0].label is not None
         }
         self.evaluation_splits = [name for name in splits if name != "train"]
+        dev = self.labels["dev"]
+        self.majority_baseline = max(map(dev.count, dev)) / len(dev)
 
     @classmethod
     def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
@@ -150,31 +152,20 @@ class MultipleChoice(finetuning.Task):
         targets = None if labels is None else tf.constant(labels)
         return finetuning.Split(name, labels, inputs, targets)
 
-    def decode(self, split: Split, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the probabilities of the choices [N, C]."""
-        return scipy.special.softmax(np.stack(outputs), axis=1)
-
-    def evaluate(self, split: Split, probabilities: np.ndarray) -> dict[str, float]:
-        best = probabilities.argmax(axis=1)
-        return {"accuracy": float(np.mean(best == split.source))}
-
-    def majority_baseline(self, split: Split) -> float:
-        return float(np.bincount(split.source).max() / len(split.source))
-
-    def gold_and_predicted(
-        self, split: Split, probabilities: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns indices of choices as class names."""
-        best = probabilities.argmax(axis=1)
-        return np.asarray(split.source).astype(str), best.astype(str)
-
-    def write_predictions(
-        self, split: Split, probabilities: np.ndarray, folder: pathlib.Path
-    ) -> pathlib.Path:
+    def evaluate(
+        self,
+        split: Split,
+        outputs: Sequence[np.ndarray],
+        decision: Mapping[str, Any] | None = None,
+    ) -> finetuning.Evaluation:
+        probabilities = scipy.special.softmax(np.stack(outputs), axis=1)  # [N, C]
+        best, gold, metrics = probabilities.argmax(axis=1), split.source, {}
+        if gold is not None:
+            metrics = {"accuracy": float(np.mean(best == gold))}
+            gold = [str(choice) for choice in gold]
         answers = ({"choice": p.argmax(), "probabilities": p} for p in probabilities)
-        path = folder / f"predictions_{split.name}.tsv"
-        examples = self.examples[split.name]
-        return finetuning.write_prediction_table(path, examples, answers)
+        rows = finetuning.prediction_rows(self.examples[split.name], answers)
+        return finetuning.Evaluation(metrics, rows, {}, gold, best.astype(str))
 
 
 def _own_data_set(options: MultipleChoice.Config) -> finetuning.DataSet:

@@ -45,7 +45,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_tf import cli, finetuning, serving, storage, text
+from bert_tf import cli, data, finetuning, serving, storage, text
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
@@ -115,17 +115,15 @@ class QuestionAnswering(finetuning.Task):
         self.questions = {split: _read(options, split) for split in splits}
         self.no_answer = not all(q.answers for q in self.questions["train"])
         self.head = {"no_answer": self.no_answer}
-        # `evaluate` tunes it on dev.
-        self.threshold = 0.0 if self.no_answer else None
         self._decoding = {
             "max_answer_length": options.max_answer_length,
             "n_best": options.n_best,
             "no_answer": self.no_answer,
         }
-
-    @property
-    def decision(self) -> Mapping[str, Any]:
-        return {"threshold": self.threshold} if self.no_answer else {}
+        # The F1 of answering no question.
+        dev, metrics = self.questions["dev"], finetuning.squad_metrics
+        refusals = dict.fromkeys((question.id for question in dev), "")
+        self.majority_baseline = metrics.scores(dev, refusals)["f1"]
 
     @classmethod
     def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
@@ -147,10 +145,8 @@ class QuestionAnswering(finetuning.Task):
 
         Its `source` is a list of (questions, `Passages`) pairs.
         """
-        questions = self.questions[name]
-        is_labeled = all(question.answers is not None for question in questions)
         source, inputs, targets = [], [], []
-        for chunk in finetuning.chunk_questions(questions):
+        for chunk in finetuning.chunk_questions(self.questions[name]):
             passages = self.preprocess(
                 tf.constant([question.question for question in chunk]),
                 tf.constant([question.context for question in chunk]),
@@ -160,17 +156,32 @@ class QuestionAnswering(finetuning.Task):
                 targets.append(finetuning.answer_targets(passages, chunk))
             else:
                 source.append((chunk, passages))
-                # Only training needs targets; these mark a labeled split.
-                targets.append({"start_logits": tf.zeros(len(passages.windows))})
 
         def concat(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             return {key: tf.concat([p[key] for p in parts], 0) for key in parts[0]}
 
         return finetuning.Split(
-            name, source, concat(inputs), concat(targets) if is_labeled else None
+            name, source, concat(inputs), concat(targets) if targets else None
         )
 
-    def decode(self, split: Split, outputs: Sequence[Any]) -> finetuning.Predictions:
+    def evaluate(
+        self,
+        split: Split,
+        outputs: Sequence[Any],
+        decision: Mapping[str, Any] | None = None,
+    ) -> finetuning.Evaluation:
+        questions, metrics = self.questions[split.name], finetuning.squad_metrics
+        predictions = self._decode(split, outputs)
+        if decision is None:
+            threshold = metrics.best_threshold(questions, predictions)
+            decision = {} if threshold is None else {"threshold": threshold}
+        scores = {}
+        if all(question.answers is not None for question in questions):
+            answers = predictions.best(decision.get("threshold"))
+            scores = metrics.scores(questions, answers) | decision
+        return finetuning.Evaluation(scores, predictions, decision)
+
+    def _decode(self, split: Split, outputs: Sequence[Any]) -> finetuning.Predictions:
         n_best, null_odds, begin = {}, {}, 0
         for questions, passages in split.source:
             end = begin + len(passages.windows)
@@ -184,51 +195,20 @@ class QuestionAnswering(finetuning.Task):
                 null_odds |= zip(ids, answers.null_odds.numpy().tolist())
         return finetuning.Predictions(n_best, null_odds)
 
-    def evaluate(
-        self, split: Split, predictions: finetuning.Predictions
-    ) -> dict[str, float]:
-        questions, metrics = self.questions[split.name], finetuning.squad_metrics
-        if split.name == "dev":
-            self.threshold = metrics.best_threshold(questions, predictions)
-        scores = metrics.scores(questions, predictions.best(self.threshold))
-        if self.threshold is None:
-            return scores
-        return scores | {"threshold": self.threshold}
-
-    def majority_baseline(self, split: Split) -> float:
-        """Returns the F1 of answering no question."""
-        questions = self.questions[split.name]
-        refusals = dict.fromkeys((question.id for question in questions), "")
-        return finetuning.squad_metrics.scores(questions, refusals)[self.metric]
-
-    def gold_and_predicted(
-        self, split: Split, predictions: finetuning.Predictions
-    ) -> tuple[list[str], list[str]]:
-        """Returns "answer" or "no answer"; "wrong" for answers with an F1 of 0."""
-        questions = self.questions[split.name]
-        answers = predictions.best(self.threshold)
-        f1 = finetuning.squad_metrics.scores_per_question(questions, answers)["f1"]
-        gold = ["answer" if question.answers else "no answer" for question in questions]
-        predicted = [
-            "no answer" if not answers[question.id] else "answer" if score else "wrong"
-            for question, score in zip(questions, f1, strict=True)
-        ]
-        return gold, predicted
-
     def write_predictions(
-        self, split: Split, predictions: finetuning.Predictions, folder: pathlib.Path
-    ) -> pathlib.Path:
-        path = predictions.write(folder, split.name, self.threshold)
+        self, split: Split, evaluation: finetuning.Evaluation, folder: pathlib.Path
+    ) -> None:
+        predictions = evaluation.predictions
+        threshold = evaluation.decision.get("threshold")
+        path = predictions.write(folder, split.name, threshold)
         questions = self.questions[split.name]
         if finetuning.squad.is_table(questions[0].path):
             answers = []
-            for name, answer in predictions.best(self.threshold).items():
+            for name, answer in predictions.best(threshold).items():
                 scores = {c["text"]: c["probability"] for c in predictions.n_best[name]}
                 answers.append({"answer": answer, "score": scores.get(answer, 0.0)})
-            finetuning.write_prediction_table(
-                path.with_suffix(".csv"), map(_example, questions), answers
-            )
-        return path
+            rows = finetuning.prediction_rows(map(_example, questions), answers)
+            data.write_table(path.with_suffix(".csv"), rows)
 
 
 def _read(

@@ -39,7 +39,7 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class Tagging(finetuning.Task):
 
     kind = "tagging"
     metric = "f1"
-    target_kind = "class"
+    target_kind = "tags"
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(finetuning.FilesConfig):
@@ -129,11 +129,11 @@ class Tagging(finetuning.Task):
         return model.predict(*columns, signature="words", batch_size=batch_size)
 
     @functools.cached_property
-    def decision(self) -> Mapping[str, str]:
+    def _join_weights(self) -> str:
         """How the exported model splits text into words."""
         word_pieces, ids = self._tokenize(self.files["train"])
         words, vocabulary = word_pieces.value_rowids(), self.tokenizer.vocabulary
-        return {"join_weights": finetuning.fit_join_weights(ids, words, vocabulary)}
+        return finetuning.fit_join_weights(ids, words, vocabulary)
 
     def preprocess(self, ids: tf.RaggedTensor) -> text.Windows:
         """Cuts the word pieces of N texts into windows."""
@@ -161,37 +161,36 @@ class Tagging(finetuning.Task):
         weights = tf.cast(is_first, tf.float32)
         return finetuning.Split(name, is_first, inputs, targets, weights)
 
-    def decode(self, split: Split, outputs: Sequence[np.ndarray]) -> list[list[str]]:
-        """Returns the IOB2 tags of each sentence."""
+    def evaluate(
+        self,
+        split: Split,
+        outputs: Sequence[np.ndarray],
+        decision: Mapping[str, Any] | None = None,
+    ) -> finetuning.Evaluation:
         best = [
             logits[: len(is_first)][is_first].argmax(axis=-1)
             for logits, is_first in zip(outputs, split.source.numpy(), strict=True)
         ]
         tags = np.array(self.labels)[np.concatenate(best)].tolist()
         ends = np.cumsum([len(s.rows) for s in self.files[split.name].sentences])
-        return [finetuning.to_iob2(tags[a:b]) for a, b in zip([0, *ends], ends)]
+        tags = [finetuning.to_iob2(tags[a:b]) for a, b in zip([0, *ends], ends)]
+        gold, metrics = self.gold[split.name], {}
+        if gold is not None:
+            # Imports scikit-learn.
+            from seqeval.metrics import sequence_labeling
 
-    def evaluate(self, split: Split, tags: list[list[str]]) -> dict[str, float]:
-        # Imports scikit-learn.
-        from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
-
-        precision, recall, f1, _ = precision_recall_fscore_support(
-            self.gold[split.name], tags, average="micro", zero_division=0
-        )
-        return {"f1": float(f1), "precision": float(precision), "recall": float(recall)}
-
-    def gold_and_predicted(
-        self, split: Split, tags: list[list[str]]
-    ) -> tuple[list[list[str]], list[list[str]]]:
-        """Returns the tags of each sentence."""
-        return self.gold[split.name], tags
+            scores = sequence_labeling.precision_recall_fscore_support(
+                gold, tags, average="micro", zero_division=0
+            )
+            metrics = dict(zip(("precision", "recall", "f1"), map(float, scores[:3])))
+        decision = {"join_weights": self._join_weights}
+        return finetuning.Evaluation(metrics, tags, decision, gold, tags)
 
     def write_predictions(
-        self, split: Split, tags: list[list[str]], folder: pathlib.Path
-    ) -> pathlib.Path:
+        self, split: Split, evaluation: finetuning.Evaluation, folder: pathlib.Path
+    ) -> None:
         path = folder / f"predictions_{split.name}.conll"
-        self.files[split.name].write(path, tags, self.gold[split.name])
-        return path
+        self.files[split.name].write(path, evaluation.predictions, evaluation.gold)
 
     # --- Data --------------------------------------------------------------------
 

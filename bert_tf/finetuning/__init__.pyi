@@ -19,15 +19,14 @@ from bert_tf.finetuning.decisions import fit_join_weights as fit_join_weights
 from bert_tf.finetuning.glue import GLUE as GLUE
 from bert_tf.finetuning.passages import answer_targets as answer_targets
 from bert_tf.finetuning.passages import chunk_questions as chunk_questions
-from bert_tf.finetuning.prediction import (
-    write_prediction_table as write_prediction_table,
-)
+from bert_tf.finetuning.prediction import prediction_rows as prediction_rows
 from bert_tf.finetuning.run import fine_tune as fine_tune
 from bert_tf.finetuning.run import run_task as run_task
 from bert_tf.finetuning.siamese import SiameseEncoder as SiameseEncoder
 from bert_tf.finetuning.squad import Predictions as Predictions
 from bert_tf.finetuning.squad import Question as Question
 from bert_tf.finetuning.task import ComputeOptions as ComputeOptions
+from bert_tf.finetuning.task import Evaluation as Evaluation
 from bert_tf.finetuning.task import Example as Example
 from bert_tf.finetuning.task import FilesConfig as FilesConfig
 from bert_tf.finetuning.task import FinetuneConfig as FinetuneConfig

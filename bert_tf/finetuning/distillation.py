@@ -20,8 +20,7 @@ Letters: B batch, S sequence, H hidden, R sequences of a batch (B, or B * C choi
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -30,7 +29,6 @@ import tensorflow as tf
 from bert_tf.checkpoints import Checkpoint, open_checkpoint
 from bert_tf.finetuning.task import Task
 from bert_tf.modeling import BertBackbone
-from bert_tf.training import strategy
 
 
 def check_teacher(task: Task, student: Checkpoint) -> None:
@@ -75,37 +73,42 @@ def check_teacher(task: Task, student: Checkpoint) -> None:
 
 
 class Distiller(keras.Model):
-    """Trains a student with a teacher. Its outputs are those of the student.
+    """Trains a student with a teacher.
 
     Args:
         task: The task, whose options name the teacher.
         model: The student, the result of `task.model`.
-        trainable: Its compiled `task.trainable_model`.
+        trainable: Its `task.training_model`. Compile it before the first step.
+
+    Outputs: those of the student, and the hidden states [..., S, H] of its encoder.
     """
 
     def __init__(self, task: Task, model: keras.Model, trainable: keras.Model):
         super().__init__()
-        strategy.create_training_variables(trainable)
         self.student = trainable
         self._options = task.options
         self._target_kind = task.target_kind
         checkpoint = open_checkpoint(task.options.teacher)
-        task, head = copy.copy(task), task.head  # `model` may set attributes.
-        task.head = checkpoint.head
         backbone = BertBackbone(checkpoint.architecture, dtype=task.options.precision)
-        teacher = task.model(backbone)
+        teacher = task.model(backbone, checkpoint.head)
         checkpoint.load_into(teacher)
-        teacher = task.trainable_model(teacher)
-
-        def teach(inputs):
-            outputs = keras.tree.flatten(teacher(inputs, training=False))
-            return [_align(checkpoint.head, head, output) for output in outputs]
-
-        # A function, because Keras would train and save an attribute that is a model.
-        self._teach = teach
+        student = model
         if self._options.hidden_loss:
-            self._states = _record_states(backbone), _record_states(model.backbone)
+            teacher, student = map(_with_hidden_states, (teacher, model))
+        teacher, student = map(task.training_model, (teacher, student))
+
+        # Functions, because Keras would train and save attributes that are models.
+        def teach(inputs):
+            outputs, states = self._with_states(teacher(inputs, training=False))
+            outputs = keras.tree.flatten(outputs)
+            return [_align(checkpoint.head, task.head, x) for x in outputs], states
+
+        self._teach = teach
+        self._call_student = lambda *args, **kwargs: student(*args, **kwargs)
         self.built = True
+
+    def _with_states(self, outputs):
+        return outputs if self._options.hidden_loss else (outputs, [])
 
     @property
     def trainable_variables(self):
@@ -116,30 +119,32 @@ class Distiller(keras.Model):
         return self.student.trainable_weights
 
     def call(self, inputs, training=None):
-        return self.student(inputs, training=training)
+        return self._with_states(self._call_student(inputs, training=training))
 
     def compute_loss(self, x, y, y_pred, sample_weight, training=True):
-        options = self._options
+        options, (outputs, states) = self._options, y_pred
         weights = keras.tree.flatten(sample_weight)[0]  # Equal for all outputs.
-        pairs = zip(self._teach(x), keras.tree.flatten(y_pred), strict=True)
+        targets, target_states = self._teach(x)
+        pairs = zip(targets, keras.tree.flatten(outputs), strict=True)
         losses = tf.stack([self._difference(*pair) for pair in pairs], axis=-1)
         loss = (1 - options.teacher_share) * self.student.compute_loss(
-            x, y, y_pred, sample_weight
+            x, y, outputs, sample_weight
         )
         loss += options.teacher_share * _weighted_sum(weights, losses)
         if options.hidden_loss:
-            rows = self._hidden_difference(x["padding_mask"])
-            weights = tf.reduce_sum(tf.reshape(weights, [tf.shape(rows)[0], -1]), 1)
+            mask = tf.cast(x["padding_mask"], tf.float32)
+            rows = _hidden_difference(target_states, states, mask)
+            weights = tf.reduce_sum(tf.reshape(weights, [tf.shape(mask)[0], -1]), 1)
             loss += options.hidden_loss * _weighted_sum(weights, rows)
         return loss
 
     def _difference(self, target, output):
         """Returns the differences of outputs [..., C], without their last axis."""
-        if self._target_kind == "values":
+        if self._target_kind == "score":
             return tf.reduce_sum(tf.square(target - output), axis=-1)
         temperature = self._options.teacher_temperature
         target, output = target / temperature, output / temperature
-        if self._target_kind == "classes":  # A sigmoid is the softmax with a 0.
+        if self._target_kind == "labels":  # A sigmoid is the softmax with a 0.
             target, output = (
                 tf.stack([x, tf.zeros_like(x)], axis=-1) for x in (target, output)
             )
@@ -148,19 +153,23 @@ class Distiller(keras.Model):
         # The factor keeps the size of the gradients.
         return (entropy(soft, output) - entropy(soft, target)) * temperature**2
 
-    def _hidden_difference(self, padding_mask):
-        """Returns the mean squared error over layers and tokens [B, R / B]."""
-        teacher, student = (states() for states in self._states)
-        batch, length = tf.shape(padding_mask)[0], tf.shape(padding_mask)[-1]
-        mask = tf.cast(tf.reshape(padding_mask, [-1, length]), tf.float32)  # [R, S]
-        layers, error = len(student) - 1, 0.0
-        for index in range(1, layers + 1):
-            target = teacher[index * (len(teacher) - 1) // layers]
-            difference = tf.cast(student[index] - target, tf.float32)  # [R, S, H]
-            error += tf.reduce_mean(tf.square(difference), axis=2) / layers
-        error = tf.reduce_sum(mask * error, axis=1)
-        error = tf.math.divide_no_nan(error, tf.reduce_sum(mask, axis=1))
-        return tf.reshape(error, [batch, -1])
+
+def _hidden_difference(
+    teacher: Sequence[tf.Tensor], student: Sequence[tf.Tensor], mask: tf.Tensor
+) -> tf.Tensor:
+    """Returns the mean squared error over layers and tokens [...].
+
+    Args:
+        teacher, student: The outputs of the embeddings and of each layer [R, S, H].
+        mask: 1 for tokens [..., S].
+    """
+    layers, error = len(student) - 1, 0.0
+    for index in range(1, layers + 1):
+        target = teacher[index * (len(teacher) - 1) // layers]
+        difference = tf.cast(student[index] - target, tf.float32)
+        error += tf.reduce_mean(tf.square(difference), axis=-1) / layers
+    error = tf.reduce_sum(mask * tf.reshape(error, tf.shape(mask)), axis=-1)
+    return tf.math.divide_no_nan(error, tf.reduce_sum(mask, axis=-1))
 
 
 def _weighted_sum(weights, losses):
@@ -184,17 +193,18 @@ def _align(teacher: Mapping[str, Any], student: Mapping[str, Any], outputs: tf.T
     return (outputs - student["mean"]) / student["deviation"]
 
 
-def _record_states(backbone: BertBackbone) -> Callable[[], list[tf.Tensor]]:
-    """Returns a function that returns the hidden states of the encoder's last call.
-
-    The models of tasks call their encoder, whose outputs do not include them.
-    """
+def _with_hidden_states(model: keras.Model) -> keras.Model:
+    """Returns a model with the outputs of `model` and the states of its encoder."""
+    backbone, states = model.backbone, []
     encoder = keras.Model(backbone.input, [backbone.output, backbone.hidden_states])
-    recorded = {}
 
-    def call(inputs, training=None, mask=None):
-        outputs, recorded["states"] = encoder(inputs, training=training)
+    def call(layer, *args, **kwargs):
+        if layer is not backbone:
+            return layer(*args, **kwargs)
+        outputs, states[:] = encoder(*args, **kwargs)
         return outputs
 
-    backbone.call = call
-    return lambda: recorded["states"]
+    same = keras.models.clone_model(
+        model, clone_function=lambda layer: layer, call_function=call
+    )
+    return keras.Model(same.input, [same.output, states])

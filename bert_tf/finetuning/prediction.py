@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -50,42 +49,40 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> int:
             answers = task_class.answer(model, columns, options.batch_size)
             for example, row in zip(chunk, np.argsort(order), strict=True):
                 answer = {name: values[row] for name, values in answers.items()}
-                yield prediction_row(example, answer, head.get("labels", ()))
+                yield _prediction_row(example, answer, head.get("labels", ()))
 
     count = data.write_table(options.output, tqdm(rows(), unit=" rows"))
     print(f"{count:,} rows in {options.output}.")
     return count
 
 
-def write_prediction_table(
-    path: pathlib.Path,
+def prediction_rows(
     examples: Iterable[Example],
     answers: Iterable[Mapping[str, Any]],
     labels: Sequence[str] = (),
-) -> pathlib.Path:
-    """Writes a table with a `prediction_row` for each example; returns `path`."""
-    pairs = zip(examples, answers, strict=True)
-    data.write_table(path, (prediction_row(*pair, labels) for pair in pairs))
-    return path
-
-
-def prediction_row(
-    example: Example, answer: Mapping[str, Any], labels: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Returns a row of a table of predictions.
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a table of predictions.
 
     Args:
-        example: The input.
-        answer: The outputs of the exported model that define the prediction: `label`
-            or `labels`, and `probabilities`; `choice` and `probabilities`; `answer` and
-            `score`; `tags` and `scores`; or only `score`, a number or a vector.
+        examples: The inputs.
+        answers: For each, the outputs of the exported model that define the prediction:
+            `label` or `labels`, and `probabilities`; `choice` and `probabilities`;
+            `answer` and `score`; `tags` and `scores`; or only `score`, a number or a
+            vector.
         labels: The names of the probabilities.
 
-    Returns:
+    Yields:
         `id`; the texts; `prediction`; `confidence`, its probability; `gold`, if the
         input has it; and the probability of each label, `P(<label>)`. Several labels
         are independent: the confidence is the probability that all are right.
     """
+    for example, answer in zip(examples, answers, strict=True):
+        yield _prediction_row(example, answer, labels)
+
+
+def _prediction_row(
+    example: Example, answer: Mapping[str, Any], labels: Sequence[str]
+) -> dict[str, Any]:
     names = ("label", "labels", "choice", "answer", "tags", "score")
     kind = next((name for name in names if name in answer), "")
     if not kind:

@@ -103,15 +103,15 @@ def _run(
         if signals.together:  # The others have finished.
             signals.together, strategy = False, tf.distribute.get_strategy()
         model = _build(task, encoder, directory, strategy)
-        task.trainable_model(model).jit_compile = False  # As in `train`.
     directory.load_weights(model)  # Those of the best epoch.
     plot = report.learning_plot(metrics["training"])
     report.write_plot(plot, directory.path / "learning_curve.png")
     metrics = _keep_test_score(metrics, task.options, directory)
-    metrics |= _evaluate(task, model, directory)
-    if task.decision:
-        metrics["decision"] = task.decision
-        directory = directory.write_decision(task.decision)
+    scores, decision = _evaluate(task, model, directory)
+    metrics |= scores
+    if decision:
+        metrics["decision"] = decision
+        directory = directory.write_decision(decision)
     directory.write_metrics(metrics)
     _print_summary(task, directory, metrics)
     if task.options.export:
@@ -189,9 +189,9 @@ def _check_hyperparameters(task: Task, encoder: Checkpoint) -> None:
             f"--frozen_layers must be at most {limit}, the number of layers. Received: "
             f"frozen_layers={options.frozen_layers}"
         )
-    if options.class_weight and task.target_kind != "class":
+    if options.class_weight and task.target_kind not in ("class", "tags"):
         raise ValueError("--class_weight requires one class for each text or word.")
-    if options.label_smoothing and task.target_kind not in ("class", "classes"):
+    if options.label_smoothing and task.target_kind in ("score", "other"):
         raise ValueError("--label_smoothing requires classes for each text or word.")
 
 
@@ -214,6 +214,7 @@ def _build(
             for name in ("embeddings", *layers):
                 backbone.get_layer(name).trainable = False
         model = task.model(backbone)
+        model.jit_compile = False  # XLA would compile for every sequence length.
         if options.init_from and not directory.read_metrics():
             keys = ("kind", "labels")
             same_head = all(encoder.head.get(k) == directory.head.get(k) for k in keys)
@@ -248,26 +249,29 @@ def _keep_test_score(
 
 def _evaluate(
     task: Task, model: keras.Model, directory: ModelDirectory
-) -> dict[str, dict[str, float]]:
-    """Writes predictions and plots; returns the metrics of each labeled split."""
-    metrics, options = {}, task.options
-    model = task.trainable_model(model)
+) -> tuple[dict[str, Mapping[str, float]], Mapping[str, Any] | None]:
+    """Writes predictions, tables and plots.
+
+    Returns:
+        The metrics of each labeled split, and the decision, which is that of the first.
+    """
+    metrics, decision, options = {}, None, task.options
     for name in task.evaluation_splits:
         split = task.dataset(name)
         outputs = batching.predict(model, split, options.batch_size, **options.padding)
-        predictions = task.decode(split, outputs)
-        if split.targets is not None:
-            metrics[name] = task.evaluate(split, predictions)
-            gold, predicted = task.gold_and_predicted(split, predictions)
-            table = report.prediction_table(gold, predicted)
+        found = task.evaluate(split, outputs, decision)
+        decision = found.decision
+        if found.metrics:
+            metrics[name] = found.metrics
+        if found.gold is not None:
+            pair = found.gold, found.predicted
+            table = report.prediction_table(task.target_kind, *pair)
             print(f"\n{name}:\n{table}")
             storage.write_text(str(directory.path / f"report_{name}.txt"), table)
-            report.write_plot(
-                report.prediction_plot(gold, predicted, f"{task.kind}, {name}"),
-                directory.path / f"comparison_{name}.png",
-            )
-        task.write_predictions(split, predictions, directory.path)
-    return metrics
+            if plot := report.prediction_plot(task.target_kind, *pair):
+                report.write_plot(plot, directory.path / f"comparison_{name}.png")
+        task.write_predictions(split, found, directory.path)
+    return metrics, decision
 
 
 # --- Report and export -----------------------------------------------------------

@@ -119,7 +119,8 @@ class SiameseEncoder(keras.Model):
         micro_batch_size: Examples to compute at once, M; divides the batch of a
             replica. 0: the whole batch.
 
-    Inputs: those of the encoder, but [B, C, S]. Outputs: embeddings [B, C, E].
+    Inputs: those of the encoder, but [B, C, S]. Outputs: embeddings [B, C, E]; all
+    outputs of the encoder if there are more.
     """
 
     def __init__(self, encoder, loss, temperature, micro_batch_size=0):
@@ -141,8 +142,10 @@ class SiameseEncoder(keras.Model):
     def call(self, inputs, training=None):
         batch, texts, length = ops.shape(inputs["token_ids"])
         inputs = {k: ops.reshape(x, (-1, length)) for k, x in inputs.items()}
-        embeddings = self.encoder(inputs, training=training)  # [B * C, E]
-        return ops.reshape(embeddings, (batch, texts, embeddings.shape[-1]))
+        outputs = self.encoder(inputs, training=training)  # [B * C, ...]
+        return keras.tree.map_structure(
+            lambda x: ops.reshape(x, (batch, texts, *ops.shape(x)[1:])), outputs
+        )
 
     def compute_loss(self, x, y, y_pred, sample_weight, training=True):
         embeddings = tf.math.l2_normalize(y_pred, axis=2)

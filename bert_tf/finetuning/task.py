@@ -15,12 +15,11 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from bert_tf import cli, serving
+from bert_tf import cli, data, serving
 
 if TYPE_CHECKING:
     import keras
     import numpy as np
-    import tensorflow as tf
 
     from bert_tf.finetuning.batching import Split
     from bert_tf.modeling import BertBackbone
@@ -206,13 +205,32 @@ class Example(NamedTuple):
     gold: str | None = None
 
 
+class Evaluation(NamedTuple):
+    """Scores and predictions of a split.
+
+    Attributes:
+        metrics: Scores by name; empty without labels.
+        predictions: The rows of predictions_<split>.tsv, see `prediction_rows`. A task
+            that overrides `write_predictions` may return something else.
+        decision: Settings fitted on the dev set, such as thresholds. metrics.json has
+            them, and the exported model.
+        gold: Labels for a report, see `Task.target_kind`; None for no report.
+        predicted: The predictions for them.
+    """
+
+    metrics: Mapping[str, float]
+    predictions: Any
+    decision: Mapping[str, Any] = types.MappingProxyType({})
+    gold: Sequence | None = None
+    predicted: Sequence = ()
+
+
 class Task(abc.ABC):
-    """A downstream task: its data, model, metric and served answers.
+    """A downstream task: its data, model and metrics.
 
     `fine_tune` calls the constructor, which reads and checks the task's files, before
-    it builds or writes anything. Then it calls `head`, `model` and `dataset("train")`.
-    For each evaluation split it calls `dataset`, `decode`, `evaluate`,
-    `gold_and_predicted` and `write_predictions`. The head's signatures are exported.
+    it builds or writes anything. Then it calls `model`, `dataset("train")` and, for
+    each of `evaluation_splits`, `dataset`, `evaluate` and `write_predictions`.
 
     Args:
         options: An instance of the task's `Config`.
@@ -227,19 +245,25 @@ class Task(abc.ABC):
     by `config.json`, and import `tasks.<kind>` if it is missing."""
 
     target_kind: str = "other"
-    """Targets of an example or token: `"class"` for the index of one of C classes,
-    `"classes"` for 0 or 1 for each of them. The logits must be [..., C]. `"values"` for
-    scores or vectors. With others, the softmax of the logits are probabilities."""
+    """What an output of the model, logits [..., C], is for.
+
+    value        target                        gold label for a report
+    `"class"`    index of one of C classes     its name
+    `"labels"`   0 or 1 for each of C labels   tuple of names
+    `"tags"`     index of the tag of a token   IOB2 tags of a sentence
+    `"score"`    scores or vectors [..., C]    score
+    `"other"`    others, with a softmax        name of a class
+    """
 
     metric: str
-    """Key in the result of `evaluate` that selects the best epoch. Higher is better."""
+    """Key in the metrics that selects the best epoch. Higher is better."""
+
+    majority_baseline: float = 0.0
+    """The best `metric` of a constant prediction on the dev set. A model that scores no
+    better has collapsed."""
 
     head: Mapping[str, Any]
     """Description of the head for `config.json`, e.g. its labels."""
-
-    decision: Mapping[str, Any] = types.MappingProxyType({})
-    """Settings that `evaluate` fits on the dev set, e.g. thresholds. metrics.json has
-    them, and the exported model."""
 
     evaluation_splits: Sequence[str]
     """Names of the evaluation splits. The first selects the best epoch."""
@@ -258,7 +282,7 @@ class Task(abc.ABC):
     def answer(
         cls, model: Predictor, columns: Sequence[Sequence], batch_size: int
     ) -> Mapping[str, np.ndarray]:
-        """Returns outputs that `prediction_row` takes, each with N rows.
+        """Returns the outputs that `prediction_rows` takes, each with N rows.
 
         Args:
             model: The finished model.
@@ -271,77 +295,52 @@ class Task(abc.ABC):
         self.options = options
         self.tokenizer = tokenizer
 
-    def model(self, backbone: BertBackbone) -> keras.Model:
+    def model(
+        self, backbone: BertBackbone, head: Mapping[str, Any] | None = None
+    ) -> keras.Model:
         """Returns the model of the task's `kind` of head.
 
         `model.compile(optimizer)` must set the losses, as `keras.losses.Loss` objects.
+
+        Args:
+            backbone: The encoder.
+            head: The description of the head, `self.head` by default.
         """
         build = serving.find_head(self.kind).build
-        return build(backbone, self.head, self.options.to_dict())
+        return build(backbone, head or self.head, self.options.to_dict())
 
-    def trainable_model(self, model: keras.Model) -> keras.Model:
-        """Returns the model to train, whose inputs the splits hold.
+    def training_model(self, model: keras.Model) -> keras.Model:
+        """Returns the model to train, whose inputs `dataset("train")` holds.
 
         This is `model` itself, unless an example is several of its inputs.
         """
         return model
 
     @abc.abstractmethod
-    def preprocess(self, *texts: tf.Tensor) -> Any:
-        """Converts a batch of texts into model inputs; a graph function.
+    def dataset(self, name: str) -> Split:
+        """Returns the split `name`, `"train"` or one of `evaluation_splits`.
 
-        `dataset` calls it through `encode`. The signatures of the head must convert
-        texts in the same way.
-
-        Args:
-            *texts: Strings; word pieces if the training data are split into words.
-
-        Returns:
-            The padded inputs by name, `padding_mask` among them. A task that cuts long
-            texts returns `bert_tf.text.Windows` instead.
+        Only the training data need targets.
         """
 
     @abc.abstractmethod
-    def dataset(self, name: str) -> Split:
-        """Returns the split `name`, `"train"` or one of `evaluation_splits`."""
-
-    def decode(self, split: Split, outputs: Sequence[Any]) -> Any:
-        """Returns the predictions, in the form that the methods below need.
+    def evaluate(
+        self,
+        split: Split,
+        outputs: Sequence[Any],
+        decision: Mapping[str, Any] | None = None,
+    ) -> Evaluation:
+        """Returns the predictions for a split and, if it is labeled, their metrics.
 
         Args:
             split: A split from `dataset`.
             outputs: The model's output for each of its N examples.
-        """
-        return outputs
-
-    @abc.abstractmethod
-    def evaluate(self, split: Split, predictions: Any) -> dict[str, float]:
-        """Returns metrics of a labeled split.
-
-        Args:
-            split: A split from `dataset`.
-            predictions: Those of `decode`.
+            decision: The decision to apply; None to fit it on this split, the dev set.
         """
 
-    def majority_baseline(self, split: Split) -> float:
-        """Returns the best `metric` of a constant prediction.
-
-        A model that scores no better has collapsed.
-        """
-        return 0.0
-
-    @abc.abstractmethod
-    def gold_and_predicted(
-        self, split: Split, predictions: Any
-    ) -> tuple[Sequence, Sequence]:
-        """Returns gold labels and predictions of equal length, for a report.
-
-        Strings are reported as classes, floating-point numbers as scores, lists as the
-        IOB2 tags of a sentence, tuples as the labels of a text.
-        """
-
-    @abc.abstractmethod
     def write_predictions(
-        self, split: Split, predictions: Any, folder: pathlib.Path
-    ) -> Any:
+        self, split: Split, evaluation: Evaluation, folder: pathlib.Path
+    ) -> None:
         """Writes the predictions to files in `folder`."""
+        path = folder / f"predictions_{split.name}.tsv"
+        data.write_table(path, evaluation.predictions)

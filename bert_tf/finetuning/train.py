@@ -59,8 +59,9 @@ def train(
     steps = steps_per_epoch * options.epochs
     warmup_steps = int(options.warmup_ratio * steps)
     schedule = WarmupDecay(options.learning_rate, warmup_steps, steps)
-    trainable = task.trainable_model(model)
+    trainable = task.training_model(model)
     with strategy.scope():
+        distiller = Distiller(task, model, trainable) if options.teacher else None
         optimizer = LayerwiseAdamW(
             schedule,
             layer_decay=options.layer_decay,
@@ -71,8 +72,9 @@ def train(
         # Without XLA, which would compile for every sequence length.
         trainable.compile(optimizer, jit_compile=False, **_losses(task))
         sum_losses(trainable)
-        if options.teacher:
-            trainable = Distiller(task, model, trainable)
+        if distiller:
+            distribution.create_training_variables(trainable)
+            trainable = distiller
             trainable.compile(optimizer, jit_compile=False)
         write = distribution.is_chief(strategy)
         state = TrainingState(directory, trainable, write=write)
@@ -112,7 +114,7 @@ def train(
     metrics = {
         "metric": f"{epochs.split.name} {task.metric}",
         "score": epochs.scores[epochs.best],
-        "majority_baseline": task.majority_baseline(epochs.split),
+        "majority_baseline": task.majority_baseline,
         "best_epoch": epochs.best + 1,
         "epochs": epochs.history,
         "seconds": round(state.progress["seconds"], 1),
@@ -127,7 +129,7 @@ def train(
 def _losses(task: Task) -> dict[str, Any]:
     """Returns the arguments of `compile` that differ from the model's defaults."""
     smoothing = task.options.label_smoothing
-    if task.target_kind == "classes":
+    if task.target_kind == "labels":
         loss = keras.losses.BinaryCrossentropy(
             from_logits=True, label_smoothing=smoothing, reduction="sum"
         )
@@ -266,15 +268,16 @@ class _Epochs(resumable.Resumable):
 
     def evaluate(self, epoch, logs):
         options = self._task.options
+        callback = keras.callbacks.Callback()
+        callback.on_predict_batch_end = self.on_predict_batch_end
         outputs = batching.predict(
-            self.model,
+            self._whole_model,
             self.split,
             options.batch_size,
-            callbacks=[self],
+            callbacks=[callback],
             **options.padding,
         )
-        predictions = self._task.decode(self.split, outputs)
-        scores = self._task.evaluate(self.split, predictions)
+        scores = self._task.evaluate(self.split, outputs).metrics
         # Later callbacks and the progress bar read the scores from `logs`.
         logs.update({f"{self.split.name}_{k}": v for k, v in scores.items()})
         self.history.append({name: float(value) for name, value in logs.items()})

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -16,7 +17,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints import ModelDirectory, open_checkpoint
+from bert_tf.data import read_table
 from bert_tf.finetuning import (
+    Evaluation,
     FinetuneConfig,
     Split,
     Task,
@@ -59,44 +62,31 @@ class FindCats(Task):
     class Config(FinetuneConfig):
         examples: int = 160
 
-    def model(self, backbone):
+    def model(self, backbone, head=None):
         backbone.pooler.trainable = False  # It has no gradient.
         return Tagger(backbone)
-
-    def preprocess(self, text):
-        return self.tokenizer.encode(text, max_sequence_length=24)
 
     def dataset(self, name):
         rng = np.random.default_rng(["train", "dev", "test"].index(name))
         count = self.options.examples if name == "train" else 21
         words = ["a", "b", "c", "cat", "mat", "sat"]
         texts = [" ".join(rng.choice(words, rng.integers(1, 20))) for _ in range(count)]
-        inputs = encode(self.preprocess, texts)
+        preprocess = functools.partial(self.tokenizer.encode, max_sequence_length=24)
+        inputs = encode(preprocess, texts)
         cat = self.tokenizer.vocabulary.tokens.index("cat")
         tags = tf.cast(inputs["token_ids"] == cat, tf.int32)
-        if name == "test":
-            return Split(name, tags, inputs)
         return Split(name, tags, inputs, tags, tf.ones_like(tags, tf.float32))
 
-    def decode(self, split, outputs):
+    def evaluate(self, split, outputs, decision=None):
         pairs = zip(split.source, outputs, strict=True)
-        return [logits[: len(tags)].argmax(axis=-1) for tags, logits in pairs]
-
-    def evaluate(self, split, predictions):
-        is_cat = split.source.values.numpy() > 0
-        return {"recall": float(np.concatenate(predictions)[is_cat].mean())}
-
-    def gold_and_predicted(self, split, predictions):
-        gold, found = split.source.values.numpy(), np.concatenate(predictions)
-        return np.where(gold, "cat", "else"), np.where(found, "cat", "else")
-
-    def write_predictions(self, split, predictions, folder):
-        path = folder / f"{split.name}.json"
-        path.write_text(json.dumps([row.tolist() for row in predictions]))
-        return path
-
-    def serve(self, model):
-        raise NotImplementedError
+        rows = [logits[: len(tags)].argmax(axis=-1) for tags, logits in pairs]
+        found, gold = np.concatenate(rows), split.source.values.numpy()
+        predictions = ({"tags": row.tolist()} for row in rows)
+        if split.name == "test":  # It has no labels.
+            return Evaluation({}, predictions)
+        metrics = {"recall": float(found[gold > 0].mean())}
+        names = np.where(gold, "cat", "else"), np.where(found, "cat", "else")
+        return Evaluation(metrics, predictions, {}, *names)
 
 
 # --- Fixtures --------------------------------------------------------------------
@@ -180,7 +170,7 @@ def test_training_learns_and_writes_metrics(finished):
     best = metrics["training"]["best_epoch"]
     assert metrics["dev"]["recall"] == epochs[best - 1]["dev_recall"] > 0.9
     assert "test" not in metrics  # It has no labels.
-    assert len(json.loads((directory.path / "test.json").read_text())) == 21
+    assert len(read_table(directory.path / "predictions_test.tsv")) == 21
     assert directory.read_metrics() == metrics
     assert directory.head == {"kind": "cats", "animals": ["cat"]}
     (log,) = (directory.path / "logs").rglob("events.*")
@@ -200,7 +190,7 @@ def test_saved_weights_reproduce_the_metrics(finished):
     directory.load_into(model)
     dev = task.dataset("dev")
     outputs = predict(model, dev, 16, max_length=24)
-    assert task.evaluate(dev, task.decode(dev, outputs)) == metrics["dev"]
+    assert task.evaluate(dev, outputs).metrics == metrics["dev"]
 
 
 class BestInSecondEpoch(FindCats):
@@ -211,12 +201,10 @@ class BestInSecondEpoch(FindCats):
         self.seen = []
         type(self).last = self
 
-    def decode(self, split, outputs):
+    def evaluate(self, split, outputs, decision=None):
         self.seen.append(np.concatenate(outputs))
-        return super().decode(split, outputs)
-
-    def evaluate(self, split, predictions):
-        return {"recall": [0.5, 0.9, 0.7, 0.9][len(self.seen) - 1]}
+        score = [0.5, 0.9, 0.7, 0.9, 0.0][len(self.seen) - 1]
+        return super().evaluate(split, outputs)._replace(metrics={"recall": score})
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -248,11 +236,11 @@ class Interrupted(FindCats):
 
     evaluations = 0
 
-    def evaluate(self, split, predictions):
+    def evaluate(self, *arguments):
         self.evaluations += 1
         if self.evaluations == 2:
             raise KeyboardInterrupt
-        return super().evaluate(split, predictions)
+        return super().evaluate(*arguments)
 
 
 @pytest.mark.slow

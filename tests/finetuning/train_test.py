@@ -56,7 +56,7 @@ def test_label_smoothing():
 
 def test_loss_of_several_labels_is_the_mean_over_texts_and_labels():
     task = types.SimpleNamespace(
-        target_kind="classes",
+        target_kind="labels",
         options=types.SimpleNamespace(label_smoothing=0.0),
     )
     rng = np.random.default_rng(0)

@@ -399,11 +399,11 @@ def test_predictions_of_classes(tmp_path, read):
     write(tmp_path, train__tsv=GOOD, dev__tsv=GOOD)
     task = read(**OWN, train_file="train.tsv", dev_file="dev.tsv")
     dev = task.dataset("dev")
-    logits = task.decode(dev, [np.log([0.2, 0.8]), np.log([0.4, 0.6])])
-    assert task.evaluate(dev, logits) == {"accuracy": 0.5, "macro_f1": 1 / 3}
-    path = task.write_predictions(dev, logits, tmp_path)
-    assert path == tmp_path / "predictions_dev.tsv"
-    assert path.read_text() == (
+    found = task.evaluate(dev, [np.log([0.2, 0.8]), np.log([0.4, 0.6])])
+    assert found.metrics == {"accuracy": 0.5, "macro_f1": 1 / 3}
+    assert (found.gold, found.predicted) == (["yes", "no"], ["yes", "yes"])
+    task.write_predictions(dev, found, tmp_path)
+    assert (tmp_path / "predictions_dev.tsv").read_text() == (
         "id\ttext\tprediction\tconfidence\tgold\tP(no)\tP(yes)\n"
         "0\ta\tyes\t0.8\tyes\t0.2\t0.8\n1\tb\tyes\t0.6\tno\t0.4\t0.6\n"
     )
@@ -413,11 +413,11 @@ def test_predictions_of_scores(tmp_path, read):
     write(tmp_path, train__tsv="text\tlabel\na\t10\nb\t30\n", dev__tsv=SCORES)
     task = read(**OWN, train_file="train.tsv", dev_file="dev.tsv", problem="regression")
     dev = task.dataset("dev")
-    logits = task.decode(dev, [np.array([10.0]), np.array([25.0])])
-    assert task.evaluate(dev, logits) == pytest.approx({"spearman": 1, "pearson": 1})
-    path = task.write_predictions(dev, logits, tmp_path)
+    found = task.evaluate(dev, [np.array([10.0]), np.array([25.0])])
+    assert found.metrics == pytest.approx({"spearman": 1, "pearson": 1})
+    task.write_predictions(dev, found, tmp_path)
     expected = "id\ttext\tprediction\tgold\n0\ta\t10.0\t1\n1\tb\t25.0\t2\n"
-    assert path.read_text() == expected
+    assert (tmp_path / "predictions_dev.tsv").read_text() == expected
 
 
 @pytest.mark.parametrize(
@@ -446,9 +446,10 @@ def test_predictions_have_the_format_of_the_data(tmp_path, read, suffix, expecte
     files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
     task = read(**OWN, **files, test_file=f"new{suffix}")
     split = task.dataset("test")
-    logits = task.decode(split, [np.log([0.2, 0.8])])
-    path = task.write_predictions(split, logits, tmp_path)
-    assert path.name == f"predictions_test{suffix.replace('txt', 'tsv')}"
+    found = task.evaluate(split, [np.log([0.2, 0.8])], {})
+    assert (found.metrics, found.gold) == ({}, None)
+    task.write_predictions(split, found, tmp_path)
+    path = tmp_path / f"predictions_test{suffix.replace('txt', 'tsv')}"
     assert path.read_text() == expected
 
 
@@ -478,19 +479,19 @@ def test_several_labels(tmp_path, read, content, options):
     np.testing.assert_array_equal(dev.targets, [[1, 1], [0, 0], [1, 0]])
     # Probabilities of x: 0.4, 0.2, 0.3; of y: 0.4, 0.7, 0.2.
     probabilities = np.array([[0.4, 0.4], [0.2, 0.7], [0.3, 0.2]])
-    logits = task.decode(dev, scipy.special.logit(probabilities))
-    scores = task.evaluate(dev, logits)
+    logits = scipy.special.logit(probabilities)
+    found = task.evaluate(dev, logits)
     # y has its best F1 with one false positive.
-    np.testing.assert_allclose(task.decision["thresholds"], [0.25, 0.3])
-    gold, predicted = task.gold_and_predicted(dev, logits)
-    assert gold == [("x", "y"), (), ("x",)]
-    assert predicted == [("x", "y"), ("y",), ("x",)]
-    assert scores == pytest.approx({"micro_f1": 6 / 7, "macro_f1": (1 + 2 / 3) / 2})
-    assert task.majority_baseline(dev) == pytest.approx(2 / 3)  # All labels.
-    path = task.write_predictions(dev, logits, tmp_path)
-    row = path.read_text().splitlines()[1].split("\t")
-    assert row[:4] == ["0", "a", "x,y", "0.16"]
-    assert row[-2:] == ["0.4", "0.4"]
+    np.testing.assert_allclose(found.decision["thresholds"], [0.25, 0.3])
+    assert found.gold == [("x", "y"), (), ("x",)]
+    assert found.predicted == [("x", "y"), ("y",), ("x",)]
+    expected = {"micro_f1": 6 / 7, "macro_f1": (1 + 2 / 3) / 2}
+    assert found.metrics == pytest.approx(expected)
+    assert task.majority_baseline == pytest.approx(2 / 3)  # All labels.
+    row = next(found.predictions)
+    assert list(row.values())[:4] == ["0", "a", "x,y", pytest.approx(0.16)]
+    assert (row["P(x)"], row["P(y)"]) == (0.4, 0.4)
+    assert task.evaluate(dev, logits, {"thresholds": [0.5] * 2}).predicted[0] == ()
 
 
 @pytest.mark.parametrize(
@@ -517,14 +518,13 @@ def test_temperature_is_fitted_on_dev(tmp_path, read):
     task = read(**OWN, **files, calibrate=True)
     dev = task.dataset("dev")
     outputs = np.array([[0.0, 5.0]] * 4)  # Sure of "yes", which is right in 3 of 4.
-    logits = task.decode(dev, outputs)
-    scores = task.evaluate(dev, logits)
+    found = task.evaluate(dev, outputs)
     expected = 5 / np.log(3)
-    assert task.decision["temperature"] == pytest.approx(expected, rel=1e-3)
-    assert scores["ece"] == pytest.approx(0, abs=1e-3)
-    assert scores["ece_uncalibrated"] == pytest.approx(1 / (1 + np.exp(-5)) - 0.75)
-    row = task.write_predictions(dev, logits, tmp_path).read_text().splitlines()[1]
-    assert float(row.split("\t")[3]) == pytest.approx(0.75, abs=1e-3)
+    assert found.decision["temperature"] == pytest.approx(expected, rel=1e-3)
+    assert found.metrics["ece"] == pytest.approx(0, abs=1e-3)
+    uncalibrated = 1 / (1 + np.exp(-5)) - 0.75
+    assert found.metrics["ece_uncalibrated"] == pytest.approx(uncalibrated)
+    assert next(found.predictions)["confidence"] == pytest.approx(0.75, abs=1e-3)
 
 
 # --- GLUE submissions -------------------------------------------------------------
@@ -534,7 +534,7 @@ def submission(task, folder, split, logits):
     """Writes predictions and returns the texts of the files to submit."""
     before = set(folder.iterdir())
     data = task.dataset(split)
-    task.write_predictions(data, task.decode(data, logits), folder)
+    task.write_predictions(data, task.evaluate(data, logits, {}), folder)
     new = {path.name: path for path in set(folder.iterdir()) - before}
     new.pop(f"predictions_{split}.tsv", None)
     return {name: path.read_text() for name, path in new.items()}
@@ -659,7 +659,7 @@ def test_serving_matches_evaluation_of_long_texts(
     )
     split = task.dataset("dev")
     outputs = predict(model, split, 4, max_length=8)
-    task.write_predictions(split, task.decode(split, outputs), tmp_path)
+    task.write_predictions(split, task.evaluate(split, outputs), tmp_path)
     found = predictions(tmp_path, "dev")
     assert len(found) == 3
     texts = [row.texts[0] for row in task.rows["dev"]]
@@ -686,8 +686,10 @@ def test_pooling_of_window_logits(tmp_path, read):
         ("window_max", [[6, 3], [1, 2], [2, 1]]),
     ):
         task = read(**OWN, **files, long_text=long_text, max_sequence_length=8)
-        logits = task.decode(task.dataset("dev"), outputs)
-        np.testing.assert_allclose(logits, expected)
+        found = task.evaluate(task.dataset("dev"), outputs)
+        found = [[row["P(no)"], row["P(yes)"]] for row in found.predictions]
+        expected = scipy.special.softmax(np.float64(expected), axis=1)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_windows_require_single_texts(tmp_path, read):

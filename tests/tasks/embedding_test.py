@@ -40,16 +40,18 @@ def test_scores_of_stsb_become_cosines(tmp_path, read):
     write(
         tmp_path,
         train__tsv=f"{header}0\ta b\tb\t0.000\n1\tc\td\t5.000\n",
-        dev__tsv=f"{header}0\te\tf\t1.25\n",
+        dev__tsv=f"{header}0\te\tf\t1.25\n1\te\te\t5\n",
         test__tsv="index\tsentence1\tsentence2\n0\tg\th\n",
     )
     task = read(task="stsb", data_dir=str(tmp_path))
     assert (task.loss, task.metric) == ("cosent", "spearman")
     assert task.examples["train"].texts == [("a b", "b"), ("c", "d")]
     np.testing.assert_array_equal(task.dataset("train").targets, [0, 1])
-    gold, _ = task.gold_and_predicted(task.dataset("dev"), np.ones(2))
-    np.testing.assert_array_equal(gold, [0.25])
-    assert task.dataset("test").targets is None
+    found = task.evaluate(task.dataset("dev"), np.eye(2))
+    np.testing.assert_array_equal(found.gold, [0.25, 1])
+    np.testing.assert_array_equal(found.predicted, [0, 1])
+    assert found.metrics == pytest.approx({"spearman": 1, "pearson": 1})
+    assert not task.evaluate(task.dataset("test"), np.eye(2)).metrics
 
 
 def test_scores_from_minus_1_to_1_are_cosines(tmp_path, read):

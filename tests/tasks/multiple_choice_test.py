@@ -238,10 +238,11 @@ def test_accuracy_and_predictions(tmp_path, read):
     task = read(**OWN, train_file="train.tsv", dev_file="train.tsv")
     dev = task.dataset("dev")
     outputs = [np.log([0.2, 0.3, 0.5]), np.array([0.0, -1e9, -1e9])]
-    probabilities = task.decode(dev, outputs)
-    assert task.evaluate(dev, probabilities) == {"accuracy": 0.5}
-    path = task.write_predictions(dev, probabilities, tmp_path)
-    assert path.read_text() == (
+    found = task.evaluate(dev, outputs)
+    assert found.metrics == {"accuracy": 0.5}
+    assert (found.gold, list(found.predicted)) == (["2", "1"], ["2", "0"])
+    task.write_predictions(dev, found, tmp_path)
+    assert (tmp_path / "predictions_dev.tsv").read_text() == (
         "id\tprompt\tprediction\tconfidence\tgold\tprobabilities\n"
         "0\ta\t2\t0.5\t2\t0.200000 0.300000 0.500000\n"
         "1\te\t0\t1.0\ty\t1.000000 0.000000 0.000000\n"

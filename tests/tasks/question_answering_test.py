@@ -148,7 +148,7 @@ def test_targets_and_predictions_of_tables(read, tmp_path, tiny_config):
     test = task.dataset("test")
     model = task.model(BertBackbone(tiny_config))
     outputs = predict(model, test, 8, max_length=16)
-    task.write_predictions(test, task.decode(test, outputs), tmp_path)
+    task.write_predictions(test, task.evaluate(test, outputs, {}), tmp_path)
     predictions = json.loads((tmp_path / "predictions_test.json").read_text())
     table = Table(tmp_path / "predictions_test.csv")
     rows = [row for _, row in table.rows(["id", "question", "prediction"])]
@@ -174,7 +174,7 @@ def test_passage_of_a_million_characters(read):
     ]
     dev = task.dataset("dev")
     # Windows without the answer point to [CLS], which is not a candidate.
-    assert task.evaluate(dev, task.decode(dev, outputs))["exact"] == 100
+    assert task.evaluate(dev, outputs).metrics["exact"] == 100
 
 
 # --- Fine-tuning and serving -----------------------------------------------------
@@ -362,10 +362,10 @@ def test_squad_1_model_always_answers(tmp_path, toy, tiny_config, tokenizer):
     model = task.model(BertBackbone(tiny_config))
     dev = task.dataset("dev")
     outputs = predict(model, dev, 8, max_length=16)
-    predictions = task.decode(dev, outputs)
-    assert task.evaluate(dev, predictions).keys() == {"exact", "f1"}
-    path = task.write_predictions(dev, predictions, tmp_path)
-    predictions = json.loads(path.read_text())
+    found = task.evaluate(dev, outputs)
+    assert found.metrics.keys() == {"exact", "f1"}
+    task.write_predictions(dev, found, tmp_path)
+    predictions = json.loads((tmp_path / "predictions_dev.json").read_text())
     assert all(predictions.values())
     assert not (tmp_path / "null_odds_dev.json").exists()
     answers = toy_tasks.serve(task, model)["serving_default"](

@@ -96,15 +96,25 @@ def test_only_first_pieces_have_weights(read):
     assert targets == [[0, b_p], [b_l, b_p]]  # From IOB1.
 
 
-def test_parts_of_words_have_no_weight(read, tmp_path):
+@pytest.fixture
+def write(tmp_path):
+    """Writes predictions and returns the text of the file."""
+
+    def write(task, split, outputs):
+        task.write_predictions(split, task.evaluate(split, outputs), tmp_path)
+        return (tmp_path / f"predictions_{split.name}.conll").read_text()
+
+    return write
+
+
+def test_parts_of_words_have_no_weight(read, write):
     content = "a.b. B-P\ncat. I-P\n"
     task = read(content, content)
     split = task.dataset("train")
     assert pieces(task, split) == ["[CLS] a . b . cat . [SEP]"]
     assert split.weights.to_list() == [[0, 1, 0, 0, 0, 1, 0, 0]]
     logits = np.eye(3)[[0, 1, 0, 0, 0, 2, 0, 0]]
-    path = task.write_predictions(split, task.decode(split, [logits]), tmp_path)
-    assert path.read_text() == "a.b. B-P B-P\ncat. I-P I-P\n\n"
+    assert write(task, split, [logits]) == "a.b. B-P B-P\ncat. I-P I-P\n\n"
 
 
 def test_word_without_pieces_becomes_unk(read):
@@ -144,11 +154,10 @@ def test_every_word_is_predicted_once(read, tmp_path, context, length):
     task = read(content, content, context=context, max_sequence_length=length)
     split = task.dataset("dev")
     assert split.lengths.max() <= length
-    tags = task.decode(split, list(as_outputs(split, len(task.labels))))
-    assert task.evaluate(split, tags) == {"f1": 1, "precision": 1, "recall": 1}
-    path = task.write_predictions(split, tags, tmp_path)
-    assert path == tmp_path / "predictions_dev.conll"
-    written = ColumnFile.read(path)
+    found = task.evaluate(split, list(as_outputs(split, len(task.labels))))
+    assert found.metrics == {"f1": 1, "precision": 1, "recall": 1}
+    task.write_predictions(split, found, tmp_path)
+    written = ColumnFile.read(tmp_path / "predictions_dev.conll")
     assert written.tags() == task.gold["dev"]
     for sentence, original in zip(
         written.sentences, task.files["dev"].sentences, strict=True
@@ -156,20 +165,18 @@ def test_every_word_is_predicted_once(read, tmp_path, context, length):
         assert sentence.words == original.words
 
 
-def test_unlabeled_test_set(read, tmp_path):
+def test_unlabeled_test_set(read, write):
     task = read(test="the\nmats\n")
     assert task.evaluation_splits == ("dev", "test")
     split = task.dataset("test")
     assert split.targets is None
     logits = np.zeros([5, 5])
     logits[1, 4] = logits[2, 4] = 1  # I-P twice.
-    path = task.write_predictions(split, task.decode(split, [logits]), tmp_path)
-    assert path.read_text() == "the B-P\nmats I-P\n\n"
+    assert write(task, split, [logits]) == "the B-P\nmats I-P\n\n"
     # With labels, both tags are in one scheme.
     task = read(test="the I-L\nmats S-P\n")
     split = task.dataset("test")
-    path = task.write_predictions(split, task.decode(split, [logits]), tmp_path)
-    assert path.read_text() == "the B-L B-P\nmats B-P I-P\n\n"
+    assert write(task, split, [logits]) == "the B-L B-P\nmats B-P I-P\n\n"
 
 
 @pytest.mark.parametrize(
@@ -213,18 +220,18 @@ def test_metrics_match_conlleval(read):
         for tags in PREDICTED
     ]
     # conlleval.pl of CoNLL-2000 says: 6 phrases, 5 found, 2 correct, FB1 36.36.
-    scores = task.evaluate(split, task.decode(split, outputs))
-    assert scores == pytest.approx({"f1": 4 / 11, "precision": 2 / 5, "recall": 2 / 6})
+    assert task.evaluate(split, outputs).metrics == pytest.approx(
+        {"f1": 4 / 11, "precision": 2 / 5, "recall": 2 / 6}
+    )
 
 
 def test_gold_and_predicted_tags(read):
     task = read("a O\nb B-P\nc I-P\nd B-L\n", "a O\nb B-P\nc I-P\nd B-L\n")
     outputs = [np.eye(5)[[0, 3, 3, 2, 1, 0]]]  # B-P B-P I-L B-L
     split = task.dataset("dev")
-    assert task.gold_and_predicted(split, task.decode(split, outputs)) == (
-        [["O", "B-P", "I-P", "B-L"]],
-        [["B-P", "B-P", "B-L", "B-L"]],
-    )
+    found = task.evaluate(split, outputs)
+    assert found.gold == [["O", "B-P", "I-P", "B-L"]]
+    assert found.predicted == [["B-P", "B-P", "B-L", "B-L"]]
 
 
 # --- Fine-tuning and serving -----------------------------------------------------

@@ -4,6 +4,8 @@
 
 import json
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 
@@ -46,7 +48,9 @@ def make_task(
     return kind(kind.Config(**options), tokenizer)
 
 
-def serve(task: Task, model: keras.Model) -> dict[str, serving.Signature]:
+def serve(
+    task: Task, model: keras.Model, decision: Mapping[str, Any] | None = None
+) -> dict[str, serving.Signature]:
     """Returns the signatures that an export of the task's model has."""
-    head = {"kind": task.kind, **task.head, **task.decision}
+    head = {"kind": task.kind, **task.head, **(decision or {})}
     return serving.task_signatures(model, task.tokenizer, head, task.options.to_dict())
