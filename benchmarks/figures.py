@@ -112,26 +112,44 @@ def pipeline() -> figure.Figure:
 
 def learning() -> figure.Figure:
     """Returns held-out losses against tokens."""
-    drawing = figure.Figure(figsize=(7, 3.2), layout="constrained")
-    axes = drawing.subplots()
+    drawing = figure.Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = drawing.subplots(1, 2)
+    rows = read("learning.csv")
+    names = sorted({(row["recipe"], row["library"]) for row in rows}, reverse=True)
+    colors = {"short": _BLUE, "paper": _GREEN}
+    for recipe, library in names:
+        curve = [r for r in rows if (r["recipe"], r["library"]) == (recipe, library)]
+        ours = library == "bert_tf"
+        _plot(
+            left,
+            curve,
+            "val_loss",
+            label=f"{library}, {recipe} recipe",
+            color=colors[recipe] if ours else _ORANGE,
+            linewidth=1.5 if ours else 4,
+            alpha=1 if ours else 0.6,
+        )
+    left.set_ylabel("held-out loss, masked LM + next sentence")
+    left.set_title("BERT tiny, the same initial weights and batches", fontsize=10)
     runs = {
         "mini_wikipedia_books": ("64, 128 tokens per row", _ORANGE),
         "mini_longer_rows": ("32, 64, 128 tokens per row", _BLUE),
-        "mini_identity_layers": ("the same with identity_layers", _GREEN),
+        "mini_identity_layers": ("32, 64, 128, identity_layers", _GREEN),
     }
     for name, (label, color) in runs.items():
-        curve = read(f"{name}.csv")
-        axes.plot(
-            [float(row["tokens"]) / 1e6 for row in curve],
-            [float(row["val_mlm_loss"]) for row in curve],
-            color=color,
-            label=label,
-        )
-    axes.set_title("BERT mini, --recipe=short", fontsize=10)
-    axes.set(xlabel="million tokens", ylabel="held-out masked LM loss")
-    axes.legend(frameon=False, fontsize=9)
-    axes.grid(alpha=0.3)
+        _plot(right, read(f"{name}.csv"), "val_mlm_loss", label=label, color=color)
+    right.set_ylabel("held-out masked LM loss")
+    right.set_title("BERT mini, short recipe", fontsize=10)
+    for axes in (left, right):
+        axes.set_xlabel("million tokens")
+        axes.legend(frameon=False, fontsize=8)
+        axes.grid(alpha=0.3)
     return drawing
+
+
+def _plot(axes, curve: list[dict[str, str]], column: str, **style) -> None:
+    tokens = [float(row["tokens"]) / 1e6 for row in curve]
+    axes.plot(tokens, [float(row[column]) for row in curve], **style)
 
 
 # --- Latency ---------------------------------------------------------------------
