@@ -130,7 +130,7 @@ def learning() -> figure.Figure:
             alpha=1 if ours else 0.6,
         )
     left.set_ylabel("held-out loss, masked LM + next sentence")
-    left.set_title("BERT tiny, the same initial weights and batches", fontsize=10)
+    left.set_title("BERT tiny", fontsize=10)
     runs = {
         "mini_wikipedia_books": ("64, 128 tokens per row", _ORANGE),
         "mini_longer_rows": ("32, 64, 128 tokens per row", _BLUE),
