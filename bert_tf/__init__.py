@@ -32,10 +32,12 @@ loading.load_tokenizer = lambda checkpoint: importlib.import_module(
 
 # The modules that register classes with Keras, for `keras.saving.load_model`.
 _REGISTERING = (
-    "bert_tf.modeling.feature_tagger",
-    "bert_tf.modeling.heads",
+    "bert_tf.heads.classification",
+    "bert_tf.heads.embedding",
+    "bert_tf.heads.multiple_choice",
+    "bert_tf.heads.question_answering",
+    "bert_tf.heads.tagging",
     "bert_tf.modeling.pretrainer",
-    "bert_tf.modeling.sentence",
     "bert_tf.training.jax_step",
     "bert_tf.training.muon",
     "bert_tf.training.optimizers",

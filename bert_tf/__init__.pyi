@@ -1,12 +1,12 @@
 from bert_tf.checkpoints.formats import open_checkpoint as open_checkpoint
 from bert_tf.checkpoints.model_directory import ModelDirectory as ModelDirectory
 from bert_tf.data.input_pipeline import pretrain_dataset as pretrain_dataset
+from bert_tf.heads.classification import SequenceClassifier as SequenceClassifier
+from bert_tf.heads.multiple_choice import ChoiceScorer as ChoiceScorer
+from bert_tf.heads.question_answering import SpanPredictor as SpanPredictor
+from bert_tf.heads.tagging import TokenClassifier as TokenClassifier
 from bert_tf.modeling.backbone import BertBackbone as BertBackbone
 from bert_tf.modeling.config import BertConfig as BertConfig
-from bert_tf.modeling.heads import ChoiceScorer as ChoiceScorer
-from bert_tf.modeling.heads import SequenceClassifier as SequenceClassifier
-from bert_tf.modeling.heads import SpanPredictor as SpanPredictor
-from bert_tf.modeling.heads import TokenClassifier as TokenClassifier
 from bert_tf.modeling.pretrainer import BertPretrainer as BertPretrainer
 from bert_tf.serving.predictor import load as load
 from bert_tf.text.tokenizer import Tokenizer as Tokenizer

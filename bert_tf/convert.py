@@ -21,7 +21,7 @@ import dataclasses
 
 import numpy as np
 
-from bert_tf import checkpoints, cli, modeling
+from bert_tf import checkpoints, cli, heads, modeling
 
 # Accents, composed and decomposed, punctuation, and scripts with rules of their own.
 _TEXTS = (
@@ -50,7 +50,7 @@ class ConvertConfig(cli.Options):
         "",
         help="Kind of the head of a checkpoint from another project that does not "
         "declare it; encoder reads the encoder only.",
-        choices=("", *checkpoints.HEAD_KINDS),
+        choices=("", *heads.HEAD_KINDS),
     )
 
 

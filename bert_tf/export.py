@@ -9,8 +9,7 @@ Input: a model directory or a checkpoint in another supported format, with or wi
 the head of a task. Output: `<output>/<name>/<version>/`, a SavedModel that stock
 TensorFlow Serving 2.13 to 2.20 loads. It takes strings and returns answers; label
 names, casing and the maximum length are those of the checkpoint. Its signatures are
-described in `bert_tf.serving.signatures` for pre-trained models and in
-`bert_tf.serving.task_heads` for tasks, its files in `bert_tf.serving.saved_model`.
+described in `bert_tf.heads`, its files in `bert_tf.serving.saved_model`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import dataclasses
 import os
 import pathlib
 
-from bert_tf import checkpoints, cli, serving, storage
+from bert_tf import checkpoints, cli, heads, serving, storage
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +56,7 @@ class ExportConfig(cli.Options):
         "",
         help="Kind of the head of a checkpoint from another project that does not "
         "declare it; encoder reads the encoder only.",
-        choices=("", *checkpoints.HEAD_KINDS),
+        choices=("", *heads.HEAD_KINDS),
     )
     pooling: str = cli.option(
         "",

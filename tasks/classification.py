@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import cli, data, finetuning, serving, text
+from bert_tf import cli, data, finetuning, text
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -180,11 +180,6 @@ class Classification(finetuning.Task):
         rows = finetuning.read_rows(data_set, "test", [pathlib.Path(path)], flags)
         return map(_example, rows)
 
-    def preprocess(self, *texts: tf.Tensor) -> Any:
-        """Returns the encoder's inputs [N, S], or the windows of the texts."""
-        limit, long_text = self.options.max_sequence_length, self.options.long_text
-        return serving.read_texts(self.tokenizer, texts, limit, long_text)
-
     def dataset(self, name: str) -> Split:
         """Returns a split of texts, or of windows that weigh 1 in total per text.
 
@@ -192,11 +187,11 @@ class Classification(finetuning.Task):
         """
         columns = [list(c) for c in zip(*(row.texts for row in self.rows[name]))]
         if self.in_windows:
-            windows = self.preprocess(tf.constant(*columns))
+            windows = self.served_head().encode(tf.constant(*columns))
             inputs, source = windows.ragged_inputs(), windows.row.numpy()
             weights = tf.constant(1 / np.bincount(source)[source], tf.float32)
         else:
-            inputs = finetuning.encode(self.preprocess, *columns)
+            inputs = finetuning.encode(self.served_head().encode, *columns)
             source, weights = np.arange(len(columns[0])), None
         targets = self.gold[name]
         if targets is not None:
@@ -212,8 +207,7 @@ class Classification(finetuning.Task):
         decision: Mapping[str, Any] | None = None,
     ) -> finetuning.Evaluation:
         logits, gold = np.stack(outputs).astype(np.float64), self.gold[split.name]
-        long_text = self.options.long_text
-        logits = serving.pool_windows(logits, split.source, long_text).numpy()  # [N, C]
+        logits = self.served_head().pool(logits, split.source).numpy()  # [N, C]
         if decision is None:
             decision = self._fit_decision(gold, logits)
         predicted, probabilities = logits[:, 0], logits

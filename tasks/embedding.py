@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bert_tf import checkpoints, cli, finetuning, modeling, serving, text
+from bert_tf import checkpoints, cli, finetuning, heads, serving, text
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -165,7 +165,7 @@ class Embedding(finetuning.Task):
         if options.init_from:
             encoder = checkpoints.open_checkpoint(options.init_from).head
             head = encoder | head if encoder["kind"] == self.kind else head
-        self.head = modeling.EmbeddingConfig.from_dict(head).to_dict()
+        self.head = heads.EmbeddingConfig.from_dict(head).to_dict()
 
     @classmethod
     def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
@@ -192,22 +192,11 @@ class Embedding(finetuning.Task):
         norms = np.prod([np.linalg.norm(v, axis=1) for v in vectors], axis=0)
         return {"score": np.prod(vectors, axis=0).sum(axis=1) / norms}
 
-    def model(
-        self,
-        backbone: modeling.BertBackbone,
-        head: Mapping[str, Any] | None = None,
-    ) -> modeling.SentenceEncoder:
-        return modeling.SentenceEncoder(backbone, head or self.head)
-
     def training_model(self, model: keras.Model) -> keras.Model:
         options = self.options
         return finetuning.SiameseEncoder(
             model, self.loss, options.temperature, options.micro_batch_size
         )
-
-    def preprocess(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        limit = self.options.max_sequence_length
-        return self.tokenizer.encode(text, max_sequence_length=limit)
 
     def dataset(self, name: str) -> Split:
         """Returns the examples to train, or the U distinct texts of another split.
@@ -219,7 +208,7 @@ class Embedding(finetuning.Task):
         texts, indices = np.unique(np.array(examples, object), return_inverse=True)
         indices = indices.reshape(len(examples), -1)
         ids = tf.constant(np.where(texts == "", -1, np.arange(len(texts))), tf.int32)
-        inputs = finetuning.encode(self.preprocess, texts)  # [U, (S)]
+        inputs = finetuning.encode(self.served_head().encode, texts)  # [U, (S)]
         targets = None
         if name == "train":
             inputs = {key: tf.gather(x, indices) for key, x in inputs.items()}

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import cli, finetuning, serving, text
+from bert_tf import cli, finetuning, text
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -139,15 +139,11 @@ class MultipleChoice(finetuning.Task):
         for row in finetuning.read_rows(data_set, "test", [pathlib.Path(path)], flags):
             yield _example(row, columns)
 
-    def preprocess(self, prompt: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
-        limit = self.options.max_sequence_length
-        return serving.read_choices(self.tokenizer, prompt, choices, limit)
-
     def dataset(self, name: str) -> Split:
         prompts, choices = zip(*(example.inputs for example in self.examples[name]))
         size = max(map(len, choices))
         choices = [(*texts, *[""] * (size - len(texts))) for texts in choices]
-        inputs = finetuning.encode(self.preprocess, prompts, choices)  # [N, C, (S)]
+        inputs = finetuning.encode(self.served_head().encode, prompts, choices)
         labels = self.labels.get(name)
         targets = None if labels is None else tf.constant(labels)
         return finetuning.Split(name, labels, inputs, targets)

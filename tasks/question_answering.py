@@ -45,7 +45,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_tf import cli, data, finetuning, serving, storage, text
+from bert_tf import cli, data, finetuning, storage, text
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
@@ -115,11 +115,6 @@ class QuestionAnswering(finetuning.Task):
         self.questions = {split: _read(options, split) for split in splits}
         self.no_answer = not all(q.answers for q in self.questions["train"])
         self.head = {"no_answer": self.no_answer}
-        self._decoding = {
-            "max_answer_length": options.max_answer_length,
-            "n_best": options.n_best,
-            "no_answer": self.no_answer,
-        }
         # The F1 of answering no question.
         dev, metrics = self.questions["dev"], finetuning.squad_metrics
         refusals = dict.fromkeys((question.id for question in dev), "")
@@ -129,17 +124,6 @@ class QuestionAnswering(finetuning.Task):
     def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
         return map(_example, finetuning.squad.stream(path, _columns(options)))
 
-    def preprocess(self, question: tf.Tensor, context: tf.Tensor) -> serving.Passages:
-        """Tokenizes questions and passages [N], and cuts the passages into windows."""
-        return serving.cut_passages(
-            self.tokenizer,
-            question,
-            context,
-            max_sequence_length=self.options.max_sequence_length,
-            max_question_length=self.options.max_question_length,
-            stride=self.options.stride,
-        )
-
     def dataset(self, name: str) -> Split:
         """Returns a split whose examples are windows.
 
@@ -147,7 +131,7 @@ class QuestionAnswering(finetuning.Task):
         """
         source, inputs, targets = [], [], []
         for chunk in finetuning.chunk_questions(self.questions[name]):
-            passages = self.preprocess(
+            passages = self.served_head().encode(
                 tf.constant([question.question for question in chunk]),
                 tf.constant([question.context for question in chunk]),
             )
@@ -182,12 +166,10 @@ class QuestionAnswering(finetuning.Task):
         return finetuning.Evaluation(scores, predictions, decision)
 
     def _decode(self, split: Split, outputs: Sequence[Any]) -> finetuning.Predictions:
-        n_best, null_odds, begin = {}, {}, 0
+        head, n_best, null_odds, begin = self.served_head(), {}, {}, 0
         for questions, passages in split.source:
             end = begin + len(passages.windows)
-            answers = serving.answers_from_logits(
-                outputs[begin:end], passages, **self._decoding
-            )
+            answers = head.answers_from_logits(outputs[begin:end], passages)
             begin = end
             ids = [question.id for question in questions]
             n_best |= zip(ids, answers.to_n_best())

@@ -135,13 +135,9 @@ class Tagging(finetuning.Task):
         words, vocabulary = word_pieces.value_rowids(), self.tokenizer.vocabulary
         return finetuning.fit_join_weights(ids, words, vocabulary)
 
-    def preprocess(self, ids: tf.RaggedTensor) -> text.Windows:
-        """Cuts the word pieces of N texts into windows."""
-        return text.cut_windows(self.tokenizer, ids, self.options.max_sequence_length)
-
     def dataset(self, name: str) -> Split:
         word_pieces, ids = self._tokenize(self.files[name])
-        windows = self.preprocess(ids)
+        windows = self.served_head().encode(ids)
         inputs = windows.ragged_inputs()
         lengths = inputs["token_ids"].row_lengths()
         # Index of each token's piece; -1 for tokens without one selects the last value.

@@ -26,7 +26,7 @@ import tensorflow as tf
 import bert_tf
 import tasks
 from benchmarks import figures, structure
-from bert_tf import checkpoints, cli, data, export, finetuning, modeling, serving
+from bert_tf import checkpoints, cli, data, export, finetuning, heads, modeling
 from tests.toy.records import write_records
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -228,7 +228,7 @@ def test_examples_in_docstrings_run(
     monkeypatch.chdir(tmp_path)
     names = {
         name: getattr(package, name)
-        for package in (modeling, serving, bert_tf)
+        for package in (modeling, heads, bert_tf)
         for name in package.__all__
     }
     names["config"] = bert_tf.BertConfig.from_size("tiny", vocabulary.size)
@@ -248,7 +248,7 @@ def test_task_in_docs_trains_and_answers(
     (script,) = python_blocks(ROOT / "docs/adding_a_task.md")
     assert len(script.splitlines()) <= 80
     (tmp_path / "acceptability.py").write_text(script)
-    monkeypatch.setitem(serving.HEADS, "acceptability", None)
+    monkeypatch.setitem(heads.HEADS, "acceptability", None)
     monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path)])
     task = importlib.import_module("tasks.acceptability").Acceptability
     for name in ("train", "dev"):
@@ -273,7 +273,7 @@ def test_task_in_docs_trains_and_answers(
     assert answer["probabilities"].shape == (2, 2)
 
     # As another process, which has not imported the task.
-    del serving.HEADS["acceptability"], sys.modules["tasks.acceptability"]
+    del heads.HEADS["acceptability"], sys.modules["tasks.acceptability"]
     texts = ["the cat sat", "on"]
     loaded = bert_tf.load(tmp_path / "model").predict(texts)
     assert set(loaded["label"]) <= {"unacceptable", "acceptable"}

@@ -24,7 +24,7 @@ from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 from tests.toy import checkpoints as toy_checkpoints
 from tests.toy import tasks as toy_tasks
-from tests.toy.models import needs_vnni, randomize_weights
+from tests.toy.models import needs_vnni, pretrained_signatures, randomize_weights
 from tests.toy.tasks import make_task
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
@@ -120,7 +120,7 @@ def test_signature_names_dtypes_and_ranks(server):
 def test_outputs_equal_the_model(toy, server):
     _, pretrainer, _ = toy
     tokenizer = Tokenizer(toy[0].vocabulary, lowercase=True)
-    signatures = serving.pretrained_signatures(pretrainer, tokenizer)
+    signatures = pretrained_signatures(pretrainer, tokenizer)
     for name in ("serving_default", "embeddings", "sentence_embedding"):
         expected = signatures[name](tf.constant(TEXTS))
         for key, value in predict(server, name, text=TEXTS).items():
@@ -454,7 +454,7 @@ def export_task(toy, tmp_path):
 
     def export_task(kind: type[Task], **options) -> str:
         task = make_task(kind, tmp_path, Tokenizer(directory.vocabulary), **options)
-        model = serving.optimize_for_inference(task.model(pretrainer.backbone))
+        model = task.model(pretrainer.backbone)
         folder = tmp_path / task.kind
         return str(
             serving.export_saved_model(

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import serving
+from bert_tf import heads
 from bert_tf.finetuning import Task
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 from tests.toy import tasks as toy_tasks
-from tests.toy.models import randomize_weights
+from tests.toy.models import pretrained_signatures, randomize_weights
 from tests.toy.tasks import make_task
 
 pytestmark = pytest.mark.slow
@@ -48,24 +48,24 @@ def pretrainer(tiny_config) -> BertPretrainer:
 
 
 @pytest.fixture(scope="module")
-def pretrained(pretrainer, vocabulary) -> dict[str, serving.Signature]:
-    return serving.pretrained_signatures(pretrainer, Tokenizer(vocabulary))
+def pretrained(pretrainer, vocabulary) -> dict[str, heads.Signature]:
+    return pretrained_signatures(pretrainer, Tokenizer(vocabulary))
 
 
-def serve(task: Task, pretrainer: BertPretrainer) -> serving.Signature:
-    model = serving.optimize_for_inference(task.model(pretrainer.backbone))
+def serve(task: Task, pretrainer: BertPretrainer) -> heads.Signature:
+    model = task.model(pretrainer.backbone)
     return toy_tasks.serve(task, model)["serving_default"]
 
 
 @pytest.fixture(scope="module")
-def answer(tmp_path_factory, pretrainer, vocabulary) -> serving.Signature:
+def answer(tmp_path_factory, pretrainer, vocabulary) -> heads.Signature:
     folder, tokenizer = tmp_path_factory.mktemp("squad"), Tokenizer(vocabulary)
     task = make_task(QuestionAnswering, folder, tokenizer, max_question_length=8)
     return serve(task, pretrainer)
 
 
 @pytest.fixture(scope="module")
-def tag(tmp_path_factory, pretrainer, vocabulary) -> serving.Signature:
+def tag(tmp_path_factory, pretrainer, vocabulary) -> heads.Signature:
     folder = tmp_path_factory.mktemp("conll")
     return serve(make_task(Tagging, folder, Tokenizer(vocabulary)), pretrainer)
 

@@ -24,7 +24,8 @@ LAYERS = """
     lazy loading startup storage
     cli
     text modeling
-    data checkpoints
+    data heads
+    checkpoints
     training serving
     finetuning
     vocab corpus pretrain convert export serve client tasks __main__
@@ -133,7 +134,7 @@ def test_listed_names_exist(name):
 @pytest.mark.parametrize("name", PACKAGES)
 def test_listed_names_are_used_outside_of_the_package(name):
     """A name that the top-level package or a page of the docs shows counts as used."""
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     used = set(re.findall(r"\w+", "\n".join(re.findall(r"`+[^`]+`+", text))))
     used |= CHECKOUT.index["bert_tf"].keys()

@@ -22,6 +22,7 @@ from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 from tests.toy import tasks as toy_tasks
+from tests.toy.models import pretrained_signatures
 from tests.toy.tasks import make_task
 
 pytestmark = pytest.mark.slow
@@ -58,10 +59,9 @@ def address(tmp_path_factory, tiny_config, vocabulary):
     tf.keras.utils.set_random_seed(7)
     tokenizer = Tokenizer(vocabulary)
     pretrainer = BertPretrainer(BertBackbone(tiny_config))
-    exports = {"masks": serving.pretrained_signatures(pretrainer, tokenizer)}
+    exports = {"masks": pretrained_signatures(pretrainer, tokenizer)}
     for name, task in tasks(folder, tokenizer).items():
-        model = serving.optimize_for_inference(task.model(pretrainer.backbone))
-        exports[name] = toy_tasks.serve(task, model)
+        exports[name] = toy_tasks.serve(task, task.model(pretrainer.backbone))
     directory = ModelDirectory(
         path=pathlib.Path("never-read"),
         architecture=tiny_config,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from keras.src.saving.object_registration import GLOBAL_CUSTOM_OBJECTS
 
-from bert_tf import modeling, training
+from bert_tf import heads, modeling, training
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -40,17 +40,17 @@ print(json.dumps(outputs))
 
 def test_every_registered_class_loads_after_importing_bert_tf(tiny_config, tmp_path):
     backbone = modeling.BertBackbone(tiny_config)
-    embedding = modeling.EmbeddingConfig(max_sequence_length=8)
+    embedding = heads.EmbeddingConfig(max_sequence_length=8)
     tokens = backbone.output["sequence_output"]
     models = [
         backbone,
         modeling.BertPretrainer(backbone),
-        modeling.ChoiceScorer(backbone),
-        modeling.FeatureTagger(backbone, 3, "weighted_sum_all", 4),
-        modeling.SentenceEncoder(backbone, embedding),
-        modeling.SequenceClassifier(backbone, 2),
-        modeling.SpanPredictor(backbone),
-        modeling.TokenClassifier(backbone, 3),
+        heads.ChoiceScorer(backbone),
+        heads.FeatureTagger(backbone, 3, "weighted_sum_all", 4),
+        heads.SentenceEncoder(backbone, embedding),
+        heads.SequenceClassifier(backbone, 2),
+        heads.SpanPredictor(backbone),
+        heads.TokenClassifier(backbone, 3),
         training.DistributedPretrainer(backbone),
         training.JaxPretrainer(backbone),
         keras.Model(backbone.input, keras.layers.Dense(1)(tokens), name="own"),

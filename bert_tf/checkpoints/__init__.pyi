@@ -6,8 +6,6 @@ from bert_tf.checkpoints.formats import fixed_settings as fixed_settings
 from bert_tf.checkpoints.formats import open_checkpoint as open_checkpoint
 from bert_tf.checkpoints.formats import run_original as run_original
 from bert_tf.checkpoints.formats import write_checkpoint as write_checkpoint
-from bert_tf.checkpoints.heads import HEAD_KINDS as HEAD_KINDS
-from bert_tf.checkpoints.heads import check_declared as check_declared
 from bert_tf.checkpoints.model_directory import ModelDirectory as ModelDirectory
 from bert_tf.checkpoints.tokenizer_check import find_difference as find_difference
 from bert_tf.checkpoints.tokenizer_check import load_tokenizer as load_tokenizer

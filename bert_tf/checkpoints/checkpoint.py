@@ -17,15 +17,8 @@ import keras
 import numpy as np
 from absl import logging
 
-from bert_tf import storage
-from bert_tf.modeling import (
-    BertBackbone,
-    BertConfig,
-    BertModel,
-    BertPretrainer,
-    EmbeddingConfig,
-    SentenceEncoder,
-)
+from bert_tf import heads, storage
+from bert_tf.modeling import BertBackbone, BertConfig, BertModel, BertPretrainer
 from bert_tf.text import GOOGLE_RULES, TokenizerRules, Vocabulary
 
 METRICS = "metrics.json"
@@ -45,9 +38,8 @@ class Checkpoint(abc.ABC):
         original_tokenizer: The tokenizer of a Hugging Face folder in the library
             tokenizers, which `load_tokenizer` compares with ours.
         head: The layers on top of the encoder: `{"kind": "encoder"}` for none,
-            `{"kind": "pretrainer"}`, `{"kind": "embedding"}` with the fields of
-            `EmbeddingConfig`, or the kind of a task and the settings of its head, e.g.
-            labels. `"newly_initialized"` lists the untrained layers, `"decision"` has
+            or a kind in `heads.HEADS` and its settings, e.g. labels.
+            `"newly_initialized"` lists the untrained layers, `"decision"` has
             settings that were fitted on a dev set, e.g. thresholds.
         options: `max_sequence_length`, and the options of the command that wrote it.
         notes: Assumptions made while opening it, one sentence each.
@@ -87,19 +79,7 @@ class Checkpoint(abc.ABC):
             f"{a.max_sequence_length} positions, {a.activation}; "
             f"{self.vocabulary.size:,} tokens, {'un' * self.lowercase}cased."
         ]
-        if self.head["kind"] == "embedding":
-            e = EmbeddingConfig.from_dict(self.head)
-            dense = f", dense layer of {e.dense_dim}" if e.dense_dim else ""
-            length = ", normalized" if e.normalize else ""
-            lines.append(
-                f"Sentence embeddings of at most {e.max_sequence_length} tokens: "
-                f"{e.pooling} pooling{dense}{length}."
-            )
-        for name, text in self.head.get("prompts", {}).items():
-            is_default = name == self.head["default_prompt_name"]
-            lines.append(f"Prompt {name}{' (default)' * is_default}: {text!r}")
-        if self.head.get("labels"):
-            lines.append(f"Labels: {', '.join(self.head['labels'])}")
+        lines += heads.known_head(self.head["kind"]).describe(self.head)
         if self.head.get("newly_initialized"):
             missing = ", ".join(self.head["newly_initialized"])
             lines.append(f"Layers without weights: {missing}")
@@ -160,10 +140,6 @@ class Checkpoint(abc.ABC):
         """Returns the encoder and the pre-training heads with their weights."""
         return self.load_model(BertPretrainer, dtype=dtype)
 
-    def load_sentence_encoder(self, dtype: Any = None) -> SentenceEncoder:
-        """Returns the encoder with pooling; `head` must have the kind "embedding"."""
-        return self.load_model(SentenceEncoder, dtype=dtype)
-
     def load_model(
         self,
         model_class: type[BertModel],
@@ -173,28 +149,24 @@ class Checkpoint(abc.ABC):
         **arguments: Any,
     ) -> Any:
         """Returns the encoder and a head, see `BertModel.from_checkpoint`."""
-        kind, same = self.head["kind"], self.head["kind"] == model_class.kind
-        if model_class.kind == "pretrainer" and kind not in (
-            "pretrainer",
-            "encoder",
-            "embedding",
-        ):
+        kind = self.head["kind"]
+        head = heads.known_head(kind)
+        same = issubclass(model_class, head.model_class)
+        is_encoder = issubclass(head, heads.EncoderHead)
+        if issubclass(model_class, BertPretrainer) and not is_encoder:
             raise ValueError(
                 f"{self.path} is a model for {kind} and has no "
                 "pre-training heads. Use the output of bert_tf.pretrain."
             )
-        if same and kind == "embedding":
-            arguments = {"config": EmbeddingConfig.from_dict(self.head), **arguments}
-        elif same:
-            units = len(self.head.get("labels", ())) or 1
-            arguments = dict.fromkeys(model_class._arguments, units) | arguments
+        if same:
+            arguments = head.arguments(self.head) | arguments
         parameters = inspect.signature(model_class.__init__).parameters.values()
         required = {p.name for p in parameters if p.default is p.empty and p.kind < 2}
         if missing := required - {"self", "backbone", *arguments}:
             raise ValueError(
-                f"{self.path} has no head for {model_class.kind}. Pass the argument "
-                f"{', '.join(missing)} to initialize one. Received: a checkpoint of "
-                f"kind {kind}"
+                f"{self.path} has no head for {model_class.__name__}. Pass the "
+                f"argument {', '.join(missing)} to initialize one. Received: a "
+                f"checkpoint of kind {kind}"
             )
         backbone = BertBackbone(self.architecture, dtype=dtype)
         model = model_class(backbone, name=name, **arguments)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.checkpoints import heads
+from bert_tf import heads
 from bert_tf.checkpoints.checkpoint import Checkpoint, outermost_layer
 from bert_tf.modeling import BertConfig
 from bert_tf.text import GOOGLE_RULES, TokenizerRules, Vocabulary, guess_lowercase
@@ -213,7 +213,7 @@ class ForeignCheckpoint(Checkpoint):
             kind: The kind of the head, declared by the folder or chosen by the user.
                 None for an encoder or a pre-trained model, depending on the tensors.
             doubt: Why the folder's head is unclear, a sentence.
-            declared: Arguments of `heads.task_head`.
+            declared: Arguments of `heads.Head.declare`.
             head: The whole head, if the folder declares it.
             options: The `options` of `Checkpoint`.
             rules: The rules of the tokenizer.
@@ -235,10 +235,11 @@ class ForeignCheckpoint(Checkpoint):
                 notes += _check_vocabulary_size(found, shapes, config, vocabulary)
             bias = [row.theirs[0] for row in found if row.ours == "logits/bias"]
             outputs = tensors.shapes[bias[0]][0] if bias else None
+            kind_class = heads.known_head(kind or "encoder")
+            if not head and not issubclass(kind_class, heads.EncoderHead):
+                head = kind_class.declare(outputs, **(declared or {}))
             if head:
-                heads.check_outputs(head, outputs)
-            elif kind in heads.TASK_KINDS:
-                head = heads.task_head(kind, outputs, **(declared or {}))
+                heads.known_head(head["kind"]).check_outputs(head, outputs)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         if own_names:
@@ -254,11 +255,11 @@ class ForeignCheckpoint(Checkpoint):
         if is_open and (doubt or not all(n.startswith(encoder) for n in unused)):
             doubt = doubt or "It does not declare a head for all its weights."
             dropped = [" ".join([doubt, *dropped])]
-            head = heads.undeclared_head(*dropped)
+            head = {"kind": "encoder", "undeclared": dropped[0]}
         elif head is None:
             is_pretrainer = kind != "encoder" and present & {"mlm", "nsp"}
             head = {"kind": "pretrainer" if is_pretrainer else "encoder"}
-        optional = heads.optional_layers(head["kind"])
+        optional = heads.known_head(head["kind"]).layers
         if not found or own_names:
             optional = ()
         if missing := [layer for layer in optional if layer not in present]:

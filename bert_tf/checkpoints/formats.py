@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert_tf import storage
+from bert_tf import heads, storage
 from bert_tf.checkpoints import (
     google,
-    heads,
     hugging_face,
     keras_hub,
     model_directory,

@@ -16,6 +16,7 @@ import pathlib
 
 import tensorflow as tf
 
+from bert_tf import heads
 from bert_tf.checkpoints import model_garden
 from bert_tf.checkpoints.foreign import (
     KERAS_SUFFIXES,
@@ -56,15 +57,16 @@ PRETRAINER = {
     "mlm/layer_norm": "cls/predictions/transform/LayerNorm",
 }
 
-# Prefixes of the heads of run_squad.py, run_classifier.py and BioBERT's run_ner.py.
-_TASK_HEADS = {"question_answering": "cls/squad/", "classification": "", "tagging": ""}
-
 
 def _rows(kind: str | None) -> list[Row]:
-    """Returns the table. A `kind` in `_TASK_HEADS` adds the output layer of a task."""
+    """Returns the table, with the output layer of a head that google's scripts have.
+
+    These are those of run_squad.py, run_classifier.py and BioBERT's run_ner.py.
+    """
     outputs = {"nsp": "cls/seq_relationship/"}
-    if kind in _TASK_HEADS:
-        outputs["logits"] = _TASK_HEADS[kind]
+    prefix = heads.known_head(kind or "encoder").google_prefix
+    if prefix is not None:
+        outputs["logits"] = prefix
     suffixes = {"kernel": ("output_weights",), "bias": ("output_bias",)}
     return [
         *rows_of_layers(ENCODER | PRETRAINER, KERAS_SUFFIXES | {"embeddings": ("",)}),

@@ -21,7 +21,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from bert_tf import storage
+from bert_tf import heads, storage
 from bert_tf.checkpoints import folder_tokenizer, google
 from bert_tf.checkpoints.checkpoint import Checkpoint, check_json, read_json_object
 from bert_tf.checkpoints.foreign import (
@@ -32,7 +32,7 @@ from bert_tf.checkpoints.foreign import (
     rows_of_layers,
     to_foreign,
 )
-from bert_tf.modeling import GOOGLE_KEYS, BertConfig, EmbeddingConfig
+from bert_tf.modeling import GOOGLE_KEYS, BertConfig
 from bert_tf.text import TokenizerRules
 
 FORMAT = "Hugging Face"
@@ -60,30 +60,12 @@ _ANCHOR = "embeddings.position_embeddings.weight"
 # Some files have a copy of the token embedding as the output matrix of masked LM.
 _TIED = "cls.predictions.decoder.weight"
 
-# The model classes of tasks.
-_TASK_CLASSES = {
-    "classification": "BertForSequenceClassification",
-    "question_answering": "BertForQuestionAnswering",
-    "tagging": "BertForTokenClassification",
-    "multiple_choice": "BertForMultipleChoice",
-}
 # The kind of the head of each class. None: the tensors tell.
-_KINDS = {class_name: kind for kind, class_name in _TASK_CLASSES.items()} | {
-    "BertModel": None,
-    "BertForPreTraining": None,
-    "BertForMaskedLM": None,
-    "BertForNextSentencePrediction": None,
-}
-
-# The classes of each kind.
-_CLASSES = {kind: (class_name,) for kind, class_name in _TASK_CLASSES.items()} | {
-    "encoder": ("BertModel",),
-    "embedding": ("BertModel",),
-    "pretrainer": (
-        "BertForPreTraining",
-        "BertForMaskedLM",
-        "BertForNextSentencePrediction",
-    ),
+_KINDS = {
+    class_name: None if issubclass(head, heads.EncoderHead) else kind
+    for kind in heads.HEAD_KINDS
+    for head in (heads.known_head(kind),)
+    for class_name in head.transformers
 }
 
 # `problem` of classifiers -> `problem_type`.
@@ -93,9 +75,6 @@ _PROBLEM_TYPES = {
     "regression": "regression",
 }
 
-# Model classes that have no pooler and do not need one for further training.
-WITHOUT_POOLER = ("BertForQuestionAnswering", "BertForTokenClassification")
-
 
 def _rows(kind: str | None, *, has_prefix: bool = True) -> list[Row]:
     """Returns the table for models with a head of this kind.
@@ -104,19 +83,19 @@ def _rows(kind: str | None, *, has_prefix: bool = True) -> list[Row]:
         kind: As in `ForeignCheckpoint.from_tensors`.
         has_prefix: Whether the names of the encoder's weights start with `bert.`.
     """
-    heads, bias = {}, []
-    if kind in _TASK_CLASSES:
-        is_span = kind == "question_answering"
-        heads = {"logits": "qa_outputs" if is_span else "classifier"}
+    outputs, bias = {}, []
+    head = heads.known_head(kind or "encoder")
+    if head.transformers and not issubclass(head, heads.EncoderHead):
+        outputs = {"logits": head.transformers_layer}
     elif kind != "encoder":
-        heads = google.PRETRAINER | {"nsp": "cls/seq_relationship"}
+        outputs = google.PRETRAINER | {"nsp": "cls/seq_relationship"}
         bias = [mlm_bias("cls.predictions.bias", "cls.predictions.decoder.bias")]
     # transformers names layers as google-research/bert does, with dots.
     layers = {
         ours: name.replace("/layer_", "/layer/")
         .replace("/", ".")
         .removeprefix("" if has_prefix else "bert.")
-        for ours, name in (google.ENCODER | heads).items()
+        for ours, name in (google.ENCODER | outputs).items()
     }
     tokens, *others = rows_of_layers(layers, _SUFFIXES, transposed=True)
     return [tokens._replace(theirs=(*tokens.theirs, _TIED)), *others, *bias]
@@ -249,7 +228,7 @@ def _class_name(config: Mapping[str, Any]) -> str:
 
 
 def _labels(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Returns `labels` and `size` of `heads.task_head`, and a note if they differ."""
+    """Returns `labels` and `size` of `Head.declare`, and a note if they differ."""
     size, names = config.get("num_labels"), config.get("id2label")
     if names is None:
         return {"size": size}, []
@@ -281,7 +260,8 @@ def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{CONFIG}: bert_tf: {error}") from error
     kind, classes = head.get("kind"), config.get("architectures")
-    if not kind or (classes and classes[0] not in _CLASSES.get(kind, ())):
+    known = heads.known_head(kind).transformers
+    if not kind or (classes and classes[0] not in known):
         return {}
     problems = {theirs: name for name, theirs in _PROBLEM_TYPES.items()}
     if problem := problems.get(config.get("problem_type")):
@@ -302,7 +282,7 @@ def open_folder(
     Args:
         path: The folder.
         kind: The kind of head to read; by default that of the declared class.
-        activation: As in `heads.task_head`.
+        activation: As in `heads.Head.declare`.
 
     Raises:
         ValueError: It is not a BERT, has no safetensors, or a file is damaged or
@@ -327,7 +307,8 @@ def open_folder(
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     declared |= {"problem": config.get("problem_type"), "activation": activation}
-    if kind in ("classification", "tagging"):
+    head = heads.known_head(kind or "encoder")
+    if "logits" in head.layers and not head.num_outputs:
         notes += label_notes
     positions = architecture.max_sequence_length
     tokenizer = folder_tokenizer.open_tokenizer(
@@ -353,11 +334,10 @@ def open_folder(
         notes=[*notes, *tokenizer.notes],
         own_names=own_names,
     )
-    if kind != "tagging" or ours:
+    if ours:
         return checkpoint
-    # Pipelines of transformers tag every piece of a word.
-    head = {**checkpoint.head, "aggregation": "simple"}
-    return dataclasses.replace(checkpoint, head=head)
+    settings = {**checkpoint.head, **head.transformers_settings}
+    return dataclasses.replace(checkpoint, head=settings)
 
 
 def open_tensors(path: pathlib.Path, *, may_lack_weights: bool = False) -> Tensors:
@@ -434,7 +414,7 @@ _LEFT_OUT = ("pooler/", "sentence_embedding/")
 # Entries of a head that transformers or sentence-transformers have a place for.
 _ELSEWHERE = {"deviation", "labels", "mean", "newly_initialized", "problem"}
 _ELSEWHERE |= {"prompts", "default_prompt_name", "include_prompt"}
-_ELSEWHERE |= {field.name for field in dataclasses.fields(EmbeddingConfig)}
+_ELSEWHERE |= {field.name for field in dataclasses.fields(heads.EmbeddingConfig)}
 
 
 def model_class(head: Mapping[str, Any], weights: Iterable[str] = ()) -> str | None:
@@ -445,7 +425,7 @@ def model_class(head: Mapping[str, Any], weights: Iterable[str] = ()) -> str | N
         weights: Our names of all weights. If the class cannot hold one of them, the
             result is None.
     """
-    name, *_ = _CLASSES.get(head["kind"], (None,))
+    name, *_ = *heads.known_head(head["kind"]).transformers, None
     untrained = head.get("newly_initialized", ())
     if "mlm" in untrained:
         name = "BertModel" if "nsp" in untrained else "BertForNextSentencePrediction"
@@ -509,8 +489,9 @@ def to_tensors(
     Returns:
         The tensors by name, and our names of the weights that the class cannot hold.
     """
-    rows = _rows(_KINDS.get(class_name), has_prefix=class_name != "BertModel")
-    if class_name in WITHOUT_POOLER:
+    kind = _KINDS.get(class_name)
+    rows = _rows(kind, has_prefix=class_name != "BertModel")
+    if "pooler" in heads.known_head(kind or "encoder").unused_layers:
         rows = [row for row in rows if not row.ours.startswith("pooler/")]
     tensors, left_out = to_foreign(rows, weights, architecture)
     if class_name:

@@ -28,7 +28,7 @@ from bert_tf import storage
 from bert_tf.checkpoints import foreign, hugging_face
 from bert_tf.checkpoints.checkpoint import Checkpoint, read_json_object
 from bert_tf.checkpoints.hugging_face import TORCH, TORCH_ACTIVATIONS
-from bert_tf.modeling import POOLING_MODES, EmbeddingConfig
+from bert_tf.heads import POOLING_MODES, EmbeddingConfig
 
 MODULES, _CONFIG = "modules.json", "config.json"
 _TRANSFORMER_CONFIG = "sentence_bert_config.json"

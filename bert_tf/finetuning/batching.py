@@ -78,7 +78,7 @@ def encode(
 
     Args:
         preprocess: Maps strings, one argument per column, to padded model inputs
-            [B, S] or [B, C, S], `padding_mask` among them; see `Task.preprocess`.
+            [B, S] or [B, C, S], `padding_mask` among them; see `heads.Head.encode`.
         *columns: N strings each, or N lists of C strings.
 
     Returns:

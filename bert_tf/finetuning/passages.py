@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.finetuning.squad import Question, answer_bytes
-from bert_tf.serving import Passages
+from bert_tf.heads import Passages
 
 # Characters of passages tokenized at once, not counting the first passage. A shorter
 # passage than the minimum counts as the minimum.

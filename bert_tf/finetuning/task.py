@@ -15,7 +15,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from bert_tf import cli, data, serving
+from bert_tf import cli, data, heads
 
 if TYPE_CHECKING:
     import keras
@@ -241,7 +241,7 @@ class Task(abc.ABC):
     """The task's options. Every field is a flag."""
 
     kind: ClassVar[str]
-    """Key of the head in `bert_tf.serving.HEADS`. `load` and `bert_tf.export` find it
+    """Key of the head in `bert_tf.heads.HEADS`. `load` and `bert_tf.export` find it
     by `config.json`, and import `tasks.<kind>` if it is missing."""
 
     target_kind: str = "other"
@@ -306,8 +306,12 @@ class Task(abc.ABC):
             backbone: The encoder.
             head: The description of the head, `self.head` by default.
         """
-        build = serving.find_head(self.kind).build
-        return build(backbone, head or self.head, self.options.to_dict())
+        return self.served_head(head).build(backbone)
+
+    def served_head(self, head: Mapping[str, Any] | None = None) -> heads.Head:
+        """Returns the head, which converts texts to inputs, as in its export."""
+        options = self.options.to_dict()
+        return heads.find_head(self.kind)(head or self.head, options, self.tokenizer)
 
     def training_model(self, model: keras.Model) -> keras.Model:
         """Returns the model to train, whose inputs `dataset("train")` holds.

@@ -8,11 +8,6 @@ from bert_tf.modeling.config import GOOGLE_KEYS as GOOGLE_KEYS
 from bert_tf.modeling.config import MASKED_SCORE as MASKED_SCORE
 from bert_tf.modeling.config import SIZES as SIZES
 from bert_tf.modeling.config import BertConfig as BertConfig
-from bert_tf.modeling.feature_tagger import FeatureTagger as FeatureTagger
-from bert_tf.modeling.heads import ChoiceScorer as ChoiceScorer
-from bert_tf.modeling.heads import SequenceClassifier as SequenceClassifier
-from bert_tf.modeling.heads import SpanPredictor as SpanPredictor
-from bert_tf.modeling.heads import TokenClassifier as TokenClassifier
 from bert_tf.modeling.initialization import (
     initialize_identity_layers as initialize_identity_layers,
 )
@@ -23,10 +18,7 @@ from bert_tf.modeling.initialization import (
     initialize_weights as initialize_weights,
 )
 from bert_tf.modeling.keras_model import BertModel as BertModel
+from bert_tf.modeling.keras_model import EncoderModel as EncoderModel
 from bert_tf.modeling.keras_model import cross_entropies as cross_entropies
 from bert_tf.modeling.keras_model import sum_losses as sum_losses
 from bert_tf.modeling.pretrainer import BertPretrainer as BertPretrainer
-from bert_tf.modeling.sentence import POOLING_MODES as POOLING_MODES
-from bert_tf.modeling.sentence import EmbeddingConfig as EmbeddingConfig
-from bert_tf.modeling.sentence import SentenceEmbedding as SentenceEmbedding
-from bert_tf.modeling.sentence import SentenceEncoder as SentenceEncoder

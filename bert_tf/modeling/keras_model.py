@@ -89,9 +89,6 @@ class BertModel(EncoderModel):
         backbone: The encoder.
     """
 
-    kind: ClassVar[str]
-    """The kind of the head in checkpoints, see `checkpoints.Checkpoint.head`."""
-
     _arguments: ClassVar[tuple[str, ...]] = ()
     """Attributes that are constructor arguments, besides `backbone`."""
 

@@ -227,8 +227,6 @@ class BertPretrainer(BertModel):
     ```
     """
 
-    kind = "pretrainer"
-
     def __init__(self, backbone: BertBackbone, **kwargs):
         # === Layers ===
         config, dtype = backbone.config, backbone.embeddings.dtype_policy

@@ -1,18 +1,96 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Answers to strings in Python, by the graph functions that exports contain."""
+"""Checkpoints with any head -> signatures, and their answers to strings in Python."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf import startup
-from bert_tf.checkpoints import Checkpoint, open_checkpoint
-from bert_tf.serving.loading import load_signatures
+from bert_tf.checkpoints import Checkpoint, load_tokenizer, open_checkpoint
+from bert_tf.heads import (
+    EncoderHead,
+    Head,
+    Signature,
+    check_declared,
+    find_head,
+    ids_signature,
+)
+from bert_tf.modeling import BertBackbone
+from bert_tf.serving.ragged_encoder import optimize_for_inference
+
+
+def load_signatures(
+    checkpoint: Checkpoint, *, dtype: str = "float32", **options: Any
+) -> dict[str, Signature]:
+    """Loads a model with any head and returns its signatures.
+
+    Args:
+        checkpoint: A checkpoint that `open_checkpoint` returned.
+        dtype: Keras dtype policy of the layers, or "int8" for an int8 encoder.
+        **options: `layers`, `pooling` and `calibration_texts` of `head_signatures`.
+
+    Raises:
+        ValueError: The head is unclear, has no weights, or is not one of `heads.HEADS`.
+    """
+    check_declared(checkpoint.head, checkpoint.path)
+    architecture, kind = checkpoint.architecture, checkpoint.head["kind"]
+    limit = {"max_sequence_length": architecture.max_sequence_length}
+    head = find_head(kind)(
+        checkpoint.head, limit | checkpoint.options, load_tokenizer(checkpoint)
+    )
+    int8 = dtype == "int8"
+    model = head.build(BertBackbone(architecture, dtype="float32" if int8 else dtype))
+    missing = set(checkpoint.load_into(model)) - {*head.unused_layers}
+    if missing and not isinstance(head, EncoderHead):
+        raise ValueError(
+            f"{checkpoint.path} has no weights for {', '.join(sorted(missing))}; its "
+            "answers would be random. Fine-tune it first."
+        )
+    if missing:
+        text = "%s has no weights for: %s (newly initialized)"
+        logging.warning(text, checkpoint.path, ", ".join(sorted(missing)))
+    return head_signatures(head, model, int8=int8, **options)
+
+
+def head_signatures(
+    head: Head,
+    model: keras.Model,
+    *,
+    int8: bool = False,
+    layers: Sequence[int] = (),
+    pooling: str = "",
+    calibration_texts: Sequence[str] = (),
+) -> dict[str, Signature]:
+    """Returns the signatures of a model, with an encoder that is fast at inference.
+
+    Args:
+        head: Its head.
+        model: The model that `head.build` returned, with weights.
+        int8: Whether to quantize the encoder, see `optimize_for_inference`.
+        layers: The layers n to return as `layer_<n>`, as `pooling` and
+            `calibration_texts` only for models without a task.
+        pooling: As in `EncoderHead.signatures`.
+        calibration_texts: The same.
+    """
+    if isinstance(head, EncoderHead):
+        backbone = getattr(model, "backbone", model)
+        encoder = optimize_for_inference(backbone, layers, int8=int8)
+        return head.signatures(model, encoder, pooling, calibration_texts)
+    if layers or pooling or calibration_texts:
+        raise ValueError(
+            "--layers, --pooling and --calibration_file require a model without a "
+            f"task. Received: a model for {head.kind}"
+        )
+    model = optimize_for_inference(model, int8=int8)
+    return {**head.signatures(model), "ids": ids_signature(model)}
 
 
 def load(
@@ -41,7 +119,7 @@ class Predictor:
     Attributes:
         checkpoint: Where the model comes from.
         signatures: The functions that an export would have, by name; see
-            `bert_tf.serving.signatures` and `bert_tf.serving.task_heads`.
+            `bert_tf.heads`.
     """
 
     def __init__(self, checkpoint: Checkpoint, signatures: dict[str, Any]):

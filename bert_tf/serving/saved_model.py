@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports graph functions as a SavedModel that stock TensorFlow Serving loads.
 
-Input: `tf.function`s by signature name, see `bert_tf.serving.signatures`. Output:
+Input: `tf.function`s by signature name, see `bert_tf.heads.signatures`. Output:
 
     <folder>/<version>/saved_model.pb, variables/
         The model. The graph contains the vocabulary.
@@ -45,7 +45,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from bert_tf import startup, storage
 from bert_tf.checkpoints import Checkpoint
-from bert_tf.serving.signatures import Signature, signature, string_input
+from bert_tf.heads import Signature, signature, string_input
 
 # Larger requests need no warm-up, because the initialization that slows down the first
 # request does not depend on its size.

@@ -13,13 +13,13 @@ from bert_tf.checkpoints import (
     open_checkpoint,
     write_checkpoint,
 )
-from bert_tf.modeling import (
-    BertBackbone,
+from bert_tf.heads import (
     ChoiceScorer,
     SequenceClassifier,
     SpanPredictor,
     TokenClassifier,
 )
+from bert_tf.modeling import BertBackbone
 from bert_tf.text import Vocabulary
 from tests.toy import checkpoints as toy
 

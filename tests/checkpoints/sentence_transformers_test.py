@@ -13,6 +13,7 @@ import pytest
 
 from bert_tf import serving
 from bert_tf.checkpoints import open_checkpoint, write_checkpoint
+from bert_tf.heads import SentenceEncoder
 from tests.toy import checkpoints as toy
 
 H = toy.H
@@ -340,7 +341,7 @@ def test_dense_layer_must_fit_the_pooling(tmp_path, vocabulary):
     with pytest.raises(
         ValueError, match=r"dense/kernel has shape \[8, 3\] .* \[16, 3\]"
     ):
-        open_checkpoint(tmp_path).load_sentence_encoder()
+        SentenceEncoder.from_checkpoint(tmp_path)
 
 
 def test_custom_module_is_named_in_full(tmp_path, vocabulary):

@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning.siamese import SiameseEncoder
-from bert_tf.modeling import BertBackbone, EmbeddingConfig, SentenceEncoder
+from bert_tf.heads import EmbeddingConfig, SentenceEncoder
+from bert_tf.modeling import BertBackbone
 from bert_tf.training import AdamW
 
 EMBEDDINGS = np.random.default_rng(0).normal(size=(4, 3, 5)).astype(np.float32)

@@ -11,14 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import (
-    BertBackbone,
-    BertPretrainer,
-    SequenceClassifier,
-    SpanPredictor,
-    cross_entropies,
-    sum_losses,
-)
+from bert_tf.heads import SequenceClassifier, SpanPredictor
+from bert_tf.modeling import BertBackbone, BertPretrainer, cross_entropies, sum_losses
 from bert_tf.training import AdamW, WarmupDecay
 from tests.toy.models import randomize_weights
 

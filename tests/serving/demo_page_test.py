@@ -15,7 +15,7 @@ import re
 import pytest
 import tensorflow as tf
 
-from bert_tf import serving
+from bert_tf import heads, serving
 from bert_tf.checkpoints import ModelDirectory
 from tests.toy.saved_model import write_toy_model
 
@@ -70,7 +70,7 @@ def spec(name: str, *shape: None) -> tf.TensorSpec:
     return tf.TensorSpec([None, *shape], tf.string, name)
 
 
-@serving.signature(spec("text"))
+@heads.signature(spec("text"))
 def classified(text):
     shares = tf.constant([[0.2, 0.7, 0.1]])
     return {
@@ -79,12 +79,12 @@ def classified(text):
     }
 
 
-@serving.signature(spec("text_a"), spec("text_b"))
+@heads.signature(spec("text_a"), spec("text_b"))
 def scored(text_a, text_b):
     return {"score": tf.cast(tf.strings.length(text_a + text_b), tf.float32) / 2}
 
 
-@serving.signature(spec("question"), spec("context"))
+@heads.signature(spec("question"), spec("context"))
 def answered(question, context):
     """The fourth to the sixth character, or nothing if the question is short."""
     found = tf.strings.length(question) > 3
@@ -100,7 +100,7 @@ def answered(question, context):
     }
 
 
-@serving.signature(spec("text"))
+@heads.signature(spec("text"))
 def tagged(text):
     """Two entities of five characters, or none if all texts are empty."""
     count = tf.where(tf.reduce_all(text == ""), 0, 2)
@@ -114,7 +114,7 @@ def tagged(text):
     }
 
 
-@serving.signature(spec("text"))
+@heads.signature(spec("text"))
 def filled(text):
     masks = tf.strings.length(tf.strings.regex_replace(text, r"[^\[]", ""))
     masks = tf.reduce_max(masks)
@@ -125,7 +125,7 @@ def filled(text):
     }
 
 
-@serving.signature(spec("prompt"), spec("choices", None))
+@heads.signature(spec("prompt"), spec("choices", None))
 def chosen(prompt, choices):
     sizes = tf.cast(tf.strings.length(choices), tf.float32)
     return {
@@ -134,14 +134,14 @@ def chosen(prompt, choices):
     }
 
 
-@serving.signature(spec("text"))
+@heads.signature(spec("text"))
 def embedded(text):
     """Vectors [1, n], where n is the length of the text."""
     lengths = tf.cast(tf.strings.length(text), tf.float32)
     return {"sentence_embedding": tf.stack([tf.ones_like(lengths), lengths], axis=1)}
 
 
-@serving.signature(tf.TensorSpec([None, None], tf.int32, "token_ids"))
+@heads.signature(tf.TensorSpec([None, None], tf.int32, "token_ids"))
 def numbers(token_ids):
     return {"sum": tf.reduce_sum(token_ids, axis=1)}
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import BertBackbone, BertConfig, FeatureTagger
+from bert_tf.heads import FeatureTagger
+from bert_tf.modeling import BertBackbone, BertConfig
 from bert_tf.serving import ragged_encoder
 from bert_tf.serving.ragged_encoder import optimize_for_inference
 from tests.toy.models import needs_vnni, randomize_weights

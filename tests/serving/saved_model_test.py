@@ -15,11 +15,11 @@ import tensorflow_text as tf_text
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from bert_tf import serving
+from bert_tf import heads, serving
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.serving import saved_model
 
-TEXT = serving.string_input("text")
+TEXT = heads.string_input("text")
 NUMBERS = tf.TensorSpec([None, None], tf.int32, "token_ids")
 
 
@@ -35,22 +35,22 @@ def directory(vocabulary, tiny_config) -> ModelDirectory:
     )
 
 
-@serving.signature(TEXT)
+@heads.signature(TEXT)
 def length(text):
     return {"length": tf.strings.length(text)}
 
 
-@serving.signature(TEXT)
+@heads.signature(TEXT)
 def words(text):
     return {"words": tf.strings.split(text).to_tensor()}
 
 
-@serving.signature(TEXT)
+@heads.signature(TEXT)
 def scalar(text):
     return {"count": tf.size(text)}
 
 
-@serving.signature(tf.TensorSpec([None, None], tf.string, "choices"))
+@heads.signature(tf.TensorSpec([None, None], tf.string, "choices"))
 def lengths(choices):
     return {"lengths": tf.strings.length(choices)}
 
@@ -165,14 +165,14 @@ def test_unwritable_folder_raises_os_error(tmp_path, directory):
 # --- Op check --------------------------------------------------------------------
 
 
-@serving.signature(TEXT)
+@heads.signature(TEXT)
 def new_text_op(text):
     words = tf.strings.split(text)
     trimmed = tf_text.RoundRobinTrimmer(4).trim([words, words])
     return {"words": trimmed[0].to_tensor()}
 
 
-@serving.signature(NUMBERS)
+@heads.signature(NUMBERS)
 def new_op_in_branch(token_ids):
     def body():
         return tf.raw_ops.SegmentMaxV2(
@@ -182,7 +182,7 @@ def new_op_in_branch(token_ids):
     return {"y": tf.cond(tf.size(token_ids) > 3, body, lambda: token_ids)}
 
 
-@serving.signature(NUMBERS)
+@heads.signature(NUMBERS)
 def new_attribute(token_ids):
     gathered = tf.raw_ops.GatherNd(
         params=token_ids, indices=[[7, 7]], bad_indices_policy="IGNORE"
@@ -195,7 +195,7 @@ def compiled(token_ids):
     return {"y": token_ids + 1}
 
 
-@serving.signature(NUMBERS)
+@heads.signature(NUMBERS)
 def calls_compiled(token_ids):
     return {"y": compiled(token_ids)["y"] * 2}
 
@@ -220,7 +220,7 @@ def test_unsupported_ops_and_attributes_are_named(tmp_path, directory, function,
 
 
 def test_python_callbacks_are_rejected(tmp_path, directory):
-    @serving.signature(TEXT)
+    @heads.signature(TEXT)
     def callback(text):
         upper = tf.numpy_function(lambda t: t, [text], tf.string, stateful=False)
         return {"upper": upper}
@@ -232,7 +232,7 @@ def test_python_callbacks_are_rejected(tmp_path, directory):
 
 
 def test_new_attributes_with_default_values_are_accepted(tmp_path, directory):
-    @serving.signature(NUMBERS)
+    @heads.signature(NUMBERS)
     def top(token_ids):  # TopKV2 has no index_type in TensorFlow 2.12.
         return {"values": tf.math.top_k(token_ids).values}
 
@@ -273,7 +273,7 @@ def test_metadata_and_vocabulary_file(tmp_path, directory, vocabulary):
 
 
 def test_example_response_equals_model_output(tmp_path, directory):
-    @serving.signature(TEXT, tf.TensorSpec([None, None], tf.string, "choices"))
+    @heads.signature(TEXT, tf.TensorSpec([None, None], tf.string, "choices"))
     def default(text, choices):
         joined = text[:, None] + choices
         return {"joined": joined, "length": tf.strings.length(text)}
@@ -305,7 +305,7 @@ def test_example_response_equals_model_output(tmp_path, directory):
 def test_example_of_the_head(tmp_path, directory):
     example = {"choices": [["é", "c"]], "text": ["a"]}  # In any order.
 
-    @serving.signature(TEXT, tf.TensorSpec([None, None], tf.string, "choices"))
+    @heads.signature(TEXT, tf.TensorSpec([None, None], tf.string, "choices"))
     def default(text, choices):
         return {"text": text, "joined": text[:, None] + choices}
 
@@ -321,19 +321,19 @@ def test_example_of_the_head(tmp_path, directory):
 
 
 def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
-    @serving.signature(TEXT, serving.string_input("text_b"))
+    @heads.signature(TEXT, heads.string_input("text_b"))
     def pair(text, text_b):
         words = tf.strings.split(text).row_lengths()
         return {"probabilities": tf.cast(words, tf.float32)[:, None], "b": text_b}
 
-    @serving.signature(NUMBERS)
+    @heads.signature(NUMBERS)
     def ids(token_ids):
         return {"sum": tf.reduce_sum(token_ids, 1)}
 
     path = serving.export_saved_model(
         {
             "serving_default": pair,
-            "classify": serving.classify_signature(pair, ["one"]),
+            "classify": heads.classify_signature(pair, ["one"]),
             "ids": ids,
         },
         tmp_path,
@@ -366,7 +366,7 @@ def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
 
 
 def test_failing_warmup_request_aborts_the_export(tmp_path, directory):
-    @serving.signature(TEXT)
+    @heads.signature(TEXT)
     def only_one(text):
         return {"text": tf.ensure_shape(text, [1])}
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 from bert_tf import checkpoints
 from bert_tf.data import read_table, write_table
 from bert_tf.finetuning import PredictConfig, batches, fine_tune, run_task
+from bert_tf.heads import SentenceEncoder
 from bert_tf.text import Tokenizer
 from tasks.embedding import Embedding, ranks, retrieval_metrics
 from tests.toy import tables
@@ -281,7 +282,7 @@ def test_training_with_scores_and_serving(train_toy, vocabulary):
     # The model directory is a sentence encoder, to export or to train again.
     checkpoint = checkpoints.open_checkpoint(options.output)
     assert checkpoint.head["kind"] == "embedding"
-    encoder = checkpoint.load_sentence_encoder()
+    encoder = checkpoint.load_model(SentenceEncoder)
     inputs = Tokenizer(vocabulary).encode(["a cat"], max_sequence_length=16)
     expected = served_vectors(options, ["a cat"])
     np.testing.assert_allclose(encoder(inputs), expected, atol=1e-5)

@@ -9,6 +9,11 @@ from typing import TypeVar
 import pytest
 import tensorflow as tf
 
+from bert_tf import serving
+from bert_tf.heads import PretrainerHead, Signature
+from bert_tf.modeling import BertPretrainer
+from bert_tf.text import Tokenizer
+
 _CPU = pathlib.Path("/proc/cpuinfo")
 
 # With these variables, .ci/run emulates a poorer CPU.
@@ -30,3 +35,12 @@ def randomize_weights(model: _Model, stddev: float = 0.3) -> _Model:
     for weight in model.weights:
         weight.assign(weight + tf.random.normal(weight.shape, stddev=stddev))
     return model
+
+
+def pretrained_signatures(
+    model: BertPretrainer, tokenizer: Tokenizer
+) -> dict[str, Signature]:
+    """Returns the signatures that an export of the model has."""
+    limit = model.backbone.config.max_sequence_length
+    head = PretrainerHead({}, {"max_sequence_length": limit}, tokenizer)
+    return serving.head_signatures(head, model)

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from bert_tf import serving
+from bert_tf import heads, serving
 from bert_tf.finetuning import Task
 from bert_tf.text import Tokenizer
 from tasks.classification import Classification
@@ -50,7 +50,7 @@ def make_task(
 
 def serve(
     task: Task, model: keras.Model, decision: Mapping[str, Any] | None = None
-) -> dict[str, serving.Signature]:
+) -> dict[str, heads.Signature]:
     """Returns the signatures that an export of the task's model has."""
     head = {"kind": task.kind, **task.head, **(decision or {})}
-    return serving.task_signatures(model, task.tokenizer, head, task.options.to_dict())
+    return serving.head_signatures(task.served_head(head), model)

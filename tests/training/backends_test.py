@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 TRAIN = """
 import json, pathlib, sys
 import bert_tf, keras, numpy as np
-from bert_tf import modeling, training
+from bert_tf import heads, modeling, training
 
 rng = np.random.default_rng(0)
 ids = rng.integers(5, 40, (4, 6))
@@ -32,16 +32,16 @@ config = modeling.BertConfig(
 spans = {"start_logits": ids[:, 0] % 4, "end_logits": ids[:, 1] % 4}
 masked = inputs | {"mask_positions": ids[:, :2] % 4, "first_positions": ids[:, :1] * 0}
 targets = {"mlm": ids[:, :2], "nsp": ids[:, :1] % 2}
-embedding = modeling.EmbeddingConfig(max_sequence_length=8)
+embedding = heads.EmbeddingConfig(max_sequence_length=8)
 choices = {name: x.reshape(2, 2, 6) for name, x in inputs.items()}
 cases = (
-    (modeling.SequenceClassifier, [3], inputs, ids[:, 0] % 3),
-    (modeling.TokenClassifier, [3], inputs, ids % 3),
-    (modeling.ChoiceScorer, [], choices, ids[:2, 0] % 2),
-    (modeling.FeatureTagger, [3, "weighted_sum_all", 4], inputs, ids % 3),
-    (modeling.SentenceEncoder, [embedding], inputs, ids[:, :1] * np.ones((4, 16))),
+    (heads.SequenceClassifier, [3], inputs, ids[:, 0] % 3),
+    (heads.TokenClassifier, [3], inputs, ids % 3),
+    (heads.ChoiceScorer, [], choices, ids[:2, 0] % 2),
+    (heads.FeatureTagger, [3, "weighted_sum_all", 4], inputs, ids % 3),
+    (heads.SentenceEncoder, [embedding], inputs, ids[:, :1] * np.ones((4, 16))),
     (modeling.BertPretrainer, [], masked, targets),
-    (modeling.SpanPredictor, [], inputs, spans),  # The last is for all optimizers.
+    (heads.SpanPredictor, [], inputs, spans),  # The last is for all optimizers.
 )
 losses = {}
 def fit(name, x, y, optimizer):

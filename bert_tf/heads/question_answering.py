@@ -1,11 +1,23 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about passages -> windows, and their logits -> answers; graph functions.
+"""Question answering: spans of passages.
 
-Evaluation and the exported model share them. An answer is an exact substring of its
-passage. A span may start only at a piece that its window owns (see `text.Windows`), so
-that no span counts twice. google-research/bert combines only the 20 best starts and the
-20 best ends; here all valid spans compete.
+Signature, for N questions about N passages:
+
+    serving_default  question, context [N] ->
+                     answer [N] string: a substring of the context, "" for none
+                     start, end [N] int32: its offsets in characters, end exclusive
+                     start_byte, end_byte [N] int32: its offsets in bytes
+                     score [N] float32: its probability among the candidates
+                     answers, starts, ends, start_bytes, end_bytes, scores [N, 5]: the
+                     same of the five best candidates, most probable first; missing
+                     ones are "" with probability 0
+                     no_answer_score [N] float32: above 0 if `answer` is "". Only if
+                     questions can be unanswerable
+
+Evaluation uses the same graph functions. A span may start only at a piece that its
+window owns (see `text.Windows`), so that no span counts twice. google-research/bert
+combines only the 20 best starts and the 20 best ends; here all valid spans compete.
 """
 
 from __future__ import annotations
@@ -16,20 +28,170 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
-from bert_tf.modeling import MASKED_SCORE
-from bert_tf.text import (
-    Pieces,
-    Tokenizer,
-    Windows,
-    character_offsets,
-    cut_windows,
-    substrings,
-)
+from bert_tf import text
+from bert_tf.heads.classification import output_layer
+from bert_tf.heads.head import Head
+from bert_tf.heads.signatures import Signature, signature, string_input
+from bert_tf.lazy import lazy_import
+from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel
+
+tf = lazy_import("tensorflow")
+
+# Candidates in the outputs of the signature.
+_SERVED_CANDIDATES = 5
 
 # Windows whose spans are scored at once in evaluation.
 _WINDOWS_AT_ONCE = 1024
+
+# Options of `tasks.question_answering`, for checkpoints of other projects: the defaults
+# of google-research/bert.
+_DEFAULTS = {"stride": 128, "max_answer_length": 30, "n_best": 20}
+_MAX_WINDOW, _MAX_QUESTION = 384, 64  # Tokens.
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SpanPredictor(BertModel):
+    """`BertBackbone` with a start vector and an end vector (paper, section 4.2).
+
+    Args:
+        backbone: The encoder. Its pooler is not used and not trained.
+
+    Inputs: those of the backbone. Outputs: `start_logits` and `end_logits` [B, S]
+    float32, the scores of each token as the first and the last one of the answer;
+    `MASKED_SCORE` for padding. The loss is the mean of both cross-entropies.
+
+    Example:
+
+    ```python
+    model = SpanPredictor(BertBackbone(config))
+    model.compile(AdamW(learning_rate=5e-5))
+    ```
+    """
+
+    def __init__(self, backbone: BertBackbone, **kwargs):
+        hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
+        scores = output_layer(backbone, hidden, 2, dropout=False)  # [B, S, 2]
+        is_token = ops.expand_dims(backbone.input["padding_mask"], -1) != 0
+        scores = ops.where(is_token, scores, MASKED_SCORE)
+        super().__init__(
+            inputs=backbone.input,
+            outputs={"start_logits": scores[:, :, 0], "end_logits": scores[:, :, 1]},
+            **kwargs,
+        )
+        self.backbone = backbone
+
+    def _unused_layers(self):
+        return (self.backbone.pooler,)
+
+    def _losses_and_metrics(self):
+        return {
+            "loss": super()._losses_and_metrics()["loss"],
+            "loss_weights": dict.fromkeys(self.output, 0.5),
+        }
+
+
+class QuestionAnsweringHead(Head):
+    """Settings: `no_answer`, whether questions can be unanswerable. Decision: their
+    `threshold` of `Answers.best` (0 by default).
+
+    Options: those of `tasks.question_answering`.
+    """
+
+    kind = "question_answering"
+    model_class = SpanPredictor
+    num_outputs = 2
+    unused_layers = ("pooler",)
+    transformers = ("BertForQuestionAnswering",)
+    transformers_layer = "qa_outputs"
+    google_prefix = "cls/squad/"
+
+    def __init__(self, settings, options, tokenizer):
+        if "stride" not in options:
+            limit = min(_MAX_WINDOW, options["max_sequence_length"])
+            limits = {"max_sequence_length": limit}
+            limits["max_question_length"] = min(_MAX_QUESTION, limit // 2)
+            options = {**options, **_DEFAULTS, **limits}
+        super().__init__(settings, options, tokenizer)
+        self._limits = {name: options[name] for name in ("max_answer_length", "n_best")}
+        self._no_answer = self.settings.get("no_answer", False)
+
+    def encode(self, question: tf.Tensor, context: tf.Tensor) -> Passages:
+        """Tokenizes questions and passages, and cuts the passages into windows.
+
+        Args:
+            question: Strings [N], possibly empty.
+            context: Strings [N], possibly empty.
+
+        Raises:
+            tf.errors.InvalidArgumentError: The numbers of questions and passages
+                differ.
+        """
+        same_size = tf.debugging.assert_equal(
+            tf.size(question),
+            tf.size(context),
+            "`context` must have a text per question.",
+        )
+        # Otherwise another op may fail first, with an unclear message.
+        with tf.control_dependencies([same_size]):
+            texts = tf.concat([question, context], axis=0)
+        pieces = self.tokenizer.tokenize_with_offsets(texts)
+        names = ("max_sequence_length", "max_question_length", "stride")
+        limits = {name: self.options[name] for name in names}
+        windows = text.cut_windows(self.tokenizer, pieces.ids, **limits)
+        return Passages(context, pieces, windows)
+
+    def signatures(self, model: keras.Model) -> Mapping[str, Signature]:
+        threshold = self.settings.get("threshold", 0.0) if self._no_answer else None
+
+        @signature(string_input("question"), string_input("context"))
+        def serving_default(question, context):
+            answers = self.answers_from_model(model, self.encode(question, context))
+            best = answers.best(threshold)
+            outputs = {}
+            for name in ("answer", "start", "end", "start_byte", "end_byte", "score"):
+                outputs[name] = best[name]
+                candidates = answers.candidates[name]
+                outputs[f"{name}s"] = candidates[:, :_SERVED_CANDIDATES]
+            if threshold is not None:
+                outputs["no_answer_score"] = answers.null_odds - threshold
+            return outputs
+
+        return {"serving_default": serving_default}
+
+    def answers_from_model(self, model: keras.Model, passages: Passages) -> Answers:
+        """Runs a model on all windows and returns the candidate answers."""
+
+        def window_spans(windows: text.Windows) -> Spans:
+            logits = model(windows.inputs(), training=False)
+            return best_spans(windows, **logits, **self._limits)
+
+        n_best = self._limits["n_best"]
+        specs = Spans(
+            pieces=tf.TensorSpec([None, n_best, 2], tf.int32),
+            logits=tf.TensorSpec([None, n_best, 2]),
+            null_logits=tf.TensorSpec([None, 2]),
+        )
+        spans = passages.windows.map(window_spans, specs)
+        return extract(passages, merge(passages, spans), self._no_answer)
+
+    def answers_from_logits(
+        self, outputs: Sequence[Mapping[str, np.ndarray]], passages: Passages
+    ) -> Answers:
+        """As `answers_from_model`, from the model's outputs for each of W windows."""
+        parts = []
+        for begin in range(0, len(outputs), _WINDOWS_AT_ONCE):
+            part = slice(begin, begin + _WINDOWS_AT_ONCE)
+            logits = {
+                name: keras.utils.pad_sequences(
+                    [output[name] for output in outputs[part]], None, "float32", "post"
+                )
+                for name in ("start_logits", "end_logits")
+            }
+            parts.append(best_spans(passages.windows[part], **logits, **self._limits))
+        spans = Spans(*(tf.concat(columns, axis=0) for columns in zip(*parts)))
+        return extract(passages, merge(passages, spans), self._no_answer)
 
 
 class Passages(NamedTuple):
@@ -43,38 +205,13 @@ class Passages(NamedTuple):
     """
 
     context: tf.Tensor
-    pieces: Pieces
-    windows: Windows
+    pieces: text.Pieces
+    windows: text.Windows
 
     @property
     def starts(self) -> tf.Tensor:
         """First piece of each passage, counted in all pieces [N] int32."""
         return tf.split(tf.cast(self.pieces.ids.row_starts(), tf.int32), 2)[1]
-
-
-def cut_passages(
-    tokenizer: Tokenizer, question: tf.Tensor, context: tf.Tensor, **limits: int
-) -> Passages:
-    """Tokenizes questions and passages, and cuts the passages into windows.
-
-    Args:
-        tokenizer: The tokenizer of the encoder.
-        question: Strings [N], possibly empty.
-        context: Strings [N], possibly empty.
-        **limits: `max_sequence_length`, `max_question_length` and `stride` of
-            `text.cut_windows`.
-
-    Raises:
-        tf.errors.InvalidArgumentError: The numbers of questions and passages differ.
-    """
-    same_size = tf.debugging.assert_equal(
-        tf.size(question), tf.size(context), "`context` must have a text per question."
-    )
-    # Otherwise another op may fail first, with an unclear message.
-    with tf.control_dependencies([same_size]):
-        texts = tf.concat([question, context], axis=0)
-    pieces = tokenizer.tokenize_with_offsets(texts)
-    return Passages(context, pieces, cut_windows(tokenizer, pieces.ids, **limits))
 
 
 class Spans(NamedTuple):
@@ -134,12 +271,12 @@ class Answers(NamedTuple):
         return [
             [
                 {
-                    "text": text.decode(errors="replace"),
+                    "text": answer.decode(errors="replace"),
                     "probability": probability,
                     "start_logit": start_logit,
                     "end_logit": end_logit,
                 }
-                for text, probability, start_logit, end_logit in zip(*rows)
+                for answer, probability, start_logit, end_logit in zip(*rows)
                 if probability > 0  # Not a missing candidate.
             ]
             for rows in zip(*columns)
@@ -150,7 +287,7 @@ class Answers(NamedTuple):
 
 
 def best_spans(
-    windows: Windows,
+    windows: text.Windows,
     start_logits: tf.Tensor,
     end_logits: tf.Tensor,
     *,
@@ -230,54 +367,6 @@ def _top_k(scores: tf.Tensor, k: int) -> tf.Tensor:
 # --- Answers ---------------------------------------------------------------------
 
 
-def answers_from_model(
-    model: keras.Model, passages: Passages, *, no_answer: bool, **limits: int
-) -> Answers:
-    """Runs a model on all windows and returns the candidate answers.
-
-    Args:
-        model: Returns `start_logits` and `end_logits`, [W, S] float32 each.
-        passages: From `cut_passages`.
-        no_answer: Whether "no answer" is one more candidate.
-        **limits: `max_answer_length` and `n_best`, the number of candidates, as in
-            `best_spans`.
-    """
-
-    def window_spans(windows: Windows) -> Spans:
-        return best_spans(windows, **model(windows.inputs(), training=False), **limits)
-
-    n_best = limits["n_best"]
-    specs = Spans(
-        pieces=tf.TensorSpec([None, n_best, 2], tf.int32),
-        logits=tf.TensorSpec([None, n_best, 2]),
-        null_logits=tf.TensorSpec([None, 2]),
-    )
-    spans = passages.windows.map(window_spans, specs)
-    return extract(passages, merge(passages, spans), no_answer)
-
-
-def answers_from_logits(
-    outputs: Sequence[Mapping[str, np.ndarray]],
-    passages: Passages,
-    *,
-    no_answer: bool,
-    **limits: int,
-) -> Answers:
-    """As `answers_from_model`, from the model's outputs for each of W windows."""
-    parts = []
-    for begin in range(0, len(outputs), _WINDOWS_AT_ONCE):
-        part = slice(begin, begin + _WINDOWS_AT_ONCE)
-        logits = {
-            name: keras.utils.pad_sequences(
-                [output[name] for output in outputs[part]], None, "float32", "post"
-            )
-            for name in ("start_logits", "end_logits")
-        }
-        parts.append(best_spans(passages.windows[part], **logits, **limits))
-    spans = Spans(*(tf.concat(columns, axis=0) for columns in zip(*parts)))
-    return extract(passages, merge(passages, spans), no_answer)
-
-
 def extract(passages: Passages, spans: Spans, no_answer: bool) -> Answers:
     """Extracts the spans' texts from the passages; of equal texts, keeps the best.
 
@@ -330,9 +419,9 @@ def _substrings(passages: Passages, spans: Spans) -> dict[str, tf.Tensor]:
     shape = tf.shape(is_span)
     row = tf.repeat(tf.range(shape[0]), shape[1])
     columns = {
-        "answer": substrings(passages.context, row, start, end),
-        "start": character_offsets(passages.context, row, start),
-        "end": character_offsets(passages.context, row, end),
+        "answer": text.substrings(passages.context, row, start, end),
+        "start": text.character_offsets(passages.context, row, start),
+        "end": text.character_offsets(passages.context, row, end),
         "start_byte": start,
         "end_byte": end,
     }

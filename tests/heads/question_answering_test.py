@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.heads import QuestionAnsweringHead
+from bert_tf.heads.question_answering import Spans, best_spans, extract, merge
 from bert_tf.modeling import MASKED_SCORE
-from bert_tf.serving import answers
-from bert_tf.serving.answers import Spans, cut_passages
 from bert_tf.text import Tokenizer
 from tests.toy.google_windows import max_context_window
 
@@ -27,11 +27,15 @@ def letters(count: int, seed: int = 0) -> str:
     return " ".join(random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz", k=count))
 
 
-def cut(tokenizer, questions, contexts, **options):
+def make_head(tokenizer, *, no_answer=False, **options):
     limits = {"max_sequence_length": LENGTH, "max_question_length": 8, "stride": 5}
-    return cut_passages(
-        tokenizer, tf.constant(questions), tf.constant(contexts), **(limits | options)
-    )
+    options = {**limits, "max_answer_length": 3, "n_best": 4, **options}
+    return QuestionAnsweringHead({"no_answer": no_answer}, options, tokenizer)
+
+
+def cut(tokenizer, questions, contexts, **options):
+    head = make_head(tokenizer, **options)
+    return head.encode(tf.constant(questions), tf.constant(contexts))
 
 
 # --- Spans -----------------------------------------------------------------------
@@ -42,9 +46,7 @@ def test_spans_start_in_the_window_with_max_context(tokenizer, size, stride):
     windows = cut(tokenizer, ["a b"], [letters(size)], stride=stride).windows
     plan = list(zip(windows.start.numpy().tolist(), windows.size.numpy().tolist()))
     logits = tf.zeros([len(plan), LENGTH])
-    spans = answers.best_spans(
-        windows, logits, logits, max_answer_length=1, n_best=LENGTH
-    )
+    spans = best_spans(windows, logits, logits, max_answer_length=1, n_best=LENGTH)
     starts = {
         (window, int(piece))
         for window in range(len(plan))
@@ -81,8 +83,8 @@ def test_best_of_all_valid_spans(tokenizer):
     rng = np.random.default_rng(0)
     shape = [len(passages.windows), LENGTH]
     logits = [rng.normal(size=shape).astype(np.float32) for _ in range(2)]
-    spans = answers.best_spans(passages.windows, *logits, max_answer_length=4, n_best=7)
-    best = answers.merge(passages, spans)
+    spans = best_spans(passages.windows, *logits, max_answer_length=4, n_best=7)
+    best = merge(passages, spans)
     scores = tf.reduce_sum(best.logits, axis=2).numpy()
     for row in range(4):
         expected, null = spans_by_loops(passages.windows, *logits, row, 4)
@@ -98,9 +100,7 @@ def test_best_of_all_valid_spans(tokenizer):
 def test_fewer_spans_than_n_best(tokenizer):
     passages = cut(tokenizer, ["a"], ["b"], max_sequence_length=12)
     logits = tf.zeros([1, 5])
-    spans = answers.best_spans(
-        passages.windows, logits, logits, max_answer_length=1, n_best=9
-    )
+    spans = best_spans(passages.windows, logits, logits, max_answer_length=1, n_best=9)
     scores = tf.reduce_sum(spans.logits, axis=2).numpy()[0]
     assert scores[0] == 0
     assert (scores[1:] <= MASKED_SCORE).all()
@@ -123,12 +123,12 @@ class Model:
 def test_model_and_logits_give_the_same_answers(tokenizer, no_answer):
     passages = cut(tokenizer, ["a", "b"], [letters(300), letters(9)], stride=4)
     model, logits = Model(), Model()(passages.windows.inputs(), training=False)
-    options = {"max_answer_length": 3, "n_best": 4, "no_answer": no_answer}
-    found = answers.answers_from_model(model, passages, **options)
+    head = make_head(tokenizer, no_answer=no_answer)
+    found = head.answers_from_model(model, passages)
     assert len(passages.windows) == 72
     assert model.batch_sizes == (32, 32, 8)
     outputs = [{k: x[w].numpy() for k, x in logits.items()} for w in range(72)]
-    expected = answers.answers_from_logits(outputs, passages, **options)
+    expected = head.answers_from_logits(outputs, passages)
     assert found.candidates.keys() == expected.candidates.keys()
     for name, values in found.candidates.items():
         others = expected.candidates[name]
@@ -142,14 +142,14 @@ def test_model_and_logits_give_the_same_answers(tokenizer, no_answer):
 # --- Answers ---------------------------------------------------------------------
 
 
-def extract(tokenizer, context, spans, *, no_answer=True, null=0.0):
+def answers_of(tokenizer, context, spans, *, no_answer=True, null=0.0):
     """The answers for spans (score, first piece, last piece) of one passage."""
     best = Spans(
         pieces=tf.constant([[pieces for _, *pieces in spans]]),
         logits=tf.constant([[[score, 0.0] for score, *_ in spans]]),
         null_logits=tf.constant([[null, 0.0]]),
     )
-    return answers.extract(cut(tokenizer, ["the"], [context]), best, no_answer)
+    return extract(cut(tokenizer, ["the"], [context]), best, no_answer)
 
 
 OFFSETS = ("answer", "start", "end", "start_byte", "end_byte")
@@ -159,7 +159,7 @@ def test_offsets_in_characters_and_bytes(tokenizer):
     context = "Ünïted  Ça,  th\u0301e CAT\u200b sat 🙂 on the c mat"
     sizes = cut(tokenizer, ["the"], [context]).pieces.ids.row_lengths().numpy()
     spans = [(1.0, first, first + 1) for first in range(sizes[1] - 1)]
-    found = extract(tokenizer, context, spans)
+    found = answers_of(tokenizer, context, spans)
     encoded = context.encode()
     seen = set()
     for text, start, end, start_byte, end_byte in zip(
@@ -174,7 +174,7 @@ def test_offsets_in_characters_and_bytes(tokenizer):
 def test_candidates_are_distinct_and_sorted_by_probability(tokenizer):
     context = "a b a c"
     spans = [(3.0, 0, 0), (2.0, 2, 2), (1.0, 3, 3), (2 * MASKED_SCORE, 0, 0)]
-    found = extract(tokenizer, context, spans, null=2.5)
+    found = answers_of(tokenizer, context, spans, null=2.5)
     # The second "a" is a duplicate.
     assert found.candidates["answer"].numpy()[0].tolist() == [b"a", b"", b"c", b"", b""]
     assert found.candidates["start"].numpy()[0].tolist() == [0, 0, 6, 0, 0]
@@ -183,7 +183,7 @@ def test_candidates_are_distinct_and_sorted_by_probability(tokenizer):
         found.candidates["score"][0], [*expected, 0, 0], rtol=1e-5
     )
     np.testing.assert_allclose(found.null_odds, [-0.5])
-    found = extract(tokenizer, context, spans, null=2.5, no_answer=False)
+    found = answers_of(tokenizer, context, spans, null=2.5, no_answer=False)
     assert found.candidates["answer"].numpy()[0].tolist() == [b"a", b"c", b"", b""]
     np.testing.assert_allclose(tf.reduce_sum(found.candidates["score"]), 1, rtol=1e-5)
 
@@ -193,7 +193,7 @@ def test_candidates_are_distinct_and_sorted_by_probability(tokenizer):
     [(2.0, None, b"a"), (2.0, 0.5, b""), (2.0, 1.0, b"a"), (0.5, -0.75, b"")],
 )
 def test_threshold_selects_no_answer(tokenizer, null, threshold, text):
-    found = extract(tokenizer, "b a", [(1.0, 1, 1)], null=null)
+    found = answers_of(tokenizer, "b a", [(1.0, 1, 1)], null=null)
     answer = found.best(threshold)
     assert answer["answer"].numpy() == [text]
     assert answer["start"].numpy() == [2 if text else 0]
@@ -204,7 +204,7 @@ def test_threshold_selects_no_answer(tokenizer, null, threshold, text):
 def test_empty_passage_has_no_answer(tokenizer):
     spans = [(2 * MASKED_SCORE, -3, 5)] * 2
     for no_answer in (False, True):
-        found = extract(tokenizer, " \n", spans, no_answer=no_answer)
+        found = answers_of(tokenizer, " \n", spans, no_answer=no_answer)
         answer = found.best(0.0 if no_answer else None)
         assert answer["answer"].numpy() == [b""]
         np.testing.assert_allclose(answer["score"], [float(no_answer)])

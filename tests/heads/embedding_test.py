@@ -6,12 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.modeling import (
-    BertBackbone,
-    EmbeddingConfig,
-    SentenceEmbedding,
-    SentenceEncoder,
-)
+from bert_tf.heads import EmbeddingConfig, SentenceEmbedding, SentenceEncoder
+from bert_tf.modeling import BertBackbone
 from tests.toy.models import randomize_weights
 
 LENGTHS = [5, 1, 3]

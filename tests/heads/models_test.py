@@ -5,8 +5,7 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.modeling import (
-    BertBackbone,
+from bert_tf.heads import (
     ChoiceScorer,
     EmbeddingConfig,
     FeatureTagger,
@@ -15,6 +14,7 @@ from bert_tf.modeling import (
     SpanPredictor,
     TokenClassifier,
 )
+from bert_tf.modeling import BertBackbone
 
 HEADS = [
     pytest.param(SequenceClassifier, {"num_classes": 3}, id="classes"),

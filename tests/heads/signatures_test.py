@@ -1,20 +1,16 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.serving.signatures: outputs equal those of the Keras model."""
+"""Tests of the signatures: outputs equal those of the Keras model."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import serving
-from bert_tf.modeling import (
-    BertBackbone,
-    BertPretrainer,
-    EmbeddingConfig,
-    SentenceEncoder,
-)
+from bert_tf import heads, serving
+from bert_tf.heads import EmbeddingConfig, EmbeddingHead, SentenceEncoder
+from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
-from tests.toy.models import randomize_weights
+from tests.toy.models import pretrained_signatures, randomize_weights
 from tests.toy.saved_model import serialized_examples
 
 TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "no masks", "", "a [MASK]"]
@@ -32,8 +28,8 @@ def tokenizer(vocabulary) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def pretrained(pretrainer, tokenizer) -> dict[str, serving.Signature]:
-    return serving.pretrained_signatures(pretrainer, tokenizer)
+def pretrained(pretrainer, tokenizer) -> dict[str, heads.Signature]:
+    return pretrained_signatures(pretrainer, tokenizer)
 
 
 def ids_of(vocabulary, *tokens) -> dict[str, np.ndarray]:
@@ -116,7 +112,8 @@ def test_sentence_embedding_is_the_normalized_mean_by_default(pretrained):
 def test_sentence_encoder_truncates_to_its_own_length(tiny_config, tokenizer):
     config = EmbeddingConfig(max_sequence_length=5, pooling="lasttoken", dense_dim=3)
     model = randomize_weights(SentenceEncoder(BertBackbone(tiny_config), config))
-    signatures = serving.pretrained_signatures(model, tokenizer)
+    head = EmbeddingHead({}, {"max_sequence_length": 32}, tokenizer)
+    signatures = serving.head_signatures(head, model)
     assert signatures["serving_default"] is signatures["sentence_embedding"]
     text = tf.constant(["a cat sat on the mat", "a cat sat", "a"])
     vectors = signatures["sentence_embedding"](text)["sentence_embedding"]
@@ -130,9 +127,8 @@ def test_quantized_vectors_equal_sentence_transformers(tiny_config, tokenizer):
     config = EmbeddingConfig(max_sequence_length=9, dense_dim=13)
     model = randomize_weights(SentenceEncoder(BertBackbone(tiny_config), config))
     texts = [f"{a} cat {b}" for a in "abcdefgh" for b in ("sat", "the mat", "on")]
-    signatures = serving.pretrained_signatures(
-        model, tokenizer, calibration_texts=texts[::2]
-    )
+    head = EmbeddingHead({}, {"max_sequence_length": 32}, tokenizer)
+    signatures = serving.head_signatures(head, model, calibration_texts=texts[::2])
     outputs = signatures["sentence_embedding"](tf.constant(texts))
     outputs = {name: value.numpy() for name, value in outputs.items()}
     vectors = outputs["sentence_embedding"]
@@ -168,9 +164,7 @@ def test_bfloat16_model_returns_close_float32_outputs(
 ):
     half = BertPretrainer(BertBackbone(tiny_config, dtype="mixed_bfloat16"))
     half.set_weights(pretrainer.get_weights())
-    answers = serving.pretrained_signatures(half, tokenizer)["embeddings"](
-        tf.constant(TEXTS)
-    )
+    answers = pretrained_signatures(half, tokenizer)["embeddings"](tf.constant(TEXTS))
     expected = pretrained["embeddings"](tf.constant(TEXTS))
     for name, value in answers.items():
         assert value.dtype == tf.float32
@@ -182,7 +176,7 @@ def test_ids_of_model_with_one_output(pretrainer):
     backbone = pretrainer.backbone
     dense = tf.keras.layers.Dense(3, dtype="bfloat16")
     model = tf.keras.Model(backbone.input, dense(backbone.output["pooled_output"]))
-    ids = serving.ids_signature(model)
+    ids = heads.ids_signature(model)
     assert [spec.name for spec in ids.input_signature] == list(backbone.input)
     answer = ids(*tf.zeros([3, 2, 4], tf.int32))
     assert list(answer) == ["logits"]
@@ -193,7 +187,7 @@ def test_ids_of_model_with_one_output(pretrainer):
 # --- Serialized examples ---------------------------------------------------------
 
 
-@serving.signature(serving.string_input("text_a"), serving.string_input("text_b"))
+@heads.signature(heads.string_input("text_a"), heads.string_input("text_b"))
 def lengths(text_a, text_b):
     """Outputs that depend on the order of the inputs."""
     a, b = (tf.cast(tf.strings.length(t), tf.float32) for t in (text_a, text_b))
@@ -201,7 +195,7 @@ def lengths(text_a, text_b):
 
 
 def test_classify_reads_examples():
-    answer = serving.classify_signature(lengths, ["first", "second"])(
+    answer = heads.classify_signature(lengths, ["first", "second"])(
         serialized_examples(text_a=["aaa", ""], text_b=["b", "bb"])
     )
     assert answer["scores"].numpy().tolist() == [[3, 1], [0, 2]]
@@ -209,7 +203,7 @@ def test_classify_reads_examples():
 
 
 def test_regress_reads_examples():
-    answer = serving.regress_signature(lengths)(
+    answer = heads.regress_signature(lengths)(
         serialized_examples(text_b=["b"], text_a=["aaa"])
     )
     assert answer["outputs"].numpy().tolist() == [2]
@@ -217,12 +211,12 @@ def test_regress_reads_examples():
 
 def test_example_with_missing_feature_is_rejected():
     with pytest.raises(tf.errors.InvalidArgumentError, match="text_b"):
-        serving.regress_signature(lengths)(serialized_examples(text_a=["a"]))
+        heads.regress_signature(lengths)(serialized_examples(text_a=["a"]))
 
 
 @pytest.mark.parametrize("outputs", [lambda x: x, lambda x: [x], lambda x: None])
 def test_signature_that_returns_no_dict_is_refused(outputs):
-    @serving.signature(serving.string_input("text"))
+    @heads.signature(heads.string_input("text"))
     def shout(text):
         return outputs(tf.strings.upper(text))
 

@@ -1,0 +1,201 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Classification and regression of texts or pairs.
+
+Signatures, for N texts and C classes:
+
+    serving_default  text [N], or text_a, text_b [N] -> label [N] string and
+                     probabilities [N, C] float32 in the order of the labels; or, if
+                     several labels can be right, labels [N, L] string, those with a
+                     probability above their threshold padded with "", and their
+                     independent probabilities; or score [N] float32
+    classify         or regress: the same answers for tf.Examples
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from bert_tf import text
+from bert_tf.heads.head import Head
+from bert_tf.heads.signatures import (
+    Signature,
+    class_probabilities,
+    classify_signature,
+    regress_signature,
+    signature,
+    string_input,
+)
+from bert_tf.lazy import lazy_import
+from bert_tf.modeling import BertBackbone, BertModel, Dropout
+
+tf = lazy_import("tensorflow")
+
+# The values of `problem_type` in transformers.
+_PROBLEMS = ("single_label_classification", "multi_label_classification", "regression")
+
+
+def output_layer(
+    backbone: BertBackbone, x: keras.KerasTensor, units: int, *, dropout: bool = True
+) -> keras.KerasTensor:
+    """Applies dropout and the dense layer `logits` to an output of the backbone."""
+    config = backbone.config
+    if dropout:
+        dtype = backbone.embeddings.dtype_policy
+        x = Dropout(config.dropout, dtype=dtype, name="dropout")(x)
+    return keras.layers.Dense(
+        units,
+        kernel_initializer=keras.initializers.TruncatedNormal(
+            stddev=config.initializer_range
+        ),
+        dtype="float32",
+        name="logits",
+    )(x)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SequenceClassifier(BertModel):
+    """`BertBackbone` with dropout and a dense layer over the pooled output.
+
+    Args:
+        backbone: The encoder.
+        num_classes: C. With 1, the model is a regression: its logit is the score, its
+            loss the squared error.
+
+    Inputs: those of the backbone. Outputs: logits [B, C] float32.
+
+    Example:
+
+    ```python
+    model = SequenceClassifier(BertBackbone(config), num_classes=2)
+    model.compile(AdamW(learning_rate=5e-5))
+    ```
+    """
+
+    _arguments = ("num_classes",)
+
+    def __init__(self, backbone: BertBackbone, num_classes: int, **kwargs):
+        pooled = backbone(backbone.input)["pooled_output"]  # [B, H]
+        logits = output_layer(backbone, pooled, num_classes)
+        super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
+        self.backbone = backbone
+        self.num_classes = num_classes
+
+    def _losses_and_metrics(self):
+        if self.num_classes == 1:
+            return {"loss": keras.losses.MeanSquaredError()}
+        return super()._losses_and_metrics()
+
+
+class ClassificationHead(Head):
+    """Settings: `labels` and `problem`, `"classification"` or `"multi_label"`; or the
+    problem `"regression"`, and the `activation` of the score. `pairs`: whether a text
+    is a pair. Decision: `temperature`, the divisor of the logits (1 by default), or
+    `thresholds` of the labels (0.5 by default).
+
+    Option: `long_text` of `tasks.classification`.
+    """
+
+    kind = "classification"
+    model_class = SequenceClassifier
+    transformers = ("BertForSequenceClassification",)
+    google_prefix = ""
+
+    @classmethod
+    def arguments(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {"num_classes": len(settings.get("labels", ())) or 1}
+
+    @classmethod
+    def declare(cls, outputs, *, problem=None, activation=None, **labels):
+        if problem not in (None, *_PROBLEMS):
+            raise ValueError(
+                f"problem_type must be one of {', '.join(_PROBLEMS)}. "
+                f"Received: {problem!r}"
+            )
+        head = super().declare(outputs, **labels)
+        if problem == "multi_label_classification":
+            return {**head, "problem": "multi_label"}
+        if problem == "regression" or len(head["labels"]) == 1:
+            if problem == "single_label_classification" or activation == "softmax":
+                raise ValueError(
+                    "a single output must be a score, because the probability of a "
+                    "single class is always 1. Received: "
+                    f"problem_type={problem}, activation={activation}"
+                )
+            head = {"kind": cls.kind, "problem": "regression"}
+            if activation not in (None, "linear"):
+                head["activation"] = activation
+            return head
+        if activation == "sigmoid":
+            return {**head, "problem": "multi_label"}
+        if activation not in (None, "linear", "softmax"):
+            raise ValueError(
+                "the activation of several labels must be linear, softmax or sigmoid. "
+                f"Received: {activation}"
+            )
+        return head
+
+    @property
+    def _long_text(self) -> str:
+        return self.options.get("long_text", "truncate")
+
+    def encode(self, *texts: Any) -> Any:
+        """Returns the inputs [N, S] of texts or pairs, or the windows of texts."""
+        limit = self.options["max_sequence_length"]
+        if self._long_text.startswith("window"):
+            pieces = self.tokenizer.tokenize(*texts)
+            return text.cut_windows(self.tokenizer, pieces, limit)
+        keep = "head_tail" if self._long_text == "head_tail" else "head"
+        return self.tokenizer.encode(*texts, max_sequence_length=limit, keep=keep)
+
+    def pool(self, logits: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
+        """Pools logits of windows [W, C] over each text [N, C].
+
+        Args:
+            logits: Logits of the windows, in the order of the texts.
+            source: Index of the text of each window [W].
+        """
+        if self._long_text == "window_max":
+            return tf.math.segment_max(logits, source)
+        return tf.math.segment_mean(logits, source)
+
+    def signatures(self, model: keras.Model) -> Mapping[str, Signature]:
+        settings = self.settings
+        labels = settings.get("labels", ())
+        names = ("text_a", "text_b") if settings.get("pairs") else ("text",)
+
+        def run(texts):
+            inputs = self.encode(*texts)
+            if not isinstance(inputs, text.Windows):
+                return model(inputs, training=False)
+            logits = inputs.map(
+                lambda part: model(part.inputs(), training=False),
+                tf.TensorSpec([None, len(labels) or 1]),
+            )
+            return self.pool(logits, inputs.row)
+
+        @signature(*map(string_input, names))
+        def serving_default(*texts):
+            logits = run(texts)  # [N, C]
+            if not labels:
+                activation = keras.activations.get(settings.get("activation"))
+                return {"score": activation(logits[:, 0])}
+            if settings.get("problem") != "multi_label":
+                temperature = settings.get("temperature", 1.0)
+                return class_probabilities(logits / temperature, labels)
+            probabilities = tf.sigmoid(logits)
+            names = tf.broadcast_to(tf.constant(labels), tf.shape(logits))
+            is_right = probabilities > tf.constant(settings.get("thresholds", 0.5))
+            return {
+                "labels": tf.ragged.boolean_mask(names, is_right).to_tensor(),
+                "probabilities": probabilities,
+            }
+
+        if labels:
+            other = {"classify": classify_signature(serving_default, labels)}
+        else:
+            other = {"regress": regress_signature(serving_default)}
+        return {"serving_default": serving_default, **other}

@@ -1,0 +1,444 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Encoders and sentence encoders: hidden states, and one vector per text.
+
+`EmbeddingConfig` describes how the hidden states of a text become its vector. Training,
+model directories, exports and the sentence-transformers format share it:
+
+- `SentenceEmbedding(config)` is the layer: hidden states, padding mask -> vectors.
+- `SentenceEncoder(backbone, config)` is the model: token ids -> vectors.
+- The head of a model directory is `{"kind": "embedding", **config.to_dict()}`;
+  `EmbeddingConfig.from_dict(head)` is the inverse.
+
+Signatures, for N texts:
+
+    embeddings       text [N] -> cls, mean, pooled_output [N, H] float32: the final
+                     hidden state of [CLS], the mean over all tokens including [CLS] and
+                     [SEP], and the pooler's output; layer_<n> [N, H]: the mean over all
+                     tokens for each requested layer (0: embeddings, -1: last layer)
+    sentence_embedding
+                     text [N] -> sentence_embedding [N, E] float32: one vector per text,
+                     as `EmbeddingConfig` describes it, with the default prompt of the
+                     checkpoint. If ranges were calibrated: also
+                     sentence_embedding_int8 [N, E] and sentence_embedding_binary
+                     [N, E/8] int8, one bit per value
+    query, document, ...
+                     the same with another prompt of the checkpoint
+    ids              token_ids, segment_ids, padding_mask [N, S] int32 ->
+                     sequence_output [N, S, H] (0 at padding), pooled_output [N, H],
+                     and layer_<n> [N, S, H] for each requested layer, float32
+
+The `serving_default` of a sentence encoder is `sentence_embedding`, that of an encoder
+`embeddings`.
+
+Letters: B batch, S sequence, H hidden, E size of the vector.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.heads.head import Head
+from bert_tf.heads.signatures import (
+    Signature,
+    ids_signature,
+    signature,
+    string_input,
+    to_float32,
+)
+from bert_tf.lazy import lazy_import
+from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel
+
+tf = lazy_import("tensorflow")
+
+# In the order of sentence-transformers' concatenation.
+_MEANS = ("mean", "mean_sqrt_len_tokens", "weightedmean")
+POOLING_MODES = ("cls", "max", *_MEANS, "lasttoken")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddingConfig:
+    """How hidden states [B, S, H] become vectors [B, E].
+
+    The steps are pooling over the tokens, including [CLS] and [SEP]; a dense layer, if
+    `dense_dim` is set; L2 normalization; and truncation, if `truncate_dim` is set.
+    Names are those of sentence-transformers.
+
+    Attributes:
+        max_sequence_length: Tokens per text, including [CLS] and [SEP]. Longer texts
+            are truncated.
+        pooling: `"mean"`; `"cls"`, the first token; `"lasttoken"`; `"max"` of each
+            dimension; `"weightedmean"` with weights 1, 2, ..., n;
+            `"mean_sqrt_len_tokens"`, the sum divided by the square root of n. Several
+            modes joined by `+` are concatenated, e.g. `"cls+mean"`.
+        dense_dim: E, the units of the dense layer; 0 for no such layer.
+        dense_activation: Its activation, a name in `keras.activations`.
+        dense_bias: Whether it has a bias.
+        normalize: Whether the vectors have length 1, before they are truncated.
+        truncate_dim: The number of values of a vector to keep, the first ones; None for
+            all.
+
+    Raises:
+        ValueError: A pooling mode is unknown, or a size is too small.
+    """
+
+    max_sequence_length: int
+    pooling: str = "mean"
+    dense_dim: int = 0
+    dense_activation: str = "tanh"
+    dense_bias: bool = True
+    normalize: bool = True
+    truncate_dim: int | None = None
+
+    def __post_init__(self):
+        if not set(self.modes) <= set(POOLING_MODES):
+            raise ValueError(
+                f"`pooling` must be one of {', '.join(POOLING_MODES)}, or several "
+                f"joined by +. Received: pooling={self.pooling!r}"
+            )
+        length = self.max_sequence_length
+        if not isinstance(length, int) or length < 3:
+            raise ValueError(
+                "`max_sequence_length` must be an integer of at least 3, for [CLS], a "
+                f"token and [SEP]. Received: max_sequence_length={length!r}"
+            )
+
+        size = self.truncate_dim
+        if size is not None and (not isinstance(size, int) or size < 1):
+            raise ValueError(
+                "`truncate_dim` must be a positive integer or None. Received: "
+                f"truncate_dim={size!r}"
+            )
+
+    @property
+    def modes(self) -> list[str]:
+        """The pooling modes, in the order of concatenation."""
+        return str(self.pooling).split("+")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the attributes, for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: EmbeddingConfig | Mapping[str, Any]) -> EmbeddingConfig:
+        """Inverse of `to_dict`. Ignores other keys, such as the kind of a head."""
+        if isinstance(values, EmbeddingConfig):
+            return values
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: values[name] for name in names if name in values})
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SentenceEmbedding(keras.layers.Layer):
+    """Pools hidden states [B, S, H] into vectors [B, E] float32.
+
+    Args:
+        config: An `EmbeddingConfig`, or its dictionary.
+
+    Inputs: hidden states [B, S, H] and padding mask [B, S] (1 = token). Optional: the
+    number of tokens at the start, such as those of a prompt, that are not pooled.
+    """
+
+    def __init__(self, config: EmbeddingConfig | Mapping[str, Any], **kwargs):
+        super().__init__(**{"dtype": "float32", **kwargs})
+        self.config = config = EmbeddingConfig.from_dict(config)
+        self.dense = config.dense_dim and keras.layers.Dense(
+            config.dense_dim,
+            config.dense_activation,
+            config.dense_bias,
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+
+    def call(self, hidden, padding_mask, skipped_tokens=0):
+        mask = ops.cast(padding_mask, hidden.dtype)
+        modes = self.config.modes
+        vectors = ops.concatenate(
+            [_pool(m, hidden, mask, skipped_tokens) for m in modes], axis=-1
+        )
+        vectors = self.dense(vectors) if self.dense else vectors
+        vectors = ops.normalize(vectors) if self.config.normalize else vectors
+        return vectors[:, : self.config.truncate_dim]
+
+    def get_config(self):
+        return super().get_config() | {"config": self.config.to_dict()}
+
+
+def _pool(mode: str, hidden: Any, mask: Any, skipped: int) -> Any:
+    """Pools hidden states [B, S, H] into [B, H], given the padding mask [B, S]."""
+    position = ops.cumsum(mask, axis=1) * mask  # 1, 2, ..., n; 0 at padding.
+    is_last = position == ops.sum(mask, axis=1, keepdims=True)
+    mask = ops.cast(position > skipped, hidden.dtype)
+    position *= mask
+    if mode == "max":
+        is_token = ops.expand_dims(mask, -1) != 0
+        return ops.max(ops.where(is_token, hidden, MASKED_SCORE), axis=1)
+    count = ops.sum(mask, axis=1, keepdims=True)
+    weights, divisor = {
+        "cls": (ops.cast(position == skipped + 1, hidden.dtype), 1),
+        "lasttoken": (ops.cast(is_last, hidden.dtype) * mask, 1),
+        "mean": (mask, count),
+        "mean_sqrt_len_tokens": (mask, ops.sqrt(count)),
+        "weightedmean": (position, ops.sum(position, axis=1, keepdims=True)),
+    }[mode]
+    return ops.sum(hidden * ops.expand_dims(weights, -1), axis=1) / divisor
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SentenceEncoder(BertModel):
+    """`BertBackbone` with a `SentenceEmbedding`: one vector per text.
+
+    Args:
+        backbone: The encoder. Its pooler is not used and not trained.
+        config: An `EmbeddingConfig`, or its dictionary.
+
+    Inputs: those of the backbone. Outputs: vectors [B, E] float32. `compile` needs a
+    loss.
+
+    Example:
+
+    ```python
+    embedding = EmbeddingConfig(max_sequence_length=128)
+    model = SentenceEncoder(BertBackbone(config), embedding)
+    texts = ["a cat sat", "two cats sat"]
+    vectors = model(Tokenizer("vocab.txt").encode(texts, max_sequence_length=128))
+    similarity = np.dot(vectors[0], vectors[1])
+    ```
+    """
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        config: EmbeddingConfig | Mapping[str, Any],
+        **kwargs,
+    ):
+        hidden = backbone(backbone.input)["sequence_output"]
+        embed = SentenceEmbedding(config, name="sentence_embedding")
+        vectors = embed(hidden, backbone.input["padding_mask"])
+        super().__init__(inputs=backbone.input, outputs=vectors, **kwargs)
+        self.backbone = backbone
+        self.sentence_embedding = embed
+
+    def _unused_layers(self):
+        return (self.backbone.pooler,)
+
+    def _losses_and_metrics(self):
+        return {}
+
+    def get_config(self):
+        config = self.sentence_embedding.config.to_dict()
+        return super().get_config() | {"config": config}
+
+
+# --- The heads -------------------------------------------------------------------
+
+# Signatures that prompts cannot be named after.
+_SIGNATURES = ("embeddings", "ids", "metadata", "sentence_embedding", "serving_default")
+
+_CALIBRATION_BATCH = 32
+
+
+class EncoderHead(Head):
+    """An encoder without a head; base of the heads of pre-trained models."""
+
+    kind = "encoder"
+    model_class = BertBackbone
+    layers = ("pooler",)
+    transformers = ("BertModel",)
+
+    def build(self, backbone: BertBackbone) -> keras.Model:
+        return backbone
+
+    def signatures(
+        self,
+        model: keras.Model,
+        encoder: keras.Model,
+        pooling: str = "",
+        calibration_texts: Sequence[str] = (),
+    ) -> dict[str, Signature]:
+        """Returns the signatures.
+
+        Args:
+            model: The model that `build` returned, with weights.
+            encoder: Its encoder, or one for inference with the same weights.
+            pooling: The pooling of `sentence_embedding`, see `EmbeddingConfig`; by
+                default that of a sentence encoder, else "mean".
+            calibration_texts: Texts whose vectors have the ranges of the int8 vectors;
+                none for float vectors only.
+        """
+        embed = self._pooling_layer(model, pooling)
+        prompts = self._prompts()
+        default = self._embedder(encoder, embed, prompts["sentence_embedding"])
+        ranges = _ranges(default, calibration_texts) if calibration_texts else None
+        embeddings = self._embeddings(encoder)
+        return {
+            "serving_default": embeddings,
+            "embeddings": embeddings,
+            "ids": ids_signature(encoder),
+            **{
+                name: _sentence_embedding(
+                    self._embedder(encoder, embed, prompt), ranges
+                )
+                for name, prompt in prompts.items()
+            },
+        }
+
+    def _pooling_layer(self, model: keras.Model, pooling: str) -> SentenceEmbedding:
+        length = self.options["max_sequence_length"]
+        pooling = pooling or "mean"
+        return SentenceEmbedding(
+            EmbeddingConfig(max_sequence_length=length, pooling=pooling)
+        )
+
+    def _prompts(self) -> dict[str, str]:
+        """Returns the prompts by the names of their signatures.
+
+        Raises:
+            ValueError: The names of two signatures would be equal.
+        """
+        prompts = self.settings.get("prompts", {})
+        default = prompts.get(self.settings.get("default_prompt_name"), "")
+        # Names of signatures are names of nodes in the graph.
+        names = {prompt: re.sub(r"[^A-Za-z0-9_]", "_", prompt) for prompt in prompts}
+        taken = [*_SIGNATURES, *names.values()]
+        if clashes := [p for p, name in names.items() if taken.count(name) > 1]:
+            raise ValueError(
+                "Prompts become signatures and need names of their own. Rename in "
+                f"config_sentence_transformers.json: {clashes}"
+            )
+        signatures = {names[prompt]: text for prompt, text in prompts.items()}
+        return {"sentence_embedding": default, **signatures}
+
+    def _embedder(
+        self, encoder: keras.Model, embed: SentenceEmbedding, prompt: str
+    ) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Returns the function from texts [N] to vectors [N, E]."""
+        limit, skipped = embed.config.max_sequence_length, 0
+        if prompt and not self.settings.get("include_prompt", True):
+            # All tokens but the last, [SEP].
+            tokens = self.tokenizer.encode([prompt], max_sequence_length=limit)
+            skipped = int(tf.reduce_sum(tokens["padding_mask"])) - 1
+
+        def embed_texts(text):
+            text = tf.strings.join([prompt, text]) if prompt else text
+            inputs = self.tokenizer.encode(text, max_sequence_length=limit)
+            hidden = encoder(inputs, training=False)["sequence_output"]
+            return embed(hidden, inputs["padding_mask"], skipped_tokens=skipped)
+
+        return embed_texts
+
+    def _embeddings(self, encoder: keras.Model) -> Signature:
+        @signature(string_input("text"))
+        def embeddings(text):
+            inputs = self.encode(text)
+            encoded = to_float32(encoder(inputs, training=False))
+            pooled = encoded.pop("pooled_output")
+            hidden = encoded.pop("sequence_output")
+            count = tf.reduce_sum(inputs["padding_mask"], axis=1, keepdims=True)
+            count = tf.cast(count, tf.float32)
+            means = {  # Hidden states are 0 at padding.
+                name: tf.reduce_sum(states, axis=1) / count
+                for name, states in {"mean": hidden, **encoded}.items()
+            }
+            return {"cls": hidden[:, 0], "pooled_output": pooled, **means}
+
+        return embeddings
+
+
+class EmbeddingHead(EncoderHead):
+    """Settings: the fields of `EmbeddingConfig`, `prompts`, `default_prompt_name`, and
+    `include_prompt`, whether [CLS] and the prompt's tokens are pooled.
+    """
+
+    kind = "embedding"
+    model_class = SentenceEncoder
+
+    @classmethod
+    def arguments(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {"config": EmbeddingConfig.from_dict(settings)}
+
+    def build(self, backbone: BertBackbone) -> keras.Model:
+        return SentenceEncoder(backbone, **self.arguments(self.settings))
+
+    def signatures(self, *args, **kwargs) -> dict[str, Signature]:
+        signatures = super().signatures(*args, **kwargs)
+        return signatures | {"serving_default": signatures["sentence_embedding"]}
+
+    def _pooling_layer(self, model: keras.Model, pooling: str) -> SentenceEmbedding:
+        own = model.sentence_embedding.config.pooling
+        if pooling not in ("", own):
+            raise ValueError(
+                f"--pooling must be {own}, the pooling of the sentence encoder, or not "
+                f"be set. Received: {pooling}"
+            )
+        return model.sentence_embedding
+
+    @classmethod
+    def describe(cls, settings: Mapping[str, Any]) -> list[str]:
+        e = EmbeddingConfig.from_dict(settings)
+        dense = f", dense layer of {e.dense_dim}" if e.dense_dim else ""
+        length = ", normalized" if e.normalize else ""
+        lines = [
+            f"Sentence embeddings of at most {e.max_sequence_length} tokens: "
+            f"{e.pooling} pooling{dense}{length}."
+        ]
+        for name, text in settings.get("prompts", {}).items():
+            is_default = name == settings["default_prompt_name"]
+            lines.append(f"Prompt {name}{' (default)' * is_default}: {text!r}")
+        return lines
+
+
+def _sentence_embedding(
+    embed: Callable[[tf.Tensor], tf.Tensor], ranges: tf.Variable | None
+) -> Signature:
+    @signature(string_input("text"))
+    def sentence_embedding(text):
+        vectors = embed(text)
+        outputs = {"sentence_embedding": vectors}
+        if ranges is not None:
+            outputs["sentence_embedding_int8"] = _to_int8(vectors, ranges)
+            outputs["sentence_embedding_binary"] = _to_bits(vectors)
+        return outputs
+
+    return sentence_embedding
+
+
+# --- Quantized vectors, as `quantize_embeddings` of sentence-transformers ----------
+
+
+def _ranges(
+    embed: Callable[[tf.Tensor], tf.Tensor], texts: Sequence[str]
+) -> tf.Variable:
+    """Returns minimum and step of each of the 255 steps [2, E].
+
+    A variable, because TensorFlow would turn the division by a constant into a product,
+    which rounds differently.
+    """
+    embed = tf.function(embed, input_signature=[string_input("text")], autograph=False)
+    starts = range(0, len(texts), _CALIBRATION_BATCH)
+    parts = [embed(tf.constant(texts[i : i + _CALIBRATION_BATCH])) for i in starts]
+    vectors = tf.concat(parts, axis=0)
+    start = tf.reduce_min(vectors, axis=0)
+    step = (tf.reduce_max(vectors, axis=0) - start) / 255
+    return tf.Variable([start, tf.where(step == 0, 1.0, step)], trainable=False)
+
+
+def _to_int8(vectors: tf.Tensor, ranges: tf.Variable) -> tf.Tensor:
+    start, step = tf.unstack(ranges)
+    steps = tf.clip_by_value(tf.floor((vectors - start) / step), 0, 255)
+    return tf.cast(steps - 128, tf.int8)
+
+
+def _to_bits(vectors: tf.Tensor) -> tf.Tensor:
+    """Returns whether the values are positive, eight per number, first bit highest."""
+    size = vectors.shape[-1]
+    bits = tf.pad(tf.cast(vectors > 0, tf.int32), [[0, 0], [0, -size % 8]])
+    bits = tf.reshape(bits, [-1, (size + 7) // 8, 8])
+    weights = tf.constant([128, 64, 32, 16, 8, 4, 2, 1])
+    return tf.cast(tf.reduce_sum(bits * weights, axis=-1) - 128, tf.int8)

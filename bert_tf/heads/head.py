@@ -1,0 +1,228 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of heads. A kind has one class, which joins `HEADS`.
+
+Training, checkpoints, `bert_tf.load`, `--predict` and exports find it there by the
+`kind` in config.json.
+
+A folder of another project may not tell which kind of head it has. Its encoder can be
+used, but `check_declared` refuses to serve or convert it until the user chooses a kind.
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import keras
+
+    from bert_tf.heads.signatures import Signature
+    from bert_tf.modeling import BertBackbone
+    from bert_tf.text import Tokenizer
+
+_MODULES = (
+    "classification",
+    "embedding",
+    "multiple_choice",
+    "pretraining",
+    "question_answering",
+    "tagging",
+)
+
+# The kinds that a user can choose for a folder of another project.
+HEAD_KINDS = (
+    "encoder",
+    "pretrainer",
+    "classification",
+    "tagging",
+    "question_answering",
+    "multiple_choice",
+)
+
+
+class Head:
+    """A head of one kind: its Keras model, its inputs, and its answers to strings.
+
+    Args:
+        settings: The `head` of a `Checkpoint`, e.g. labels. The settings in its
+            `"decision"`, which were fitted on a dev set, override others.
+        options: The options of the training, such as `max_sequence_length`.
+        tokenizer: The tokenizer of the encoder.
+    """
+
+    kind: ClassVar[str]
+    """Key in `HEADS` and in config.json."""
+
+    model_class: ClassVar[type | tuple] = ()
+    """The class of the Keras model that `build` returns."""
+
+    num_outputs: ClassVar[int | None] = None
+    """The units of the layer `logits`; None for one for each label, at least one."""
+
+    layers: ClassVar[Sequence[str]] = ("pooler", "logits")
+    """Layers that a checkpoint may lack. They are then newly initialized."""
+
+    unused_layers: ClassVar[Sequence[str]] = ()
+    """Those of them that the model does not use."""
+
+    transformers: ClassVar[Sequence[str]] = ()
+    """Model classes of transformers, the one for all layers first."""
+
+    transformers_layer: ClassVar[str] = "classifier"
+    """The name of `logits` in these classes."""
+
+    transformers_settings: ClassVar[Mapping[str, Any]] = types.MappingProxyType({})
+    """Settings of heads that transformers has trained."""
+
+    google_prefix: ClassVar[str | None] = None
+    """Prefix of `logits` in google-research/bert; None for heads that it lacks."""
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "kind" in vars(cls):
+            HEADS[cls.kind] = cls
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        options: Mapping[str, Any],
+        tokenizer: Tokenizer,
+    ):
+        self.settings = {**settings, **settings.get("decision", {})}
+        self.options = options
+        self.tokenizer = tokenizer
+
+    # --- The Keras model ---------------------------------------------------------
+
+    @classmethod
+    def arguments(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments of `model_class`, besides the encoder."""
+        return {}
+
+    def build(self, backbone: BertBackbone) -> keras.Model:
+        """Returns a functional model from the encoder's inputs to logits.
+
+        `model.compile(optimizer)` must set the losses, as `keras.losses.Loss` objects.
+        """
+        return self.model_class(backbone, **self.arguments(self.settings))
+
+    # --- Strings to answers ------------------------------------------------------
+
+    def encode(self, *texts: Any) -> Any:
+        """Converts a batch of texts to inputs of the model; a graph function.
+
+        Training and signatures share it.
+
+        Args:
+            *texts: Strings [N] each.
+
+        Returns:
+            The padded inputs by name; `bert_tf.text.Windows` if long texts are cut.
+        """
+        limit = self.options["max_sequence_length"]
+        return self.tokenizer.encode(*texts, max_sequence_length=limit)
+
+    def signatures(self, model: keras.Model) -> Mapping[str, Signature]:
+        """Returns `serving_default`, and others, for a model with weights.
+
+        Exports add the signature `ids`, from token ids to the outputs of the model.
+        """
+        raise NotImplementedError
+
+    # --- Checkpoints -------------------------------------------------------------
+
+    @classmethod
+    def declare(
+        cls,
+        outputs: int | None,
+        *,
+        labels: Sequence[str] | None = None,
+        size: int | None = None,
+        problem: str | None = None,
+        activation: str | None = None,
+    ) -> dict[str, Any]:
+        """Returns the settings of a head of another project.
+
+        Args:
+            outputs: The units of the layer `logits`; None if it has no weights.
+            labels: The declared names of the outputs; by default LABEL_0, LABEL_1, ...
+            size: The declared number of labels. It overrides `labels`.
+            problem: The `problem_type` of transformers, if declared.
+            activation: The activation that the other project applies to the logits, a
+                name in `keras.activations`; None if it declares none.
+
+        Raises:
+            ValueError: The declarations contradict `outputs` or each other.
+        """
+        if cls.num_outputs:
+            return {"kind": cls.kind}
+        if labels is None or size not in (None, len(labels)):
+            _check_size(size or outputs or 2, outputs)
+            labels = [f"LABEL_{number}" for number in range(outputs or 2)]
+        return {"kind": cls.kind, "labels": list(labels)}
+
+    @classmethod
+    def check_outputs(cls, settings: Mapping[str, Any], outputs: int | None) -> None:
+        """Raises ValueError if the layer `logits` has another size than `settings`."""
+        _check_size(cls.num_outputs or len(settings.get("labels", ())) or 1, outputs)
+
+    @classmethod
+    def describe(cls, settings: Mapping[str, Any]) -> list[str]:
+        """Returns lines for the user about a head."""
+        labels = settings.get("labels")
+        return [f"Labels: {', '.join(labels)}"] if labels else []
+
+
+HEADS: dict[str, type[Head]] = {}
+"""The classes by kind, as far as they are imported; see `find_head`."""
+
+
+def find_head(kind: str) -> type[Head]:
+    """Returns the class of a kind; imports `tasks.<kind>` if there is none.
+
+    Raises:
+        ValueError: There is no such kind.
+    """
+    module = f"tasks.{kind}"
+    if known_head(kind) is Head and kind.isidentifier():
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name not in ("tasks", module):
+                raise
+    if kind not in HEADS:
+        raise ValueError(
+            f"There is no head of the kind {kind!r}, only {', '.join(sorted(HEADS))}. "
+            "Import the module that defines its `bert_tf.heads.Head`, or name it "
+            f"{module}."
+        )
+    return HEADS[kind]
+
+
+def known_head(kind: str) -> type[Head]:
+    """As `find_head`, but returns `Head` itself for a kind that is not imported."""
+    for name in _MODULES:
+        importlib.import_module(f"bert_tf.heads.{name}")
+    return HEADS.get(kind, Head)
+
+
+def _check_size(declared: int, outputs: int | None) -> None:
+    if outputs not in (None, declared):
+        raise ValueError(
+            f"the config declares {declared} labels or scores, but the output layer "
+            f"has {outputs}."
+        )
+
+
+def check_declared(settings: Mapping[str, Any], path: Any) -> None:
+    """Raises ValueError if the user must choose a kind first."""
+    if settings.get("undeclared"):
+        raise ValueError(
+            f"{path}: {settings['undeclared']} Choose how to read the folder: "
+            "--head=encoder for the encoder only, or one of "
+            f"{', '.join(HEAD_KINDS[1:])} (options of bert_tf.export and "
+            "bert_tf.convert; `head=` in Python)."
+        )

@@ -1,0 +1,408 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tagging: named-entity recognition, by fine-tuning or from features (section 5.3).
+
+Signatures, for N texts of W words and E entities:
+
+    serving_default  text [N] ->
+                     words, tags [N, W] string: the words of each text, or its word
+                     pieces
+                     scores [N, W] float32: the probabilities of the tags
+                     entities, entity_types [N, E] string: the entities
+                     entity_scores [N, E] float32: the mean of the scores of their words
+                     entity_starts, entity_ends [N, E] int32: their offsets in
+                     characters, end exclusive
+                     entity_start_bytes, entity_end_bytes [N, E] int32: their offsets in
+                     bytes
+                     Shorter rows are padded with "" and 0.
+    words            words [N, W], padded with "" -> tags [N, W] string, scores [N, W]
+                     float32
+
+Letters: B batch, S sequence, H hidden, C tags; K layers that make features.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+from absl import logging
+from keras import ops
+
+from bert_tf import text
+from bert_tf.heads.classification import output_layer
+from bert_tf.heads.head import Head
+from bert_tf.heads.signatures import Signature, signature, string_input
+from bert_tf.lazy import lazy_import
+from bert_tf.modeling import FEATURES, BertBackbone, BertModel, Dropout, EncoderModel
+
+tf = lazy_import("tensorflow")
+
+# --- Keras models ----------------------------------------------------------------
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class TokenClassifier(BertModel):
+    """`BertBackbone` with dropout and a dense layer over every token.
+
+    Args:
+        backbone: The encoder. Its pooler is not used and not trained.
+        num_tags: C.
+
+    Inputs: those of the backbone. Outputs: logits [B, S, C] float32.
+
+    Example:
+
+    ```python
+    model = TokenClassifier(BertBackbone(config), num_tags=9)
+    model.compile(AdamW(learning_rate=5e-5))
+    ```
+    """
+
+    _arguments = ("num_tags",)
+
+    def __init__(self, backbone: BertBackbone, num_tags: int, **kwargs):
+        hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
+        logits = output_layer(backbone, hidden, num_tags)
+        super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
+        self.backbone = backbone
+        self.num_tags = num_tags
+
+    def _unused_layers(self):
+        return (self.backbone.pooler,)
+
+
+class FrozenEncoder(EncoderModel):
+    """Activations of some layers of an encoder that is not trained, without dropout.
+
+    Args:
+        backbone: The encoder.
+        feature_set: One of `FEATURES`.
+
+    Inputs: those of the backbone. Outputs: [B, S, K, H] float32.
+
+    Raises:
+        ValueError: `feature_set` is unknown, or needs more layers than the encoder has.
+    """
+
+    def __init__(self, backbone: BertBackbone, feature_set: str, **kwargs):
+        if feature_set not in FEATURES:
+            raise ValueError(
+                f"`feature_set` must be one of {', '.join(FEATURES)}. "
+                f"Received: feature_set={feature_set!r}"
+            )
+        num_layers = backbone.config.num_layers
+        if feature_set.endswith("last_four") and num_layers < 4:
+            raise ValueError(
+                f"The feature set {feature_set} needs an encoder with at least four "
+                f"layers. Received: num_layers={num_layers}"
+            )
+        layers = backbone.hidden_states[FEATURES[feature_set]]
+        states = ops.cast(ops.stack(layers, axis=2), "float32")
+        states = ops.stop_gradient(states)
+        super().__init__(inputs=backbone.input, outputs=states, **kwargs)
+        self.backbone = backbone
+
+    def _unused_layers(self):
+        return (self.backbone,)
+
+    def call(self, inputs, training=None, mask=None):
+        return super().call(inputs, training=False)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class CombineLayers(keras.layers.Layer):
+    """Combines K layers into one vector per token: [B, S, K, H] -> [B, S, F].
+
+    Args:
+        feature_set: One of `FEATURES`. `weighted_sum...` adds the layers with learned
+            weights, F = H. The others concatenate them, F = K * H.
+    """
+
+    def __init__(self, feature_set: str, **kwargs):
+        super().__init__(**kwargs)
+        self.feature_set = feature_set
+        self._is_sum = feature_set.startswith("weighted_sum")
+
+    def build(self, input_shape):
+        if self._is_sum:
+            self.layer_logits = self.add_weight(
+                name="layer_logits", shape=(input_shape[2],), initializer="zeros"
+            )
+
+    def call(self, layers):
+        if self._is_sum:
+            return ops.einsum("bskh,k->bsh", layers, ops.softmax(self.layer_logits))
+        batch, length = ops.shape(layers)[:2]
+        return ops.reshape(layers, (batch, length, layers.shape[2] * layers.shape[3]))
+
+    def get_config(self):
+        return super().get_config() | {"feature_set": self.feature_set}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class FeatureTagger(BertModel):
+    """Two bidirectional LSTM layers and a dense layer on features of a frozen encoder.
+
+    Args:
+        backbone: The encoder.
+        num_tags: C.
+        feature_set: One of `FEATURES`, the rows of table 7.
+        units: Size of each direction of each LSTM layer.
+
+    Inputs: those of the backbone. Outputs: logits [B, S, C] float32.
+    """
+
+    _arguments = ("num_tags", "feature_set", "units")
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        num_tags: int,
+        feature_set: str,
+        units: int = 768,
+        **kwargs,
+    ):
+        encoder = FrozenEncoder(backbone, feature_set, name="encoder")
+        combine = CombineLayers(feature_set, dtype="float32", name="combine_layers")
+        x = combine(encoder(backbone.input))
+        mask = ops.cast(backbone.input["padding_mask"], "bool")
+        rate = backbone.config.dropout
+        for name in ("lstm_0", "lstm_1"):
+            lstm = keras.layers.LSTM(
+                units, return_sequences=True, dtype="float32", name="lstm"
+            )
+            lstm = keras.layers.Bidirectional(lstm, dtype="float32", name=name)
+            x = lstm(Dropout(rate, dtype="float32")(x), mask=mask)
+        x = Dropout(rate, dtype="float32")(x)
+        logits = keras.layers.Dense(num_tags, dtype="float32", name="tag_logits")(x)
+        super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
+        self.backbone = backbone
+        self.num_tags, self.feature_set, self.units = num_tags, feature_set, units
+
+    def _unused_layers(self):
+        return (self.backbone,)
+
+
+# --- The head --------------------------------------------------------------------
+
+
+class TaggingHead(Head):
+    """Settings: `labels`; `aggregation`, `"simple"` if every word piece has a tag of
+    its own, as in pipelines of transformers. Decision: `join_weights` of `find_words`.
+
+    Options: `features` and `lstm_units` of `tasks.tagging`.
+    """
+
+    kind = "tagging"
+    model_class = TokenClassifier
+    unused_layers = ("pooler",)
+    transformers = ("BertForTokenClassification",)
+    # Pipelines of transformers tag every piece of a word.
+    transformers_settings = types.MappingProxyType({"aggregation": "simple"})
+    google_prefix = ""
+
+    @classmethod
+    def arguments(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {"num_tags": len(settings["labels"])}
+
+    def build(self, backbone: BertBackbone) -> keras.Model:
+        if not self.options.get("features"):
+            return super().build(backbone)
+        features = self.options["features"], self.options["lstm_units"]
+        return FeatureTagger(backbone, len(self.settings["labels"]), *features)
+
+    def encode(self, ids: tf.RaggedTensor) -> text.Windows:
+        """Cuts the word pieces of N texts into windows."""
+        limit = self.options["max_sequence_length"]
+        return text.cut_windows(self.tokenizer, ids, limit)
+
+    def signatures(self, model: keras.Model) -> Mapping[str, Signature]:
+        settings, labels = self.settings, self.settings["labels"]
+        if not is_iob_scheme(labels):
+            logging.warning("The labels are not B-, I- and O: words are not grouped.")
+
+        def run(windows: text.Windows) -> tf.Tensor:
+            inputs = windows.inputs()
+            pieces = windows.owned_pieces(tf.shape(inputs["token_ids"])[1])
+            return tf.boolean_mask(model(inputs, training=False), pieces >= 0)
+
+        def logits(ids: tf.RaggedTensor) -> tf.Tensor:
+            """Returns the logits of all pieces [pieces, C]."""
+            return self.encode(ids).map(run, tf.TensorSpec([None, len(labels)]))
+
+        @signature(string_input("text"))
+        def serving_default(texts):
+            pieces = self.tokenizer.tokenize_with_offsets(texts)
+            return tag_text(
+                texts,
+                pieces,
+                logits(pieces.ids),
+                vocabulary=self.tokenizer.vocabulary,
+                labels=labels,
+                by_word=settings.get("aggregation") != "simple",
+                join_weights=settings.get("join_weights", ""),
+            )
+
+        @signature(tf.TensorSpec([None, None], tf.string, "words"))
+        def words(words):
+            is_word = tf.not_equal(words, "")
+            pieces = self.tokenizer.tokenize_words(tf.boolean_mask(words, is_word))
+            counts = tf.math.count_nonzero(is_word, axis=1)
+            texts = tf.RaggedTensor.from_row_lengths(pieces, counts)
+            first = tf.gather(logits(texts.merge_dims(1, 2)), pieces.row_starts())
+            return tag_words(is_word, first, labels)
+
+        return {"serving_default": serving_default, "words": words}
+
+
+# --- Tagged words and entities ---------------------------------------------------
+
+
+def tag_text(
+    texts: tf.Tensor,
+    pieces: text.Pieces,
+    logits: tf.Tensor,
+    *,
+    vocabulary: text.Vocabulary,
+    labels: Sequence[str],
+    by_word: bool = True,
+    join_weights: str = "",
+) -> dict[str, tf.Tensor]:
+    """Returns the words of N texts with their tags, and the entities.
+
+    Labels other than B-, I- and O make each tagged word an entity of its own.
+
+    Args:
+        texts: Strings [N].
+        pieces: Pieces of the texts with offsets, ragged [N, (pieces)].
+        logits: Logits of all pieces [pieces, C].
+        vocabulary: Vocabulary of the pieces.
+        labels: The C tags.
+        by_word: Whether the first piece of a word decides its tag, as in the paper.
+            Otherwise, every piece counts as a word; these are the entities of
+            transformers' pipeline with `aggregation_strategy="simple"`.
+        join_weights: As in `find_words`.
+
+    Returns:
+        For the W words of a text: `words`, `tags` [N, W] string, `scores` [N, W]
+        float32, the probabilities of the tags. For its E entities: `entities`,
+        `entity_types` [N, E] string; `entity_scores` [N, E] float32, the mean of the
+        scores of their words; their offsets in characters, `entity_starts`,
+        `entity_ends`, and in bytes, `entity_start_bytes`, `entity_end_bytes` [N, E]
+        int32, ends exclusive. Rows are padded with "" and 0.
+    """
+    if by_word:
+        found = text.find_words(pieces, vocabulary, join_weights)
+        row, start, end, is_first_piece = found
+        logits = tf.boolean_mask(logits, is_first_piece)
+    else:
+        row = tf.cast(pieces.ids.value_rowids(), tf.int32)
+        start, end = pieces.starts.values, pieces.ends.values
+    tags, scores, entity_type, is_first, is_last = _decode(logits, row, labels)
+    words = text.substrings(texts, row, start, end)
+    words = {"words": words, "tags": tags, "scores": scores}
+    first, last = tf.where(is_first)[:, 0], tf.where(is_last)[:, 0]
+    entity_row = tf.gather(row, first)
+    entity_start, entity_end = tf.gather(start, first), tf.gather(end, last)
+    entity = tf.cumsum(tf.cast(is_first, tf.int32)) - 1  # Of each word of an entity.
+    in_entity = tf.not_equal(entity_type, "")
+    entities = {
+        "entities": text.substrings(texts, entity_row, entity_start, entity_end),
+        "entity_types": tf.gather(entity_type, first),
+        "entity_scores": tf.math.segment_mean(
+            tf.boolean_mask(scores, in_entity), tf.boolean_mask(entity, in_entity)
+        ),
+        "entity_starts": text.character_offsets(texts, entity_row, entity_start),
+        "entity_ends": text.character_offsets(texts, entity_row, entity_end),
+        "entity_start_bytes": entity_start,
+        "entity_end_bytes": entity_end,
+    }
+
+    def padded(columns: dict[str, tf.Tensor], row: tf.Tensor) -> dict[str, tf.Tensor]:
+        partition = tf.RaggedTensor.from_value_rowids(
+            row, row, nrows=tf.size(texts), validate=False
+        )
+        return {k: partition.with_values(x).to_tensor() for k, x in columns.items()}
+
+    return padded(words, row) | padded(entities, entity_row)
+
+
+def tag_words(
+    is_word: tf.Tensor, logits: tf.Tensor, labels: Sequence[str]
+) -> dict[str, tf.Tensor]:
+    """Returns the tags of N texts that the client has split into words.
+
+    Args:
+        is_word: Which of the W values of each text are words, not padding [N, W] bool.
+        logits: Logits of the words [T, C].
+        labels: The C labels, as in `tag_text`.
+
+    Returns:
+        `tags` [N, W] string and `scores` [N, W] float32; "" and 0 for padding.
+    """
+    index = tf.where(is_word)  # [T, 2]
+    tags, scores, *_ = _decode(logits, tf.cast(index[:, 0], tf.int32), labels)
+    shape = tf.shape(is_word, out_type=tf.int64)
+    # 1 + the number of the word; 0 for padding.
+    number = tf.scatter_nd(index, tf.range(tf.size(tags)) + 1, shape)
+    return {
+        "tags": tf.gather(tf.concat([[""], tags], axis=0), number),
+        "scores": tf.gather(tf.concat([[0.0], scores], axis=0), number),
+    }
+
+
+def _decode(
+    logits: tf.Tensor, row: tf.Tensor, labels: Sequence[str]
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the best tags of T words, each [T].
+
+    Returns:
+        The tag, its probability, the entity type ("" for O), and whether the word is
+        the first, and the last, of an entity.
+    """
+    is_iob = is_iob_scheme(labels)
+    probabilities = tf.nn.softmax(logits)
+    tag = tf.argmax(probabilities, axis=1, output_type=tf.int32)
+    types = ["" if x == "O" else x[2:] if is_iob else x for x in labels]
+    names = sorted({"", *types})  # The first is that of O.
+    entity_type = tf.gather(tf.constant([names.index(x) for x in types]), tag)
+    begins = [not is_iob or label.startswith("B-") for label in labels]
+    is_first, is_last = find_entities(
+        entity_type, tf.gather(tf.constant(begins), tag), row
+    )
+    tags = tf.gather(tf.constant(labels), tag)
+    if is_iob:
+        iob2 = tf.constant([f"B-{name}" for name in names])
+        tags = tf.where(is_first, tf.gather(iob2, entity_type), tags)
+    entity_type = tf.gather(tf.constant(names), entity_type)
+    return tags, tf.reduce_max(probabilities, axis=1), entity_type, is_first, is_last
+
+
+def is_iob_scheme(labels: Sequence[str]) -> bool:
+    """Returns whether labels are those of IOB1 or IOB2 (BIO): O, and B- or I-type."""
+    labels = set(labels) - {"O"}
+    return bool(labels) and all(x[:2] in ("B-", "I-") and x[2:] for x in labels)
+
+
+def find_entities(
+    entity_type: tf.Tensor, begins: tf.Tensor, row: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Finds entities as conlleval does: an I without a predecessor begins one.
+
+    Args:
+        entity_type: Index of the entity type of T words, 0 for O [T] int32.
+        begins: Whether the tag of the word is a B [T] bool.
+        row: The text of each word [T] int32.
+
+    Returns:
+        Whether each word is the first, and the last, of an entity [T] bool.
+    """
+    in_entity = entity_type > 0
+    is_same = tf.roll(entity_type, 1, 0) == entity_type
+    is_same &= (tf.roll(row, 1, 0) == row) & (tf.range(tf.size(row)) > 0)
+    is_continued = in_entity & ~begins & is_same
+    is_next_continued = tf.concat([is_continued[1:], [False]], 0)[: tf.size(row)]
+    return in_entity & ~is_continued, in_entity & ~is_next_continued
