@@ -29,12 +29,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import itertools
 import json
 import os
 import pathlib
-import shutil
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -185,46 +183,20 @@ def _metadata(directory: Checkpoint) -> Signature:
     return metadata_function
 
 
-# --- Version folders -------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def _atomic_version(final: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a temporary directory, renamed to `final` on success.
-
-    Also removes the temporary directories of killed exports. Running exports hold a
-    lock on theirs.
-    """
+    """Yields a temporary directory, renamed to `final` on success."""
     is_new_folder = not final.parent.exists()
     final.parent.mkdir(parents=True, exist_ok=True)
-    for path in final.parent.glob(f"{storage.TEMPORARY_PREFIX}*"):
-        with contextlib.suppress(BlockingIOError), _locked(path):
-            shutil.rmtree(path)
     try:
-        with contextlib.ExitStack() as lock, storage.atomic_path(final) as temporary:
+        with storage.atomic_path(final) as temporary:
             temporary.mkdir()
-            lock.enter_context(_locked(temporary))
             yield temporary
     except BaseException:
         if is_new_folder:
             with contextlib.suppress(OSError):  # Would hide the error.
                 final.parent.rmdir()
         raise
-
-
-@contextlib.contextmanager
-def _locked(folder: pathlib.Path) -> Iterator[None]:
-    """Holds a lock on a directory, which the OS releases when the process ends.
-
-    Raises:
-        BlockingIOError: Another process holds the lock.
-    """
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 # --- Op check --------------------------------------------------------------------

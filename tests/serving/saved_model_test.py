@@ -5,9 +5,6 @@
 import dataclasses
 import json
 import pathlib
-import signal
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
@@ -17,7 +14,6 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from bert_tf import heads, serving
 from bert_tf.checkpoints import ModelDirectory
-from bert_tf.serving import saved_model
 
 TEXT = heads.string_input("text")
 NUMBERS = tf.TensorSpec([None, None], tf.int32, "token_ids")
@@ -113,47 +109,6 @@ def test_interrupted_export_leaves_nothing(tmp_path, directory, monkeypatch, err
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_killed_export_leaves_no_version(tmp_path):
-    # Kills a separate process just before the warm-up.
-    script = """
-import os, pathlib, signal, sys
-from bert_tf import serving
-from bert_tf.checkpoints import ModelDirectory
-from bert_tf.modeling import BertConfig
-from bert_tf.serving import saved_model
-from bert_tf.text import Vocabulary
-from tests.serving.saved_model_test import length
-
-saved_model._write_warmup = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-tokens = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-directory = ModelDirectory(
-    path=pathlib.Path("never-read"),
-    architecture=BertConfig.from_size("tiny", len(tokens)),
-    vocabulary=Vocabulary(tokens),
-    lowercase=True,
-    head={"kind": "classification"},
-    options={},
-)
-serving.export_saved_model({"f": length}, sys.argv[1], directory=directory)
-"""
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
-    assert done.returncode == -signal.SIGKILL
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith(".unfinished-")
-    assert (left / "saved_model.pb").exists()
-
-
-def test_export_removes_leftovers_of_killed_but_not_of_running_exports(
-    tmp_path, directory
-):
-    for name in (".unfinished-1", ".unfinished-2", "other"):
-        (tmp_path / name / "variables").mkdir(parents=True)
-    with saved_model._locked(tmp_path / ".unfinished-2"):
-        serving.export_saved_model({"f": length}, tmp_path, directory=directory)
-    assert {p.name for p in tmp_path.iterdir()} == {"1", ".unfinished-2", "other"}
-
-
 def test_unwritable_folder_raises_os_error(tmp_path, directory):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file/model"):
@@ -200,9 +155,15 @@ def calls_compiled(token_ids):
     return {"y": compiled(token_ids)["y"] * 2}
 
 
+@heads.signature(TEXT)
+def callback(text):
+    return {"upper": tf.numpy_function(lambda t: t, [text], tf.string, stateful=False)}
+
+
 @pytest.mark.parametrize(
     ("function", "named"),
     [
+        (callback, "the op PyFunc"),
         (new_text_op, "the op TFText>RoundRobinTrim "),
         (new_op_in_branch, "the op SegmentMaxV2 "),
         (new_attribute, "the attribute bad_indices_policy of GatherNd "),
@@ -217,18 +178,6 @@ def test_unsupported_ops_and_attributes_are_named(tmp_path, directory, function,
         )
     assert named in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_python_callbacks_are_rejected(tmp_path, directory):
-    @heads.signature(TEXT)
-    def callback(text):
-        upper = tf.numpy_function(lambda t: t, [text], tf.string, stateful=False)
-        return {"upper": upper}
-
-    with pytest.raises(ValueError, match="the op PyFunc"):
-        serving.export_saved_model(
-            {"f": callback}, tmp_path / "model", directory=directory
-        )
 
 
 def test_new_attributes_with_default_values_are_accepted(tmp_path, directory):
