@@ -18,7 +18,6 @@ import fnmatch
 import functools
 import glob as local_glob
 import gzip
-import io
 import json
 import lzma
 import os
@@ -48,24 +47,20 @@ _COMPRESSED = {
 }
 
 # The first bytes of files that are not UTF-8 text, and the command that converts them.
-_TO_JSON = "to_json('{path}.jsonl', orient='records', lines=True)\""
+_PANDAS = "import pandas; pandas.read_parquet('{path}').to_json('{path}.jsonl'"
 _NOT_TEXT = {
     rb"\xff\xfe\0\0|\0\0\xfe\xff": ("UTF-32", "iconv -f UTF-32 -t UTF-8 {path}"),
     rb"\xff\xfe|\xfe\xff": ("UTF-16", "iconv -f UTF-16 -t UTF-8 {path}"),
+    rb"(.[\0-\x08]){2}": ("UTF-16LE", "iconv -f UTF-16LE -t UTF-8 {path}"),
+    rb"([\0-\x08].){2}": ("UTF-16BE", "iconv -f UTF-16BE -t UTF-8 {path}"),
     rb"PAR[1E]\x15": (
         "a Parquet file",
-        f"python -c \"import pandas; pandas.read_parquet('{{path}}').{_TO_JSON}",
-    ),
-    rb"ARROW1\0\0": (
-        "an Arrow file",
-        f"python -c \"import pandas; pandas.read_feather('{{path}}').{_TO_JSON}",
+        f"python -c \"{_PANDAS}, orient='records', lines=True)\"",
     ),
     rb"PK(\x03\x04|\x05\x06|\x07\x08)": ("a zip archive", "unzip {path}"),
     rb".{257}ustar": ("a tar archive", "tar -xf {path}"),
     rb"7z\xbc\xaf\x27\x1c": ("a 7-Zip archive", "7z x {path}"),
-    rb"Rar!\x1a\x07": ("a RAR archive", "unrar x {path}"),
     rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18": ("Zstandard", "zstd -d {path}"),
-    rb"\x04\x22\x4d\x18": ("LZ4", "lz4 -d {path}"),
     rb"%PDF-": ("a PDF file", "pdftotext {path}"),
     rb"version https://git-lfs": ("a Git LFS pointer", "git lfs pull"),
 }
@@ -190,68 +185,37 @@ def read_lines_from(
 ) -> Iterator[tuple[int, str]]:
     """Yields (byte offset, text) of each line that begins at or after byte `start`.
 
-    Longer lines than `max_bytes`, unless negative, are yielded in pieces.
+    Lines of local and compressed files that are longer than `max_bytes`, unless
+    negative, are yielded in pieces.
 
     Raises:
         ValueError: As `read_lines`.
     """
-    with open_text(path) as (file, _):
+    with open_text(path) as (file, is_compressed):
+        # The `readline` of a remote file has no limit.
+        limit = () if is_remote(path) and not is_compressed else (max_bytes,)
         offset = 0
         if start:  # Begin one byte earlier, because a line may start at `start`.
             file.seek(start - 1)
             offset = start - 1
-            while piece := file.readline(max_bytes):
+            while piece := file.readline(*limit):
                 offset += len(piece)
                 if piece.endswith(b"\n"):
                     break
+        encoding = "utf-8" if offset else "utf-8-sig"
+        decoder = codecs.getincrementaldecoder(encoding)()  # Joins cut characters.
         try:
-            rest = b""
-            while line := rest + file.readline(max_bytes - len(rest)):
-                line, rest = _cut(line, max_bytes)
-                text = line.decode("utf-8").rstrip("\r\n")
-                yield offset, text if offset else text.removeprefix("\ufeff")
+            while line := file.readline(*limit):
+                is_complete = line.endswith(b"\n") or len(line) != max_bytes
+                yield offset, decoder.decode(line, is_complete).rstrip("\r\n")
                 offset += len(line)
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path}, line {line_number(path, offset)}: not UTF-8 text "
                 f"({error.reason} 0x{error.object[error.start]:02x} at byte "
                 f"{error.start} of the line). Convert the file, for example: "
-                "iconv -f LATIN1 -t UTF-8"
+                "iconv -f CP1252 -t UTF-8, or with -f UTF-16LE, -f GB18030, ..."
             ) from None
-
-
-def _cut(line: bytes, max_bytes: int) -> tuple[bytes, bytes]:
-    """Cuts an incomplete line after its last space or, without one, character."""
-    if len(line) < max_bytes or max_bytes < 0 or line.endswith(b"\n"):
-        return line, b""
-    end = line.rfind(b" ") + 1
-    if not end:
-        end = len(line) - 1
-        while end and line[end] & 0xC0 == 0x80:  # Inside of a character.
-            end -= 1
-    return (line[:end], line[end:]) if end else (line, b"")
-
-
-class _RemoteReader(io.RawIOBase):
-    """A tf.io.gfile for `BufferedReader`: its own `readline` has no limit."""
-
-    def __init__(self, file: IO[bytes]):
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._file.seek(offset, whence)
-        return self._file.tell()
-
-    def readinto(self, buffer: memoryview) -> int:
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 @contextlib.contextmanager
@@ -267,8 +231,6 @@ def open_text(path: str) -> Iterator[tuple[IO[bytes], bool]]:
     """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open_file(path, "rb"))
-        if is_remote(path):
-            file = io.BufferedReader(_RemoteReader(file))
         head = _first_bytes(file)
         opened = [o for start, o in _COMPRESSED.items() if re.match(start, head)]
         try:
@@ -290,28 +252,12 @@ def _first_bytes(file: IO[bytes]) -> bytes:
 
 
 def _check_is_text(head: bytes, path: str, is_compressed: bool) -> None:
-    formats = [f for start, f in _NOT_TEXT.items() if re.match(start, head, re.DOTALL)]
-    if order := _utf16_without_mark(head):
-        formats.append((order, f"iconv -f {order} -t UTF-8 {{path}}"))
-    for name, command in formats[:1]:
-        first = "Decompress it, then: " if is_compressed else "Convert it: "
-        raise ValueError(
-            f"{path} is {name}, not UTF-8 text. {first}{command.format(path=path)}"
-        )
-
-
-def _utf16_without_mark(head: bytes) -> str:
-    """Returns the byte order of UTF-16 text, which has zeros; "" for other text."""
-    name = "UTF-16LE" if head[1::2].count(0) >= head[::2].count(0) else "UTF-16BE"
-    try:
-        text = codecs.getincrementaldecoder(name)().decode(head)
-    except UnicodeDecodeError:
-        return ""
-    # Other text, read as UTF-16, soon has an unassigned character.
-    is_printable = all(
-        c.isprintable() or c.isspace() or c in "\u200c\u200d" for c in text
-    )
-    return name if b"\0" in head and is_printable else ""
+    for start, (name, command) in _NOT_TEXT.items():
+        if re.match(start, head, re.DOTALL):
+            first = "Decompress it, then: " if is_compressed else "Convert it: "
+            raise ValueError(
+                f"{path} is {name}, not UTF-8 text. {first}{command.format(path=path)}"
+            )
 
 
 def line_number(path: str, offset: int) -> int:
@@ -450,17 +396,15 @@ def remove_directory(path: str) -> None:
 
 _Version = tuple[int, int]  # Modification time and size of a file.
 
-# By remote directory and skipped files: the local copy, and its files as they are in
-# both places, by relative path: the local and the remote version.
-_copies: dict[
-    tuple[str, tuple[str, ...]], tuple[str, dict[str, tuple[_Version, _Version]]]
-] = {}
+# By remote directory and skipped files: the local copy, and the versions of the files
+# that are the same in both places, by remote path and by local path.
+_copies: dict[tuple[str, tuple[str, ...]], tuple[str, dict[str, _Version]]] = {}
 
 
 def local_copy(path: str, skip: tuple[str, ...] = ()) -> str:
     """Copies a remote directory to this machine until the process ends.
 
-    Later calls update the same copy, except for files that changed on this machine.
+    Later calls update the same copy with the files that changed in the bucket.
 
     Args:
         path: The directory. A remote one may not exist yet: the copy is empty then.
@@ -474,25 +418,12 @@ def local_copy(path: str, skip: tuple[str, ...] = ()) -> str:
     if (path, skip) not in _copies:
         parent = tempfile.mkdtemp(prefix="bert_tf-")
         atexit.register(shutil.rmtree, parent, ignore_errors=True)
-        copy = os.path.join(parent, os.path.basename(path.rstrip("/")))
+        copy = os.path.join(parent, pathlib.Path(path).name)
         os.mkdir(copy)
         print(f"{copy} is the local copy of {path}.", flush=True)
         _copies[path, skip] = copy, {}
     copy, synced = _copies[path, skip]
-    local, remote = _versions(copy), _versions(path, skip)
-    for name in remote.keys() | synced.keys():
-        old_local, old_remote = synced.get(name, (None, None))
-        if local.get(name) != old_local or remote.get(name) == old_remote:
-            continue
-        target = os.path.join(copy, name)
-        if name in remote:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            with _remote() as gfile:
-                gfile.copy(os.path.join(path, name), target, overwrite=True)
-            synced[name] = _version(target), remote[name]
-        else:
-            os.remove(target)
-            del synced[name]
+    _copy_changes(path, copy, synced, skip)
     return copy
 
 
@@ -509,40 +440,44 @@ def upload(path: _Path) -> _Path | str:
         The remote directory of `path`; `path` itself if it is in no copy.
     """
     for (remote, _), (copy, synced) in _copies.items():
-        if not pathlib.Path(path).is_relative_to(copy):
-            continue
-        local = _versions(copy)
-        for name in sorted(
-            local, key=lambda name: (name.endswith(_MARKERS), local[name])
-        ):
-            if synced.get(name, (None,))[0] != local[name]:
-                target = os.path.join(remote, name)
-                make_directory(os.path.dirname(target))
-                with atomic_path(target) as temporary, _remote() as gfile:
-                    gfile.copy(os.path.join(copy, name), temporary)
-                synced[name] = local[name], _version(target)
-        for name in synced.keys() - local.keys():
-            remove(os.path.join(remote, name))
-            del synced[name]
-        return os.path.join(remote, os.path.relpath(path, copy)).removesuffix("/.")
+        if pathlib.Path(path).is_relative_to(copy):
+            _copy_changes(copy, remote, synced)
+            return os.path.join(remote, os.path.relpath(path, copy)).removesuffix("/.")
     return path
+
+
+def _copy_changes(
+    source: str, target: str, synced: dict[str, _Version], skip: tuple[str, ...] = ()
+) -> None:
+    """Copies the files that are not in `synced`, and removes those that are gone."""
+    versions = _versions(source, skip)
+    for name in sorted(versions, key=lambda n: (n.endswith(_MARKERS), versions[n])):
+        path, copy = os.path.join(source, name), os.path.join(target, name)
+        if synced.get(path) != versions[name]:
+            make_directory(os.path.dirname(copy))
+            with atomic_path(copy) as temporary, _remote() as gfile:
+                gfile.copy(path, temporary)
+            synced[path], synced[copy] = versions[name], _version(copy)
+    prefix = os.path.join(source, "")
+    names = [p.removeprefix(prefix) for p in synced if p.startswith(prefix)]
+    for name in set(names) - versions.keys():
+        remove(os.path.join(target, name))
+        del synced[prefix + name], synced[os.path.join(target, name)]
 
 
 def _versions(directory: str, skip: tuple[str, ...] = ()) -> dict[str, _Version]:
     """Returns the version of each complete file by relative path."""
     skip += (f"*{TEMPORARY_PREFIX}*", "*.lock")
-    with _remote() as gfile:  # Walks through local directories, too.
-        walk = gfile.walk(directory) if gfile.exists(directory) else ()
-        paths = [
-            os.path.join(parent, file) for parent, _, files in walk for file in files
-        ]
     versions = {}
-    for path in paths:
-        name = os.path.relpath(path, directory)
-        if not any(fnmatch.fnmatch(name, pattern) for pattern in skip):
-            # Removed meanwhile; and TensorFlow's ram:// lists runs.tsv as runs/.tsv.
-            with contextlib.suppress(FileNotFoundError):
-                versions[name] = _version(path)
+    with _remote() as gfile:  # Walks through local directories, too.
+        walk = list(gfile.walk(directory)) if gfile.exists(directory) else []
+    for parent, _, files in walk:
+        for path in (os.path.join(parent, file) for file in files):
+            name = os.path.relpath(path, directory)
+            if not any(fnmatch.fnmatch(name, pattern) for pattern in skip):
+                # Removed meanwhile; and ram:// lists runs.tsv as runs/.tsv.
+                with contextlib.suppress(FileNotFoundError):
+                    versions[name] = _version(path)
     return versions
 
 
