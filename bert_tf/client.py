@@ -276,31 +276,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="Seconds per request. Default: %(default)s.",
     )
     options, rest = parser.parse_known_args(argv)
-    inputs: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for argument in rest:
         match = re.fullmatch(r"--(\w+)=(.*)", argument, re.DOTALL)
         if not match:
             parser.error(f"an input must be --name=value. Got {argument}")
-        inputs.setdefault(match[1], []).append(match[2])
+        values.setdefault(match[1], []).append(match[2])
+    inputs = {name: v if len(v) > 1 else v[0] for name, v in values.items()}
     names = ("model", "signature", "version", "timeout")
     request = {name: getattr(options, name) for name in names}
     sys.stdout.reconfigure(encoding="utf-8")
+    failed = False
     with Client(options.address) as client:
-        if inputs:
-            example = {k: v if len(v) > 1 else v[0] for k, v in inputs.items()}
+        for line in [json.dumps(inputs)] if inputs else sys.stdin.buffer:
             try:
-                _print_json(_predict_one(client, example, request))
+                answer = _predict_one(client, json.loads(line), request)
             except (ValueError, PredictError) as error:
-                sys.exit(f"error: {error}")
-            return 0
-        failed = False
-        for line in sys.stdin.buffer:
-            try:
-                _print_json(_predict_one(client, json.loads(line), request))
-            except (ValueError, PredictError) as error:
-                failed = True
-                _print_json({"error": str(error)})
-        return int(failed)
+                if inputs:
+                    sys.exit(f"error: {error}")
+                failed, answer = True, {"error": str(error)}
+            print(json.dumps(answer, ensure_ascii=False), flush=True)
+    return int(failed)
 
 
 def _predict_one(
@@ -311,10 +307,6 @@ def _predict_one(
     inputs = {name: [value] for name, value in example.items()}
     outputs = client.predict(inputs, **request)
     return {name: _to_json(value[0]) for name, value in outputs.items()}
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
 if __name__ == "__main__":

@@ -74,11 +74,6 @@ def test_single_output_keeps_its_name(address):
     }
 
 
-def test_empty_batch(server):
-    outputs = client.predict({"text": []}, "toy", address=server.address)
-    assert outputs["probabilities"].shape == (0, 2)
-
-
 def test_answer_above_the_default_limit_of_grpc(server):
     text = "x" * (6 << 20)
     outputs = client.predict({"text": [text]}, "toy", address=server.address)
@@ -104,12 +99,6 @@ def test_errors_have_code_and_message_in_one_line(server):
     )
     assert "\n" not in str(error.value)
     with pytest.raises(client.PredictError, match=r"^NOT_FOUND: No model 'nobody'"):
-        client.predict({"text": ["a"]}, "nobody", address=address)
-
-
-def test_errors_over_rest(server):
-    address = server.rest_address
-    with pytest.raises(client.PredictError, match=r"^HTTP 404: No model 'nobody'"):
         client.predict({"text": ["a"]}, "nobody", address=address)
 
 

@@ -28,7 +28,7 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from bert_tf.serving import DevServer, dev_server, servable
+from bert_tf.serving import DevServer, dev_server
 from bert_tf.serving.servable import Model, Servable
 from tests.toy.saved_model import write_toy_model
 
@@ -158,11 +158,6 @@ def test_output_filter_selects_outputs(stubs):
     request = predict_request({"text": ["a"]})
     request.output_filter.append("probabilities")
     assert list(stubs.predict(request).outputs) == ["probabilities"]
-
-
-def test_messages_above_the_default_limit_of_grpc(stubs):
-    text = "x" * (6 << 20)
-    assert stubs.label(text) == f"toy:{text}"
 
 
 def with_outputs(*names: str) -> predict_pb2.PredictRequest:
@@ -468,31 +463,6 @@ def test_broken_version_keeps_the_old_one_and_reports_the_error(base_path, tmp_p
     (tmp_path / "elsewhere").rename(tmp_path / "4")
     model.poll()
     assert model.find().version == 4
-
-
-def test_poll_loads_each_version_once(base_path, tmp_path, monkeypatch):
-    shutil.copytree(base_path / "3", tmp_path / "3")
-    model = Model("toy", tmp_path)
-    loaded = []
-
-    class Spy(servable.Servable):
-        def __init__(self, name, version, path):
-            loaded.append(version)
-            super().__init__(name, version, path)
-
-    monkeypatch.setattr(servable, "Servable", Spy)
-    (tmp_path / "4").mkdir()
-    model.poll()  # Not complete.
-    (tmp_path / "4" / "saved_model.pb").touch()  # Does not load.
-    model.poll()
-    model.poll()
-    shutil.rmtree(tmp_path / "4")
-    model.poll()
-    assert loaded == [4]
-    shutil.copytree(base_path / "3", tmp_path / "4")
-    model.poll()
-    model.poll()
-    assert loaded == [4, 4]
 
 
 def test_highest_number_is_served(base_path, tmp_path):

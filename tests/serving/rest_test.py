@@ -89,15 +89,6 @@ def test_predict(port, request_, answer):
     assert predict(port, request_, "/versions/3") == (200, answer)
 
 
-def test_output_that_is_not_utf8_is_sent_as_bytes(port):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    connection.request(
-        "POST", "/v1/models/toy:predict", json.dumps({"inputs": [{"b64": "/w=="}]})
-    )
-    assert b'["toy:\xff"]' in connection.getresponse().read()
-    connection.close()
-
-
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
@@ -267,21 +258,6 @@ def connect(port: int, *data: bytes) -> socket.socket:
     return connection
 
 
-@pytest.mark.parametrize(
-    ("length", "status"),
-    [
-        (b"\xc2\xb2", b"400"),  # A superscript 2, which `str.isdigit` accepts.
-        (b"9" * 5000, b"400"),
-        (b"-1", b"400"),
-        (b"1, 2", b"400"),
-    ],
-)
-def test_invalid_content_length_is_rejected(port, length, status, caplog):
-    with connect(port, HEADER, length, b"\r\n\r\n{") as connection:
-        assert connection.recv(100).startswith(b"HTTP/1.1 " + status)
-    assert not caplog.records
-
-
 def test_incomplete_requests_are_dropped(port, monkeypatch):
     monkeypatch.setattr(rest, "_TIMEOUT_SECONDS", 0.1)
     with connect(port, HEADER, b"100\r\n\r\n{") as connection:
@@ -306,16 +282,6 @@ def test_run_stops_after_the_timeout(port, monkeypatch):
     assert answer["error"]
 
 
-def test_dropped_connection_leaves_the_server_running(port, caplog):
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(
-            b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: x\r\n"
-            b"Content-Length: 100\r\n\r\n{"
-        )
-    assert predict(port, {"instances": ["ab"]})[0] == 200
-    assert not caplog.records
-
-
 def test_status(port):
     answer = {
         "model_version_status": [
@@ -338,13 +304,3 @@ def test_metadata(port):
     signatures = answer["metadata"]["signature_def"]["signature_def"]
     assert signatures["serving_default"]["inputs"]["text"]["dtype"] == "DT_STRING"
     assert "@type" not in answer["metadata"]["signature_def"]
-
-
-def test_one_connection_carries_many_requests(port):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    for _ in range(3):
-        connection.request("GET", "/v1/models/toy")
-        sock = connection.sock
-        assert connection.getresponse().read()
-        assert connection.sock is sock is not None
-    connection.close()
