@@ -240,7 +240,7 @@ def ensemble(options: EnsembleConfig) -> dict[str, float]:
     """Writes and scores the averaged predictions of several runs."""
     questions, metrics = _read(options, "dev"), finetuning.squad_metrics
     runs = options.ensemble.split(",")
-    predictions = finetuning.squad.average(runs, "dev", questions)
+    predictions = finetuning.squad_metrics.average(runs, "dev", questions)
     folder = pathlib.Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
     threshold = metrics.best_threshold(questions, predictions)

@@ -30,7 +30,7 @@ from bert_tf.checkpoints import (
     open_checkpoint,
     standardized,
 )
-from bert_tf.finetuning import batching, distillation, report
+from bert_tf.finetuning import batching, distillation, evaluation
 from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.task import FinetuneConfig, PredictConfig, Task
 from bert_tf.finetuning.train import train
@@ -104,8 +104,8 @@ def _run(
             signals.together, strategy = False, tf.distribute.get_strategy()
         model = _build(task, encoder, directory, strategy)
     directory.load_weights(model)  # Those of the best epoch.
-    plot = report.learning_plot(metrics["training"])
-    report.write_plot(plot, directory.path / "learning_curve.png")
+    plot = evaluation.learning_plot(metrics["training"])
+    evaluation.write_plot(plot, directory.path / "learning_curve.png")
     metrics = _keep_test_score(metrics, task.options, directory)
     scores, decision = _evaluate(task, model, directory)
     metrics |= scores
@@ -113,9 +113,12 @@ def _run(
         metrics["decision"] = decision
         directory = directory.write_decision(decision)
     directory.write_metrics(metrics)
-    _print_summary(task, directory, metrics)
+    _print_summary(task, metrics)
     if task.options.export:
-        print(f"Exported to {_export(task, directory)}.")
+        signatures = serving.load_signatures(directory)
+        path = task.options.export
+        path = serving.export_saved_model(signatures, path, directory=directory)
+        print(f"Exported to {path}.")
     return metrics
 
 
@@ -134,10 +137,7 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
     if from_scratch:
         vocabulary = Vocabulary.from_file(options.vocabulary)
         architecture = BertConfig.resolve(options.size, vocabulary.size)
-        path, (lowercase, note) = (
-            pathlib.Path(options.output),
-            guess_lowercase(vocabulary),
-        )
+        lowercase, note = guess_lowercase(vocabulary)
         print(f"{options.vocabulary}: {note}")
         _check_reachable(Tokenizer(vocabulary, lowercase), options.vocabulary)
         path = pathlib.Path(options.output)
@@ -265,26 +265,19 @@ def _evaluate(
             metrics[name] = found.metrics
         if found.gold is not None:
             pair = found.gold, found.predicted
-            table = report.prediction_table(task.target_kind, *pair)
+            table = evaluation.prediction_table(task.target_kind, *pair)
             print(f"\n{name}:\n{table}")
             storage.write_text(str(directory.path / f"report_{name}.txt"), table)
-            if plot := report.prediction_plot(task.target_kind, *pair):
-                report.write_plot(plot, directory.path / f"comparison_{name}.png")
+            if plot := evaluation.prediction_plot(task.target_kind, *pair):
+                evaluation.write_plot(plot, directory.path / f"comparison_{name}.png")
         task.write_predictions(split, found, directory.path)
     return metrics, decision
 
 
-# --- Report and export -----------------------------------------------------------
-
-
-def _print_summary(
-    task: Task, directory: ModelDirectory, metrics: Mapping[str, Any]
-) -> None:
+def _print_summary(task: Task, metrics: Mapping[str, Any]) -> None:
     run = metrics["training"]
-    for name in task.evaluation_splits:
-        if name in metrics:
-            scores = ", ".join(f"{k} {v:.4f}" for k, v in metrics[name].items())
-            print(f"{name}: {scores}")
+    for name in filter(metrics.__contains__, task.evaluation_splits):
+        print(f"{name}: " + ", ".join(f"{k} {v:.4f}" for k, v in metrics[name].items()))
     if run["score"] <= run["majority_baseline"]:
         print(
             f"The model has collapsed: a constant prediction has {task.metric} "
@@ -295,11 +288,4 @@ def _print_summary(
         f"Best epoch by {task.metric}: {run['best_epoch']} of "
         f"{len(run['epochs'])}. Model, metrics and predictions are in "
         f"{task.options.output}."
-    )
-
-
-def _export(task: Task, directory: ModelDirectory) -> pathlib.Path | str:
-    signatures = serving.load_signatures(directory)
-    return serving.export_saved_model(
-        signatures, task.options.export, directory=directory
     )

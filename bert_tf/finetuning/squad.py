@@ -1,29 +1,30 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Reads questions (SQuAD 1.1 and 2.0, tables) and writes predictions for them.
-
-Predictions, n-best lists and odds of "no answer" are JSON objects by question id, in
-the format of google-research/bert.
-"""
+"""Reads questions about passages: SQuAD 1.1 and 2.0, tables."""
 
 from __future__ import annotations
 
 import collections
 import json
-import math
 import os
 import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from absl import logging
 
 from bert_tf import storage
 from bert_tf.data import Table, table_suffix
 
-# Lower bound of the probabilities in odds, so that they are finite.
-_MIN_PROBABILITY = 1e-12
+if TYPE_CHECKING:
+    from bert_tf.heads import Passages
+
+# Characters of passages tokenized at once, not counting the first passage. A shorter
+# passage than the minimum counts as the minimum.
+_CHUNK_CHARACTERS = 2_000_000
+_MIN_CHARACTERS = 2_000
 
 
 class Question(NamedTuple):
@@ -270,92 +271,55 @@ def answer_bytes(question: Question) -> tuple[int, int] | None:
     return None
 
 
-# --- Predictions -----------------------------------------------------------------
+# --- Windows of passages ---------------------------------------------------------
 
 
-class Predictions(NamedTuple):
-    """Predictions by question id.
-
-    Attributes:
-        n_best: Candidates, the most probable first: dictionaries of `text`,
-            `probability` and, except for ensembles, `start_logit` and `end_logit`.
-        null_odds: Log-odds of "no answer" against the best answer; empty if every
-            question is answered.
-    """
-
-    n_best: Mapping[str, Sequence[Mapping[str, Any]]]
-    null_odds: Mapping[str, float]
-
-    def best(self, threshold: float | None = None) -> dict[str, str]:
-        """Returns the best answers; "" for null odds above `threshold`."""
-        answers = {
-            name: next((c["text"] for c in candidates if c["text"]), "")
-            for name, candidates in self.n_best.items()
-        }
-        if threshold is not None:
-            refused = (n for n, odds in self.null_odds.items() if odds > threshold)
-            answers |= dict.fromkeys(refused, "")
-        return answers
-
-    def write(
-        self, folder: pathlib.Path, split: str, threshold: float | None = None
-    ) -> pathlib.Path:
-        """Writes predictions_<split>.json, nbest_<split>.json, null_odds_<split>.json.
-
-        Returns:
-            The path of the first.
-        """
-        contents = {"predictions": self.best(threshold), "nbest": self.n_best}
-        if self.null_odds:
-            contents["null_odds"] = self.null_odds
-        for name, content in contents.items():
-            text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-            storage.write_text(str(_file(folder, name, split)), text)
-        return _file(folder, "predictions", split)
-
-
-def average(
-    folders: Sequence[str | os.PathLike], split: str, questions: Sequence[Question]
-) -> Predictions:
-    """Averages the n-best probabilities of several runs (paper, section 4.2).
-
-    Candidates are identified by their texts. A candidate that a run does not list has
-    probability 0 there.
+def answer_targets(
+    passages: Passages, questions: Sequence[Question]
+) -> dict[str, np.ndarray]:
+    """Returns the first and last token of the answer in each window; eager only.
 
     Args:
-        folders: Arguments of `Predictions.write`.
-        split: Name of the split.
-        questions: The questions of the split.
+        passages: N passages, W windows.
+        questions: The N questions, with answers.
+
+    Returns:
+        `start_logits` and `end_logits`, tokens [W] int32; both are 0, [CLS], if the
+        window does not contain the whole answer of `answer_bytes`.
 
     Raises:
-        ValueError: An n-best list is of other questions.
-        FileNotFoundError: A folder has no n-best list.
+        ValueError: An answer has no token.
     """
-    ids = {question.id for question in questions}
-    runs, has_odds = [], True
-    for folder in map(pathlib.Path, folders):
-        path = _file(folder, "nbest", split)
-        runs.append(storage.read_json(path))
-        if runs[-1].keys() != ids:
-            raise ValueError(
-                f"{path} must be for the questions of {questions[0].path}. The ids "
-                "differ."
-            )
-        has_odds &= _file(folder, "null_odds", split).is_file()
-    n_best, null_odds = {}, {}
-    for name in runs[0]:
-        total = collections.Counter()
-        for run in runs:
-            for candidate in run[name]:
-                total[candidate["text"]] += candidate["probability"] / len(runs)
-        ranked = total.most_common()
-        n_best[name] = [{"text": t, "probability": p} for t, p in ranked]
-        if has_odds:
-            best = max((p for text, p in ranked if text), default=0.0)
-            null, best = (max(p, _MIN_PROBABILITY) for p in (total[""], best))
-            null_odds[name] = math.log(null / best)
-    return Predictions(n_best, null_odds)
+    splits = passages.pieces.ids.row_splits.numpy()[len(questions) :]
+    starts = passages.pieces.starts.values.numpy()
+    ends = passages.pieces.ends.values.numpy()
+    spans = np.full([len(questions), 2], -1)
+    for row, question in enumerate(questions):
+        answer = answer_bytes(question)
+        if answer:
+            in_passage = slice(*splits[row : row + 2])
+            first = np.searchsorted(ends[in_passage], answer[0], side="right")
+            last = np.searchsorted(starts[in_passage], answer[1], side="left") - 1
+            if first > last:
+                raise ValueError(
+                    f"{question.path}, question {question.id!r}: the answer must "
+                    f"contain a token. Got {question.answers[0][0]!r}."
+                )
+            spans[row] = first, last
+    windows = passages.windows
+    start, row = windows.start.numpy(), windows.row.numpy()
+    first, last = spans[row].T
+    is_inside = (first >= start) & (last < start + windows.size.numpy())
+    offset = windows.first_token.numpy() - start
+    return {
+        "start_logits": np.where(is_inside, first + offset, 0).astype(np.int32),
+        "end_logits": np.where(is_inside, last + offset, 0).astype(np.int32),
+    }
 
 
-def _file(folder: pathlib.Path, name: str, split: str) -> pathlib.Path:
-    return folder / f"{name}_{split}.json"
+def chunk_questions(questions: Sequence[Question]) -> list[Sequence[Question]]:
+    """Returns groups of questions to tokenize at once, which bounds the memory."""
+    sizes = [max(len(question.context), _MIN_CHARACTERS) for question in questions]
+    chunk = np.cumsum(sizes) // _CHUNK_CHARACTERS
+    splits = np.flatnonzero(np.diff(chunk, prepend=-1)).tolist()
+    return [questions[a:b] for a, b in zip(splits, [*splits[1:], None])]

@@ -1,22 +1,30 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Exact match and F1 of SQuAD, as in its evaluate-v1.1.py and evaluate-v2.0.py.
+"""Predictions for SQuAD, and their scores as in evaluate-v1.1.py and evaluate-v2.0.py.
 
-The references are arXiv 1606.05250 and 1806.03822.
+The references are arXiv 1606.05250 and 1806.03822. Predictions, n-best lists and odds
+of "no answer" are JSON objects by question id, in the format of google-research/bert.
 """
 
 from __future__ import annotations
 
 import collections
+import json
 import math
+import os
+import pathlib
 import re
 import string
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.finetuning.squad import Predictions, Question
+from bert_tf import storage
+from bert_tf.finetuning.squad import Question
 
+# Lower bound of the probabilities in odds, so that they are finite.
+_MIN_PROBABILITY = 1e-12
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -118,3 +126,94 @@ def best_threshold(
 
 def _is_version_2(questions: Sequence[Question]) -> bool:
     return any(question.may_be_impossible for question in questions)
+
+
+# --- Predictions -----------------------------------------------------------------
+
+
+class Predictions(NamedTuple):
+    """Predictions by question id.
+
+    Attributes:
+        n_best: Candidates, the most probable first: dictionaries of `text`,
+            `probability` and, except for ensembles, `start_logit` and `end_logit`.
+        null_odds: Log-odds of "no answer" against the best answer; empty if every
+            question is answered.
+    """
+
+    n_best: Mapping[str, Sequence[Mapping[str, Any]]]
+    null_odds: Mapping[str, float]
+
+    def best(self, threshold: float | None = None) -> dict[str, str]:
+        """Returns the best answers; "" for null odds above `threshold`."""
+        answers = {
+            name: next((c["text"] for c in candidates if c["text"]), "")
+            for name, candidates in self.n_best.items()
+        }
+        if threshold is not None:
+            refused = (n for n, odds in self.null_odds.items() if odds > threshold)
+            answers |= dict.fromkeys(refused, "")
+        return answers
+
+    def write(
+        self, folder: pathlib.Path, split: str, threshold: float | None = None
+    ) -> pathlib.Path:
+        """Writes predictions_<split>.json, nbest_<split>.json, null_odds_<split>.json.
+
+        Returns:
+            The path of the first.
+        """
+        contents = {"predictions": self.best(threshold), "nbest": self.n_best}
+        if self.null_odds:
+            contents["null_odds"] = self.null_odds
+        for name, content in contents.items():
+            text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+            storage.write_text(str(_file(folder, name, split)), text)
+        return _file(folder, "predictions", split)
+
+
+def average(
+    folders: Sequence[str | os.PathLike], split: str, questions: Sequence[Question]
+) -> Predictions:
+    """Averages the n-best probabilities of several runs (paper, section 4.2).
+
+    Candidates are identified by their texts. A candidate that a run does not list has
+    probability 0 there.
+
+    Args:
+        folders: Arguments of `Predictions.write`.
+        split: Name of the split.
+        questions: The questions of the split.
+
+    Raises:
+        ValueError: An n-best list is of other questions.
+        FileNotFoundError: A folder has no n-best list.
+    """
+    ids = {question.id for question in questions}
+    runs, has_odds = [], True
+    for folder in map(pathlib.Path, folders):
+        path = _file(folder, "nbest", split)
+        runs.append(storage.read_json(path))
+        if runs[-1].keys() != ids:
+            raise ValueError(
+                f"{path} must be for the questions of {questions[0].path}. The ids "
+                "differ."
+            )
+        has_odds &= _file(folder, "null_odds", split).is_file()
+    n_best, null_odds = {}, {}
+    for name in runs[0]:
+        total = collections.Counter()
+        for run in runs:
+            for candidate in run[name]:
+                total[candidate["text"]] += candidate["probability"] / len(runs)
+        ranked = total.most_common()
+        n_best[name] = [{"text": t, "probability": p} for t, p in ranked]
+        if has_odds:
+            best = max((p for text, p in ranked if text), default=0.0)
+            null, best = (max(p, _MIN_PROBABILITY) for p in (total[""], best))
+            null_odds[name] = math.log(null / best)
+    return Predictions(n_best, null_odds)
+
+
+def _file(folder: pathlib.Path, name: str, split: str) -> pathlib.Path:
+    return folder / f"{name}_{split}.json"

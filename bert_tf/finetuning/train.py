@@ -184,18 +184,16 @@ class LayerwiseAdamW(AdamW):
 
 def _balance_classes(split: batching.Split) -> batching.Split:
     """Scales the weights so that all classes have the same total, as scikit-learn."""
-    targets = split.targets
-    weights = tf.ones_like(targets, tf.float32)
-    if split.weights is not None:
-        weights = split.weights
-    is_ragged = isinstance(targets, tf.RaggedTensor)
-    classes, values = (
-        (x.flat_values if is_ragged else x).numpy() for x in (targets, weights)
-    )
-    totals = np.bincount(classes, values)
-    factors = totals.sum() / np.count_nonzero(totals) / np.maximum(totals, 1e-9)
-    values = tf.constant(values * factors[classes], tf.float32)
-    weights = targets.with_flat_values(values) if is_ragged else values
+
+    def balance(classes, weights):
+        totals = np.bincount(classes, weights)
+        factors = totals.sum() / np.count_nonzero(totals) / np.maximum(totals, 1e-9)
+        return weights * tf.constant(factors[classes.numpy()], tf.float32)
+
+    weights = split.weights
+    if weights is None:
+        weights = tf.ones_like(split.targets, tf.float32)
+    weights = tf.ragged.map_flat_values(balance, split.targets, weights)
     return dataclasses.replace(split, weights=weights)
 
 

@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Expected values are worked out by hand and checked with SQuAD's own scripts."""
 
+import json
 import pathlib
 
+import numpy as np
 import pytest
 
 from bert_tf.finetuning import squad_metrics
-from bert_tf.finetuning.squad import Predictions, Question
+from bert_tf.finetuning.squad import Question
+from bert_tf.finetuning.squad_metrics import Predictions
 
 
 def question(name, *texts, may_be_impossible=True):
@@ -84,3 +87,71 @@ def test_best_threshold():
     assert best_threshold(questions, "y", odds) == -0.5
     # Every question is answered.
     assert best_threshold(questions, "x", {}) is None
+
+
+# --- Predictions -----------------------------------------------------------------
+
+
+def candidates(**probabilities):
+    """Entries of an n-best list; `none` is "no answer"."""
+    return [
+        {"text": "" if text == "none" else text, "probability": probability}
+        for text, probability in probabilities.items()
+    ]
+
+
+def questions(*ids):
+    path = pathlib.Path("dev.json")
+    return [Question(path, name, "?", "", (), may_be_impossible=True) for name in ids]
+
+
+def test_write_predictions_n_best_and_odds(tmp_path):
+    n_best = {"1": candidates(ä=0.5, b=0.3), "2": candidates(none=1.0)}
+    predictions = Predictions(n_best, {"1": -0.5, "2": 9.0})
+    assert predictions.best() == {"1": "ä", "2": ""}
+    assert predictions.best(-0.5) == {"1": "ä", "2": ""}
+    assert predictions.best(-0.6) == {"1": "", "2": ""}
+    path = predictions.write(tmp_path, "dev", -0.6)
+    assert path == tmp_path / "predictions_dev.json"
+    assert json.loads(path.read_text()) == {"1": "", "2": ""}
+    assert json.loads((tmp_path / "nbest_dev.json").read_text()) == n_best
+    assert json.loads((tmp_path / "null_odds_dev.json").read_text()) == {
+        "1": -0.5,
+        "2": 9.0,
+    }
+    Predictions(n_best, {}).write(tmp_path / ".", "test")
+    assert not (tmp_path / "null_odds_test.json").exists()
+
+
+def test_average_of_n_best_probabilities(tmp_path):
+    runs = [
+        {"1": candidates(x=0.6, y=0.4), "2": candidates(none=0.8, x=0.2)},
+        {"1": candidates(y=0.9, z=0.1), "2": candidates(none=0.6, x=0.4)},
+    ]
+    for number, n_best in enumerate(runs):
+        (tmp_path / str(number)).mkdir()
+        odds = {"1": -1.0, "2": 1.0}
+        Predictions(n_best, odds).write(tmp_path / str(number), "dev")
+    found = squad_metrics.average(
+        [tmp_path / "0", tmp_path / "1"], "dev", questions("1", "2")
+    )
+    assert [c["text"] for c in found.n_best["1"]] == ["y", "x", "z"]
+    np.testing.assert_allclose(
+        [c["probability"] for c in found.n_best["1"]], [0.65, 0.3, 0.05]
+    )
+    assert found.null_odds["2"] == pytest.approx(np.log(0.7 / 0.3))
+    assert found.null_odds["1"] == pytest.approx(np.log(1e-12 / 0.65))
+    assert found.best(0.0) == {"1": "y", "2": ""}
+
+
+def test_average_of_different_questions(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    Predictions({"1": candidates(x=1.0)}, {}).write(tmp_path / "a", "dev")
+    with pytest.raises(FileNotFoundError, match=r"b/nbest_dev\.json"):
+        squad_metrics.average([tmp_path / "a", tmp_path / "b"], "dev", questions("1"))
+    Predictions({"2": candidates(x=1.0)}, {}).write(tmp_path / "b", "dev")
+    with pytest.raises(
+        ValueError, match=r"b/nbest_dev\.json must be for the questions of dev\.json"
+    ):
+        squad_metrics.average([tmp_path / "a", tmp_path / "b"], "dev", questions("1"))
