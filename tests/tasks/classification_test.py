@@ -44,130 +44,112 @@ def rows(task, split):
 
 # --- GLUE's file formats, with invented rows ------------------------------------
 
-
-def test_sst2(tmp_path, read):
-    write(
-        tmp_path,
-        train__tsv="sentence\tlabel\nit 's \"fine\t1\nnot so \t0\n",
-        dev__tsv="sentence\tlabel\nfine \t1\n",
-        test__tsv="index\tsentence\n0\tgood .\n1\tbad .\n",
-    )
-    task = read(task="sst2", data_dir=str(tmp_path))
-    assert rows(task, "train") == [("it 's \"fine", "1"), ("not so ", "0")]
-    assert rows(task, "test") == [("good .", None), ("bad .", None)]
-    assert task.head == {
-        "problem": "classification",
-        "pairs": False,
-        "labels": ["0", "1"],
-    }
-    assert task.evaluation_splits == ["dev", "test"]
-    assert task.metric == "accuracy"
-    assert task.dataset("test").targets is None
-    np.testing.assert_array_equal(task.dataset("train").targets, [1, 0])
+COLA = "gj04\t1\t\tThey left.\ngj04\t0\t*\tThey leaves.\n"
+COLA_ROWS = [("They left.", "1"), ("They leaves.", "0")]
+MRPC = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
+MRPC += '1\t70\t71\tHe said "no.\tHe said no.\r\n0\t72\t73\tA\tB\r\n'
+MRPC_ROWS = [('He said "no.', "He said no.", "1"), ("A", "B", "0")]
+STSB = "index\tgenre\tsentence1\tsentence2"
+QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+PAIRS = "\tyes\n1\tWhen?\tHe.\tno\n"
+PAIR_ROWS = [("Who?", "They.", "yes"), ("When?", "He.", "no")]
 
 
-def test_cola_from_glue(tmp_path, read):
-    write(
-        tmp_path,
-        train__tsv="gj04\t1\t\tThey left.\ngj04\t0\t*\tThey leaves.\n",
-        dev__tsv="gj04\t1\t\tHe left.\n",
-        test__tsv="index\tsentence\n0\tWho left?\n",
-    )
-    task = read(task="cola", data_dir=str(tmp_path))
-    assert rows(task, "train") == [("They left.", "1"), ("They leaves.", "0")]
-    assert rows(task, "test") == [("Who left?", None)]
-    assert task.metric == "matthews_correlation"
-
-
-def test_cola_from_its_authors(tmp_path, read):
-    write(
-        tmp_path,
-        in_domain_train__tsv="gj04\t1\t\tThey left.\ngj04\t0\t*\tThey leaves.\n",
-        in_domain_dev__tsv="gj04\t1\t\tHe left.\n",
-        out_of_domain_dev__tsv="clc95\t0\t*\tHe leave.",
-    )
-    task = read(task="cola", data_dir=str(tmp_path))
-    assert rows(task, "dev") == [("He left.", "1"), ("He leave.", "0")]
+def pairs(*columns):
+    """Returns the contents of train.tsv and test.tsv."""
+    header = "\t".join(["index", *columns])
+    rows = "0\tWho?\tThey."
+    return f"{header}\tlabel\n{rows}{PAIRS}", f"{header}\n{rows}\n"
 
 
 @pytest.mark.parametrize(
-    ("train", "dev"),
+    ("name", "files", "train", "test", "metrics"),
     [
-        ("train__tsv", "dev__tsv"),
-        ("msr_paraphrase_train__txt", "msr_paraphrase_test__txt"),
+        ("sst2", {"train": "sentence\tlabel\nit 's \"fine\t1\nnot so \t0\n",
+                  "test": "index\tsentence\n0\tgood .\n"},
+         [("it 's \"fine", "1"), ("not so ", "0")], ("good .", None), ("accuracy",)),
+        ("cola", {"train": COLA, "test": "index\tsentence\n0\tWho left?\n"},
+         COLA_ROWS, ("Who left?", None), ("matthews_correlation", "accuracy")),
+        ("mrpc", {"train": MRPC}, MRPC_ROWS, None, ("f1", "accuracy")),
+        ("stsb", {"train": f"{STSB}\tscore\n0\tx\tA plane.\tA jet.\t5.000\n"
+                  "1\tx\tA.\tB.\t1.000\n", "test": f"{STSB}\n0\tx\tA dog.\tA cat.\n"},
+         [("A plane.", "A jet.", "5.000"), ("A.", "B.", "1.000")],
+         ("A dog.", "A cat.", None), ("spearman", "pearson")),
+        # Line breaks inside questions split some rows in two.
+        ("qqp", {"train": QQP + '0\t1\t2\tWhy?\tWhat\n" is it?\t0\n'
+                 "1\t3\t4\tHow?\tHow so?\t1\n2\t5\t6\tWho?\tWhen?\t0\n",
+                 "dev": QQP + "7\t8\t9\tWho?\tWhom?\t0\n",
+                 "test": "id\tquestion1\tquestion2\n0\tIs it?\tWas it?\n"},
+         [("How?", "How so?", "1"), ("Who?", "When?", "0")],
+         ("Is it?", "Was it?", None), ("f1", "accuracy")),
+        *(
+            (name, dict(zip(("train", "test"), pairs(*columns))), PAIR_ROWS,
+             ("Who?", "They.", None), ("accuracy",))
+            for name, columns in {
+                "qnli": ("question", "sentence"),
+                "rte": ("sentence1", "sentence2"),
+                "wnli": ("sentence1", "sentence2"),
+            }.items()
+        ),
     ],
-)
-def test_mrpc(tmp_path, read, train, dev):
-    header = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
-    files = {
-        train: header + '1\t70\t71\tHe said "no.\tHe said no.\r\n0\t72\t73\tA\tB\r\n',
-        dev: header + "0\t74\t75\tC\tD\r\n",
-    }
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:A single label was found")
+def test_glue(tmp_path, read, name, files, train, test, metrics):
+    files = {"dev": files["train"], **files}
+    write(tmp_path, **{f"{split}__tsv": text for split, text in files.items()})
+    task = read(task=name, data_dir=str(tmp_path))
+    assert rows(task, "train") == train
+    assert task.metrics == metrics
+    assert task.evaluation_splits == ["dev", "test"][: 1 + bool(test)]
+    if test:
+        assert rows(task, "test")[0] == test
+        assert task.dataset("test").targets is None
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "expected"),
+    [
+        ("cola", {"in_domain_train__tsv": COLA,
+                  "in_domain_dev__tsv": "gj04\t1\t\tHe left.\n",
+                  "out_of_domain_dev__tsv": "clc95\t0\t*\tHe leave."},
+         [("He left.", "1"), ("He leave.", "0")]),
+        ("mrpc", {"msr_paraphrase_train__txt": MRPC, "msr_paraphrase_test__txt": MRPC},
+         MRPC_ROWS),
+    ],
+)  # fmt: skip
+def test_files_of_the_authors(tmp_path, read, name, files, expected):
     write(tmp_path, **files)
-    task = read(task="mrpc", data_dir=str(tmp_path))
-    assert rows(task, "train") == [
-        ('He said "no.', "He said no.", "1"),
-        ("A", "B", "0"),
-    ]
-    assert rows(task, "dev") == [("C", "D", "0")]
-    assert task.metrics == ("f1", "accuracy")
+    assert rows(read(task=name, data_dir=str(tmp_path)), "dev") == expected
 
 
-def test_stsb(tmp_path, read):
-    header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2"
-    header += "\tsentence1\tsentence2"
-    front = "main-captions\tMSRvid\t2012test\t0001\tnone\tnone"
-    write(
-        tmp_path,
-        train__tsv=f"{header}\tscore\n0\t{front}\tA plane.\tA jet.\t5.000\n"
-        f"1\t{front}\tA man.\tA jet.\t1.000\n",
-        dev__tsv=f"{header}\tscore\n0\t{front}\tA man.\tA boy.\t2.5\n",
-        test__tsv=f"{header}\n0\t{front}\tA dog.\tA cat.\n",
-    )
+def test_heads_and_targets(tmp_path, read):
+    data = "sentence\tlabel\na\t1\nb\t0\n"
+    write(tmp_path, train__tsv=data, dev__tsv=data)
+    task = read(task="sst2", data_dir=str(tmp_path))
+    labels = {"labels": ["0", "1"]}
+    assert task.head == {"problem": "classification", "pairs": False, **labels}
+    np.testing.assert_array_equal(task.dataset("train").targets, [1, 0])
+    data = f"{STSB}\tscore\n0\tx\tA\tB\t5\n1\tx\tC\tD\t1\n"
+    write(tmp_path, train__tsv=data, dev__tsv=data)
     task = read(task="stsb", data_dir=str(tmp_path))
-    assert rows(task, "dev") == [("A man.", "A boy.", "2.5")]
-    assert rows(task, "test") == [("A dog.", "A cat.", None)]
-    assert task.metrics == ("spearman", "pearson")
-    assert task.head == {
-        "problem": "regression",
-        "pairs": True,
-        "mean": 3.0,
-        "deviation": 2.0,
-    }
+    scale = {"mean": 3.0, "deviation": 2.0}
+    assert task.head == {"problem": "regression", "pairs": True, **scale}
     np.testing.assert_array_equal(task.dataset("train").targets, [[1], [-1]])
-    np.testing.assert_array_equal(task.dataset("dev").targets, [[-0.25]])
-    np.testing.assert_array_equal(task.gold["dev"], [2.5])
-
-
-def test_qqp_skips_rows_split_by_line_breaks(tmp_path, read):
-    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
-    write(
-        tmp_path,
-        train__tsv=header + '0\t1\t2\tWhy?\tWhat\n" is it?\t0\n'
-        "1\t3\t4\tHow?\tHow so?\t1\n2\t5\t6\tWho?\tWhen?\t0\n",
-        dev__tsv=header + "7\t8\t9\tWho?\tWhom?\t0\n",
-        test__tsv="id\tquestion1\tquestion2\n0\tIs it?\tWas it?\n",
-    )
-    task = read(task="qqp", data_dir=str(tmp_path))
-    assert rows(task, "train") == [("How?", "How so?", "1"), ("Who?", "When?", "0")]
-    assert rows(task, "test") == [("Is it?", "Was it?", None)]
-    assert task.metrics == ("f1", "accuracy")
+    np.testing.assert_array_equal(task.gold["dev"], [5, 1])
 
 
 def test_mnli_has_two_dev_sets(tmp_path, read):
-    front = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse"
-    front += "\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"
-    front += "\tsentence1\tsentence2"
-    values = "0\t1\t1e\tfiction\t( a )\t( b )\t(R a)\t(R b)\tIt rains.\tIt pours."
-    dev = f"{front}\tlabel1\tlabel2\tgold_label\n{values}\tneutral\tneutral\t"
+    front, pair = "index\tsentence1\tsentence2", "0\tIt rains.\tIt pours."
+    labels = ("neutral", "entailment", "contradiction")
+    lines = "\n".join(f"{pair}\tx\t{label}" for label in labels)
+    dev = f"{front}\tlabel1\tgold_label\n{pair}\tneutral\t"
     write(
         tmp_path,
-        train__tsv=f"{front}\tlabel1\tgold_label\n{values}\tneutral\tneutral\n"
-        f"{values}\tentailment\tentailment\n{values}\tx\tcontradiction\n",
+        train__tsv=f"{front}\tlabel1\tgold_label\n{lines}\n",
         dev_matched__tsv=dev + "entailment\n",
         dev_mismatched__tsv=dev + "contradiction\n",
-        test_matched__tsv=f"{front}\n{values}\n",
-        test_mismatched__tsv=f"{front}\n{values}\n{values}\n",
+        test_matched__tsv=f"{front}\n{pair}\n",
+        test_mismatched__tsv=f"{front}\n{pair}\n{pair}\n",
     )
     task = read(task="mnli", data_dir=str(tmp_path))
     assert rows(task, "dev") == [("It rains.", "It pours.", "entailment")]
@@ -175,28 +157,6 @@ def test_mnli_has_two_dev_sets(tmp_path, read):
     assert len(rows(task, "test_mismatched")) == 2
     assert task.labels == ("contradiction", "entailment", "neutral")
     assert task.evaluation_splits[0] == "dev"
-
-
-@pytest.mark.parametrize(
-    ("name", "columns"),
-    [
-        ("qnli", ("question", "sentence")),
-        ("rte", ("sentence1", "sentence2")),
-        ("wnli", ("sentence1", "sentence2")),
-    ],
-)
-def test_qnli_rte_wnli(tmp_path, read, name, columns):
-    header = "\t".join(["index", *columns])
-    write(
-        tmp_path,
-        train__tsv=f"{header}\tlabel\n0\tWho?\tThey.\tyes\n1\tWhen?\tHe.\tno\n",
-        dev__tsv=f"{header}\tlabel\n0\tHow?\tSo.\tno\n",
-        test__tsv=f"{header}\n0\tWhere?\tHere.\n",
-    )
-    task = read(task=name, data_dir=str(tmp_path))
-    assert rows(task, "train") == [("Who?", "They.", "yes"), ("When?", "He.", "no")]
-    assert rows(task, "test") == [("Where?", "Here.", None)]
-    assert task.metrics == ("accuracy",)
 
 
 @pytest.mark.parametrize(
@@ -330,26 +290,22 @@ def test_rows_without_gold_label_are_skipped(tmp_path, read, caplog, name, missi
     assert [row.label for row in task.rows["test"]] == [None] * 3
 
 
-@pytest.mark.parametrize("value", ["null", "NaN", "-1", "-1.0", '""', '"-"'])
-def test_json_rows_without_gold_label(tmp_path, read, value):
-    lines = [f'{{"text": "a", "label": {x}}}\n' for x in ("0", "1", "2", value)]
-    write(tmp_path, x__json="".join(lines))
-    task = read(**OWN, train_file="x.json", dev_file="x.json")
-    assert task.labels == ("0", "1", "2")
-
-
-@pytest.mark.parametrize("labels", [("-1", "1"), ("-1.0", "1.0"), ("+", "-")])
-def test_two_signs_are_labels(tmp_path, read, labels):
-    write(tmp_path, x__csv="text,label\n" + "".join(f"a,{x}\n" for x in labels))
-    task = read(**OWN, train_file="x.csv", dev_file="x.csv")
-    assert set(task.labels) == set(labels)
-
-
-def test_minus_one_is_a_score(tmp_path, read):
-    write(tmp_path, x__csv="text,label\na,-1\nb,0.5\nc,\nd,nan\n")
-    files = {"train_file": "x.csv", "dev_file": "x.csv"}
-    task = read(**OWN, problem="regression", **files)
-    assert task.gold["train"].tolist() == [-1, 0.5]
+@pytest.mark.parametrize(
+    ("labels", "options", "expected"),
+    [
+        *((("0", "1", "2", value), {}, {"0", "1", "2"})
+          for value in ("null", "NaN", "-1", "-1.0", '""', '"-"')),
+        (("-1", "1"), {}, {"-1", "1"}),
+        (("-1.0", "1.0"), {}, {"-1.0", "1.0"}),
+        (('"+"', '"-"'), {}, {"+", "-"}),
+        (("-1", "0.5", "null", "NaN"), {"problem": "regression"}, {"-1", "0.5"}),
+    ],
+)  # fmt: skip
+def test_missing_labels_in_json(tmp_path, read, labels, options, expected):
+    lines = "".join(f'{{"text": "a", "label": {label}}}\n' for label in labels)
+    write(tmp_path, x__json=lines)
+    task = read(**OWN, train_file="x.json", dev_file="x.json", **options)
+    assert {row.label for row in task.rows["train"]} == expected
 
 
 def test_several_labels_without_gold_label(tmp_path, read):
@@ -421,36 +377,20 @@ def test_predictions_of_scores(tmp_path, read):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "expected"),
-    [
-        (
-            ".txt",
-            "id\ttext\tprediction\tconfidence\tP(no)\tP(yes)\n"
-            "0\ta\tyes\t0.8\t0.2\t0.8\n",
-        ),
-        (
-            ".csv",
-            "id,text,prediction,confidence,P(no),P(yes)\n0,a,yes,0.8,0.2,0.8\n",
-        ),
-        (
-            ".jsonl",
-            '{"id": "0", "text": "a", "prediction": "yes", "confidence": 0.8, '
-            '"P(no)": 0.2, "P(yes)": 0.8}\n',
-        ),
-    ],
+    ("suffix", "content"),
+    [("txt", "text\na\n"), ("csv", "text\na\n"), ("jsonl", '{"text": "a"}')],
 )
-def test_predictions_have_the_format_of_the_data(tmp_path, read, suffix, expected):
-    write(tmp_path, train__tsv=GOOD, dev__tsv=GOOD)
-    content = '{"text": "a"}' if suffix == ".jsonl" else "text\na\n"
-    (tmp_path / f"new{suffix}").write_text(content)
+def test_predictions_have_the_format_of_the_data(tmp_path, read, suffix, content):
+    write(tmp_path, train__tsv=GOOD, dev__tsv=GOOD, **{f"new__{suffix}": content})
     files = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
-    task = read(**OWN, **files, test_file=f"new{suffix}")
+    task = read(**OWN, **files, test_file=f"new.{suffix}")
     split = task.dataset("test")
     found = task.evaluate(split, [np.log([0.2, 0.8])], {})
     assert (found.metrics, found.gold) == ({}, None)
     task.write_predictions(split, found, tmp_path)
-    path = tmp_path / f"predictions_test{suffix.replace('txt', 'tsv')}"
-    assert path.read_text() == expected
+    path = tmp_path / f"predictions_test.{suffix.replace('txt', 'tsv')}"
+    row = {"id": "0", "text": "a", "prediction": "yes", "confidence": "0.8"}
+    assert read_table(path) == [row | {"P(no)": "0.2", "P(yes)": "0.8"}]
 
 
 # --- Several labels ---------------------------------------------------------------
@@ -530,78 +470,54 @@ def test_temperature_is_fitted_on_dev(tmp_path, read):
 # --- GLUE submissions -------------------------------------------------------------
 
 
-def submission(task, folder, split, logits):
-    """Writes predictions and returns the texts of the files to submit."""
-    before = set(folder.iterdir())
-    data = task.dataset(split)
-    task.write_predictions(data, task.evaluate(data, logits, {}), folder)
-    new = {path.name: path for path in set(folder.iterdir()) - before}
-    new.pop(f"predictions_{split}.tsv", None)
-    return {name: path.read_text() for name, path in new.items()}
-
-
 def test_every_test_set_of_glue_has_a_submission_file():
-    assert {file for data in GLUE.values() for file in data.submissions.values()} == {
-        "AX.tsv",
-        "CoLA.tsv",
-        "MNLI-m.tsv",
-        "MNLI-mm.tsv",
-        "MRPC.tsv",
-        "QNLI.tsv",
-        "QQP.tsv",
-        "RTE.tsv",
-        "SST-2.tsv",
-        "STS-B.tsv",
-        "WNLI.tsv",
-    }
+    names = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI"
+    files = {file for data in GLUE.values() for file in data.submissions.values()}
+    assert files == {f"{name}.tsv" for name in names.split()}
     for data in GLUE.values():
         tests = {split for split in data.splits if split.startswith("test")}
         assert data.submissions.keys() == tests
 
 
-def test_submission_of_classes(tmp_path, read):
-    data = "index\tsentence1\tsentence2\tlabel\n0\tA\tB\tentailment\n"
-    data += "1\tC\tD\tnot_entailment\n"
-    test = "index\tsentence1\tsentence2\n0\tE\tF\n1\tG\tH\n"
-    write(tmp_path, train__tsv=data, dev__tsv=data, test__tsv=test)
-    task = read(task="rte", data_dir=str(tmp_path))
-    assert submission(task, tmp_path, "test", [[0, 1], [1, 0]]) == {
-        "RTE.tsv": "index\tprediction\n0\tnot_entailment\n1\tentailment\n"
-    }
-    assert not submission(task, tmp_path, "dev", [[0, 1], [1, 0]])
-    (tmp_path / "own.tsv").write_text(test)
-    other = read(task="rte", data_dir=str(tmp_path), test_file="own.tsv")
-    assert not submission(other, tmp_path, "test", [[0, 1], [1, 0]])
-
-
-def test_submission_of_scores_is_clipped(tmp_path, read):
+@pytest.mark.parametrize(
+    ("name", "test", "labels", "outputs", "file", "predictions"),
+    [
+        ("rte", "test", ("entailment", "not_entailment"), [[0, 1], [1, 0]], "RTE",
+         ["not_entailment", "entailment"]),
+        ("stsb", "test", (1, 3), [[-0.5], [11]], "STS-B", ["0.0", "5.0"]),
+        ("mnli", "diagnostic", ("neutral", "contradiction"), [[0, 1], [1, 0]], "AX",
+         ["neutral", "contradiction"]),
+        ("mnli", "../diagnostic/diagnostic", ("neutral", "contradiction"),
+         [[0, 1], [1, 0]], "AX", ["neutral", "contradiction"]),
+    ],
+)  # fmt: skip
+def test_submissions(tmp_path, read, name, test, labels, outputs, file, predictions):
     header = "index\tsentence1\tsentence2"
-    data = f"{header}\tscore\n0\tA\tB\t1\n1\tC\tD\t3\n"
-    test = f"{header}\n0\tE\tF\n1\tG\tH\n2\tI\tJ\n"
-    write(tmp_path, train__tsv=data, dev__tsv=data, test__tsv=test)
-    task = read(task="stsb", data_dir=str(tmp_path))
-    logits = np.float32([[-0.5], [3.5], [11]])
-    assert submission(task, tmp_path, "test", logits) == {
-        "STS-B.tsv": "index\tprediction\n0\t0.0\n1\t3.5\n2\t5.0\n"
-    }
+    column = {"stsb": "score", "mnli": "gold_label"}.get(name, "label")
+    data = f"{header}\t{column}\n0\tA\tB\t{labels[0]}\n1\tC\tD\t{labels[1]}\n"
+    folder = tmp_path / "data"
+    (folder / test).parent.resolve().mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
+    for split in ("train", "dev", "dev_matched", "dev_mismatched"):
+        write(folder, **{f"{split}__tsv": data})
+    rows = f"{header}\n0\tE\tF\n1\tG\tH\n"
+    (folder / test).resolve().with_suffix(".tsv").write_text(rows)
+    task = read(task=name, data_dir=str(folder))
+    split = task.evaluation_splits[-1]
 
+    def submit(task, split):
+        part = task.dataset(split)
+        found = task.evaluate(part, np.float32(outputs), {})
+        task.write_predictions(part, found, tmp_path)
+        return tmp_path / f"{file}.tsv"
 
-@pytest.mark.parametrize("place", ["MNLI", "diagnostic"])
-def test_submission_of_the_diagnostic_set(tmp_path, read, place):
-    folder = tmp_path / "MNLI"
-    folder.mkdir()
-    pairs = "index\tsentence1\tsentence2"
-    data = f"{pairs}\tgold_label\n0\tA\tB\tneutral\n1\tC\tD\tcontradiction\n"
-    write(folder, train__tsv=data, dev_matched__tsv=data, dev_mismatched__tsv=data)
-    write(folder, test_matched__tsv=f"{pairs}\n0\tE\tF\n")
-    (tmp_path / place).mkdir(exist_ok=True)
-    write(tmp_path / place, diagnostic__tsv=f"{pairs}\n0\tG\tH\n")
-    task = read(task="mnli", data_dir=str(folder))
-    splits = ["dev", "dev_mismatched", "test", "test_diagnostic"]
-    assert task.evaluation_splits == splits
-    assert submission(task, tmp_path, "test_diagnostic", [[0, 1]]) == {
-        "AX.tsv": "index\tprediction\n0\tneutral\n"
-    }
+    assert not submit(task, "dev").exists()
+    lines = [f"{i}\t{value}\n" for i, value in enumerate(predictions)]
+    assert submit(task, split).read_text() == "index\tprediction\n" + "".join(lines)
+    (tmp_path / f"{file}.tsv").unlink()
+    (tmp_path / "own.tsv").write_text(rows)
+    own = read(task=name, data_dir=str(folder), test_file="own.tsv")
+    assert not submit(own, "test").exists()
 
 
 # --- Long texts ------------------------------------------------------------------

@@ -1,7 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-import csv
 import functools
 import os
 import pathlib
@@ -60,17 +59,6 @@ def test_swag(tmp_path, read):
     assert rows_of(task, "test") == [("A man is old.", choices, None)]
     assert task.evaluation_splits == ["dev", "test"]
     assert task.dataset("test").targets is None
-
-
-def test_swag_without_gold_label(tmp_path, read):
-    row = "0,v,1,s,A,He,gold,a,b,c,d"
-    write(
-        tmp_path,
-        train__csv=f"{SWAG},label\n{row},2\n{row},\n",
-        val__csv=f"{SWAG},label\n{row},0\n",
-    )
-    task = read(task="swag", data_dir=str(tmp_path))
-    assert task.labels == {"train": [2], "dev": [0]}
 
 
 @pytest.mark.parametrize("dev", ["dev__tsv", "test__tsv"])
@@ -190,16 +178,10 @@ def test_hidden_labels_of_a_test_set(tmp_path, read, label):
         ("start\tx\ty\tz\tright\na\tb\tc\td\tD\n", {}, "Received: 'D'"),
         (GOOD, {"choices": "x"}, "train.tsv, line 2: column 'x' must be a list of "
          "texts, or --choices must name a column for each choice."),
-        ("start\tx\ty\tz\tright\na\tb\tc\td\t-1\n", {}, "no row has a label. The"),
         ("start\tx\ty\tz\tright\na\tb\tc\t\t2\n", {}, "line 2: the right choice, 2,"),
         ("start\tx\ty\tz\tright\na\tb\t\t \t0\n", {}, "line 2: fewer than two choices"),
-        ("start\tx\ty\tz\tright\na\tb\n", {}, "line 2: expected 5 columns"),
-        ("start\tx\ty\tz\tright\n", {}, "train.tsv has a header but no rows"),
         (GOOD, {"choices": "x,q"}, "train.tsv has no column 'q'"),
         (GOOD, {"choices": ""}, "Missing flags: --choices. Pass"),
-        (GOOD, {"data_dir": "x"}, "--data_dir requires --task"),
-        (GOOD, {"dev_file": "none.tsv"}, "The dev set is missing: there is no"),
-        (GOOD, {"test_file": "none.tsv"}, "The test set is missing: there is no"),
         (GOOD, {"task": "codah"}, "Remove --train_file, --dev_file, --prompt"),
         (GOOD, {"task": "copa"}, "--task must be one of swag, codah. Received: task="),
     ],
@@ -284,12 +266,6 @@ def finished(tmp_path_factory, random_encoder):
     return options, fine_tune(MultipleChoice, options)
 
 
-def predictions(options):
-    path = pathlib.Path(options.output) / "predictions_dev.tsv"
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t"))
-
-
 def ask(options, prompts, choices):
     served = tf.saved_model.load(options.export + "/1").signatures["serving_default"]
     answers = served(prompt=tf.constant(prompts), choices=tf.constant(choices))
@@ -299,14 +275,11 @@ def ask(options, prompts, choices):
 def test_training_and_serving(finished, vocabulary):
     options, metrics = finished
     assert metrics["dev"]["accuracy"] > 0.95
-    rows = predictions(options)
+    rows = read_table(pathlib.Path(options.output) / "predictions_dev.tsv")
     assert [row["id"] for row in rows] == [str(i) for i in range(45)]
     examples = rows_of(MultipleChoice(options, Tokenizer(vocabulary)), "dev")
-    right = sum(
-        row["prediction"] == str(label)
-        for row, (_, _, label) in zip(rows, examples, strict=True)
-    )
-    assert right / 45 == metrics["dev"]["accuracy"]
+    right = [row["prediction"] == str(x[2]) for row, x in zip(rows, examples)]
+    assert np.mean(right) == metrics["dev"]["accuracy"]
 
     answers = ask(
         options,
@@ -320,21 +293,19 @@ def test_training_and_serving(finished, vocabulary):
 
 def test_predicting_a_file_matches_the_evaluation(finished, tmp_path):
     options, _ = finished
+    model, output = options.output, str(tmp_path / "answers.tsv")
     run = PredictConfig(
-        predict=True,
-        model=options.output,
-        input=options.dev_file,
-        output=str(tmp_path / "answers.tsv"),
+        predict=True, model=model, input=options.dev_file, output=output
     )
     run_task(MultipleChoice, run)
-    rows = read_table(run.output)
-    for row, expected in zip(rows, predictions(options), strict=True):
-        assert row.keys() == expected.keys()
-        for name in ("id", "prompt", "prediction", "gold"):
-            assert row[name] == expected[name]
-        for name in ("confidence", "probabilities"):
-            values = [list(map(float, x[name].split())) for x in (row, expected)]
-            np.testing.assert_allclose(*values, atol=2e-6)
+    expected = read_table(pathlib.Path(model) / "predictions_dev.tsv")
+    for row, other in zip(read_table(output), expected, strict=True):
+        for name, value in row.items():
+            if name in ("confidence", "probabilities"):
+                values = [list(map(float, x.split())) for x in (value, other[name])]
+                np.testing.assert_allclose(*values, atol=2e-6)
+            else:
+                assert value == other[name]
 
 
 def test_serving_any_number_of_choices_and_any_string(finished):

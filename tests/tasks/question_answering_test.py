@@ -5,8 +5,6 @@ import json
 import pathlib
 import random
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -340,17 +338,6 @@ def test_different_numbers_of_questions_and_contexts(served):
         ask(served, ["a", "b"], ["a"])
 
 
-def test_ids_signature(finished):
-    loaded = tf.saved_model.load(finished[0].export + "/1")
-    inputs = {n: tf.ones([1, 6], tf.int32) for n in
-              ("token_ids", "segment_ids", "padding_mask")}  # fmt: skip
-    outputs = loaded.signatures["ids"](**inputs)
-    assert {n: x.shape.as_list() for n, x in outputs.items()} == {
-        "start_logits": [1, 6],
-        "end_logits": [1, 6],
-    }
-
-
 @pytest.mark.slow
 def test_squad_1_model_always_answers(tmp_path, toy, tiny_config, tokenizer):
     rows = [row for row in toy_rows(20, 2) if row[2]]
@@ -409,25 +396,3 @@ def test_ensemble_of_one_run(finished, tmp_path):
     )
     with pytest.raises(ValueError, match="must be for the questions of"):
         question_answering.ensemble(other)
-
-
-@pytest.mark.slow
-def test_command(finished, tmp_path):
-    options, metrics = finished
-
-    def run(**options):
-        flags = [f"--{name}={value}" for name, value in options.items()]
-        return subprocess.run(
-            [sys.executable, "-m", "tasks.question_answering", *flags],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    done = run(**options.to_dict())
-    assert done.returncode == 0, done.stderr
-    assert "is already trained; skipping training" in done.stdout
-    assert f"f1 {metrics['dev']['f1']:.4f}" in done.stdout
-    wrong = run(**(options.to_dict() | {"dev_file": "none.json"}))
-    assert wrong.returncode == 1
-    assert wrong.stderr.splitlines()[-1].startswith("error: ")
