@@ -200,12 +200,7 @@ class Classification(finetuning.Task):
             targets = tf.constant(targets[source])
         return finetuning.Split(name, source, inputs, targets, weights)
 
-    def evaluate(
-        self,
-        split: Split,
-        outputs: Sequence[np.ndarray],
-        decision: Mapping[str, Any] | None = None,
-    ) -> finetuning.Evaluation:
+    def evaluate(self, split, outputs, decision=None):
         logits, gold = np.stack(outputs).astype(np.float64), self.gold[split.name]
         logits = self.served_head().pool(logits, split.source).numpy()  # [N, C]
         if decision is None:
@@ -256,9 +251,7 @@ class Classification(finetuning.Task):
             return [tuple(names[row > 0]) for row in values]
         return names[values].tolist()
 
-    def write_predictions(
-        self, split: Split, evaluation: finetuning.Evaluation, folder: pathlib.Path
-    ) -> None:
+    def write_predictions(self, split, evaluation, folder):
         """Writes the table, and the file that GLUE's server accepts, if it has one."""
         suffix = data.table_suffix(self.rows[split.name][0].path)
         path = folder / f"predictions_{split.name}{suffix}"

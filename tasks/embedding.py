@@ -40,7 +40,7 @@ import dataclasses
 import itertools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -216,12 +216,7 @@ class Embedding(finetuning.Task):
             targets = self.as_cosines(scores) if is_scored else tf.gather(ids, indices)
         return finetuning.Split(name, indices[:, :2], inputs, targets)
 
-    def evaluate(
-        self,
-        split: Split,
-        outputs: Sequence[np.ndarray],
-        decision: Mapping[str, Any] | None = None,
-    ) -> finetuning.Evaluation:
+    def evaluate(self, split, outputs, decision=None):
         """Scores the cosine of each pair, or the rank of its second text."""
         pairs, scores = self.examples[split.name]
         vectors = np.stack(outputs)  # [U, E]

@@ -35,7 +35,7 @@ import dataclasses
 import pathlib
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -148,12 +148,7 @@ class MultipleChoice(finetuning.Task):
         targets = None if labels is None else tf.constant(labels)
         return finetuning.Split(name, labels, inputs, targets)
 
-    def evaluate(
-        self,
-        split: Split,
-        outputs: Sequence[np.ndarray],
-        decision: Mapping[str, Any] | None = None,
-    ) -> finetuning.Evaluation:
+    def evaluate(self, split, outputs, decision=None):
         probabilities = scipy.special.softmax(np.stack(outputs), axis=1)  # [N, C]
         best, gold, metrics = probabilities.argmax(axis=1), split.source, {}
         if gold is not None:

@@ -148,12 +148,7 @@ class QuestionAnswering(finetuning.Task):
             name, source, concat(inputs), concat(targets) if targets else None
         )
 
-    def evaluate(
-        self,
-        split: Split,
-        outputs: Sequence[Any],
-        decision: Mapping[str, Any] | None = None,
-    ) -> finetuning.Evaluation:
+    def evaluate(self, split, outputs, decision=None):
         questions, metrics = self.questions[split.name], finetuning.squad_metrics
         predictions = self._decode(split, outputs)
         if decision is None:
@@ -177,9 +172,7 @@ class QuestionAnswering(finetuning.Task):
                 null_odds |= zip(ids, answers.null_odds.numpy().tolist())
         return finetuning.Predictions(n_best, null_odds)
 
-    def write_predictions(
-        self, split: Split, evaluation: finetuning.Evaluation, folder: pathlib.Path
-    ) -> None:
+    def write_predictions(self, split, evaluation, folder):
         predictions = evaluation.predictions
         threshold = evaluation.decision.get("threshold")
         path = predictions.write(folder, split.name, threshold)

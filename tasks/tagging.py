@@ -37,9 +37,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -157,12 +156,7 @@ class Tagging(finetuning.Task):
         weights = tf.cast(is_first, tf.float32)
         return finetuning.Split(name, is_first, inputs, targets, weights)
 
-    def evaluate(
-        self,
-        split: Split,
-        outputs: Sequence[np.ndarray],
-        decision: Mapping[str, Any] | None = None,
-    ) -> finetuning.Evaluation:
+    def evaluate(self, split, outputs, decision=None):
         best = [
             logits[: len(is_first)][is_first].argmax(axis=-1)
             for logits, is_first in zip(outputs, split.source.numpy(), strict=True)
@@ -182,9 +176,7 @@ class Tagging(finetuning.Task):
         decision = {"join_weights": self._join_weights}
         return finetuning.Evaluation(metrics, tags, decision, gold, tags)
 
-    def write_predictions(
-        self, split: Split, evaluation: finetuning.Evaluation, folder: pathlib.Path
-    ) -> None:
+    def write_predictions(self, split, evaluation, folder):
         path = folder / f"predictions_{split.name}.conll"
         self.files[split.name].write(path, evaluation.predictions, evaluation.gold)
 

@@ -30,7 +30,7 @@ class TablesConfig(FilesConfig):
     task: str = cli.option("", help="Benchmark to read from --data_dir.", common=True)
     data_dir: str = cli.option(
         "",
-        help="Directory with the files of --task.",
+        help="Folder of the files of --task.",
         common=True,
         resumable=True,
         local=True,

@@ -65,10 +65,7 @@ class FinetuneConfig(ComputeOptions):
     )
     output: str = cli.option(help="Model directory to write.", resumable=True)
     export: str = cli.option(
-        "",
-        help="Directory for a SavedModel of the result, e.g. saved_models/sst2.",
-        common=True,
-        resumable=True,
+        "", help="Folder of the SavedModel to write.", common=True, resumable=True
     )
     batch_size: int = cli.option(
         32, help="Examples per step, summed over all replicas.", minimum=1, common=True
@@ -77,38 +74,23 @@ class FinetuneConfig(ComputeOptions):
         3, help="Passes over the training data.", minimum=1, common=True
     )
     learning_rate: float = cli.option(
-        5e-5,
-        help="Peak learning rate, after which it decays linearly to 0.",
-        minimum=0,
-        common=True,
+        5e-5, help="Peak rate; it decays linearly.", minimum=0, common=True
     )
     max_sequence_length: int = cli.option(
-        128,
-        help="Tokens per example, including [CLS] and [SEP].",
-        minimum=3,
-        common=True,
+        128, help="Tokens per example, with [CLS] and [SEP].", minimum=3, common=True
     )
     seed: int = cli.option(
-        0,
-        help="Seed of the head's weights, dropout and shuffling.",
-        minimum=0,
-        common=True,
+        0, help="Seed of new weights, dropout and shuffling.", minimum=0, common=True
     )
     warmup_ratio: float = cli.option(
-        0.1,
-        help="Share of the steps during which the learning rate rises.",
-        minimum=0,
-        maximum=0.9,
+        0.1, help="Share of the steps of the warm-up.", minimum=0, maximum=0.9
     )
     weight_decay: float = cli.option(0.01, help="Decay of matrices.", minimum=0)
     dropout: float | None = cli.option(
         None, help="Dropout rate; the encoder's own by default.", minimum=0, maximum=0.9
     )
     layer_decay: float = cli.option(
-        1.0,
-        help="Factor of the learning rate from each layer to the one below.",
-        minimum=0,
-        maximum=1,
+        1.0, help="Factor of the rate of each lower layer.", minimum=0, maximum=1
     )
     frozen_layers: int = cli.option(
         0, help="Lowest layers that are not trained, nor embeddings.", minimum=0
@@ -120,9 +102,7 @@ class FinetuneConfig(ComputeOptions):
         0.0, help="Share of the targets for all classes.", minimum=0, maximum=0.9
     )
     class_weight: str = cli.option(
-        "",
-        help="balanced gives all classes the same total weight in the loss.",
-        choices=("", "balanced"),
+        "", help="Gives all classes the same total weight.", choices=("", "balanced")
     )
     layers: str = cli.option(
         "", help="Layers of --init_from to keep, e.g. 1,3,5; all by default."
@@ -154,15 +134,9 @@ class FilesConfig(FinetuneConfig):
     """Options of a task that reads the user's own files."""
 
     train_file: str = cli.option(help="Training data.", local=True)
-    dev_file: str = cli.option(
-        help="Evaluation data. Selects the best epoch.", local=True
-    )
+    dev_file: str = cli.option(help="Data that selects the best epoch.", local=True)
     test_file: str = cli.option(
-        "",
-        help="Data to predict, with or without labels.",
-        common=True,
-        resumable=True,
-        local=True,
+        "", help="Data to predict.", common=True, resumable=True, local=True
     )
 
 

@@ -26,7 +26,6 @@ from tasks.embedding import Embedding
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
-from tests.toy.checkpoints import hugging_face_shapes, values, write_hugging_face
 from tests.toy.tasks import make_task
 
 CLASSES = {"text_a": "x", "text_b": "y", "label": "name"}
@@ -155,31 +154,6 @@ def test_hidden_loss_is_the_mean_over_tokens(name, distill):
     is_token = rows["padding_mask"] > 0
     expected = [square[m].mean() for square, m in zip(squares, is_token, strict=True)]
     np.testing.assert_allclose(np.ravel(errors), expected, rtol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
-def test_a_teacher_from_hugging_face(tmp_path, vocabulary):
-    name = "BertForSequenceClassification"
-    tensors = values(hugging_face_shapes(name, classes=2))
-    teacher, student = (
-        write_hugging_face(
-            tmp_path / folder,
-            vocabulary,
-            name,
-            tensors={key: scale * value for key, value in tensors.items()},
-            id2label={"0": "yes", "1": "no"},
-        )
-        for folder, scale in (("teacher", 1.0), ("initial", 0.5))
-    )
-    changes = {"max_sequence_length": 16, "epochs": 20, "learning_rate": 1e-2}
-    kind, options = make_options(
-        "classes", tmp_path, Tokenizer(vocabulary), str(teacher), **changes
-    )
-    options = dataclasses.replace(options, init_from=str(student))
-    training = fine_tune(kind, options)["training"]
-    losses = [epoch["loss"] for epoch in training["epochs"]]
-    assert losses[-1] < 0.5 * losses[0]
 
 
 def test_labels_and_scores_of_the_teacher_are_aligned():

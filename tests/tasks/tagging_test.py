@@ -14,13 +14,10 @@ from bert_tf.finetuning import (
     ColumnFile,
     PredictConfig,
     fine_tune,
-    predict,
     run_task,
 )
-from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
 from tasks.tagging import Tagging
-from tests.toy import tasks as toy_tasks
 
 GOOD = "the O\ncats B-P\n\nmats I-L\nsat I-P\n"
 
@@ -225,15 +222,6 @@ def test_metrics_match_conlleval(read):
     )
 
 
-def test_gold_and_predicted_tags(read):
-    task = read("a O\nb B-P\nc I-P\nd B-L\n", "a O\nb B-P\nc I-P\nd B-L\n")
-    outputs = [np.eye(5)[[0, 3, 3, 2, 1, 0]]]  # B-P B-P I-L B-L
-    split = task.dataset("dev")
-    found = task.evaluate(split, outputs)
-    assert found.gold == [["O", "B-P", "I-P", "B-L"]]
-    assert found.predicted == [["B-P", "B-P", "B-L", "B-L"]]
-
-
 # --- Fine-tuning and serving -----------------------------------------------------
 
 
@@ -373,28 +361,3 @@ def test_lstm_on_features(toy, tmp_path):
         [(word.encode(), tag.encode()) for word, _, tag in sentence.rows]
         for sentence in found.sentences
     ]
-
-
-@pytest.mark.slow
-def test_windows_of_long_texts_run_in_batches(read, tiny_config, monkeypatch):
-    task = read(max_sequence_length=10)
-    model = task.model(BertBackbone(tiny_config))
-    texts = ["a b c d e f g h i j k l m n o p q r s t u", "", "the cats sat"]
-    at_once = toy_tasks.serve(task, model)["serving_default"](tf.constant(texts))
-    monkeypatch.setattr("bert_tf.text.windows._BATCH_SIZE", 2)
-    in_steps = toy_tasks.serve(task, model)["serving_default"](tf.constant(texts))
-    assert len(by_text(in_steps, "words")[0]) == 21
-    np.testing.assert_array_equal(in_steps["tags"], at_once["tags"])
-    np.testing.assert_allclose(in_steps["scores"], at_once["scores"], atol=1e-6)
-
-
-def test_ids_signature_matches_predict(read, tiny_config):
-    task = read()
-    model = task.model(BertBackbone(tiny_config))
-    split = task.dataset("dev")
-    expected = predict(model, split, 2, max_length=32)
-    inputs = {name: column.to_tensor() for name, column in split.inputs.items()}
-    logits = toy_tasks.serve(task, model)["ids"](*inputs.values())["logits"]
-    for row, (found, output) in enumerate(zip(logits, expected, strict=True)):
-        length = split.lengths[row]
-        np.testing.assert_allclose(found[:length], output[:length], atol=1e-5)
