@@ -176,10 +176,8 @@ class LayerwiseAdamW(AdamW):
         depth = self._num_layers - int(layer[1]) if layer else 0
         if variable.name.startswith("embeddings/"):
             depth = self._num_layers + 1
-        rate = learning_rate.learning_rate * self._layer_decay**depth
-        super().update_step(
-            gradient, variable, learning_rate._replace(learning_rate=rate)
-        )
+        rate = learning_rate * self._layer_decay**depth
+        super().update_step(gradient, variable, rate)
 
 
 def _balance_classes(split: batching.Split) -> batching.Split:

@@ -63,24 +63,27 @@ class Muon(AdamW):
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         # Batched over matrices, so not in `update_step`, which sees one variable.
-        grads = list(grads)
+        self._directions = {}
         groups: dict[tuple[int, int], list[int]] = {}
         for i, variable in enumerate(trainable_variables):
             if self._is_orthogonalized(variable):
                 groups.setdefault(tuple(variable.shape), []).append(i)
         for shape, indices in groups.items():
-            momenta, directions = [], []
+            matrices = []
             for i in indices:
-                variable = trainable_variables[i]
-                previous = self._momentums[self._get_variable_index(variable)]
-                momenta.append(self.momentum * previous + grads[i])
-                directions.append(self.momentum * momenta[-1] + grads[i])
-            updates = self._orthogonalize(ops.stack(directions))
+                momentum = self._new_momentum(trainable_variables[i], grads[i])
+                matrices.append(self.momentum * momentum + grads[i])
+            updates = self._orthogonalize(ops.stack(matrices))
             updates = updates * (_ADAM_RMS * max(shape) ** 0.5)
-            pairs = zip(momenta, ops.unstack(updates, len(indices)), strict=True)
-            for i, pair in zip(indices, pairs, strict=True):
-                grads[i] = pair
+            for i, update in zip(indices, ops.unstack(updates, len(indices))):
+                index = self._get_variable_index(trainable_variables[i])
+                self._directions[index] = update
         super()._backend_update_step(grads, trainable_variables, learning_rate)
+        self._directions = {}
+
+    def _new_momentum(self, variable, gradient):
+        momentum = self._momentums[self._get_variable_index(variable)]
+        return self.momentum * momentum + gradient
 
     def _orthogonalize(self, matrices):
         """Replaces the singular values of [k, m, n] matrices by about 1."""
@@ -95,17 +98,19 @@ class Muon(AdamW):
         return ops.cast(x, matrices.dtype)
 
     def update_step(self, gradient, variable, learning_rate):
-        if not isinstance(gradient, tuple):  # See `_backend_update_step`.
+        index = self._get_variable_index(variable)
+        if index not in self._directions:
             super().update_step(gradient, variable, learning_rate)
             return
-        new_momentum, update = gradient
-        momentum = self._momentums[self._get_variable_index(variable)]
-        rate = ops.cast(learning_rate.learning_rate, variable.dtype)
+        rate = ops.cast(learning_rate, variable.dtype)
         # The rate of a non-finite step is 0; its momentum must not change either.
         finite = ops.isfinite(self.gradient_norm)
+        momentum = self._momentums[index]
+        new_momentum = self._new_momentum(variable, gradient)
         previous = ops.convert_to_tensor(momentum)
         self.assign(momentum, ops.where(finite, new_momentum, previous))
-        self.assign_sub(variable, rate * (update + self.weight_decay * variable))
+        update = self._directions[index] + self.weight_decay * variable
+        self.assign_sub(variable, rate * update)
 
     def get_config(self):
         names = ("momentum", "orthogonalization_dtype")

@@ -135,18 +135,16 @@ def _arguments(optimizer_class: type) -> Iterable[str]:
     return inspect.signature(optimizer_class).parameters
 
 
-class _Rates(NamedTuple):
+class _Moments(NamedTuple):
     """Scalars [] float32 that the updates of all variables in a step share.
 
     Attributes:
-        learning_rate: 0 if the gradients are not finite.
         beta_1: Decay rate of the first moment; 1 if the gradients are not finite.
         beta_2: Decay rate of the second moment; 1 if the gradients are not finite.
         correction_1: Divisor of the first moment; 1 without bias correction.
         correction_2: Divisor of the second moment; 1 without bias correction.
     """
 
-    learning_rate: Any
     beta_1: Any
     beta_2: Any
     correction_1: Any
@@ -268,22 +266,16 @@ class AdamW(keras.optimizers.AdamW):
         pass  # In `update_step`, where non-finite steps are skipped.
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        # Keras passes this `learning_rate` on to `update_step` of every variable.
-        # Computing `_Rates` here, once per step, saves hundreds of small ops.
-        rates = self._rates(learning_rate)
-        super()._backend_update_step(grads, trainable_variables, rates)
-
-    def _rates(self, learning_rate) -> _Rates:
-        """Returns the shared scalars, which make a non-finite step a no-op."""
         finite = ops.isfinite(self.gradient_norm)
-        rates = (
-            ops.where(finite, ops.cast(rate, "float32"), no_op)
-            for rate, no_op in (
-                (learning_rate, 0.0),
-                (self.beta_1, 1.0),
-                (self.beta_2, 1.0),
-            )
-        )
+        # Computed here for all variables, which saves hundreds of small ops.
+        self._moments = self._moment_scalars(finite)
+        rate = ops.where(finite, ops.cast(learning_rate, "float32"), 0.0)
+        super()._backend_update_step(grads, trainable_variables, rate)
+        self._moments = None
+
+    def _moment_scalars(self, finite) -> _Moments:
+        """Returns the shared scalars; a step that is not `finite` changes nothing."""
+        betas = (ops.where(finite, beta, 1.0) for beta in (self.beta_1, self.beta_2))
         corrections = (ops.ones(()), ops.ones(()))
         if self.bias_correction:
             step = ops.cast(self.iterations + 1, "float32")
@@ -291,24 +283,29 @@ class AdamW(keras.optimizers.AdamW):
             corrections = (
                 -ops.expm1(step * math.log(beta)) for beta in (self.beta_1, self.beta_2)
             )
-        return _Rates(*rates, *corrections)
+        return _Moments(*betas, *corrections)
+
+    def _cast_scalars(self, variable, learning_rate) -> tuple[Any, _Moments]:
+        """Returns the learning rate and the shared scalars, of the variable's dtype."""
+        rate, *scalars = (
+            ops.cast(x, variable.dtype) for x in (learning_rate, *self._moments)
+        )
+        return rate, _Moments(*scalars)
 
     def update_step(self, gradient, variable, learning_rate):
         """Applies weight decay and Adam's update to one variable."""
-        dtype = variable.dtype
-        rates = _Rates(*(ops.cast(rate, dtype) for rate in learning_rate))
+        rate, moments = self._cast_scalars(variable, learning_rate)
         if self._use_weight_decay(variable):
-            decay = rates.learning_rate * self.weight_decay
-            self.assign_sub(variable, variable * decay)
-        rate = rates.learning_rate * ops.sqrt(rates.correction_2) / rates.correction_1
+            self.assign_sub(variable, variable * (rate * self.weight_decay))
+        rate = rate * ops.sqrt(moments.correction_2) / moments.correction_1
         if not _is_tensorflow():
-            momentum, velocity = self._update_moments(gradient, variable, rates)
+            momentum, velocity = self._update_moments(gradient, variable, moments)
             step = momentum / (ops.sqrt(velocity) + self.epsilon)
             self.assign_sub(variable, rate * step)
             return
         # The fused kernel takes one pass over memory; elementwise ops would take ten.
         # Zero beta powers disable the kernel's own bias correction.
-        index = self._get_variable_index(variable)
+        index, dtype = self._get_variable_index(variable), variable.dtype
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,
@@ -316,18 +313,18 @@ class AdamW(keras.optimizers.AdamW):
             beta1_power=tf.zeros((), dtype),
             beta2_power=tf.zeros((), dtype),
             lr=rate,
-            beta1=rates.beta_1,
-            beta2=rates.beta_2,
+            beta1=moments.beta_1,
+            beta2=moments.beta_2,
             epsilon=tf.cast(self.epsilon, dtype),
             grad=tf.cast(gradient, dtype),
         )
 
-    def _update_moments(self, gradient, variable, rates: _Rates):
+    def _update_moments(self, gradient, variable, moments: _Moments):
         """Updates and returns the moments of one variable."""
         index = self._get_variable_index(variable)
         momentum, velocity = self._momentums[index], self._velocities[index]
         gradient = ops.cast(gradient, variable.dtype)
-        beta_1, beta_2 = rates.beta_1, rates.beta_2
+        beta_1, beta_2 = moments.beta_1, moments.beta_2
         self.assign(momentum, momentum * beta_1 + gradient * (1 - beta_1))
         self.assign(velocity, velocity * beta_2 + ops.square(gradient) * (1 - beta_2))
         return momentum, velocity
@@ -358,11 +355,10 @@ class Lamb(AdamW):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
 
     def update_step(self, gradient, variable, learning_rate):
-        rates = _Rates(*(ops.cast(rate, variable.dtype) for rate in learning_rate))
-        momentum, velocity = self._update_moments(gradient, variable, rates)
-        rate = rates.learning_rate
-        step = (momentum / rates.correction_1) / (
-            ops.sqrt(velocity / rates.correction_2) + self.epsilon
+        rate, moments = self._cast_scalars(variable, learning_rate)
+        momentum, velocity = self._update_moments(gradient, variable, moments)
+        step = (momentum / moments.correction_1) / (
+            ops.sqrt(velocity / moments.correction_2) + self.epsilon
         )
         if self._use_weight_decay(variable):
             step = step + self.weight_decay * variable
