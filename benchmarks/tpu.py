@@ -197,11 +197,11 @@ def compile_step(options: TpuConfig) -> Program:
         recompute=options.recompute,
         dtype=options.precision,
     )
-    model = training.JaxPretrainer(backbone)
+    model = modeling.BertPretrainer(backbone)
     optimizers = {"lamb": training.Lamb, "muon": training.Muon}
     schedule = training.WarmupDecay(1e-4, 1, 10)
     optimizer = optimizers.get(options.optimizer, training.AdamW)(schedule)
-    model.compile(optimizer, micro_batch_size=options.micro_batch_size)
+    model.compile(optimizer)
     training.strategy.create_training_variables(model)
     distribution = keras.distribution.DataParallel(devices=devices(name, chips))
 
@@ -227,7 +227,8 @@ def compile_step(options: TpuConfig) -> Program:
             options.batch_size, options.length, options.vocabulary_size
         ),
     )
-    step = model.test_step if options.evaluation else model.train_step
+    step = training.jax_step(model, options.micro_batch_size)
+    step = model.test_step if options.evaluation else step
     shardings = keras.tree.map_structure(lambda value: value.sharding, tuple(state))
     step = jax.jit(step, donate_argnums=0, out_shardings=(None, shardings))
     with distribution.scope():

@@ -38,10 +38,8 @@ _REGISTERING = (
     "bert_tf.heads.question_answering",
     "bert_tf.heads.tagging",
     "bert_tf.modeling.pretrainer",
-    "bert_tf.training.jax_step",
     "bert_tf.training.muon",
     "bert_tf.training.optimizers",
-    "bert_tf.training.step",
 )
 
 

@@ -51,8 +51,6 @@ def test_every_registered_class_loads_after_importing_bert_tf(tiny_config, tmp_p
         heads.SequenceClassifier(backbone, 2),
         heads.SpanPredictor(backbone),
         heads.TokenClassifier(backbone, 3),
-        training.DistributedPretrainer(backbone),
-        training.JaxPretrainer(backbone),
         keras.Model(backbone.input, keras.layers.Dense(1)(tokens), name="own"),
     ]
     unpack, accuracy, sequence = (
@@ -90,4 +88,4 @@ def test_every_registered_class_loads_after_importing_bert_tf(tiny_config, tmp_p
     )
 
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == pytest.approx(outputs, rel=1e-5)
+    assert json.loads(done.stdout) == pytest.approx(outputs, rel=1e-5, abs=1e-5)

@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import data
-from bert_tf.modeling import BertBackbone
-from bert_tf.training import AdamW, DistributedPretrainer, Lamb, Muon
+from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.training import AdamW, Lamb, Muon, tensorflow_step
 from bert_tf.training import strategy as distribution
 from tests.toy.records import make_batch, write_records
 
@@ -92,15 +92,15 @@ def test_training_step_compiles_with_static_shapes(
     config = dataclasses.replace(tiny_config, num_layers=1, dropout=0.1)
     recompute = options.get("recompute", False)
     backbone = BertBackbone(config, recompute=recompute, dtype=precision)
-    model = DistributedPretrainer(backbone)
-    size = options.get("micro_batch_size", 0)
-    model.compile(optimizer(1e-3), micro_batch_size=size)
+    model = BertPretrainer(backbone)
+    model.compile(optimizer(1e-3))
     distribution.create_training_variables(model)
     batch = packed_batch(vocabulary) if packed else make_batch(vocabulary, 4, seed=0)
 
     @tf.function(jit_compile=True)
     def step(x, y, weights):  # Forward, backward, update, metrics.
-        return model.train_step((x, y, weights))
+        tensorflow_step(model, options.get("micro_batch_size", 0))((x, y, weights))
+        return model.get_metrics_result()
 
     program = step.experimental_get_compiler_ir(*batch)(stage="hlo")
     assert "[<=" not in program, "a dynamic shape"

@@ -79,7 +79,7 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
     )
     lock = storage.exclusive(directory.path) if chief else contextlib.nullcontext()
     together = training.strategy.is_multi_worker(strategy)
-    stop_signals = training.resumable.StopSignals(together=together)
+    stop_signals = training.StopSignals(together=together)
     with lock, stop_signals as signals, training.strategy.device_errors():
         return _run(task, encoder, directory, strategy, signals)
 
@@ -89,7 +89,7 @@ def _run(
     encoder: Checkpoint,
     directory: ModelDirectory,
     strategy: tf.distribute.Strategy,
-    signals: training.resumable.StopSignals,
+    signals: training.StopSignals,
 ) -> dict[str, Any]:
     metrics = directory.read_metrics()
     if is_new := not metrics:

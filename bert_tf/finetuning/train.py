@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import sys
 import time
 from typing import Any, NoReturn
 
@@ -24,11 +23,17 @@ from bert_tf.finetuning import batching
 from bert_tf.finetuning.distillation import Distiller
 from bert_tf.finetuning.task import Task
 from bert_tf.modeling import sum_losses
-from bert_tf.training import AdamW, TrainingState, WarmupDecay, resumable
+from bert_tf.training import (
+    AdamW,
+    StopSignals,
+    TrainingLoop,
+    TrainingState,
+    WarmupDecay,
+)
 from bert_tf.training import strategy as distribution
 
 _SAVE_EVERY = "10m"
-_SECONDS_PER_LINE = 60  # Between lines about a long epoch in a log file.
+_SECONDS_PER_LINE = 60  # Between lines about a long epoch.
 
 
 class DivergedError(ValueError):
@@ -40,7 +45,7 @@ def train(
     model: keras.Model,
     directory: ModelDirectory,
     strategy: tf.distribute.Strategy,
-    signals: resumable.StopSignals,
+    signals: StopSignals,
 ) -> dict[str, Any]:
     """Trains the model, or resumes from the last training state.
 
@@ -96,21 +101,8 @@ def train(
             **options.padding,
         )
 
-    callbacks = []
-    if write:
-        logs = directory.path / "logs"
-        callbacks.append(keras.callbacks.TensorBoard(logs, write_graph=False))
-    epochs = _Epochs(task, model, state, signals)
-    resumable.fit(
-        trainable,
-        batches,
-        epochs,
-        steps=steps,
-        steps_per_epoch=steps_per_epoch,
-        # A progress bar on terminals only.
-        verbose=1 if sys.stdout.isatty() else 2,
-        callbacks=callbacks,
-    )
+    epochs = _Epochs(task, model, trainable, strategy, state, signals)
+    epochs.run(batches, steps=steps, steps_per_epoch=steps_per_epoch)
     metrics = {
         "metric": f"{epochs.split.name} {task.metric}",
         "score": epochs.scores[epochs.best],
@@ -195,30 +187,34 @@ def _balance_classes(split: batching.Split) -> batching.Split:
     return dataclasses.replace(split, weights=weights)
 
 
-class _Epochs(resumable.Resumable):
+class _Epochs(TrainingLoop):
     """Evaluates on the dev set after each epoch, and saves the best weights.
 
     Attributes:
         split: The dev set.
 
     Raises:
-        DivergedError: From within `fit`, if the loss is NaN or infinite. The
-            weights of the best epoch so far are kept.
+        DivergedError: From `run`, if the loss is NaN or infinite. The weights of the
+            best epoch so far are kept.
     """
 
     def __init__(
         self,
         task: Task,
-        model: keras.Model,
+        whole_model: keras.Model,
+        trainable: keras.Model,
+        strategy: tf.distribute.Strategy,
         state: TrainingState,
-        signals: resumable.StopSignals,
+        signals: StopSignals,
     ):
-        super().__init__(state, signals, _SAVE_EVERY)
+        super().__init__(trainable, strategy, state, signals, _SAVE_EVERY)
         self._task = task
-        self._whole_model = model
+        self._whole_model = whole_model
         self.split = task.dataset(task.evaluation_splits[0])
         self.progress.setdefault("epochs", [])
         self.progress.setdefault("seconds", 0.0)
+        self._start = time.perf_counter() - self.progress["seconds"]
+        self._last_line = time.perf_counter()
 
     @property
     def history(self) -> list[dict[str, float]]:
@@ -235,37 +231,29 @@ class _Epochs(resumable.Resumable):
         """Index of the first epoch with the best score."""
         return max(range(len(self.history)), key=self.scores.__getitem__)
 
-    def on_train_begin(self, logs=None):
-        super().on_train_begin(logs)
-        self._start = time.perf_counter() - self.progress["seconds"]
-        self._last_line = time.perf_counter()
-        # `evaluate` replaces the parameters. There are none if it alone is resumed.
-        self._steps = (self.params or {}).get("steps", 0)
-
-    def on_train_batch_end(self, batch, logs=None):
-        if not math.isfinite(logs["loss"]):
-            self.fail(
-                f"The loss is {logs['loss']} in epoch {len(self.history) + 1}, step "
-                f"{batch + 1}."
-            )
+    def after_steps(self, logs, count):
+        epoch, step = len(self.history) + 1, self.progress["epoch"]["steps"]
+        loss = float(logs["loss"])
+        if not math.isfinite(loss):
+            self.fail(f"The loss is {loss} in epoch {epoch}, step {step}.")
         now = time.perf_counter()
-        if now > self._last_line + _SECONDS_PER_LINE and not sys.stdout.isatty():
+        if now > self._last_line + _SECONDS_PER_LINE:
             self._last_line = now
+            mean = self.progress["epoch"]["logs"]["loss"]
             print(
-                f"Epoch {len(self.history) + 1}, step {batch + 1:,} of "
-                f"{self._steps:,}: loss {logs['loss']:.4f}",
+                f"Epoch {epoch}, step {step:,} of {self.steps_per_epoch:,}: "
+                f"loss {mean:.4f}",
                 flush=True,
             )
         self.progress["seconds"] = now - self._start
-        super().on_train_batch_end(batch, logs)
 
     def fail(self, reason: str) -> NoReturn:
         raise DivergedError(f"{reason} Try a lower --learning_rate.")
 
-    def evaluate(self, epoch, logs):
+    def evaluate(self):
         options = self._task.options
         callback = keras.callbacks.Callback()
-        callback.on_predict_batch_end = self.on_predict_batch_end
+        callback.on_predict_batch_end = lambda batch, logs: self.check_signals()
         outputs = batching.predict(
             self._whole_model,
             self.split,
@@ -274,14 +262,19 @@ class _Epochs(resumable.Resumable):
             **options.padding,
         )
         scores = self._task.evaluate(self.split, outputs).metrics
-        # Later callbacks and the progress bar read the scores from `logs`.
-        logs.update({f"{self.split.name}_{k}": v for k, v in scores.items()})
-        self.history.append({name: float(value) for name, value in logs.items()})
+        return {f"{self.split.name}_{k}": float(v) for k, v in scores.items()}
+
+    def end_epoch(self, logs):
+        options, epoch = self._task.options, len(self.history)
+        self.history.append(logs)
         if self.best == epoch and self.state.write:
             self.state.directory.save_weights(self._whole_model)
+        if self.state.write:
+            self.write_tensorboard(logs, epoch)
+            shown = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
+            print(f"Epoch {epoch + 1} of {options.epochs}: {shown}", flush=True)
         self.progress["seconds"] = time.perf_counter() - self._start
         patience = options.early_stopping_patience
-        if patience and epoch >= self.best + patience:
-            self.model.stop_training = True
-        elif epoch + 1 < options.epochs:
+        self.finished = patience and epoch >= self.best + patience
+        if not self.finished and epoch + 1 < options.epochs:
             self.save()

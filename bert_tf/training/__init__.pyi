@@ -1,7 +1,6 @@
-from bert_tf.training import resumable as resumable
 from bert_tf.training import strategy as strategy
-from bert_tf.training.jax_step import JaxPretrainer as JaxPretrainer
-from bert_tf.training.monitor import read_history as read_history
+from bert_tf.training.loop import StopSignals as StopSignals
+from bert_tf.training.loop import TrainingLoop as TrainingLoop
 from bert_tf.training.muon import Muon as Muon
 from bert_tf.training.optimizers import AdamW as AdamW
 from bert_tf.training.optimizers import Lamb as Lamb
@@ -10,5 +9,7 @@ from bert_tf.training.pretrain_config import PretrainConfig as PretrainConfig
 from bert_tf.training.pretraining import create_optimizer as create_optimizer
 from bert_tf.training.pretraining import pretrain as pretrain
 from bert_tf.training.pretraining import resolve_architecture as resolve_architecture
-from bert_tf.training.step import DistributedPretrainer as DistributedPretrainer
+from bert_tf.training.pretraining_loop import read_history as read_history
+from bert_tf.training.steps import jax_step as jax_step
+from bert_tf.training.steps import tensorflow_step as tensorflow_step
 from bert_tf.training.training_state import TrainingState as TrainingState

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
@@ -16,21 +14,24 @@ from absl import logging
 
 from bert_tf import checkpoints, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
-from bert_tf.data import check_records, pretrain_dataset, unigram_accuracy
+from bert_tf.data import check_records, unigram_accuracy
 from bert_tf.modeling import (
     BertBackbone,
     BertConfig,
     BertPretrainer,
     initialize_weights,
 )
-from bert_tf.training import monitor, resumable
 from bert_tf.training import strategy as distribution
-from bert_tf.training.jax_step import JaxPretrainer
+from bert_tf.training.loop import StopSignals, parse_save_every
 from bert_tf.training.muon import Muon
 from bert_tf.training.optimizers import AdamW, Lamb
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
-from bert_tf.training.resumable import StopSignals
-from bert_tf.training.step import DistributedPretrainer
+from bert_tf.training.pretraining_loop import (
+    PretrainingLoop,
+    masked_batches,
+    read_history,
+    write_history,
+)
 from bert_tf.training.training_state import TrainingState
 
 
@@ -58,7 +59,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
     _check_phases(options, phases, strategy)
     source = open_checkpoint(options.init_from) if options.init_from else None
     architecture = resolve_architecture(options, phases, source)
-    resumable.parse_save_every(options.save_every)
+    parse_save_every(options.save_every)
     head = {"kind": "pretrainer"}
     if not options.next_sentence_weight:
         head["newly_initialized"] = ["pooler", "nsp"]
@@ -84,37 +85,33 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
                 architecture, recompute=options.recompute, dtype=options.precision
             )
             initialize_weights(backbone, options.initialization, options.seed)
-            model_class = DistributedPretrainer
-            if keras.backend.backend() == "jax":
-                model_class = JaxPretrainer
-            model = model_class(backbone)
+            model = BertPretrainer(backbone)
             if source:
                 source = checkpoints.extend_vocabulary(source, directory.vocabulary)
                 missing = ", ".join(source.load_into(model)) or "none"
                 print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
-            has_gpu = bool(tf.config.list_physical_devices("GPU"))
             model.compile(
                 create_optimizer(options, schedule),
                 loss_weights={"mlm": 1.0, "nsp": options.next_sentence_weight},
-                micro_batch_size=options.micro_batch_size,
-                xla=options.xla == "true" or (options.xla == "auto" and has_gpu),
             )
             state = TrainingState(directory, model, write=chief)
             _restore(state)
         _print_start(model, phases[-1], state.step, replicas)
 
         # === Train ===
-        batches = functools.partial(masked_batches, options, replicas)
-        train = functools.partial(_train, options, phases[-1].end)
         try:
             for phase in phases:
                 if state.step <= phase.end:
-                    train(phase, batches, model, state, signals)
+                    PretrainingLoop(
+                        options, phase, model, strategy, state, signals, phases[-1].end
+                    ).train()
             if not chief:
                 return {}
 
             # === Report ===
-            baseline = unigram_accuracy(batches(phases[-1], split="validation"))
+            baseline = unigram_accuracy(
+                masked_batches(options, replicas, phases[-1], split="validation")
+            )
         except tf.errors.DataLossError as error:
             check_records(phase.records for phase in phases)
             raise ValueError(f"Records cannot be read: {error.message}") from error
@@ -231,7 +228,7 @@ def _restore(state: TrainingState) -> None:
     """
     state.progress |= {"history": [], "tokens": 0, "gradient_norms": []}
     step, directory = state.restore(), state.directory.path
-    history = monitor.read_history(directory)
+    history = read_history(directory)
     if history and not step:
         raise ValueError(
             f"{directory} has a history of {history[-1]['step']:,.0f} steps but no "
@@ -239,7 +236,7 @@ def _restore(state: TrainingState) -> None:
             f"--init_from={directory} to start from its weights."
         )
     if history and state.write:  # Without rows after the state.
-        monitor.write_history(directory, state.progress["history"])
+        write_history(directory, state.progress["history"])
 
 
 def _print_start(model: BertPretrainer, last: Phase, step: int, replicas: int) -> None:
@@ -249,78 +246,3 @@ def _print_start(model: BertPretrainer, last: Phase, step: int, replicas: int) -
         f"{last.manifest['padding_share']:.1%} padding; "
         f"{'resuming' if step else 'starting'} at step {step:,} of {last.end:,}."
     )
-
-
-# --- Training --------------------------------------------------------------------
-
-
-def masked_batches(
-    options: PretrainConfig,
-    replicas: int,
-    phase: Phase,
-    *,
-    first_step: int = 0,
-    split: str = "train",
-) -> tf.data.Dataset:
-    """Returns the masked batches of a phase from a step on, counted from its start."""
-    batch_size = phase.batch_size
-    masking = {
-        "mask_selection_rate": phase.mask_selection_rate,
-        "mask_token_rate": options.mask_token_rate,
-        "random_token_rate": options.random_token_rate,
-        "whole_word_masking": options.whole_word_masking,
-    }
-    if split == "validation":  # There may be fewer rows than in a batch.
-        rows = phase.manifest["validation_rows"]
-        batch_size = min(batch_size, rows // replicas * replicas)
-        masking = {}  # As in the paper, so that the losses of runs compare.
-    return pretrain_dataset(
-        phase.records,
-        batch_size=batch_size,
-        split=split,
-        first_step=first_step,
-        seed=options.seed,
-        **masking,
-    )
-
-
-def _train(
-    options: PretrainConfig,
-    total_steps: int,
-    phase: Phase,
-    batches: Callable[..., tf.data.Dataset],
-    model: BertPretrainer,
-    state: TrainingState,
-    signals: StopSignals,
-) -> None:
-    """Trains until the end of a phase.
-
-    Raises:
-        ValueError: The training diverged. The failed batch is saved.
-    """
-    validation = batches(phase, split="validation")
-    callbacks = []
-    if state.write:
-        logs = state.directory.path / "logs"
-        callbacks.append(keras.callbacks.TensorBoard(logs, write_graph=False))
-    every = options.validate_every
-    try:
-        resumable.fit(
-            model,
-            lambda step: batches(phase, first_step=step),
-            monitor.TrainingMonitor(
-                options, phase, state, signals, validation, total_steps
-            ),
-            first_step=phase.first_step,
-            steps=phase.steps,
-            steps_per_epoch=every,
-            first_epoch=math.ceil(phase.first_step / every),
-            callbacks=callbacks,
-        )
-    except monitor.TrainingFailed as failure:
-        if not state.write:
-            raise
-        failed_step = failure.step - 1 - phase.first_step
-        batch = next(iter(batches(phase, first_step=failed_step)))
-        path = monitor.save_failed_batch(state.directory.path, batch)
-        raise ValueError(f"{failure} The failed batch is in {path}.") from failure

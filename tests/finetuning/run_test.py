@@ -31,6 +31,7 @@ from bert_tf.finetuning import (
 from bert_tf.finetuning import run as run_module
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import SPECIAL_TOKENS, Tokenizer
+from bert_tf.training import TrainingLoop
 
 # --- A minimal task: find the word "cat" ------------------------------------------
 
@@ -243,20 +244,20 @@ def test_resume_is_bit_equal_after_sigterm(
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.5)  # A thread receives the signal.
 
-    class StopInEpoch(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if not in_evaluation and int(self.model.optimizer.iterations) == 13:
-                stop()
+    def check_signals(self):
+        if not in_evaluation and self.step == 14:
+            stop()
+        check(self)
 
     def predict(model, split, *args, **kwargs):
         if in_evaluation and int(model.optimizer.iterations) == 20:
             stop()
         return batching_predict(model, split, *args, **kwargs)
 
-    batching_predict = batching.predict
+    batching_predict, check = batching.predict, TrainingLoop.check_signals
     with monkeypatch.context() as patch:
         patch.setattr(batching, "predict", predict)
-        patch.setattr(keras.callbacks, "TensorBoard", lambda *_, **__: StopInEpoch())
+        patch.setattr(TrainingLoop, "check_signals", check_signals)
         with pytest.raises(SystemExit) as ended:
             fine_tune(FindCats, again)
     assert ended.value.code == 0

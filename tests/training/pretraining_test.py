@@ -1,6 +1,7 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -8,7 +9,6 @@ import shutil
 import signal
 import time
 
-import keras
 import numpy as np
 import pytest
 
@@ -19,11 +19,11 @@ from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Vocabulary
 from bert_tf.training import (
     PretrainConfig,
-    monitor,
+    loop,
     pretrain,
-    pretraining,
     read_history,
 )
+from bert_tf.training.pretraining_loop import PretrainingLoop, masked_batches
 from tests.toy.records import write_records
 
 
@@ -102,86 +102,69 @@ class _Killed(Exception):
     pass
 
 
+def kill():
+    raise _Killed
+
+
+def terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.5)  # A thread receives the signal.
+
+
+@contextlib.contextmanager
+def act_at(step, act, method="after_steps"):
+    """Calls `act` before a method of the loop at some step."""
+    original = getattr(PretrainingLoop, method)
+
+    def replacement(self, *arguments):
+        if self.step == step:
+            act()
+        return original(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PretrainingLoop, method, replacement)
+        yield
+
+
+def assert_same_weights(*paths):
+    models = [open_checkpoint(path).load_pretrainer() for path in paths]
+    for a, b in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.slow
 def test_resume_is_bit_equal_after_kill(trained, options, tmp_path):
     options = dataclasses.replace(options, output=str(tmp_path / "interrupted"))
-
-    class Kill(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if int(self.model.optimizer.iterations) == 38:
-                raise _Killed
-
-    original = keras.callbacks.TensorBoard
-    keras.callbacks.TensorBoard = lambda *_, **__: Kill()
-    try:
-        with pytest.raises(_Killed):
-            pretrain(options)
-    finally:
-        keras.callbacks.TensorBoard = original
+    with act_at(38, kill), pytest.raises(_Killed):
+        pretrain(options)
     assert open_checkpoint(options.output).read_weights()
 
     pretrain(options)
-    expected = trained[0].load_pretrainer().get_weights()
-    resumed = open_checkpoint(options.output).load_pretrainer().get_weights()
-    for a, b in zip(expected, resumed, strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_same_weights(trained[0].path, options.output)
     history = read_history(options.output)
     assert [row["step"] for row in history] == [25, 50, 60]
 
 
-class _Stop(keras.callbacks.Callback):
-    """Sends SIGTERM to this process after a step or in the evaluation after it."""
-
-    def __init__(self, step, in_evaluation):
-        super().__init__()
-        self._step = step
-        self._event = "test" if in_evaluation else "train"
-
-    def on_train_batch_end(self, batch, logs=None, event="train"):
-        if (event, int(self.model.optimizer.iterations)) == (self._event, self._step):
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.5)  # A thread receives the signal.
-
-    def on_test_batch_begin(self, batch, logs=None):
-        self.on_train_batch_end(batch, event="test")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("step", "in_evaluation", "saved"), [(36, False, 37), (25, True, 25)]
-)
+@pytest.mark.parametrize(("step", "method"), [(37, "after_steps"), (25, "evaluate")])
 def test_resume_is_bit_equal_after_sigterm(
-    trained, options, tmp_path, monkeypatch, capsys, step, in_evaluation, saved
+    trained, options, tmp_path, capsys, step, method
 ):
     options = dataclasses.replace(
         options, output=str(tmp_path / "interrupted"), save_every="10"
     )
-    stop = _Stop(step, in_evaluation)
-    with monkeypatch.context() as patch:
-        patch.setattr(keras.callbacks, "TensorBoard", lambda *_, **__: stop)
-        evaluate = keras.Model.evaluate
-        patch.setattr(
-            keras.Model,
-            "evaluate",
-            lambda *args, callbacks, **kwargs: evaluate(
-                *args, callbacks=[stop, *callbacks], **kwargs
-            ),
-        )
-        with pytest.raises(SystemExit) as ended:
-            pretrain(options)
+    with act_at(step, terminate, method), pytest.raises(SystemExit) as ended:
+        pretrain(options)
     assert ended.value.code == 0
     states = tmp_path / "interrupted/training_state"
-    line = f"Stopped by SIGTERM. Step {saved} is saved in {states}. Rerun the same"
+    line = f"Stopped by SIGTERM. Step {step} is saved in {states}. Rerun the same"
     assert line in capsys.readouterr().out
-    assert (states / f"ckpt-{saved}.index").exists()
+    assert (states / f"ckpt-{step}.index").exists()
     # States have their own frequency.
-    assert (states / f"ckpt-{saved // 10 * 10}.index").exists()
+    assert (states / f"ckpt-{step // 10 * 10}.index").exists()
 
     pretrain(options)
-    expected = trained[0].load_pretrainer().get_weights()
-    resumed = open_checkpoint(options.output).load_pretrainer().get_weights()
-    for a, b in zip(expected, resumed, strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_same_weights(trained[0].path, options.output)
     of_machine = {"tokens_per_second", "peak_memory_gb"}
     histories = read_history(trained[0].path), read_history(options.output)
     for a, b in zip(*histories, strict=True):
@@ -266,29 +249,37 @@ def test_history_of_two_phases(uninterrupted):
 
 
 @pytest.mark.slow
-def test_resume_is_bit_equal_in_second_phase(
-    uninterrupted, two_phases, tmp_path, monkeypatch
-):
+def test_resume_is_bit_equal_in_second_phase(uninterrupted, two_phases, tmp_path):
     # Killed between two checkpoints.
     interrupted = dataclasses.replace(two_phases, output=str(tmp_path / "interrupted"))
-    monitor_step = monitor.TrainingMonitor.on_train_batch_end
-
-    def killed_at_step_8(self, batch, logs=None):
-        monitor_step(self, batch, logs)
-        if self.step == 8:
-            raise _Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(monitor.TrainingMonitor, "on_train_batch_end", killed_at_step_8)
-        with pytest.raises(_Killed):
-            pretrain(interrupted)
+    with act_at(8, kill), pytest.raises(_Killed):
+        pretrain(interrupted)
     pretrain(interrupted)
-    weights = [
-        open_checkpoint(run.output).load_pretrainer().get_weights()
-        for run in (uninterrupted, interrupted)
-    ]
-    for a, b in zip(*weights, strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_same_weights(uninterrupted.output, interrupted.output)
+
+
+def test_metrics_are_read_once_in_several_steps(
+    trained, options, tmp_path, monkeypatch
+):
+    """As on accelerators; `seconds` of each call end with the only read."""
+    monkeypatch.setattr(loop, "_on_cpu", lambda strategy: False)
+    counts = []
+    after_steps = PretrainingLoop.after_steps
+
+    def counted(self, logs, count):
+        counts.append(count)
+        assert isinstance(logs["loss"], np.ndarray)
+        assert logs["gradient_norm"].shape == (count,)
+        after_steps(self, logs, count)
+
+    monkeypatch.setattr(PretrainingLoop, "after_steps", counted)
+    pretrain(dataclasses.replace(options, output=str(tmp_path / "model")))
+    assert counts == [20, 5, 20, 5, 10]
+    for one, other in zip(
+        read_history(trained[0].path), read_history(tmp_path / "model")
+    ):
+        for name in ("loss", "val_loss", "gradient_norm", "gradient_norm_max"):
+            assert one[name] == pytest.approx(other[name], rel=1e-3), name
 
 
 @pytest.mark.parametrize(
@@ -343,7 +334,7 @@ def test_validation_is_masked_as_in_the_paper(options):
     (phase,) = options.phases()
     predicted = {}
     for split in ("train", "validation"):
-        batches = pretraining.masked_batches(options, 1, phase, split=split)
+        batches = masked_batches(options, 1, phase, split=split)
         _, _, weights = next(iter(batches))
         predicted[split] = np.count_nonzero(weights["mlm"], axis=1)
     # Half of 15 tokens, and 15% of them.
@@ -355,7 +346,7 @@ def test_each_phase_has_its_own_masking_rate(two_phases):
     options = dataclasses.replace(two_phases, mask_selection_rate=(0.5, 0.25))
     predicted = []
     for phase in options.phases():
-        _, _, weights = next(iter(pretraining.masked_batches(options, 1, phase)))
+        _, _, weights = next(iter(masked_batches(options, 1, phase)))
         predicted.append(set(np.count_nonzero(weights["mlm"], axis=1)))
     # Half of 15 tokens, and a quarter of each of two pairs of 15 tokens.
     assert predicted == [{8}, {8}]

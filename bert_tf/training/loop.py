@@ -1,0 +1,411 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The training loop, which saves its state periodically and resumes at any step.
+
+`TrainingLoop` is the base class of pre-training and fine-tuning. It replaces `fit` of
+Keras, which evaluates after whole epochs only, reads metrics in each step, and fails on
+several workers (Keras 3.15, keras-team/keras#20585, #20329).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.lazy import lazy_import
+from bert_tf.training.strategy import JaxDevices, is_multi_worker
+from bert_tf.training.training_state import TrainingState
+
+jax = lazy_import("jax")
+
+# A scheduler that sends SIGTERM expects a normal end; a shell, 128 + the signal.
+_EXIT_STATUS = {signal.SIGTERM: 0, signal.SIGINT: 130}
+_STOPPED = "Stopped. Rerun the same command to resume."
+
+# Steps between two reads of metrics from an accelerator.
+_STEPS_PER_CALL = 20
+
+
+class StopSignals(contextlib.AbstractContextManager):
+    """Records SIGTERM and SIGINT, for a training that stops after the current step.
+
+    A second SIGINT ends the process at once. Use it in the main thread; elsewhere it
+    does nothing.
+
+    Args:
+        together: Whether several workers stop together, after a step. A single one
+            stops at once if nothing is unsaved.
+
+    Attributes:
+        received: The first signal; 0 if there was none.
+        together: See above.
+        unsaved: Whether a step has finished since the last state was saved.
+    """
+
+    def __init__(self, *, together: bool = False) -> None:
+        self.received = 0
+        self.unsaved = False
+        self.together = together
+
+    def __enter__(self) -> StopSignals:
+        self._handlers = {}
+        if threading.current_thread() is threading.main_thread():
+            # Python calls signal handlers between TensorFlow's steps only, which may
+            # take minutes. This thread reads the numbers of the signals at once.
+            self._reader, self._writer = socket.socketpair()
+            self._writer.setblocking(False)
+            threading.Thread(target=self._watch, daemon=True).start()
+            self._wakeup = signal.set_wakeup_fd(self._writer.fileno())
+            for number in _EXIT_STATUS:
+                self._handlers[number] = signal.signal(number, lambda *_: None)
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if self._handlers:
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(self._wakeup)
+            self._writer.close()
+        if self.received and not error:  # After the last step.
+            print(_STOPPED)
+            sys.exit(_EXIT_STATUS[self.received])
+
+    def _watch(self) -> None:
+        while data := self._reader.recv(1):
+            number = data[0]
+            if number not in _EXIT_STATUS:
+                continue
+            is_saved = not self.unsaved and not self.together
+            if is_saved or (self.received and number == signal.SIGINT):
+                print(f"\n{_STOPPED}", flush=True)
+                os._exit(_EXIT_STATUS[number])
+            self.received = self.received or number
+            print("\nStopping after this step. Ctrl-C stops at once.", flush=True)
+
+
+def parse_save_every(text: str) -> tuple[float, float]:
+    """Parses `--save_every`.
+
+    Args:
+        text: A number of steps, or of minutes with the suffix `m`.
+
+    Returns:
+        The steps and the seconds between two states; one of them is infinite.
+
+    Raises:
+        ValueError: The text has another form.
+    """
+    match = re.fullmatch(r"([1-9]\d*)(m?)", text)
+    if not match:
+        raise ValueError(
+            "--save_every must be a number of steps, e.g. 500, or of minutes, e.g. 10m."
+            f" Received: save_every={text!r}"
+        )
+    number, is_minutes = int(match[1]), bool(match[2])
+    return (math.inf, 60 * number) if is_minutes else (number, math.inf)
+
+
+class TrainingLoop:
+    """Base class of trainings that resume at any step.
+
+    An epoch is the interval between two evaluations. Subclasses implement `evaluate`,
+    `end_epoch` and `fail`.
+
+    Args:
+        model: The compiled model.
+        strategy: See `strategy.strategy`; the model was built in its scope.
+        state: The training state, restored.
+        signals: In use as a context manager.
+        save_every: See `parse_save_every`.
+        step: Trains on one batch; by default, as `model.fit`. On JAX, see
+            `steps.jax_step`.
+
+    Attributes:
+        step: The number of finished steps.
+        progress: `state.progress`. Subclasses keep what they need to resume here.
+        finished: Whether to end the training after this epoch.
+        steps_per_epoch: See `run`.
+        seconds: Time of the training steps of this epoch, `epoch_steps`, since the
+            training was resumed.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        strategy: tf.distribute.Strategy | JaxDevices,
+        state: TrainingState,
+        signals: StopSignals,
+        save_every: str,
+        step: Callable[..., Any] | None = None,
+    ):
+        self.model, self.strategy = model, strategy
+        self.state, self.progress = state, state.progress
+        self.step = state.step
+        self.finished = False
+        self._writer = None
+        self._signals = signals
+        self._steps_between, self._seconds_between = parse_save_every(save_every)
+        self._saved_time = time.monotonic()
+        self._is_jax = isinstance(strategy, JaxDevices)
+        self._steps_per_call = 1 if _on_cpu(strategy) else _STEPS_PER_CALL
+        self._train_step = step or model.train_step
+        self._test = (
+            _jax_test(model)
+            if self._is_jax
+            else tf.function(
+                lambda *batch: strategy.run(model.test_step, args=(batch,)),
+                autograph=False,
+            )
+        )
+
+    # --- For subclasses ---
+
+    def after_steps(self, logs: Mapping[str, Any], count: int) -> None:
+        """Is called after `count` steps.
+
+        Args:
+            logs: The means of the metrics, and `gradient_norm` of each step [count].
+        """
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns the metrics of the evaluation after an epoch."""
+        raise NotImplementedError
+
+    def end_epoch(self, logs: dict[str, float]) -> None:
+        """Records the metrics of the epoch and its evaluation, and saves the state."""
+        raise NotImplementedError
+
+    def fail(self, reason: str) -> NoReturn:
+        """Raises the error that ends a diverged training."""
+        raise NotImplementedError
+
+    # --- The loop ---
+
+    def run(
+        self,
+        batches: Callable[[int], tf.data.Dataset],
+        *,
+        first_step: int = 0,
+        steps: int,
+        steps_per_epoch: int,
+    ) -> None:
+        """Trains from the step of the training state to `first_step + steps`.
+
+        Args:
+            batches: Returns the batches from a step on, counted from `first_step`.
+            first_step: Steps of the training before this call.
+            steps: Steps of this call.
+            steps_per_epoch: Steps between evaluations. The last epoch may be shorter.
+        """
+        last, size = first_step + steps, steps_per_epoch
+        self.steps_per_epoch = size
+        run_steps, iterator = self._compile(), None
+        while not self.finished and ("epoch" in self.progress or self.step < last):
+            # The steps of the epoch so far, and the means of their metrics. They are
+            # part of the state, which may be at the end of an epoch, not yet evaluated.
+            epoch = self.progress.setdefault("epoch", {"steps": 0, "logs": {}})
+            begin = self.step - epoch["steps"]
+            end = min(begin + size - (begin - first_step) % size, last)
+            self.seconds, self.epoch_steps = 0.0, 0
+            while self.step < end:
+                start = time.perf_counter()
+                if iterator is None:
+                    iterator = self._distribute(batches(self.step - first_step))
+                every = self._steps_between
+                until_save = every - self.step % every
+                count = min(end - self.step, until_save, self._steps_per_call)
+                logs = run_steps(iterator, count)
+                self._add(logs, count)
+                self.seconds += time.perf_counter() - start
+                self.after_steps(logs, count)
+                self.check_signals()
+                seconds = time.monotonic() - self._saved_time
+                if count == until_save or seconds >= self._seconds_between:
+                    self.save()
+            scores = self.evaluate()
+            logs = self.progress.pop("epoch")["logs"] | scores
+            self.end_epoch(logs)
+
+    def _add(self, logs: Mapping[str, Any], count: int) -> None:
+        """Adds the metrics of `count` steps to those of the epoch."""
+        epoch = self.progress["epoch"]
+        before, total = epoch["steps"], epoch["steps"] + count
+        for name, value in logs.items():
+            if name != "gradient_norm":
+                mean = epoch["logs"].get(name, 0.0)
+                epoch["logs"][name] = (before * mean + count * float(value)) / total
+        epoch["steps"] = total
+        self.step += count
+        self.epoch_steps += count
+        self._signals.unsaved = True
+
+    def save(self, *, weights: bool = False) -> None:
+        """Saves the state, unless weights are NaN or infinite."""
+        finite = [keras.ops.all(keras.ops.isfinite(w)) for w in self.model.weights]
+        if not keras.ops.all(keras.ops.stack(finite)):
+            self.fail(f"The weights after step {self.step:,} are not finite.")
+        self.state.save(weights=weights)
+        self._saved_time = time.monotonic()
+        self._signals.unsaved = False
+
+    def evaluate_on(self, dataset: tf.data.Dataset) -> dict[str, float]:
+        """Returns the model's metrics on a dataset; stops if a signal was received."""
+        self.model.reset_metrics()
+        for batch in self._distribute(dataset):
+            self._test(*batch)
+            self.check_signals()
+        return {k: float(v) for k, v in self.model.get_metrics_result().items()}
+
+    def write_tensorboard(self, logs: Mapping[str, float], step: int) -> None:
+        """Writes metrics to the folder `logs` of the model directory."""
+        if self._writer is None:
+            folder = self.state.directory.path / "logs"
+            self._writer = tf.summary.create_file_writer(str(folder))
+        with self._writer.as_default():
+            for name, value in logs.items():
+                tf.summary.scalar(name, value, step)
+        self._writer.flush()
+
+    # --- Steps ---
+
+    def _distribute(self, dataset: tf.data.Dataset) -> Iterator:
+        if self._is_jax:
+            return map(_to_jax_devices, dataset.as_numpy_iterator())
+        return iter(self.strategy.experimental_distribute_dataset(dataset))
+
+    def _compile(self) -> Callable[[Iterator, int], dict[str, Any]]:
+        """Returns a function that runs some steps and returns the means of metrics.
+
+        Compiled anew for each phase. Otherwise `tf.function` relaxes the shapes to
+        dynamic ones, which round differently: resuming would not be bit-equal.
+        """
+        run = self._compile_jax() if self._is_jax else self._compile_tensorflow()
+
+        def run_steps(iterator, count):
+            self.model.reset_metrics()
+            # The only values that are read from the device.
+            return tf.nest.map_structure(np.asarray, run(iterator, count))
+
+        return run_steps
+
+    def _compile_tensorflow(self) -> Callable[[Iterator, int], dict[str, Any]]:
+        model, strategy = self.model, self.strategy
+
+        def run_one(iterator):
+            strategy.run(self._train_step, args=(next(iterator),))
+            return tf.convert_to_tensor(model.optimizer.gradient_norm)
+
+        @tf.function(autograph=False)
+        def run(iterator, count):
+            if self._steps_per_call == 1:
+                norms = run_one(iterator)[tf.newaxis]
+            else:
+                _, norms = tf.while_loop(
+                    lambda i, _: i < count,
+                    lambda i, norms: (i + 1, norms.write(i, run_one(iterator))),
+                    (0, tf.TensorArray(tf.float32, count)),
+                    parallel_iterations=1,
+                )
+                norms = norms.stack()
+            return model.get_metrics_result() | {"gradient_norm": norms}
+
+        return lambda iterator, count: run(iterator, tf.constant(count))
+
+    def _compile_jax(self) -> Callable[[Iterator, int], dict[str, Any]]:
+        model = self.model
+        groups = (
+            model.trainable_variables,
+            model.non_trainable_variables,
+            model.optimizer.variables,
+            model.metrics_variables,
+        )
+        run_one = jax.jit(self._train_step, donate_argnums=0)
+
+        def run(iterator, count):
+            state, norms = tuple([v.value for v in group] for group in groups), []
+            for _ in range(count):
+                logs, state = run_one(state, next(iterator))
+                norms.append(logs.pop("gradient_norm"))
+            for group, values in zip(groups, state, strict=True):
+                for variable, value in zip(group, values, strict=True):
+                    variable.assign(value)
+            return logs | {"gradient_norm": jax.numpy.stack(norms)}
+
+        return run
+
+    # --- Signals ---
+
+    def check_signals(self) -> None:
+        """Saves the state and ends the process if a signal was received."""
+        if not (number := self._stop_requested()):
+            return
+        self.save()
+        self._stop_requested()  # The others wait until the first worker has saved.
+        if self.state.write:
+            print(
+                f"Stopped by {signal.Signals(number).name}. Step {self.step:,} is "
+                f"saved in {self.state.path}. Rerun the same command to resume."
+            )
+        sys.exit(_EXIT_STATUS[number])
+
+    def _stop_requested(self) -> int:
+        """Returns the signal that this process or another worker received, or 0."""
+        received = self._signals.received
+        if is_multi_worker(self.strategy):
+            # All workers must stop at the same step.
+            total = _sum_over_workers(self.strategy, tf.constant(float(received)))
+            received = received or (float(total) > 0 and signal.SIGTERM)
+        return received
+
+
+def _on_cpu(strategy: tf.distribute.Strategy | JaxDevices) -> bool:
+    if isinstance(strategy, JaxDevices):
+        return jax.default_backend() == "cpu"
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    return not (is_tpu or tf.config.list_logical_devices("GPU"))
+
+
+@tf.function
+def _sum_over_workers(strategy: tf.distribute.Strategy, value: tf.Tensor) -> tf.Tensor:
+    value = strategy.run(tf.identity, args=(value,))
+    return strategy.reduce("SUM", value, axis=None)
+
+
+def _jax_test(model: keras.Model) -> Callable[..., None]:
+    """Returns a function that updates the metrics with the arrays of a batch."""
+    run, metrics = jax.jit(model.test_step), model.metrics_variables
+    groups = model.trainable_variables, model.non_trainable_variables, metrics
+
+    def test(*batch):
+        state = tuple([v.value for v in group] for group in groups)
+        _, (*_, values) = run(state, batch)
+        for variable, value in zip(metrics, values, strict=True):
+            variable.assign(value)
+
+    return test
+
+
+def _to_jax_devices(batch: Any) -> Any:
+    """Divides the rows of a batch of arrays among the devices."""
+    distribution = keras.distribution.distribution()
+    if distribution is None:
+        return batch
+
+    def place(array):
+        layout = distribution.get_data_layout(array.shape)
+        return keras.distribution.distribute_tensor(array, layout)
+
+    return tf.nest.map_structure(place, batch)

@@ -1,0 +1,119 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+import math
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.training import AdamW, PretrainConfig, StopSignals, pretraining_loop
+from bert_tf.training.pretrain_config import Phase
+from bert_tf.training.pretraining_loop import TrainingFailed
+
+
+def test_history_round_trip(tmp_path):
+    history = [{"loss": 1 / step, "step": step} for step in (10.0, 20.0)]
+    pretraining_loop.write_history(tmp_path, history)
+    assert pretraining_loop.read_history(tmp_path) == history
+
+
+def test_missing_history_is_empty(tmp_path):
+    assert pretraining_loop.read_history(tmp_path) == []
+
+
+@pytest.fixture
+def create_loop(tmp_path, tiny_config):
+    """Returns a loop at the start of an epoch with a fake state.
+
+    A step has 15 real tokens.
+    """
+    model = BertPretrainer(BertBackbone(tiny_config))
+    model.compile(AdamW())
+    model.optimizer.build(model.trainable_variables)
+
+    def create():
+        options = PretrainConfig(records="", output="")
+        manifest = {"max_sequence_length": 10, "padding_share": 0.25}
+        phase = Phase("", manifest, None, 0, 1000, 2, 0.15)
+        state = types.SimpleNamespace(
+            step=0,
+            directory=types.SimpleNamespace(path=tmp_path),
+            save=lambda weights: None,
+            write=True,
+            progress={"history": [], "tokens": 0, "gradient_norms": []},
+        )
+        strategy = tf.distribute.get_strategy()
+        arguments = options, phase, model, strategy, state, StopSignals(), 1000
+        return pretraining_loop.PretrainingLoop(*arguments)
+
+    return create
+
+
+def report(loop, losses):
+    """Reports the losses of single steps."""
+    for loss in losses:
+        loop.step += 1
+        logs = {"loss": loss, "mlm_accuracy": 0.0, "gradient_norm": np.ones(1)}
+        loop.after_steps(logs, 1)
+
+
+def test_loss_above_its_band_stops_training(create_loop):
+    falling, high = np.linspace(9, 3, 300), np.full(100, 6.0)
+    with pytest.raises(TrainingFailed, match=r"minimum of 3\.99") as failure:
+        report(create_loop(), np.concatenate([falling, high]))
+    # The minimum is the mean of the last 100 falling losses.
+    means = [
+        np.mean(np.concatenate([falling[200 + k :], high[:k]])) for k in range(101)
+    ]
+    assert failure.value.step == 300 + np.argmax(np.array(means) > means[0] + 1)
+
+
+def test_single_spike_does_not_stop(create_loop):
+    falling, low = np.linspace(9, 3, 200), np.full(99, 3.0)
+    report(create_loop(), np.concatenate([falling, [50.0], low]))
+
+
+def test_failure_before_the_first_checkpoint_says_so(create_loop):
+    message = r"The loss of step 1 is not finite \(nan\)\. No checkpoint was saved yet"
+    with pytest.raises(TrainingFailed, match=message):
+        report(create_loop(), [math.nan])
+
+
+def test_failed_step_among_several_is_named(create_loop):
+    loop = create_loop()
+    loop.step = 20
+    norms = np.array([1, np.nan, np.nan, np.nan])
+    logs = {"loss": math.nan, "mlm_accuracy": 0.0, "gradient_norm": norms}
+    with pytest.raises(TrainingFailed, match="The loss of step 18 is not") as failure:
+        loop.after_steps(logs, 4)
+    assert failure.value.step == 18
+
+
+def test_throughput_is_that_of_the_steps(create_loop, tmp_path):
+    loop = create_loop()
+    report(loop, [3.0] * 4)
+    loop.epoch_steps, loop.seconds = 4, 2.0
+    scores = {f"val_{name}": 0.5 for name in ("loss", "mlm_accuracy", "nsp_accuracy")}
+    loop.end_epoch({"loss": 3.0} | scores)
+    (row,) = pretraining_loop.read_history(tmp_path)
+    assert (row["step"], row["tokens"]) == (4, 60)
+    assert row["tokens_per_second"] == 30  # 15 tokens per step of 0.5 s.
+
+
+def test_weights_that_are_not_finite_are_not_saved(create_loop):
+    loop = create_loop()
+    report(loop, [3.0])
+    loop.save()
+    weight = loop.model.trainable_weights[0]
+    weight.assign(np.full(weight.shape, np.inf))
+    with pytest.raises(TrainingFailed, match="weights after step 1 are not"):
+        loop.save()
+
+
+def test_peak_memory_includes_a_freed_array():
+    before = pretraining_loop.peak_memory()
+    size = np.ones(before // 4, "float32").nbytes  # As large as all memory in use.
+    assert pretraining_loop.peak_memory() >= before + size / 2
