@@ -26,6 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.lazy import lazy_import
+from bert_tf.training import steps
 from bert_tf.training.strategy import JaxDevices, is_multi_worker
 from bert_tf.training.training_state import TrainingState
 
@@ -163,7 +164,7 @@ class TrainingLoop:
         self._steps_per_call = 1 if _on_cpu(strategy) else _STEPS_PER_CALL
         self._train_step = step or model.train_step
         self._test = (
-            _jax_test(model)
+            steps.jax_test(model)
             if self._is_jax
             else tf.function(
                 lambda *batch: strategy.run(model.test_step, args=(batch,)),
@@ -283,7 +284,7 @@ class TrainingLoop:
 
     def _distribute(self, dataset: tf.data.Dataset) -> Iterator:
         if self._is_jax:
-            return map(_to_jax_devices, dataset.as_numpy_iterator())
+            return map(steps.to_jax_devices, dataset.as_numpy_iterator())
         return iter(self.strategy.experimental_distribute_dataset(dataset))
 
     def _compile(self) -> Callable[[Iterator, int], dict[str, Any]]:
@@ -382,30 +383,3 @@ def _on_cpu(strategy: tf.distribute.Strategy | JaxDevices) -> bool:
 def _sum_over_workers(strategy: tf.distribute.Strategy, value: tf.Tensor) -> tf.Tensor:
     value = strategy.run(tf.identity, args=(value,))
     return strategy.reduce("SUM", value, axis=None)
-
-
-def _jax_test(model: keras.Model) -> Callable[..., None]:
-    """Returns a function that updates the metrics with the arrays of a batch."""
-    run, metrics = jax.jit(model.test_step), model.metrics_variables
-    groups = model.trainable_variables, model.non_trainable_variables, metrics
-
-    def test(*batch):
-        state = tuple([v.value for v in group] for group in groups)
-        _, (*_, values) = run(state, batch)
-        for variable, value in zip(metrics, values, strict=True):
-            variable.assign(value)
-
-    return test
-
-
-def _to_jax_devices(batch: Any) -> Any:
-    """Divides the rows of a batch of arrays among the devices."""
-    distribution = keras.distribution.distribution()
-    if distribution is None:
-        return batch
-
-    def place(array):
-        layout = distribution.get_data_layout(array.shape)
-        return keras.distribution.distribute_tensor(array, layout)
-
-    return tf.nest.map_structure(place, batch)

@@ -23,9 +23,8 @@ memory.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -129,10 +128,6 @@ class SequentialSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 def _is_tensorflow() -> bool:
     return keras.backend.backend() == "tensorflow"
-
-
-def _arguments(optimizer_class: type) -> Iterable[str]:
-    return inspect.signature(optimizer_class).parameters
 
 
 class _Moments(NamedTuple):
@@ -328,14 +323,6 @@ class AdamW(keras.optimizers.AdamW):
         self.assign(momentum, momentum * beta_1 + gradient * (1 - beta_1))
         self.assign(velocity, velocity * beta_2 + ops.square(gradient) * (1 - beta_2))
         return momentum, velocity
-
-    def __repr__(self):
-        config, schedule = self.get_config(), self._learning_rate
-        if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
-            config["learning_rate"] = schedule
-        names = {*_arguments(AdamW), *_arguments(type(self))} - {"name"}
-        arguments = (f"{name}={config[name]!r}" for name in config if name in names)
-        return f"{type(self).__name__}({', '.join(arguments)})"
 
     def get_config(self):
         names = ("bias_correction", "dynamic_loss_scale")

@@ -154,12 +154,6 @@ class PretrainConfig(cli.Options):
         maximum=1,
         per_phase=True,
     )
-    mask_token_rate: float = cli.option(
-        0.8, help="Fraction of those replaced by [MASK].", minimum=0, maximum=1
-    )
-    random_token_rate: float = cli.option(
-        0.1, help="Fraction of those replaced by a random token.", minimum=0, maximum=1
-    )
     whole_word_masking: bool = cli.option(
         False, help="Mask all tokens of a word together."
     )

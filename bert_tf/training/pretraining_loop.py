@@ -206,8 +206,6 @@ def masked_batches(
     batch_size = phase.batch_size
     masking = {
         "mask_selection_rate": phase.mask_selection_rate,
-        "mask_token_rate": options.mask_token_rate,
-        "random_token_rate": options.random_token_rate,
         "whole_word_masking": options.whole_word_masking,
     }
     if split == "validation":  # There may be fewer rows than in a batch.

@@ -155,3 +155,30 @@ def jax_step(
         return logs | {"gradient_norm": state[2][names.index("gradient_norm")]}, state
 
     return step
+
+
+def jax_test(model: keras.Model) -> Callable[..., None]:
+    """Returns a function that updates the metrics with the arrays of a batch."""
+    run, metrics = jax.jit(model.test_step), model.metrics_variables
+    groups = model.trainable_variables, model.non_trainable_variables, metrics
+
+    def test(*batch):
+        state = tuple([v.value for v in group] for group in groups)
+        _, (*_, values) = run(state, batch)
+        for variable, value in zip(metrics, values, strict=True):
+            variable.assign(value)
+
+    return test
+
+
+def to_jax_devices(batch: Any) -> Any:
+    """Divides the rows of a batch of arrays among the devices."""
+    distribution = keras.distribution.distribution()
+    if distribution is None:
+        return batch
+
+    def place(array):
+        layout = distribution.get_data_layout(array.shape)
+        return keras.distribution.distribute_tensor(array, layout)
+
+    return tf.nest.map_structure(place, batch)

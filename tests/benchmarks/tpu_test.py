@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from benchmarks import random_step, tpu
+from benchmarks import random_step
 from bert_tf import modeling
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -74,52 +74,9 @@ def test_all_variants_compile(programs):
 
 
 @needs_libtpu
-def test_reductions_on_sparse_cores_are_counted(programs):
-    reduced = programs["tpu7x", "adamw"]["all_reduce"]
-    assert reduced == programs["v5e", "adamw"]["all_reduce"]
-
-
-@needs_libtpu
 def test_step_that_does_not_fit_is_reported(programs):
     program = programs["v5e", "too_large"]
     assert "memory" in program["error"]
-
-
-def test_traffic_counts_hbm_and_iterations():
-    program = """HloModule step
-
-%body (x: f32[4]) -> f32[4] {
-  %x = f32[4]{0} parameter(0)
-  ROOT %sum = f32[4]{0} all-reduce(%x), replica_groups={}
-}
-
-ENTRY %main (a: f32[100], b: bf16[8,8]) -> f32[4] {
-  %a = f32[100]{0:T(128)} parameter(0)
-  %b = bf16[8,8]{1,0} parameter(1)
-  %c = (f32[100]{0:T(128)S(1)}, f32[100]{0}, u32[]) copy-start(%a)
-  %d = f32[100]{0:T(128)S(1)} copy-done(%c)
-  %e = bf16[8,8]{1,0} fusion(%d, %b), kind=kLoop, calls=%fused
-  %f = ((f32[4]), f32[4]{0}) call-start(%e), to_apply=%body
-  ROOT %w = f32[4]{0} while(%e), condition=%stop, body=%body
-}
-"""
-    # The copy, operand and result of the fusion, the call, and the loop.
-    assert tpu.traffic(program, 3) == (400 + 128 + 128 + 4 * (16 + 16), 4 * 16)
-
-
-@pytest.mark.parametrize("text", ["v5e", "v5e-0", "v5e-12", "h100-8", "v5e-x"])
-def test_wrong_slice_is_refused(text):
-    with pytest.raises(ValueError, match=r"a power of two, e\.g\. v5e-8\. Received"):
-        tpu.parse_slice(text)
-
-
-def test_seconds_of_a_step():
-    program = tpu.Program(flops=197e12, bytes=819e9 / 2, all_reduce=200e9)
-    seconds = tpu.step_seconds("v5e", 8, 8, program)
-    assert seconds["compute"] == pytest.approx(1)
-    assert seconds["memory"] == pytest.approx(0.5)
-    assert seconds["all_reduce"] == pytest.approx(2 * 7 / 8)
-    assert seconds["total"] == pytest.approx(1 + 2 * 7 / 8)
 
 
 def test_flops_of_base_follow_from_its_number_of_weights():

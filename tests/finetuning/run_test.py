@@ -180,7 +180,7 @@ def test_training_learns_and_writes_metrics(finished):
         for event in tf.compat.v1.train.summary_iterator(str(log))
         for value in event.summary.value
     ]
-    assert tags.count("epoch_loss") == tags.count("epoch_dev_recall") == 3
+    assert tags.count("loss") == tags.count("dev_recall") == 3
 
 
 def test_saved_weights_reproduce_the_metrics(finished):

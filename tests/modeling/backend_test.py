@@ -68,14 +68,6 @@ def test_xla_fused_compiles_static_shapes_on_cpu(monkeypatch):
     assert not is_compiled([3], [3])
 
 
-def test_xla_fused_does_not_compile_eagerly():
-    called = []
-    counted = backend.xla_fused(lambda x: called.append(x) or 2 * x)
-    for _ in range(3):
-        counted(tf.constant(1.0))
-    assert [float(x) for x in called] == [1.0] * 3
-
-
 @pytest.mark.parametrize("factor", [None, tf.constant([1.0, -1.0, 2.0])])
 def test_xla_fused_returns_the_same_values(factor):
     x = tf.constant([1.0, 2.0, 3.0])

@@ -27,20 +27,6 @@ def dense():
     return layer
 
 
-@RUNS
-def test_projection_and_bias_equal_the_dense_layer(dense, run):
-    def ours(x):
-        return fused.add_bias(fused.project(x, dense), dense.bias)
-
-    x, upstream = (tf.random.stateless_normal((9, n), [n, 0]) for n in (16, 8))
-    found, expected = (
-        value_and_gradients(function, [x], upstream, run, dense.trainable_variables)
-        for function in (ours, dense)
-    )
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-
-
 def test_projection_by_a_quantized_layer(dense):
     x = tf.random.stateless_normal((9, 16), [1, 0])
     quantized = keras.layers.Dense(8)
@@ -134,15 +120,6 @@ def test_attention_in_bfloat16_is_as_exact_as_autodiff(attention_inputs):
     pairs = zip(errors(fused.attend_in_training), errors(plain_attention), strict=True)
     for ours, autodiff in pairs:
         assert ours <= 1.5 * autodiff
-
-
-def test_attention_without_dropout_equals_inference(attention_inputs):
-    *inputs, bias, _ = attention_inputs
-    np.testing.assert_allclose(
-        fused.attend_in_training(*inputs, bias, Dropout(0.0)),
-        bert.attend(*inputs, bias),
-        atol=1e-6,
-    )
 
 
 def test_attention_keeps_one_tensor_of_the_size_of_the_scores(attention_inputs):

@@ -149,11 +149,6 @@ def test_only_the_named_inputs_are_taken(classifier, inputs, received):
             classifier.fit(inputs, np.ones(1), verbose=0)
 
 
-def test_order_of_the_inputs_does_not_matter(classifier):
-    inputs = dict(reversed(INPUTS.items()))
-    np.testing.assert_array_equal(classifier(inputs), classifier(INPUTS))
-
-
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64"])
 def test_padding_masks_of_all_types_are_equal(classifier, dtype):
     mask = np.array([[1, 1, 1, 0]])
@@ -201,17 +196,6 @@ def test_compile_takes_the_arguments_of_keras(tiny_config):
         assert sorted(result) == names
     with pytest.raises(TypeError, match="losses"):
         classifier.compile("adam", losses=loss)
-
-
-def test_class_weights_scale_the_loss_as_in_keras(classifier):
-    classifier.compile(keras.optimizers.SGD(0.0))
-    history = [
-        classifier.fit(INPUTS, np.ones(1), class_weight=weights, verbose=0).history
-        for weights in (None, {0: 1.0, 1: 3.0, 2: 1.0})
-    ]
-    np.testing.assert_allclose(
-        history[1]["loss"], 3 * np.array(history[0]["loss"]), rtol=1e-5
-    )
 
 
 def test_compile_disables_xla_on_cpu(classifier):

@@ -152,13 +152,6 @@ def test_config_round_trip():
     assert (copy.momentum, copy.orthogonalization_dtype) == (0.9, "float32")
 
 
-def test_repr_shows_arguments_of_muon_and_adamw():
-    shown = repr(Muon(0.5, momentum=0.9, weight_decay=0.1))
-    assert shown.startswith("Muon(learning_rate=0.5, ")
-    assert "weight_decay=0.1" in shown
-    assert "momentum=0.9" in shown
-
-
 def test_orthogonalized_matrices_have_no_second_moments():
     optimizer = Muon()
     optimizer.build(make_variables())

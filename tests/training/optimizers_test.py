@@ -234,12 +234,6 @@ def test_decays(decay, expected):
     np.testing.assert_allclose(rates[2:], 2 * expected, rtol=1e-6)
 
 
-def test_cosine_does_not_bend_a_long_warmup():
-    schedule = WarmupDecay(1.0, warmup_steps=8, total_steps=9, decay="cosine")
-    rates = [float(schedule(step)) for step in range(9)]
-    np.testing.assert_allclose(rates, [*np.arange(1, 9) / 8, 0.5], rtol=1e-6)
-
-
 def test_sequential_schedule_restarts_each_schedule():
     first, second = WarmupDecay(1.0, 1, 3), WarmupDecay(0.5, 2, 4, "constant")
     schedule = SequentialSchedule([first, second], [3, 4])
@@ -248,24 +242,16 @@ def test_sequential_schedule_restarts_each_schedule():
     np.testing.assert_allclose(rates, expected)
 
 
-def test_unknown_decay_raises():
-    with pytest.raises(ValueError, match=r"linear, cosine.* decay='log'"):
-        WarmupDecay(1.0, 1, 3, "log")
-
-
-def test_warmup_as_long_as_training_raises():
-    with pytest.raises(ValueError, match="warmup_steps=10, total_steps=10"):
-        WarmupDecay(1.0, warmup_steps=10, total_steps=10)
-
-
-@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
-def test_optimizer_and_schedule_serialize(optimizer_class):
-    first = WarmupDecay(1e-4, 10, 100, "cosine")
-    schedule = SequentialSchedule([first, WarmupDecay(1e-4, 0, 10)], [100, 10])
-    optimizer = optimizer_class(schedule, bias_correction=False)
-    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert type(copy) is optimizer_class
-    assert copy.get_config() == optimizer.get_config()
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1.0, 1, 3, "log"), "linear, cosine.* decay='log'"),
+        ((1.0, 10, 10), "warmup_steps=10, total_steps=10"),
+    ],
+)
+def test_invalid_schedules_raise(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        WarmupDecay(*arguments)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -276,9 +262,10 @@ def test_weights_of_half_precision_are_refused(dtype):
 
 
 @pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
-def test_config_has_all_arguments(optimizer_class):
+def test_optimizer_and_schedule_serialize(optimizer_class):
+    first = WarmupDecay(1e-4, 10, 100, "cosine")
     arguments = {
-        "learning_rate": 0.5,
+        "learning_rate": SequentialSchedule([first, first], [100, 10]),
         "weight_decay": 0.25,
         "beta_1": 0.8,
         "beta_2": 0.95,
@@ -287,8 +274,16 @@ def test_config_has_all_arguments(optimizer_class):
         "global_clipnorm": 2.0,
         "dynamic_loss_scale": True,
     }
-    config = optimizer_class(**arguments).get_config()
-    assert {name: config[name] for name in arguments} == arguments
+    optimizer = optimizer_class(**arguments)
+    config = optimizer.get_config()
+    schedule = keras.saving.deserialize_keras_object(config["learning_rate"])
+    assert schedule == arguments["learning_rate"]
+    assert {k: config[k] for k in arguments if k != "learning_rate"} == {
+        k: v for k, v in arguments.items() if k != "learning_rate"
+    }
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(copy) is optimizer_class
+    assert copy.get_config() == config
 
 
 def test_scalars_have_names_in_optimizer_variables():
@@ -296,17 +291,3 @@ def test_scalars_have_names_in_optimizer_variables():
     optimizer.build([keras.Variable([1.0])])
     names = {variable.name for variable in optimizer.variables}
     assert {"gradient_norm", "loss_scale", "good_steps"} <= names
-
-
-def test_repr_shows_arguments():
-    schedule = WarmupDecay(1e-3, 10, 100)
-    shown = "WarmupDecay(peak=0.001, warmup_steps=10, total_steps=100, decay='linear')"
-    assert repr(schedule) == shown
-    sequential = SequentialSchedule([schedule, schedule], [1000, 500])
-    for any_schedule in (schedule, sequential):
-        again = eval(repr(any_schedule))
-        assert again.get_config() == any_schedule.get_config()
-    optimizer = repr(AdamW(schedule, bias_correction=False))
-    assert optimizer.startswith(f"AdamW(learning_rate={shown}, weight_decay=0.01, ")
-    assert "bias_correction=False" in optimizer
-    assert repr(Lamb(0.5)).startswith("Lamb(learning_rate=0.5, ")

@@ -51,6 +51,7 @@ def step(model):
 def test_restores_weights_step_and_seeds(directory, tiny_config):
     model, state = training(directory, tiny_config)
     assert state.restore() == 0
+    state.progress["history"] = [{"loss": 0.1}]
     step(model)
     for number, seed in enumerate(seeds(model)):
         for _ in range(number):
@@ -58,7 +59,9 @@ def test_restores_weights_step_and_seeds(directory, tiny_config):
     state.save()
 
     restored, state = training(directory, tiny_config)
+    state.progress["other"] = 1
     assert state.restore() == 1
+    assert state.progress == {"history": [{"loss": 0.1}], "other": 1}
     assert len(seeds(model)) == 1 + 2 * tiny_config.num_layers
     for a, b in zip(seeds(restored), seeds(model), strict=True):
         np.testing.assert_array_equal(a.state, b.state)
@@ -94,17 +97,6 @@ def test_finds_states_without_the_pointer_file(directory, tiny_config, pointer):
     if pointer is not None:
         (directory.path / "training_state/checkpoint").write_bytes(pointer)
     assert training(directory, tiny_config)[1].restore() == 1
-
-
-def test_progress_is_restored(directory, tiny_config):
-    model, state = training(directory, tiny_config)
-    state.progress["history"] = [{"loss": 0.1}]
-    step(model)
-    state.save()
-    _, state = training(directory, tiny_config)
-    state.progress["other"] = 1
-    state.restore()
-    assert state.progress == {"history": [{"loss": 0.1}], "other": 1}
 
 
 def test_removes_what_killed_processes_left(directory, tiny_config):
