@@ -2,13 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encoders and sentence encoders: hidden states, and one vector per text.
 
-`EmbeddingConfig` describes how the hidden states of a text become its vector. Training,
-model directories, exports and the sentence-transformers format share it:
-
-- `SentenceEmbedding(config)` is the layer: hidden states, padding mask -> vectors.
-- `SentenceEncoder(backbone, config)` is the model: token ids -> vectors.
-- The head of a model directory is `{"kind": "embedding", **config.to_dict()}`;
-  `EmbeddingConfig.from_dict(head)` is the inverse.
+`EmbeddingConfig` describes how the hidden states of a text become its vector. It is the
+head of a model directory: `{"kind": "embedding", **config.to_dict()}`.
 
 Signatures, for N texts:
 
@@ -48,9 +43,11 @@ from bert_tf.heads.head import Head
 from bert_tf.heads.signatures import (
     Signature,
     ids_signature,
+    quantize_vectors,
     signature,
     string_input,
     to_float32,
+    vector_ranges,
 )
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel
@@ -108,7 +105,6 @@ class EmbeddingConfig:
                 "`max_sequence_length` must be an integer of at least 3, for [CLS], a "
                 f"token and [SEP]. Received: max_sequence_length={length!r}"
             )
-
         size = self.truncate_dim
         if size is not None and (not isinstance(size, int) or size < 1):
             raise ValueError(
@@ -241,8 +237,6 @@ class SentenceEncoder(BertModel):
 # Signatures that prompts cannot be named after.
 _SIGNATURES = ("embeddings", "ids", "metadata", "sentence_embedding", "serving_default")
 
-_CALIBRATION_BATCH = 32
-
 
 class EncoderHead(Head):
     """An encoder without a head; base of the heads of pre-trained models."""
@@ -272,29 +266,37 @@ class EncoderHead(Head):
             calibration_texts: Texts whose vectors have the ranges of the int8 vectors;
                 none for float vectors only.
         """
-        embed = self._pooling_layer(model, pooling)
-        prompts = self._prompts()
+        embed, prompts = self._pooling_layer(model, pooling), self._prompts()
         default = self._embedder(encoder, embed, prompts["sentence_embedding"])
-        ranges = _ranges(default, calibration_texts) if calibration_texts else None
-        embeddings = self._embeddings(encoder)
-        return {
-            "serving_default": embeddings,
-            "embeddings": embeddings,
-            "ids": ids_signature(encoder),
-            **{
-                name: _sentence_embedding(
-                    self._embedder(encoder, embed, prompt), ranges
-                )
-                for name, prompt in prompts.items()
-            },
-        }
+        ranges = (
+            vector_ranges(default, calibration_texts) if calibration_texts else None
+        )
+
+        @signature(string_input("text"))
+        def embeddings(text):
+            inputs = self.encode(text)
+            encoded = to_float32(encoder(inputs, training=False))
+            pooled, hidden = (
+                encoded.pop(name) for name in ("pooled_output", "sequence_output")
+            )
+            count = tf.reduce_sum(inputs["padding_mask"], axis=1, keepdims=True)
+            count = tf.cast(count, tf.float32)
+            means = {  # Hidden states are 0 at padding.
+                name: tf.reduce_sum(states, axis=1) / count
+                for name, states in {"mean": hidden, **encoded}.items()
+            }
+            return {"cls": hidden[:, 0], "pooled_output": pooled, **means}
+
+        signatures = {"serving_default": embeddings, "embeddings": embeddings}
+        signatures["ids"] = ids_signature(encoder)
+        for name, prompt in prompts.items():
+            embed_texts = self._embedder(encoder, embed, prompt)
+            signatures[name] = _sentence_embedding(embed_texts, ranges)
+        return signatures
 
     def _pooling_layer(self, model: keras.Model, pooling: str) -> SentenceEmbedding:
-        length = self.options["max_sequence_length"]
-        pooling = pooling or "mean"
-        return SentenceEmbedding(
-            EmbeddingConfig(max_sequence_length=length, pooling=pooling)
-        )
+        limit = {"max_sequence_length": self.options["max_sequence_length"]}
+        return SentenceEmbedding({**limit, "pooling": pooling or "mean"})
 
     def _prompts(self) -> dict[str, str]:
         """Returns the prompts by the names of their signatures.
@@ -332,23 +334,6 @@ class EncoderHead(Head):
             return embed(hidden, inputs["padding_mask"], skipped_tokens=skipped)
 
         return embed_texts
-
-    def _embeddings(self, encoder: keras.Model) -> Signature:
-        @signature(string_input("text"))
-        def embeddings(text):
-            inputs = self.encode(text)
-            encoded = to_float32(encoder(inputs, training=False))
-            pooled = encoded.pop("pooled_output")
-            hidden = encoded.pop("sequence_output")
-            count = tf.reduce_sum(inputs["padding_mask"], axis=1, keepdims=True)
-            count = tf.cast(count, tf.float32)
-            means = {  # Hidden states are 0 at padding.
-                name: tf.reduce_sum(states, axis=1) / count
-                for name, states in {"mean": hidden, **encoded}.items()
-            }
-            return {"cls": hidden[:, 0], "pooled_output": pooled, **means}
-
-        return embeddings
 
 
 class EmbeddingHead(EncoderHead):
@@ -400,45 +385,7 @@ def _sentence_embedding(
     @signature(string_input("text"))
     def sentence_embedding(text):
         vectors = embed(text)
-        outputs = {"sentence_embedding": vectors}
-        if ranges is not None:
-            outputs["sentence_embedding_int8"] = _to_int8(vectors, ranges)
-            outputs["sentence_embedding_binary"] = _to_bits(vectors)
-        return outputs
+        quantized = {} if ranges is None else quantize_vectors(vectors, ranges)
+        return {"sentence_embedding": vectors, **quantized}
 
     return sentence_embedding
-
-
-# --- Quantized vectors, as `quantize_embeddings` of sentence-transformers ----------
-
-
-def _ranges(
-    embed: Callable[[tf.Tensor], tf.Tensor], texts: Sequence[str]
-) -> tf.Variable:
-    """Returns minimum and step of each of the 255 steps [2, E].
-
-    A variable, because TensorFlow would turn the division by a constant into a product,
-    which rounds differently.
-    """
-    embed = tf.function(embed, input_signature=[string_input("text")], autograph=False)
-    starts = range(0, len(texts), _CALIBRATION_BATCH)
-    parts = [embed(tf.constant(texts[i : i + _CALIBRATION_BATCH])) for i in starts]
-    vectors = tf.concat(parts, axis=0)
-    start = tf.reduce_min(vectors, axis=0)
-    step = (tf.reduce_max(vectors, axis=0) - start) / 255
-    return tf.Variable([start, tf.where(step == 0, 1.0, step)], trainable=False)
-
-
-def _to_int8(vectors: tf.Tensor, ranges: tf.Variable) -> tf.Tensor:
-    start, step = tf.unstack(ranges)
-    steps = tf.clip_by_value(tf.floor((vectors - start) / step), 0, 255)
-    return tf.cast(steps - 128, tf.int8)
-
-
-def _to_bits(vectors: tf.Tensor) -> tf.Tensor:
-    """Returns whether the values are positive, eight per number, first bit highest."""
-    size = vectors.shape[-1]
-    bits = tf.pad(tf.cast(vectors > 0, tf.int32), [[0, 0], [0, -size % 8]])
-    bits = tf.reshape(bits, [-1, (size + 7) // 8, 8])
-    weights = tf.constant([128, 64, 32, 16, 8, 4, 2, 1])
-    return tf.cast(tf.reduce_sum(bits * weights, axis=-1) - 128, tf.int8)

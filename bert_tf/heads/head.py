@@ -23,62 +23,45 @@ if TYPE_CHECKING:
     from bert_tf.modeling import BertBackbone
     from bert_tf.text import Tokenizer
 
-_MODULES = (
-    "classification",
-    "embedding",
-    "multiple_choice",
-    "pretraining",
-    "question_answering",
-    "tagging",
-)
+# Modules with the heads of tasks, and their kinds.
+_TASKS = ("classification", "tagging", "question_answering", "multiple_choice")
 
 # The kinds that a user can choose for a folder of another project.
-HEAD_KINDS = (
-    "encoder",
-    "pretrainer",
-    "classification",
-    "tagging",
-    "question_answering",
-    "multiple_choice",
-)
+HEAD_KINDS = ("encoder", "pretrainer", *_TASKS)
 
 
 class Head:
     """A head of one kind: its Keras model, its inputs, and its answers to strings.
+
+    A subclass with a `kind` joins `HEADS`.
 
     Args:
         settings: The `head` of a `Checkpoint`, e.g. labels. The settings in its
             `"decision"`, which were fitted on a dev set, override others.
         options: The options of the training, such as `max_sequence_length`.
         tokenizer: The tokenizer of the encoder.
+
+    Attributes of the class:
+        kind: Key in `HEADS` and in config.json.
+        model_class: The Keras model that `build` returns.
+        num_outputs: Units of the layer `logits`; None for the number of labels, or 1.
+        layers: Layers that a checkpoint may lack. They are then newly initialized.
+        unused_layers: Those of them that the model does not use.
+        transformers: Model classes of transformers, the one with all layers first.
+        transformers_layer: The name of `logits` in them.
+        transformers_settings: Settings of heads that transformers has trained.
+        google_prefix: Prefix of `logits` in google-research/bert; None if it has none.
     """
 
     kind: ClassVar[str]
-    """Key in `HEADS` and in config.json."""
-
     model_class: ClassVar[type | tuple] = ()
-    """The class of the Keras model that `build` returns."""
-
     num_outputs: ClassVar[int | None] = None
-    """The units of the layer `logits`; None for one for each label, at least one."""
-
     layers: ClassVar[Sequence[str]] = ("pooler", "logits")
-    """Layers that a checkpoint may lack. They are then newly initialized."""
-
     unused_layers: ClassVar[Sequence[str]] = ()
-    """Those of them that the model does not use."""
-
     transformers: ClassVar[Sequence[str]] = ()
-    """Model classes of transformers, the one for all layers first."""
-
     transformers_layer: ClassVar[str] = "classifier"
-    """The name of `logits` in these classes."""
-
     transformers_settings: ClassVar[Mapping[str, Any]] = types.MappingProxyType({})
-    """Settings of heads that transformers has trained."""
-
     google_prefix: ClassVar[str | None] = None
-    """Prefix of `logits` in google-research/bert; None for heads that it lacks."""
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -204,7 +187,7 @@ def find_head(kind: str) -> type[Head]:
 
 def known_head(kind: str) -> type[Head]:
     """As `find_head`, but returns `Head` itself for a kind that is not imported."""
-    for name in _MODULES:
+    for name in ("embedding", "pretraining", *_TASKS):
         importlib.import_module(f"bert_tf.heads.{name}")
     return HEADS.get(kind, Head)
 

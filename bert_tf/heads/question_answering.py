@@ -118,21 +118,10 @@ class QuestionAnsweringHead(Head):
         self._no_answer = self.settings.get("no_answer", False)
 
     def encode(self, question: tf.Tensor, context: tf.Tensor) -> Passages:
-        """Tokenizes questions and passages, and cuts the passages into windows.
-
-        Args:
-            question: Strings [N], possibly empty.
-            context: Strings [N], possibly empty.
-
-        Raises:
-            tf.errors.InvalidArgumentError: The numbers of questions and passages
-                differ.
-        """
-        same_size = tf.debugging.assert_equal(
-            tf.size(question),
-            tf.size(context),
-            "`context` must have a text per question.",
-        )
+        """Tokenizes N questions and passages, and cuts the passages into windows."""
+        sizes = tf.size(question), tf.size(context)
+        message = "`context` must have a text per question."
+        same_size = tf.debugging.assert_equal(*sizes, message)
         # Otherwise another op may fail first, with an unclear message.
         with tf.control_dependencies([same_size]):
             texts = tf.concat([question, context], axis=0)
@@ -152,8 +141,7 @@ class QuestionAnsweringHead(Head):
             outputs = {}
             for name in ("answer", "start", "end", "start_byte", "end_byte", "score"):
                 outputs[name] = best[name]
-                candidates = answers.candidates[name]
-                outputs[f"{name}s"] = candidates[:, :_SERVED_CANDIDATES]
+                outputs[f"{name}s"] = answers.candidates[name][:, :_SERVED_CANDIDATES]
             if threshold is not None:
                 outputs["no_answer_score"] = answers.null_odds - threshold
             return outputs
@@ -207,11 +195,6 @@ class Passages(NamedTuple):
     context: tf.Tensor
     pieces: text.Pieces
     windows: text.Windows
-
-    @property
-    def starts(self) -> tf.Tensor:
-        """First piece of each passage, counted in all pieces [N] int32."""
-        return tf.split(tf.cast(self.pieces.ids.row_starts(), tf.int32), 2)[1]
 
 
 class Spans(NamedTuple):
@@ -268,16 +251,12 @@ class Answers(NamedTuple):
         """Returns the n-best list of each question, see `Predictions`; eager only."""
         names = ("answer", "score", "start_logit", "end_logit")
         columns = [self.candidates[name].numpy().tolist() for name in names]
+        keys = ("text", "probability", "start_logit", "end_logit")
         return [
             [
-                {
-                    "text": answer.decode(errors="replace"),
-                    "probability": probability,
-                    "start_logit": start_logit,
-                    "end_logit": end_logit,
-                }
-                for answer, probability, start_logit, end_logit in zip(*rows)
-                if probability > 0  # Not a missing candidate.
+                dict(zip(keys, (answer.decode(errors="replace"), *values)))
+                for answer, *values in zip(*rows)
+                if values[0] > 0  # Not a missing candidate.
             ]
             for rows in zip(*columns)
         ]
@@ -294,14 +273,9 @@ def best_spans(
     max_answer_length: int,
     n_best: int,
 ) -> Spans:
-    """Returns the best spans of each window.
+    """Returns the K = `n_best` best spans of each of W windows, from logits [W, S].
 
-    Args:
-        windows: W windows.
-        start_logits: [W, S] float32.
-        end_logits: [W, S] float32.
-        max_answer_length: Maximum pieces of a span, L.
-        n_best: K.
+    A span has at most L = `max_answer_length` pieces.
     """
     length = tf.shape(start_logits)[1]
     first_token = windows.first_token[:, tf.newaxis]
@@ -368,12 +342,9 @@ def _top_k(scores: tf.Tensor, k: int) -> tf.Tensor:
 
 
 def extract(passages: Passages, spans: Spans, no_answer: bool) -> Answers:
-    """Extracts the spans' texts from the passages; of equal texts, keeps the best.
+    """Extracts the texts of the spans from `merge`; of equal texts, keeps the best.
 
-    Args:
-        passages: N passages.
-        spans: The spans of each question, from `merge`.
-        no_answer: Whether "no answer" is a candidate.
+    With `no_answer`, "no answer" is one more candidate.
     """
     columns = _substrings(passages, spans)
     logits, texts = spans.logits, columns["answer"]
@@ -409,9 +380,10 @@ def extract(passages: Passages, spans: Spans, no_answer: bool) -> Answers:
 def _substrings(passages: Passages, spans: Spans) -> dict[str, tf.Tensor]:
     """Texts and offsets of spans, each [N, K]; "" and 0 for missing spans."""
     is_span = tf.reduce_sum(spans.logits, axis=2) > MASKED_SCORE / 2  # [N, K]
-    index = passages.starts[:, tf.newaxis, tf.newaxis] + spans.pieces  # In all pieces.
-    # Missing spans select a zero after the last offset.
     pieces = passages.pieces
+    starts = tf.split(tf.cast(pieces.ids.row_starts(), tf.int32), 2)[1]  # [N]
+    index = starts[:, tf.newaxis, tf.newaxis] + spans.pieces  # In all pieces.
+    # Missing spans select a zero after the last offset.
     index = tf.where(is_span[:, :, tf.newaxis], index, tf.size(pieces.ids.values))
     first, last = tf.unstack(tf.reshape(index, [-1, 2]), axis=1)  # [N * K]
     start = tf.gather(tf.concat([pieces.starts.values, [0]], axis=0), first)

@@ -26,6 +26,8 @@ tf = lazy_import("tensorflow")
 # A name only, because TensorFlow is imported at its first use.
 Signature = "tf.types.experimental.PolymorphicFunction"
 
+_CALIBRATION_BATCH = 32
+
 
 def string_input(name: str) -> tf.TensorSpec:
     """Returns the spec of an input with one string per row."""
@@ -143,3 +145,43 @@ def _run_on_examples(function: Signature, examples: tf.Tensor) -> dict[str, tf.T
     features = {s.name: tf.io.FixedLenFeature(s.shape[1:], s.dtype) for s in specs}
     parsed = tf.io.parse_example(examples, features)
     return function(*(parsed[spec.name] for spec in specs))
+
+
+# --- Quantized vectors, as `quantize_embeddings` of sentence-transformers ----------
+
+
+def vector_ranges(
+    embed: Callable[[tf.Tensor], tf.Tensor], texts: Sequence[str]
+) -> tf.Variable:
+    """Returns minimum and step of each of the 255 steps [2, E].
+
+    A variable, because TensorFlow would turn the division by a constant into a product,
+    which rounds differently.
+    """
+    embed = tf.function(embed, input_signature=[string_input("text")], autograph=False)
+    starts = range(0, len(texts), _CALIBRATION_BATCH)
+    parts = [embed(tf.constant(texts[i : i + _CALIBRATION_BATCH])) for i in starts]
+    vectors = tf.concat(parts, axis=0)
+    start = tf.reduce_min(vectors, axis=0)
+    step = (tf.reduce_max(vectors, axis=0) - start) / 255
+    return tf.Variable([start, tf.where(step == 0, 1.0, step)], trainable=False)
+
+
+def quantize_vectors(vectors: tf.Tensor, ranges: tf.Variable) -> dict[str, tf.Tensor]:
+    """Returns int8 vectors [N, E], and binary ones [N, E/8], of vectors [N, E].
+
+    Binary vectors tell whether values are positive, eight per number, first bit
+    highest.
+    """
+    start, step = tf.unstack(ranges)
+    steps = tf.clip_by_value(tf.floor((vectors - start) / step), 0, 255)
+    size = vectors.shape[-1]
+    bits = tf.pad(tf.cast(vectors > 0, tf.int32), [[0, 0], [0, -size % 8]])
+    bits = tf.reshape(bits, [-1, (size + 7) // 8, 8])
+    weights = tf.constant([128, 64, 32, 16, 8, 4, 2, 1])
+    return {
+        "sentence_embedding_int8": tf.cast(steps - 128, tf.int8),
+        "sentence_embedding_binary": tf.cast(
+            tf.reduce_sum(bits * weights, axis=-1) - 128, tf.int8
+        ),
+    }

@@ -36,7 +36,7 @@ from bert_tf.heads.classification import output_layer
 from bert_tf.heads.head import Head
 from bert_tf.heads.signatures import Signature, signature, string_input
 from bert_tf.lazy import lazy_import
-from bert_tf.modeling import FEATURES, BertBackbone, BertModel, Dropout, EncoderModel
+from bert_tf.modeling import FEATURES, BertBackbone, BertModel, Dropout
 
 tf = lazy_import("tensorflow")
 
@@ -74,7 +74,7 @@ class TokenClassifier(BertModel):
         return (self.backbone.pooler,)
 
 
-class FrozenEncoder(EncoderModel):
+class FrozenEncoder(keras.Model):
     """Activations of some layers of an encoder that is not trained, without dropout.
 
     Args:
@@ -103,10 +103,6 @@ class FrozenEncoder(EncoderModel):
         states = ops.cast(ops.stack(layers, axis=2), "float32")
         states = ops.stop_gradient(states)
         super().__init__(inputs=backbone.input, outputs=states, **kwargs)
-        self.backbone = backbone
-
-    def _unused_layers(self):
-        return (self.backbone,)
 
     def call(self, inputs, training=None, mask=None):
         return super().call(inputs, training=False)
@@ -370,9 +366,13 @@ def _decode(
     names = sorted({"", *types})  # The first is that of O.
     entity_type = tf.gather(tf.constant([names.index(x) for x in types]), tag)
     begins = [not is_iob or label.startswith("B-") for label in labels]
-    is_first, is_last = find_entities(
-        entity_type, tf.gather(tf.constant(begins), tag), row
-    )
+    # As in conlleval, an I without a predecessor begins an entity.
+    is_same = (tf.roll(entity_type, 1, 0) == entity_type) & (tf.roll(row, 1, 0) == row)
+    is_same &= (entity_type > 0) & (tf.range(tf.size(row)) > 0)
+    is_continued = is_same & ~tf.gather(tf.constant(begins), tag)
+    is_next_continued = tf.concat([is_continued[1:], [False]], 0)[: tf.size(row)]
+    is_first = (entity_type > 0) & ~is_continued
+    is_last = (entity_type > 0) & ~is_next_continued
     tags = tf.gather(tf.constant(labels), tag)
     if is_iob:
         iob2 = tf.constant([f"B-{name}" for name in names])
@@ -385,24 +385,3 @@ def is_iob_scheme(labels: Sequence[str]) -> bool:
     """Returns whether labels are those of IOB1 or IOB2 (BIO): O, and B- or I-type."""
     labels = set(labels) - {"O"}
     return bool(labels) and all(x[:2] in ("B-", "I-") and x[2:] for x in labels)
-
-
-def find_entities(
-    entity_type: tf.Tensor, begins: tf.Tensor, row: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Finds entities as conlleval does: an I without a predecessor begins one.
-
-    Args:
-        entity_type: Index of the entity type of T words, 0 for O [T] int32.
-        begins: Whether the tag of the word is a B [T] bool.
-        row: The text of each word [T] int32.
-
-    Returns:
-        Whether each word is the first, and the last, of an entity [T] bool.
-    """
-    in_entity = entity_type > 0
-    is_same = tf.roll(entity_type, 1, 0) == entity_type
-    is_same &= (tf.roll(row, 1, 0) == row) & (tf.range(tf.size(row)) > 0)
-    is_continued = in_entity & ~begins & is_same
-    is_next_continued = tf.concat([is_continued[1:], [False]], 0)[: tf.size(row)]
-    return in_entity & ~is_continued, in_entity & ~is_next_continued

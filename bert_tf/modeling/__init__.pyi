@@ -18,7 +18,6 @@ from bert_tf.modeling.initialization import (
     initialize_weights as initialize_weights,
 )
 from bert_tf.modeling.keras_model import BertModel as BertModel
-from bert_tf.modeling.keras_model import EncoderModel as EncoderModel
 from bert_tf.modeling.keras_model import cross_entropies as cross_entropies
 from bert_tf.modeling.keras_model import sum_losses as sum_losses
 from bert_tf.modeling.pretrainer import BertPretrainer as BertPretrainer
