@@ -15,10 +15,12 @@ import dataclasses
 import itertools
 import pathlib
 
-import matplotlib
-from matplotlib import figure, patches
-
 from bert_tf import cli
+from bert_tf.lazy import lazy_import
+
+matplotlib = lazy_import("matplotlib")
+figure = lazy_import("matplotlib.figure")
+patches = lazy_import("matplotlib.patches")
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 _PEERS = ("ONNX Runtime", "OpenVINO", "torch")
