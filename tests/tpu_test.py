@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Packages that conflict with tensorflow-tpu or that pre-training does not need.
 MISSING = (
     *("tensorflow_text", "tensorflow_serving", "keras_hub", "keras_nlp"),
-    *("tokenizers", "sklearn", "scipy", "seqeval"),
+    *("sklearn", "scipy", "seqeval"),
 )
 
 
