@@ -146,12 +146,13 @@ def on_tensorflow(options, tmp_path_factory):
     return train
 
 
-def assert_same_training(one: pathlib.Path, other: pathlib.Path, atol: float) -> None:
+def assert_same_training(
+    one: pathlib.Path, other: pathlib.Path, atol: float, rtol: float = 2e-3
+) -> None:
     # The first gradients show factors that Adam and clipping hide.
-    tolerance = 2e-3
     for a, b in zip(read_history(one), read_history(other), strict=True):
         for name in ("loss", "val_loss", "gradient_norm_max", "learning_rate"):
-            assert a[name] == pytest.approx(b[name], rel=tolerance), name
+            assert a[name] == pytest.approx(b[name], rel=rtol), name
     for a, b in zip(weights(one), weights(other), strict=True):
         np.testing.assert_allclose(a, b, atol=atol)
 
@@ -165,7 +166,9 @@ def test_ten_steps_equal_tensorflow(on_jax, on_tensorflow, name):
     flags, atol = RUNS.get(name, RUNS["adamw"])
     # On TensorFlow, one replica and the whole batch.
     chosen = {k: v for k, v in flags.items() if k in ("optimizer", "precision")}
-    assert_same_training(on_jax / name, on_tensorflow(chosen), atol)
+    # Without AVX-512, TensorFlow's products of bfloat16 are rounded more often.
+    rtol = 2**-8 if name == "bfloat16" else 2e-3
+    assert_same_training(on_jax / name, on_tensorflow(chosen), atol, rtol)
 
 
 def test_resume_is_bit_equal_after_sigterm(on_jax):
