@@ -27,6 +27,7 @@ import dataclasses
 import difflib
 import inspect
 import itertools
+import logging as python_logging
 import re
 import shutil
 import signal
@@ -373,6 +374,9 @@ def run(
             )
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # app.run sets it to INFO.
+            # Without the time and the process id.
+            formatter = python_logging.Formatter("%(levelname)s: %(message)s")
+            logging.get_absl_handler().setFormatter(formatter)
         try:
             main(_options_from_flags(used))
         except Exception as error:

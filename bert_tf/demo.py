@@ -1,25 +1,27 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the whole pipeline in five minutes, without a download.
+"""Runs the whole pipeline in a few minutes, without a download.
 
     python -m bert_tf.demo
 
 Collects the documentation of Python and of packages that this project requires (each
 topic and each docstring is a document), learns a vocabulary, writes records, pre-trains
-a small BERT, exports a SavedModel and fills in masks over gRPC. Each step prints its
-command.
+a small BERT for `--minutes`, exports a SavedModel and fills in masks over gRPC. Each
+step prints its command. Rerun the same command to continue after an interruption.
 """
 
 from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import importlib.util
 import inspect
 import pathlib
 import pydoc_data.topics
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -27,10 +29,14 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from bert_tf import cli, client, serving
+from bert_tf import cli, client, data, serving, storage
 
 # Requirements with much prose in their docstrings.
 _PACKAGES = ("keras", "numpy", "scipy", "sklearn")
+
+_PROBE = 40  # Steps that measure the speed of this machine.
+# With fewer steps, the model predicts frequent words only.
+_MIN_STEPS = 700
 
 # Sentences of the same domain that are not in the text.
 _MASKED = (
@@ -47,43 +53,49 @@ class DemoConfig(cli.Options):
 
     output: str = cli.option("demo", help="Folder for all files.", local=True)
     size: str = cli.option("tiny", help="Architecture: tiny, mini, small, ...")
-    vocabulary_size: int = cli.option(8000, help="Size of the vocabulary.", minimum=200)
-    steps: int = cli.option(2000, help="Pre-training steps.", minimum=10)
+    vocabulary_size: int = cli.option(4000, help="Size of the vocabulary.", minimum=200)
+    minutes: float = cli.option(
+        2,
+        help="Minutes of pre-training on this machine; more if it is too slow for "
+        f"{_MIN_STEPS} steps.",
+        minimum=0.01,
+    )
 
 
 def main(options: DemoConfig) -> None:
-    """Runs the pipeline and prints what the served model predicts."""
+    """Runs the pipeline and prints what the served model predicts.
+
+    Raises:
+        ValueError: The folder holds results of other options.
+    """
     folder = pathlib.Path(options.output)
     text, vocabulary = folder / "text.txt", folder / "vocab.txt"
     records, model, served = folder / "records", folder / "model", folder / "serving"
-    print("\n=== Collecting the documentation of Python and of packages", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
-    text.write_text("\n\n".join(_documents()), encoding="utf-8")
-    size = options.vocabulary_size
-    _run("vocab", input=text, output=vocabulary, vocabulary_size=size)
-    if not (records / "manifest.json").exists():
-        flags = {"max_sequence_length": 64, "held_out_share": 0.02}
-        _run("corpus", input=text, vocabulary=vocabulary, output=records, **flags)
-    _run(
-        "pretrain",
-        recipe="short",
-        records=records,
-        output=model,
-        size=options.size,
-        steps=options.steps,
-        warmup_steps=options.steps // 20,
-        validate_every=options.steps // 10,
-    )
-    _run("export", model_dir=model, output=served, name="demo")
-    print("\n=== Filling in masks over gRPC", flush=True)
-    with serving.DevServer({"demo": served / "demo"}) as server:
-        inputs = {"text": list(_MASKED)}
-        outputs = client.predict(inputs, "demo", address=server.address)
-    for sentence, tokens, scores in zip(
-        _MASKED, outputs["tokens"][:, 0], outputs["scores"][:, 0], strict=True
-    ):
-        guesses = (f"{t.decode()} {s:.0%}" for t, s in zip(tokens, scores, strict=True))
-        print(f"  {sentence}\n    {', '.join(guesses)}")
+    with storage.exclusive(folder):
+        plan = _plan(folder / "plan.json", options)
+        if any(folder.glob("*.txt")):
+            _print(f"Continuing with what {folder} has. Remove it to start over.")
+        if not text.exists():
+            _print("\n=== Collecting the documentation of Python and of packages")
+            storage.write_text(str(text), "\n\n".join(_documents()))
+        if not vocabulary.exists():
+            size = options.vocabulary_size
+            _run("vocab", input=text, output=vocabulary, vocabulary_size=size)
+        if not (records / "manifest.json").exists():
+            flags = {"max_sequence_length": 64, "held_out_share": 0.02}
+            _run("corpus", input=text, vocabulary=vocabulary, output=records, **flags)
+        flags = {"recipe": "short", "records": records, "size": options.size}
+        if "steps" not in plan:
+            plan["steps"] = _measure(flags, folder / "speed", options.minutes)
+            storage.write_json(folder / "plan.json", plan)
+        if not (model / "metrics.json").exists():
+            steps = plan["steps"]
+            flags |= {"steps": steps, "warmup_steps": steps // 20}
+            _run("pretrain", output=model, **flags, validate_every=max(1, steps // 10))
+        if not (served / "demo").exists():
+            _run("export", model_dir=model, output=served, name="demo")
+    _fill_masks(served / "demo")
     print(
         f"The model is in {model}, the SavedModel in {served / 'demo'}. Serve it with\n"
         "  python -m bert_tf.serve --model_name=demo "
@@ -91,10 +103,66 @@ def main(options: DemoConfig) -> None:
     )
 
 
+def _plan(path: pathlib.Path, options: DemoConfig) -> dict[str, Any]:
+    """Returns the options of the first run, and the number of steps once it is known.
+
+    Raises:
+        ValueError: The options differ from those of the first run.
+    """
+    wanted = options.to_dict()
+    del wanted["output"]
+    if not path.exists():
+        storage.write_json(path, wanted)
+    plan = storage.read_json(path)
+    for name, value in wanted.items():
+        if plan[name] != value:
+            raise ValueError(
+                f"{path.parent} holds a demo with --{name}={plan[name]}. Received: "
+                f"{name}={value}. Use another --output, or remove the folder to start "
+                "over."
+            )
+    return plan
+
+
+def _measure(flags: dict[str, Any], folder: pathlib.Path, minutes: float) -> int:
+    """Returns the number of training steps that this machine does in `minutes`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    _print("\n=== Measuring the speed of this machine")
+    # The first half compiles the step.
+    probe = {"steps": _PROBE, "warmup_steps": 2, "validate_every": _PROBE // 2}
+    _run("pretrain", output=folder, **flags, **probe)
+    row = data.read_table(folder / "history.csv")[-1]
+    seconds = float(row["tokens"]) / _PROBE / float(row["tokens_per_second"])
+    shutil.rmtree(folder)
+    steps = max(round(60 * minutes / seconds), _MIN_STEPS)
+    _print(
+        f"\nA step takes {1000 * seconds:.0f} ms here: {steps:,} steps in about "
+        f"{steps * seconds / 60:.1f} minutes (--minutes={minutes:g}, at least "
+        f"{_MIN_STEPS} steps)."
+    )
+    return steps
+
+
+def _fill_masks(model: pathlib.Path) -> None:
+    _print("\n=== Filling in masks over gRPC")
+    with serving.DevServer({"demo": model}) as server:
+        inputs = {"text": list(_MASKED)}
+        outputs = client.predict(inputs, "demo", address=server.address)
+    for sentence, tokens, scores in zip(
+        _MASKED, outputs["tokens"][:, 0], outputs["scores"][:, 0], strict=True
+    ):
+        guesses = (f"{t.decode()} {s:.0%}" for t, s in zip(tokens, scores, strict=True))
+        print(f"  {sentence}\n    {', '.join(guesses)}")
+
+
+# Flushes, because the commands write to the same file.
+_print = functools.partial(print, flush=True)
+
+
 def _run(command: str, **flags: Any) -> None:
     """Prints and runs a command of this project."""
     line = [f"bert_tf.{command}", *(f"--{k}={v}" for k, v in flags.items())]
-    print(f"\n=== python -m {shlex.join(line)}", flush=True)
+    _print(f"\n=== python -m {shlex.join(line)}")
     if status := subprocess.call([sys.executable, "-m", *line]):
         sys.exit(status)
 

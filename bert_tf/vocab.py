@@ -127,7 +127,7 @@ def _sentences(paths: Sequence[str], description: str) -> Iterator[str]:
     """Yields all sentences and shows a progress bar over the bytes of the files."""
     sizes = [storage.stat(path)[0] for path in paths]
     with tqdm.tqdm(
-        total=sum(sizes), desc=description, unit="B", unit_scale=True
+        total=sum(sizes), desc=description, unit="B", unit_scale=True, disable=None
     ) as bar:
         for path, end in zip(paths, itertools.accumulate(sizes)):
             for document in read_documents(path):

@@ -25,14 +25,14 @@ To enable the following instructions: AVX2 AVX512F
 the user's own line
 ''')
 def list_physical_devices():
-    log(b"E0000 00:00:1795369649.472712   31363 cuda.cc:52] failed cuInit\\n")
+    log(b"E0000 00:00:1795369649.472712   31363 cuda.cc:52] cannot load libcudnn\\n")
 import sys
 hidden = {name for name, module in sys.modules.items() if module is None}
 config = types.SimpleNamespace(list_physical_devices=list_physical_devices)
 """
 NAME = "TF_ENABLE_ONEDNN_OPTS"
 OWN = "the user's own line\n"
-ERROR = "E0000 00:00:1795369649.472712   31363 cuda.cc:52] failed cuInit\n"
+ERROR = "E0000 00:00:1795369649.472712   31363 cuda.cc:52] cannot load libcudnn\n"
 
 
 def run(folder, script, **environment):

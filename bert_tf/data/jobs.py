@@ -68,7 +68,13 @@ def run_jobs(
             stack.callback(pool.shutdown, cancel_futures=True)
             results = pool.map(run, jobs)
         bar = stack.enter_context(
-            tqdm.tqdm(total=sum(sizes), desc="Preparing", unit="B", unit_scale=True)
+            tqdm.tqdm(
+                total=sum(sizes),
+                desc="Preparing",
+                unit="B",
+                unit_scale=True,
+                disable=None,  # Only on terminals.
+            )
         )
         try:
             return [(result, bar.update(n))[0] for result, n in zip(results, sizes)]

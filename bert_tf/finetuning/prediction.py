@@ -51,7 +51,7 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> int:
                 answer = {name: values[row] for name, values in answers.items()}
                 yield _prediction_row(example, answer, head.get("labels", ()))
 
-    count = data.write_table(options.output, tqdm(rows(), unit=" rows"))
+    count = data.write_table(options.output, tqdm(rows(), unit=" rows", disable=None))
     print(f"{count:,} rows in {options.output}.")
     return count
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 from bert_tf import checkpoints, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
@@ -126,7 +125,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
 def _check_phases(
     options: PretrainConfig, phases: Sequence[Phase], strategy: tf.distribute.Strategy
 ) -> None:
-    """Checks batch sizes and records, and logs the warnings of the records.
+    """Checks batch sizes and records.
 
     Raises:
         ValueError: A batch cannot be divided among replicas or into micro-batches; or
@@ -155,8 +154,6 @@ def _check_phases(
                 f"{phase.records} has {rows} validation rows; at least {replicas} are "
                 "needed. Write the records with a larger --held_out_share."
             )
-        for warning in phase.manifest.get("warnings", ()):
-            logging.warning("%s: %s", phase.records, warning)
 
 
 def resolve_architecture(

@@ -91,7 +91,7 @@ class PretrainingLoop(TrainingLoop):
             initial=self.step,
             unit="step",
             dynamic_ncols=True,
-            disable=not state.write,
+            disable=None if state.write else True,  # Only on terminals.
         )
 
     def train(self) -> None:
