@@ -13,6 +13,7 @@ step prints its command. Rerun the same command to continue after an interruptio
 from __future__ import annotations
 
 import ast
+import concurrent.futures
 import dataclasses
 import functools
 import importlib.util
@@ -183,28 +184,34 @@ def _documents() -> Iterator[str]:
 def _raw_documents() -> Iterator[str]:
     yield from pydoc_data.topics.topics.values()
     library = pathlib.Path(sysconfig.get_path("stdlib"))
-    for package in (library, *map(_folder, _PACKAGES)):
-        for file in sorted(package.rglob("*.py")):
-            inner = file.relative_to(package).parts
-            if not any(p.startswith(("test", "site-packages")) for p in inner):
-                yield from _docstrings(file)
+    files = [
+        file
+        for package in (library, *map(_folder, _PACKAGES))
+        for file in sorted(package.rglob("*.py"))
+        if not any(
+            part.startswith(("test", "site-packages"))
+            for part in file.relative_to(package).parts
+        )
+    ]
+    with concurrent.futures.ProcessPoolExecutor() as pool:
+        for documents in pool.map(_docstrings, files, chunksize=64):
+            yield from documents
 
 
 def _folder(package: str) -> pathlib.Path:
     return pathlib.Path(importlib.util.find_spec(package).origin).parent
 
 
-def _docstrings(file: pathlib.Path) -> Iterator[str]:
+def _docstrings(file: pathlib.Path) -> list[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):  # A template, or a test of the parser.
-        return
+        return []
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(tree):
-        if isinstance(node, documented) and (text := ast.get_docstring(node)):
-            yield text
+    nodes = (node for node in ast.walk(tree) if isinstance(node, documented))
+    return list(filter(None, map(ast.get_docstring, nodes)))
 
 
 def _prose(text: str) -> Iterator[str]:
