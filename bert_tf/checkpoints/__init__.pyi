@@ -1,11 +1,9 @@
 from bert_tf.checkpoints.checkpoint import Checkpoint as Checkpoint
-from bert_tf.checkpoints.derived import extend_vocabulary as extend_vocabulary
-from bert_tf.checkpoints.derived import keep_layers as keep_layers
-from bert_tf.checkpoints.derived import standardized as standardized
-from bert_tf.checkpoints.formats import fixed_settings as fixed_settings
-from bert_tf.checkpoints.formats import open_checkpoint as open_checkpoint
-from bert_tf.checkpoints.formats import run_original as run_original
-from bert_tf.checkpoints.formats import write_checkpoint as write_checkpoint
+from bert_tf.checkpoints.checkpoint import extend_vocabulary as extend_vocabulary
+from bert_tf.checkpoints.checkpoint import keep_layers as keep_layers
+from bert_tf.checkpoints.checkpoint import standardized as standardized
 from bert_tf.checkpoints.model_directory import ModelDirectory as ModelDirectory
+from bert_tf.checkpoints.model_directory import open_checkpoint as open_checkpoint
+from bert_tf.checkpoints.model_directory import write_checkpoint as write_checkpoint
 from bert_tf.checkpoints.tokenizer_check import find_difference as find_difference
 from bert_tf.checkpoints.tokenizer_check import load_tokenizer as load_tokenizer

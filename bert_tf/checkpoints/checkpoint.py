@@ -1,17 +1,16 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What all checkpoints have, whatever their format; JSON files."""
+"""What all checkpoints have, whatever their format; checkpoints derived from others."""
 
 from __future__ import annotations
 
-import abc
 import collections
 import dataclasses
 import inspect
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,53 +18,55 @@ from absl import logging
 
 from bert_tf import heads, storage
 from bert_tf.modeling import BertBackbone, BertConfig, BertModel, BertPretrainer
-from bert_tf.text import GOOGLE_RULES, TokenizerRules, Vocabulary
+from bert_tf.text import (
+    CONTINUATION_PREFIX,
+    GOOGLE_RULES,
+    TokenizerRules,
+    Vocabulary,
+    split_words,
+)
 
 METRICS = "metrics.json"
+TOKEN_EMBEDDING = "embeddings/token_embedding/embeddings"
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class Checkpoint(abc.ABC):
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Checkpoint:
     """A trained BERT in a folder: a model directory or another project's format.
 
     Attributes:
-        format: The name of the format.
         path: The folder.
         architecture: The architecture of the encoder.
         vocabulary: The WordPiece vocabulary.
         lowercase: Whether the tokenizer lowercases texts.
-        rules: All other rules of the tokenizer.
-        original_tokenizer: The tokenizer of a Hugging Face folder in the library
-            tokenizers, which `load_tokenizer` compares with ours.
         head: The layers on top of the encoder: `{"kind": "encoder"}` for none,
             or a kind in `heads.HEADS` and its settings, e.g. labels.
             `"newly_initialized"` lists the untrained layers, `"decision"` has
             settings that were fitted on a dev set, e.g. thresholds.
         options: `max_sequence_length`, and the options of the command that wrote it.
+        format: The name of the format, e.g. "Hugging Face BertModel".
+        weights: Functions that read the weights, by our names. Empty if a training did
+            not reach its first checkpoint yet.
+        rules: All other rules of the tokenizer.
+        original_tokenizer: The tokenizer of a Hugging Face folder in the library
+            tokenizers, which `load_tokenizer` compares with ours.
         notes: Assumptions made while opening it, one sentence each.
     """
 
-    format: ClassVar[str]
-    notes: ClassVar[Sequence[str]]
     path: pathlib.Path
     architecture: BertConfig
     vocabulary: Vocabulary
     lowercase: bool
     head: Mapping[str, Any]
     options: Mapping[str, Any]
-    rules: TokenizerRules = dataclasses.field(default=GOOGLE_RULES, kw_only=True)
-    original_tokenizer: Any = dataclasses.field(default=None, kw_only=True)
-
-    @abc.abstractmethod
-    def read_weights(self) -> dict[str, np.ndarray]:
-        """Reads all trained weights as float32, by their `variable.path` in Keras.
-
-        The weights of a task's head are `logits/kernel` [H, C] and `logits/bias` [C],
-        unless the head is one that transformers lacks.
-
-        Raises:
-            ValueError: A file is missing, damaged or belongs to another model.
-        """
+    _: dataclasses.KW_ONLY
+    format: str = "model directory"
+    weights: Mapping[str, Callable[[], np.ndarray]] = dataclasses.field(
+        default_factory=dict
+    )
+    rules: TokenizerRules = GOOGLE_RULES
+    original_tokenizer: Any = None
+    notes: Sequence[str] = ()
 
     def __repr__(self) -> str:
         name, kind = type(self).__name__, self.head["kind"]
@@ -73,17 +74,39 @@ class Checkpoint(abc.ABC):
 
     def describe(self) -> list[str]:
         """Returns lines for the user about what the checkpoint contains."""
-        a = self.architecture
+        a, head = self.architecture, self.head
         lines = [
             f"{a.num_layers} layers, hidden size {a.hidden_dim}, {a.num_heads} heads, "
             f"{a.max_sequence_length} positions, {a.activation}; "
             f"{self.vocabulary.size:,} tokens, {'un' * self.lowercase}cased."
         ]
-        lines += heads.known_head(self.head["kind"]).describe(self.head)
-        if self.head.get("newly_initialized"):
-            missing = ", ".join(self.head["newly_initialized"])
-            lines.append(f"Layers without weights: {missing}")
+        lines += heads.known_head(head["kind"]).describe(head)
+        if missing := head.get("newly_initialized"):
+            lines.append(f"Layers without weights: {', '.join(missing)}")
+        if self.weights:
+            lines.append(f"{len(self.weights)} weights found.")
         return lines
+
+    # --- Weights ---------------------------------------------------------------
+
+    def read_weights(self) -> dict[str, np.ndarray]:
+        """Reads all trained weights as float32, by their `variable.path` in Keras.
+
+        The weights of a task's head are `logits/kernel` [H, C] and `logits/bias` [C],
+        unless the head is one that transformers lacks.
+
+        Raises:
+            ValueError: A file is missing or damaged.
+        """
+        if not self.weights:
+            raise ValueError(
+                f"{self.path} has no weights: its training did not reach the first "
+                "checkpoint. Rerun the same command to resume it."
+            )
+        try:
+            return {name: read() for name, read in self.weights.items()}
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}") from error
 
     def load_into(
         self, model: keras.Model, *, part: keras.Model | None = None
@@ -105,22 +128,21 @@ class Checkpoint(abc.ABC):
             ValueError: A weight has another shape in `model`, or see `read_weights`.
         """
         weights = self.read_weights()
+        keys = _matching_names([weight.path for weight in model.weights], weights)
         loadable = {w.path for w in (model if part is None else part).weights}
-        ours = renumbered(variable.path for variable in model.weights)
-        theirs = {name: key for key, name in renumbered(weights).items()}
         missing, loaded_layers = [], set()
         for variable in model.weights:
             name, shape = variable.path, tuple(variable.shape)
-            key = name if name in weights else theirs.get(ours[name])
-            if key is None or name not in loadable:
+            if name not in keys or name not in loadable:
                 missing.append(name)
                 continue
-            if weights[key].shape != shape:
+            weight = weights[keys[name]]
+            if weight.shape != shape:
                 raise ValueError(
-                    f"{name} has shape {list(weights[key].shape)} in {self.path}, but "
+                    f"{name} has shape {list(weight.shape)} in {self.path}, but "
                     f"{list(shape)} in the model."
                 )
-            variable.assign(weights[key])
+            variable.assign(weight)
             loaded_layers.add(outermost_layer(name))
         names = (
             name if outermost_layer(name) in loaded_layers else outermost_layer(name)
@@ -128,9 +150,7 @@ class Checkpoint(abc.ABC):
         )
         return list(dict.fromkeys(names))
 
-    def read_metrics(self) -> dict[str, Any]:
-        """Returns the metrics; an empty dictionary without a finished training."""
-        return read_json_object(self.path / METRICS)
+    # --- Models ----------------------------------------------------------------
 
     def load_backbone(self, dtype: Any = None, name: str | None = None) -> BertBackbone:
         """Returns the encoder with its weights, without any head."""
@@ -173,11 +193,16 @@ class Checkpoint(abc.ABC):
         return self._load(model, None if same else backbone)
 
     def _load(self, model: Any, part: keras.Model | None = None) -> Any:
-        newly_initialized = ", ".join(self.load_into(model, part=part))
-        if newly_initialized:
+        if missing := self.load_into(model, part=part):
             text = "%s has no weights for: %s (newly initialized)"
-            logging.warning(text, self.path, newly_initialized)
+            logging.warning(text, self.path, ", ".join(missing))
         return model
+
+    # --- Metrics ---------------------------------------------------------------
+
+    def read_metrics(self) -> dict[str, Any]:
+        """Returns the metrics; an empty dictionary without a finished training."""
+        return read_json_object(self.path / METRICS)
 
 
 def outermost_layer(name: str) -> str:
@@ -185,24 +210,108 @@ def outermost_layer(name: str) -> str:
     return name.partition("/")[0]
 
 
-def renumbered(names: Iterable[str]) -> dict[str, str]:
-    """Counts the numbers at the ends of layers' names from 0, for each stem.
+def _matching_names(ours: Iterable[str], theirs: Iterable[str]) -> dict[str, str]:
+    """Maps names of weights to equal ones.
 
-    For example, `dense_7/bias` becomes `dense_1/bias` if there also is `dense_4/bias`.
+    Names that differ only in the numbers of their layers, such as `dense_7/bias` and
+    `dense_4/bias`, match in the order of these numbers if there are equally many.
     """
-    parts = {
-        name: [re.fullmatch(r"(.*?)(?:_(\d+))?", part).groups("0") for part in path]
-        for name in names
-        if (path := name.split("/"))
+    groups = collections.defaultdict(lambda: ([], []))
+    for side, names in enumerate((ours, theirs)):
+        for name in names:
+            groups[re.sub(r"_\d+(?=/|$)", "", name)][side].append(name)
+    pairs: dict[str, str] = {}
+    for a, b in groups.values():
+        if len(a) == len(b):
+            pairs |= zip(sorted(a, key=_numbers), sorted(b, key=_numbers))
+        else:
+            pairs |= {name: name for name in a if name in b}
+    return pairs
+
+
+def _numbers(name: str) -> list[int]:
+    return [int(number) for number in re.findall(r"_(\d+)(?=/|$)", name)]
+
+
+# --- Derived checkpoints ---------------------------------------------------------
+
+
+def keep_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
+    """Returns a checkpoint with some of the encoder layers, counted from 1."""
+    weights = {
+        name: read
+        for name, read in checkpoint.weights.items()
+        if not name.startswith("encoder_layer_")
     }
-    numbers = collections.defaultdict(set)
-    for stem, number in (pair for pairs in parts.values() for pair in pairs):
-        numbers[stem].add(int(number))
-    order = {stem: sorted(found).index for stem, found in numbers.items()}
-    return {
-        name: "/".join(f"{stem}_{order[stem](int(number))}" for stem, number in pairs)
-        for name, pairs in parts.items()
+    for index, layer in enumerate(layers):
+        old, new = f"encoder_layer_{layer - 1}/", f"encoder_layer_{index}/"
+        weights |= {
+            new + name.removeprefix(old): read
+            for name, read in checkpoint.weights.items()
+            if name.startswith(old)
+        }
+    architecture = dataclasses.replace(checkpoint.architecture, num_layers=len(layers))
+    return dataclasses.replace(checkpoint, weights=weights, architecture=architecture)
+
+
+def extend_vocabulary(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Checkpoint:
+    """Returns a checkpoint with more tokens.
+
+    The weights of a new token are the mean over the pieces that it was split into: its
+    embedding, and its bias in the masked-LM head. All other weights stay the same.
+
+    Args:
+        checkpoint: An opened checkpoint.
+        vocabulary: Extends that of the checkpoint, see `Vocabulary.extends`.
+    """
+    old, new = checkpoint.vocabulary, vocabulary.tokens
+    ids = [i for i, token in enumerate(new) if old.tokens[i : i + 1] != (token,)]
+    words = [new[i].removeprefix(CONTINUATION_PREFIX) for i in ids]
+
+    def extended(values: np.ndarray) -> np.ndarray:
+        result = np.resize(values, [len(new), *values.shape[1:]])
+        for index, pieces in zip(ids, split_words(words, old), strict=True):
+            result[index] = values[pieces].mean(axis=0)
+        return result
+
+    architecture = dataclasses.replace(
+        checkpoint.architecture, vocabulary_size=len(new)
+    )
+    return dataclasses.replace(
+        _with_changed_weights(
+            checkpoint, dict.fromkeys((TOKEN_EMBEDDING, "mlm/bias"), extended)
+        ),
+        architecture=architecture,
+        vocabulary=vocabulary,
+        original_tokenizer=None,
+    )
+
+
+def standardized(checkpoint: Checkpoint, head: Mapping[str, Any]) -> Checkpoint:
+    """Returns a checkpoint whose scores have the `mean` and `deviation` of a head.
+
+    Returns `checkpoint` itself if the head has none.
+    """
+    if not (deviation := head.get("deviation")):
+        return checkpoint
+    changes = {
+        "logits/kernel": lambda kernel: kernel / deviation,
+        "logits/bias": lambda bias: (bias - head["mean"]) / deviation,
     }
+    return _with_changed_weights(checkpoint, changes)
+
+
+def _with_changed_weights(
+    checkpoint: Checkpoint, changes: Mapping[str, Callable[[np.ndarray], np.ndarray]]
+) -> Checkpoint:
+    def changed(name: str, read: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
+        return (lambda: changes[name](read())) if name in changes else read
+
+    weights = {name: changed(name, read) for name, read in checkpoint.weights.items()}
+    return dataclasses.replace(checkpoint, weights=weights)
+
+
+# --- JSON ------------------------------------------------------------------------
 
 
 def read_json_object(path: pathlib.Path, **types: type) -> dict[str, Any]:

@@ -20,12 +20,13 @@ import itertools
 import json
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_tf import storage
 from bert_tf.checkpoints.checkpoint import Checkpoint, read_json_object
 from bert_tf.lazy import lazy_import
 from bert_tf.text import (
+    GOOGLE_RULES,
     SPECIAL_TOKENS,
     AddedToken,
     TokenizerRules,
@@ -56,33 +57,23 @@ _NAMES = dict(
     )
 )
 
-# Fields of the files. None stands for a field that this module reads or that changes no
-# id of a text; other fields must have one of the listed values, or be null.
-_ANY = None
-_IGNORED = dict.fromkeys(
-    (
-        *("name_or_path", "special_tokens_map_file", "tokenizer_file", "vocab_file"),
-        *(
-            "backend",
-            "is_local",
-            "local_files_only",
-            "use_fast",
-            "from_slow",
-            "verbose",
-        ),
-        *("clean_up_tokenization_spaces", "chat_template", "processor_class"),
-        *("pad_token_type_id", "pad_to_multiple_of", "max_length", "stride"),
-        *("init_inputs", "trust_remote_code", "device_map", "_commit_hash"),
-        *("transformers_version", "errors", "use_default_system_prompt"),
-        *("model_type", "padding", "truncation", "return_tensors", "use_auth_token"),
-    )
-)
-_CONFIG_FIELDS: Mapping[str, Any] = {
-    **_IGNORED,
-    **dict.fromkeys(("tokenizer_class", "added_tokens_decoder", "model_input_names")),
-    **dict.fromkeys(("additional_special_tokens", "extra_special_tokens")),
-    **dict.fromkeys(("do_lower_case", "strip_accents", "tokenize_chinese_chars")),
+# The allowed values of each field, or their type, or None for fields that this module
+# reads or that change no id of a text. Null is always allowed.
+_IGNORED = """
+    name_or_path special_tokens_map_file tokenizer_file vocab_file backend is_local
+    local_files_only use_fast from_slow verbose clean_up_tokenization_spaces
+    chat_template processor_class pad_token_type_id pad_to_multiple_of max_length stride
+    init_inputs trust_remote_code device_map _commit_hash transformers_version errors
+    use_default_system_prompt model_type padding truncation return_tensors
+    use_auth_token
+"""
+_CONFIG_FIELDS: Mapping[str, tuple | type | None] = {
+    **dict.fromkeys(_IGNORED.split()),
     **dict.fromkeys((*_NAMES, "bos_token", "eos_token", "model_max_length", "max_len")),
+    **dict.fromkeys(("tokenizer_class", "extra_special_tokens")),
+    **dict.fromkeys(("do_lower_case", "strip_accents", "tokenize_chinese_chars"), bool),
+    **dict.fromkeys(("model_input_names", "additional_special_tokens"), list),
+    "added_tokens_decoder": dict,
     "clean_text": (True,),
     "truncation_side": ("right", "left"),
     "truncation_strategy": ("longest_first", "LongestFirst"),
@@ -95,32 +86,14 @@ _CONFIG_FIELDS: Mapping[str, Any] = {
     "add_bos_token": (False,),
     "add_eos_token": (False,),
 }
-_JSON_FIELDS: Mapping[str, Any] = dict.fromkeys(
-    ("version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer")
-) | dict.fromkeys(("post_processor", "decoder", "model"))
-_JSON_DEFAULTS = {
-    "normalizer": {"type": "BertNormalizer"},
-    "pre_tokenizer": {"type": "BertPreTokenizer"},
-    "post_processor": {"type": "BertProcessing", "cls": ("[CLS]",), "sep": ("[SEP]",)},
-    "added_tokens": [],
-}
-_MODEL_FIELDS: Mapping[str, Any] = {
-    "type": _ANY,
-    "vocab": _ANY,
-    "max_input_chars_per_word": _ANY,
-    "unk_token": (SPECIAL_TOKENS[1],),
-    "continuing_subword_prefix": ("##",),
-}
-_NORMALIZER_FIELDS: Mapping[str, Any] = dict.fromkeys(
-    ("type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
-)
-_SENTENCE_FIELDS: Mapping[str, Any] = {
-    **dict.fromkeys(("max_seq_length", "do_lower_case", "unpad_inputs")),
+_SENTENCE_FIELDS: Mapping[str, tuple | type | None] = {
+    **dict.fromkeys(("max_seq_length", "unpad_inputs")),
     **dict.fromkeys(("modality_config", "module_output_name")),
+    "do_lower_case": bool,
     "transformer_task": ("feature-extraction", "sequence-classification"),
     **dict.fromkeys(("processing_kwargs", "processor_kwargs", "tokenizer_args"), ({},)),
     **dict.fromkeys(("model_args", "model_kwargs", "config_args"), ({},)),
-    **dict.fromkeys(("config_kwargs",), ({},)),
+    "config_kwargs": ({},),
     **dict.fromkeys(("query_length", "document_length", "query_expansion"), ()),
     "tokenizer_name_or_path": (),
 }
@@ -128,8 +101,7 @@ _SENTENCE_FIELDS: Mapping[str, Any] = {
 _MAX_WORD = 999  # Repetitions in a regular expression of RE2, less one.
 
 
-@dataclasses.dataclass(frozen=True)
-class FolderTokenizer:
+class FolderTokenizer(NamedTuple):
     """The tokenizer of a folder.
 
     Attributes:
@@ -146,7 +118,7 @@ class FolderTokenizer:
     lowercase: bool
     rules: TokenizerRules
     max_length: int
-    notes: tuple[str, ...]
+    notes: list[str]
     original: tokenizers.Tokenizer | None
 
 
@@ -154,7 +126,7 @@ def open_tokenizer(
     path: pathlib.Path,
     model_config: Mapping[str, Any],
     positions: int,
-    google: TokenizerRules | None = None,
+    google: Mapping[str, Any] | None = None,
 ) -> FolderTokenizer:
     """Reads all files of a folder's tokenizer.
 
@@ -162,8 +134,8 @@ def open_tokenizer(
         path: The folder.
         model_config: The contents of config.json.
         positions: The maximum number of tokens of the model.
-        google: Google's rules, which `write_tokenizer` cannot write. They count unless
-            somebody has added tokens since then.
+        google: The result of `google_settings`. It counts unless somebody has added
+            tokens since then.
 
     Raises:
         ValueError: A file is missing or damaged, files contradict each other, or a
@@ -180,51 +152,18 @@ def open_tokenizer(
         )
     config = _read(path / _CONFIG, _CONFIG_FIELDS)
     sentence = _read(path / _SENTENCE_CONFIG, _SENTENCE_FIELDS)
-    _read(path / _TOKENIZER, _JSON_FIELDS)
-    whole = read_json_object(path / _TOKENIZER)
-    whole = _JSON_DEFAULTS | whole if whole else {}
+    whole, original = _read_tokenizer(path / _TOKENIZER)
     if not is_bert and not whole:
         raise ValueError(
             f"{path}: a folder with tokenizer_class={name!r} must have a {_TOKENIZER}."
         )
-    notes: list[str] = []
-    json_rules, json_lowercase = _json_rules(path / _TOKENIZER, whole)
-    rules, lowercase = json_rules, json_lowercase
+    vocabulary, notes = _vocabulary(path, whole), []
+    rules, lowercase = _PLAIN, None
+    if whole:
+        rules, lowercase = _json_rules(path / _TOKENIZER, whole, original)
     if is_bert:
-        for flag in _FLAGS:
-            if getattr(rules, flag) != getattr(_PLAIN, flag):
-                raise ValueError(
-                    f"{path / _TOKENIZER}: {flag} is {getattr(rules, flag)!r}, but a "
-                    f"BertTokenizer has {getattr(_PLAIN, flag)!r}. If {_TOKENIZER} is "
-                    f'right, set "tokenizer_class": "TokenizersBackend" in {_CONFIG}.'
-                )
-        lowercase = config.get("do_lower_case", json_lowercase)
-        if json_lowercase not in (None, lowercase):
-            notes.append(
-                f"{_CONFIG} has do_lower_case={lowercase}, {_TOKENIZER} has lowercase="
-                f"{json_lowercase}. The first counts, as in transformers."
-            )
-        rules = dataclasses.replace(
-            rules,
-            strip_accents=config.get("strip_accents", rules.strip_accents),
-            split_chinese=config.get("tokenize_chinese_chars", rules.split_chinese),
-        )
-    names = config.get("model_input_names")
-    if names is None and not is_bert and rules.second_segment:
-        names = ["input_ids", "attention_mask"]
-        notes.append(
-            "model_input_names is not set: second texts get the segment id 0, as in "
-            "transformers 5. For 1, add token_type_ids to it."
-        )
-    if names is not None and not {"input_ids", "attention_mask"} <= {*names}:
-        raise ValueError(
-            f"{path / _CONFIG}: model_input_names must contain input_ids and "
-            f"attention_mask. Received: {names!r:.80}"
-        )
-    if names is not None and "token_type_ids" not in names:
-        rules = dataclasses.replace(rules, second_segment=0)
-    direction = str((whole.get("truncation") or {}).get("direction", "right")).lower()
-    vocabulary = _vocabulary(path, whole)
+        rules, lowercase = _bert_rules(path, config, rules, lowercase, notes)
+    rules = _with_inputs(path / _CONFIG, config, is_bert, rules, notes)
     if lowercase is None:
         lowercase, note = guess_lowercase(vocabulary)
         if not lowercase:
@@ -234,10 +173,10 @@ def open_tokenizer(
                 "a cased model."
             )
         notes.append(note)
-    original = _original(vocabulary, lowercase, rules)
-    if whole and not is_bert:
-        original = tokenizers.Tokenizer.from_str(json.dumps(whole))
+    if is_bert:
+        original = _original(vocabulary, lowercase, rules)
     vocabulary, added = _added_tokens(path, config, whole, vocabulary, original)
+    direction = str((whole.get("truncation") or {}).get("direction", "right")).lower()
     rules = dataclasses.replace(
         rules,
         truncation_side=config.get("truncation_side", direction),
@@ -249,21 +188,309 @@ def open_tokenizer(
         rules, lowercase = dataclasses.replace(rules, strip_accents=strip_accents), True
         steps = [tokenizers.normalizers.Lowercase(), original.normalizer]
         original.normalizer = tokenizers.normalizers.Sequence([s for s in steps if s])
-    own = {token.content for token in google.added_tokens} if google else set()
-    if google and {token.content for token in added} <= own.union(SPECIAL_TOKENS):
-        names = ("library", "max_characters_per_word", "added_tokens")
-        changes = {name: getattr(google, name) for name in names}
-        rules, original = dataclasses.replace(rules, **changes), None
+    if google and {token.content for token in added} <= set(SPECIAL_TOKENS):
+        in_texts = google.get("special_tokens_in_texts")
+        rules = dataclasses.replace(
+            rules,
+            library="google",
+            max_characters_per_word=GOOGLE_RULES.max_characters_per_word,
+            added_tokens=tuple(map(AddedToken, SPECIAL_TOKENS if in_texts else ())),
+        )
+        original = None
     lengths = {"max_seq_length": sentence.get("max_seq_length")}
     lengths |= {name: config.get(name) for name in ("model_max_length", "max_len")}
-    return FolderTokenizer(
-        vocabulary=vocabulary,
-        lowercase=lowercase,
-        rules=rules,
-        max_length=_max_length(path, lengths, positions),
-        notes=tuple(notes),
-        original=original,
+    length = _max_length(path, lengths, positions)
+    return FolderTokenizer(vocabulary, lowercase, rules, length, notes, original)
+
+
+def _read(
+    path: pathlib.Path, fields: Mapping[str, tuple | type | None]
+) -> dict[str, Any]:
+    """Reads a JSON object without its null values, and checks its fields."""
+    values = {k: v for k, v in read_json_object(path).items() if v is not None}
+    for key, value in values.items():
+        if key not in fields:
+            raise ValueError(
+                f"{path}: the field {key} is not known. Received: {key}={value!r:.80}. "
+                "Remove it if it does not change how texts are tokenized."
+            )
+        allowed, rule = fields[key], ""
+        if isinstance(allowed, type) and not isinstance(value, allowed):
+            rule = f"have the type {allowed.__name__}"
+        elif isinstance(allowed, tuple) and value not in allowed:
+            rule = "be " + (" or ".join(map(repr, allowed)) or "null")
+        if rule:
+            raise ValueError(
+                f"{path}: {key} must {rule}. Received: {key}={value!r:.80}"
+            )
+    return values
+
+
+# --- Rules -----------------------------------------------------------------------
+
+
+def _read_tokenizer(
+    path: pathlib.Path,
+) -> tuple[dict[str, Any], tokenizers.Tokenizer | None]:
+    """Returns the contents of tokenizer.json, and its tokenizer; none if absent."""
+    if not path.is_file():
+        return {}, None
+    try:
+        original = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # The library raises no other class.
+        raise ValueError(
+            f"{path} is no tokenizer of the library tokenizers {tokenizers.__version__}"
+            f": {error}"
+        ) from error
+    whole = json.loads(original.to_str())  # With the defaults of all fields.
+    if (kind := whole["model"]["type"]) != "WordPiece":
+        raise ValueError(f"{path}: the model type must be WordPiece. Received: {kind}")
+    return whole, original
+
+
+def _json_rules(
+    path: pathlib.Path, whole: Mapping[str, Any], original: tokenizers.Tokenizer
+) -> tuple[TokenizerRules, bool]:
+    """Returns the rules in tokenizer.json, and whether it lowercases."""
+    model, normalizer = whole["model"], whole["normalizer"] or {"type": None}
+    if normalizer["type"] == "Sequence" and len(normalizer["normalizers"]) == 1:
+        (normalizer,) = normalizer["normalizers"]
+    pre_tokenizer = whole["pre_tokenizer"] or {"type": None}
+    for name, received, allowed in (
+        ("unk_token", model["unk_token"], (SPECIAL_TOKENS[1],)),
+        ("continuing_subword_prefix", model["continuing_subword_prefix"], ("##",)),
+        ("normalizer", normalizer["type"], ("BertNormalizer", "Lowercase", None)),
+        (
+            "pre_tokenizer",
+            pre_tokenizer["type"],
+            ("BertPreTokenizer", "WhitespaceSplit"),
+        ),
+    ):
+        if received not in allowed:
+            known = " or ".join(str(value or "null") for value in allowed)
+            raise ValueError(f"{path}: {name} must be {known}. Received: {received}")
+    limit = model["max_input_chars_per_word"]
+    if not 0 < limit <= _MAX_WORD:
+        raise ValueError(
+            f"{path}: max_input_chars_per_word must be from 1 to {_MAX_WORD}. "
+            f"Received: {limit}"
+        )
+    rules = TokenizerRules(
+        library="tokenizers",
+        max_characters_per_word=limit,
+        strip_accents=False,
+        clean_text=False,
+        split_chinese=False,
+        split_punctuation=pre_tokenizer["type"] == "BertPreTokenizer",
+        second_segment=_second_segment(path, original),
     )
+    if normalizer["type"] != "BertNormalizer":
+        return rules, normalizer["type"] == "Lowercase"
+    rules = dataclasses.replace(
+        rules,
+        strip_accents=normalizer["strip_accents"],
+        clean_text=normalizer["clean_text"],
+        split_chinese=normalizer["handle_chinese_chars"],
+    )
+    return rules, normalizer["lowercase"]
+
+
+def _second_segment(path: pathlib.Path, original: tokenizers.Tokenizer) -> int:
+    """Returns the segment id of second texts."""
+    original.no_truncation()
+    original.no_padding()
+    single, pair = original.encode("a"), original.encode("a", "a")
+    pieces = original.encode("a", add_special_tokens=False).tokens
+    cls, sep = SPECIAL_TOKENS[2:4]
+    first, second = [cls, *pieces, sep], [*pieces, sep]
+    if single.tokens == first and pair.tokens == first + second:
+        for segment in (0, 1):
+            if pair.type_ids == [0] * len(first) + [segment] * len(second):
+                return segment
+    raise ValueError(
+        f"{path}: post_processor must be [CLS] A [SEP], and [CLS] A [SEP] B [SEP] for "
+        f"pairs. Received: {' '.join(pair.tokens)}, segments {pair.type_ids}"
+    )
+
+
+def _bert_rules(
+    path: pathlib.Path,
+    config: Mapping[str, Any],
+    rules: TokenizerRules,
+    json_lowercase: bool | None,
+    notes: list[str],
+) -> tuple[TokenizerRules, bool | None]:
+    """Returns the rules of a BertTokenizer, and whether it lowercases if that is set.
+
+    Args:
+        path: The folder.
+        config: The contents of tokenizer_config.json.
+        rules: Those of tokenizer.json.
+        json_lowercase: Whether tokenizer.json lowercases; None if it is absent.
+        notes: Gets a note if both differ.
+    """
+    for flag in _FLAGS:
+        if getattr(rules, flag) != getattr(_PLAIN, flag):
+            raise ValueError(
+                f"{path / _TOKENIZER}: {flag} is {getattr(rules, flag)!r}, but a "
+                f"BertTokenizer has {getattr(_PLAIN, flag)!r}. If {_TOKENIZER} is "
+                f'right, set "tokenizer_class": "TokenizersBackend" in {_CONFIG}.'
+            )
+    lowercase = config.get("do_lower_case", json_lowercase)
+    if json_lowercase not in (None, lowercase):
+        notes.append(
+            f"{_CONFIG} has do_lower_case={lowercase}, {_TOKENIZER} has lowercase="
+            f"{json_lowercase}. The first counts, as in transformers."
+        )
+    changes = {
+        "strip_accents": config.get("strip_accents", rules.strip_accents),
+        "split_chinese": config.get("tokenize_chinese_chars", rules.split_chinese),
+    }
+    return dataclasses.replace(rules, **changes), lowercase
+
+
+def _with_inputs(
+    path: pathlib.Path,
+    config: Mapping[str, Any],
+    is_bert: bool,
+    rules: TokenizerRules,
+    notes: list[str],
+) -> TokenizerRules:
+    """Returns the rules with the segment id of second texts in `model_input_names`."""
+    names = config.get("model_input_names")
+    if names is None and not is_bert and rules.second_segment:
+        names = ["input_ids", "attention_mask"]
+        notes.append(
+            "model_input_names is not set: second texts get the segment id 0, as in "
+            "transformers 5. For 1, add token_type_ids to it."
+        )
+    if names is None:
+        return rules
+    if not {"input_ids", "attention_mask"} <= {*names}:
+        raise ValueError(
+            f"{path}: model_input_names must contain input_ids and attention_mask. "
+            f"Received: {names!r:.80}"
+        )
+    segment = rules.second_segment if "token_type_ids" in names else 0
+    return dataclasses.replace(rules, second_segment=segment)
+
+
+def _max_length(path: pathlib.Path, lengths: Mapping[str, Any], positions: int) -> int:
+    """Returns the first length that is set, but at most `positions`."""
+    for name, length in lengths.items():
+        if length is None:
+            continue
+        is_number = isinstance(length, int | float) and not isinstance(length, bool)
+        if not is_number or not length >= 3:
+            raise ValueError(
+                f"{path}: {name} must be a number of at least 3. Received: "
+                f"{name}={length!r:.80}"
+            )
+        return int(min(length, positions))
+    return positions
+
+
+# --- Tokens ----------------------------------------------------------------------
+
+
+def _vocabulary(path: pathlib.Path, whole: Mapping[str, Any]) -> Vocabulary:
+    """Returns the vocabulary of the WordPiece model."""
+    file = path / _VOCABULARY
+    if not whole and not file.is_file():
+        raise ValueError(
+            f"{path} has no {_VOCABULARY} and no {_TOKENIZER}. Copy the model's "
+            "vocabulary into the folder."
+        )
+    vocabulary = Vocabulary.from_file(file) if file.is_file() else None
+    if not whole:
+        return vocabulary
+    by_id = {number: token for token, number in whole["model"]["vocab"].items()}
+    tokens = [by_id.get(number, "") for number in range(max(by_id, default=-1) + 1)]
+    # A BertTokenizer appends them; vocab.txt may have them in their places.
+    added = {token["content"] for token in whole["added_tokens"]}
+    columns = itertools.zip_longest(vocabulary.tokens, tokens) if vocabulary else ()
+    for number, (ours, theirs) in enumerate(columns):
+        is_added = theirs is None and (ours in added or not ours)
+        if ours != (theirs or "").strip() and (ours or theirs) and not is_added:
+            raise ValueError(
+                f"{path}: the token with id {number} is {ours!r} in {_VOCABULARY}, but "
+                f"{theirs!r} in {_TOKENIZER}."
+            )
+    try:
+        return Vocabulary(tuple(tokens))
+    except ValueError as error:
+        raise ValueError(f"{path / _TOKENIZER}: {error}") from error
+
+
+def _added_tokens(
+    path: pathlib.Path,
+    config: Mapping[str, Any],
+    whole: Mapping[str, Any],
+    vocabulary: Vocabulary,
+    original: tokenizers.Tokenizer,
+) -> tuple[Vocabulary, tuple[AddedToken, ...]]:
+    """Returns the vocabulary with the added tokens, and these; adds them to `original`.
+
+    The order is that of transformers 5.
+    """
+    names, by_id = dict(config), config.get("added_tokens_decoder")
+    if by_id is None:
+        names |= _read(path / _SPECIAL_TOKENS_MAP, _CONFIG_FIELDS)
+    for name, expected in _NAMES.items():
+        if (received := _content(names.get(name, expected))) != expected:
+            raise ValueError(
+                f"{path / _CONFIG}: {name} must be {expected!r}. Received: "
+                f"{name}={received!r:.80}"
+            )
+    extra = names.get("extra_special_tokens") or ()
+    special = [names.get(name) for name in ("bos_token", "eos_token", *_NAMES)]
+    special += names.get("additional_special_tokens") or ()
+    special += extra.values() if isinstance(extra, dict) else extra
+    special = [_to_token(token) for token in (*special, *SPECIAL_TOKENS) if token]
+
+    declared: dict[str, tuple[AddedToken, int | None]] = {}  # By content, with its id.
+    if by_id is None:
+        for content, number in read_json_object(path / _ADDED_TOKENS).items():
+            is_special = any(token.content == content for token in special)
+            flags = {"normalized": not is_special, "special": is_special}
+            declared[content] = AddedToken(content, **flags), number
+    for number, token in sorted((by_id or {}).items(), key=lambda item: int(item[0])):
+        declared[_content(token)] = _to_token(token), int(number)
+    for token in whole.get("added_tokens", ()):
+        declared[token["content"]] = _to_token(token), token["id"]
+    for token in special:
+        if token.content in vocabulary.tokens or token.content not in SPECIAL_TOKENS:
+            declared.setdefault(token.content, (token, None))
+
+    tokens, added = list(vocabulary.tokens), []
+    index = {token: number for number, token in enumerate(tokens)}
+    for content, (token, number) in declared.items():
+        in_wordpiece = index.get(content, vocabulary.size) < vocabulary.size
+        actual = index.setdefault(content, len(tokens))
+        tokens[actual : actual + 1] = [content]
+        if number not in (None, actual):
+            raise ValueError(
+                f"{path}: the added token {content!r} must have the id {actual}, its "
+                f"place in the vocabulary or the first free one. Received: {number}"
+            )
+        added.append(dataclasses.replace(token, in_wordpiece=in_wordpiece))
+        _add(original, token)
+    return Vocabulary(tuple(tokens)), tuple(added)
+
+
+def _content(token: Any) -> Any:
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _to_token(token: str | dict[str, Any]) -> AddedToken:
+    if isinstance(token, str):
+        return AddedToken(token)
+    fields = {f.name for f in dataclasses.fields(AddedToken)} - {"in_wordpiece"}
+    flags = {"normalized": not token.get("special", True)}
+    return AddedToken(**flags | {name: token[name] for name in fields & token.keys()})
+
+
+# --- Writing ---------------------------------------------------------------------
 
 
 def _original(
@@ -305,264 +532,9 @@ def _add(original: tokenizers.Tokenizer, token: AddedToken) -> None:
     add([tokenizers.AddedToken(**options)])
 
 
-def _read(path: pathlib.Path, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads a JSON object without its null values, and checks its fields."""
-    return _checked(path, read_json_object(path), fields)
-
-
-def _checked(
-    path: pathlib.Path, values: Any, fields: Mapping[str, Any]
-) -> dict[str, Any]:
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must contain JSON objects. Received: {values!r:.80}")
-    values = {k: v for k, v in values.items() if v is not None}
-    for key, value in values.items():
-        if key not in fields:
-            raise ValueError(
-                f"{path}: the field {key} is not known. Received: {key}={value!r:.80}. "
-                "Remove it if it does not change how texts are tokenized."
-            )
-        allowed = fields[key]
-        if allowed is not _ANY and value not in allowed:
-            options = " or ".join(map(repr, allowed)) or "null"
-            raise ValueError(
-                f"{path}: {key} must be {options}. Received: {key}={value!r:.80}"
-            )
-    types = {
-        **dict.fromkeys(("do_lower_case", "strip_accents", "lowercase"), bool),
-        **dict.fromkeys(("tokenize_chinese_chars", "handle_chinese_chars"), bool),
-        **dict.fromkeys(("clean_text",), bool),
-        **dict.fromkeys(("added_tokens_decoder", "vocab", "truncation"), dict),
-        **dict.fromkeys(("model_input_names", "additional_special_tokens"), list),
-        **dict.fromkeys(("added_tokens",), list),
-        "max_input_chars_per_word": int,
-    }
-    for key in values.keys() & types.keys():
-        if not isinstance(values[key], types[key]):
-            raise ValueError(
-                f"{path}: {key} must have the type {types[key].__name__}. Received: "
-                f"{key}={values[key]!r:.80}"
-            )
-    return values
-
-
-# --- tokenizer.json --------------------------------------------------------------
-
-
-def _json_rules(
-    path: pathlib.Path, whole: Mapping[str, Any]
-) -> tuple[TokenizerRules, bool | None]:
-    """Returns the rules in tokenizer.json, and whether it lowercases."""
-    if not whole:
-        return _PLAIN, None
-    kind = _type(path, "model", whole.get("model"))
-    if kind != "WordPiece":
-        raise ValueError(f"{path}: the model type must be WordPiece. Received: {kind}")
-    model = _checked(path, whole["model"], _MODEL_FIELDS)
-    limit = model.get("max_input_chars_per_word", 100)
-    if not 0 < limit <= _MAX_WORD:
-        raise ValueError(
-            f"{path}: max_input_chars_per_word must be from 1 to {_MAX_WORD}. "
-            f"Received: {limit}"
-        )
-    normalizer, lowercase = _normalizer(path, whole.get("normalizer"))
-    kind = _type(path, "pre_tokenizer", whole.get("pre_tokenizer"))
-    if kind not in ("BertPreTokenizer", "WhitespaceSplit"):
-        raise ValueError(
-            f"{path}: pre_tokenizer must be BertPreTokenizer or WhitespaceSplit. "
-            f"Received: {whole.get('pre_tokenizer')!r:.200}"
-        )
-    rules = TokenizerRules(
-        library="tokenizers",
-        max_characters_per_word=limit,
-        split_punctuation=kind == "BertPreTokenizer",
-        second_segment=_second_segment(path, whole.get("post_processor")),
-        **normalizer,
-    )
-    return rules, lowercase
-
-
-def _type(path: pathlib.Path, name: str, value: Any) -> str | None:
-    if not isinstance(value, dict | None):
-        raise ValueError(
-            f"{path}: {name} must have the type dict. Received: {name}={value!r:.80}"
-        )
-    return (value or {}).get("type")
-
-
-def _normalizer(path: pathlib.Path, value: Any) -> tuple[dict[str, Any], bool | None]:
-    """Returns fields of `TokenizerRules`, and whether it lowercases."""
-    kind = _type(path, "normalizer", value)
-    nothing = {"clean_text": False, "split_chinese": False, "strip_accents": False}
-    if value is None or kind == "Lowercase":
-        return nothing, kind == "Lowercase"
-    if kind == "Sequence" and len(value.get("normalizers") or ()) == 1:
-        return _normalizer(path, value["normalizers"][0])
-    if kind != "BertNormalizer":
-        raise ValueError(
-            f"{path}: normalizer must be BertNormalizer, Lowercase or null. Received: "
-            f"{value!r:.200}"
-        )
-    value = _checked(path, value, _NORMALIZER_FIELDS)
-    fields = {
-        "clean_text": value.get("clean_text", True),
-        "split_chinese": value.get("handle_chinese_chars", True),
-        "strip_accents": value.get("strip_accents"),
-    }
-    return fields, value.get("lowercase")
-
-
-def _second_segment(path: pathlib.Path, value: Any) -> int:
-    """Returns the segment id of second texts."""
-    kind = _type(path, "post_processor", value)
-    cls, sep = SPECIAL_TOKENS[2:4]
-    if kind == "BertProcessing" and (value["cls"][0], value["sep"][0]) == (cls, sep):
-        return 1
-    if kind == "TemplateProcessing":
-
-        def flat(template: Any) -> list[tuple[str, int]]:
-            return [(e["id"], e["type_id"]) for item in template for e in item.values()]
-
-        single, pair = flat(value["single"]), flat(value["pair"])
-        first = [(cls, 0), ("A", 0), (sep, 0)]
-        if single == first and pair[:3] == first:
-            for segment in (0, 1):
-                if pair[3:] == [("B", segment), (sep, segment)]:
-                    return segment
-    raise ValueError(
-        f"{path}: post_processor must be [CLS] A [SEP], and [CLS] A [SEP] B [SEP] for "
-        f"pairs. Received: {value!r:.400}"
-    )
-
-
-# --- Vocabulary ------------------------------------------------------------------
-
-
-def _vocabulary(path: pathlib.Path, whole: Mapping[str, Any]) -> Vocabulary:
-    """Returns the vocabulary of the WordPiece model."""
-    vocabularies = []
-    if (path / _VOCABULARY).is_file():
-        vocabularies.append(Vocabulary.from_file(path / _VOCABULARY))
-    if whole:
-        ids = whole["model"].get("vocab", {})
-        by_id = {number: token for token, number in ids.items()}
-        try:
-            tokens = [
-                by_id.get(number, "") for number in range(max(by_id, default=-1) + 1)
-            ]
-            vocabularies.append(Vocabulary(tuple(tokens)))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path / _TOKENIZER}: {error}") from error
-    if not vocabularies:
-        raise ValueError(
-            f"{path} has no {_VOCABULARY} and no {_TOKENIZER}. Copy the model's "
-            "vocabulary into the folder."
-        )
-    added = {token.get("content") for token in whole.get("added_tokens", ())}
-    first, last = vocabularies[0].tokens, vocabularies[-1].tokens
-    for number, (ours, theirs) in enumerate(itertools.zip_longest(first, last)):
-        is_added = theirs is None and (ours in added or not ours)
-        if ours != (theirs or "").strip() and (ours or theirs) and not is_added:
-            raise ValueError(
-                f"{path}: the token with id {number} is {ours!r} in {_VOCABULARY}, but "
-                f"{theirs!r} in {_TOKENIZER}."
-            )
-    return vocabularies[-1]
-
-
-def _added_tokens(
-    path: pathlib.Path,
-    config: Mapping[str, Any],
-    whole: Mapping[str, Any],
-    vocabulary: Vocabulary,
-    original: tokenizers.Tokenizer,
-) -> tuple[Vocabulary, tuple[AddedToken, ...]]:
-    """Returns the vocabulary with the added tokens, and these; adds them to `original`.
-
-    The order is that of transformers 5.
-    """
-    declared: dict[str, tuple[Any, int | None]] = {}  # Content -> token, declared id.
-    names = dict(config)
-    by_id = config.get("added_tokens_decoder")
-    if by_id is None:
-        special = read_json_object(path / _SPECIAL_TOKENS_MAP)
-        names |= _checked(path / _SPECIAL_TOKENS_MAP, special, _CONFIG_FIELDS)
-    for name, expected in _NAMES.items():
-        if (received := _content(names.get(name, expected))) != expected:
-            raise ValueError(
-                f"{path / _CONFIG}: {name} must be {expected!r}. Received: "
-                f"{name}={received!r:.80}"
-            )
-    extra = [names.get("additional_special_tokens"), names.get("extra_special_tokens")]
-    extra = [
-        *(extra[0] or ()),
-        *(extra[1].values() if isinstance(extra[1], dict) else extra[1] or ()),
-    ]
-    special = [names.get(name) for name in ("bos_token", "eos_token", *_NAMES)] + extra
-    special = [*map(_to_token, [*(t for t in special if t), *SPECIAL_TOKENS])]
-    if by_id is None:
-        for content, number in read_json_object(path / _ADDED_TOKENS).items():
-            is_special = any(token.content == content for token in special)
-            declared[content] = (
-                AddedToken(content, normalized=not is_special, special=is_special),
-                number,
-            )
-    for number, token in sorted((by_id or {}).items(), key=lambda item: int(item[0])):
-        declared[_content(token)] = _to_token(token), int(number)
-    for token in whole.get("added_tokens", ()):
-        declared[_content(token)] = _to_token(token), token.get("id")
-    for token in special:
-        if token.content in vocabulary.tokens or token.content not in SPECIAL_TOKENS:
-            declared.setdefault(token.content, (token, None))
-
-    tokens = list(vocabulary.tokens)
-    index = {token: number for number, token in enumerate(tokens)}
-    added = []
-    for content, (token, number) in declared.items():
-        in_wordpiece = content in index and index[content] < vocabulary.size
-        actual = index.setdefault(content, len(tokens))
-        tokens[actual : actual + 1] = [content]
-        if number not in (None, actual):
-            raise ValueError(
-                f"{path}: the added token {content!r} must have the id {actual}, its "
-                f"place in the vocabulary or the first free one. Received: {number}"
-            )
-        token = dataclasses.replace(token, in_wordpiece=in_wordpiece)
-        added.append(token)
-        _add(original, token)
-    return Vocabulary(tuple(tokens)), tuple(added)
-
-
-def _content(token: Any) -> Any:
-    return token.get("content") if isinstance(token, dict) else token
-
-
-def _to_token(token: Any) -> AddedToken:
-    if isinstance(token, str):
-        return AddedToken(token)
-    fields = {f.name for f in dataclasses.fields(AddedToken)} - {"in_wordpiece"}
-    special = token.get("special", True)
-    return AddedToken(
-        **{"normalized": not special, **{k: token[k] for k in fields & token.keys()}}
-    )
-
-
-def _max_length(path: pathlib.Path, lengths: Mapping[str, Any], positions: int) -> int:
-    """Returns the first length that is set, but at most `positions`."""
-    for name, length in lengths.items():
-        if length is None:
-            continue
-        is_number = isinstance(length, int | float) and not isinstance(length, bool)
-        if not is_number or not length >= 3:
-            raise ValueError(
-                f"{path}: {name} must be a number of at least 3. Received: "
-                f"{name}={length!r:.80}"
-            )
-        return int(min(length, positions))
-    return positions
-
-
-# --- Writing ---------------------------------------------------------------------
+def google_settings(rules: TokenizerRules) -> dict[str, Any]:
+    """Returns what `write_tokenizer` cannot write of google's rules."""
+    return {"special_tokens_in_texts": bool(rules.added_tokens)}
 
 
 def write_tokenizer(path: pathlib.Path, checkpoint: Checkpoint) -> None:

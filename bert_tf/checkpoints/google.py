@@ -1,81 +1,41 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of google-research/bert (TensorFlow 1, named variables).
+"""Checkpoints of google-research/bert (TensorFlow 1) and of the Model Garden.
 
     bert_config.json                           architecture
     bert_model.ckpt.index, .data-00000-of-...  weights
     vocab.txt
 
-The format does not record whether the model is cased, nor the form of GELU and the
+The formats do not record whether the model is cased, nor the form of GELU and the
 epsilon, which are fixed in google's code.
+
+Checkpoints of the Model Garden (TensorFlow 2) are object-based: the key of a tensor is
+its path from the saved object, which differs between encoder classes and the objects
+that contain them. The object graph in the file also records variable names, which are
+the same for all classes, so the reader uses those.
 """
 
 from __future__ import annotations
 
+import functools
 import pathlib
+from collections.abc import Mapping
 
 import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from bert_tf import heads
-from bert_tf.checkpoints import model_garden
-from bert_tf.checkpoints.foreign import (
-    KERAS_SUFFIXES,
-    ForeignCheckpoint,
-    Row,
-    Tensors,
-    mlm_bias,
-    rows_of_layers,
-)
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.foreign import Tensor, open_tensors
+from bert_tf.checkpoints.names import GARDEN_TOKENS, garden_rows, google_rows
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
 
-FORMAT = "Google TensorFlow 1"
+FORMAT, _GARDEN_FORMAT = "Google TensorFlow 1", "Model Garden TensorFlow 2"
 
 _CONFIG, _VOCABULARY, _PREFIX = "bert_config.json", "vocab.txt", "bert_model.ckpt"
 
-# --- Table of weight names -------------------------------------------------------
-
-_OURS, _THEIRS = "encoder_layer_{i}", "bert/encoder/layer_{i}"
-
-ENCODER = {
-    "embeddings/token_embedding": "bert/embeddings/word_embeddings",
-    "embeddings/position_embedding": "bert/embeddings/position_embeddings",
-    "embeddings/segment_embedding": "bert/embeddings/token_type_embeddings",
-    "embeddings/layer_norm": "bert/embeddings/LayerNorm",
-    f"{_OURS}/query": f"{_THEIRS}/attention/self/query",
-    f"{_OURS}/key": f"{_THEIRS}/attention/self/key",
-    f"{_OURS}/value": f"{_THEIRS}/attention/self/value",
-    f"{_OURS}/attention_output": f"{_THEIRS}/attention/output/dense",
-    f"{_OURS}/attention_layer_norm": f"{_THEIRS}/attention/output/LayerNorm",
-    f"{_OURS}/intermediate": f"{_THEIRS}/intermediate/dense",
-    f"{_OURS}/output": f"{_THEIRS}/output/dense",
-    f"{_OURS}/output_layer_norm": f"{_THEIRS}/output/LayerNorm",
-    "pooler": "bert/pooler/dense",
-}
-PRETRAINER = {
-    "mlm/dense": "cls/predictions/transform/dense",
-    "mlm/layer_norm": "cls/predictions/transform/LayerNorm",
-}
-
-
-def _rows(kind: str | None) -> list[Row]:
-    """Returns the table, with the output layer of a head that google's scripts have.
-
-    These are those of run_squad.py, run_classifier.py and BioBERT's run_ner.py.
-    """
-    outputs = {"nsp": "cls/seq_relationship/"}
-    prefix = heads.known_head(kind or "encoder").google_prefix
-    if prefix is not None:
-        outputs["logits"] = prefix
-    suffixes = {"kernel": ("output_weights",), "bias": ("output_bias",)}
-    return [
-        *rows_of_layers(ENCODER | PRETRAINER, KERAS_SUFFIXES | {"embeddings": ("",)}),
-        mlm_bias("cls/predictions/output_bias"),
-        *rows_of_layers(outputs, suffixes, transposed=True),
-    ]
-
-
-# --- Reading ---------------------------------------------------------------------
+# The object graph. Checkpoints of TensorFlow 1 have none.
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def find_prefix(path: pathlib.Path) -> str | None:
@@ -90,7 +50,45 @@ def find_prefix(path: pathlib.Path) -> str | None:
     return str(found[-1].with_suffix("")) if found else None
 
 
-def _load(prefix: str) -> Tensors:
+def open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
+    """Opens a folder of google-research/bert or of the Model Garden.
+
+    Args:
+        path: The folder.
+        kind: The kind of head to read; by default the one that the tensors show.
+
+    Raises:
+        ValueError: A file is missing or damaged, or contradicts another one.
+    """
+    prefix = find_prefix(path)
+    tensors, notes, format = _load(prefix), [], FORMAT
+    name = _CONFIG if (path / _CONFIG).is_file() else "config.json"
+    if not (path / name).is_file():
+        raise ValueError(
+            f"{path} contains a checkpoint but no {_CONFIG}. Copy the {_CONFIG} that "
+            "the model was trained with into the folder."
+        )
+    if _GRAPH in tensors:
+        format = _GARDEN_FORMAT
+        tensors = _variables(tensors)
+        rows = garden_rows(_garden_scope(prefix, tensors))
+    else:
+        if not kind:
+            kind, notes = _task(tensors)
+        rows, tensors = google_rows(kind), _without_optimizer_state(tensors)
+    return open_tensors(
+        path,
+        rows,
+        tensors,
+        architecture=BertConfig.from_google(path / name),
+        vocabulary=Vocabulary.from_file(path / _VOCABULARY),
+        kind=kind,
+        notes=notes,
+        format=format,
+    )
+
+
+def _load(prefix: str) -> dict[str, Tensor]:
     """Opens a TensorFlow 1 or 2 checkpoint.
 
     Raises:
@@ -106,71 +104,62 @@ def _load(prefix: str) -> Tensors:
             ) from error
 
     reader = checked(tf.train.load_checkpoint, prefix)
-    shapes = {k: tuple(v) for k, v in reader.get_variable_to_shape_map().items()}
-    return Tensors(shapes, lambda name: checked(reader.get_tensor, name))
+    return {
+        name: Tensor(tuple(shape), functools.partial(checked, reader.get_tensor, name))
+        for name, shape in reader.get_variable_to_shape_map().items()
+    }
 
 
-def _task(tensors: Tensors) -> tuple[str | None, list[str]]:
+def _task(tensors: Mapping[str, Tensor]) -> tuple[str | None, list[str]]:
     """Returns the kind of the head of a TensorFlow 1 checkpoint, and a note about it.
 
     Classifiers and taggers have the same names. Training does not change the pooler of
     a tagger, so the optimizer has no slots for it.
     """
-    if "cls/squad/output_weights" in tensors.shapes:
+    if "cls/squad/output_weights" in tensors:
         return "question_answering", []
-    if "output_weights" not in tensors.shapes:
+    if "output_weights" not in tensors:
         return None, []
-    has_slots = any(name.startswith("output_weights/") for name in tensors.shapes)
-    of_pooler = any(n.startswith("bert/pooler/dense/kernel/") for n in tensors.shapes)
+    has_slots = any(name.startswith("output_weights/") for name in tensors)
+    of_pooler = any(name.startswith("bert/pooler/dense/kernel/") for name in tensors)
     kind = "tagging" if has_slots and not of_pooler else "classification"
     return kind, [f"The head is assumed to be of the kind {kind}; --head sets another."]
 
 
-def _without_optimizer_state(tensors: Tensors) -> Tensors:
+def _without_optimizer_state(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Drops counters, and slots: tensors whose name continues that of a variable."""
-    shapes = {
-        name: shape
-        for name, shape in tensors.shapes.items()
-        if shape and name.rpartition("/")[0] not in tensors.shapes
+    return {
+        name: tensor
+        for name, tensor in tensors.items()
+        if tensor.shape and name.rpartition("/")[0] not in tensors
     }
-    return tensors._replace(shapes=shapes)
 
 
-def open_folder(path: pathlib.Path, kind: str | None = None) -> ForeignCheckpoint:
-    """Opens a folder of google-research/bert or of the Model Garden.
+def _variables(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Renames the tensors of an object-based checkpoint to their variables.
 
-    Args:
-        path: The folder.
-        kind: The kind of head to read; by default the one that the tensors show.
-
-    Raises:
-        ValueError: A file is missing or damaged, or contradicts another one.
+    Leaves out those of the optimizer.
     """
-    prefix = find_prefix(path)
-    tensors, notes = _load(prefix), []
-    name = _CONFIG if (path / _CONFIG).is_file() else "config.json"
-    if not (path / name).is_file():
-        raise ValueError(
-            f"{path} contains a checkpoint but no {_CONFIG}. Copy the {_CONFIG} that "
-            "the model was trained with into the folder."
-        )
-    config = BertConfig.from_google(path / name)
-    if model_garden.GRAPH in tensors.shapes:
-        format = model_garden.FORMAT
-        rows, tensors = model_garden.read_object_graph(prefix, tensors)
-    else:
-        if not kind:
-            kind, notes = _task(tensors)
-        format, rows = FORMAT, _rows(kind)
-        tensors = _without_optimizer_state(tensors)
-    return ForeignCheckpoint.from_tensors(
-        path,
-        format,
-        rows,
-        tensors,
-        config=config,
-        vocabulary=Vocabulary.from_file(path / _VOCABULARY),
-        lowercase=None,
-        kind=kind,
-        notes=notes,
+    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+        tensors[_GRAPH].read()
     )
+    return {
+        attribute.full_name: tensors[attribute.checkpoint_key]
+        for node in graph.nodes
+        for attribute in node.attributes
+        if attribute.checkpoint_key in tensors
+        and not attribute.checkpoint_key.startswith(("optimizer/", "save_counter"))
+        and "/.OPTIMIZER_SLOT/" not in attribute.checkpoint_key
+    }
+
+
+def _garden_scope(prefix: str, tensors: Mapping[str, Tensor]) -> str:
+    """Finds the encoder in a saved encoder or in a saved model that contains one."""
+    found = [name for name in tensors if f"/{name}".endswith(f"/{GARDEN_TOKENS}")]
+    if len(found) != 1:
+        raise ValueError(
+            f"{prefix} is not a checkpoint of a Model Garden encoder. It must have one "
+            f"variable named {GARDEN_TOKENS}. Received: {len(found)} of "
+            f"{len(tensors)} variables"
+        )
+    return found[0].removesuffix(GARDEN_TOKENS)

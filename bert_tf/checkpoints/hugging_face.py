@@ -11,41 +11,30 @@ tokenizer_config.json   cased or uncased
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
-from bert_tf import heads, storage
-from bert_tf.checkpoints import folder_tokenizer, google
+from bert_tf import heads
+from bert_tf.checkpoints import folder_tokenizer
 from bert_tf.checkpoints.checkpoint import Checkpoint, check_json, read_json_object
 from bert_tf.checkpoints.foreign import (
-    ForeignCheckpoint,
-    Row,
-    Tensors,
-    mlm_bias,
-    rows_of_layers,
-    to_foreign,
+    WEIGHTS,
+    Tensor,
+    open_tensors,
+    read_safetensors,
+    to_tensors,
+    write_safetensors,
 )
+from bert_tf.checkpoints.names import hugging_face_rows
 from bert_tf.modeling import GOOGLE_KEYS, BertConfig
-from bert_tf.text import TokenizerRules
-
-FORMAT = "Hugging Face"
-
-WEIGHTS = "model.safetensors"
 
 CONFIG = "config.json"
-_INDEX = "model.safetensors.index.json"
 
-# --- Table of weight names -------------------------------------------------------
-
-_SUFFIXES = dict.fromkeys(("kernel", "embeddings", "gamma"), (".weight",))
-_SUFFIXES |= dict.fromkeys(("bias", "beta"), (".bias",))
+# --- Classes and names of weights ------------------------------------------------
 
 # The last part of names in TensorFlow and Flax, and in early versions -> in torch.
 _PARTS = dict.fromkeys(
@@ -57,9 +46,6 @@ _ENCODER_PARTS = ("embeddings.", "encoder.", "pooler.")
 # Every BERT has this tensor, and no file has a copy of it under another name.
 _ANCHOR = "embeddings.position_embeddings.weight"
 
-# Some files have a copy of the token embedding as the output matrix of masked LM.
-_TIED = "cls.predictions.decoder.weight"
-
 # The kind of the head of each class. None: the tensors tell.
 _KINDS = {
     class_name: None if issubclass(head, heads.EncoderHead) else kind
@@ -68,41 +54,11 @@ _KINDS = {
     for class_name in head.transformers
 }
 
-# `problem` of classifiers -> `problem_type`.
-_PROBLEM_TYPES = {
-    "classification": "single_label_classification",
-    "multi_label": "multi_label_classification",
-    "regression": "regression",
-}
 
-
-def _rows(kind: str | None, *, has_prefix: bool = True) -> list[Row]:
-    """Returns the table for models with a head of this kind.
-
-    Args:
-        kind: As in `ForeignCheckpoint.from_tensors`.
-        has_prefix: Whether the names of the encoder's weights start with `bert.`.
-    """
-    outputs, bias = {}, []
-    head = heads.known_head(kind or "encoder")
-    if head.transformers and not issubclass(head, heads.EncoderHead):
-        outputs = {"logits": head.transformers_layer}
-    elif kind != "encoder":
-        outputs = google.PRETRAINER | {"nsp": "cls/seq_relationship"}
-        bias = [mlm_bias("cls.predictions.bias", "cls.predictions.decoder.bias")]
-    # transformers names layers as google-research/bert does, with dots.
-    layers = {
-        ours: name.replace("/layer_", "/layer/")
-        .replace("/", ".")
-        .removeprefix("" if has_prefix else "bert.")
-        for ours, name in (google.ENCODER | outputs).items()
-    }
-    tokens, *others = rows_of_layers(layers, _SUFFIXES, transposed=True)
-    return [tokens._replace(theirs=(*tokens.theirs, _TIED)), *others, *bias]
-
-
-def _with_torch_names(tensors: Tensors) -> tuple[Tensors, list[str]]:
-    """Renames tensors to the names in `_rows`, and transposes kernels of TensorFlow.
+def _with_torch_names(
+    tensors: Mapping[str, Tensor],
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Renames tensors to their names in torch, and transposes kernels of TensorFlow.
 
     Removes the prefix of a model that contains the whole model, such as `module.` of
     DataParallel, adds `bert.` to the names of a `BertModel`, and leaves out buffers.
@@ -113,13 +69,13 @@ def _with_torch_names(tensors: Tensors) -> tuple[Tensors, list[str]]:
     Raises:
         ValueError: There are two encoders, or two tensors get the same name.
     """
-    names = {name: _torch_name(name) for name in tensors.shapes}
+    names = {name: _torch_name(name) for name in tensors}
     anchors = [name for name in names.values() if f".{name}".endswith(f".{_ANCHOR}")]
     if len(anchors) > 1:
         raise ValueError(f"the file has several encoders: {', '.join(sorted(anchors))}")
     encoder = anchors[0].removesuffix(_ANCHOR) if anchors else ""
     wrapper = encoder.removesuffix("bert.")
-    sources = {}
+    renamed, sources = {}, {}
     for source, name in names.items():
         name = name.removeprefix(wrapper)
         if wrapper == encoder and name.startswith(_ENCODER_PARTS):
@@ -127,21 +83,16 @@ def _with_torch_names(tensors: Tensors) -> tuple[Tensors, list[str]]:
         if name in sources:
             raise ValueError(f"{sources[name]} and {source} are the same weight.")
         if not name.endswith((".position_ids", ".token_type_ids")):
+            is_kernel = re.search(r"\bkernel(:0)?$", source)
+            tensor = tensors[source]
+            renamed[name] = _transposed(tensor) if is_kernel else tensor
             sources[name] = source
-
-    def is_transposed(name):
-        return re.search(r"\bkernel(:0)?$", sources[name])
-
-    def read(name):
-        tensor = tensors.read(sources[name])
-        return tensor.T if is_transposed(name) else tensor
-
-    shapes = {
-        name: tensors.shapes[source][:: -1 if is_transposed(name) else 1]
-        for name, source in sources.items()
-    }
     note = f"The prefix {wrapper!r} of the names of the weights was ignored."
-    return Tensors(shapes, read), [note] if wrapper else []
+    return renamed, [note] if wrapper else []
+
+
+def _transposed(tensor: Tensor) -> Tensor:
+    return Tensor(tensor.shape[::-1], lambda: tensor.read().T)
 
 
 def _torch_name(name: str) -> str:
@@ -178,6 +129,13 @@ _ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "relu": "relu",
+}
+
+# `problem` of classifiers -> `problem_type`.
+_PROBLEM_TYPES = {
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
 }
 
 # Activations of heads in Keras -> in torch.
@@ -254,9 +212,6 @@ def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         check_json(ours, head=dict, options=dict, tokenizer=dict)
         head = dict(ours.get("head") or {})
         check_json(head, kind=str)
-        if ours.get("tokenizer"):
-            rules = TokenizerRules.from_dict(ours["tokenizer"])
-            ours = {**ours, "tokenizer": rules}
     except ValueError as error:
         raise ValueError(f"{CONFIG}: bert_tf: {error}") from error
     kind, classes = head.get("kind"), config.get("architectures")
@@ -276,7 +231,7 @@ def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def open_folder(
     path: pathlib.Path, kind: str | None = None, *, activation: str | None = None
-) -> ForeignCheckpoint:
+) -> Checkpoint:
     """Opens a folder that `BertModel.from_pretrained` or a head class can load.
 
     Args:
@@ -293,14 +248,12 @@ def open_folder(
     config = read_json_object(path / CONFIG, **types)
     class_name = _class_name(config)
     architecture = _architecture(path / CONFIG, config)
-    doubt = ""
-    if class_name not in _KINDS:
-        doubt = f"{CONFIG} declares the class {class_name}, which is not supported."
+    doubt = f"{CONFIG} declares the class {class_name}, which is not supported."
     kind = kind or _KINDS.get(class_name)
     try:
         ours = _own_settings(config)
         own_names = bool(ours) and not config.get("architectures")
-        tensors, notes = open_tensors(path, may_lack_weights=bool(ours)), []
+        tensors, notes = read_safetensors(path, may_lack_weights=bool(ours)), []
         if not own_names:
             tensors, notes = _with_torch_names(tensors)
         declared, label_notes = _labels(config)
@@ -310,100 +263,35 @@ def open_folder(
     head = heads.known_head(kind or "encoder")
     if "logits" in head.layers and not head.num_outputs:
         notes += label_notes
-    positions = architecture.max_sequence_length
     tokenizer = folder_tokenizer.open_tokenizer(
-        path, config, positions, ours.get("tokenizer")
+        path, config, architecture.max_sequence_length, ours.get("tokenizer")
     )
-    # transformers and sentence-transformers may have changed the length.
-    length = {"max_sequence_length": tokenizer.max_length}
-    checkpoint = ForeignCheckpoint.from_tensors(
+    checkpoint = open_tensors(
         path,
-        f"{FORMAT} {class_name}",
-        _rows(kind),
+        hugging_face_rows(kind),
         tensors,
-        config=architecture,
+        architecture=architecture,
         vocabulary=tokenizer.vocabulary,
         lowercase=tokenizer.lowercase,
         kind=kind,
-        doubt=doubt,
+        doubt="" if class_name in _KINDS else doubt,
         declared=declared,
         head=ours.get("head"),
-        options={**(ours.get("options") or {}), **length},
+        own_names=own_names,
+        notes=[*notes, *tokenizer.notes],
+        format=f"Hugging Face {class_name}",
+        # transformers and sentence-transformers may have changed the length.
+        options={
+            **(ours.get("options") or {}),
+            "max_sequence_length": tokenizer.max_length,
+        },
         rules=tokenizer.rules,
         original_tokenizer=tokenizer.original,
-        notes=[*notes, *tokenizer.notes],
-        own_names=own_names,
     )
     if ours:
         return checkpoint
     settings = {**checkpoint.head, **head.transformers_settings}
     return dataclasses.replace(checkpoint, head=settings)
-
-
-def open_tensors(path: pathlib.Path, *, may_lack_weights: bool = False) -> Tensors:
-    """Opens the safetensors of a folder.
-
-    Args:
-        path: The folder.
-        may_lack_weights: Whether a folder without weights has no tensors. By default it
-            raises ValueError.
-    """
-    files = [WEIGHTS]
-    if (path / _INDEX).is_file():
-        index = read_json_object(path / _INDEX, weight_map=dict)
-        files = sorted({str(file) for file in (index.get("weight_map") or {}).values()})
-        if not files or any("/" in file for file in files):
-            raise ValueError(
-                f"{path / _INDEX}: weight_map must map tensors to files in the same "
-                f"folder. Received: {files or index!r:.80}"
-            )
-    elif not (path / WEIGHTS).is_file():
-        if may_lack_weights:
-            return Tensors({}, {}.get)
-        raise ValueError(_why_no_weights(path))
-    shapes, source = {}, {}
-    for file in files:
-        try:
-            opened = safetensors.safe_open(path / file, framework="np")
-        except (OSError, safetensors.SafetensorError) as error:
-            raise ValueError(f"{path / file} is missing or damaged: {error}") from error
-        for name in opened.keys():  # noqa: SIM118 (not a mapping)
-            shapes[name] = tuple(opened.get_slice(name).get_shape())
-            source[name] = opened
-    return Tensors(shapes, lambda name: source[name].get_tensor(name))
-
-
-# Files with weights that are not read, and why.
-_OTHER_WEIGHTS = {
-    "pytorch_model*.bin": "is a pickle. Loading a pickle can run arbitrary code, so it "
-    "is not supported. If you trust the file, convert it with transformers and torch",
-    "tf_model.h5": "is TensorFlow's format of transformers 4. Convert it with "
-    "transformers 4, TensorFlow and torch",
-    "flax_model.msgpack": "is Flax's format of transformers 4. Convert it with "
-    "transformers 4, Flax and torch",
-}
-_FROM = {"tf_model.h5": ", from_tf=True", "flax_model.msgpack": ", from_flax=True"}
-
-
-def has_weights(path: pathlib.Path) -> bool:
-    """Returns whether a folder has weights of transformers, readable ones or not."""
-    patterns = ("*.safetensors", _INDEX, *_OTHER_WEIGHTS)
-    return any(file for pattern in patterns for file in path.glob(pattern))
-
-
-def _why_no_weights(path: pathlib.Path) -> str:
-    for pattern, reason in _OTHER_WEIGHTS.items():
-        for file in sorted(path.glob(pattern))[:1]:
-            return (
-                f"{path} has its weights only in {file.name}, which {reason}: python "
-                "-c 'from transformers import AutoModelForPreTraining as M; "
-                f'M.from_pretrained("{path}"{_FROM.get(pattern, "")})'
-                '.save_pretrained("safe")\' and copy the vocabulary into that folder. '
-                "For a model with the head of a task, use its class instead of "
-                "AutoModelForPreTraining."
-            )
-    others = ", ".join(sorted(file.name for file in path.glob("*.safetensors")))
-    return f"{path} has no {WEIGHTS}." + (f" It has {others}." if others else "")
 
 
 # --- Writing ---------------------------------------------------------------------
@@ -425,19 +313,17 @@ def model_class(head: Mapping[str, Any], weights: Iterable[str] = ()) -> str | N
         weights: Our names of all weights. If the class cannot hold one of them, the
             result is None.
     """
-    name, *_ = *heads.known_head(head["kind"]).transformers, None
-    untrained = head.get("newly_initialized", ())
+    kind, untrained = head["kind"], head.get("newly_initialized", ())
+    name, *_ = *heads.known_head(kind).transformers, None
     if "mlm" in untrained:
         name = "BertModel" if "nsp" in untrained else "BertForNextSentencePrediction"
     elif "nsp" in untrained:
         name = "BertForMaskedLM"
-    if name:
-        rows = _rows(head["kind"])
-        names = {re.sub(r"\{i\}", r"\\d+", row.ours) for row in rows}
-        known = re.compile("|".join([*names, *(f"{start}.*" for start in _LEFT_OUT)]))
-        if not all(map(known.fullmatch, weights)):
-            return None
-    return name
+    if name is None:
+        return None
+    names = (row.ours.replace("{i}", r"\d+") for row in hugging_face_rows(kind))
+    known = re.compile("|".join([*names, *(f"{start}.*" for start in _LEFT_OUT)]))
+    return name if all(map(known.fullmatch, weights)) else None
 
 
 def to_config(checkpoint: Checkpoint, class_name: str | None) -> dict[str, Any]:
@@ -474,60 +360,31 @@ def to_config(checkpoint: Checkpoint, class_name: str | None) -> dict[str, Any]:
     rest = {name: value for name, value in head.items() if name not in _ELSEWHERE}
     ours = {"head": rest, "options": dict(checkpoint.options)}
     if checkpoint.rules.library == "google":  # `write_tokenizer` writes all others.
-        ours["tokenizer"] = {"library": "google", **checkpoint.rules.to_dict()}
+        ours["tokenizer"] = folder_tokenizer.google_settings(checkpoint.rules)
     return {**config, "bert_tf": ours}
 
 
-def to_tensors(
-    class_name: str | None, weights: Mapping[str, np.ndarray], architecture: BertConfig
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Converts weights by our names to tensors of a class.
+def write_weights(
+    path: pathlib.Path,
+    class_name: str | None,
+    weights: Mapping[str, np.ndarray],
+    architecture: BertConfig,
+) -> list[str]:
+    """Writes the weights of a class, given by our names, atomically.
 
     Without a class, the encoder and the pre-training heads have their names in
     transformers, and all other weights keep ours.
 
     Returns:
-        The tensors by name, and our names of the weights that the class cannot hold.
+        Our names of the weights that the class cannot hold.
     """
     kind = _KINDS.get(class_name)
-    rows = _rows(kind, has_prefix=class_name != "BertModel")
+    rows = hugging_face_rows(kind, has_prefix=class_name != "BertModel")
     if "pooler" in heads.known_head(kind or "encoder").unused_layers:
         rows = [row for row in rows if not row.ours.startswith("pooler/")]
-    tensors, left_out = to_foreign(rows, weights, architecture)
-    if class_name:
-        return tensors, left_out
-    return tensors | {name: weights[name] for name in left_out}, []
-
-
-def write_tensors(path: pathlib.Path, tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes a file of safetensors atomically."""
-    tensors = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
-    data = safetensors.numpy.save(tensors, metadata={"format": "pt"})
-    # safetensors' own writer maps the file into memory: a full disk would crash Python.
-    with storage.atomic_write(str(path)) as file:
-        file.write(data)
-
-
-# --- Running ---------------------------------------------------------------------
-
-
-def run(
-    path: pathlib.Path, texts: Sequence[str], inputs: Mapping[str, np.ndarray]
-) -> tuple[str, list[list[int]], np.ndarray] | None:
-    """Runs tokenizer and encoder in transformers; see `formats.run_original`."""
-    try:
-        torch = importlib.import_module("torch")
-        transformers = importlib.import_module("transformers")
-    except ImportError:
-        return None
-    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
-    ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-    model = transformers.BertModel.from_pretrained(path, dtype=torch.float32).eval()
-    tensors = {name: torch.from_numpy(array).long() for name, array in inputs.items()}
-    with torch.no_grad():
-        outputs = model(
-            input_ids=tensors["token_ids"],
-            token_type_ids=tensors["segment_ids"],
-            attention_mask=tensors["padding_mask"],
-        )
-    return "transformers", ids, outputs.last_hidden_state.numpy()
+    tensors, left_out = to_tensors(rows, weights, architecture)
+    if class_name is None:
+        tensors |= {name: weights[name] for name in left_out}
+        left_out = []
+    write_safetensors(path / WEIGHTS, tensors)
+    return left_out

@@ -13,22 +13,15 @@ import takes seconds and only this format needs it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
 from bert_tf.checkpoints.checkpoint import Checkpoint, read_json_object
-from bert_tf.checkpoints.foreign import (
-    KERAS_SUFFIXES,
-    ForeignCheckpoint,
-    Tensors,
-    mlm_bias,
-    rows_of_layers,
-    to_foreign,
-)
+from bert_tf.checkpoints.foreign import Tensor, open_tensors, to_tensors
+from bert_tf.checkpoints.names import KERAS_HUB_ROWS
 from bert_tf.modeling import BertConfig
 from bert_tf.text import (
     CONTINUATION_PREFIX,
@@ -38,36 +31,6 @@ from bert_tf.text import (
     TokenizerRules,
     Vocabulary,
 )
-
-FORMAT = "KerasHub"
-
-# --- Table of weight names -------------------------------------------------------
-
-_OURS, _THEIRS = "encoder_layer_{i}", "transformer_layer_{i}"
-_ATTENTION = f"{_THEIRS}/self_attention_layer"
-
-_LAYERS = {
-    "embeddings/token_embedding": "token_embedding",
-    "embeddings/position_embedding": "position_embedding",
-    "embeddings/segment_embedding": "segment_embedding",
-    "embeddings/layer_norm": "embeddings_layer_norm",
-    f"{_OURS}/query": f"{_ATTENTION}/query",
-    f"{_OURS}/key": f"{_ATTENTION}/key",
-    f"{_OURS}/value": f"{_ATTENTION}/value",
-    f"{_OURS}/attention_output": f"{_ATTENTION}/attention_output",
-    f"{_OURS}/attention_layer_norm": f"{_THEIRS}/self_attention_layer_norm",
-    f"{_OURS}/intermediate": f"{_THEIRS}/feedforward_intermediate_dense",
-    f"{_OURS}/output": f"{_THEIRS}/feedforward_output_dense",
-    f"{_OURS}/output_layer_norm": f"{_THEIRS}/feedforward_layer_norm",
-    "pooler": "pooled_dense",
-    "mlm/dense": "mlm_head/intermediate_dense",
-    "mlm/layer_norm": "mlm_head/intermediate_layer_norm",
-    "logits": "logits",
-}
-_TABLE = [
-    *rows_of_layers(_LAYERS, KERAS_SUFFIXES, per_head=True),
-    mlm_bias("mlm_head/output_bias"),
-]
 
 # Settings that KerasHub's encoder lacks. The others have the same names as ours.
 _FIXED = ("attention_dropout", "activation", "layer_norm_epsilon", "initializer_range")
@@ -88,9 +51,7 @@ def computed_architecture(settings: BertConfig | keras.Model) -> BertConfig:
 # --- Reading ---------------------------------------------------------------------
 
 
-def open_preset(
-    preset: str | pathlib.Path, kind: str | None = None
-) -> ForeignCheckpoint:
+def open_preset(preset: str | pathlib.Path, kind: str | None = None) -> Checkpoint:
     """Opens a preset: a folder, or a name or handle that KerasHub downloads.
 
     Args:
@@ -122,8 +83,6 @@ def open_preset(
     except Exception as error:  # Damaged files raise errors of many types.
         raise ValueError(f"KerasHub cannot read {preset}: {error}") from error
     backbone = getattr(model, "backbone", model)
-    variables = {variable.path: variable for variable in model.weights}
-    shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
     declared, options = {}, {}
     if isinstance(model, keras_hub.models.BertTextClassifier):
         kind = kind or "classification"
@@ -132,17 +91,23 @@ def open_preset(
         options = {"max_sequence_length": length}
     task = _task(preset)
     doubt = f"Its task.json declares the class {task}, which is not supported."
-    return ForeignCheckpoint.from_tensors(
+    return open_tensors(
         pathlib.Path(preset),
-        f"{FORMAT} {type(model).__name__}",
-        _TABLE,
-        Tensors(shapes, lambda name: keras.ops.convert_to_numpy(variables[name])),
-        config=computed_architecture(backbone),
+        KERAS_HUB_ROWS,
+        {
+            variable.path: Tensor(
+                tuple(variable.shape),
+                functools.partial(keras.ops.convert_to_numpy, variable),
+            )
+            for variable in model.weights
+        },
+        architecture=computed_architecture(backbone),
         vocabulary=vocabulary,
         lowercase=tokenizer.lowercase,
         kind=kind,
         doubt=doubt if task not in (None, *_TASKS) else "",
         declared=declared,
+        format=f"KerasHub {type(model).__name__}",
         options=options,
         rules=_rules(preset, preprocessor),
     )
@@ -256,26 +221,10 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
         )
         preprocessor = task.preprocessor_cls(tokenizer, sequence_length=length)
         model = task(backbone, preprocessor=preprocessor, **options)
-    tensors, left_out = to_foreign(_TABLE, weights, architecture)
+    tensors, left_out = to_tensors(KERAS_HUB_ROWS, weights, architecture)
     for variable in model.weights:
         if variable.path in tensors:
             variable.assign(tensors.pop(variable.path))
     model.save_to_preset(str(path))
-    left_out += [row.ours for row in _TABLE if row.theirs[0] in tensors]
+    left_out += [row.ours for row in KERAS_HUB_ROWS if row.theirs[0] in tensors]
     return sorted(left_out)
-
-
-# --- Running ---------------------------------------------------------------------
-
-
-def run(
-    path: pathlib.Path, texts: Sequence[str], inputs: Mapping[str, np.ndarray]
-) -> tuple[str, list[list[int]], np.ndarray]:
-    """Runs tokenizer and encoder in KerasHub; see `formats.run_original`."""
-    import keras_hub
-
-    tokenizer = keras_hub.models.BertTokenizer.from_preset(str(path))
-    ids = [np.asarray(tokenizer(text)).tolist() for text in texts]
-    model = _load(path)
-    outputs: Any = getattr(model, "backbone", model)(dict(inputs))
-    return FORMAT, ids, keras.ops.convert_to_numpy(outputs["sequence_output"])

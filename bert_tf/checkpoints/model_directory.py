@@ -1,6 +1,8 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The model directory, which every command writes: a Hugging Face folder.
+"""Opens checkpoints in any format, and writes model directories.
+
+A model directory, which every command writes, is a Hugging Face folder:
 
     config.json                  transformers' settings; under "bert_tf", ours
     vocab.txt                    the WordPiece vocabulary, one token per line
@@ -9,8 +11,8 @@
     modules.json, 1_Pooling/     sentence encoders, as sentence-transformers needs them
     metrics.json                 metrics of the finished training
 
-transformers and sentence-transformers open it, and `open_checkpoint` opens folders that
-they wrote. Heads that transformers lacks have their Keras paths as names of weights,
+transformers and sentence-transformers open it, and `open_checkpoint` opens what they
+write. Heads that transformers lacks have their Keras paths as names of weights,
 and `config.json` then declares no model class.
 """
 
@@ -19,29 +21,135 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import keras
 import numpy as np
+from absl import logging
 
-from bert_tf import storage
-from bert_tf.checkpoints import folder_tokenizer, hugging_face, sentence_transformers
+from bert_tf import heads, storage
+from bert_tf.checkpoints import (
+    folder_tokenizer,
+    google,
+    hugging_face,
+    keras_hub,
+    sentence_transformers,
+)
 from bert_tf.checkpoints.checkpoint import (
     METRICS,
     Checkpoint,
     outermost_layer,
     read_json_object,
 )
-from bert_tf.checkpoints.foreign import ForeignCheckpoint
+from bert_tf.checkpoints.foreign import WEIGHTS, has_weights
 
-CONFIG, WEIGHTS = hugging_face.CONFIG, hugging_face.WEIGHTS
+CONFIG = hugging_face.CONFIG
+
+# The files of a Hugging Face repository that are downloaded.
+_HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.weights.h5")
+# The files of a remote model directory that are not copied.
+_NOT_WEIGHTS = ("training_state/*", "logs/*", "runs/*", "steps/*")
+
+# --- Opening ---------------------------------------------------------------------
+
+
+def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
+    """Opens a BERT in any supported format. Logs the assumptions made as warnings.
+
+    Args:
+        path: A model directory or a folder in the format of Google, the Model Garden,
+            Hugging Face, sentence-transformers or KerasHub, local or in a bucket
+            (`gs://...`); or a handle: `hf://owner/repository`, or one that KerasHub
+            downloads, e.g. `kaggle://...`.
+        head: The kind of head to read from another project's folder that does not
+            declare it: `"encoder"` for none, `"pretrainer"`, `"classification"`,
+            `"tagging"`, `"question_answering"` or `"multiple_choice"`.
+
+    Raises:
+        ValueError: It is not a BERT, or a file is missing or damaged.
+    """
+    if head not in ("", *heads.HEAD_KINDS):
+        known = ", ".join(heads.HEAD_KINDS)
+        raise ValueError(f"`head` must be one of {known}. Received: head={head!r}")
+    checkpoint = _open(os.fspath(path), head or None)
+    for note in checkpoint.notes:
+        logging.warning("%s: %s", checkpoint.path, note)
+    return checkpoint
+
+
+def _open(handle: str, kind: str | None) -> Checkpoint:
+    path = handle
+    if handle.startswith("hf://"):
+        import huggingface_hub  # Only these handles need it.
+
+        path = huggingface_hub.snapshot_download(
+            handle.removeprefix("hf://"), allow_patterns=_HUB_FILES
+        )
+    elif handle.startswith(("kaggle://", "modelscope://")):
+        return keras_hub.open_preset(handle, kind)
+    path = pathlib.Path(storage.local_copy(path, skip=_NOT_WEIGHTS))
+    if path.suffix == ".keras":
+        raise ValueError(
+            f"{path} is a model in Keras' own format. Open it with "
+            f"keras.saving.load_model({str(path)!r}) after `import bert_tf`."
+        )
+    if not path.is_dir():
+        raise ValueError(f"There is no checkpoint folder {path}.")
+    _check_no_lfs_pointers(path)
+    config = read_json_object(path / CONFIG)
+    if "registered_name" in config:
+        return keras_hub.open_preset(path, kind)
+    if config.get("bert_tf") or sentence_transformers.is_folder(path):
+        if kind:
+            raise ValueError(
+                f"`head` must not be set, because {path} declares its head. Received: "
+                f"head={kind!r}"
+            )
+        return open_folder(path)
+    # The config.json of a TensorFlow checkpoint may be a bert_config.json.
+    if google.find_prefix(path) and not has_weights(path):
+        return google.open_folder(path, kind)
+    if config.keys() & hugging_face.CONFIG_KEYS:
+        return hugging_face.open_folder(path, kind)
+    raise ValueError(
+        f"{path} is not a checkpoint folder: it has neither the config.json of a BERT "
+        "nor a TensorFlow checkpoint (*.index)."
+    )
+
+
+def open_folder(path: pathlib.Path) -> Checkpoint:
+    """Opens a model directory, with or without weights, or a sentence encoder."""
+    if sentence_transformers.is_folder(path):
+        return sentence_transformers.open_folder(path)
+    return hugging_face.open_folder(path)
+
+
+# The first bytes of the files that git leaves in the place of large ones.
+_LFS_POINTER = b"version https://git-lfs"
+
+
+def _check_no_lfs_pointers(path: pathlib.Path) -> None:
+    pointers = []
+    for file in sorted([*path.glob("*"), *path.glob("[0-9]_*/*")]):
+        if file.is_file():
+            with file.open("rb") as opened:
+                if opened.read(len(_LFS_POINTER)) == _LFS_POINTER:
+                    pointers.append(str(file.relative_to(path)))
+    if pointers:
+        raise ValueError(
+            f"{path} has Git LFS pointers in the place of {', '.join(pointers)}. "
+            "Download the files with `git lfs pull` in that folder."
+        )
+
+
+# --- Model directories -----------------------------------------------------------
 
 # Entries of a head that follow from the weights or the data.
 _NOT_COMPARED = {"decision", "deviation", "mean", "newly_initialized"}
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ModelDirectory(Checkpoint):
     """A model directory to write.
 
@@ -49,9 +157,6 @@ class ModelDirectory(Checkpoint):
     scores that the model is trained on. The folder has the weights of a model whose
     output is the score itself.
     """
-
-    format: ClassVar[str] = "model directory"
-    notes: ClassVar[Sequence[str]] = ()
 
     @classmethod
     def create(
@@ -100,8 +205,7 @@ class ModelDirectory(Checkpoint):
             values |= {"vocabulary": checkpoint.vocabulary.fingerprint}
             values |= {"lowercase": checkpoint.lowercase}
             added = sorted(checkpoint.rules.added_tokens, key=str)
-            rules = dataclasses.replace(checkpoint.rules, added_tokens=added)
-            values |= rules.to_dict()
+            values |= checkpoint.rules.to_dict() | {"added_tokens": added}
             head = {k: v for k, v in checkpoint.head.items() if k not in _NOT_COMPARED}
             values |= {**head, **checkpoint.options}
             return {k: v for k, v in values.items() if k not in resumable}
@@ -165,14 +269,13 @@ class ModelDirectory(Checkpoint):
         class_name = hugging_face.model_class(self.head, weights)
         if class_name != self._declared_class():
             self._write_config(class_name)
-        tensors, left_out = hugging_face.to_tensors(
-            class_name, weights, self.architecture
+        left_out = hugging_face.write_weights(
+            self.path, class_name, weights, self.architecture
         )
         if self.head["kind"] == "embedding":
             # A training that is killed between both files resumes from a state before
             # them, and writes them again.
             left_out = sentence_transformers.write_dense(self.path, weights, left_out)
-        hugging_face.write_tensors(self.path / WEIGHTS, tensors)
         return left_out
 
     def read_weights(self) -> dict[str, np.ndarray]:
@@ -206,8 +309,44 @@ def model_files(path: pathlib.Path) -> list[str]:
     return sorted(names, key=lambda name: name == CONFIG)
 
 
-def open_folder(path: pathlib.Path) -> ForeignCheckpoint:
-    """Opens a folder that `ModelDirectory` wrote, with or without weights."""
-    if (path / sentence_transformers.MODULES).is_file():
-        return sentence_transformers.open_folder(path)
-    return hugging_face.open_folder(path)
+# --- Writing checkpoints ---------------------------------------------------------
+
+
+def write_checkpoint(
+    checkpoint: Checkpoint, path: str | os.PathLike, format: str = "hugging_face"
+) -> list[str]:
+    """Writes a checkpoint as a model directory, or in another format.
+
+    Args:
+        checkpoint: A checkpoint that `open_checkpoint` returned.
+        path: The folder to write. It must not exist or be empty.
+        format: `"hugging_face"`, a model directory, or `"keras_hub"`.
+
+    Returns:
+        The names of the weights that the format cannot hold.
+
+    Raises:
+        ValueError: `path` exists, or the head of the checkpoint is unclear.
+    """
+    heads.check_declared(checkpoint.head, checkpoint.path)
+    path = pathlib.Path(storage.local_copy(os.fspath(path)))
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(f"{path} already exists. Choose another folder.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with storage.atomic_path(path) as unfinished:
+        unfinished.mkdir()
+        if format == "keras_hub":
+            left_out = keras_hub.write_folder(unfinished, checkpoint)
+        else:
+            directory = ModelDirectory.create(
+                unfinished,
+                architecture=checkpoint.architecture,
+                vocabulary=checkpoint.vocabulary,
+                lowercase=checkpoint.lowercase,
+                rules=checkpoint.rules,
+                head=checkpoint.head,
+                options=checkpoint.options,
+            )
+            left_out = directory.write_weights(checkpoint.read_weights())
+    storage.upload(path)
+    return left_out

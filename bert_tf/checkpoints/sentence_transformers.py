@@ -16,17 +16,24 @@ writer uses the file formats of version 2, which all versions since then read.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_tf import storage
-from bert_tf.checkpoints import foreign, hugging_face
+from bert_tf.checkpoints import hugging_face
 from bert_tf.checkpoints.checkpoint import Checkpoint, read_json_object
+from bert_tf.checkpoints.foreign import (
+    WEIGHTS,
+    read_safetensors,
+    to_float,
+    write_safetensors,
+)
 from bert_tf.checkpoints.hugging_face import TORCH, TORCH_ACTIVATIONS
 from bert_tf.heads import POOLING_MODES, EmbeddingConfig
 
@@ -43,11 +50,11 @@ _POOLING_KEYS = {m: f"pooling_mode_{m}{_SUFFIXES.get(m, '')}" for m in POOLING_M
 # In the config.json of cross-encoders of versions 2 and 3, and of 4 and 5.
 _CROSS_ENCODER_KEYS = ("sbert_ce_default_activation_function", "sentence_transformers")
 
-_DENSE = "sentence_embedding/dense"
-_DENSE_ROWS = (
-    foreign.Row(f"{_DENSE}/kernel", ("linear.weight",), "", "", transposed=True),
-    foreign.Row(f"{_DENSE}/bias", ("linear.bias",), "", ""),
-)
+# Weights of the module Dense -> ours.
+_DENSE = {
+    "linear.weight": "sentence_embedding/dense/kernel",
+    "linear.bias": "sentence_embedding/dense/bias",
+}
 
 
 # --- Reading ---------------------------------------------------------------------
@@ -63,11 +70,11 @@ def _is_cross_encoder(path: pathlib.Path) -> bool:
         return True
     # Before version 6, cross-encoders had no files of their own.
     config = read_json_object(path / _CONFIG)
-    is_other = (path / MODULES).is_file()
+    is_other = "bert_tf" in config or (path / MODULES).is_file()
     return not is_other and bool(config.keys() & set(_CROSS_ENCODER_KEYS))
 
 
-def open_folder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
+def open_folder(path: pathlib.Path) -> Checkpoint:
     """Opens a folder that `SentenceTransformer` or `CrossEncoder` can load.
 
     Raises:
@@ -80,7 +87,7 @@ def open_folder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
     return dataclasses.replace(checkpoint, format=format)
 
 
-def _open_cross_encoder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
+def _open_cross_encoder(path: pathlib.Path) -> Checkpoint:
     config = read_json_object(path / _CONFIG, sentence_transformers=dict)
     configs = (
         read_json_object(path / _MODEL_CONFIG),
@@ -114,7 +121,7 @@ def _open_cross_encoder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
     return dataclasses.replace(checkpoint, head=head)
 
 
-def _open_sentence_encoder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
+def _open_sentence_encoder(path: pathlib.Path) -> Checkpoint:
     modules = _modules(path)
     encoder = hugging_face.open_folder(path / modules["Transformer"], "encoder")
     pooling = read_json_object(path / modules["Pooling"] / _CONFIG)
@@ -126,22 +133,17 @@ def _open_sentence_encoder(path: pathlib.Path) -> foreign.ForeignCheckpoint:
         "normalize": "Normalize" in modules,
         "truncate_dim": read_json_object(path / _MODEL_CONFIG).get("truncate_dim"),
     }
-    rows, tensors = list(encoder.rows), encoder.tensors
+    weights = dict(encoder.weights)
     if "Dense" in modules:
-        is_unfinished = not tensors.shapes
-        dense, weights = _read_dense(path / modules["Dense"], is_unfinished)
-        fields |= dense
-        rows += [row for row in _DENSE_ROWS if row.theirs[0] in weights]
-        tensors = foreign.Tensors(
-            {**tensors.shapes, **{name: w.shape for name, w in weights.items()}},
-            lambda n: weights[n] if n in weights else encoder.tensors.read(n),
-        )
+        dense = _read_dense(path / modules["Dense"], may_lack_weights=not weights)
+        fields |= dense[0]
+        weights |= dense[1]
     try:
         head = {"kind": "embedding", **EmbeddingConfig(**fields).to_dict()}
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     head = {**encoder.head, **head, **_prompts(path, pooling)}
-    return dataclasses.replace(encoder, head=head, rows=rows, tensors=tensors)
+    return dataclasses.replace(encoder, head=head, weights=weights)
 
 
 def _list_modules(path: pathlib.Path) -> tuple[list[str], list[str]]:
@@ -170,29 +172,33 @@ def _modules(path: pathlib.Path) -> dict[str, str]:
 
 
 def _read_dense(
-    path: pathlib.Path, is_unfinished: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns fields of `EmbeddingConfig`, and the weights by their names."""
+    path: pathlib.Path, *, may_lack_weights: bool
+) -> tuple[dict[str, Any], dict[str, Callable[[], np.ndarray]]]:
+    """Returns fields of `EmbeddingConfig`, and the weights by our names."""
     types = {"activation_function": str, "bias": bool, "out_features": int}
     config = read_json_object(path / _CONFIG, **types)
     names = {torch: name for name, torch in TORCH_ACTIVATIONS.items()}
     activation = config.get("activation_function") or TORCH_ACTIVATIONS["tanh"]
     bias = config.get("bias", True)
-    expected = {"linear.weight", "linear.bias"} if bias else {"linear.weight"}
-    tensors = hugging_face.open_tensors(path, may_lack_weights=is_unfinished)
-    if (
-        activation not in names
-        or config.get("use_residual")
-        or tensors.shapes.keys() not in (expected, is_unfinished and set())
-    ):
+    tensors = read_safetensors(path, may_lack_weights=may_lack_weights)
+    expected = set(_DENSE) if bias else {"linear.weight"}
+    expected = expected if tensors or not may_lack_weights else set()
+    is_known = activation in names and not config.get("use_residual")
+    if not is_known or tensors.keys() != expected:
         raise ValueError(
             f"{path}: activation_function must be one of {', '.join(names)}, "
             f"use_residual false, and the weights {sorted(expected)}. Received: "
-            f"{config}, {sorted(tensors.shapes)}"
+            f"{config}, {sorted(tensors)}"
         )
-    weights = {name: tensors.read(name) for name in tensors.shapes}
-    size = len(weights["linear.weight"]) if weights else config["out_features"]
+    weight = tensors.get("linear.weight")
+    size = weight.shape[0] if weight else config["out_features"]
     fields = {"dense_dim": size, "dense_bias": bias}
+
+    def read(name: str) -> np.ndarray:
+        # `.T` leaves the bias as it is.
+        return np.ascontiguousarray(to_float(name, tensors[name].read()).T)
+
+    weights = {_DENSE[name]: functools.partial(read, name) for name in tensors}
     return {**fields, "dense_activation": names[activation]}, weights
 
 
@@ -265,9 +271,7 @@ def write_dense(
     Returns:
         The names in `left_out` that are not the layer's.
     """
-    tensors = {
-        row.theirs[0]: weights[row.ours].T for row in _DENSE_ROWS if row.ours in weights
-    }
+    tensors = {n: weights[ours].T for n, ours in _DENSE.items() if ours in weights}
     if tensors:
-        hugging_face.write_tensors(path / "2_Dense" / hugging_face.WEIGHTS, tensors)
-    return [name for name in left_out if not name.startswith(_DENSE)]
+        write_safetensors(path / "2_Dense" / WEIGHTS, tensors)
+    return [name for name in left_out if name not in _DENSE.values()]

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 
@@ -66,32 +65,6 @@ class TokenizerRules:
         values = dataclasses.asdict(self)
         default = dataclasses.asdict(GOOGLE_RULES)
         return {k: v for k, v in values.items() if v != default[k]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TokenizerRules:
-        """Reads the result of `to_dict`.
-
-        Raises:
-            ValueError: A name is unknown or a value has another type.
-        """
-        try:
-            tokens = tuple(AddedToken(**t) for t in values.get("added_tokens", ()))
-            rules = cls(**{**values, "added_tokens": tokens})
-        except TypeError as error:
-            raise ValueError(f"unknown tokenizer rule: {error}") from error
-        for item in (rules, *tokens):
-            for field in dataclasses.fields(item):
-                value = getattr(item, field.name)
-                expected = type(field.default)
-                if field.name in ("content", "strip_accents"):
-                    expected = str if field.name == "content" else bool | None
-                if not isinstance(value, expected):
-                    name = getattr(expected, "__name__", expected)
-                    raise ValueError(
-                        f"{field.name} must have the type {name}. Received: "
-                        f"{field.name}={value!r:.80}"
-                    )
-        return rules
 
 
 GOOGLE_RULES = TokenizerRules()

@@ -35,7 +35,7 @@ def checkpoint(tmp_path_factory, vocabulary, tiny_config):
     for weight in model.weights:
         weight.assign(keras.random.normal(weight.shape, seed=len(weight.path)))
     directory.save_weights(model)
-    return directory
+    return open_checkpoint(directory.path)
 
 
 @pytest.fixture(scope="module")

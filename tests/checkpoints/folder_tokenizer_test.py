@@ -14,7 +14,8 @@ import tokenizers
 
 from bert_tf.checkpoints import folder_tokenizer, tokenizer_check
 from bert_tf.checkpoints.model_directory import ModelDirectory
-from bert_tf.text import Tokenizer, TokenizerRules
+from bert_tf.text import Tokenizer
+from tests.toy import checkpoints as toy
 
 WORDS = (
     "[PAD] [UNK] [CLS] [SEP] [MASK] the cat ##s Cat é e caf ##e ##é İ i 東 ##京 京 , . "
@@ -23,13 +24,7 @@ WORDS = (
 TOKENS = [word.replace("_", " ") for word in WORDS.split(" ")]
 SIZE = len(TOKENS)
 IDS = {token: number for number, token in enumerate(TOKENS)}
-NORMALIZER = {
-    "type": "BertNormalizer",
-    "clean_text": True,
-    "handle_chinese_chars": True,
-    "strip_accents": None,
-    "lowercase": True,
-}
+NORMALIZER = toy.NORMALIZER
 BERT = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
 GENERIC = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
@@ -40,18 +35,10 @@ def added(content, **changes):
 
 
 def whole(normalizer=NORMALIZER, tokens=(), limit=100, **changes):
-    special = [
-        {"id": i, **added(t, normalized=False, special=True)}
-        for i, t in enumerate(TOKENS[:5])
-    ]
-    model = {"type": "WordPiece", "unk_token": "[UNK]", "vocab": IDS}
-    model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": limit}
-    pre = {"type": "BertPreTokenizer"}
-    post = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
-    contents = {"version": "1.0", "truncation": None, "padding": None, "decoder": None}
-    contents |= {"added_tokens": [*special, *tokens], "normalizer": normalizer}
-    contents |= {"pre_tokenizer": pre, "post_processor": post, "model": model}
-    return {"tokenizer.json": {**contents, **changes}, "tokenizer_config.json": GENERIC}
+    contents = toy.tokenizer_json(TOKENS, normalizer=normalizer, **changes)
+    contents["added_tokens"] += tokens
+    contents["model"]["max_input_chars_per_word"] = limit
+    return {"tokenizer.json": contents, "tokenizer_config.json": GENERIC}
 
 
 def decoder(*tokens, **config):
@@ -308,17 +295,3 @@ def test_rules_survive_model_directory_and_conversion(tmp_path, tiny_config, fil
     assert flags[0] == flags[1]
     found = tokenizer_check.find_difference(build(opened), back.original)
     assert found is None
-
-
-@pytest.mark.parametrize(
-    ("rules", "message"),
-    [
-        ({"max_characters_per_word": "100"}, "max_characters_per_word must have"),
-        ({"strip_accents": 1}, "strip_accents must have the type"),
-        ({"unknown": 1}, "unknown"),
-        ({"added_tokens": [{"content": 3}]}, "content must have the type str"),
-    ],
-)
-def test_invalid_rules_of_a_model_directory_raise(rules, message):
-    with pytest.raises(ValueError, match=message):
-        TokenizerRules.from_dict(rules)

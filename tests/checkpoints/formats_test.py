@@ -4,22 +4,13 @@
 import dataclasses
 
 import huggingface_hub
-import keras
 import numpy as np
 import pytest
 from absl import logging
 
 import bert_tf
-from bert_tf.checkpoints import (
-    fixed_settings,
-    foreign,
-    google,
-    hugging_face,
-    keras_hub,
-    open_checkpoint,
-    write_checkpoint,
-)
-from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
+from bert_tf.checkpoints import keras_hub, names, open_checkpoint, write_checkpoint
+from bert_tf.modeling import BertBackbone, BertPretrainer
 from tests.toy import checkpoints as toy
 
 
@@ -31,9 +22,9 @@ def folder(tmp_path, vocabulary):
 @pytest.mark.parametrize(
     ("rows", "absent"),
     [
-        (google._rows("classification"), ()),
-        (hugging_face._rows("BertForPreTraining", has_prefix=True), ()),
-        (keras_hub._TABLE, ("nsp",)),
+        (names.google_rows("classification"), ()),
+        (names.hugging_face_rows("pretrainer"), ()),
+        (names.KERAS_HUB_ROWS, ("nsp",)),
     ],
 )
 def test_tables_have_all_weights_and_their_shapes(tiny_config, rows, absent):
@@ -44,8 +35,8 @@ def test_tables_have_all_weights_and_their_shapes(tiny_config, rows, absent):
         if not weight.path.startswith(absent)
     }
     assert expected == {
-        row.ours: foreign.to_shape(row.shape, tiny_config)
-        for row in foreign.expand(rows, tiny_config.num_layers)
+        row.ours: names.to_shape(row.shape, tiny_config)
+        for row in names.expand(rows, tiny_config.num_layers)
         if not row.ours.startswith("logits/")
     }
 
@@ -64,15 +55,6 @@ def test_from_checkpoint_loads_weights(folder, monkeypatch):
     assert warning == f"{folder} has no weights for: mlm, nsp (newly initialized)"
 
 
-def test_load_into_names_both_shapes_if_they_differ(folder, tiny_config):
-    checkpoint = open_checkpoint(folder)
-    with pytest.raises(
-        ValueError,
-        match=r"embeddings has shape \[40, 8\] in .* \[40, 16\] in the model",
-    ):
-        checkpoint.load_into(BertBackbone(tiny_config))
-
-
 def test_handles_are_downloaded(folder, monkeypatch):
     def download(repository, allow_patterns):
         assert repository == "somebody/bert"
@@ -88,6 +70,8 @@ def test_handles_are_downloaded(folder, monkeypatch):
 
 
 def test_folder_without_checkpoint_raises(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"load_model\('.*film.keras'\) after"):
+        open_checkpoint(tmp_path / "film.keras")
     with pytest.raises(ValueError, match=r"no checkpoint folder .*safetensors"):
         open_checkpoint(folder / "model.safetensors")
     (tmp_path / "empty").mkdir()
@@ -101,20 +85,6 @@ def test_folder_without_checkpoint_raises(folder, tmp_path):
         open_checkpoint(tmp_path / "empty")
 
 
-def test_written_model_directory_loads_into_task_model(tmp_path, vocabulary):
-    toy.write_hugging_face(tmp_path / "a", vocabulary, "BertForSequenceClassification")
-    checkpoint = open_checkpoint(tmp_path / "a")
-    write_checkpoint(checkpoint, tmp_path / "b")
-    directory = open_checkpoint(tmp_path / "b")
-    encoder = BertBackbone(directory.architecture)
-    pooled = keras.layers.Dropout(0.1)(encoder(encoder.input)["pooled_output"])
-    model = keras.Model(encoder.input, keras.layers.Dense(3, name="logits")(pooled))
-    directory.load_into(model)
-    weights = checkpoint.read_weights()
-    for weight in model.weights:
-        np.testing.assert_array_equal(weight, weights[weight.path])
-
-
 def test_existing_folder_raises_and_failed_write_leaves_nothing(folder, tmp_path):
     checkpoint = open_checkpoint(folder)
     with pytest.raises(ValueError, match="theirs already exists"):
@@ -123,9 +93,3 @@ def test_existing_folder_raises_and_failed_write_leaves_nothing(folder, tmp_path
     with pytest.raises(AttributeError):
         write_checkpoint(broken, tmp_path / "to", "hugging_face")
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
-
-
-def test_fixed_settings_list_only_differences():
-    config = BertConfig.from_size("tiny", 40, activation="relu")
-    assert fixed_settings("keras_hub", config) == {"activation": "gelu_tanh"}
-    assert fixed_settings("hugging_face", config) == {}

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints import foreign, google, open_checkpoint, write_checkpoint
-from bert_tf.text import SPECIAL_TOKENS, Tokenizer, Vocabulary
+from bert_tf.checkpoints import google, open_checkpoint, write_checkpoint
 from tests.toy import checkpoints as toy
 
 
@@ -56,9 +55,11 @@ def test_reads_all_weights_and_drops_optimizer_state(folder, vocabulary):
     tensors = toy.values(toy.google_shapes())
     state = {f"{name}/adam_m": 0 * tensor for name, tensor in tensors.items()}
     state["global_step"] = np.int64(7)
-    toy.write_google(folder, vocabulary, tensors | state)
+    toy.write_google(folder, vocabulary, tensors | state, model_type="bert")
+    (folder / "bert_config.json").rename(folder / "config.json")
     theirs = open_checkpoint(folder)
-    assert theirs.unused == []
+    assert theirs.format == google.FORMAT
+    assert not any("not used" in note for note in theirs.notes)
     weights = theirs.read_weights()
     assert len(weights) == len(tensors)
     np.testing.assert_array_equal(
@@ -113,7 +114,7 @@ def test_classifiers_and_taggers(folder, vocabulary, outputs, state, kind, tmp_p
     if outputs == 1:
         expected = {"kind": kind, "problem": "regression"}
     assert checkpoint.head == expected
-    assert checkpoint.unused == []
+    assert not any("not used" in note for note in checkpoint.notes)
     weights = checkpoint.read_weights()
     np.testing.assert_array_equal(weights["logits/kernel"], tensors["output_weights"].T)
     np.testing.assert_array_equal(weights["logits/bias"], tensors["output_bias"])
@@ -130,40 +131,6 @@ def test_unknown_head_can_be_left_out(folder, vocabulary, tmp_path):
     with pytest.raises(ValueError, match=r"crf_loss/transitions\. Choose .*=encoder"):
         write_checkpoint(checkpoint, tmp_path / "to")
     write_checkpoint(open_checkpoint(folder, head="encoder"), tmp_path / "to")
-
-
-def test_config_json_is_read_like_bert_config_json(folder, vocabulary):
-    toy.write_google(folder, vocabulary, model_type="bert")
-    (folder / "bert_config.json").rename(folder / "config.json")
-    assert open_checkpoint(folder).format == google.FORMAT
-
-
-def test_vocabulary_with_capital_letters_is_cased(folder, vocabulary):
-    toy.write_google(folder, vocabulary)
-    assert open_checkpoint(folder).lowercase
-    toy.write_google(folder, Vocabulary((*vocabulary.tokens[:-1], "The")))
-    checkpoint = open_checkpoint(folder)
-    assert not checkpoint.lowercase
-    assert "cased" in checkpoint.notes[0]
-
-
-def test_finds_checkpoint_with_step_number(folder, vocabulary):
-    toy.write_google(folder, vocabulary)
-    for file in folder.glob("bert_model.ckpt.*"):
-        file.rename(str(file).replace("bert_model.ckpt", "model.ckpt-7"))
-    assert open_checkpoint(folder).path == folder
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"num_hidden_layers": 10**9}, "layers, but the file has only 46 tensors"),
-    ],
-)
-def test_invalid_config_raises(folder, vocabulary, config, message):
-    toy.write_google(folder, vocabulary, **config)
-    with pytest.raises(ValueError, match=f"theirs.*{message}"):
-        open_checkpoint(folder)
 
 
 def test_checkpoint_file_selects_only_files_of_its_folder(folder, vocabulary, tmp_path):
@@ -205,26 +172,41 @@ def test_opens_checkpoint_written_by_google():
     checkpoint = open_checkpoint(folder)
     assert checkpoint.architecture.hidden_dim == 4
     assert checkpoint.head == {"kind": "pretrainer"}
-    assert checkpoint.unused == []
+    assert not any("not used" in note for note in checkpoint.notes)
     assert checkpoint.load_into(checkpoint.load_pretrainer()) == []
 
 
-@pytest.mark.parametrize(
-    ("tokens", "lowercase"),
-    [
-        (("the", "cat", "##s", "[E1]", "<S>"), True),
-        (("Cat",), False),
-        (("대", "##한", "민국"), False),
-        (("か", "が"), False),
-        (("việt", "nam"), False),
-        (("東", "京", "##人"), True),
-        (("कमल", "ไทย"), True),
-    ],
-)
-def test_guess_is_uncased_if_tokens_survive_lowercasing(tokens, lowercase):
-    vocabulary = Vocabulary((*SPECIAL_TOKENS, *tokens))
-    guess, note = foreign.guess_lowercase(vocabulary)
-    assert guess == lowercase
-    assert note.startswith(f"Assumed to be {'un' * lowercase}cased: ")
-    ids = Tokenizer(vocabulary, guess).tokenize([" ".join(tokens[:1])])
-    assert vocabulary.unk_id not in ids.flat_values
+# --- Model Garden ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefix", ["", "bert_encoder_v2/"])
+def test_outputs_equal_model_garden(tmp_path, vocabulary, prefix):
+    """Golden values: BertEncoder and BertEncoderV2 of tf-models-official 2.20."""
+    toy.write_model_garden(tmp_path, vocabulary, prefix)
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.head == {"kind": "encoder"}
+    assert not any("not used" in note for note in checkpoint.notes)
+    encoded = checkpoint.load_backbone()(toy.INPUTS)
+    np.testing.assert_allclose(
+        encoded["sequence_output"][:, :3, 0],
+        [[-0.0036794, 0.3412699, 0.0644748], [-0.0820334, 0.3710336, 0.2323285]],
+        atol=2e-6,
+    )
+    np.testing.assert_allclose(
+        encoded["pooled_output"][:, :4],
+        [
+            [-0.3090781, 0.1883425, 0.1716313, -0.7593714],
+            [-0.0460117, 0.1325621, 0.3010353, -0.8194460],
+        ],
+        atol=2e-6,
+    )
+
+
+def test_object_based_checkpoint_of_another_model_raises(tmp_path, vocabulary):
+    toy.write_model_garden(tmp_path, vocabulary)
+    variable = tf.Variable([1.0], name="kernel")
+    for file in tmp_path.glob("bert_model.ckpt*"):
+        file.unlink()
+    tf.train.Checkpoint(v=variable).write(str(tmp_path / "bert_model.ckpt"))
+    with pytest.raises(ValueError, match="Received: 0 of 1 variables"):
+        open_checkpoint(tmp_path)

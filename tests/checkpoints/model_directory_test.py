@@ -14,7 +14,6 @@ import tensorflow as tf
 import bert_tf
 from bert_tf import checkpoints
 from bert_tf.checkpoints import (
-    Checkpoint,
     ModelDirectory,
     open_checkpoint,
 )
@@ -87,8 +86,9 @@ def test_open_returns_what_create_wrote(tmp_path, tiny_config, vocabulary, head)
         options = {"max_sequence_length": head.get("max_sequence_length", 32)}
         written = create(path, config, vocabulary, head, output="a", **options)
         opened = open_checkpoint(path)
-        for field in dataclasses.fields(Checkpoint):
-            assert getattr(opened, field.name) == getattr(written, field.name)
+        names = ("architecture", "vocabulary", "lowercase", "head", "options", "rules")
+        for name in names:
+            assert getattr(opened, name) == getattr(written, name)
         with pytest.raises(ValueError, match="did not reach the first checkpoint"):
             opened.load_backbone()
 
@@ -198,16 +198,6 @@ def test_config_of_ours_in_a_model_that_transformers_changed(
     assert "steps" not in opened.options
 
 
-def test_weights_round_trip(directory, tiny_config):
-    model = BertPretrainer(BertBackbone(tiny_config))
-    directory.save_weights(model)
-    for loaded, weight in zip(
-        directory.load_pretrainer().get_weights(), model.get_weights(), strict=True
-    ):
-        np.testing.assert_array_equal(loaded, weight)
-    assert not list(directory.path.glob(".unfinished*"))
-
-
 def test_load_into_returns_missing_layers_and_weights(
     directory, tiny_config, monkeypatch
 ):
@@ -268,30 +258,13 @@ def test_resuming_keeps_class_and_decision(tmp_path, tiny_config, vocabulary):
     assert (directory.path / "config.json").read_text() == before
 
 
-def test_missing_and_damaged_files_raise(directory):
-    with pytest.raises(ValueError, match="did not reach the first checkpoint"):
-        directory.load_pretrainer()
-    (directory.path / "model.safetensors").write_bytes(b"half of a file")
-    with pytest.raises(ValueError, match=r"model\.safetensors is missing or damaged"):
-        directory.load_pretrainer()
-
-
-def test_config_that_contradicts_the_vocabulary_raises(directory, vocabulary):
-    (directory.path / "vocab.txt").write_text("\n".join(vocabulary.tokens[:-1]))
-    with pytest.raises(ValueError, match="token with id 39 is None in vocab"):
-        open_checkpoint(directory.path)
-
-
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
         ({"bert_tf": 3}, "bert_tf must have the type dict"),
         ({"bert_tf": {"head": {"kind": 3}}}, "bert_tf: kind must have the type str"),
         ({"bert_tf": {"head": [], "options": 3}}, "head must have the type dict"),
-        (
-            {"bert_tf": {"head": {"kind": "encoder"}, "tokenizer": {"a": 1}}},
-            "bert_tf: unknown tokenizer rule",
-        ),
+        ({"bert_tf": {"tokenizer": 3}}, "bert_tf: tokenizer must have the type dict"),
         ({"hidden_size": "x"}, "`hidden_dim` must be a positive integer"),
         ({"architectures": 3}, "architectures must have the type list"),
     ],
@@ -300,15 +273,6 @@ def test_invalid_config_raises(directory, edit, message):
     config = json.loads((directory.path / "config.json").read_text())
     (directory.path / "config.json").write_text(json.dumps(config | edit))
     with pytest.raises(ValueError, match=message):
-        open_checkpoint(directory.path)
-
-
-def test_config_is_checked_against_the_weights(directory, tiny_config):
-    directory.save_weights(BertBackbone(tiny_config))
-    config = json.loads((directory.path / "config.json").read_text())
-    config["num_hidden_layers"] = 10**9
-    (directory.path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="The config has 1000000000 layers"):
         open_checkpoint(directory.path)
 
 
@@ -445,13 +409,6 @@ def test_two_encoders_fit_into_one_model(classifier):
     cosines = model({"q": one, "d": other}).numpy()
     np.testing.assert_allclose(cosines, cosines[::-1], rtol=1e-5)
     assert cosines.max() < 1
-
-
-def test_keras_files_are_no_checkpoints(classifier, tmp_path):
-    classifier[1].save(tmp_path / "film.keras")
-    for load in (BertBackbone.from_checkpoint, bert_tf.open_checkpoint):
-        with pytest.raises(ValueError, match=r"load_model\('.*film.keras'\) after"):
-            load(tmp_path / "film.keras")
 
 
 def test_weights_file_has_no_optimizer(directory, tiny_config):

@@ -117,12 +117,6 @@ def test_version_6_has_the_length_in_the_config_of_the_tokenizer(tmp_path, vocab
     assert open_checkpoint(folder).head["max_sequence_length"] == 9
 
 
-def test_length_is_at_most_the_number_of_positions(tmp_path, vocabulary):
-    modules = {"Pooling": CLS}
-    toy.write_sentence_transformers(tmp_path, vocabulary, modules, max_seq_length=512)
-    assert open_checkpoint(tmp_path).head["max_sequence_length"] == toy.S
-
-
 def test_encoder_in_a_folder_of_its_own(tmp_path, vocabulary):
     toy.write_hugging_face(tmp_path / "0_Transformer", vocabulary)
     (tmp_path / "1_Pooling").mkdir()
@@ -342,14 +336,6 @@ def test_dense_layer_must_fit_the_pooling(tmp_path, vocabulary):
         ValueError, match=r"dense/kernel has shape \[8, 3\] .* \[16, 3\]"
     ):
         SentenceEncoder.from_checkpoint(tmp_path)
-
-
-def test_custom_module_is_named_in_full(tmp_path, vocabulary):
-    toy.write_sentence_transformers(tmp_path, vocabulary, {"Pooling": CLS})
-    file = tmp_path / "modules.json"
-    file.write_text(file.read_text().replace("sentence_transformers.models", "custom"))
-    with pytest.raises(ValueError, match=r"custom\.Transformer, custom\.Pooling"):
-        open_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize(

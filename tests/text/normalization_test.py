@@ -5,7 +5,6 @@
 import random
 import sys
 
-import pytest
 import tensorflow_text as tf_text
 
 from bert_tf.text import normalization
@@ -56,49 +55,6 @@ def test_double_array_of_a_root_with_few_children():
     assert look_up(units, b"\2") is None
 
 
-def test_equal_subtrees_are_shared():
-    values = {bytes([a, b]): 5 for a in range(1, 256) for b in range(1, 256)}
-    assert len(normalization.double_array_trie(values)) <= 3 * 256
-
-
-@pytest.mark.parametrize(
-    ("char", "cased", "uncased"),
-    [
-        ("A", "A", "a"),
-        ("É", "É", "e"),
-        ("\u0301", "\u0301", ""),  # Combining accent.
-        ("İ", "İ", "i"),
-        ("ẞ", "ẞ", "ß"),
-        ("½", "½", "½"),  # No NFKC.
-        ("ﬁ", "ﬁ", "ﬁ"),
-        ("\u212b", "\u212b", "a"),  # Angstrom sign.
-        ("\uac01", "\uac01", "\u1100\u1161\u11a8"),  # NFD of Hangul.
-        ("\t", " ", " "),
-        ("\u00a0", " ", " "),
-        ("\u2028", " ", " "),
-        ("\u2029", " ", " "),
-        ("\0", "", ""),
-        ("\x85", "", ""),  # A control character, although str.split() splits at it.
-        ("\u200b", "", ""),
-        ("\ufffd", "", ""),
-    ],
-)
-def test_normalize_character(char, cased, uncased):
-    assert normalization.normalize_character(char, lowercase=False) == cased
-    assert normalization.normalize_character(char, lowercase=True) == uncased
-
-
-def test_pretokenization_table_splits_punctuation_and_ideographs():
-    table = normalization.pretokenization_table(lowercase=True)
-    words = "Don't (ÉTUDE) 中文a\u00a0b—c≠ \uac01".translate(table).split()
-    # The last word is a syllable of Hangul and its three letters.
-    assert words == "Don ' t ( etude ) 中 文 a b — c = ᄀ\u1161ᆨ".lower().split()
-
-
-def test_space_is_no_punctuation():
-    assert not normalization.is_punctuation(" ")
-
-
 def test_models_are_small_and_cached():
     cased = normalization.normalizer_model(False)
     assert len(cased) < 30_000
@@ -126,8 +82,3 @@ def test_models_add_spaces_around_non_ascii_punctuation():
     texts = new_normalizer(True).normalize(["É—a?", "“\u2329"]).numpy()
     # U+2329 decomposes to U+3008.
     assert [text.decode() for text in texts] == ["e — a?", " “  \u3008 "]
-
-
-@pytest.mark.parametrize("code_point", [0x3400, 0x4DBF, 0x4E00, 0x9FFF, 0xF900, 0xFAFF])
-def test_blocks_of_ideographs_include_their_ends(code_point):
-    assert normalization.is_single_character_word(chr(code_point))

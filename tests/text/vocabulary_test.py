@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bert_tf.text import SPECIAL_TOKENS, Tokenizer, Vocabulary, guess_lowercase
 
 SPECIAL_LINES = "".join(f"{token}\n" for token in SPECIAL_TOKENS)
 
@@ -128,3 +128,24 @@ def test_reads_published_vocabularies(name, size):
     vocabulary = Vocabulary.from_file(path)
     assert vocabulary.size == size
     assert vocabulary.special_ids == (0, 100, 101, 102, 103)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "lowercase"),
+    [
+        (("the", "cat", "##s", "[E1]", "<S>"), True),
+        (("Cat",), False),
+        (("대", "##한", "민국"), False),
+        (("か", "が"), False),
+        (("việt", "nam"), False),
+        (("東", "京", "##人"), True),
+        (("कमल", "ไทย"), True),
+    ],
+)
+def test_guess_is_uncased_if_tokens_survive_lowercasing(tokens, lowercase):
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, *tokens))
+    guess, note = guess_lowercase(vocabulary)
+    assert guess == lowercase
+    assert note.startswith(f"Assumed to be {'un' * lowercase}cased: ")
+    ids = Tokenizer(vocabulary, guess).tokenize([" ".join(tokens[:1])])
+    assert vocabulary.unk_id not in ids.flat_values
