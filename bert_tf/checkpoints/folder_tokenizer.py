@@ -1,11 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The tokenizer of a Hugging Face folder.
-
-    vocab.txt, tokenizer.json                     vocabulary; rules
-    tokenizer_config.json                         class, rules, maximum length
-    special_tokens_map.json, added_tokens.json    tokens that are found inside texts
-    sentence_bert_config.json                     overrides of sentence-transformers
+"""The tokenizer of a Hugging Face folder, from the files in `tokenizer_files`.
 
 Every field is implemented, known to change nothing, or refused. If the files disagree,
 the one counts that transformers 5 follows: with a BertTokenizer the vocabulary of
@@ -16,14 +11,28 @@ tokenizer.json and the rules of tokenizer_config.json, with a TokenizersBackend
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bert_tf import storage
-from bert_tf.checkpoints.checkpoint import Checkpoint, read_json_object
+from bert_tf.checkpoints.checkpoint import read_json_object
+from bert_tf.checkpoints.tokenizer_files import (
+    ADDED_TOKENS,
+    CONFIG,
+    CONFIG_FIELDS,
+    FLAGS,
+    NAMES,
+    PLAIN,
+    SENTENCE_CONFIG,
+    SENTENCE_FIELDS,
+    SPECIAL_TOKENS_MAP,
+    TOKENIZER,
+    add_token,
+    build_original,
+    read_fields,
+    read_tokenizer,
+    read_vocabulary,
+)
 from bert_tf.lazy import lazy_import
 from bert_tf.text import (
     GOOGLE_RULES,
@@ -37,66 +46,9 @@ from bert_tf.text import (
 # Opening checkpoints of other formats does not need it.
 tokenizers = lazy_import("tokenizers")
 
-_VOCABULARY, _TOKENIZER = "vocab.txt", "tokenizer.json"
-_CONFIG, _SENTENCE_CONFIG = "tokenizer_config.json", "sentence_bert_config.json"
-_SPECIAL_TOKENS_MAP, _ADDED_TOKENS = "special_tokens_map.json", "added_tokens.json"
-
 # Classes whose rules are those of BERT, and classes that follow tokenizer.json.
 _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-
-# The rules of a BertTokenizer, and those that its files cannot change.
-_PLAIN = TokenizerRules("tokenizers", 100)
-_FLAGS = ("clean_text", "split_punctuation", "max_characters_per_word")
-
-# The name of each special token in tokenizer_config.json, and its only allowed value.
-_NAMES = dict(
-    zip(
-        ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"),
-        SPECIAL_TOKENS,
-    )
-)
-
-# The allowed values of each field, or their type, or None for fields that this module
-# reads or that change no id of a text. Null is always allowed.
-_IGNORED = """
-    name_or_path special_tokens_map_file tokenizer_file vocab_file backend is_local
-    local_files_only use_fast from_slow verbose clean_up_tokenization_spaces
-    chat_template processor_class pad_token_type_id pad_to_multiple_of max_length stride
-    init_inputs trust_remote_code device_map _commit_hash transformers_version errors
-    use_default_system_prompt model_type padding truncation return_tensors
-    use_auth_token
-"""
-_CONFIG_FIELDS: Mapping[str, tuple | type | None] = {
-    **dict.fromkeys(_IGNORED.split()),
-    **dict.fromkeys((*_NAMES, "bos_token", "eos_token", "model_max_length", "max_len")),
-    **dict.fromkeys(("tokenizer_class", "extra_special_tokens")),
-    **dict.fromkeys(("do_lower_case", "strip_accents", "tokenize_chinese_chars"), bool),
-    **dict.fromkeys(("model_input_names", "additional_special_tokens"), list),
-    "added_tokens_decoder": dict,
-    "clean_text": (True,),
-    "truncation_side": ("right", "left"),
-    "truncation_strategy": ("longest_first", "LongestFirst"),
-    "padding_side": ("right",),
-    "do_basic_tokenize": (True,),
-    "never_split": ([],),
-    "wordpieces_prefix": ("##",),
-    "split_special_tokens": (False,),
-    "add_prefix_space": (False,),
-    "add_bos_token": (False,),
-    "add_eos_token": (False,),
-}
-_SENTENCE_FIELDS: Mapping[str, tuple | type | None] = {
-    **dict.fromkeys(("max_seq_length", "unpad_inputs")),
-    **dict.fromkeys(("modality_config", "module_output_name")),
-    "do_lower_case": bool,
-    "transformer_task": ("feature-extraction", "sequence-classification"),
-    **dict.fromkeys(("processing_kwargs", "processor_kwargs", "tokenizer_args"), ({},)),
-    **dict.fromkeys(("model_args", "model_kwargs", "config_args"), ({},)),
-    "config_kwargs": ({},),
-    **dict.fromkeys(("query_length", "document_length", "query_expansion"), ()),
-    "tokenizer_name_or_path": (),
-}
 
 _MAX_WORD = 999  # Repetitions in a regular expression of RE2, less one.
 
@@ -141,7 +93,7 @@ def open_tokenizer(
         ValueError: A file is missing or damaged, files contradict each other, or a
             setting is not supported. The message names file, setting and value.
     """
-    name = read_json_object(path / _CONFIG).get("tokenizer_class")
+    name = read_json_object(path / CONFIG).get("tokenizer_class")
     name = name or model_config.get("tokenizer_class")
     is_bert = name is None or name in _BERT_CLASSES
     if not is_bert and name not in _GENERIC_CLASSES:
@@ -150,31 +102,31 @@ def open_tokenizer(
             f"{path}: tokenizer_class must be one of {known}. Received: "
             f"tokenizer_class={name!r}, whose rules are not supported."
         )
-    config = _read(path / _CONFIG, _CONFIG_FIELDS)
-    sentence = _read(path / _SENTENCE_CONFIG, _SENTENCE_FIELDS)
-    whole, original = _read_tokenizer(path / _TOKENIZER)
+    config = read_fields(path / CONFIG, CONFIG_FIELDS)
+    sentence = read_fields(path / SENTENCE_CONFIG, SENTENCE_FIELDS)
+    whole, original = read_tokenizer(path / TOKENIZER)
     if not is_bert and not whole:
         raise ValueError(
-            f"{path}: a folder with tokenizer_class={name!r} must have a {_TOKENIZER}."
+            f"{path}: a folder with tokenizer_class={name!r} must have a {TOKENIZER}."
         )
-    vocabulary, notes = _vocabulary(path, whole), []
-    rules, lowercase = _PLAIN, None
+    vocabulary, notes = read_vocabulary(path, whole), []
+    rules, lowercase = PLAIN, None
     if whole:
-        rules, lowercase = _json_rules(path / _TOKENIZER, whole, original)
+        rules, lowercase = _json_rules(path / TOKENIZER, whole, original)
     if is_bert:
         rules, lowercase = _bert_rules(path, config, rules, lowercase, notes)
-    rules = _with_inputs(path / _CONFIG, config, is_bert, rules, notes)
+    rules = _with_inputs(path / CONFIG, config, is_bert, rules, notes)
     if lowercase is None:
         lowercase, note = guess_lowercase(vocabulary)
         if not lowercase:
             raise ValueError(
                 f"{path}: do_lower_case is not set, so transformers lowercases and "
-                f"strips accents. {note} Set do_lower_case in {_CONFIG}, to false for "
+                f"strips accents. {note} Set do_lower_case in {CONFIG}, to false for "
                 "a cased model."
             )
         notes.append(note)
     if is_bert:
-        original = _original(vocabulary, lowercase, rules)
+        original = build_original(vocabulary, lowercase, rules)
     vocabulary, added = _added_tokens(path, config, whole, vocabulary, original)
     direction = str((whole.get("truncation") or {}).get("direction", "right")).lower()
     rules = dataclasses.replace(
@@ -203,49 +155,7 @@ def open_tokenizer(
     return FolderTokenizer(vocabulary, lowercase, rules, length, notes, original)
 
 
-def _read(
-    path: pathlib.Path, fields: Mapping[str, tuple | type | None]
-) -> dict[str, Any]:
-    """Reads a JSON object without its null values, and checks its fields."""
-    values = {k: v for k, v in read_json_object(path).items() if v is not None}
-    for key, value in values.items():
-        if key not in fields:
-            raise ValueError(
-                f"{path}: the field {key} is not known. Received: {key}={value!r:.80}. "
-                "Remove it if it does not change how texts are tokenized."
-            )
-        allowed, rule = fields[key], ""
-        if isinstance(allowed, type) and not isinstance(value, allowed):
-            rule = f"have the type {allowed.__name__}"
-        elif isinstance(allowed, tuple) and value not in allowed:
-            rule = "be " + (" or ".join(map(repr, allowed)) or "null")
-        if rule:
-            raise ValueError(
-                f"{path}: {key} must {rule}. Received: {key}={value!r:.80}"
-            )
-    return values
-
-
 # --- Rules -----------------------------------------------------------------------
-
-
-def _read_tokenizer(
-    path: pathlib.Path,
-) -> tuple[dict[str, Any], tokenizers.Tokenizer | None]:
-    """Returns the contents of tokenizer.json, and its tokenizer; none if absent."""
-    if not path.is_file():
-        return {}, None
-    try:
-        original = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # The library raises no other class.
-        raise ValueError(
-            f"{path} is no tokenizer of the library tokenizers {tokenizers.__version__}"
-            f": {error}"
-        ) from error
-    whole = json.loads(original.to_str())  # With the defaults of all fields.
-    if (kind := whole["model"]["type"]) != "WordPiece":
-        raise ValueError(f"{path}: the model type must be WordPiece. Received: {kind}")
-    return whole, original
 
 
 def _json_rules(
@@ -329,17 +239,17 @@ def _bert_rules(
         json_lowercase: Whether tokenizer.json lowercases; None if it is absent.
         notes: Gets a note if both differ.
     """
-    for flag in _FLAGS:
-        if getattr(rules, flag) != getattr(_PLAIN, flag):
+    for flag in FLAGS:
+        if getattr(rules, flag) != getattr(PLAIN, flag):
             raise ValueError(
-                f"{path / _TOKENIZER}: {flag} is {getattr(rules, flag)!r}, but a "
-                f"BertTokenizer has {getattr(_PLAIN, flag)!r}. If {_TOKENIZER} is "
-                f'right, set "tokenizer_class": "TokenizersBackend" in {_CONFIG}.'
+                f"{path / TOKENIZER}: {flag} is {getattr(rules, flag)!r}, but a "
+                f"BertTokenizer has {getattr(PLAIN, flag)!r}. If {TOKENIZER} is "
+                f'right, set "tokenizer_class": "TokenizersBackend" in {CONFIG}.'
             )
     lowercase = config.get("do_lower_case", json_lowercase)
     if json_lowercase not in (None, lowercase):
         notes.append(
-            f"{_CONFIG} has do_lower_case={lowercase}, {_TOKENIZER} has lowercase="
+            f"{CONFIG} has do_lower_case={lowercase}, {TOKENIZER} has lowercase="
             f"{json_lowercase}. The first counts, as in transformers."
         )
     changes = {
@@ -393,35 +303,6 @@ def _max_length(path: pathlib.Path, lengths: Mapping[str, Any], positions: int) 
 # --- Tokens ----------------------------------------------------------------------
 
 
-def _vocabulary(path: pathlib.Path, whole: Mapping[str, Any]) -> Vocabulary:
-    """Returns the vocabulary of the WordPiece model."""
-    file = path / _VOCABULARY
-    if not whole and not file.is_file():
-        raise ValueError(
-            f"{path} has no {_VOCABULARY} and no {_TOKENIZER}. Copy the model's "
-            "vocabulary into the folder."
-        )
-    vocabulary = Vocabulary.from_file(file) if file.is_file() else None
-    if not whole:
-        return vocabulary
-    by_id = {number: token for token, number in whole["model"]["vocab"].items()}
-    tokens = [by_id.get(number, "") for number in range(max(by_id, default=-1) + 1)]
-    # A BertTokenizer appends them; vocab.txt may have them in their places.
-    added = {token["content"] for token in whole["added_tokens"]}
-    columns = itertools.zip_longest(vocabulary.tokens, tokens) if vocabulary else ()
-    for number, (ours, theirs) in enumerate(columns):
-        is_added = theirs is None and (ours in added or not ours)
-        if ours != (theirs or "").strip() and (ours or theirs) and not is_added:
-            raise ValueError(
-                f"{path}: the token with id {number} is {ours!r} in {_VOCABULARY}, but "
-                f"{theirs!r} in {_TOKENIZER}."
-            )
-    try:
-        return Vocabulary(tuple(tokens))
-    except ValueError as error:
-        raise ValueError(f"{path / _TOKENIZER}: {error}") from error
-
-
 def _added_tokens(
     path: pathlib.Path,
     config: Mapping[str, Any],
@@ -435,22 +316,22 @@ def _added_tokens(
     """
     names, by_id = dict(config), config.get("added_tokens_decoder")
     if by_id is None:
-        names |= _read(path / _SPECIAL_TOKENS_MAP, _CONFIG_FIELDS)
-    for name, expected in _NAMES.items():
+        names |= read_fields(path / SPECIAL_TOKENS_MAP, CONFIG_FIELDS)
+    for name, expected in NAMES.items():
         if (received := _content(names.get(name, expected))) != expected:
             raise ValueError(
-                f"{path / _CONFIG}: {name} must be {expected!r}. Received: "
+                f"{path / CONFIG}: {name} must be {expected!r}. Received: "
                 f"{name}={received!r:.80}"
             )
     extra = names.get("extra_special_tokens") or ()
-    special = [names.get(name) for name in ("bos_token", "eos_token", *_NAMES)]
+    special = [names.get(name) for name in ("bos_token", "eos_token", *NAMES)]
     special += names.get("additional_special_tokens") or ()
     special += extra.values() if isinstance(extra, dict) else extra
     special = [_to_token(token) for token in (*special, *SPECIAL_TOKENS) if token]
 
     declared: dict[str, tuple[AddedToken, int | None]] = {}  # By content, with its id.
     if by_id is None:
-        for content, number in read_json_object(path / _ADDED_TOKENS).items():
+        for content, number in read_json_object(path / ADDED_TOKENS).items():
             is_special = any(token.content == content for token in special)
             flags = {"normalized": not is_special, "special": is_special}
             declared[content] = AddedToken(content, **flags), number
@@ -474,7 +355,7 @@ def _added_tokens(
                 f"place in the vocabulary or the first free one. Received: {number}"
             )
         added.append(dataclasses.replace(token, in_wordpiece=in_wordpiece))
-        _add(original, token)
+        add_token(original, token)
     return Vocabulary(tuple(tokens)), tuple(added)
 
 
@@ -488,90 +369,3 @@ def _to_token(token: str | dict[str, Any]) -> AddedToken:
     fields = {f.name for f in dataclasses.fields(AddedToken)} - {"in_wordpiece"}
     flags = {"normalized": not token.get("special", True)}
     return AddedToken(**flags | {name: token[name] for name in fields & token.keys()})
-
-
-# --- Writing ---------------------------------------------------------------------
-
-
-def _original(
-    vocabulary: Vocabulary, lowercase: bool, rules: TokenizerRules
-) -> tokenizers.Tokenizer:
-    """Builds a tokenizer of the library tokenizers without added tokens."""
-    own = {t.content for t in rules.added_tokens if not t.in_wordpiece}
-    ids = {token: i for i, token in enumerate(vocabulary.tokens) if token not in own}
-    _, unk, cls, sep, _ = SPECIAL_TOKENS
-    model = tokenizers.models.WordPiece(
-        ids, unk_token=unk, max_input_chars_per_word=rules.max_characters_per_word
-    )
-    original = tokenizers.Tokenizer(model)
-    original.normalizer = tokenizers.normalizers.BertNormalizer(
-        clean_text=rules.clean_text,
-        handle_chinese_chars=rules.split_chinese,
-        strip_accents=rules.strip_accents,
-        lowercase=lowercase,
-    )
-    original.pre_tokenizer = (
-        tokenizers.pre_tokenizers.BertPreTokenizer()
-        if rules.split_punctuation
-        else tokenizers.pre_tokenizers.WhitespaceSplit()
-    )
-    segment = rules.second_segment
-    original.post_processor = tokenizers.processors.TemplateProcessing(
-        single=f"{cls} $A {sep}",
-        pair=f"{cls} $A {sep} $B:{segment} {sep}:{segment}",
-        special_tokens=[(cls, vocabulary.cls_id), (sep, vocabulary.sep_id)],
-    )
-    original.decoder = tokenizers.decoders.WordPiece()
-    return original
-
-
-def _add(original: tokenizers.Tokenizer, token: AddedToken) -> None:
-    options = dataclasses.asdict(token)
-    del options["in_wordpiece"]
-    add = original.add_special_tokens if token.special else original.add_tokens
-    add([tokenizers.AddedToken(**options)])
-
-
-def google_settings(rules: TokenizerRules) -> dict[str, Any]:
-    """Returns what `write_tokenizer` cannot write of google's rules."""
-    return {"special_tokens_in_texts": bool(rules.added_tokens)}
-
-
-def write_tokenizer(path: pathlib.Path, checkpoint: Checkpoint) -> None:
-    """Writes the files of a tokenizer; `transformers` loads them without warnings.
-
-    The files cannot express google's rules; they get those of the library tokenizers,
-    which differ in rare characters and for words of more than 100 characters.
-    """
-    rules, vocabulary = checkpoint.rules, checkpoint.vocabulary
-    if rules.library == "google":
-        limit = _PLAIN.max_characters_per_word
-        rules = dataclasses.replace(rules, max_characters_per_word=limit)
-    added = rules.added_tokens or tuple(map(AddedToken, SPECIAL_TOKENS))
-    only_added = {t.content for t in added if not t.in_wordpiece}
-    words = ("" if token in only_added else token for token in vocabulary.tokens)
-    Vocabulary(tuple(words)).write(path / _VOCABULARY)
-    original = _original(vocabulary, checkpoint.lowercase, rules)
-    for token in added:
-        _add(original, token)
-    storage.write_text(str(path / _TOKENIZER), original.to_str(pretty=True))
-    is_bert = all(getattr(rules, flag) == getattr(_PLAIN, flag) for flag in _FLAGS)
-    length = checkpoint.architecture.max_sequence_length
-    names = ["input_ids", "token_type_ids", "attention_mask"]
-    config = {
-        "tokenizer_class": "BertTokenizer" if is_bert else "PreTrainedTokenizerFast",
-        "do_lower_case": checkpoint.lowercase,
-        "strip_accents": rules.strip_accents,
-        "tokenize_chinese_chars": rules.split_chinese,
-        "model_max_length": checkpoint.options.get("max_sequence_length", length),
-        "truncation_side": rules.truncation_side,
-        "model_input_names": names if rules.second_segment else names[::2],
-        **_NAMES,
-    }
-    if rules.added_tokens:
-        tokens = [dataclasses.asdict(token) for token in added]
-        for token in tokens:
-            del token["in_wordpiece"]
-        ids = vocabulary.ids(token.content for token in added)
-        config["added_tokens_decoder"] = dict(zip(map(str, ids), tokens))
-    storage.write_json(path / _CONFIG, config)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf import heads
-from bert_tf.checkpoints import folder_tokenizer
+from bert_tf.checkpoints import folder_tokenizer, tokenizer_files
 from bert_tf.checkpoints.checkpoint import Checkpoint, check_json, read_json_object
 from bert_tf.checkpoints.foreign import (
     WEIGHTS,
@@ -360,7 +360,7 @@ def to_config(checkpoint: Checkpoint, class_name: str | None) -> dict[str, Any]:
     rest = {name: value for name, value in head.items() if name not in _ELSEWHERE}
     ours = {"head": rest, "options": dict(checkpoint.options)}
     if checkpoint.rules.library == "google":  # `write_tokenizer` writes all others.
-        ours["tokenizer"] = folder_tokenizer.google_settings(checkpoint.rules)
+        ours["tokenizer"] = tokenizer_files.google_settings(checkpoint.rules)
     return {**config, "bert_tf": ours}
 
 

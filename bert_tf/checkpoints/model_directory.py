@@ -30,11 +30,11 @@ from absl import logging
 
 from bert_tf import heads, storage
 from bert_tf.checkpoints import (
-    folder_tokenizer,
     google,
     hugging_face,
     keras_hub,
     sentence_transformers,
+    tokenizer_files,
 )
 from bert_tf.checkpoints.checkpoint import (
     METRICS,
@@ -192,7 +192,7 @@ class ModelDirectory(Checkpoint):
                 new = dataclasses.replace(new, head=head)
         if write:
             path.mkdir(parents=True, exist_ok=True)
-            folder_tokenizer.write_tokenizer(path, new)
+            tokenizer_files.write_tokenizer(path, new)
             if new.head["kind"] == "embedding":
                 sentence_transformers.write_modules(new)
             # Last, because this file marks the folder as a model directory.

@@ -5,7 +5,6 @@ from bert_tf.text.offsets import substrings as substrings
 from bert_tf.text.rules import GOOGLE_RULES as GOOGLE_RULES
 from bert_tf.text.rules import AddedToken as AddedToken
 from bert_tf.text.rules import TokenizerRules as TokenizerRules
-from bert_tf.text.tokenizer import Pieces as Pieces
 from bert_tf.text.tokenizer import Tokenizer as Tokenizer
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX as CONTINUATION_PREFIX
 from bert_tf.text.vocabulary import SPECIAL_TOKENS as SPECIAL_TOKENS
@@ -14,6 +13,7 @@ from bert_tf.text.vocabulary import Vocabulary as Vocabulary
 from bert_tf.text.vocabulary import guess_lowercase as guess_lowercase
 from bert_tf.text.windows import Windows as Windows
 from bert_tf.text.windows import cut_windows as cut_windows
+from bert_tf.text.word_pieces import Pieces as Pieces
 from bert_tf.text.wordpiece_trainer import add_words as add_words
 from bert_tf.text.wordpiece_trainer import learn_vocabulary as learn_vocabulary
 from bert_tf.text.wordpiece_trainer import split_words as split_words

@@ -6,7 +6,7 @@ The rules are those of `tokenization.py` in google-research/bert. tf_text's buil
 models apply NFKC case folding instead, which BERT was not trained with: it expands ½
 to three characters, ß to ss and ﬁ to fi.
 
-All rules look at one character at a time. `bert_tf.text.tokenizer` implements the only
+All rules look at one character at a time. `text.word_pieces` implements the only
 exception, the final sigma. Character properties come from the `unicodedata` of the
 Python that builds the model (Unicode 13 in Python 3.10, 15.1 in Python 3.13). An
 exported model contains the compiled rules.

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.text.tokenizer import Pieces
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX, Vocabulary
+from bert_tf.text.word_pieces import Pieces
 
 _BYTES = [bytes([byte]) for byte in range(256)]
 

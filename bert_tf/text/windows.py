@@ -18,7 +18,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.text.tokenizer import Pieces, Tokenizer
+from bert_tf.text.tokenizer import Tokenizer
+from bert_tf.text.word_pieces import Pieces
 
 # By default a window repeats 1 / _OVERLAP of the previous one. Inside a long text, each
 # piece then has at least half of that as context on either side.
