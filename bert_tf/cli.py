@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import functools
 import inspect
 import itertools
 import logging as python_logging
@@ -34,9 +35,9 @@ import signal
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
-from absl import app, flags, logging
+from absl import logging
 
 from bert_tf import startup
 
@@ -147,83 +148,74 @@ def _to_json(value: Any) -> Any:
 
 # --- Flags -----------------------------------------------------------------------
 
-_DEFINE = {
-    str: flags.DEFINE_string,
-    int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
-    bool: flags.DEFINE_bool,
-}
+
+class _Parser(argparse.ArgumentParser):
+    """Parses the flags of one options class. Namespaces have only the passed flags."""
+
+    def __init__(self, options_class: type[Options]):
+        super().__init__(
+            add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
+        )
+        self.add_argument("--verbosity", type=int)
+        if options_class.RECIPES:
+            self.add_argument("--recipe", choices=list(options_class.RECIPES))
+        types = typing.get_type_hints(options_class)
+        for field in dataclasses.fields(options_class):
+            name, field_type = _flag_name(field), types[field.name]
+            # Of `int | tuple[int, ...]` and `float | None`.
+            field_type = next(iter(typing.get_args(field_type)), field_type)
+            if field_type is bool:
+                true = {"type": _boolean, "nargs": "?", "const": True}
+                self.add_argument(f"--{name}", dest=field.name, **true)
+                self.add_argument(f"--no{name}", dest=field.name, action="store_false")
+            else:
+                is_list = field.metadata["per_phase"]
+                parse = (
+                    functools.partial(_numbers, field_type) if is_list else field_type
+                )
+                self.add_argument(f"--{name}", dest=field.name, type=parse)
+
+    def error(self, message: str) -> NoReturn:
+        sys.exit(f"error: {message} (see --help)")
 
 
-class _Numbers(flags.ArgumentParser):
-    """Parses comma-separated numbers."""
-
-    def __init__(self, number_type: type):
-        self._type = number_type
-
-    def parse(self, argument: str) -> list[float]:
-        try:
-            return [self._type(text) for text in argument.split(",")]
-        except ValueError as error:
-            raise ValueError(
-                "must be one or more comma-separated numbers of type "
-                f"{self._type.__name__}"
-            ) from error
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false", "1", "0"):
+        raise argparse.ArgumentTypeError(f"must be true or false. Received: {text}")
+    return text.lower() in ("true", "1")
 
 
-def _define_flags(options_class: type[Options]) -> None:
-    """Defines one absl flag per field of `options_class`, and `--recipe`."""
-    types = typing.get_type_hints(options_class)
-    if recipes := options_class.RECIPES:
-        flags.DEFINE_enum("recipe", next(iter(recipes)), list(recipes), "")
-    for field in dataclasses.fields(options_class):
-        name, text, field_type = _flag_name(field), _help_of(field), types[field.name]
-        # Of `int | tuple[int, ...]` and `float | None`.
-        field_type = next(iter(typing.get_args(field_type)), field_type)
-        if field.metadata["per_phase"]:
-            flags.DEFINE(_Numbers(field_type), name, str(field.default), text)
-        else:
-            default = None if _is_required(field) else field.default
-            _DEFINE[field_type](name, default, text)
+def _numbers(number_type: type, text: str) -> float | tuple[float, ...]:
+    """Parses comma-separated numbers; a single one is not a tuple."""
+    try:
+        numbers = tuple(number_type(number) for number in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            "must be one or more comma-separated numbers of type "
+            f"{number_type.__name__}. Received: {text}"
+        ) from None
+    return numbers if len(numbers) > 1 else numbers[0]
 
 
-def _options_from_flags(options_class: type[Options]) -> Options:
-    """Builds `options_class` from the parsed flags.
+def _to_options(options_class: type[Options], passed: dict[str, Any]) -> Options:
+    """Builds `options_class` from the passed flags and the recipe.
 
     Raises:
         ValueError: A required flag is missing, or a value violates its `option`.
     """
-    values = {}
-    recipe = {}
     if options_class.RECIPES:
-        recipe = options_class.RECIPES[flags.FLAGS["recipe"].value]
+        recipe = passed.pop("recipe", next(iter(options_class.RECIPES)))
+        passed = {**options_class.RECIPES[recipe], **passed}
     for field in dataclasses.fields(options_class):
-        flag = flags.FLAGS[_flag_name(field)]
-        if field.name in recipe and not flag.present:
-            values[field.name] = recipe[field.name]
-            continue
-        value = flag.value
-        if value is None and _is_required(field):
+        if _is_required(field) and field.name not in passed:
             raise ValueError(
                 f"--{_flag_name(field)} is required: {field.metadata['help']} "
                 "See --help for all flags."
             )
-        if field.metadata["per_phase"]:
-            value = tuple(value) if len(value) > 1 else value[0]
-        values[field.name] = value
-    return options_class(**values)
-
-
-def _similar_flags(unknown: str, *options_classes: type[Options]) -> list[str]:
-    """Returns up to three flags with a similar name."""
-    fields = itertools.chain(*map(dataclasses.fields, options_classes))
-    similar = difflib.get_close_matches(unknown, map(_flag_name, fields))
-    return [f"--{name}" for name in similar]
+    return options_class(**passed)
 
 
 # --- Help ------------------------------------------------------------------------
-
-_HELP_FLAGS = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
 
 
 def help_text(
@@ -306,25 +298,6 @@ _EXTRAS = {
 }
 
 
-def _selected_mode(
-    argv: Sequence[str], options_class: type[Options], modes: Mapping[str, type]
-) -> type[Options] | None:
-    """Returns the class of the first mode whose flag is passed, or None.
-
-    absl decides which arguments are flags and which are their values.
-    """
-    values = flags.FlagValues()
-    for name, field_type in itertools.chain.from_iterable(
-        typing.get_type_hints(c).items() for c in (*modes.values(), options_class)
-    ):
-        define = flags.DEFINE_bool if field_type is bool else flags.DEFINE_string
-        flag = name.removesuffix("_")
-        define(flag, None, "", flag_values=values, allow_override=True)
-    values.set_gnu_getopt()
-    values(argv, known_only=True)
-    return next((modes[name] for name in modes if values[name].value), None)
-
-
 def run(
     main: Callable[..., Any], options_class: type[Options], **modes: type[Options]
 ) -> None:
@@ -340,53 +313,47 @@ def run(
             by the name of its flag that selects the mode. Its docstring is the help.
     """
     startup.hide_tensorflow_logs()
-    try:
-        mode = _selected_mode(sys.argv, options_class, modes)
-    except flags.Error as error:
-        sys.exit(f"error: {error} (see --help)")
+    arguments = sys.argv[1:]
+    names = {a.partition("=")[0] for a in arguments if a.startswith("-")}
+    mode = next((modes[name] for name in modes if f"--{name}" in names), None)
     used = mode or options_class
-    _define_flags(used)
+    if names & {"-h", "--help", "--helpfull"}:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Allows `--help | head`.
+        module = sys.modules[main.__module__]
+        doc = inspect.getdoc(mode or module)
+        if module.__package__ == "bert_tf.tasks":  # Installed from a wheel.
+            doc = doc.replace("python -m tasks.", "python -m bert_tf.tasks.")
+        print(help_text(doc, used, "--helpfull" in names, {} if mode else modes))
+        sys.exit()
+    passed, unknown = _Parser(used).parse_known_args(arguments)
+    if unknown:
+        _refuse(unknown, (used, *modes.values()))
+    # For messages of absl and of other libraries.
+    python_logging.basicConfig(format="%(levelname)s: %(message)s")
+    values = vars(passed)
+    logging.set_verbosity(values.pop("verbosity", logging.WARNING))
+    try:
+        main(_to_options(used, values))
+    except Exception as error:
+        startup.show_errors()
+        is_missing = isinstance(error, ModuleNotFoundError)
+        extra = is_missing and _EXTRAS.get(error.name.partition(".")[0])
+        if not isinstance(error, (ValueError, OSError)) and not extra:
+            raise
+        logging.debug("Traceback of the error:", exc_info=True)
+        hint = f". Run: pip install 'bert_tf[{extra}]'" if extra else ""
+        sys.exit(f"error: {error}{hint}")
 
-    def parse(argv: Sequence[str]) -> list[str]:
-        if _HELP_FLAGS & set(argv[1:]):
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Allows `--help | head`.
-            module = sys.modules[main.__module__]
-            doc = inspect.getdoc(mode or module)
-            if module.__package__ == "bert_tf.tasks":  # Installed from a wheel.
-                doc = doc.replace("python -m tasks.", "python -m bert_tf.tasks.")
-            others = {} if mode else modes
-            print(help_text(doc, used, "--helpfull" in argv, others))
-            sys.exit()
-        try:
-            return flags.FLAGS(argv)
-        except flags.UnrecognizedFlagError as error:
-            similar = _similar_flags(error.flagname, used, *modes.values())
-            hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
-            sys.exit(f"error: Unknown flag --{error.flagname}.{hint} (see --help)")
-        except flags.Error as error:
-            sys.exit(f"error: {error} (see --help)")
 
-    def command(argv: Sequence[str]) -> None:
-        if len(argv) > 1:
-            sys.exit(
-                "error: Arguments must have the form --flag=value. Received: "
-                f"{' '.join(argv[1:])}"
-            )
-        if not flags.FLAGS["verbosity"].present:
-            logging.set_verbosity(logging.WARNING)  # app.run sets it to INFO.
-            # Without the time and the process id.
-            formatter = python_logging.Formatter("%(levelname)s: %(message)s")
-            logging.get_absl_handler().setFormatter(formatter)
-        try:
-            main(_options_from_flags(used))
-        except Exception as error:
-            startup.show_errors()
-            is_missing = isinstance(error, ModuleNotFoundError)
-            extra = is_missing and _EXTRAS.get(error.name.partition(".")[0])
-            if not isinstance(error, (ValueError, OSError)) and not extra:
-                raise
-            logging.debug("Traceback of the error:", exc_info=True)
-            hint = f". Run: pip install 'bert_tf[{extra}]'" if extra else ""
-            sys.exit(f"error: {error}{hint}")
-
-    app.run(command, flags_parser=parse)
+def _refuse(unknown: Sequence[str], classes: Sequence[type[Options]]) -> NoReturn:
+    """Ends the command: the arguments are not flags of `classes[0]`."""
+    flag = unknown[0].partition("=")[0].removeprefix("--")
+    if not unknown[0].startswith("--"):
+        sys.exit(
+            "error: Arguments must have the form --flag=value. Received: "
+            f"{' '.join(unknown)}"
+        )
+    names = map(_flag_name, itertools.chain(*map(dataclasses.fields, classes)))
+    similar = [f"--{name}" for name in difflib.get_close_matches(flag, names)]
+    hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
+    sys.exit(f"error: Unknown flag --{flag}.{hint} (see --help)")

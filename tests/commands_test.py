@@ -23,7 +23,7 @@ COMMANDS = [
 # Python. Prints JSON: exit status, output and imported modules.
 RUN_ALL = """
 import io, json, os, runpy, sys, tempfile
-from absl import app
+from absl import logging
 import numpy
 
 def run(command, argument):

@@ -1,9 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-import subprocess
-import sys
-
 import numpy as np
 
 from bert_tf import convert
@@ -32,15 +29,3 @@ def test_command_prints_what_it_read_and_wrote(tmp_path, vocabulary, capsys, cap
     ):
         assert line in printed, line
     assert "Tensors that are not used: bert.extra." in caplog.text
-
-
-def test_invalid_flags_raise(tmp_path):
-    command = [sys.executable, "-m", "bert_tf.convert"]
-    outcome = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert outcome.returncode == 1
-    assert "error: --from is required" in outcome.stderr
-    flags = [f"--from={tmp_path}", "--to=nowhere", "--format=onnx"]
-    outcome = subprocess.run(
-        command + flags, capture_output=True, text=True, check=False
-    )
-    assert "--format must be one of hugging_face, keras_hub" in outcome.stderr
