@@ -46,6 +46,8 @@ def test_normalized_vectors_have_length_one():
     vectors = embed(normalize=False)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(embed(), vectors / lengths, rtol=1e-6)
+    assert embed(truncate_dim=3).shape == (3, 3)
+    np.testing.assert_array_equal(embed(truncate_dim=100), embed())
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -9,22 +9,12 @@ import pytest
 import tensorflow as tf
 from scipy.special import expit, softmax
 
-from bert_tf.checkpoints import open_checkpoint, write_checkpoint
+from bert_tf.checkpoints import open_checkpoint
 from bert_tf.serving import load_signatures
 from bert_tf.text import Tokenizer
 from tests.toy import checkpoints as toy
 
 TEXTS = ["the cat sat on the mat", "a dog", ""]
-CHOICES = [["the cat", "a mat", ""], ["sat", "on", "a"], ["", "b", "c"]]
-INPUTS = {
-    "BertForSequenceClassification": (TEXTS,),
-    "BertForTokenClassification": (TEXTS,),
-    "BertForMaskedLM": (["the [MASK] sat", "[MASK]", ""],),
-    "BertForPreTraining": (["the [MASK] sat", "[MASK]", ""],),
-    "BertForMultipleChoice": (TEXTS, CHOICES),
-    "BertForQuestionAnswering": (TEXTS[::-1], TEXTS),
-    "BertForNextSentencePrediction": (TEXTS, TEXTS[::-1]),
-}
 
 
 def load(folder, vocabulary, class_name, **config):
@@ -46,15 +36,27 @@ def logits(signatures, vocabulary, *texts, limit=16):
 # --- Tasks -----------------------------------------------------------------------
 
 
-def test_single_label(tmp_path, vocabulary):
-    signatures = load(tmp_path, vocabulary, "BertForSequenceClassification")
+def test_single_label_of_texts_at_most_as_long_as_the_tokenizer_says(
+    tmp_path, vocabulary
+):
+    tokenizer = {"do_lower_case": True, "model_max_length": 5}
+    name = "BertForSequenceClassification"
+    signatures = load(tmp_path, vocabulary, name, tokenizer=tokenizer)
     assert signatures.keys() == {"serving_default", "ids", "classify"}
-    found, expected = answer(signatures, TEXTS), logits(signatures, vocabulary, TEXTS)
+    found = answer(signatures, TEXTS)
+    expected = logits(signatures, vocabulary, TEXTS, limit=5)
     np.testing.assert_allclose(
         found["probabilities"], softmax(expected, axis=1), atol=1e-6
     )
     names = np.array([b"no", b"maybe", b"yes"])
     assert found["label"].tolist() == names[expected.argmax(axis=1)].tolist()
+
+
+def test_tokenizer_without_maximum_length(tmp_path, vocabulary):
+    limit = 1_000_000_000_000_000_019_884_624_838_656  # Of transformers.
+    tokenizer = {"do_lower_case": True, "model_max_length": limit}
+    toy.write_hugging_face(tmp_path, vocabulary, tokenizer=tokenizer)
+    assert open_checkpoint(tmp_path).options["max_sequence_length"] == toy.S
 
 
 def test_multi_label(tmp_path, vocabulary):
@@ -72,35 +74,21 @@ def test_multi_label(tmp_path, vocabulary):
     assert [len(row) for row in labels] == [2, 1, 1]
 
 
-@pytest.mark.parametrize("config", [{}, {"problem_type": "regression"}])
-def test_one_label_is_a_regression(tmp_path, vocabulary, config):
-    shapes = toy.hugging_face_shapes("BertForSequenceClassification", classes=1)
-    signatures = load(
-        tmp_path,
-        vocabulary,
-        "BertForSequenceClassification",
-        tensors=toy.values(shapes),
-        id2label={"0": "LABEL_0"},
-        **config,
-    )
+def test_one_label_is_a_regression(tmp_path, vocabulary):
+    name = "BertForSequenceClassification"
+    config = {
+        "tensors": toy.values(toy.hugging_face_shapes(name, classes=1)),
+        "id2label": {"0": "LABEL_0"},
+    }
+    signatures = load(tmp_path / "a", vocabulary, name, **config)
     assert signatures.keys() == {"serving_default", "ids", "regress"}
     scores = answer(signatures, TEXTS)["score"]
     expected = logits(signatures, vocabulary, TEXTS)
     np.testing.assert_allclose(scores, expected[:, 0], atol=1e-6)
-
-
-def test_cross_encoder_takes_pairs(tmp_path, vocabulary):
-    signatures = load(
-        tmp_path,
-        vocabulary,
-        "BertForSequenceClassification",
-        sentence_transformers={"version": "5.0.0"},
-    )
-    pairs = TEXTS, TEXTS[::-1]
-    found, expected = answer(signatures, *pairs), logits(signatures, vocabulary, *pairs)
-    np.testing.assert_allclose(
-        found["probabilities"], softmax(expected, axis=1), atol=1e-6
-    )
+    config["problem_type"] = "regression"
+    toy.write_hugging_face(tmp_path / "b", vocabulary, name, **config)
+    heads = [open_checkpoint(tmp_path / folder).head for folder in "ab"]
+    assert heads[0] == heads[1]
 
 
 def test_pieces_of_a_word_have_own_tags(tmp_path, vocabulary):
@@ -136,31 +124,7 @@ def test_next_sentence(tmp_path, vocabulary):
     )
 
 
-# --- Any head --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("class_name", INPUTS)
-def test_model_directory_gives_the_same_answers(tmp_path, vocabulary, class_name):
-    tokenizer = {"do_lower_case": True, "model_max_length": 12}
-    signatures = load(tmp_path / "theirs", vocabulary, class_name, tokenizer=tokenizer)
-    expected = answer(signatures, *INPUTS[class_name])
-    write_checkpoint(open_checkpoint(tmp_path / "theirs"), tmp_path / "ours")
-    ours = load_signatures(open_checkpoint(tmp_path / "ours"))
-    for name, value in answer(ours, *INPUTS[class_name]).items():
-        np.testing.assert_array_equal(value, expected[name])
-
-
-@pytest.mark.parametrize("limit", [5, 1_000_000_000_000_000_019_884_624_838_656])
-def test_texts_are_truncated_to_the_length_of_the_tokenizer(
-    tmp_path, vocabulary, limit
-):
-    tokenizer = {"do_lower_case": True, "model_max_length": limit}
-    name = "BertForSequenceClassification"
-    signatures = load(tmp_path, vocabulary, name, tokenizer=tokenizer)
-    texts = ["a b c d e f g h i j k l m n o p q r s t u v w x y z"]
-    found = answer(signatures, texts)["probabilities"]
-    expected = logits(signatures, vocabulary, texts, limit=min(limit, 16))
-    np.testing.assert_allclose(found, softmax(expected, axis=1), atol=1e-6)
+# --- What cannot be served -------------------------------------------------------
 
 
 @pytest.mark.parametrize(

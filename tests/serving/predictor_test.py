@@ -13,19 +13,12 @@ from tests.toy.models import randomize_weights
 
 TEXTS = ["the cat sat", "a mat.", "the cat sat on the mat, the cats sat on mats"]
 CLASSES = {"kind": "classification", "labels": ["bad", "good"]}
-TAGS = {"kind": "tagging", "labels": ["O", "B-CAT", "I-CAT"]}
-# Kind of model: head in config.json, Keras class, and inputs.
+# Head in config.json, Keras class, and inputs. `tests/tasks` has the other kinds.
 HEADS = {
-    "encoder": ({"kind": "encoder"}, lambda backbone: backbone, [TEXTS]),
     "pretrainer": (
         {"kind": "pretrainer"},
         bert_tf.BertPretrainer,
         [["the [MASK] sat", "no mask", "[MASK] [MASK]"]],
-    ),
-    "classes": (
-        CLASSES | {"problem": "classification", "pairs": False},
-        functools.partial(bert_tf.SequenceClassifier, num_classes=2),
-        [TEXTS],
     ),
     "pairs": (
         CLASSES | {"problem": "classification", "pairs": True},
@@ -38,17 +31,6 @@ HEADS = {
         functools.partial(bert_tf.SequenceClassifier, num_classes=1),
         [TEXTS],
     ),
-    "choices": (
-        {"kind": "multiple_choice"},
-        bert_tf.ChoiceScorer,
-        [TEXTS, [["on", "mat", ""], ["cat", "sat", "mat"], ["a", "b", "c"]]],
-    ),
-    "answers": (
-        {"kind": "question_answering", "no_answer": False},
-        bert_tf.SpanPredictor,
-        [["the cat", "mat", "on"], TEXTS],
-    ),
-    "tags": (TAGS, functools.partial(bert_tf.TokenClassifier, num_tags=3), [TEXTS]),
 }
 
 
