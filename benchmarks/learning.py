@@ -142,7 +142,8 @@ def _write_initial_weights(
     architecture = training.resolve_architecture(settings, phases, None)
     keras.utils.set_random_seed(seed)
     backbone = modeling.BertBackbone(architecture)
-    modeling.initialize_weights(backbone, settings.initialization, seed)
+    if settings.initialization == "local_attention":
+        modeling.initialize_local_attention(backbone, seed)
     directory = checkpoints.ModelDirectory.create(
         folder,
         architecture=architecture,

@@ -9,13 +9,7 @@ from bert_tf.modeling.config import MASKED_SCORE as MASKED_SCORE
 from bert_tf.modeling.config import SIZES as SIZES
 from bert_tf.modeling.config import BertConfig as BertConfig
 from bert_tf.modeling.initialization import (
-    initialize_identity_layers as initialize_identity_layers,
-)
-from bert_tf.modeling.initialization import (
     initialize_local_attention as initialize_local_attention,
-)
-from bert_tf.modeling.initialization import (
-    initialize_weights as initialize_weights,
 )
 from bert_tf.modeling.keras_model import BertModel as BertModel
 from bert_tf.modeling.keras_model import cross_entropies as cross_entropies

@@ -8,8 +8,6 @@ way of mimetic initialization (arXiv 2305.09828): position embeddings are sinuso
 (arXiv 1706.03762), whose products are largest for close positions, and the product of
 query and key matrices is close to a multiple of a projection. The architecture and the
 checkpoint formats do not change.
-
-`initialize_identity_layers` removes the noise of layers that have learned nothing.
 """
 
 from __future__ import annotations
@@ -23,21 +21,6 @@ from bert_tf.modeling.backbone import BertBackbone
 # other embeddings, and the norm of the rows that query and key matrix share.
 _POSITION_SCALE = 4.0
 _QUERY_KEY_SCALE = 0.7
-
-
-def initialize_weights(backbone: BertBackbone, method: str, seed: int = 0) -> None:
-    """Applies `PretrainConfig.initialization` to a new encoder.
-
-    Args:
-        backbone: An encoder with newly initialized weights.
-        method: `"normal"`, which leaves them as they are, `"local_attention"` or
-            `"identity_layers"`.
-        seed: See `initialize_local_attention`.
-    """
-    if method != "normal":
-        initialize_local_attention(backbone, seed)
-    if method == "identity_layers":
-        initialize_identity_layers(backbone)
 
 
 def initialize_local_attention(backbone: BertBackbone, seed: int = 0) -> None:
@@ -73,16 +56,6 @@ def initialize_local_attention(backbone: BertBackbone, seed: int = 0) -> None:
             layer.output_dense,
         ):
             dense.kernel.assign(dense.kernel * scale)
-
-
-def initialize_identity_layers(backbone: BertBackbone) -> None:
-    """Makes each layer of a new encoder the identity.
-
-    The matrices before the residual sums become 0.
-    """
-    for layer in backbone.encoder_layers:
-        for dense in (layer.attention_output, layer.output_dense):
-            dense.kernel.assign(ops.zeros_like(dense.kernel))
 
 
 def _sinusoids(length: int, width: int) -> keras.KerasTensor:

@@ -68,9 +68,8 @@ class PretrainConfig(cli.Options):
     initialization: str = cli.option(
         "normal",
         help="Random weights without --init_from: normal as in the paper; "
-        "local_attention, with attention to neighboring tokens, for short trainings; "
-        "identity_layers, the same with layers that begin as the identity.",
-        choices=("normal", "local_attention", "identity_layers"),
+        "local_attention, with attention to neighboring tokens, for short trainings.",
+        choices=("normal", "local_attention"),
     )
     strategy: str = cli.option(
         "default",

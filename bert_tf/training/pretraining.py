@@ -18,7 +18,7 @@ from bert_tf.modeling import (
     BertBackbone,
     BertConfig,
     BertPretrainer,
-    initialize_weights,
+    initialize_local_attention,
 )
 from bert_tf.training import strategy as distribution
 from bert_tf.training.loop import StopSignals, parse_save_every
@@ -83,7 +83,8 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
             backbone = BertBackbone(
                 architecture, recompute=options.recompute, dtype=options.precision
             )
-            initialize_weights(backbone, options.initialization, options.seed)
+            if options.initialization == "local_attention":
+                initialize_local_attention(backbone, options.seed)
             model = BertPretrainer(backbone)
             if source:
                 source = checkpoints.extend_vocabulary(source, directory.vocabulary)

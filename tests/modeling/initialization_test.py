@@ -5,12 +5,7 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.modeling import (
-    BertBackbone,
-    BertConfig,
-    initialize_identity_layers,
-    initialize_local_attention,
-)
+from bert_tf.modeling import BertBackbone, BertConfig, initialize_local_attention
 
 LENGTH = 32
 
@@ -54,15 +49,3 @@ def test_all_matrices_have_the_same_scale(backbone):
     # Products of sinusoids depend on the distance only.
     gram = positions @ positions.T
     np.testing.assert_allclose(gram[0, :32], gram[20, 20:52], rtol=1e-4)
-
-
-def test_identity_layers(backbone):
-    initialize_identity_layers(backbone)
-    ids = np.random.default_rng(0).integers(5, 100, size=(4, LENGTH))
-    inputs = {
-        "token_ids": ids,
-        "segment_ids": 0 * ids,
-        "padding_mask": np.ones_like(ids),
-    }
-    outputs = backbone(inputs)["sequence_output"]
-    np.testing.assert_allclose(outputs, backbone.embeddings(ids, 0 * ids), atol=1e-4)
