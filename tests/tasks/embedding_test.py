@@ -11,9 +11,8 @@ import re
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from bert_tf import checkpoints
+from bert_tf import checkpoints, serving
 from bert_tf.data import read_table, write_table
 from bert_tf.finetuning import PredictConfig, batches, fine_tune, run_task
 from bert_tf.heads import SentenceEncoder
@@ -232,7 +231,6 @@ def train_toy(tmp_path_factory, random_encoder):
             batch_size=16,
             learning_rate=2e-2,
             output=str(folder / name),
-            export=str(folder / "served" / name),
             **settings,
         )
         return options, fine_tune(Embedding, options)
@@ -248,18 +246,11 @@ def predictions(options):
     return [float(row["prediction"]) for row in rows]
 
 
-def served_vectors(options, texts):
-    served = tf.saved_model.load(options.export + "/1").signatures["serving_default"]
-    return served(text=tf.constant(texts))["sentence_embedding"].numpy()
-
-
 def test_training_with_scores_and_serving(train_toy, vocabulary):
     options, metrics = train_toy("scored", pooling="max")
     assert metrics["dev"]["spearman"] > 0.7  # At most 0.87: there are two scores.
     pairs = Embedding(options, Tokenizer(vocabulary)).examples["dev"].texts
-    first, second = (served_vectors(options, column) for column in zip(*pairs))
-    cosines = np.sum(first * second, axis=1)
-    np.testing.assert_allclose(cosines, predictions(options), atol=1e-5)
+    served, cosines = serving.load(options.output), predictions(options)
 
     # Predicting the file gives the same cosines; with one column of texts, vectors.
     run = PredictConfig(
@@ -277,14 +268,16 @@ def test_training_with_scores_and_serving(train_toy, vocabulary):
     write_table(texts, [{"a": pair[0]} for pair in pairs])
     run_task(Embedding, dataclasses.replace(run, input=str(texts)))
     vectors = [row["prediction"].split() for row in read_table(run.output)]
-    np.testing.assert_allclose(np.array(vectors, float), first, atol=1e-5)
+    vectors, second = np.array(vectors, float), served.predict([b for _, b in pairs])
+    products = np.sum(vectors * second["sentence_embedding"], axis=1)
+    np.testing.assert_allclose(products, cosines, atol=1e-5)
 
     # The model directory is a sentence encoder, to export or to train again.
     checkpoint = checkpoints.open_checkpoint(options.output)
     assert checkpoint.head["kind"] == "embedding"
     encoder = checkpoint.load_model(SentenceEncoder)
     inputs = Tokenizer(vocabulary).encode(["a cat"], max_sequence_length=16)
-    expected = served_vectors(options, ["a cat"])
+    expected = served.predict(["a cat"])["sentence_embedding"]
     np.testing.assert_allclose(encoder(inputs), expected, atol=1e-5)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import serving
 from bert_tf.data import Table
 from bert_tf.finetuning import (
     PredictConfig,
@@ -209,26 +210,14 @@ def toy(tmp_path_factory, random_encoder):
 
 @pytest.fixture(scope="module")
 def finished(toy, tmp_path_factory):
-    """Options and metrics of a finished, exported run."""
+    """Options and metrics of a finished run."""
     folder = tmp_path_factory.mktemp("finished")
-    options = QuestionAnswering.Config(
-        **toy, output=str(folder / "model"), export=str(folder / "served")
-    )
+    options = QuestionAnswering.Config(**toy, output=str(folder / "model"))
     return options, fine_tune(QuestionAnswering, options)
-
-
-@pytest.fixture(scope="module")
-def served(finished):
-    return tf.saved_model.load(finished[0].export + "/1").signatures["serving_default"]
 
 
 def load(options, name):
     return json.loads((pathlib.Path(options.output) / name).read_text())
-
-
-def ask(served, questions, contexts):
-    answers = served(question=tf.constant(questions), context=tf.constant(contexts))
-    return {name: value.numpy() for name, value in answers.items()}
 
 
 def test_fine_tuned_model_learns(finished):
@@ -251,37 +240,25 @@ def test_fine_tuned_model_learns(finished):
     assert load(options, "predictions_test.json").keys() == {"1"}
 
 
-def test_served_answers_equal_predictions(finished, served):
+def test_served_answers_equal_predictions(finished):
     options, metrics = finished
     dev = squad.read(options.dev_file)
-    answers = ask(served, [q.question for q in dev], [q.context for q in dev])
+    served, columns = serving.load(options.output), zip(*(q[2:4] for q in dev))
+    answers = served.predict(*map(list, columns))
     predictions = load(options, "predictions_dev.json")
-    assert [a.decode() for a in answers["answer"]] == list(predictions.values())
+    assert answers["answer"].tolist() == list(predictions.values())
     odds = list(load(options, "null_odds_dev.json").values())
     expected = np.array(odds) - metrics["dev"]["threshold"]
     np.testing.assert_allclose(answers["no_answer_score"], expected, atol=1e-3)
     for row, candidates in enumerate(load(options, "nbest_dev.json").values()):
         best = candidates[:5]
-        texts = [candidate["text"].encode() for candidate in best]
+        texts = [candidate["text"] for candidate in best]
         assert answers["answers"][row].tolist()[: len(best)] == texts
         np.testing.assert_allclose(
             answers["scores"][row][: len(best)],
             [candidate["probability"] for candidate in best],
             atol=1e-4,
         )
-
-
-def test_empty_batch(served):
-    answers = ask(served, tf.zeros([0], tf.string), tf.zeros([0], tf.string))
-    assert {name: len(value) for name, value in answers.items()} == dict.fromkeys(
-        answers, 0
-    )
-    assert len(answers) == 13
-
-
-def test_different_numbers_of_questions_and_contexts(served):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="text per question"):
-        ask(served, ["a", "b"], ["a"])
 
 
 @pytest.mark.slow
