@@ -30,7 +30,8 @@ all second texts. Example::
 Output: a fine-tuned model directory with Spearman and Pearson correlation, or mean
 reciprocal rank and recall, in metrics.json. predictions_dev.tsv has the cosine of each
 pair, or the rank of its second text in a search. The pooling is that of --init_from if
-it is a sentence encoder, else the mean over all tokens, unless --pooling is set.
+it is a sentence encoder, else the mean over all tokens, unless --pooling is set. Its
+prompts are not used: put them into the texts.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from bert_tf import checkpoints, cli, finetuning, heads, serving, text
 from bert_tf.lazy import lazy_import
@@ -165,6 +167,13 @@ class Embedding(finetuning.Task):
         if options.init_from:
             encoder = checkpoints.open_checkpoint(options.init_from).head
             head = encoder | head if encoder["kind"] == self.kind else head
+            if prompts := encoder.get("prompts"):
+                logging.warning(
+                    "%s: training adds no prompts to texts, so the new model has no "
+                    "prompts. It drops %s.",
+                    options.init_from,
+                    ", ".join(prompts),
+                )
         self.head = heads.EmbeddingConfig.from_dict(head).to_dict()
 
     @classmethod

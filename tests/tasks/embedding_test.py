@@ -4,10 +4,12 @@
 import csv
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 import random
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -281,19 +283,30 @@ def test_training_with_scores_and_serving(train_toy, vocabulary):
     np.testing.assert_allclose(encoder(inputs), expected, atol=1e-5)
 
 
-def test_training_continues_with_the_pooling_of_the_encoder(train_toy, vocabulary):
-    options, _ = train_toy("scored", pooling="max")  # Trained already.
+def test_training_continues_with_the_pooling_of_the_encoder(
+    train_toy, vocabulary, tmp_path, caplog
+):
+    trained, _ = train_toy("scored", pooling="max")  # Trained already.
+    folder = shutil.copytree(trained.output, tmp_path / "with_prompts")
+    prompts = {"prompts": {"query": "Find: "}, "default_prompt_name": "query"}
+    config = folder / "config.json"
+    values = json.loads(config.read_text())
+    values["bert_tf"]["head"] |= prompts
+    config.write_text(json.dumps(values))
     again = Embedding.Config(
-        init_from=options.output,
+        init_from=str(folder),
         output="unused",
         texts="a,b",
         label="score",
-        train_file=options.train_file,
-        dev_file=options.dev_file,
+        train_file=trained.train_file,
+        dev_file=trained.dev_file,
         max_sequence_length=8,
     )
     head = Embedding(again, Tokenizer(vocabulary)).head
     assert (head["pooling"], head["max_sequence_length"]) == ("max", 8)
+    assert "prompts" not in head
+    assert "training adds no prompts to texts" in caplog.text
+    assert "It drops query." in caplog.text
 
 
 def test_training_without_scores_in_micro_batches(train_toy):
