@@ -1,12 +1,12 @@
-from bert_tf.data.corpus_config import CorpusConfig as CorpusConfig
 from bert_tf.data.documents import read_documents as read_documents
+from bert_tf.data.input_pipeline import Masker as Masker
 from bert_tf.data.input_pipeline import check_records as check_records
 from bert_tf.data.input_pipeline import map_ahead as map_ahead
 from bert_tf.data.input_pipeline import pretrain_dataset as pretrain_dataset
 from bert_tf.data.input_pipeline import read_manifest as read_manifest
 from bert_tf.data.input_pipeline import unigram_accuracy as unigram_accuracy
-from bert_tf.data.masking import Masker as Masker
 from bert_tf.data.preparation import prepare_corpus as prepare_corpus
+from bert_tf.data.records import CorpusConfig as CorpusConfig
 from bert_tf.data.tables import Table as Table
 from bert_tf.data.tables import read_table as read_table
 from bert_tf.data.tables import table_suffix as table_suffix

@@ -13,13 +13,14 @@ files, one of three separators of documents is detected or set by the user:
 * `file`: the file is one document and blank lines separate paragraphs, as in books.
 
 Hard-wrapped lines are joined into paragraphs. Every line or paragraph is split into
-sentences.
+sentences. A block is a list of documents that are in memory together.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import random
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,9 +30,13 @@ from bert_tf import storage
 
 DOCUMENT_SEPARATORS = ("auto", "doc_tag", "blank_line", "file")
 
+Document = tuple[str, list[str]]  # Path of the file, sentences.
+
 END_OF_FILE = 1 << 62  # Larger than the size of any file.
 
 _LINE_BYTES = 1 << 20  # Longer lines are read in pieces, which bounds the memory.
+_BLOCK_CHARACTERS = 1 << 24  # Most parts of a text are one block.
+_MIN_DOCUMENTS = 10  # If the first block has fewer, none of its documents is held out.
 _JSON = re.compile(r'\s*(\[\s*)?\{\s*["}]')  # The start of objects, or a list of them.
 _SAMPLE_BYTES = 1 << 18  # Read from the start of each file to detect its layout.
 
@@ -223,6 +228,52 @@ def _unwrap(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
         else:
             offsets, paragraph = zip(*group)
             yield offsets[0], " ".join(map(str.strip, paragraph))
+
+
+# --- Blocks ----------------------------------------------------------------------
+
+
+def read_blocks(
+    ranges: Iterable[tuple[str, int, int]], separator: str
+) -> Iterator[list[Document]]:
+    """Yields lists of the documents in ranges (path, start, end) of files.
+
+    All blocks but the last have at least two documents.
+    """
+    block: list[Document] = []
+    size = 0
+    for path, start, end in ranges:
+        for sentences in read_documents(path, separator, start, end):
+            if size >= _BLOCK_CHARACTERS and len(block) > 1:
+                yield block
+                block, size = [], 0
+            block.append((path, sentences))
+            size += sum(map(len, sentences))
+    if block:
+        yield block
+
+
+def hold_out(
+    block: list[Document], share: float, rng: random.Random, is_first: bool
+) -> dict[str, list[Document]]:
+    """Returns the documents of each split, "train" and "validation", that has any.
+
+    A split needs two documents for its random segments. So a block whose share is below
+    two documents holds out two with a probability, or none. The first block of a text
+    holds out two, unless it is tiny.
+    """
+    expected = share * len(block)
+    few = 1 if expected >= 2 else 2
+    held_out = few * int(expected / few + rng.random())
+    if is_first and expected and len(block) >= _MIN_DOCUMENTS:
+        held_out = max(held_out, 2)
+    chosen = {*rng.sample(range(len(block)), min(held_out, len(block)))}
+    if len(block) - len(chosen) < 2:
+        chosen.clear()
+    splits = {"train": [d for i, d in enumerate(block) if i not in chosen]}
+    if chosen:
+        splits["validation"] = [block[i] for i in sorted(chosen)]
+    return splits
 
 
 # --- Sentences -------------------------------------------------------------------

@@ -5,7 +5,7 @@
 These are repeated text, a vocabulary for another language, files decoded with a wrong
 encoding, files without documents, and documents too short for next sentence prediction.
 The training loss shows them late or never. Repeats are found within a block of
-documents, see `bert_tf.data.records`.
+documents, see `documents.read_blocks`.
 
 A report has "sources", the counts of each text file, and "repeated", how often the most
 frequent repeated sentences occur.
@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.data.documents import Document
 from bert_tf.text import Vocabulary
-
-Document = tuple[str, list[str]]  # Path of the file, sentences.
 
 _NUM_REPEATED = 100  # Sentences in a report.
 _NUM_QUOTED, _QUOTED_CHARACTERS = 10, 200
@@ -111,10 +110,7 @@ def merge(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 def total(report: dict[str, Any]) -> collections.Counter[str]:
     """Returns the sums of the counts of all files."""
-    counts: collections.Counter[str] = collections.Counter()
-    for source in report["sources"].values():
-        counts.update(source)
-    return counts
+    return sum(report["sources"].values(), collections.Counter())
 
 
 def warnings(report: dict[str, Any], files: Sequence[str]) -> list[str]:

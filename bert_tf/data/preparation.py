@@ -1,22 +1,43 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a directory of records: from text files to `manifest.json`."""
+"""Writes a directory of records: from text files to `manifest.json`.
+
+The parts of the text are independent jobs. A job writes its result, a JSON value, to a
+file. Jobs with such a file are not run again, so the same command resumes after an
+interruption. The jobs run on all cores of this machine, or with the same results on a
+cluster with Apache Beam::
+
+    pip install '.[beam]'  # In an environment of its own.
+    python -m bert_tf.corpus ... --runner=FlinkRunner --beam_options=--flink_master=...
+
+All machines must see the same paths: `gs://` or a shared mount. bert_tf must be
+installed on them, for example in the container image of
+`--beam_options=--sdk_container_image=...`.
+"""
 
 from __future__ import annotations
 
 import collections
+import concurrent.futures
+import contextlib
+import functools
 import hashlib
+import multiprocessing
 import os
+import shlex
+import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+import tqdm
 from absl import logging
 
-from bert_tf import storage
-from bert_tf.data import documents, jobs, lint
-from bert_tf.data.corpus_config import CorpusConfig
-from bert_tf.data.records import Part, write_part
+from bert_tf import startup, storage
+from bert_tf.data import documents, lint
+from bert_tf.data.records import CorpusConfig, Part, write_part
 from bert_tf.text import Vocabulary, guess_lowercase
 
 _PART_BYTES = 1 << 23  # Text per job.
@@ -45,12 +66,7 @@ def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
         print(f"{output} is already complete.")
         return storage.read_json(manifest_path)
     vocabulary.write(os.path.join(output, "vocab.txt"))
-    parts, sizes = _parts(options, files)
-    if options.runner == "local":
-        results = jobs.run_jobs(write_part, parts, sizes, options.num_workers)
-    else:
-        beam = (options.runner, options.beam_options)
-        results = jobs.run_jobs_with_beam(write_part, parts, *beam)
+    results = run_jobs(write_part, _parts(options, files), options)
     manifest = _manifest(options, vocabulary, files, results)
     manifest["seconds"] = round(time.monotonic() - started, 1)
     for warning in manifest["warnings"]:
@@ -116,8 +132,8 @@ def _claim_directory(directory: str, settings: dict[str, Any]) -> None:
     storage.write_json(path, settings)
 
 
-def _parts(options: CorpusConfig, files: Sequence[str]) -> tuple[list[Part], list[int]]:
-    """Divides the text into parts of about `_PART_BYTES`; returns their sizes, too."""
+def _parts(options: CorpusConfig, files: Sequence[str]) -> list[Part]:
+    """Divides the text into parts of about `_PART_BYTES`."""
     ranges, starts = [], [0]
     for path in files:
         size, _ = storage.stat(path)
@@ -131,13 +147,13 @@ def _parts(options: CorpusConfig, files: Sequence[str]) -> tuple[list[Part], lis
     groups: dict[int, list[int]] = {}
     for i, start in enumerate(starts[:-1]):
         groups.setdefault(start * num_parts // max(1, total), []).append(i)
-    parts, sizes = [], []
+    parts = []
     for index, group in enumerate(groups.values()):
         path = os.path.join(options.output, f"part-{index:05d}")
         chosen = [ranges[i] for i in group]
-        parts.append(Part(path, index, len(groups), chosen, options))
-        sizes.append(starts[group[-1] + 1] - starts[group[0]])
-    return parts, sizes
+        size = starts[group[-1] + 1] - starts[group[0]]
+        parts.append(Part(path, index, len(groups), chosen, size, options))
+    return parts
 
 
 def _manifest(
@@ -194,3 +210,106 @@ def _manifest(
         "warnings": lint.warnings(report, files),
         "sources": report["sources"],
     }
+
+
+# --- Jobs ------------------------------------------------------------------------
+
+
+def run_jobs(
+    function: Callable[[Any], Any], jobs: Sequence[Any], options: CorpusConfig
+) -> list[Any]:
+    """Returns `function(job)` for every job, in order.
+
+    Args:
+        function: A module-level function that maps a job to a JSON value.
+        jobs: Picklable objects with the `path` of the result and a `size` in bytes.
+        options: Where the jobs run. A single worker is this process.
+
+    Raises:
+        ValueError: Apache Beam is not installed.
+        OSError: A worker process ended early.
+    """
+    run = functools.partial(_run_unless_done, function)
+    if options.runner != "local":
+        _run_with_beam(run, jobs, options)
+        return list(map(run, jobs))  # Reads the results.
+    num_workers = min(options.num_workers or _num_cores(), len(jobs))
+    with contextlib.ExitStack() as stack:
+        results: Iterator[Any] = map(run, jobs)
+        if num_workers > 1:
+            # Not fork: a forked TensorFlow can wait forever for threads that exist only
+            # in the parent.
+            pool = concurrent.futures.ProcessPoolExecutor(
+                num_workers,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_start_worker,
+            )
+            stack.callback(pool.shutdown, cancel_futures=True)
+            results = pool.map(run, jobs)
+        bar = stack.enter_context(
+            tqdm.tqdm(
+                total=sum(job.size for job in jobs),
+                desc="Preparing",
+                unit="B",
+                unit_scale=True,
+                disable=None,  # Only on terminals.
+            )
+        )
+        try:
+            return [(r, bar.update(job.size))[0] for r, job in zip(results, jobs)]
+        except BrokenProcessPool:
+            raise OSError(
+                "A worker process ended early. If the machine ran out of memory, use a "
+                "smaller --num_workers. In a script, call this below "
+                '`if __name__ == "__main__":`, or with num_workers=1. Rerun the same '
+                "command to resume."
+            ) from None
+
+
+def _run_with_beam(
+    run: Callable[[Any], Any], jobs: Sequence[Any], options: CorpusConfig
+) -> None:
+    """Calls `run(job)` for every job. The runner's web interface shows the progress."""
+    try:  # An optional dependency.
+        import apache_beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"--runner={options.runner} requires Apache Beam: "
+            "pip install '.[beam]' (in an environment of its own)."
+        ) from error
+    flags = [f"--runner={options.runner}", *shlex.split(options.beam_options)]
+    with apache_beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
+        created = pipeline | apache_beam.Create(list(jobs), reshuffle=True)
+        _ = created | apache_beam.Map(run)
+
+
+def _run_unless_done(function: Callable[[Any], Any], job: Any) -> Any:
+    """Returns `function(job)`, read from the result file if it exists."""
+    result_path = job.path + ".json"
+    if storage.exists(result_path):
+        return storage.read_json(result_path)
+    result = function(job)
+    storage.write_json(result_path, result)
+    return result
+
+
+def _num_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # Not available on macOS.
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _start_worker() -> None:
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Leave accelerators to training.
+    startup.hide_tensorflow_logs()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+def _exit_with_parent() -> None:
+    """Exits this process when its parent was killed, which pools do not notice."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

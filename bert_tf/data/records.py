@@ -26,24 +26,71 @@ import itertools
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf import storage, text
+from bert_tf import cli, storage, text
 from bert_tf.data import lint
-from bert_tf.data.corpus_config import CorpusConfig
-from bert_tf.data.documents import read_documents
-from bert_tf.data.lint import Document
-from bert_tf.data.pairs import Pair, draw_pairs, pack
+from bert_tf.data.documents import DOCUMENT_SEPARATORS, Document, hold_out, read_blocks
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
 
-_BLOCK_CHARACTERS = 1 << 24  # Text in memory. Most parts are one block.
-_BATCH_CHARACTERS = 1 << 20  # Text per call of the tokenizer.
+_RUNNERS = ("local", "DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")
+_BATCH_SENTENCES = 1 << 13  # Per call of the tokenizer, about 1 MB of text.
+_NUM_SPECIAL_TOKENS = 3  # [CLS] first segment [SEP] second segment [SEP]
 _MAX_PAIRS_PER_ROW = 8  # Shapes are static: more would enlarge the inputs of all rows.
-_MIN_DOCUMENTS = 10  # If the first block has fewer, none of its documents is held out.
+_MAX_OPEN_ROWS = 1000  # More would reduce padding by less than 0.1%.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusConfig(cli.Options):
+    """Options of `python -m bert_tf.corpus` and `prepare_corpus`."""
+
+    input: str = cli.option(
+        help="Text files or JSON lines: comma-separated globs. UTF-8, also compressed."
+    )
+    vocabulary: str = cli.option(help="WordPiece vocabulary, one token per line.")
+    output: str = cli.option(help="Directory for the records and manifest.json.")
+    lowercase: bool = cli.option(
+        True, help="Lowercase and strip accents (an uncased vocabulary).", common=True
+    )
+    document_separator: str = cli.option(
+        "auto",
+        help="What separates documents: WikiExtractor's <doc> tags (doc_tag), blank "
+        "lines, or files. auto detects it for each file.",
+        choices=DOCUMENT_SEPARATORS,
+        common=True,
+    )
+    max_sequence_length: int = cli.option(
+        128, help="Tokens per row, including special tokens.", minimum=8, common=True
+    )
+    short_sequence_probability: float = cli.option(
+        0.1, help="Probability of a random shorter pair.", minimum=0, maximum=1
+    )
+    pack: bool = cli.option(
+        True, help="Pack several pairs into a row; attention does not cross pairs."
+    )
+    held_out_share: float = cli.option(
+        0.01, help="Share of validation documents.", minimum=0, maximum=0.5, common=True
+    )
+    seed: int = cli.option(0, help="Seed of all random choices.", minimum=0)
+    num_workers: int = cli.option(
+        0, help="Processes of 1 GB each; 0 for one per core.", minimum=0, common=True
+    )
+    runner: str = cli.option(
+        "local",
+        help="local runs processes on this machine; the others are runners of Apache "
+        "Beam, whose machines must see all paths.",
+        choices=_RUNNERS,
+    )
+    beam_options: str = cli.option(
+        "", help="Flags of Apache Beam, for example '--flink_master=host:8081'."
+    )
+
+
+# --- Parts of a text -------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +102,7 @@ class Part:
         index: Number of the part, from 0.
         num_parts: Number of parts of the text.
         ranges: Files with start and end in bytes, see `documents.byte_ranges`.
+        size: Number of bytes in the ranges.
         options: Options of the command. Its output directory has `vocab.txt`.
     """
 
@@ -62,6 +110,7 @@ class Part:
     index: int
     num_parts: int
     ranges: Sequence[tuple[str, int, int]]
+    size: int
     options: CorpusConfig
 
 
@@ -85,13 +134,15 @@ def write_part(part: Part) -> dict[str, Any]:
             paths[split] = os.path.join(options.output, name)
             writers[split] = stack.enter_context(_open_records(paths[split]))
             counts[split] = collections.Counter()
-        for number, block in enumerate(_blocks(part)):
+        blocks = read_blocks(part.ranges, options.document_separator)
+        for number, block in enumerate(blocks):
             rng = random.Random(f"{options.seed} {part.index} {number}")
             is_first = part.index == number == 0
-            for split, documents in _split(block, options, is_first, rng).items():
+            splits = hold_out(block, options.held_out_share, rng, is_first)
+            for split, documents in splits.items():
                 ids, lengths = _tokenize(tokenizer, documents)
-                report = lint.count(documents, ids, lengths, tokenizer.vocabulary)
-                reports.append(report)
+                counted = lint.count(documents, ids, lengths, tokenizer.vocabulary)
+                reports.append(counted)
                 pairs = _draw_pairs(documents, ids, lengths, rng, options)
                 max_pairs = _MAX_PAIRS_PER_ROW if options.pack else 1
                 rows = list(pack(pairs, options.max_sequence_length, max_pairs))
@@ -125,70 +176,33 @@ def _tokenizer(vocabulary: str, lowercase: bool) -> text.Tokenizer:
     return text.Tokenizer(vocabulary, lowercase)
 
 
-def _blocks(part: Part) -> Iterator[list[Document]]:
-    """Yields lists of documents; all but the last have at least two."""
-    block: list[Document] = []
-    size = 0
-    for path, start, end in part.ranges:
-        separator = part.options.document_separator
-        for sentences in read_documents(path, separator, start, end):
-            if size >= _BLOCK_CHARACTERS and len(block) > 1:
-                yield block
-                block, size = [], 0
-            block.append((path, sentences))
-            size += sum(map(len, sentences))
-    if block:
-        yield block
-
-
-def _split(
-    block: list[Document], options: CorpusConfig, is_first: bool, rng: random.Random
-) -> dict[str, list[Document]]:
-    """Returns the documents of each split that has any.
-
-    A split needs two documents for its random segments. So a block whose share is below
-    two documents holds out two with a probability, or none. The first block of a text
-    holds out two, unless it is tiny.
-    """
-    share = options.held_out_share * len(block)
-    few = 1 if share >= 2 else 2
-    held_out = few * int(share / few + rng.random())
-    if is_first and share and len(block) >= _MIN_DOCUMENTS:
-        held_out = max(held_out, 2)
-    chosen = {*rng.sample(range(len(block)), min(held_out, len(block)))}
-    if len(block) - len(chosen) < 2:
-        chosen.clear()
-    splits = {"train": [d for i, d in enumerate(block) if i not in chosen]}
-    if chosen:
-        splits["validation"] = [block[i] for i in sorted(chosen)]
-    return splits
-
-
 def _tokenize(
     tokenizer: text.Tokenizer, documents: Iterable[Document]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns token ids [tokens] and their number in each sentence [sentences]."""
+    sentences = [sentence for _, document in documents for sentence in document]
     ids, lengths = [], []
-    sentences = itertools.chain.from_iterable(sentences for _, sentences in documents)
-    for chunk in _chunks(sentences):
-        pieces = tokenizer.tokenize(chunk)
+    for i in range(0, len(sentences), _BATCH_SENTENCES):
+        pieces = tokenizer.tokenize(sentences[i : i + _BATCH_SENTENCES])
         ids.append(pieces.flat_values.numpy())
         lengths.append(pieces.row_lengths().numpy())
     return np.concatenate(ids), np.concatenate(lengths)
 
 
-def _chunks(sentences: Iterable[str]) -> Iterator[list[str]]:
-    """Divides sentences, of which a document may have any number, for the tokenizer."""
-    chunk: list[str] = []
-    size = 0
-    for sentence in sentences:
-        chunk.append(sentence)
-        size += len(sentence)
-        if size >= _BATCH_CHARACTERS:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+# --- Sentence pairs --------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """Token ids of two segments, without special tokens."""
+
+    first: np.ndarray
+    second: np.ndarray
+    is_random_next: bool
+
+    @property
+    def length(self) -> int:
+        """Number of tokens including special tokens."""
+        return len(self.first) + len(self.second) + _NUM_SPECIAL_TOKENS
 
 
 def _draw_pairs(
@@ -220,14 +234,132 @@ def _draw_pairs(
         return ids[starts[sentence] : starts[end]]
 
     for first, last in itertools.pairwise(bounds):
-        yield from draw_pairs(
-            ids,
-            starts[first : last + 1],
-            functools.partial(random_segment, first, last),
-            rng,
-            max_sequence_length=options.max_sequence_length,
-            short_sequence_probability=options.short_sequence_probability,
-        )
+        segment = functools.partial(random_segment, first, last)
+        yield from draw_pairs(ids, starts[first : last + 1], segment, rng, options)
+
+
+def draw_pairs(
+    tokens: np.ndarray,
+    starts: Sequence[int],
+    random_segment: Callable[[float, int], np.ndarray],
+    rng: random.Random,
+    options: CorpusConfig,
+) -> Iterator[Pair]:
+    """Yields the sentence pairs of one document (arXiv 1810.04805, 3.1 and A.2).
+
+    Collects sentences up to a target length and splits them at a random sentence
+    boundary into the first segment and its continuation. With probability 1/2 a random
+    segment of another document replaces the continuation, whose sentences then begin
+    the next pair. So each token is used about once. Pairs that are too long lose
+    tokens at random ends of their longer segment.
+
+    Whether a pair is random is drawn before its sentences are collected, so that the
+    length of the first segment is independent of the label. There is one exception: a
+    single sentence at the end of a document always gets a random second segment.
+
+    Args:
+        tokens: Token ids of a text, [num_tokens].
+        starts: Start of each sentence of the document in `tokens`, followed by the end
+            of the document.
+        random_segment: Function of a number in [0, 1), which selects the position, and
+            a number of tokens. Returns whole sentences of another document.
+        rng: Makes all random choices.
+        options: The maximum length of a pair, including special tokens, and the
+            probability of a target length that is uniform between 2 and the maximum.
+    """
+    room = options.max_sequence_length - _NUM_SPECIAL_TOKENS
+    starts = _cut_long_sentences(starts, room)
+    num_sentences = len(starts) - 1
+    i = 0
+    while i < num_sentences:
+        is_short = rng.random() < options.short_sequence_probability
+        target = 2 + int(rng.random() * (room - 1)) if is_short else room
+        is_random_next = rng.random() < 0.5
+        end = bisect.bisect_left(starts, starts[i] + target, lo=i + 1)
+        if not is_random_next:
+            end = max(end, i + 2)
+        end = min(end, num_sentences)
+        if end - i == 1:
+            is_random_next, middle = True, end
+        else:
+            middle = i + 1 + int(rng.random() * (end - i - 1))
+        first = tokens[starts[i] : starts[middle]]
+        if is_random_next:
+            second = random_segment(rng.random(), max(1, target - len(first)))
+            i = middle
+        else:
+            second = tokens[starts[middle] : starts[end]]
+            i = end
+        yield Pair(*_trim(first, second, room, rng), is_random_next)
+
+
+def _cut_long_sentences(starts: Sequence[int], room: int) -> Sequence[int]:
+    """Cuts sentences longer than a pair into pieces of at most half a pair.
+
+    Otherwise most tokens would be lost in lists, tables, and scripts whose full stops
+    `split_sentences` does not know.
+    """
+    if max(stop - start for start, stop in itertools.pairwise(starts)) <= room:
+        return starts
+    cut = [starts[0]]
+    for start, stop in itertools.pairwise(starts):
+        length = stop - start
+        pieces = 1 if length <= room else -(-length // (room // 2))
+        cut += [start + length * piece // pieces for piece in range(1, pieces + 1)]
+    return cut
+
+
+def _trim(
+    first: np.ndarray, second: np.ndarray, room: int, rng: random.Random
+) -> tuple[np.ndarray, np.ndarray]:
+    """Drops tokens of the longer segment, one by one, until both fit into `room`."""
+    if len(first) + len(second) > room:
+        second_length = min(len(second), max(room // 2, room - len(first)))
+        first = _drop(first, len(first) + second_length - room, rng)
+        second = _drop(second, len(second) - second_length, rng)
+    return first, second
+
+
+def _drop(segment: np.ndarray, count: int, rng: random.Random) -> np.ndarray:
+    """Drops `count` tokens, each from the front or the back with probability 1/2."""
+    front = rng.getrandbits(count).bit_count()
+    return segment[front : len(segment) - count + front]
+
+
+# --- Rows ------------------------------------------------------------------------
+
+
+def pack(
+    pairs: Iterable[Pair], max_length: int, max_pairs: int
+) -> Iterator[list[Pair]]:
+    """Packs pairs into rows with online best fit (arXiv 2107.02027).
+
+    Each pair goes to the open row with the least room that it fits in. Attention does
+    not cross the pairs of a row (see `BertBackbone`), so packing only replaces padding.
+
+    Args:
+        pairs: Pairs of at most `max_length` tokens.
+        max_length: Maximum number of tokens in a row.
+        max_pairs: Maximum number of pairs in a row.
+    """
+    # (room, age, row), sorted: the first row with enough room is the best fit.
+    open_rows: list[tuple[int, int, list[Pair]]] = []
+    for age, pair in enumerate(pairs):
+        length = pair.length
+        best = bisect.bisect_left(open_rows, (length,))
+        if best < len(open_rows):
+            room, opened, row = open_rows.pop(best)
+        else:
+            room, opened, row = max_length, age, []
+        row.append(pair)
+        room -= length
+        if room and len(row) < max_pairs:
+            bisect.insort(open_rows, (room, opened, row))
+            if len(open_rows) > _MAX_OPEN_ROWS:
+                yield open_rows.pop(0)[2]  # The fullest.
+        else:
+            yield row
+    yield from (row for _, _, row in open_rows)
 
 
 def _serializer(vocabulary: text.Vocabulary) -> Callable[[Sequence[Pair]], bytes]:

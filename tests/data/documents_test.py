@@ -243,6 +243,30 @@ def test_ranges_of_json_lines_contain_every_document_once(tmp_path):
         assert [document for part in parts for document in part] == whole
 
 
+# --- Blocks ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.01, 0.04, 0.1, 0.5])
+@pytest.mark.parametrize("size", [2, 3, 7, 40])
+def test_share_of_held_out_documents(share, size):
+    block = [("file", [str(i)]) for i in range(size)]
+    counts = []
+    for seed in range(2000):
+        rng = random.Random(seed)
+        splits = documents.hold_out(block, share, rng, is_first=False)
+        held_out = splits.get("validation", [])
+        assert sorted(splits["train"] + held_out) == sorted(block)
+        assert len(held_out) != 1
+        assert len(splits["train"]) > 1
+        counts.append(len(held_out))
+    if size > 3:  # Of fewer, two cannot be held out.
+        expected = share * size
+        deviation = max(expected, 2) ** 0.5 * 3 / 2000**0.5 * max(expected, 1) ** 0.5
+        assert sum(counts) / len(counts) == pytest.approx(expected, abs=deviation)
+    else:
+        assert set(counts) == {0}
+
+
 # --- Sentences -------------------------------------------------------------------
 
 

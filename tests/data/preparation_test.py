@@ -18,13 +18,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import storage
-from bert_tf.data import (
-    CorpusConfig,
-    preparation,
-    prepare_corpus,
-    pretrain_dataset,
-    records,
-)
+from bert_tf.data import CorpusConfig, preparation, prepare_corpus, pretrain_dataset
 from bert_tf.text import Vocabulary
 
 NUM_DOCUMENTS = 40
@@ -173,10 +167,10 @@ def test_records_are_in_random_order(options):
     assert neighbors < len(documents) / 5
 
 
-@pytest.mark.parametrize("characters", [1, 3000])
-def test_blocks_and_batches_keep_all_documents(options, monkeypatch, characters):
-    monkeypatch.setattr(records, "_BLOCK_CHARACTERS", characters)
-    monkeypatch.setattr(records, "_BATCH_CHARACTERS", characters)
+@pytest.mark.parametrize(("characters", "batch"), [(1, 1), (3000, 30)])
+def test_blocks_and_batches_keep_all_documents(options, monkeypatch, characters, batch):
+    monkeypatch.setattr("bert_tf.data.documents._BLOCK_CHARACTERS", characters)
+    monkeypatch.setattr("bert_tf.data.records._BATCH_SENTENCES", batch)
     prepare_corpus(options)
     found = read(options) + read(options, "validation")
     assert {record.first[0][0] for record in found} == set(range(NUM_DOCUMENTS))
@@ -453,28 +447,6 @@ def test_at_least_two_of_many_documents_are_held_out(options):
     prepare_corpus(dataclasses.replace(options, held_out_share=1e-9))
     assert manifest(options)["validation_documents"] == 2
     assert read(options, "validation")
-
-
-@pytest.mark.parametrize("share", [0.01, 0.04, 0.1, 0.5])
-@pytest.mark.parametrize("size", [2, 3, 7, 40])
-def test_share_of_held_out_documents(options, share, size):
-    options = dataclasses.replace(options, held_out_share=share)
-    block = [("file", [str(i)]) for i in range(size)]
-    counts = []
-    for seed in range(2000):
-        rng = random.Random(seed)
-        splits = records._split(block, options, is_first=False, rng=rng)
-        held_out = splits.get("validation", [])
-        assert sorted(splits["train"] + held_out) == sorted(block)
-        assert len(held_out) != 1
-        assert len(splits["train"]) > 1
-        counts.append(len(held_out))
-    if size > 3:  # Of fewer, two cannot be held out.
-        expected = share * size
-        deviation = max(expected, 2) ** 0.5 * 3 / 2000**0.5 * max(expected, 1) ** 0.5
-        assert sum(counts) / len(counts) == pytest.approx(expected, abs=deviation)
-    else:
-        assert set(counts) == {0}
 
 
 def test_warnings_are_printed_and_in_manifest(options, tmp_path, capsys):

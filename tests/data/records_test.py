@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.data.pairs.
+"""Tests of sentence pairs and rows. See preparation_test.py for whole records.
 
 The token ids of the document are 0, 1, 2, ... so that a token id is its position. Token
 ids of other documents are `OTHER` and above.
@@ -13,7 +13,8 @@ import random
 import numpy as np
 import pytest
 
-from bert_tf.data.pairs import Pair, draw_pairs, pack
+from bert_tf.data import CorpusConfig
+from bert_tf.data.records import Pair, draw_pairs, pack
 
 OTHER = 1_000_000
 
@@ -30,16 +31,15 @@ def draw(sentence_lengths, seed="0", max_sequence_length=32, short=0.1, calls=No
         end = next(total for total in sentences if total >= length)
         return np.arange(OTHER, OTHER + end)
 
-    return list(
-        draw_pairs(
-            np.arange(starts[-1]),
-            starts,
-            random_segment,
-            random.Random(seed),
-            max_sequence_length=max_sequence_length,
-            short_sequence_probability=short,
-        )
+    options = CorpusConfig(
+        input="",
+        vocabulary="",
+        output="",
+        max_sequence_length=max_sequence_length,
+        short_sequence_probability=short,
     )
+    tokens, rng = np.arange(starts[-1]), random.Random(seed)
+    return list(draw_pairs(tokens, starts, random_segment, rng, options))
 
 
 def random_lengths(rng, num_sentences=30, longest=20):
@@ -256,7 +256,7 @@ def test_pack_limits_open_rows(pairs):
 
 
 def test_pack_closes_the_fullest_of_too_many_open_rows(monkeypatch):
-    monkeypatch.setattr("bert_tf.data.pairs._MAX_OPEN_ROWS", 2)
+    monkeypatch.setattr("bert_tf.data.records._MAX_OPEN_ROWS", 2)
     pairs = [pair_of_length(n, i) for i, n in enumerate([60, 80, 70, 40, 30])]
     rows = list(pack(pairs, max_length=100, max_pairs=9))
     assert numbers(rows) == [[1], [0, 3], [2, 4]]
