@@ -12,8 +12,7 @@ import platform
 
 import wrapt
 
-from bert_tf import loading
-from bert_tf.lazy import exports
+from bert_tf import lazy
 
 __version__ = "0.1.0"
 
@@ -22,13 +21,9 @@ __version__ = "0.1.0"
 if platform.machine().lower() in ("x86_64", "amd64"):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
-__getattr__, __dir__, __all__ = exports(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy.exports(__name__, __file__)
 
-# `from_checkpoint` of models and tokenizers uses them.
-loading.open_checkpoint = lambda path: __getattr__("open_checkpoint")(path)
-loading.load_tokenizer = lambda checkpoint: importlib.import_module(
-    "bert_tf.checkpoints"
-).load_tokenizer(checkpoint)
+lazy.checkpoints = lambda: importlib.import_module("bert_tf.checkpoints")
 
 # The modules that register classes with Keras, for `keras.saving.load_model`.
 _REGISTERING = (

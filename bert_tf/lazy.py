@@ -20,6 +20,14 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+checkpoints: Callable[[], Any]
+"""Returns `bert_tf.checkpoints`, for `from_checkpoint` of models and tokenizers.
+
+`bert_tf.checkpoints` imports `modeling` and `text`, so imports the other way round
+would be cycles. Instead `bert_tf/__init__.py`, which Python runs before any module of
+the package, sets this function.
+"""
+
 
 class _LazyModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:

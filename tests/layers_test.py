@@ -21,7 +21,7 @@ PACKAGES = sorted(name for name in CHECKOUT.index if name != "bert_tf")
 # From the bottom up: a module imports from its own package and from the lines above
 # its own only.
 LAYERS = """
-    lazy loading startup storage
+    lazy startup storage
     cli
     text modeling
     data heads

@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from bert_tf import loading
+from bert_tf import lazy
 from bert_tf.modeling.bert import Embeddings, initializer
 from bert_tf.modeling.config import BertConfig
 from bert_tf.modeling.fused import FusedEncoderLayer
@@ -135,7 +135,7 @@ class BertBackbone(EncoderModel):
         model = keras.Model({"query": query, "document": document}, scores)
         ```
         """
-        return loading.open_checkpoint(path).load_backbone(dtype, name)
+        return lazy.checkpoints().open_checkpoint(path).load_backbone(dtype, name)
 
     def get_config(self):
         return {

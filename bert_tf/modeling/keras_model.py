@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import keras
 
-from bert_tf import loading
+from bert_tf import lazy
 from bert_tf.modeling import backend
 
 
@@ -112,7 +112,7 @@ class BertModel(EncoderModel):
             ValueError: The checkpoint is damaged or not a BERT, its head has another
                 size, or it has no head of this kind and an argument is missing.
         """
-        checkpoint = loading.open_checkpoint(path)
+        checkpoint = lazy.checkpoints().open_checkpoint(path)
         return checkpoint.load_model(cls, dtype=dtype, name=name, **arguments)
 
     def fit(self, x=None, y=None, *args, **kwargs):

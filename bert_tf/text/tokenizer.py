@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf import loading
+from bert_tf import lazy
 from bert_tf.text.rules import GOOGLE_RULES, TokenizerRules
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX, Vocabulary
 from bert_tf.text.word_pieces import Pieces, WordPieces
@@ -74,7 +74,8 @@ class Tokenizer:
             ValueError: The checkpoint is damaged or not a BERT, or its tokenizer has
                 rules that are not supported.
         """
-        return loading.load_tokenizer(loading.open_checkpoint(path))
+        checkpoints = lazy.checkpoints()
+        return checkpoints.load_tokenizer(checkpoints.open_checkpoint(path))
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.vocabulary!r}, lowercase={self.lowercase})"
