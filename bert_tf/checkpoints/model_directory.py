@@ -193,8 +193,7 @@ class ModelDirectory(Checkpoint):
         if write:
             path.mkdir(parents=True, exist_ok=True)
             tokenizer_files.write_tokenizer(path, new)
-            if new.head["kind"] == "embedding":
-                sentence_transformers.write_modules(new)
+            sentence_transformers.write_modules(new)
             # Last, because this file marks the folder as a model directory.
             new._write_config(class_name)
         return new

@@ -9,8 +9,9 @@ sentence_bert_config.json                max_seq_length
 2_Dense/config.json, model.safetensors   optional
 config_sentence_transformers.json        kind of the model, prompts
 
-The modules must be Transformer, Pooling, Dense (optional), Normalize (optional). The
-writer uses the file formats of version 2, which all versions since then read.
+The modules must be Transformer, Pooling, Dense (optional), Normalize (optional); for
+sparse vectors, a Transformer with masked-LM head and SpladePooling. The writer uses the
+file formats of versions 2 and 5, which all versions since then read.
 """
 
 from __future__ import annotations
@@ -35,12 +36,18 @@ from bert_tf.checkpoints.foreign import (
     write_safetensors,
 )
 from bert_tf.checkpoints.hugging_face import TORCH, TORCH_ACTIVATIONS
-from bert_tf.heads import POOLING_MODES, EmbeddingConfig
+from bert_tf.heads import (
+    POOLING_MODES,
+    SPARSE_ACTIVATIONS,
+    SPARSE_POOLINGS,
+    EmbeddingConfig,
+)
 
 MODULES, _CONFIG = "modules.json", "config.json"
 _TRANSFORMER_CONFIG = "sentence_bert_config.json"
 _MODEL_CONFIG = "config_sentence_transformers.json"
 _ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
+_SPARSE_MODULES = ["MLMTransformer", "SpladePooling"]  # Their names in version 5.
 
 # Our pooling mode -> its key in configs of versions before 6.
 _SUFFIXES = {"cls": "_token", "max": "_tokens", "mean": "_tokens"}
@@ -61,7 +68,7 @@ _DENSE = {
 
 
 def is_folder(path: pathlib.Path) -> bool:
-    """Returns whether `SentenceTransformer` or `CrossEncoder` saved the folder."""
+    """Returns whether sentence-transformers saved the folder."""
     return (path / MODULES).is_file() or _is_cross_encoder(path)
 
 
@@ -75,14 +82,18 @@ def _is_cross_encoder(path: pathlib.Path) -> bool:
 
 
 def open_folder(path: pathlib.Path) -> Checkpoint:
-    """Opens a folder that `SentenceTransformer` or `CrossEncoder` can load.
+    """Opens a folder of `SentenceTransformer`, `SparseEncoder` or `CrossEncoder`.
 
     Raises:
         ValueError: The encoder is not a BERT, or a module or an option of it is not
             supported.
     """
-    open_ = _open_cross_encoder if _is_cross_encoder(path) else _open_sentence_encoder
-    checkpoint = open_(path)
+    if _is_cross_encoder(path):
+        checkpoint = _open_cross_encoder(path)
+    elif "SpladePooling" in _list_modules(path)[1]:
+        checkpoint = _open_sparse_encoder(path)
+    else:
+        checkpoint = _open_sentence_encoder(path)
     format = f"{checkpoint.format}, sentence-transformers"
     return dataclasses.replace(checkpoint, format=format)
 
@@ -144,6 +155,38 @@ def _open_sentence_encoder(path: pathlib.Path) -> Checkpoint:
         raise ValueError(f"{path}: {error}") from error
     head = {**encoder.head, **head, **_prompts(path, pooling)}
     return dataclasses.replace(encoder, head=head, weights=weights)
+
+
+def _open_sparse_encoder(path: pathlib.Path) -> Checkpoint:
+    folders, names = _list_modules(path)
+    if names not in (["Transformer", "SpladePooling"], _SPARSE_MODULES):
+        raise ValueError(
+            f"{path / MODULES}: the modules of a sparse encoder must be Transformer "
+            f"and SpladePooling. Received: {', '.join(names)}"
+        )
+    file = path / folders[1] / _CONFIG
+    config = {"pooling_strategy": "max", "activation_function": "relu"}
+    config |= read_json_object(file, pooling_strategy=str, activation_function=str)
+    pooling, activation = config["pooling_strategy"], config["activation_function"]
+    if pooling not in SPARSE_POOLINGS or activation not in SPARSE_ACTIVATIONS:
+        raise ValueError(
+            f"{file}: pooling_strategy must be one of {', '.join(SPARSE_POOLINGS)}, "
+            f"activation_function one of {', '.join(SPARSE_ACTIVATIONS)}. Received: "
+            f"{pooling}, {activation}"
+        )
+    if prompts := _prompts(path, {}):
+        raise ValueError(
+            f"{path / _MODEL_CONFIG}: prompts of a sparse encoder must be empty. "
+            f"Received: {prompts['prompts']}"
+        )
+    checkpoint = hugging_face.open_folder(path / folders[0], "pretrainer")
+    head = checkpoint.head
+    if head["kind"] == "encoder" or "mlm" in head.get("newly_initialized", ()):
+        raise ValueError(
+            f"{path}: a sparse encoder needs a masked-LM head, which has no weights."
+        )
+    head = {**head, "sparse": {"pooling": pooling, "activation": activation}}
+    return dataclasses.replace(checkpoint, head=head)
 
 
 def _list_modules(path: pathlib.Path) -> tuple[list[str], list[str]]:
@@ -227,40 +270,58 @@ def _is_string(value: Any) -> bool:
 
 
 def write_modules(checkpoint: Checkpoint) -> None:
-    """Writes the files of a sentence encoder's modules into `checkpoint.path`."""
-    path, config = checkpoint.path, EmbeddingConfig.from_dict(checkpoint.head)
+    """Writes the modules of an encoder of sentences into `checkpoint.path`, if any."""
+    path, head = checkpoint.path, checkpoint.head
+    package = "sentence_transformers"
+    if head["kind"] == "embedding":
+        modules = _dense_modules(checkpoint)
+    elif "sparse" in head:
+        package += ".sparse_encoder"
+        keys = ("pooling_strategy", "activation_function")
+        sparse = (head["sparse"][name] for name in ("pooling", "activation"))
+        length = {"max_seq_length": checkpoint.options["max_sequence_length"]}
+        configs = ({**length, "do_lower_case": False}, dict(zip(keys, sparse)))
+        modules = dict(zip(_SPARSE_MODULES, configs, strict=True))
+    else:
+        return
+    listed = []
+    for i, (name, config) in enumerate(modules.items()):
+        folder, file = (f"{i}_{name}", _CONFIG) if i else ("", _TRANSFORMER_CONFIG)
+        (path / folder).mkdir(exist_ok=True)
+        storage.write_json(path / folder / file, config)
+        kind = f"{package}.models.{name}"
+        listed.append({"idx": i, "name": str(i), "path": folder, "type": kind})
+    storage.write_json(path / MODULES, listed)
+    keys = ("prompts", "default_prompt_name", "truncate_dim")
+    values = {k: head[k] for k in keys if head.get(k)}
+    values |= {"model_type": "SparseEncoder"} if "sparse" in head else {}
+    if values:
+        storage.write_json(path / _MODEL_CONFIG, values)
+
+
+def _dense_modules(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
+    """Returns the configs of the modules of a sentence encoder, by their classes."""
+    config = EmbeddingConfig.from_dict(checkpoint.head)
     hidden_dim, modes = checkpoint.architecture.hidden_dim, config.modes
-    length = config.max_sequence_length
     flags = {key: mode in modes for mode, key in _POOLING_KEYS.items()}
     # Only version 6 knows other orders of concatenation.
     in_order = modes == [mode for mode in POOLING_MODES if mode in modes]
     pooling = flags if in_order else {"pooling_mode": modes}
     if not checkpoint.head.get("include_prompt", True):
         pooling["include_prompt"] = False
+    length = {"max_seq_length": config.max_sequence_length}
     modules = {
-        "Transformer": {"max_seq_length": length, "do_lower_case": False},
+        "Transformer": {**length, "do_lower_case": False},
         "Pooling": {"word_embedding_dimension": hidden_dim, **pooling},
-        "Dense": {
+    }
+    if config.dense_dim:
+        modules["Dense"] = {
             "in_features": len(modes) * hidden_dim,
             "out_features": config.dense_dim,
             "bias": config.dense_bias,
             "activation_function": TORCH_ACTIVATIONS.get(config.dense_activation),
-        },
-        "Normalize": {},
-    }
-    absent = {"Dense": not config.dense_dim, "Normalize": not config.normalize}
-    names = [name for name in modules if not absent.get(name)]
-    listed = []
-    for i, name in enumerate(names):
-        folder, file = (f"{i}_{name}", _CONFIG) if i else ("", _TRANSFORMER_CONFIG)
-        (path / folder).mkdir(exist_ok=True)
-        storage.write_json(path / folder / file, modules[name])
-        kind = f"sentence_transformers.models.{name}"
-        listed.append({"idx": i, "name": str(i), "path": folder, "type": kind})
-    storage.write_json(path / MODULES, listed)
-    keys = ("prompts", "default_prompt_name", "truncate_dim")
-    if values := {k: checkpoint.head[k] for k in keys if checkpoint.head.get(k)}:
-        storage.write_json(path / _MODEL_CONFIG, values)
+        }
+    return {**modules, "Normalize": {}} if config.normalize else modules
 
 
 def write_dense(

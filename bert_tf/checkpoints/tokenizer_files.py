@@ -74,7 +74,7 @@ SENTENCE_FIELDS: Mapping[str, tuple | type | None] = {
     **dict.fromkeys(("max_seq_length", "unpad_inputs")),
     **dict.fromkeys(("modality_config", "module_output_name")),
     "do_lower_case": bool,
-    "transformer_task": ("feature-extraction", "sequence-classification"),
+    "transformer_task": ("feature-extraction", "fill-mask", "sequence-classification"),
     **dict.fromkeys(("processing_kwargs", "processor_kwargs", "tokenizer_args"), ({},)),
     **dict.fromkeys(("model_args", "model_kwargs", "config_args"), ({},)),
     "config_kwargs": ({},),

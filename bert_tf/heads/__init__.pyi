@@ -14,6 +14,8 @@ from bert_tf.heads.head import find_head as find_head
 from bert_tf.heads.head import known_head as known_head
 from bert_tf.heads.multiple_choice import ChoiceScorer as ChoiceScorer
 from bert_tf.heads.multiple_choice import MultipleChoiceHead as MultipleChoiceHead
+from bert_tf.heads.pretraining import SPARSE_ACTIVATIONS as SPARSE_ACTIVATIONS
+from bert_tf.heads.pretraining import SPARSE_POOLINGS as SPARSE_POOLINGS
 from bert_tf.heads.pretraining import PretrainerHead as PretrainerHead
 from bert_tf.heads.question_answering import Passages as Passages
 from bert_tf.heads.question_answering import (

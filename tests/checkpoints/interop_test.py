@@ -222,6 +222,32 @@ def test_sentence_encoder(pretrained, tmp_path, vocabulary, changes):
     np.testing.assert_array_equal(ours, again)
 
 
+@pytest.mark.parametrize(
+    ("pooling", "activation"), [("max", "relu"), ("sum", "log1p_relu")]
+)
+def test_sparse_encoder(tmp_path, vocabulary, pooling, activation):
+    config = {"pooling_strategy": pooling, "activation_function": activation}
+    toy.write_sentence_transformers(
+        tmp_path / "toy",
+        vocabulary,
+        {"SpladePooling": config},
+        class_name="BertForMaskedLM",
+    )
+    options = {"from_": str(tmp_path / "toy"), "to": str(tmp_path / "ours")}
+    convert.main(convert.ConvertConfig(**options))
+    theirs = sentence_transformers.SparseEncoder(str(tmp_path / "ours"))
+    texts = [*TEXTS, "the cat sat on the mat, a b c d e f g"]
+    expected = theirs.encode(texts, convert_to_sparse_tensor=False).numpy()
+    theirs.save_pretrained(str(tmp_path / "again"))
+    for folder in ("ours", "again"):
+        answer = bert_tf.load(tmp_path / folder).predict(texts)
+        vectors = np.zeros_like(expected)
+        np.put_along_axis(vectors, answer["token_ids"], answer["weights"], axis=1)
+        # Padding of the answers has the id 0 and the weight 0.
+        vectors[:, 0] = (answer["weights"] * (answer["token_ids"] == 0)).sum(axis=1)
+        np.testing.assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("class_name", toy.HUGGING_FACE_CLASSES)
 def test_converted_folders(tmp_path, vocabulary, class_name):
     labels = {"0": "a", "1": "b"} | ({} if "Question" in class_name else {"2": "c"})

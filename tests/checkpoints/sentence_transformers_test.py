@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bert_tf import serving
-from bert_tf.checkpoints import open_checkpoint, write_checkpoint
+from bert_tf.checkpoints import load_tokenizer, open_checkpoint, write_checkpoint
 from bert_tf.heads import SentenceEncoder
 from tests.toy import checkpoints as toy
 
@@ -127,6 +127,60 @@ def test_encoder_in_a_folder_of_its_own(tmp_path, vocabulary):
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     head = open_checkpoint(tmp_path).head
     assert (head["pooling"], head["normalize"]) == ("mean", False)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "activation"), [("max", "log1p_relu"), ("sum", "relu")]
+)
+def test_sparse_vectors(tmp_path, vocabulary, pooling, activation):
+    """The formula of SPLADE in NumPy; `interop_test` compares with SparseEncoder."""
+    config = {"pooling_strategy": pooling, "activation_function": activation}
+    modules = {"SpladePooling": config}
+    folder = toy.write_sentence_transformers(
+        tmp_path / "a", vocabulary, modules, class_name="BertForMaskedLM"
+    )
+    checkpoint = open_checkpoint(folder)
+    assert f"Sparse vectors: {activation}, {pooling} over tokens" in (
+        checkpoint.describe()
+    )
+    texts = [*TEXTS, ""]
+    pretrainer, tokenizer = checkpoint.load_pretrainer(), load_tokenizer(checkpoint)
+    vectors = []
+    for text in texts:
+        inputs = tokenizer.encode([text], max_sequence_length=8)
+        length = inputs["token_ids"].shape[1]
+        row = {name: np.asarray(values) for name, values in inputs.items()}
+        row |= {"mask_positions": np.arange(length)[np.newaxis]}
+        row |= {"first_positions": np.zeros((1, 1), np.int32)}
+        logits = pretrainer(row)["mlm"][0].numpy()
+        weights = np.log1p(np.maximum(logits, 0))
+        weights = np.log1p(weights) if activation == "log1p_relu" else weights
+        vectors.append(getattr(weights, pooling)(axis=0))
+    write_checkpoint(checkpoint, tmp_path / "b", "hugging_face")
+    for path in (folder, tmp_path / "b"):
+        answer = serving.load(path).predict(texts, batch_size=2)
+        for row, vector in enumerate(vectors):
+            found = answer["weights"][row] > 0
+            ids, weights = answer["token_ids"][row], answer["weights"][row]
+            assert sorted(ids[found]) == np.flatnonzero(vector).tolist()
+            expected = vector[ids[found]]
+            np.testing.assert_allclose(weights[found], expected, 1e-5, 2e-6)
+            assert (np.diff(weights) <= 0).all()
+            tokens = answer["tokens"][row].tolist()
+            expected = [vocabulary.tokens[i] if w else "" for i, w in zip(ids, weights)]
+            assert tokens == expected
+            assert not ids[~found].any()
+
+
+def test_prompts_of_sparse_encoders_are_refused(tmp_path, vocabulary):
+    modules = {"SpladePooling": {}}
+    toy.write_sentence_transformers(
+        tmp_path, vocabulary, modules, class_name="BertForMaskedLM"
+    )
+    prompts = {"prompts": {"query": "Find: "}, "default_prompt_name": "query"}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    with pytest.raises(ValueError, match="prompts of a sparse encoder must be empty"):
+        open_checkpoint(tmp_path)
 
 
 PROMPTS = {"query": "on the ", "passage-2": "a mat"}
@@ -329,6 +383,13 @@ def test_unsupported_cross_encoders_are_named(tmp_path, vocabulary, files, messa
         ),
         ({"Pooling": CLS | {"pooling_mode": 1}}, "pooling=1"),
         ({"Pooling": CLS, "Dense": TANH | {"bias": 0}}, "bias must have the type bool"),
+        ({"SpladePooling": {}}, "needs a masked-LM head"),
+        (
+            {"SpladePooling": {}, "Normalize": {}},
+            "Received: Transformer, SpladePooling,",
+        ),
+        ({"SpladePooling": {"pooling_strategy": "mean"}}, "Received: mean, relu"),
+        ({"SpladePooling": {"activation_function": "gelu"}}, "Received: max, gelu"),
     ],
 )
 def test_unsupported_modules_are_named(tmp_path, vocabulary, modules, message):
