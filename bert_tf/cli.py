@@ -318,12 +318,14 @@ def run(
     mode = next((modes[name] for name in modes if f"--{name}" in names), None)
     used = mode or options_class
     if names & {"-h", "--help", "--helpfull"}:
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Allows `--help | head`.
         module = sys.modules[main.__module__]
         doc = inspect.getdoc(mode or module)
         if module.__package__ == "bert_tf.tasks":  # Installed from a wheel.
             doc = doc.replace("python -m tasks.", "python -m bert_tf.tasks.")
-        print(help_text(doc, used, "--helpfull" in names, {} if mode else modes))
+        help_ = help_text(doc, used, "--helpfull" in names, {} if mode else modes)
+        handler = signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # For `--help | head`.
+        print(help_, flush=True)
+        signal.signal(signal.SIGPIPE, handler)
         sys.exit()
     passed, unknown = _Parser(used).parse_known_args(arguments)
     if unknown:
