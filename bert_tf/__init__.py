@@ -33,7 +33,6 @@ _REGISTERING = (
     "bert_tf.heads.question_answering",
     "bert_tf.heads.tagging",
     "bert_tf.modeling.pretrainer",
-    "bert_tf.training.muon",
     "bert_tf.training.optimizers",
 )
 

@@ -11,9 +11,9 @@ from bert_tf.modeling.pretrainer import BertPretrainer as BertPretrainer
 from bert_tf.serving.predictor import load as load
 from bert_tf.text.tokenizer import Tokenizer as Tokenizer
 from bert_tf.text.vocabulary import Vocabulary as Vocabulary
-from bert_tf.training.muon import Muon as Muon
 from bert_tf.training.optimizers import AdamW as AdamW
 from bert_tf.training.optimizers import Lamb as Lamb
+from bert_tf.training.optimizers import Muon as Muon
 from bert_tf.training.optimizers import WarmupDecay as WarmupDecay
 
 __version__: str

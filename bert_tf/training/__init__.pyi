@@ -1,9 +1,9 @@
 from bert_tf.training import strategy as strategy
 from bert_tf.training.loop import StopSignals as StopSignals
 from bert_tf.training.loop import TrainingLoop as TrainingLoop
-from bert_tf.training.muon import Muon as Muon
 from bert_tf.training.optimizers import AdamW as AdamW
 from bert_tf.training.optimizers import Lamb as Lamb
+from bert_tf.training.optimizers import Muon as Muon
 from bert_tf.training.optimizers import WarmupDecay as WarmupDecay
 from bert_tf.training.pretrain_config import PretrainConfig as PretrainConfig
 from bert_tf.training.pretraining import create_optimizer as create_optimizer

@@ -22,8 +22,7 @@ from bert_tf.modeling import (
 )
 from bert_tf.training import strategy as distribution
 from bert_tf.training.loop import StopSignals, parse_save_every
-from bert_tf.training.muon import Muon
-from bert_tf.training.optimizers import AdamW, Lamb
+from bert_tf.training.optimizers import AdamW, Lamb, Muon
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
 from bert_tf.training.pretraining_loop import (
     PretrainingLoop,

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.training.optimizers import AdamW, Lamb, SequentialSchedule, WarmupDecay
+from bert_tf.training.optimizers import (
+    AdamW,
+    Lamb,
+    Muon,
+    SequentialSchedule,
+    WarmupDecay,
+)
 
 
 @pytest.fixture(params=["TensorFlow", "other backends"])
@@ -117,6 +123,106 @@ def test_lamb_updates_weights_that_are_zero():
     np.testing.assert_allclose(variable.numpy(), np.full((2, 3), -0.1), rtol=1e-4)
 
 
+SHAPES = {
+    "encoder_layer_0/query/kernel": (6, 6),
+    "encoder_layer_0/intermediate/kernel": (6, 10),
+    "encoder_layer_0/output/kernel": (10, 6),
+    "encoder_layer_1/query/kernel": (6, 6),
+    "encoder_layer_1/query/bias": (6,),
+    "embeddings/token_embedding/embeddings": (12, 6),
+}
+
+
+def make_encoder_variables(seed=0):
+    rng = np.random.default_rng(seed)
+    variables = []
+    for path, shape in SHAPES.items():
+        variable = keras.Variable(rng.normal(size=shape).astype("float32"))
+        variable._path = path
+        variables.append(variable)
+    return variables
+
+
+def make_encoder_gradients(steps, seed=1):
+    rng = np.random.default_rng(seed)
+    return [
+        [rng.normal(size=shape).astype("float32") for shape in SHAPES.values()]
+        for _ in range(steps)
+    ]
+
+
+def newton_schulz(matrix):
+    """The iteration of Keller Jordan's Muon, for one matrix, in float64."""
+    x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    x = x / (np.linalg.norm(x) + 1e-7)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x.T if matrix.shape[0] > matrix.shape[1] else x
+
+
+def reference_muon(weight, gradients, rate, momentum=0.95, decay=0.01):
+    weight, m = weight.astype("float64"), np.zeros_like(weight, "float64")
+    for gradient in gradients:
+        m = momentum * m + gradient
+        update = newton_schulz(gradient + momentum * m)
+        update = 0.2 * np.sqrt(max(weight.shape)) * update
+        weight = weight - rate * (update + decay * weight)
+    return weight
+
+
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_muon_of_encoder_matrices_equals_numpy_reference(jit_compile):
+    variables, gradients = make_encoder_variables(), make_encoder_gradients(3)
+    start = [variable.numpy() for variable in variables]
+    optimizer = Muon(0.1, orthogonalization_dtype="float32", global_clipnorm=None)
+    optimizer.build(variables)
+
+    apply = tf.function(lambda g: optimizer.apply(g), jit_compile=jit_compile)
+    for step in gradients:
+        apply([tf.constant(g) for g in step])
+
+    for i, path in enumerate(SHAPES):
+        if "kernel" in path:
+            expected = reference_muon(start[i], [step[i] for step in gradients], 0.1)
+            np.testing.assert_allclose(variables[i].numpy(), expected, atol=2e-6)
+
+
+def test_muon_of_other_weights_equals_adamw():
+    muon, adamw = make_encoder_variables(), make_encoder_variables()
+    for variables, optimizer in ((muon, Muon(0.1)), (adamw, AdamW(0.1))):
+        optimizer.build(variables)
+        for step in make_encoder_gradients(3):
+            optimizer.apply([tf.constant(g) for g in step])
+    for path, ours, theirs in zip(SHAPES, muon, adamw, strict=True):
+        equal = np.array_equal(ours.numpy(), theirs.numpy())
+        assert equal == ("kernel" not in path), path
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 0), ("bfloat16", 0.02)])
+def test_orthogonalization_in_its_dtype(dtype, tolerance):
+    gradient = np.random.default_rng(0).normal(size=(1, 32, 64)).astype("float32")
+    optimizer = Muon(orthogonalization_dtype=dtype)
+    update = optimizer._orthogonalize(gradient)
+    assert update.dtype == "float32"
+    values = np.linalg.svd(update[0], compute_uv=False)
+    assert values.min() > 0.65 - tolerance
+    assert values.max() < 1.25 + tolerance
+    rounded = tf.cast(tf.cast(update, "bfloat16"), "float32")
+    assert np.array_equal(update, rounded) == (dtype == "bfloat16")
+    assert optimizer._orthogonalize(gradient.astype("float64")).dtype == "float64"
+
+
+def test_orthogonalized_matrices_have_no_second_moments():
+    optimizer = Muon()
+    optimizer.build(make_encoder_variables())
+    missing = [velocity is None for velocity in optimizer._velocities]
+    assert missing == ["kernel" in path for path in SHAPES]
+    names = {variable.name for variable in optimizer.variables}
+    assert "encoder_layer_0_query_kernel_momentum" in names
+    assert "encoder_layer_0_query_kernel_velocity" not in names
+
+
 @pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
 @pytest.mark.usefixtures("kernels")
 def test_float64_weights_are_updated(optimizer_class):
@@ -127,20 +233,23 @@ def test_float64_weights_are_updated(optimizer_class):
     np.testing.assert_allclose(variable.numpy(), np.full((2, 3), 0.9), rtol=1e-4)
 
 
-@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
+@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb, Muon])
 @pytest.mark.usefixtures("kernels")
 def test_step_with_infinite_gradients_only_increments_iterations(optimizer_class):
     variables = [keras.Variable(np.ones((2, 3), "float32")), keras.Variable([1.0])]
+    variables[0]._path = "encoder_layer_0/query/kernel"
     optimizer = optimizer_class(0.1)
     optimizer.build(variables)
-    gradients = [tf.fill((2, 3), 0.3), tf.constant([0.4])]
-    optimizer.apply(gradients)
+    gradient = np.full((2, 3), 0.3, "float32")
+    optimizer.apply([tf.constant(gradient), tf.constant([0.4])])
     np.testing.assert_allclose(
         float(optimizer.gradient_norm.numpy()), np.sqrt(6 * 0.09 + 0.16), rtol=1e-6
     )
-    state = [*variables, *optimizer._momentums, *optimizer._velocities]
+    moments = [*optimizer._momentums, *optimizer._velocities]
+    state = [*variables, *(v for v in moments if v is not None)]
     before = [variable.numpy() for variable in state]
-    optimizer.apply([tf.fill((2, 3), 0.3), tf.constant([np.inf])])
+    gradient[0, 0] = np.inf
+    optimizer.apply([tf.constant(gradient), tf.constant([0.4])])
     assert int(optimizer.iterations.numpy()) == 2
     assert np.isinf(optimizer.gradient_norm.numpy())
     for variable, value in zip(state, before, strict=True):
@@ -182,7 +291,11 @@ def test_gradients_of_repeated_token_ids_are_summed():
     np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-5)
 
 
-def test_two_replicas_take_the_same_steps_as_one():
+@pytest.mark.parametrize(
+    ("optimizer_class", "options", "tolerance"),
+    [(AdamW, {}, 1e-6), (Muon, {"orthogonalization_dtype": "float32"}, 1e-5)],
+)
+def test_two_replicas_take_the_same_steps_as_one(optimizer_class, options, tolerance):
     rng = np.random.default_rng(1)
     inputs = rng.normal(size=(8, 4)).astype("float32") * 5
     targets = rng.normal(size=(8, 2)).astype("float32")
@@ -190,11 +303,14 @@ def test_two_replicas_take_the_same_steps_as_one():
     def train(strategy):
         keras.utils.set_random_seed(3)
         with strategy.scope():
-            model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+            hidden = keras.layers.Dense(6, name="encoder_layer_0")
+            model = keras.Sequential([keras.Input((4,)), hidden, keras.layers.Dense(2)])
             loss = keras.losses.MeanSquaredError(reduction="sum")
-            model.compile(AdamW(0.1, global_clipnorm=0.5), loss, jit_compile=False)
+            optimizer = optimizer_class(0.1, global_clipnorm=0.5, **options)
+            model.compile(optimizer, loss, jit_compile=False)
         dataset = tf.data.Dataset.from_tensors((inputs, targets)).repeat(3)
         model.fit(dataset, verbose=0)
+        assert "encoder_layer_0" in hidden.kernel.path  # Muon orthogonalizes it.
         return model.get_weights()
 
     one = train(tf.distribute.get_strategy())
@@ -204,7 +320,7 @@ def test_two_replicas_take_the_same_steps_as_one():
         )
     )
     for a, b in zip(one, two, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-6)
+        np.testing.assert_allclose(a, b, atol=tolerance)
 
 
 def test_linear_schedule_warms_up_and_decays_to_zero():
@@ -261,8 +377,15 @@ def test_weights_of_half_precision_are_refused(dtype):
         AdamW(0.1).build([variable])
 
 
-@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
-def test_optimizer_and_schedule_serialize(optimizer_class):
+@pytest.mark.parametrize(
+    ("optimizer_class", "options"),
+    [
+        (AdamW, {}),
+        (Lamb, {}),
+        (Muon, {"momentum": 0.9, "orthogonalization_dtype": "float32"}),
+    ],
+)
+def test_optimizer_and_schedule_serialize(optimizer_class, options):
     first = WarmupDecay(1e-4, 10, 100, "cosine")
     arguments = {
         "learning_rate": SequentialSchedule([first, first], [100, 10]),
@@ -273,6 +396,7 @@ def test_optimizer_and_schedule_serialize(optimizer_class):
         "bias_correction": False,
         "global_clipnorm": 2.0,
         "dynamic_loss_scale": True,
+        **options,
     }
     optimizer = optimizer_class(**arguments)
     config = optimizer.get_config()
