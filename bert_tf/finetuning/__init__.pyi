@@ -17,7 +17,7 @@ from bert_tf.finetuning.evaluation import best_temperature as best_temperature
 from bert_tf.finetuning.evaluation import best_thresholds as best_thresholds
 from bert_tf.finetuning.evaluation import calibration_error as calibration_error
 from bert_tf.finetuning.evaluation import fit_join_weights as fit_join_weights
-from bert_tf.finetuning.prediction import prediction_rows as prediction_rows
+from bert_tf.finetuning.evaluation import prediction_rows as prediction_rows
 from bert_tf.finetuning.run import fine_tune as fine_tune
 from bert_tf.finetuning.run import run_task as run_task
 from bert_tf.finetuning.siamese import SiameseEncoder as SiameseEncoder

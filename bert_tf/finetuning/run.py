@@ -31,7 +31,6 @@ from bert_tf.checkpoints import (
     standardized,
 )
 from bert_tf.finetuning import batching, distillation, evaluation
-from bert_tf.finetuning.prediction import predict_file
 from bert_tf.finetuning.task import FinetuneConfig, PredictConfig, Task
 from bert_tf.finetuning.train import train
 from bert_tf.modeling import BertBackbone, BertConfig
@@ -40,8 +39,10 @@ from bert_tf.text import Tokenizer, Vocabulary, guess_lowercase
 
 def run_task(task_class: type[Task], options: FinetuneConfig | PredictConfig) -> None:
     """Runs the command of a task: fine-tunes, or predicts a file."""
-    run = predict_file if isinstance(options, PredictConfig) else fine_tune
-    run(task_class, options)
+    if isinstance(options, PredictConfig):
+        evaluation.predict_file(task_class, options)
+    else:
+        fine_tune(task_class, options)
 
 
 def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
