@@ -101,7 +101,7 @@ def train(
             **options.padding,
         )
 
-    epochs = _Epochs(task, model, trainable, strategy, state, signals)
+    epochs = _Epochs(task, model, strategy, state, signals)
     epochs.run(batches, steps=steps, steps_per_epoch=steps_per_epoch)
     metrics = {
         "metric": f"{epochs.split.name} {task.metric}",
@@ -202,12 +202,11 @@ class _Epochs(TrainingLoop):
         self,
         task: Task,
         whole_model: keras.Model,
-        trainable: keras.Model,
         strategy: tf.distribute.Strategy,
         state: TrainingState,
         signals: StopSignals,
     ):
-        super().__init__(trainable, strategy, state, signals, _SAVE_EVERY)
+        super().__init__(strategy, state, signals, _SAVE_EVERY)
         self._task = task
         self._whole_model = whole_model
         self.split = task.dataset(task.evaluation_splits[0])

@@ -8,8 +8,8 @@ from bert_tf.training.optimizers import WarmupDecay as WarmupDecay
 from bert_tf.training.pretrain_config import PretrainConfig as PretrainConfig
 from bert_tf.training.pretraining import create_optimizer as create_optimizer
 from bert_tf.training.pretraining import pretrain as pretrain
+from bert_tf.training.pretraining import read_history as read_history
 from bert_tf.training.pretraining import resolve_architecture as resolve_architecture
-from bert_tf.training.pretraining_loop import read_history as read_history
 from bert_tf.training.steps import jax_step as jax_step
 from bert_tf.training.steps import tensorflow_step as tensorflow_step
 from bert_tf.training.training_state import TrainingState as TrainingState

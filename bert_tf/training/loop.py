@@ -126,9 +126,8 @@ class TrainingLoop:
     `end_epoch` and `fail`.
 
     Args:
-        model: The compiled model.
         strategy: See `strategy.strategy`; the model was built in its scope.
-        state: The training state, restored.
+        state: The training state of the compiled model, restored.
         signals: In use as a context manager.
         save_every: See `parse_save_every`.
         step: Trains on one batch; by default, as `model.fit`. On JAX, see
@@ -136,6 +135,7 @@ class TrainingLoop:
 
     Attributes:
         step: The number of finished steps.
+        saved_step: That of the last saved state.
         progress: `state.progress`. Subclasses keep what they need to resume here.
         finished: Whether to end the training after this epoch.
         steps_per_epoch: See `run`.
@@ -145,16 +145,15 @@ class TrainingLoop:
 
     def __init__(
         self,
-        model: keras.Model,
         strategy: tf.distribute.Strategy | JaxDevices,
         state: TrainingState,
         signals: StopSignals,
         save_every: str,
         step: Callable[..., Any] | None = None,
     ):
-        self.model, self.strategy = model, strategy
+        self.model, self.strategy = state.model, strategy
         self.state, self.progress = state, state.progress
-        self.step = state.step
+        self.step = self.saved_step = state.step
         self.finished = False
         self._writer = None
         self._signals = signals
@@ -162,12 +161,12 @@ class TrainingLoop:
         self._saved_time = time.monotonic()
         self._is_jax = isinstance(strategy, JaxDevices)
         self._steps_per_call = 1 if _on_cpu(strategy) else _STEPS_PER_CALL
-        self._train_step = step or model.train_step
+        self._train_step = step or self.model.train_step
         self._test = (
-            steps.jax_test(model)
+            steps.jax_test(self.model)
             if self._is_jax
             else tf.function(
-                lambda *batch: strategy.run(model.test_step, args=(batch,)),
+                lambda *batch: strategy.run(self.model.test_step, args=(batch,)),
                 autograph=False,
             )
         )
@@ -259,7 +258,7 @@ class TrainingLoop:
         if not keras.ops.all(keras.ops.stack(finite)):
             self.fail(f"The weights after step {self.step:,} are not finite.")
         self.state.save(weights=weights)
-        self._saved_time = time.monotonic()
+        self.saved_step, self._saved_time = self.step, time.monotonic()
         self._signals.unsaved = False
 
     def evaluate_on(self, dataset: tf.data.Dataset) -> dict[str, float]:

@@ -54,8 +54,7 @@ class TrainingState:
         write: Whether to write files. With several workers, only one writes.
 
     Attributes:
-        directory: See above.
-        write: See above.
+        directory, model, write: See above.
         path: The folder of the states.
         progress: JSON values that are saved and restored too.
     """
@@ -69,7 +68,7 @@ class TrainingState:
     ):
         self.directory = directory
         self.write = write
-        self._model = model
+        self.model = model
         self.path = directory.path / _TRAINING_STATES
         self.progress: dict[str, Any] = {}
         create_training_variables(model)
@@ -86,7 +85,7 @@ class TrainingState:
     @property
     def step(self) -> int:
         """The number of finished steps."""
-        return int(keras.ops.convert_to_numpy(self._model.optimizer.iterations))
+        return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
 
     def save(self, *, weights: bool = False) -> None:
         """Saves the state of the current step; does nothing unless `write`.
@@ -102,7 +101,7 @@ class TrainingState:
             return
         self._check_disk_space(weights)
         if weights:
-            self.directory.save_weights(self._model)
+            self.directory.save_weights(self.model)
         self.path.mkdir(exist_ok=True)
         name = str(self.path / f"ckpt-{self.step}")
         storage.write_json(f"{name}.json", self.progress)
@@ -132,7 +131,7 @@ class TrainingState:
                 math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in variables
             )
 
-        model, state = size(self._model.weights), size(self._variables)
+        model, state = size(self.model.weights), size(self._variables)
         needed = state + model * weights + _SMALL_FILES
         free = shutil.disk_usage(self.directory.path).free
         if free < needed:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 PRETRAIN = """
 import contextlib, json, os, signal, sys, time
 from bert_tf.training import PretrainConfig, pretrain
-from bert_tf.training.pretraining_loop import PretrainingLoop
+from bert_tf.training.pretraining import PretrainingLoop
 
 after_steps = PretrainingLoop.after_steps
 for options in json.loads(sys.argv[1]):

@@ -12,17 +12,11 @@ import time
 import numpy as np
 import pytest
 
-import bert_tf
 from bert_tf.checkpoints import ModelDirectory, open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Vocabulary
-from bert_tf.training import (
-    PretrainConfig,
-    loop,
-    pretrain,
-    read_history,
-)
-from bert_tf.training.pretraining_loop import PretrainingLoop, masked_batches
+from bert_tf.training import PretrainConfig, loop, pretrain, read_history
+from bert_tf.training.pretraining import PretrainingLoop, masked_batches
 from tests.toy.records import write_records
 
 
@@ -427,7 +421,7 @@ def test_init_from_with_fewer_tokens(trained, options, tmp_path):
 
 
 @pytest.mark.slow
-def test_divergence_raises_and_keeps_weights_and_batch(options, tmp_path):
+def test_divergence_raises_and_keeps_weights(options, tmp_path):
     options = dataclasses.replace(
         options,
         output=str(tmp_path / "diverged"),
@@ -443,11 +437,6 @@ def test_divergence_raises_and_keeps_weights_and_batch(options, tmp_path):
     # The first step produced the weights that the second one failed with.
     (saved_step,) = (row["step"] for row in read_history(directory.path))
     assert saved_step == 1
-    batches = bert_tf.pretrain_dataset(options.records, batch_size=16)
-    x, y, _ = list(batches.take(2))[1]
-    with np.load(directory.path / "failed_batch.npz") as failed:
-        np.testing.assert_array_equal(failed["token_ids"], x["token_ids"])
-        np.testing.assert_array_equal(failed["mlm_labels"], y["mlm"])
 
 
 @pytest.mark.slow
