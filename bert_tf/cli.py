@@ -355,7 +355,8 @@ def _refuse(unknown: Sequence[str], classes: Sequence[type[Options]]) -> NoRetur
             "error: Arguments must have the form --flag=value. Received: "
             f"{' '.join(unknown)}"
         )
-    names = map(_flag_name, itertools.chain(*map(dataclasses.fields, classes)))
+    fields = itertools.chain(*map(dataclasses.fields, classes))
+    names = dict.fromkeys(map(_flag_name, fields))  # Modes may share flags.
     similar = [f"--{name}" for name in difflib.get_close_matches(flag, names)]
     hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
     sys.exit(f"error: Unknown flag --{flag}.{hint} (see --help)")
