@@ -131,25 +131,32 @@ class PretrainerHead(EncoderHead):
     ) -> Signature:
         size = self.tokenizer.vocabulary.size
         pooling = self.settings["sparse"]["pooling"]
-        reduce = {"max": tf.reduce_max, "sum": tf.reduce_sum}[pooling]
         num_logs = SPARSE_ACTIVATIONS[self.settings["sparse"]["activation"]]
-
-        def pool(row):  # [S, H], [S] -> [V]
-            hidden, mask = row
-            positions = tf.cast(tf.where(mask > 0), tf.int32)[:, 0]
-            weights = tf.nn.relu(mlm_head(hidden[tf.newaxis], positions[tf.newaxis])[0])
-            for _ in range(num_logs):
-                weights = tf.math.log1p(weights)
-            return reduce(weights, axis=0)
 
         @signature(string_input("text"))
         def sparse_embedding(text):
             inputs = self.encode(text)
             hidden = encoder(inputs, training=False)["sequence_output"]  # [N, S, H]
+            mask = inputs["padding_mask"] > 0
+            states = mlm_head.transform(tf.boolean_mask(hidden, mask))  # [T, H]
+            embeddings = tf.cast(mlm_head.output_embeddings(), states.dtype)
+
+            def pool(states):  # [S, H] -> [V]
+                logits = tf.matmul(states, embeddings, transpose_b=True)
+                weights = tf.cast(logits, tf.float32) + mlm_head.bias
+                if pooling == "max":  # The functions below keep the order.
+                    weights = tf.reduce_max(weights, axis=0)
+                weights = tf.nn.relu(weights)
+                for _ in range(num_logs):
+                    weights = tf.math.log1p(weights)
+                return tf.reduce_sum(weights, axis=0) if pooling == "sum" else weights
+
             # One text at a time: the logits of all texts would fill the memory.
             vectors = tf.map_fn(
                 pool,
-                (hidden, inputs["padding_mask"]),
+                tf.RaggedTensor.from_row_lengths(
+                    states, tf.math.count_nonzero(mask, axis=1), validate=False
+                ),
                 fn_output_signature=tf.TensorSpec([size], tf.float32),
             )
             counts = tf.math.count_nonzero(vectors, axis=1, dtype=tf.int32)

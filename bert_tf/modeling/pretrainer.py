@@ -179,18 +179,25 @@ class MaskedLMHead(ConfiguredLayer):
         x = self.masked(sequence_output, mask_positions)
         batch, positions, hidden_dim = ops.shape(x)
         x = ops.reshape(x, (-1, hidden_dim))  # One matrix, as in `EncoderLayer`.
-        embeddings = self.token_embedding.embeddings
-        if self.token_embedding.quantization_mode:
-            all_ids = ops.arange(self.config.vocabulary_size, dtype="int32")
-            embeddings = self.token_embedding(all_ids)
+        embeddings = self.output_embeddings()
         if training:  # The same values with less memory, see `fused`.
             x = fused.dense_and_activation(x, self.dense, self.config.activation)
             logits = tied_logits(self.layer_norm(x), embeddings)
         else:
-            x = self.layer_norm(self.activation(self.dense(x)))
-            logits = ops.matmul(x, ops.transpose(embeddings))
+            logits = ops.matmul(self.transform(x), ops.transpose(embeddings))
         logits = ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
         return ops.reshape(logits, (batch, positions, self.config.vocabulary_size))
+
+    def transform(self, x):
+        """Returns the vectors [T, H] that are multiplied with `output_embeddings`."""
+        return self.layer_norm(self.activation(self.dense(x)))
+
+    def output_embeddings(self):
+        """Returns the token embeddings [V, H]."""
+        if self.token_embedding.quantization_mode:
+            all_ids = ops.arange(self.config.vocabulary_size, dtype="int32")
+            return self.token_embedding(all_ids)
+        return self.token_embedding.embeddings
 
     def get_config(self):
         raise NotImplementedError(
