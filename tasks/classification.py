@@ -38,8 +38,8 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -52,6 +52,8 @@ tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
     from bert_tf.finetuning import Row, Split
+
+_ECE_BINS = 15  # As in arXiv 1706.04599.
 
 # Functions of (gold, predicted): class indices, or scores. The correlation with a
 # constant is NaN in SciPy and 0 here.
@@ -118,52 +120,51 @@ class Classification(finetuning.Task):
 
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
-        is_regression = options.problem == "regression"
         # Names of columns have no comma.
         self.separator = options.label_separator or "," * ("," in options.label)
-        metrics = ("spearman", "pearson") if is_regression else ("accuracy", "macro_f1")
-        if self.separator:
-            metrics = ("micro_f1", "macro_f1")
-            self.target_kind = "labels"
-        own = dataclasses.replace(_own_data_set(options), metrics=metrics)
+        metrics = ("micro_f1",) if self.separator else ("accuracy",)
+        is_regression = options.problem == "regression"
+        metrics = ("spearman", "pearson") if is_regression else (*metrics, "macro_f1")
         self.data_set, self.rows = finetuning.read_data_set(
             options,
             finetuning.GLUE,
-            own,
+            dataclasses.replace(_own_data_set(options), metrics=metrics),
             required=("text_a", "label"),
             optional=("text_b", "problem", "label_separator"),
-            column_flags="--text_a, --text_b and --label, or with --task",
             missing_labels=_missing_labels(options, self.separator),
         )
         self.evaluation_splits = [name for name in self.rows if name != "train"]
         self.metrics = self.data_set.metrics
         self.metric = self.metrics[0]
-        pairs = len(self.data_set.texts) > 1
+        pairs, train = len(self.data_set.texts) > 1, self.rows["train"]
         self.in_windows = options.long_text.startswith("window")
         if self.in_windows and pairs:
             raise ValueError(
                 f"--long_text={options.long_text} requires single texts. For pairs, "
                 "use truncate or head_tail."
             )
-        train = self.rows["train"]
+        self.labels = ()
         if is_regression or self.data_set.score_range:
-            self.labels, self.target_kind = (), "score"
+            problem, self.target_kind = "regression", "score"
             # The model is trained on standardized scores.
-            scores = [row.score() for row in train]
-            _check_labels_differ(train, scores)
-            self.mean, self.deviation = float(np.mean(scores)), float(np.std(scores))
+            values = [row.score() for row in train]
+            self.mean, self.deviation = float(np.mean(values)), float(np.std(values))
             details = {"mean": self.mean, "deviation": self.deviation}
-        elif self.separator:
-            names = {name for row in train for name in self._label_names(row)}
-            columns = options.label.split(",")
-            self.labels = tuple(columns if len(columns) > 1 else sorted(names))
-            details = {"labels": list(self.labels)}
         else:
-            self.labels = _class_names(train)
+            problem, self.target_kind = "classification", "class"
+            values = {name for row in train for name in self._label_names(row)}
+            are_numbers = all(name.isdecimal() for name in values)
+            self.labels = tuple(sorted(values, key=int if are_numbers else None))
+            if self.separator:
+                problem, self.target_kind = "multi_label", "labels"
+                if "," in options.label:
+                    self.labels = tuple(options.label.split(","))
             details = {"labels": list(self.labels)}
-            self.target_kind = "class"
-        problems = {"class": "classification", "labels": "multi_label"}
-        problem = problems.get(self.target_kind, "regression")
+        if len(set(values)) == 1 and not self.separator:
+            raise ValueError(
+                f"{train[0].path}: all labels are {train[0].label!r}. Training needs "
+                "at least two different labels."
+            )
         self.head = {"problem": problem, "pairs": pairs, **details}
         if options.calibrate and problem != "classification":
             raise ValueError("--calibrate requires one class for each text.")
@@ -204,7 +205,12 @@ class Classification(finetuning.Task):
         logits, gold = np.stack(outputs).astype(np.float64), self.gold[split.name]
         logits = self.served_head().pool(logits, split.source).numpy()  # [N, C]
         if decision is None:
-            decision = self._fit_decision(gold, logits)
+            decision = {}
+            if self.options.calibrate:
+                decision = {"temperature": best_temperature(gold, logits)}
+            elif self.target_kind == "labels":
+                thresholds = best_thresholds(gold, scipy.special.expit(logits))
+                decision = {"thresholds": thresholds}
         predicted, probabilities = logits[:, 0], logits
         if self.target_kind == "class":
             temperature = decision.get("temperature", 1.0)
@@ -219,9 +225,8 @@ class Classification(finetuning.Task):
             metrics = {m: float(METRICS[m](gold, predicted)) for m in self.metrics}
             if self.options.calibrate:
                 before = scipy.special.softmax(logits, axis=1)
-                error = finetuning.calibration_error
-                metrics["ece"] = error(gold, probabilities)
-                metrics["ece_uncalibrated"] = error(gold, before)
+                metrics["ece"] = calibration_error(gold, probabilities)
+                metrics["ece_uncalibrated"] = calibration_error(gold, before)
             gold = self._names(gold)
         predicted = self._names(predicted)
         key = "label" if self.target_kind == "class" else self.target_kind
@@ -232,15 +237,6 @@ class Classification(finetuning.Task):
         examples = map(_example, self.rows[split.name])
         rows = finetuning.prediction_rows(examples, answers, self.labels)
         return finetuning.Evaluation(metrics, rows, decision, gold, predicted)
-
-    def _fit_decision(self, gold: np.ndarray, logits: np.ndarray) -> dict[str, Any]:
-        """Returns the temperature of classes, or the thresholds of labels."""
-        if self.options.calibrate:
-            return {"temperature": finetuning.best_temperature(gold, logits)}
-        if self.target_kind != "labels":
-            return {}
-        probabilities = scipy.special.expit(logits)
-        return {"thresholds": finetuning.best_thresholds(gold, probabilities)}
 
     def _names(self, values: np.ndarray) -> list[str] | list[tuple] | list[float]:
         """Returns names of classes, tuples of labels, or the scores."""
@@ -315,19 +311,63 @@ def _missing_labels(options: Classification.Config, separator: str) -> frozenset
     return finetuning.NO_GOLD - {""} if separator else finetuning.NO_GOLD
 
 
-def _class_names(rows: Sequence[Row]) -> tuple[str, ...]:
-    names = {row.label for row in rows}
-    _check_labels_differ(rows, names)
-    are_numbers = all(name.isdecimal() for name in names)
-    return tuple(sorted(names, key=int if are_numbers else None))
+# --- Decisions -------------------------------------------------------------------
 
 
-def _check_labels_differ(rows: Sequence[Row], labels: Collection[str | float]) -> None:
-    if len(set(labels)) == 1:
-        raise ValueError(
-            f"{rows[0].path}: all labels are {rows[0].label!r}. Training needs at "
-            "least two different labels."
+def best_thresholds(gold: np.ndarray, probabilities: np.ndarray) -> list[float]:
+    """Returns the threshold of each label with the highest F1.
+
+    A label is predicted if its probability is above its threshold. Labels without a
+    positive text have the threshold 0.5.
+
+    Args:
+        gold: 0 or 1 for each label [N, L].
+        probabilities: [N, L].
+    """
+    thresholds = []
+    for is_right, scores in zip(gold.T, probabilities.T):
+        if not is_right.any():
+            thresholds.append(0.5)
+            continue
+        precision, recall, values = sklearn.metrics.precision_recall_curve(
+            is_right, scores
         )
+        f1 = precision * recall / np.maximum(precision + recall, 1e-12)
+        best = f1[:-1].argmax()
+        # Halfway to the next lower probability, to be robust to rounding.
+        lower = scores[scores < values[best]].max(initial=0.0)
+        thresholds.append(float(values[best] + lower) / 2)
+    return thresholds
+
+
+def best_temperature(gold: np.ndarray, logits: np.ndarray) -> float:
+    """Returns the divisor of the logits with the lowest cross-entropy.
+
+    Args:
+        gold: Class indices [N].
+        logits: [N, C].
+    """
+
+    def loss(log_temperature: float) -> float:
+        scores = scipy.special.log_softmax(logits / np.exp(log_temperature), axis=1)
+        return -scores[np.arange(len(gold)), gold].mean()
+
+    bounds = np.log([0.05, 20])
+    return float(np.exp(scipy.optimize.minimize_scalar(loss, bounds=bounds).x))
+
+
+def calibration_error(gold: np.ndarray, probabilities: np.ndarray) -> float:
+    """Returns the expected calibration error (arXiv 1706.04599, section 2).
+
+    Args:
+        gold: Class indices [N].
+        probabilities: [N, C].
+    """
+    confidence = probabilities.max(axis=1)
+    is_right = probabilities.argmax(axis=1) == gold
+    # Bins are open on the left: (0, 1/15], (1/15, 2/15], ...
+    bins = np.ceil(confidence * _ECE_BINS).astype(int)
+    return float(np.abs(np.bincount(bins, is_right - confidence)).sum() / len(gold))
 
 
 def main(options: Classification.Config | finetuning.PredictConfig) -> None:

@@ -275,14 +275,12 @@ def _read(options: Embedding.Config) -> dict[str, list[Row]]:
         )
     if size and options.teacher:
         raise ValueError("--teacher needs whole batches. Omit --micro_batch_size.")
-    flags = "--texts and --label, or with --task"
     return finetuning.read_data_set(
         options,
         DATA_SETS,
         _own_data_set(options),
         required=("texts",),
         optional=("label",),
-        column_flags=flags,
         missing_labels=finetuning.NO_GOLD - {"-1"},  # It can be a cosine.
     )[1]
 

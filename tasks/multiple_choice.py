@@ -107,7 +107,6 @@ class MultipleChoice(finetuning.Task):
             DATA_SETS,
             _own_data_set(options),
             required=("prompt", "choices", "label"),
-            column_flags="--prompt, --choices and --label, or with --task",
         )
         self.head = _SWAG_USAGE if options.task == "swag" else {}
         columns = _choice_columns(options, data_set)

@@ -30,45 +30,56 @@ be unanswerable, null_odds_<split>.json, in the format of SQuAD's scripts; for t
 also predictions_<split>.csv. Expected F1 on the dev set of SQuAD 1.1 with BERT base:
 88.5 (table 2).
 
---ensemble averages the n-best lists of several runs::
-
-    python -m tasks.question_answering --ensemble=models/squad0,models/squad1 \\
-        --dev_file=dev-v2.0.json --output=models/squad_ensemble
-
 Long passages are cut into overlapping windows, in training and in the exported model.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from bert_tf import cli, data, finetuning, storage, text
+from bert_tf.finetuning import squad
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
     from bert_tf.finetuning import Question, Split
+    from bert_tf.heads import Passages
+
+# Characters of passages tokenized at once, not counting the first passage. A shorter
+# passage than the minimum counts as the minimum.
+_CHUNK_CHARACTERS = 2_000_000
+_MIN_CHARACTERS = 2_000
 
 # --- The task --------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Columns(cli.Options):
-    """Columns of a table."""
+class Predictions(NamedTuple):
+    """Predictions by question id, in the format of google-research/bert.
 
-    question: str = cli.option("question", help="Column of the question.")
-    context: str = cli.option("context", help="Column of the passage.")
-    answer: str = cli.option(
-        "answer", help="Column of the answer; empty if there is none."
-    )
-    answer_start: str = cli.option(
-        "",
-        help="Column of the answer's offset in the passage, in characters from 0.",
-    )
+    Attributes:
+        n_best: Candidates, the most probable first: dictionaries of `text`,
+            `probability`, `start_logit` and `end_logit`.
+        null_odds: Log-odds of "no answer" against the best answer; empty if every
+            question is answered.
+    """
+
+    n_best: Mapping[str, Sequence[Mapping[str, Any]]]
+    null_odds: Mapping[str, float]
+
+    def best(self, threshold: float = np.inf) -> dict[str, str]:
+        """Returns the best answers; "" for null odds above `threshold`."""
+        return {
+            name: next((c["text"] for c in candidates if c["text"]), "")
+            if self.null_odds.get(name, 0.0) <= threshold
+            else ""
+            for name, candidates in self.n_best.items()
+        }
 
 
 class QuestionAnswering(finetuning.Task):
@@ -78,9 +89,18 @@ class QuestionAnswering(finetuning.Task):
     metric = "f1"
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Config(Columns, finetuning.FilesConfig):
+    class Config(finetuning.FilesConfig):
         """Options of `python -m tasks.question_answering`."""
 
+        question: str = cli.option("question", help="Column of the question.")
+        context: str = cli.option("context", help="Column of the passage.")
+        answer: str = cli.option(
+            "answer", help="Column of the answer; empty if there is none."
+        )
+        answer_start: str = cli.option(
+            "",
+            help="Column of the answer's offset in the passage, in characters from 0.",
+        )
         max_sequence_length: int = cli.option(
             384,
             help="Maximum tokens of a window: [CLS], question, [SEP], part of the "
@@ -111,18 +131,25 @@ class QuestionAnswering(finetuning.Task):
                 f"max_question_length={options.max_question_length}."
             )
         self.evaluation_splits = ("dev", "test") if options.test_file else ("dev",)
-        splits = ("train", *self.evaluation_splits)
-        self.questions = {split: _read(options, split) for split in splits}
+        self.questions = {
+            split: squad.read(
+                getattr(options, f"{split}_file"),
+                _columns(options),
+                needs_answers=split != "test",
+                training=split == "train",
+            )
+            for split in ("train", *self.evaluation_splits)
+        }
         self.no_answer = not all(q.answers for q in self.questions["train"])
         self.head = {"no_answer": self.no_answer}
         # The F1 of answering no question.
-        dev, metrics = self.questions["dev"], finetuning.squad_metrics
+        dev = self.questions["dev"]
         refusals = dict.fromkeys((question.id for question in dev), "")
-        self.majority_baseline = metrics.scores(dev, refusals)["f1"]
+        self.majority_baseline = squad.scores(dev, refusals)["f1"]
 
     @classmethod
     def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
-        return map(_example, finetuning.squad.stream(path, _columns(options)))
+        return map(_example, squad.stream(path, _columns(options)))
 
     def dataset(self, name: str) -> Split:
         """Returns a split whose examples are windows.
@@ -130,14 +157,14 @@ class QuestionAnswering(finetuning.Task):
         Its `source` is a list of (questions, `Passages`) pairs.
         """
         source, inputs, targets = [], [], []
-        for chunk in finetuning.chunk_questions(self.questions[name]):
+        for chunk in chunk_questions(self.questions[name]):
             passages = self.served_head().encode(
                 tf.constant([question.question for question in chunk]),
                 tf.constant([question.context for question in chunk]),
             )
             inputs.append(passages.windows.ragged_inputs())
             if name == "train":
-                targets.append(finetuning.answer_targets(passages, chunk))
+                targets.append(answer_targets(passages, chunk))
             else:
                 source.append((chunk, passages))
 
@@ -149,53 +176,47 @@ class QuestionAnswering(finetuning.Task):
         )
 
     def evaluate(self, split, outputs, decision=None):
-        questions, metrics = self.questions[split.name], finetuning.squad_metrics
-        predictions = self._decode(split, outputs)
-        if decision is None:
-            threshold = metrics.best_threshold(questions, predictions)
-            decision = {} if threshold is None else {"threshold": threshold}
-        scores = {}
-        if all(question.answers is not None for question in questions):
-            answers = predictions.best(decision.get("threshold"))
-            scores = metrics.scores(questions, answers) | decision
-        return finetuning.Evaluation(scores, predictions, decision)
-
-    def _decode(self, split: Split, outputs: Sequence[Any]) -> finetuning.Predictions:
-        head, n_best, null_odds, begin = self.served_head(), {}, {}, 0
-        for questions, passages in split.source:
+        questions, predictions = self.questions[split.name], Predictions({}, {})
+        head, begin = self.served_head(), 0
+        for chunk, passages in split.source:
             end = begin + len(passages.windows)
             answers = head.answers_from_logits(outputs[begin:end], passages)
             begin = end
-            ids = [question.id for question in questions]
-            n_best |= zip(ids, answers.to_n_best())
+            ids = [question.id for question in chunk]
+            predictions.n_best.update(zip(ids, answers.to_n_best()))
             if self.no_answer:
-                null_odds |= zip(ids, answers.null_odds.numpy().tolist())
-        return finetuning.Predictions(n_best, null_odds)
+                predictions.null_odds.update(
+                    zip(ids, answers.null_odds.numpy().tolist())
+                )
+        if decision is None:
+            decision = {}
+            if odds := predictions.null_odds:
+                best = squad.best_threshold(questions, predictions.best(), odds)
+                decision = {"threshold": best}
+        scores = {}
+        if all(question.answers is not None for question in questions):
+            scores = squad.scores(questions, predictions.best(**decision)) | decision
+        return finetuning.Evaluation(scores, predictions, decision)
 
     def write_predictions(self, split, evaluation, folder):
-        predictions = evaluation.predictions
-        threshold = evaluation.decision.get("threshold")
-        path = predictions.write(folder, split.name, threshold)
-        questions = self.questions[split.name]
-        if finetuning.squad.is_table(questions[0].path):
+        """Writes predictions, n-best lists and odds; for tables also a table."""
+        predictions, questions = evaluation.predictions, self.questions[split.name]
+        best = predictions.best(**evaluation.decision)
+        contents = {"predictions": best, "nbest": predictions.n_best}
+        if predictions.null_odds:
+            contents["null_odds"] = predictions.null_odds
+        for name, content in contents.items():
+            storage.write_json(folder / f"{name}_{split.name}.json", content)
+        if squad.is_table(questions[0].path):
             answers = []
-            for name, answer in predictions.best(threshold).items():
+            for name, answer in best.items():
                 scores = {c["text"]: c["probability"] for c in predictions.n_best[name]}
                 answers.append({"answer": answer, "score": scores.get(answer, 0.0)})
             rows = finetuning.prediction_rows(map(_example, questions), answers)
-            data.write_table(path.with_suffix(".csv"), rows)
+            data.write_table(folder / f"predictions_{split.name}.csv", rows)
 
 
-def _read(
-    options: QuestionAnswering.Config | EnsembleConfig, split: str
-) -> list[Question]:
-    path, columns = getattr(options, f"{split}_file"), _columns(options)
-    return finetuning.squad.read(
-        path, columns, needs_answers=split != "test", training=split == "train"
-    )
-
-
-def _columns(options: Columns) -> tuple[str, ...]:
+def _columns(options: QuestionAnswering.Config) -> tuple[str, ...]:
     return options.question, options.context, options.answer, options.answer_start
 
 
@@ -207,57 +228,64 @@ def _example(question: Question) -> finetuning.Example:
     return finetuning.Example(question.id, {"question": inputs[0]}, inputs, gold)
 
 
-# --- Ensembles -------------------------------------------------------------------
+# --- Windows of passages ---------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EnsembleConfig(Columns):
-    """Averages the n-best lists of several runs for a file.
+def answer_targets(
+    passages: Passages, questions: Sequence[Question]
+) -> dict[str, np.ndarray]:
+    """Returns the first and last token of the answer in each window; eager only.
 
-        python -m tasks.question_answering --dev_file=dev-v2.0.json \\
-            --ensemble=models/squad0,models/squad1 --output=models/squad_ensemble
+    Args:
+        passages: N passages, W windows.
+        questions: The N questions, with answers.
 
-    The runs must have been evaluated on the same file.
+    Returns:
+        `start_logits` and `end_logits`, tokens [W] int32; both are 0, [CLS], if the
+        window does not contain the whole answer of `answer_bytes`.
+
+    Raises:
+        ValueError: An answer has no token.
     """
+    splits = passages.pieces.ids.row_splits.numpy()[len(questions) :]
+    starts = passages.pieces.starts.values.numpy()
+    ends = passages.pieces.ends.values.numpy()
+    spans = np.full([len(questions), 2], -1)
+    for row, question in enumerate(questions):
+        answer = squad.answer_bytes(question)
+        if answer:
+            in_passage = slice(*splits[row : row + 2])
+            first = np.searchsorted(ends[in_passage], answer[0], side="right")
+            last = np.searchsorted(starts[in_passage], answer[1], side="left") - 1
+            if first > last:
+                raise ValueError(
+                    f"{question.path}, question {question.id!r}: the answer must "
+                    f"contain a token. Got {question.answers[0][0]!r}."
+                )
+            spans[row] = first, last
+    windows = passages.windows
+    start, row = windows.start.numpy(), windows.row.numpy()
+    first, last = spans[row].T
+    is_inside = (first >= start) & (last < start + windows.size.numpy())
+    offset = windows.first_token.numpy() - start
+    return {
+        "start_logits": np.where(is_inside, first + offset, 0).astype(np.int32),
+        "end_logits": np.where(is_inside, last + offset, 0).astype(np.int32),
+    }
 
-    ensemble: str = cli.option(
-        help="Model directories, separated by commas.", local=True
-    )
-    dev_file: str = cli.option(help="The --dev_file of the runs.")
-    output: str = cli.option(
-        help="Folder for the predictions and their scores.", local=True
-    )
+
+def chunk_questions(questions: Sequence[Question]) -> list[Sequence[Question]]:
+    """Returns groups of questions to tokenize at once, which bounds the memory."""
+    sizes = [max(len(question.context), _MIN_CHARACTERS) for question in questions]
+    chunk = np.cumsum(sizes) // _CHUNK_CHARACTERS
+    splits = np.flatnonzero(np.diff(chunk, prepend=-1)).tolist()
+    return [questions[a:b] for a, b in zip(splits, [*splits[1:], None])]
 
 
-def ensemble(options: EnsembleConfig) -> dict[str, float]:
-    """Writes and scores the averaged predictions of several runs."""
-    questions, metrics = _read(options, "dev"), finetuning.squad_metrics
-    runs = options.ensemble.split(",")
-    predictions = finetuning.squad_metrics.average(runs, "dev", questions)
-    folder = pathlib.Path(options.output)
-    folder.mkdir(parents=True, exist_ok=True)
-    threshold = metrics.best_threshold(questions, predictions)
-    scores = metrics.scores(questions, predictions.best(threshold))
-    predictions.write(folder, "dev", threshold)
-    storage.write_json(folder / "metrics.json", {"dev": scores})
-    print("dev: " + ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
-    return scores
-
-
-def main(
-    options: QuestionAnswering.Config | EnsembleConfig | finetuning.PredictConfig,
-) -> None:
-    """Fine-tunes, averages the predictions of several runs, or predicts a file."""
-    if isinstance(options, EnsembleConfig):
-        ensemble(options)
-    else:
-        finetuning.run_task(QuestionAnswering, options)
+def main(options: QuestionAnswering.Config | finetuning.PredictConfig) -> None:
+    """Fine-tunes, or predicts a file."""
+    finetuning.run_task(QuestionAnswering, options)
 
 
 if __name__ == "__main__":
-    cli.run(
-        main,
-        QuestionAnswering.Config,
-        ensemble=EnsembleConfig,
-        predict=finetuning.PredictConfig,
-    )
+    cli.run(main, QuestionAnswering.Config, predict=finetuning.PredictConfig)

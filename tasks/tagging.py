@@ -45,6 +45,8 @@ import numpy as np
 from bert_tf import cli, finetuning, modeling, serving, text
 from bert_tf.lazy import lazy_import
 
+scipy = lazy_import("scipy")
+sklearn = lazy_import("sklearn")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
@@ -132,7 +134,7 @@ class Tagging(finetuning.Task):
         """How the exported model splits text into words."""
         word_pieces, ids = self._tokenize(self.files["train"])
         words, vocabulary = word_pieces.value_rowids(), self.tokenizer.vocabulary
-        return finetuning.fit_join_weights(ids, words, vocabulary)
+        return fit_join_weights(ids, words, vocabulary)
 
     def dataset(self, name: str) -> Split:
         word_pieces, ids = self._tokenize(self.files[name])
@@ -197,6 +199,43 @@ class Tagging(finetuning.Task):
             splits = splits[[*file.pack(sizes, limit), -1]]
         texts = tf.RaggedTensor.from_row_splits(pieces, splits)
         return pieces, texts.merge_dims(1, 2)
+
+
+def fit_join_weights(
+    ids: tf.RaggedTensor, words: np.ndarray, vocabulary: text.Vocabulary
+) -> str:
+    """Fits which words of BERT's basic tokenizer a corpus joins, as in U.S.
+
+    Args:
+        ids: Pieces of N texts that are split into words, ragged [N, (pieces)] int32.
+        words: Index of the word of each piece [pieces].
+        vocabulary: text.Vocabulary of the pieces.
+
+    Returns:
+        The `join_weights` of `find_words`; "" if no words are joined.
+    """
+    is_basic_word = ~vocabulary.is_continuation[ids.values]
+    is_joined = np.diff(words, prepend=-1)[is_basic_word] == 0
+    if not is_joined.any():
+        return ""
+    features, size = text.join_features(ids, vocabulary)
+    columns = features.numpy()[is_basic_word]
+    rows, per_row = columns.shape
+    matrix = scipy.sparse.csr_matrix(
+        (np.ones(columns.size), columns.ravel(), np.arange(rows + 1) * per_row),
+        shape=(rows, size),
+    )
+    # The L1 penalty makes most weights zero.
+    model = sklearn.svm.LinearSVC(
+        penalty="l1",
+        C=0.2,
+        tol=0.01,
+        dual=False,
+        fit_intercept=False,
+        random_state=0,
+    )
+    weights = model.fit(matrix, is_joined).coef_[0].round(2)
+    return " ".join(f"{index}:{weights[index]}" for index in weights.nonzero()[0])
 
 
 def main(options: Tagging.Config | finetuning.PredictConfig) -> None:

@@ -1,5 +1,4 @@
 from bert_tf.finetuning import squad as squad
-from bert_tf.finetuning import squad_metrics as squad_metrics
 from bert_tf.finetuning.batching import Split as Split
 from bert_tf.finetuning.batching import batches as batches
 from bert_tf.finetuning.batching import encode as encode
@@ -13,18 +12,11 @@ from bert_tf.finetuning.data_sets import Row as Row
 from bert_tf.finetuning.data_sets import TablesConfig as TablesConfig
 from bert_tf.finetuning.data_sets import read_data_set as read_data_set
 from bert_tf.finetuning.data_sets import read_rows as read_rows
-from bert_tf.finetuning.evaluation import best_temperature as best_temperature
-from bert_tf.finetuning.evaluation import best_thresholds as best_thresholds
-from bert_tf.finetuning.evaluation import calibration_error as calibration_error
-from bert_tf.finetuning.evaluation import fit_join_weights as fit_join_weights
 from bert_tf.finetuning.evaluation import prediction_rows as prediction_rows
 from bert_tf.finetuning.run import fine_tune as fine_tune
 from bert_tf.finetuning.run import run_task as run_task
 from bert_tf.finetuning.siamese import SiameseEncoder as SiameseEncoder
 from bert_tf.finetuning.squad import Question as Question
-from bert_tf.finetuning.squad import answer_targets as answer_targets
-from bert_tf.finetuning.squad import chunk_questions as chunk_questions
-from bert_tf.finetuning.squad_metrics import Predictions as Predictions
 from bert_tf.finetuning.task import ComputeOptions as ComputeOptions
 from bert_tf.finetuning.task import Evaluation as Evaluation
 from bert_tf.finetuning.task import Example as Example

@@ -137,7 +137,6 @@ def read_data_set(
     *,
     required: Sequence[str],
     optional: Sequence[str] = (),
-    column_flags: str,
     missing_labels: Collection[str] = NO_GOLD,
 ) -> tuple[DataSet, dict[str, list[Row]]]:
     """Reads the benchmark `--task`, or the user's own tables.
@@ -151,8 +150,6 @@ def read_data_set(
         own: The data set that the flags describe.
         required: Flags that describe `own` and are required without `--task`.
         optional: Flags that describe `own` and have a default.
-        column_flags: The flags that select columns, for the message about a missing
-            column.
         missing_labels: A subset of `NO_GOLD`. -1 beside 1 only, and "-" beside "+",
             are labels.
 
@@ -163,6 +160,7 @@ def read_data_set(
         ValueError: A flag is missing or contradicts `--task`, a file or column is
             missing, or a file is malformed or empty.
     """
+    flags = _flags([*required, *optional])
     required = ("train_file", "dev_file", *required)
     defaults = options.defaults()
     given = [n for n in (*required, *optional) if getattr(options, n) != defaults[n]]
@@ -185,7 +183,7 @@ def read_data_set(
     else:
         data_set = benchmarks[options.task]
     splits = {
-        split: list(read_rows(data_set, split, paths, column_flags))
+        split: list(read_rows(data_set, split, paths, f"{flags}, or with --task"))
         for split in data_set.splits
         if (paths := _find_split(data_set, split, options))
     }
@@ -264,7 +262,8 @@ def read_rows(
         split: Name of the split. Rows of a test set have a label only if the files have
             the column.
         paths: The files.
-        column_flags: As in `read_data_set`.
+        column_flags: The flags that select columns, for the message about a missing
+            column.
 
     Raises:
         ValueError: A column is missing, a row is malformed, or there are no rows.

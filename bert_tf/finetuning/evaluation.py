@@ -1,36 +1,24 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Predictions of files, decisions that are fitted on predictions, and reports.
-
-Letters: N texts, C classes, L labels.
-"""
+"""Predictions of files, their tables, and reports."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
-import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import matplotlib.figure
 import numpy as np
-import scipy.optimize
-import scipy.sparse
-import scipy.special
 import sklearn.metrics
 import sklearn.preprocessing
-import sklearn.svm
-import tensorflow as tf
 from tqdm import tqdm
 
-from bert_tf import data, serving, storage
+from bert_tf import data, serving
 from bert_tf.finetuning.task import Example, PredictConfig, Task
-from bert_tf.text import Vocabulary, join_features
 
-_ECE_BINS = 15  # As in arXiv 1706.04599.
-_MAX_CLASSES = 30  # Rarer classes are merged, so that tables and plots stay readable.
+_MAX_CLASSES = 30  # Rarer classes are merged, so that tables stay readable.
 _CHUNK = 1024  # Examples that are sorted by length, for batches of similar texts.
 
 # --- Predictions -----------------------------------------------------------------
@@ -140,102 +128,6 @@ def _rounded(value: Any) -> float | str:
     return round(float(value), 6)
 
 
-# --- Decisions -------------------------------------------------------------------
-
-
-def best_thresholds(gold: np.ndarray, probabilities: np.ndarray) -> list[float]:
-    """Returns the threshold of each label with the highest F1.
-
-    A label is predicted if its probability is above its threshold. Labels without a
-    positive text have the threshold 0.5.
-
-    Args:
-        gold: 0 or 1 for each label [N, L].
-        probabilities: [N, L].
-    """
-    thresholds = []
-    for is_right, scores in zip(gold.T, probabilities.T):
-        if not is_right.any():
-            thresholds.append(0.5)
-            continue
-        precision, recall, values = sklearn.metrics.precision_recall_curve(
-            is_right, scores
-        )
-        f1 = precision * recall / np.maximum(precision + recall, 1e-12)
-        best = f1[:-1].argmax()
-        # Halfway to the next lower probability, to be robust to rounding.
-        lower = scores[scores < values[best]].max(initial=0.0)
-        thresholds.append(float(values[best] + lower) / 2)
-    return thresholds
-
-
-def best_temperature(gold: np.ndarray, logits: np.ndarray) -> float:
-    """Returns the divisor of the logits with the lowest cross-entropy.
-
-    Args:
-        gold: Class indices [N].
-        logits: [N, C].
-    """
-
-    def loss(log_temperature: float) -> float:
-        scores = scipy.special.log_softmax(logits / np.exp(log_temperature), axis=1)
-        return -scores[np.arange(len(gold)), gold].mean()
-
-    bounds = np.log([0.05, 20])
-    return float(np.exp(scipy.optimize.minimize_scalar(loss, bounds=bounds).x))
-
-
-def calibration_error(gold: np.ndarray, probabilities: np.ndarray) -> float:
-    """Returns the expected calibration error (arXiv 1706.04599, section 2).
-
-    Args:
-        gold: Class indices [N].
-        probabilities: [N, C].
-    """
-    confidence = probabilities.max(axis=1)
-    is_right = probabilities.argmax(axis=1) == gold
-    # Bins are open on the left: (0, 1/15], (1/15, 2/15], ...
-    bins = np.ceil(confidence * _ECE_BINS).astype(int)
-    return float(np.abs(np.bincount(bins, is_right - confidence)).sum() / len(gold))
-
-
-def fit_join_weights(
-    ids: tf.RaggedTensor, words: np.ndarray, vocabulary: Vocabulary
-) -> str:
-    """Fits which words of BERT's basic tokenizer a corpus joins, as in U.S.
-
-    Args:
-        ids: Pieces of N texts that are split into words, ragged [N, (pieces)] int32.
-        words: Index of the word of each piece [pieces].
-        vocabulary: Vocabulary of the pieces.
-
-    Returns:
-        The `join_weights` of `find_words`; "" if no words are joined.
-    """
-    is_basic_word = ~vocabulary.is_continuation[ids.values]
-    is_joined = np.diff(words, prepend=-1)[is_basic_word] == 0
-    if not is_joined.any():
-        return ""
-    features, size = join_features(ids, vocabulary)
-    columns = features.numpy()[is_basic_word]
-    rows, per_row = columns.shape
-    matrix = scipy.sparse.csr_matrix(
-        (np.ones(columns.size), columns.ravel(), np.arange(rows + 1) * per_row),
-        shape=(rows, size),
-    )
-    # The L1 penalty makes most weights zero.
-    model = sklearn.svm.LinearSVC(
-        penalty="l1",
-        C=0.2,
-        tol=0.01,
-        dual=False,
-        fit_intercept=False,
-        random_state=0,
-    )
-    weights = model.fit(matrix, is_joined).coef_[0].round(2)
-    return " ".join(f"{index}:{weights[index]}" for index in weights.nonzero()[0])
-
-
 # --- Reports ---------------------------------------------------------------------
 
 
@@ -268,64 +160,6 @@ def prediction_table(kind: str, gold: Sequence, predicted: Sequence) -> str:
     else:
         gold, predicted = _merge_rare_classes(gold, predicted)
     return report(gold, predicted, **options)
-
-
-def prediction_plot(
-    kind: str, gold: Sequence, predicted: Sequence
-) -> matplotlib.figure.Figure | None:
-    """Returns a confusion matrix of classes, or a scatter plot of scores.
-
-    For tags and labels there is no plot, only the table.
-    """
-    if kind in ("tags", "labels"):
-        return None
-    figure = matplotlib.figure.Figure(layout="constrained")
-    axes = figure.add_subplot(xlabel="predicted", ylabel="gold")
-    if kind == "score":
-        axes.scatter(predicted, gold, s=12, alpha=0.4, linewidths=0)
-        axes.axline((np.mean(gold), np.mean(gold)), slope=1, color="gray")
-        return figure
-    gold, predicted = _merge_rare_classes(gold, predicted)
-    size = 3 + 0.6 * len({*gold, *predicted})
-    figure.set_size_inches(size, size)
-    sklearn.metrics.ConfusionMatrixDisplay.from_predictions(
-        gold,
-        predicted,
-        normalize="true",
-        values_format=".0%",
-        xticks_rotation="vertical",
-        cmap="Blues",
-        colorbar=False,
-        ax=axes,
-    )
-    return figure
-
-
-def learning_plot(training: Mapping[str, Any]) -> matplotlib.figure.Figure:
-    """Returns the loss and the score on the dev set after each epoch.
-
-    Args:
-        training: The metrics of the training; see `train.train`.
-    """
-    history, metric = training["epochs"], training["metric"]
-    epochs = range(1, len(history) + 1)
-    figure = matplotlib.figure.Figure(figsize=(8, 3.5), layout="constrained")
-    curves = {"training loss": "loss", metric: metric.replace(" ", "_")}
-    for axes, (title, name) in zip(figure.subplots(1, 2), curves.items()):
-        axes.plot(epochs, [row[name] for row in history], marker="o")
-        axes.set(title=title, xlabel="epoch")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(alpha=0.3)
-    best = training["best_epoch"]
-    axes.axvline(best, color="gray", linewidth=1, linestyle="--", label="kept")
-    axes.legend()
-    return figure
-
-
-def write_plot(figure: matplotlib.figure.Figure, path: pathlib.Path) -> None:
-    """Writes a PNG file atomically."""
-    with storage.atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=120)
 
 
 def _merge_rare_classes(gold: Sequence, predicted: Sequence) -> list[np.ndarray]:

@@ -4,7 +4,7 @@
 
 A module of `tasks/` calls `fine_tune` with its task. Input: a checkpoint of an encoder
 and the task's files. Output: a model directory with config.json, vocab.txt, the weights
-of the best epoch, metrics.json, TensorBoard logs, and predictions and plots for each
+of the best epoch, metrics.json, TensorBoard logs, and predictions and a report for each
 evaluation split. Rerun the same command to resume. With a finished directory, it only
 evaluates, predicts and exports.
 """
@@ -105,10 +105,8 @@ def _run(
             signals.together, strategy = False, tf.distribute.get_strategy()
         model = _build(task, encoder, directory, strategy)
     directory.load_weights(model)  # Those of the best epoch.
-    plot = evaluation.learning_plot(metrics["training"])
-    evaluation.write_plot(plot, directory.path / "learning_curve.png")
-    metrics = _keep_test_score(metrics, task.options, directory)
     scores, decision = _evaluate(task, model, directory)
+    metrics = {k: v for k, v in metrics.items() if k not in task.evaluation_splits}
     metrics |= scores
     if decision:
         metrics["decision"] = decision
@@ -231,33 +229,19 @@ def _build(
 # --- Evaluation ------------------------------------------------------------------
 
 
-def _keep_test_score(
-    metrics: dict[str, Any], options: FinetuneConfig, directory: ModelDirectory
-) -> dict[str, Any]:
-    """Moves the score on an earlier `--test_file` aside, and removes its files."""
-    new, old = getattr(options, "test_file", ""), metrics.get("test_file", "")
-    if not new or new == old:
-        return metrics
-    metrics = {**metrics, "test_file": new}
-    if old and "test" in metrics:
-        earlier = {old: metrics.pop("test")}
-        metrics["earlier_tests"] = metrics.get("earlier_tests", {}) | earlier
-    for kind in ("comparison", "predictions", "report"):
-        for path in directory.path.glob(f"{kind}_test.*"):
-            path.unlink()
-    return metrics
-
-
 def _evaluate(
     task: Task, model: keras.Model, directory: ModelDirectory
 ) -> tuple[dict[str, Mapping[str, float]], Mapping[str, Any] | None]:
-    """Writes predictions, tables and plots.
+    """Writes predictions and tables of scores.
 
     Returns:
         The metrics of each labeled split, and the decision, which is that of the first.
     """
     metrics, decision, options = {}, None, task.options
     for name in task.evaluation_splits:
+        for kind in ("predictions", "report"):  # Those of another --test_file.
+            for path in directory.path.glob(f"{kind}_{name}.*"):
+                storage.remove(str(path))
         split = task.dataset(name)
         outputs = batching.predict(model, split, options.batch_size, **options.padding)
         found = task.evaluate(split, outputs, decision)
@@ -265,12 +249,11 @@ def _evaluate(
         if found.metrics:
             metrics[name] = found.metrics
         if found.gold is not None:
-            pair = found.gold, found.predicted
-            table = evaluation.prediction_table(task.target_kind, *pair)
+            table = evaluation.prediction_table(
+                task.target_kind, found.gold, found.predicted
+            )
             print(f"\n{name}:\n{table}")
             storage.write_text(str(directory.path / f"report_{name}.txt"), table)
-            if plot := evaluation.prediction_plot(task.target_kind, *pair):
-                evaluation.write_plot(plot, directory.path / f"comparison_{name}.png")
         task.write_predictions(split, found, directory.path)
     return metrics, decision
 

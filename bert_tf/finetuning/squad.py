@@ -1,16 +1,22 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Reads questions about passages: SQuAD 1.1 and 2.0, tables."""
+"""Questions about passages, in the format of SQuAD or in tables, and their scores.
+
+The scores are those of evaluate-v1.1.py and evaluate-v2.0.py (arXiv 1606.05250 and
+1806.03822).
+"""
 
 from __future__ import annotations
 
 import collections
 import json
+import math
 import os
 import pathlib
 import re
+import string
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -18,13 +24,8 @@ from absl import logging
 from bert_tf import storage
 from bert_tf.data import Table, table_suffix
 
-if TYPE_CHECKING:
-    from bert_tf.heads import Passages
-
-# Characters of passages tokenized at once, not counting the first passage. A shorter
-# passage than the minimum counts as the minimum.
-_CHUNK_CHARACTERS = 2_000_000
-_MIN_CHARACTERS = 2_000
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class Question(NamedTuple):
@@ -117,8 +118,10 @@ def is_table(path: str | os.PathLike) -> bool:
 
 def _aligned(questions: Sequence[Question]) -> list[Question]:
     """Skips questions whose answers are not at their offsets, as google's BERT does."""
-    kept = [q for q in questions if not q.answers or answer_bytes(q)]
-    skipped = [q for q in questions if q.answers and not answer_bytes(q)]
+    kept, skipped = [], []
+    for question in questions:
+        is_aligned = not question.answers or answer_bytes(question)
+        (kept if is_aligned else skipped).append(question)
     if not skipped:
         return kept
     path, name, _, context, ((text, start), *_), _ = skipped[0]
@@ -271,55 +274,92 @@ def answer_bytes(question: Question) -> tuple[int, int] | None:
     return None
 
 
-# --- Windows of passages ---------------------------------------------------------
+# --- Scores ----------------------------------------------------------------------
 
 
-def answer_targets(
-    passages: Passages, questions: Sequence[Question]
-) -> dict[str, np.ndarray]:
-    """Returns the first and last token of the answer in each window; eager only.
+def normalize(answer: str) -> str:
+    """Lower-cases, and removes ASCII punctuation, articles and extra white space."""
+    answer = answer.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", answer).split())
+
+
+def match(prediction: str, reference: str, version_2: bool) -> tuple[float, float]:
+    """Returns exact match and F1 of the normalized words as multisets, 0 to 1.
+
+    Two empty answers have the F1 1 in version 2.0 and 0 in version 1.1.
+    """
+    words = [normalize(answer).split() for answer in (prediction, reference)]
+    shared = (collections.Counter(words[0]) & collections.Counter(words[1])).total()
+    total = sum(map(len, words))
+    f1 = 2 * shared / total if total else float(version_2)
+    return float(words[0] == words[1]), f1
+
+
+def scores(
+    questions: Sequence[Question], predictions: Mapping[str, str]
+) -> dict[str, float]:
+    """Returns the percentages that SQuAD's scripts report.
 
     Args:
-        passages: N passages, W windows.
-        questions: The N questions, with answers.
+        questions: Questions with reference answers.
+        predictions: An answer for each id, "" for "no answer".
 
     Returns:
-        `start_logits` and `end_logits`, tokens [W] int32; both are 0, [CLS], if the
-        window does not contain the whole answer of `answer_bytes`.
-
-    Raises:
-        ValueError: An answer has no token.
+        `exact` and `f1`; for SQuAD 2.0 also those of the answerable (`HasAns_exact`,
+        `HasAns_f1`) and the unanswerable questions (`NoAns_exact`, `NoAns_f1`).
     """
-    splits = passages.pieces.ids.row_splits.numpy()[len(questions) :]
-    starts = passages.pieces.starts.values.numpy()
-    ends = passages.pieces.ends.values.numpy()
-    spans = np.full([len(questions), 2], -1)
-    for row, question in enumerate(questions):
-        answer = answer_bytes(question)
-        if answer:
-            in_passage = slice(*splits[row : row + 2])
-            first = np.searchsorted(ends[in_passage], answer[0], side="right")
-            last = np.searchsorted(starts[in_passage], answer[1], side="left") - 1
-            if first > last:
-                raise ValueError(
-                    f"{question.path}, question {question.id!r}: the answer must "
-                    f"contain a token. Got {question.answers[0][0]!r}."
-                )
-            spans[row] = first, last
-    windows = passages.windows
-    start, row = windows.start.numpy(), windows.row.numpy()
-    first, last = spans[row].T
-    is_inside = (first >= start) & (last < start + windows.size.numpy())
-    offset = windows.first_token.numpy() - start
+    values = 100 * _scores_per_question(questions, predictions)
+    groups = {"": np.ones(len(questions), bool)}
+    if _is_version_2(questions):
+        has_answer = np.array([bool(question.answers) for question in questions])
+        groups |= {"HasAns_": has_answer, "NoAns_": ~has_answer}
     return {
-        "start_logits": np.where(is_inside, first + offset, 0).astype(np.int32),
-        "end_logits": np.where(is_inside, last + offset, 0).astype(np.int32),
+        f"{prefix}{name}": float(values[group, column].mean())
+        for prefix, group in groups.items()
+        for column, name in enumerate(("exact", "f1"))
+        if group.any()
     }
 
 
-def chunk_questions(questions: Sequence[Question]) -> list[Sequence[Question]]:
-    """Returns groups of questions to tokenize at once, which bounds the memory."""
-    sizes = [max(len(question.context), _MIN_CHARACTERS) for question in questions]
-    chunk = np.cumsum(sizes) // _CHUNK_CHARACTERS
-    splits = np.flatnonzero(np.diff(chunk, prepend=-1)).tolist()
-    return [questions[a:b] for a, b in zip(splits, [*splits[1:], None])]
+def _scores_per_question(
+    questions: Sequence[Question], predictions: Mapping[str, str]
+) -> np.ndarray:
+    """Returns exact match and F1 [N, 2]: the maximum over the references."""
+    version_2, values = _is_version_2(questions), []
+    for question in questions:
+        references = [text for text, _ in question.answers]
+        if version_2:
+            references = [text for text in references if normalize(text)] or [""]
+        predicted = predictions[question.id]
+        values.append([match(predicted, text, version_2) for text in references])
+    return np.array([np.max(pairs, axis=0) for pairs in values])
+
+
+def _is_version_2(questions: Sequence[Question]) -> bool:
+    return any(question.may_be_impossible for question in questions)
+
+
+def best_threshold(
+    questions: Sequence[Question], answers: Mapping[str, str], odds: Mapping[str, float]
+) -> float:
+    """Returns the threshold of the odds of "no answer" with the highest F1.
+
+    Args:
+        questions: Questions with reference answers.
+        answers: By question id, the answer if the question is answered.
+        odds: By question id, the log-odds of "no answer". The threshold is their
+            highest value for which a question is answered.
+    """
+    has_answer = np.array([bool(question.answers) for question in questions])
+    odds = np.array([odds[question.id] for question in questions])
+    # Change of the total F1 if a question is answered.
+    gains = _scores_per_question(questions, answers)[:, 1] - ~has_answer
+    order = np.argsort(odds, kind="stable")
+    odds, gains = odds[order], np.cumsum(gains[order])
+    # No threshold separates questions with equal odds.
+    gains[:-1][odds[:-1] == odds[1:]] = -math.inf
+    best = gains.argmax()
+    if gains[best] <= 0:
+        return float(odds[0] - 1)
+    # Halfway to the next question, to be robust to rounding.
+    return float(odds[best : best + 2].mean())

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -275,31 +276,13 @@ def test_resume_is_bit_equal_after_sigterm(
 def test_finished_directory_is_only_evaluated(finished, capsys, monkeypatch):
     options, metrics = finished
     monkeypatch.setattr(run_module, "train", None)
+    stale = pathlib.Path(options.output, "predictions_test.csv")
+    stale.touch()  # Of a test file in another format.
     assert fine_tune(FindCats, options) == metrics
+    assert not stale.exists()
     shown = capsys.readouterr().out
     assert "is already trained; skipping training" in shown
     assert "collapsed" not in shown
-
-
-def test_an_earlier_test_score_is_kept(tmp_path):
-    directory = types.SimpleNamespace(path=tmp_path)
-    names = ("comparison_test.png", "predictions_test.csv", "comparison_dev.png")
-    metrics = {"dev": {"f1": 0.5}}
-    for file, score in (("a.tsv", 0.6), ("b.tsv", 0.7), ("", None), ("c.tsv", None)):
-        for name in names:
-            (tmp_path / name).touch()
-        options = types.SimpleNamespace(test_file=file)
-        metrics = run_module._keep_test_score(metrics, options, directory)
-        if score:
-            metrics |= {"test": {"f1": score}}
-        stale = {path.name for path in tmp_path.iterdir()} - {"comparison_dev.png"}
-        assert bool(stale) == (not file)  # Without a test file, all is kept.
-    scores = {"a.tsv": {"f1": 0.6}, "b.tsv": {"f1": 0.7}}
-    assert metrics == {
-        "dev": {"f1": 0.5},
-        "test_file": "c.tsv",
-        "earlier_tests": scores,
-    }
 
 
 def test_collapsed_model_is_reported(finished, tmp_path, capsys):

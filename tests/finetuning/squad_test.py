@@ -106,12 +106,10 @@ def test_read_answers_of_hugging_face(write, answers, expected):
     path = write(data(entry, context="aß Köln"))
     (question,) = squad.read(path, needs_answers=True)
     assert question.answers == expected
-
-
-def test_null_answer(write):
-    row = '{"question": "?", "context": "a cat", "answer": null}\n'
-    (question,) = squad.read(write(row, "x.jsonl"), needs_answers=True)
-    assert (question.answers, question.may_be_impossible) == ((), True)
+    if answers == "null":
+        row = row.replace("answers", "answer") + "null}\n"
+        (question,) = squad.read(write(row, "x.jsonl"), needs_answers=True)
+        assert (question.answers, question.may_be_impossible) == ((), True)
 
 
 @pytest.mark.parametrize(
@@ -162,11 +160,6 @@ def test_training_skips_answers_that_are_not_at_their_offset(
         squad.read(write(lines, name), columns, training=True)
 
 
-def test_a_table_without_a_cell(write):
-    with pytest.raises(ValueError, match=r"x\.csv, line 2: expected 4 columns"):
-        squad.read(write("p,q,a,at\na cat,?,cat\n", "x.csv"), COLUMNS)
-
-
 @pytest.mark.parametrize(
     ("header", "missing"), [("q,p,at", "'a'"), ("q,p,a", "'at'"), ("p,a,at", "'q'")]
 )
@@ -179,12 +172,6 @@ def test_table_without_a_column(write, header, missing):
         squad.read(path, COLUMNS, needs_answers=True)
 
 
-def test_answer_bytes_are_offsets_in_utf8(write):
-    (question,) = squad.read(write(data(entry())))
-    begin, end = squad.answer_bytes(question)
-    assert CONTEXT.encode()[begin:end].decode() == "Köln"
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -194,33 +181,13 @@ def test_answer_bytes_are_offsets_in_utf8(write):
         ({"data": [{"paragraphs": [{"qas": [1]}]}]}, "KeyError('context')"),
         (data(), "data.json contains no questions"),
         (data({"id": "q7"}), "data.json, question 'q7': a question must have id"),
-        (data(entry("q7") | {"answers": [{"txt": "x"}]}), "KeyError('text')"),
-        (
-            data(entry("q7") | {"answers": ["Köln"]}),
-            "data.json, question 'q7': a question must",
-        ),
+        (data(entry("q7") | {"answers": ["Köln"]}), "question 'q7': a question must"),
         (data("Why?"), "data.json, question 'Why?': a question must"),
-        (
-            data(entry("q7"), entry("q7")),
-            "data.json: ids must be unique. Got 2 questions with the id 'q7'",
-        ),
-        (
-            data(entry("q7", is_impossible=True)),
-            "'q7': a question with is_impossible=true must not",
-        ),
     ],
 )
 def test_json_in_another_format(write, content, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         squad.read(write(content))
-
-
-def test_json_with_invalid_utf8(tmp_path):
-    path = tmp_path / "data.json"
-    path.write_bytes(b'{"data": "K\xf6ln"}')
-    message = r"data\.json, line 1: not UTF-8 text .* 0xf6 at byte 11"
-    with pytest.raises(ValueError, match=message):
-        squad.read(path)
 
 
 @pytest.mark.parametrize(
@@ -273,11 +240,10 @@ def test_is_impossible_as_text(write, value, impossible):
         squad.read(path)
 
 
-@pytest.mark.parametrize("ids", [(7, "7"), ("7", 7), (7, 7)])
-def test_integer_ids_are_text(write, ids):
+def test_integer_ids_are_text(write):
     assert [q.id for q in squad.read(write(data(entry(7), entry("8"))))] == ["7", "8"]
     with pytest.raises(ValueError, match=r"Got 2 questions with the id '7'"):
-        squad.read(write(data(*map(entry, ids))))
+        squad.read(write(data(entry("7"), entry(7))))
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.JSON", "x.json.gz", "x.jsonl"])
@@ -288,27 +254,6 @@ def test_squad_by_its_content(tmp_path, name, indent):
     (tmp_path / name).write_bytes(gzip.compress(raw) if "gz" in name else raw)
     (question,) = squad.read(tmp_path / name)
     assert (question.answers, question.context) == ((("Köln", 15),), CONTEXT)
-
-
-@pytest.mark.parametrize(
-    ("lengths", "expected"),
-    [
-        ([5], [1]),
-        ([0] * 2_500, [999, 1_000, 501]),  # Each counts for 2,000 characters.
-        ([900_000] * 5, [2, 2, 1]),
-        ([5_000_000, 10, 1_999_999, 10], [2, 2]),
-    ],
-)
-def test_chunks_add_less_than_two_million_characters_to_their_first_passage(
-    lengths, expected
-):
-    questions = [
-        Question(pathlib.Path(), str(row), "?", "a" * length, None, False)
-        for row, length in enumerate(lengths)
-    ]
-    chunks = squad.chunk_questions(questions)
-    assert [question for chunk in chunks for question in chunk] == questions
-    assert [len(chunk) for chunk in chunks] == expected
 
 
 def test_real_squad():
@@ -326,3 +271,75 @@ def test_real_squad():
             if span:
                 text = question.context.encode()[slice(*span)].decode()
                 assert text == question.answers[0][0]
+
+
+# --- Scores: worked out by hand and checked with SQuAD's own scripts -----------------
+
+
+def question(name, *texts, may_be_impossible=True):
+    answers = tuple((text, 0) for text in texts)
+    return Question(pathlib.Path(), name, "?", "", answers, may_be_impossible)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "reference", "exact", "f1"),
+    [
+        ("The  U.S. Army", "us army", 1, 1),
+        ("a cat, the cat", "cat", 0, 2 / 3),
+        ("in the late 1990s", "late 1990s", 0, 4 / 5),
+        ("an apple", "Anapple", 0, 0),
+        ("well-known", "well known", 0, 0),
+        ("„Köln“", "Köln", 0, 0),
+        ("ΣΑΣ", "σας", 1, 1),
+        ("the", "a", 1, 0),
+    ],
+)
+def test_exact_match_and_f1(prediction, reference, exact, f1):
+    found = squad.match(prediction, reference, version_2=False)
+    assert found == pytest.approx((exact, f1))
+
+
+def test_scores_of_squad_1():
+    questions = [
+        question("1", "late 1990s", "1990s", may_be_impossible=False),
+        question("2", "The", may_be_impossible=False),
+    ]
+    scores = squad.scores(questions, {"1": "the 1990s", "2": "a"})
+    assert scores == {"exact": 100.0, "f1": 50.0}
+
+
+def test_scores_of_squad_2():
+    texts = {"1": ["late 1990s"], "2": [], "3": [], "4": ["The"]}
+    questions = [question(name, *answers) for name, answers in texts.items()]
+    predictions = {"1": "1990s", "2": "", "3": "x", "4": "a"}
+    assert squad.scores(questions, predictions) == pytest.approx(
+        {
+            "exact": 50.0,
+            "f1": (200 / 3 + 100 + 0 + 100) / 4,
+            "HasAns_exact": 50.0,
+            "HasAns_f1": (200 / 3 + 100) / 2,
+            "NoAns_exact": 50.0,
+            "NoAns_f1": 50.0,
+        }
+    )
+
+
+def best_threshold(questions, answer, odds):
+    """The threshold if `answer` is the best answer to every question."""
+    return squad.best_threshold(questions, dict.fromkeys(odds, answer), odds)
+
+
+def test_best_threshold():
+    questions = [question("a", "x"), question("b"), question("c", "x"), question("d")]
+    odds = {"a": -3.0, "b": -1.0, "c": 0.5, "d": 2.0}
+    # 3 of 4 are right with a answered, or with a, b and c: the lower threshold wins.
+    assert best_threshold(questions, "x", odds) == -2.0
+    odds["b"] = 1.0
+    assert best_threshold(questions, "x", odds) == 0.75
+    # No threshold separates a from b.
+    odds = {"a": 1.0, "b": 1.0, "c": 0.5, "d": 2.0}
+    assert best_threshold(questions, "x", odds) == 0.75
+    # All answers are right.
+    assert best_threshold(questions[::2], "x", {"a": 1.0, "c": 2.0}) == 2.0
+    # No answer is right, so no question is answered.
+    assert best_threshold(questions, "y", odds) == -0.5

@@ -12,17 +12,9 @@ import tensorflow as tf
 
 from bert_tf import serving
 from bert_tf.data import Table
-from bert_tf.finetuning import (
-    PredictConfig,
-    fine_tune,
-    predict,
-    run_task,
-    squad,
-    squad_metrics,
-)
+from bert_tf.finetuning import PredictConfig, fine_tune, predict, run_task, squad
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
-from tasks import question_answering
 from tasks.question_answering import QuestionAnswering
 from tests.toy import tasks as toy_tasks
 
@@ -224,7 +216,7 @@ def test_fine_tuned_model_learns(finished):
     options, metrics = finished
     dev = squad.read(options.dev_file)
     predictions = load(options, "predictions_dev.json")
-    scores = squad_metrics.scores(dev, predictions)
+    scores = squad.scores(dev, predictions)
     assert scores.items() <= metrics["dev"].items()
     assert scores["f1"] > 85
     assert scores["HasAns_exact"] > 70
@@ -303,19 +295,3 @@ def test_predicting_a_file_matches_the_evaluation(finished, tmp_path):
     found = {row["id"]: row["prediction"] for row in rows}
     assert found == load(options, "predictions_dev.json")
     assert all(row.keys() >= {"question", "confidence", "gold"} for row in rows)
-
-
-def test_ensemble_of_one_run(finished, tmp_path):
-    options, metrics = finished
-    run = question_answering.EnsembleConfig(
-        ensemble=options.output, dev_file=options.dev_file, output=str(tmp_path / "all")
-    )
-    scores = question_answering.ensemble(run)
-    assert scores["f1"] == pytest.approx(metrics["dev"]["f1"], abs=1e-6)
-    assert load(run, "metrics.json")["dev"]["f1"] == scores["f1"]
-    assert load(run, "predictions_dev.json") == load(options, "predictions_dev.json")
-    other = question_answering.EnsembleConfig(
-        ensemble=options.output, dev_file=options.train_file, output=str(tmp_path)
-    )
-    with pytest.raises(ValueError, match="must be for the questions of"):
-        question_answering.ensemble(other)

@@ -8,11 +8,12 @@ import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf import serving
 from bert_tf.finetuning import ColumnFile, PredictConfig, fine_tune, run_task
-from bert_tf.text import Tokenizer
-from tasks.tagging import Tagging
+from bert_tf.text import Tokenizer, find_words, substrings
+from tasks.tagging import Tagging, fit_join_weights
 
 GOOD = "the O\ncats B-P\n\nmats I-L\nsat I-P\n"
 
@@ -187,6 +188,25 @@ def test_unlabeled_test_set(read, write):
 def test_bad_input(read, files, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         read(**files)
+
+
+def test_join_weights_split_text_as_the_corpus(vocabulary, tokenizer):
+    rng = np.random.default_rng(0)
+    # Words of letters end with their full stop, others do not. Commas are words.
+    words = rng.choice(["u.s.", "a.", "cats", "sat", ".", ","], [200, 9])
+    pieces = tokenizer.tokenize_words(tf.constant(words.ravel()))
+    word = pieces.value_rowids().numpy()
+    ids = tf.RaggedTensor.from_uniform_row_length(pieces, 9).merge_dims(1, 2)
+    weights = fit_join_weights(ids, word, vocabulary)
+    texts = tf.constant(["u.s.,cats.", "sat,a.", "the mat."])
+    found = find_words(tokenizer.tokenize_with_offsets(texts), vocabulary, weights)
+    assert substrings(texts, *found[:3]).numpy().tolist() == [
+        *(b"u.s.", b",", b"cats", b"."),
+        *(b"sat", b",", b"a."),
+        *(b"the", b"mat", b"."),
+    ]
+    basic_word = np.cumsum(~vocabulary.is_continuation[ids.values]) - 1
+    assert fit_join_weights(ids, basic_word, vocabulary) == ""
 
 
 # --- Scores ----------------------------------------------------------------------
