@@ -16,7 +16,7 @@
 
 `Lamb` is LAMB (arXiv 1904.00962) with the same corrections, for very large batches.
 `Muon` has them too, which `keras.optimizers.Muon` lacks. Keras also orthogonalizes one
-matrix at a time, in float32; here matrices of equal shape share batched matmuls.
+matrix at a time; here matrices of equal shape share batched matmuls.
 
 The optimizers run on every Keras backend. On TensorFlow, fused kernels save passes over
 memory.
@@ -376,8 +376,8 @@ class Muon(AdamW):
     Args:
         learning_rate: A float or a schedule such as `WarmupDecay`.
         momentum: Decay rate of the momentum of orthogonalized matrices.
-        orthogonalization_dtype: Type of the Newton-Schulz products, `"bfloat16"` or
-            `"float32"`.
+        orthogonalization_dtype: Type of the Newton-Schulz products, `"float32"` or
+            `"bfloat16"`, which is faster on hardware with bfloat16 matmuls.
         **kwargs: See `AdamW`.
 
     Example: `Muon(WarmupDecay(2e-3, warmup_steps=300, total_steps=3_000))`.
@@ -387,7 +387,7 @@ class Muon(AdamW):
         self,
         learning_rate=1e-3,
         momentum=0.95,
-        orthogonalization_dtype="bfloat16",
+        orthogonalization_dtype="float32",
         name="muon",
         **kwargs,
     ):

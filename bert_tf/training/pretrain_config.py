@@ -156,11 +156,8 @@ class PretrainConfig(cli.Options):
     whole_word_masking: bool = cli.option(
         False, help="Mask all tokens of a word together."
     )
-    next_sentence_weight: float = cli.option(
-        1.0,
-        help="Weight of the loss of next sentence prediction; that of masked LM is 1. "
-        "0: do not train it.",
-        minimum=0,
+    next_sentence_prediction: bool = cli.option(
+        True, help="Train next sentence prediction, too."
     )
     validate_every: int = cli.option(
         1000,

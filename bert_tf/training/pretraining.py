@@ -77,7 +77,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
     architecture = resolve_architecture(options, phases, source)
     parse_save_every(options.save_every)
     head = {"kind": "pretrainer"}
-    if not options.next_sentence_weight:
+    if not options.next_sentence_prediction:
         head["newly_initialized"] = ["pooler", "nsp"]
     directory = ModelDirectory.create(
         options.output,
@@ -109,7 +109,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
                 print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
             model.compile(
                 create_optimizer(options, schedule),
-                loss_weights={"mlm": 1.0, "nsp": options.next_sentence_weight},
+                loss_weights={"mlm": 1, "nsp": int(options.next_sentence_prediction)},
             )
             state = TrainingState(directory, model, write=chief)
             _restore(state)
@@ -225,12 +225,15 @@ def create_optimizer(
     options: PretrainConfig, schedule: keras.optimizers.schedules.LearningRateSchedule
 ) -> AdamW:
     """Returns the optimizer of --optimizer."""
-    optimizers = {"lamb": Lamb, "muon": Muon}
-    return optimizers.get(options.optimizer, AdamW)(
-        schedule,
-        bias_correction=options.optimizer != "bert_adam",
-        dynamic_loss_scale=options.precision == "mixed_float16",
-    )
+    arguments = {
+        "bias_correction": options.optimizer != "bert_adam",
+        "dynamic_loss_scale": options.precision == "mixed_float16",
+    }
+    if options.optimizer == "muon":
+        is_bfloat16 = options.precision == "mixed_bfloat16"
+        dtype = "bfloat16" if is_bfloat16 else "float32"
+        return Muon(schedule, orthogonalization_dtype=dtype, **arguments)
+    return (Lamb if options.optimizer == "lamb" else AdamW)(schedule, **arguments)
 
 
 def _restore(state: TrainingState) -> None:

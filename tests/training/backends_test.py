@@ -45,7 +45,6 @@ cases = (
 )
 losses = {}
 def fit(name, x, y, optimizer):
-    optimizer.orthogonalization_dtype = "float32"  # Of Muon.
     for weight, value in zip(model.weights, initial, strict=True):
         weight.assign(value)
     loss = "mse" if name == "SentenceEncoder" else None

@@ -15,7 +15,13 @@ import pytest
 from bert_tf.checkpoints import ModelDirectory, open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Vocabulary
-from bert_tf.training import PretrainConfig, loop, pretrain, read_history
+from bert_tf.training import (
+    PretrainConfig,
+    create_optimizer,
+    loop,
+    pretrain,
+    read_history,
+)
 from bert_tf.training.pretraining import PretrainingLoop, masked_batches
 from tests.toy.records import write_records
 
@@ -69,6 +75,9 @@ def test_learns_and_writes_model_directory(trained):
     assert metrics["val_mlm_accuracy"] > 3 * metrics["unigram_accuracy"]
     assert json.loads((directory.path / "metrics.json").read_text()) == metrics
     assert list((directory.path / "logs").rglob("events.*"))
+    losses = metrics["val_mlm_loss"] + metrics["val_nsp_loss"]
+    assert metrics["val_loss"] == pytest.approx(losses, rel=1e-5)
+    assert directory.head == {"kind": "pretrainer"}
     architecture = directory.architecture
     assert (architecture.dropout, architecture.attention_dropout) == (0.05, 0.05)
 
@@ -322,20 +331,19 @@ def test_each_phase_has_its_own_masking_rate(two_phases):
     assert predicted == [{8}, {8}]
 
 
-def test_next_sentence_weight(options, tmp_path):
-    options = dataclasses.replace(
-        options,
-        output=str(tmp_path / "weighted"),
-        next_sentence_weight=0.5,
-        learning_rate=0.0,
-        steps=1,
-        warmup_steps=0,
-    )
-    metrics = pretrain(options)
-    expected = metrics["val_mlm_loss"] + 0.5 * metrics["val_nsp_loss"]
-    assert metrics["val_loss"] == pytest.approx(expected, rel=1e-5)
-    directory = open_checkpoint(options.output)
-    assert directory.head == {"kind": "pretrainer"}
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [
+        ("float32", "float32"),
+        ("mixed_float16", "float32"),
+        ("mixed_bfloat16", "bfloat16"),
+    ],
+)
+def test_muon_orthogonalizes_in_bfloat16_if_the_layers_do(options, precision, dtype):
+    options = dataclasses.replace(options, optimizer="muon", precision=precision)
+    optimizer = create_optimizer(options, options.schedule())
+    assert optimizer.orthogonalization_dtype == dtype
+    assert optimizer.dynamic_loss_scale == (precision == "mixed_float16")
 
 
 @pytest.mark.slow
@@ -343,7 +351,7 @@ def test_every_token_is_predicted_without_next_sentence(options, tmp_path):
     options = dataclasses.replace(
         options,
         output=str(tmp_path / "all"),
-        next_sentence_weight=0.0,
+        next_sentence_prediction=False,
         mask_selection_rate=1.0,
     )
     metrics = pretrain(options)
