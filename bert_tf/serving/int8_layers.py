@@ -51,10 +51,10 @@ def quantize(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def int8_dense(
-    kernel: np.ndarray, bias: np.ndarray, input_scale: float = 1.0
+    kernel: np.ndarray, bias: np.ndarray
 ) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns a dense layer in int8, for inputs multiplied by `input_scale`."""
-    kernel, column_scales = quantize(kernel / np.float32(input_scale), axis=0)
+    """Returns a dense layer in int8."""
+    kernel, column_scales = quantize(kernel, axis=0)
     # The op takes unsigned inputs, so 128 is added to them.
     offset = -128 * kernel.sum(axis=0, dtype=np.int32)
 

@@ -11,6 +11,7 @@ is several times faster for batches of texts that differ in length:
 - Dense layers and LayerNorm skip padding. Only attention pads rows.
 - Small batches without padding, such as single texts, skip sorting and chunking.
 - Query, key and value are one matmul, with the scale of the scores in its weights.
+- Each layer is the sum of two halves of its heads and units, which run on two cores.
 - Weights are stored in the compute dtype, or in int8.
 
 With `int8`, the matmuls of the layers use int8, see `int8_layers`. Everything else is
@@ -22,7 +23,7 @@ heads, D = H / N, K requested hidden states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
@@ -84,41 +85,20 @@ def _variable(value: np.ndarray, dtype: str = "float32") -> tf.Variable:
     return tf.Variable(tf.cast(value, dtype), trainable=False)
 
 
-def _concatenate(
-    layers: Sequence[keras.layers.Dense], scales: Sequence[float]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the kernels and biases of layers with the same input, each scaled."""
-
-    def join(name: str) -> np.ndarray:
-        parts = [
-            keras.ops.convert_to_numpy(getattr(layer, name)) * np.float32(scale)
-            for layer, scale in zip(layers, scales, strict=True)
-        ]
-        return np.concatenate(parts, axis=-1)
-
-    return join("kernel"), join("bias")
+def _weights(layer: keras.layers.Dense) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the kernel and the bias."""
+    kernel, bias = map(keras.ops.convert_to_numpy, (layer.kernel, layer.bias))
+    return kernel, bias
 
 
 class _Dense:
-    """Several `Dense` layers with the same input as one matmul."""
+    """A dense layer with weights of the compute dtype."""
 
-    def __init__(
-        self, layers: Sequence[keras.layers.Dense], scales: Sequence[float] = (1.0,)
-    ):
-        kernel, bias = _concatenate(layers, scales)
-        self._kernel = _variable(kernel, layers[0].compute_dtype)
-        self._bias = _variable(bias, layers[0].compute_dtype)
+    def __init__(self, kernel: np.ndarray, bias: np.ndarray, dtype: str):
+        self._kernel, self._bias = _variable(kernel, dtype), _variable(bias, dtype)
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         return tf.nn.bias_add(tf.matmul(x, self._kernel), self._bias)
-
-
-def _int8_dense(
-    layers: Sequence[keras.layers.Dense],
-    scales: Sequence[float] = (1.0,),
-    input_scale: float = 1.0,
-) -> Callable[[tf.Tensor], tf.Tensor]:
-    return int8_layers.int8_dense(*_concatenate(layers, scales), input_scale)
 
 
 def _transpose(
@@ -184,46 +164,88 @@ class _Padding(NamedTuple):
         return x if self.to_tokens is None else tf.gather(x, self.to_tokens)
 
 
+class _LayerPart:
+    """Some heads and intermediate units of an `EncoderLayer`.
+
+    The attention output and the feed-forward output of the layer are sums over parts.
+
+    Args:
+        layer: The layer.
+        part: Number of the part, from 0.
+        parts: How many parts the layer has. Divides its heads and intermediate units.
+        int8: Whether to quantize the weights.
+    """
+
+    def __init__(self, layer: EncoderLayer, part: int, parts: int, *, int8: bool):
+        config = layer.config
+        self._heads = config.num_heads // parts
+        self._size = config.hidden_dim // config.num_heads
+        heads, units = (
+            slice(part * width // parts, (part + 1) * width // parts)
+            for width in (config.hidden_dim, config.intermediate_dim)
+        )
+
+        def dense(*weights: tuple[np.ndarray, np.ndarray]):
+            kernel, bias = (np.concatenate(w, axis=-1) for w in zip(*weights))
+            if int8:
+                return int8_layers.int8_dense(kernel, bias)
+            return _Dense(kernel, bias, layer.compute_dtype)
+
+        def outputs(layer: keras.layers.Dense, columns: slice, scale: float = 1.0):
+            kernel, bias = _weights(layer)
+            scale = np.float32(scale)
+            return kernel[:, columns] * scale, bias[columns] * scale
+
+        def inputs(layer: keras.layers.Dense, rows: slice, scale: float = 1.0):
+            kernel, bias = _weights(layer)
+            return kernel[rows] * np.float32(scale), bias / np.float32(parts)
+
+        self._query_key_value = dense(
+            outputs(layer.query, heads, self._size**-0.5),
+            outputs(layer.key, heads),
+            outputs(layer.value, heads),
+        )
+        self._attention_output = dense(inputs(layer.attention_output, heads))
+        self._activation, scale = layer.activation, 1.0
+        if int8 and config.activation != "relu":
+            # GELU, also for its tanh approximation, with half of the ops: the matmuls
+            # contain its factors.
+            self._activation, scale = lambda x: x * (tf.math.erf(x) + 1.0), 0.5**0.5
+        self._intermediate = dense(outputs(layer.intermediate, units, scale))
+        self._output = dense(inputs(layer.output_dense, units, scale))
+
+    def attention(self, x: tf.Tensor, padding: _Padding) -> tf.Tensor:
+        rows, length = tf.unstack(padding.shape)
+        x = padding.add(self._query_key_value(x))  # [R*S, 3H / parts]
+        shape = [rows, length, 3, self._heads, self._size]
+        query, key, value = tf.unstack(_transpose(x, shape, [2, 0, 3, 1, 4]))
+        y = attend(query, key, value, padding.bias)  # [R, N / parts, S, D]
+        shape = [rows, self._heads, length, self._size]
+        y = _transpose(y, shape, [0, 2, 1, 3])
+        y = tf.reshape(y, [rows * length, self._heads * self._size])
+        return self._attention_output(padding.remove(y))
+
+    def feed_forward(self, x: tf.Tensor) -> tf.Tensor:
+        return self._output(self._activation(self._intermediate(x)))
+
+
 class _Layer:
     """`EncoderLayer` on the tokens of R rows, [T, H] -> [T, H]."""
 
     def __init__(self, layer: EncoderLayer, *, int8: bool = False):
-        self._heads = layer.config.num_heads
-        self._size = layer.config.hidden_dim // self._heads
-        dense = _int8_dense if int8 else _Dense
-        self._query_key_value = dense(
-            [layer.query, layer.key, layer.value], [self._size**-0.5, 1.0, 1.0]
-        )
-        self._attention_output = dense([layer.attention_output])
+        # TensorFlow runs two parts on two cores: one text takes little more than half
+        # of the time. More threads within ops do not achieve that for short texts.
+        config = layer.config
+        parts = 1 if config.num_heads % 2 or config.intermediate_dim % 2 else 2
+        self._parts = [_LayerPart(layer, i, parts, int8=int8) for i in range(parts)]
         self._attention_layer_norm = _LayerNorm(layer.attention_layer_norm)
         self._output_layer_norm = _LayerNorm(layer.output_layer_norm)
-        if int8 and layer.config.activation != "relu":
-            # GELU, also for its tanh approximation, with half of the ops: the scales
-            # of the matmuls contain its factors.
-            self._intermediate = dense([layer.intermediate], [0.5**0.5])
-            self._activation = lambda x: x * (tf.math.erf(x) + 1.0)
-            self._output = dense([layer.output_dense], input_scale=2**0.5)
-        else:
-            self._intermediate = dense([layer.intermediate])
-            self._activation = layer.activation
-            self._output = dense([layer.output_dense])
 
     def __call__(self, x: tf.Tensor, padding: _Padding) -> tf.Tensor:
-        y = self._attention_output(self._attention(x, padding))
+        y = tf.add_n([part.attention(x, padding) for part in self._parts])
         x = self._attention_layer_norm(x + y)
-        y = self._output(self._activation(self._intermediate(x)))
+        y = tf.add_n([part.feed_forward(x) for part in self._parts])
         return self._output_layer_norm(x + y)
-
-    def _attention(self, x: tf.Tensor, padding: _Padding) -> tf.Tensor:
-        rows, length = tf.unstack(padding.shape)
-        x = padding.add(self._query_key_value(x))  # [R*S, 3H]
-        shape = [rows, length, 3, self._heads, self._size]
-        query, key, value = tf.unstack(_transpose(x, shape, [2, 0, 3, 1, 4]))
-        y = attend(query, key, value, padding.bias)  # [R, N, S, D]
-        shape = [rows, self._heads, length, self._size]
-        y = _transpose(y, shape, [0, 2, 1, 3])
-        y = tf.reshape(y, [rows * length, self._heads * self._size])
-        return padding.remove(y)
 
 
 class _Encoder(keras.layers.Layer):
@@ -265,7 +287,7 @@ class _Encoder(keras.layers.Layer):
         self._encoder_layers = [
             _Layer(layer, int8=int8) for layer in backbone.encoder_layers
         ]
-        self._pooler = _Dense([backbone.pooler])
+        self._pooler = _Dense(*_weights(backbone.pooler), self.compute_dtype)
         # A `tf.function`, so that all signatures of an export share one graph.
         self._encode = tf.function(
             self._encode,
