@@ -12,9 +12,10 @@ benchmark samples sentences of 10 to 600 characters. Output: tables of
 - the latency of 1 and of 32 sentences in one process. The embedding is the mean of the
   last hidden states over all tokens. The exports in all precisions run in sessions,
   as in TensorFlow Serving. ONNX Runtime (fused by its BERT optimizer; float32, and int8
-  by its dynamic quantization), OpenVINO (its latency hint; float32, bfloat16 and int8
-  by NNCF's static quantization) and torch run after Hugging Face's tokenizer. The implementations take turns, each with
-  all requests of a round: the threads of some busy-wait after a request;
+  by its dynamic quantization), OpenVINO (its latency hint; float32, bfloat16, and int8
+  by NNCF's static quantization) and torch run after Hugging Face's tokenizer. The
+  implementations take turns, each with all requests of a round: the threads of some
+  busy-wait after a request;
 - with --profile, the time of each op in the float32 export, for 1 and 32 sentences;
 - gRPC requests to the development server on this machine, for texts of several lengths:
   from clients that each wait for their answer, and at random times at several shares
