@@ -192,23 +192,22 @@ def read_lines_from(
         ValueError: As `read_lines`.
     """
     with open_text(path) as (file, is_compressed):
-        # The `readline` of a remote file has no limit.
-        limit = () if is_remote(path) and not is_compressed else (max_bytes,)
+        # The `readline` of a remote file has no limit and drops carriage returns.
+        is_plain = not is_remote(path) or is_compressed
+        limit = (max_bytes,) if is_plain else ()
         offset = 0
         if start:  # Begin one byte earlier, because a line may start at `start`.
             file.seek(start - 1)
-            offset = start - 1
-            while piece := file.readline(*limit):
-                offset += len(piece)
-                if piece.endswith(b"\n"):
-                    break
+            while (piece := file.readline(*limit)) and not piece.endswith(b"\n"):
+                pass
+            offset = file.tell()
         encoding = "utf-8" if offset else "utf-8-sig"
         decoder = codecs.getincrementaldecoder(encoding)()  # Joins cut characters.
         try:
             while line := file.readline(*limit):
                 is_complete = line.endswith(b"\n") or len(line) != max_bytes
                 yield offset, decoder.decode(line, is_complete).rstrip("\r\n")
-                offset += len(line)
+                offset = offset + len(line) if is_plain else file.tell()
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path}, line {line_number(path, offset)}: not UTF-8 text "
@@ -264,8 +263,8 @@ def line_number(path: str, offset: int) -> int:
     """Returns the number, from 1, of the line that begins at a byte offset."""
     with open_text(path) as (file, _):
         number = 1
-        while offset > 0:
-            offset -= len(file.readline())
+        while file.tell() < offset:
+            file.readline()
             number += 1
         return number
 

@@ -81,6 +81,7 @@ def is_single_character_word(char: str) -> bool:
     return is_ideograph(char) or is_punctuation(char)
 
 
+@functools.cache
 def pretokenization_table(lowercase: bool) -> dict[int, str]:
     """Returns a table such that `text.translate(table).split()` gives BERT's words.
 

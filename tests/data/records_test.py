@@ -74,14 +74,8 @@ def test_invariants_for_random_documents():
                 assert pair.first[-1] < pair.second[0] < pair.second[-1] + 1 < OTHER
 
 
-def test_continuation_begins_where_first_segment_ends():
-    # With sentences of one token no pair is too long.
-    continued = [p for p in draw([1] * 5000) if not p.is_random_next]
-    assert len(continued) > 50
-    assert all(pair.second[0] == pair.first[-1] + 1 for pair in continued)
-
-
 def test_each_token_is_used_once_without_trimming():
+    """With sentences of one token no pair is too long."""
     used = np.concatenate(own_segments(draw([1] * 5000)))
     assert used.tolist() == list(range(5000))
 
@@ -103,32 +97,19 @@ def test_sentences_longer_than_a_pair_are_cut():
     assert (np.diff(used) > 0).all()
 
 
-def test_sentences_as_long_as_a_pair_are_not_cut():
-    for seed in range(20):
-        pairs = draw([29, 50], str(seed), short=0)
-        assert len(pairs[0].first) >= 15  # What trimming leaves of 29.
-
-
-def test_half_of_pairs_are_random():
-    rng = random.Random(1)
-    kinds = [
-        pair.is_random_next
-        for trial in range(40)
-        for pair in draw(random_lengths(rng, 300), str(trial))
-    ]
-    deviation = 3 * 0.5 / len(kinds) ** 0.5
-    # A single sentence at the end of a document always gets a random segment.
-    assert abs(np.mean(kinds) - 0.5) < deviation + 0.5 * 40 / len(kinds)
-
-
-def test_length_of_first_segment_is_independent_of_label():
+def test_half_of_pairs_are_random_and_their_first_segments_are_as_long():
     rng = random.Random(2)
     lengths = collections.defaultdict(list)
     for trial in range(60):
         for pair in draw(random_lengths(rng, 300, 40), str(trial), 64):
             lengths[pair.is_random_next].append(len(pair.first))
-    assert len(lengths[True]) > 3000
+    share = len(lengths[True]) / (len(lengths[True]) + len(lengths[False]))
+    # A single sentence at the end of a document always gets a random segment.
+    assert share == pytest.approx(0.5, abs=0.02)
     assert np.mean(lengths[True]) == pytest.approx(np.mean(lengths[False]), rel=0.03)
+    (pair,) = draw([7])
+    assert pair.is_random_next
+    assert pair.first.tolist() == list(range(7))
 
 
 def test_short_sequence_probability():
@@ -156,13 +137,6 @@ def test_random_segment_fills_the_target_length():
     assert all(0 <= where < 1 for where, _ in calls)
 
 
-def test_single_sentence_gets_random_second_segment():
-    for seed in range(10):
-        (pair,) = draw([7], str(seed))
-        assert pair.is_random_next
-        assert pair.first.tolist() == list(range(7))
-
-
 def test_long_segments_are_trimmed_equally_at_random_ends():
     fronts = []
     for seed in range(200):
@@ -176,29 +150,14 @@ def test_long_segments_are_trimmed_equally_at_random_ends():
     assert np.std(fronts) == pytest.approx(14**0.5 / 2, abs=0.5)
 
 
-@pytest.mark.parametrize("first_length", range(1, 29))
+@pytest.mark.parametrize("first_length", [1, 4, 13, 14, 15, 20, 24, 25, 26, 28])
 def test_longer_segment_is_trimmed(first_length):
-    for seed in range(20):
-        pairs = draw([first_length, 25], str(seed), short=0)
-        if pairs[0].is_random_next:
-            continue
-        expected = [first_length, 25]
-        while sum(expected) > 29:
-            expected[0 if expected[0] > expected[1] else 1] -= 1
-        assert [len(pairs[0].first), len(pairs[0].second)] == expected
-        return
-    pytest.fail("no continuation among 20 seeds")
-
-
-def test_seed_determines_pairs():
-    lengths = random_lengths(random.Random(3))
-
-    def listed(seed):
-        pairs = draw(lengths, seed)
-        return [(p.first.tolist(), p.second.tolist(), p.is_random_next) for p in pairs]
-
-    assert listed("1") == listed("1")
-    assert listed("1") != listed("2")
+    drawn = (draw([first_length, 25], str(seed), short=0)[0] for seed in range(20))
+    pair = next(pair for pair in drawn if not pair.is_random_next)
+    expected = [first_length, 25]
+    while sum(expected) > 29:
+        expected[0 if expected[0] > expected[1] else 1] -= 1
+    assert [len(pair.first), len(pair.second)] == expected
 
 
 # --- Packing ---------------------------------------------------------------------
@@ -221,24 +180,6 @@ def pairs() -> list[Pair]:
     return [pair_of_length(int(length), i) for i, length in enumerate(lengths)]
 
 
-def test_pack_keeps_all_pairs_within_limits(pairs):
-    rows = list(pack(pairs, max_length=128, max_pairs=4))
-    assert sorted(itertools.chain(*numbers(rows))) == list(range(8000))
-    assert max(sum(pair.length for pair in row) for row in rows) <= 128
-    assert max(map(len, rows)) == 4
-
-
-def test_pack_leaves_less_than_one_percent_padding(pairs):
-    rows = list(pack(pairs, max_length=128, max_pairs=8))
-    assert sum(pair.length for pair in pairs) / (128 * len(rows)) > 0.99
-    assert len(rows) < 0.82 * len(pairs)
-
-
-def test_pack_one_pair_per_row_keeps_order(pairs):
-    rows = list(pack(pairs, max_length=128, max_pairs=1))
-    assert numbers(rows) == [[i] for i in range(8000)]
-
-
 def test_pack_limits_open_rows(pairs):
     taken = 0
 
@@ -255,14 +196,28 @@ def test_pack_limits_open_rows(pairs):
             assert taken - given < 8 * 1001
 
 
-def test_pack_closes_the_fullest_of_too_many_open_rows(monkeypatch):
-    monkeypatch.setattr("bert_tf.data.records._MAX_OPEN_ROWS", 2)
-    pairs = [pair_of_length(n, i) for i, n in enumerate([60, 80, 70, 40, 30])]
-    rows = list(pack(pairs, max_length=100, max_pairs=9))
-    assert numbers(rows) == [[1], [0, 3], [2, 4]]
+@pytest.mark.parametrize("max_pairs", [1, 3, 8])
+def test_pack_keeps_all_pairs_within_limits(pairs, max_pairs):
+    rows = list(pack(pairs, max_length=128, max_pairs=max_pairs))
+    assert sorted(itertools.chain(*numbers(rows))) == list(range(8000))
+    assert max(sum(pair.length for pair in row) for row in rows) <= 128
+    assert max(map(len, rows)) == min(max_pairs, 4)
+    if max_pairs == 1:
+        assert numbers(rows) == [[i] for i in range(8000)]
+    if max_pairs == 8:  # Less than 1% padding.
+        assert sum(pair.length for pair in pairs) / (128 * len(rows)) > 0.99
+        assert len(rows) < 0.82 * len(pairs)
 
 
-def test_pack_is_best_fit():
-    pairs = [pair_of_length(n, i) for i, n in enumerate([60, 50, 40, 50, 100])]
-    rows = list(pack(pairs, max_length=100, max_pairs=9))
-    assert numbers(rows) == [[0, 2], [1, 3], [4]]
+@pytest.mark.parametrize(
+    ("lengths", "max_open_rows", "rows"),
+    [
+        ([60, 50, 40, 50, 100], 1000, [[0, 2], [1, 3], [4]]),
+        # Closes the fullest of too many open rows.
+        ([60, 80, 70, 40, 30], 2, [[1], [0, 3], [2, 4]]),
+    ],
+)
+def test_pack_is_best_fit(monkeypatch, lengths, max_open_rows, rows):
+    monkeypatch.setattr("bert_tf.data.records._MAX_OPEN_ROWS", max_open_rows)
+    pairs = [pair_of_length(length, i) for i, length in enumerate(lengths)]
+    assert numbers(list(pack(pairs, max_length=100, max_pairs=9))) == rows

@@ -3,7 +3,6 @@
 """Tests of bert_tf.data.tables."""
 
 import gzip
-import json
 import re
 
 import pytest
@@ -57,7 +56,6 @@ JSONL = '{"text": "a film", "label": "good"}\n'
         ("a.json a.ndjson a.JSONL a.jsonl.gz a.json.gz", JSONL),
         ("a a.txt a.csv a.tsv.gz", "\ufeff\r\n" + JSONL.replace("\n", "\r\n")),
         ("a a.TSV a.txt a.tab a.tsv.gz a.gz", TSV),
-        ("{a}.tsv", TSV),
     ],
 )
 def test_format_by_name_in_any_case_and_by_the_first_object(tmp_path, names, content):
@@ -69,11 +67,6 @@ def test_format_by_name_in_any_case_and_by_the_first_object(tmp_path, names, con
             rows = [values for _, values in table.rows(["label", "text"])]
             assert rows == [["good", "a film"]]
             assert table.suffix == table_suffix(path)
-
-
-def test_a_tsv_header_that_begins_with_a_brace(tmp_path):
-    table = Table(write(tmp_path, "a.txt", "{id}\ttext\n1\tx\n"))
-    assert (table.columns, table.suffix) == (("{id}", "text"), ".tsv")
 
 
 @pytest.mark.parametrize(
@@ -90,13 +83,6 @@ def test_another_separator(tmp_path, name, header, hint):
     table = Table(write(tmp_path, name, f"{header}\nx\n"))
     with pytest.raises(ValueError, match=re.escape(hint)):
         table.require(["text"], "--text_a")
-
-
-def test_text_of_a_million_characters(tmp_path):
-    text = "word " * 200_000
-    for name in ("a.tsv", "a.csv"):
-        path = write(tmp_path, name, f"text\n{text}\n")
-        assert list(Table(path).rows(["text"])) == [(2, [text])]
 
 
 def test_skip_malformed_rows(tmp_path, caplog):
@@ -116,11 +102,6 @@ def test_skip_malformed_rows(tmp_path, caplog):
             "a.tsv, line 3: expected 2 columns (text, label), got 1.",
         ),
         (
-            "a.tsv",
-            "text\tlabel\nx\t1\t2\n",
-            "a.tsv, line 2: expected 2 columns (text, label), got 3.",
-        ),
-        (
             "a.csv",
             "text,label\nx\n",
             "a.csv, line 2: expected 2 columns (text, label), got 1.",
@@ -131,7 +112,6 @@ def test_skip_malformed_rows(tmp_path, caplog):
             '{"text": "x"}\n{"text": 1,}\n',
             "a.jsonl, line 2: not a JSON object: Expecting",
         ),
-        ("a.jsonl", "[1]\n", "a.jsonl, line 1: not a JSON object: [1]"),
         ("a.json", '[{"text": "x"}]', "jq -c '.[]' converts an array."),
         (
             "a.jsonl",
@@ -166,15 +146,10 @@ def test_missing_column(tmp_path):
     ],
 )
 def test_write_and_read_round_trip(tmp_path, name, start):
-    rows = [{"text": "a cat", "score": "0.5"}, {"text": "é, 漢", "score": "1"}]
+    long = "word " * 200_000
+    rows = [{"text": long, "score": 0.5}, {"text": "é, 漢", "score": 1}]
     write_table(tmp_path / name, rows)
     read = [values for _, values in Table(tmp_path / name).rows(["score", "text"])]
-    assert read == [["0.5", "a cat"], ["1", "é, 漢"]]
+    assert read == [["0.5", long], ["1", "é, 漢"]]
     assert list(tmp_path.iterdir()) == [tmp_path / name]
     assert (tmp_path / name).read_bytes().startswith(start)
-
-
-def test_jsonl_keeps_numbers(tmp_path):
-    write_table(tmp_path / "table.jsonl", [{"index": 0, "prediction": 0.5}])
-    line = (tmp_path / "table.jsonl").read_text()
-    assert json.loads(line) == {"index": 0, "prediction": 0.5}

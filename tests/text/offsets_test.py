@@ -40,39 +40,25 @@ def words_of(tokenizer, texts, join_weights=""):
     return [found[words.row == row].tolist() for row in range(len(texts))]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", ""),
-        ("  the cat\tsat\n", "the cat sat"),
-        (
-            "\"It's Mr. O'Neil,\" she said (1-0).",
-            "\" It ' s Mr . O ' Neil , \" she said ( 1 - 0 ) .",
-        ),
-        ("“Hello”… (http://a.b)!", "“ Hello ” … ( http : / / a . b ) !"),
-        ("Thé\u0301 naïve é.", "Thé\u0301 naïve é ."),
-        ("in東京,now", "in 東 京 , now"),
-        ("xyz\u200bxyz.", "xyz\u200bxyz ."),
-        ("\u200b \x00", ""),
-        ("a\u00a0b\u3000c", "a b c"),
-    ],
-)
-def test_find_words(tokenizer, text, expected):
-    assert words_of(tokenizer, [text]) == [expected.encode().split()]
+WORDS = {
+    "": "",
+    "  the cat\tsat\n": "the cat sat",
+    "\"It's Mr. O'Neil,\" she (1-0).": "\" It ' s Mr . O ' Neil , \" she ( 1 - 0 ) .",
+    "“Hello”… (http://a.b)!": "“ Hello ” … ( http : / / a . b ) !",
+    "Thé\u0301 naïve é.": "Thé\u0301 naïve é .",
+    "in東京,now": "in 東 京 , now",
+    "xyz\u200bxyz.": "xyz\u200bxyz .",
+    "\u200b \x00": "",
+    "a\u00a0b\u3000c": "a b c",
+    ".c": ". c",
+}
 
 
-def test_words_do_not_cross_texts(tokenizer):
-    assert words_of(tokenizer, ["a.", "", "b", ".c"]) == [
-        [b"a", b"."],
-        [],
-        [b"b"],
-        [b".", b"c"],
-    ]
+def test_find_words(tokenizer):
+    texts = [*(text.encode() for text in WORDS), b"a\xff\xfeb. \xff"]
+    expected = [words.encode().split() for words in WORDS.values()]
+    assert words_of(tokenizer, texts) == [*expected, [b"a\xff\xfeb", b"."]]
     assert words_of(tokenizer, []) == []
-
-
-def test_words_of_invalid_utf8(tokenizer):
-    assert words_of(tokenizer, [b"a\xff\xfeb. \xff"]) == [[b"a\xff\xfeb", b"."]]
 
 
 def test_join_features_are_neighbors_and_their_shapes(tokenizer):
@@ -132,15 +118,8 @@ def test_substrings_and_character_offsets_match_python():
     assert substrings(text, rows, starts, ends).numpy().tolist() == expected
     found = [character_offsets(text, rows, offset) for offset in (starts, ends)]
     np.testing.assert_array_equal(np.stack(found, axis=1), offsets)
-
-
-@pytest.mark.parametrize("texts", [[], ["", "a"]])
-def test_no_substrings(texts):
-    text, none = tf.constant(texts, tf.string), tf.zeros([0], tf.int32)
-    assert substrings(text, none, none, none).shape == [0]
-    assert character_offsets(text, none, none).shape == [0]
-
-
-def test_substring_of_invalid_utf8():
-    text = tf.constant([b"\xff\xfea\x80"])
-    assert substrings(text, [0], [0], [4]).numpy().tolist() == [b"\xff\xfea\x80"]
+    assert substrings([b"\xff\xfea\x80"], [0], [0], [4]) == b"\xff\xfea\x80"
+    for texts in ([], ["", "a"]):
+        text, none = tf.constant(texts, tf.string), tf.zeros([0], tf.int32)
+        assert substrings(text, none, none, none).shape == [0]
+        assert character_offsets(text, none, none).shape == [0]

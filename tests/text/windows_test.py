@@ -44,32 +44,20 @@ def plan(windows):
 # --- Texts -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("length", [3, 4, 10, 33, 100])
+@pytest.mark.parametrize("length", [3, 10, 33, 100])
 def test_each_piece_is_owned_once_and_in_order(tokenizer, length):
-    vocabulary = tokenizer.vocabulary
+    cls, sep = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
     token_ids, owned = unpadded(cut_windows(tokenizer, ragged(SIZES), length))
-    assert [piece for row in owned for piece in row if piece >= 0] == list(
-        range(sum(SIZES))
-    )
+    pieces = [piece for row in owned for piece in row if piece >= 0]
+    assert pieces == list(range(sum(SIZES)))
     for ids, row in zip(token_ids, owned, strict=True):
         assert len(ids) <= length
-        assert (ids[0], ids[-1]) == (vocabulary.cls_id, vocabulary.sep_id)
-        assert all(
-            token == 100 + piece
-            for token, piece in zip(ids, row, strict=True)
-            if piece >= 0
-        )
-
-
-def test_text_that_fits_is_one_window(tokenizer):
-    token_ids, owned = unpadded(cut_windows(tokenizer, ragged([0, 3, 8]), 10))
-    cls, sep = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
-    assert token_ids == [
-        [cls, sep],
-        [cls, 100, 101, 102, sep],
-        [cls, *range(103, 111), sep],
-    ]
-    assert owned[1] == [-1, 0, 1, 2, -1]
+        assert (ids[0], ids[-1]) == (cls, sep)
+        for token, piece in zip(ids, row, strict=True):
+            assert piece < 0 or token == 100 + piece
+    if length == 100:  # Each text is one window.
+        assert token_ids[:2] == [[cls, sep], [cls, 100, 101, 102, sep]]
+        assert owned[1] == [-1, 0, 1, 2, -1]
 
 
 def test_window_with_most_context_owns_a_piece(tokenizer):
@@ -106,7 +94,7 @@ def test_ranges_of_windows_and_ragged_inputs(tokenizer, monkeypatch):
         )
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 64])
+@pytest.mark.parametrize("batch_size", [3, 64])
 def test_map_concatenates_batches(tokenizer, monkeypatch, batch_size):
     monkeypatch.setattr(windows_module, "_BATCH_SIZE", batch_size)
     windows = cut_windows(tokenizer, ragged(SIZES), 10)
@@ -123,10 +111,8 @@ def test_map_concatenates_batches(tokenizer, monkeypatch, batch_size):
         "row": tf.TensorSpec([None], tf.int32),
     }
     found = windows.map(function, specs)
-    expected = 100 + np.arange(sum(SIZES))
-    np.testing.assert_array_equal(
-        found["ids"], np.stack([expected, 2 * expected], axis=1)
-    )
+    ids = 100 + np.arange(sum(SIZES))
+    np.testing.assert_array_equal(found["ids"], np.stack([ids, 2 * ids], axis=1))
     np.testing.assert_array_equal(found["row"], windows.row)
     assert max(calls) <= batch_size
     np.testing.assert_array_equal(np.bincount(windows.row), [1, 1, 3, 1, 2, 1, 10])
@@ -146,91 +132,38 @@ def test_no_texts_in_a_graph(tokenizer):
 # --- Questions and passages ------------------------------------------------------
 
 
-def cut_passages(tokenizer, question_sizes, sizes, **options):
-    limits = {"max_sequence_length": 24, "max_question_length": 8, "stride": 5}
-    return cut_windows(
-        tokenizer, ragged([*question_sizes, *sizes]), **(limits | options)
-    )
-
-
-@pytest.mark.parametrize("max_sequence_length", [12, 24])
-@pytest.mark.parametrize("stride", [1, 5, 100])
-def test_windows_match_google(tokenizer, max_sequence_length, stride):
-    sizes = [0, 1, 4, 12, 13, 14, 20, 37, 64]
-    question_sizes = [3, 0, 8, 4, 9, 20, 1, 2, 8]
-    windows = cut_passages(
-        tokenizer,
-        question_sizes,
-        sizes,
-        max_sequence_length=max_sequence_length,
-        stride=stride,
-    )
-    expected = [
-        (row, *window)
-        for row, (size, question_size) in enumerate(zip(sizes, question_sizes))
-        for window in google_windows(
-            size, max_sequence_length - 3 - min(question_size, 8), stride
-        )
-    ]
-    found = zip(windows.row.numpy().tolist(), *zip(*plan(windows)))
-    assert list(found) == expected
-
-
-@pytest.mark.parametrize("max_sequence_length", [6, 9, 24, 384])
-def test_ownership_matches_google(tokenizer, max_sequence_length):
-    rng = random.Random(max_sequence_length)
-    sizes = [rng.randrange(3 * max_sequence_length) for _ in range(12)]
-    for stride in (1 + max_sequence_length // 16, 1 + max_sequence_length // 3, 1000):
-        windows = cut_passages(
+@pytest.mark.parametrize(
+    ("length", "strides"),
+    [
+        (12, (1, 5, 100)),
+        (24, (1, 5, 100)),
+        # The last window can be shorter by more than 100 or 200 pieces. Then its size
+        # costs one or two pieces of context.
+        (384, (25, 128, 250)),
+    ],
+)
+def test_windows_and_ownership_match_google(tokenizer, length, strides):
+    rng = random.Random(length)
+    sizes = [0, 1, 4, 12, 13, 14, 20, length - 4, 428]
+    sizes += [rng.randrange(3 * length) for _ in range(6)]
+    question_sizes = [3, 0, 8, 4, 9, 20, 1, 2, 2, *[1] * 6]
+    for stride in strides:
+        windows = cut_windows(
             tokenizer,
-            [1] * len(sizes),
-            sizes,
-            max_sequence_length=max_sequence_length,
-            max_question_length=2,
+            ragged([*question_sizes, *sizes]),
+            length,
+            max_question_length=8,
             stride=stride,
         )
-        for row, size in enumerate(sizes):
-            mine = windows[np.argmax(windows.row == row) :][
-                : np.sum(windows.row == row)
-            ]
-            owners = [
-                number
-                for number, (begin, end) in enumerate(zip(mine.own_start, mine.own_end))
-                for _ in range(begin, end)
-            ]
+        rows = windows.row.numpy()
+        for row, (size, question_size) in enumerate(zip(sizes, question_sizes)):
+            mine = windows[np.argmax(rows == row) :][: np.sum(rows == row)]
+            capacity = length - 3 - min(question_size, 8)
+            assert plan(mine) == list(google_windows(size, capacity, stride))
+            owned = mine.own_end - mine.own_start
             expected = [max_context_window(plan(mine), p) for p in range(size)]
-            assert owners == expected, (size, stride)
-
-
-def test_last_window_can_be_shorter_by_more_than_100_pieces(tokenizer):
-    """Then its size costs more than one piece of context."""
-    size = 384 - 3 - 2 + 1  # One more than fits.
-    windows = cut_passages(
-        tokenizer,
-        [2],
-        [size],
-        max_sequence_length=384,
-        max_question_length=64,
-        stride=128,
-    )
-    assert plan(windows) == [(0, 379), (128, 252)]
-    assert windows.own_start.numpy().tolist() == [0, 379]
-    assert max_context_window(plan(windows), 378) == 0
-
-
-def test_last_window_shorter_by_200_pieces_matches_google(tokenizer):
-    """Then its size costs two pieces of context."""
-    windows = cut_passages(
-        tokenizer,
-        [2],
-        [428],
-        max_sequence_length=384,
-        max_question_length=64,
-        stride=250,
-    )
-    assert plan(windows) == [(0, 379), (250, 178)]
-    assert windows.own_start.numpy().tolist() == [0, 316]
-    assert [max_context_window(plan(windows), p) for p in (315, 316)] == [0, 1]
+            owners = np.repeat(np.arange(len(mine)), owned)
+            np.testing.assert_array_equal(owners, expected, (size, stride))
 
 
 def test_rows_hold_the_question_and_part_of_the_passage(tokenizer):
