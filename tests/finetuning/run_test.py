@@ -27,11 +27,10 @@ from bert_tf.finetuning import (
     batching,
     encode,
     fine_tune,
-    predict,
 )
 from bert_tf.finetuning import run as run_module
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.text import SPECIAL_TOKENS, Tokenizer
+from bert_tf.text import SPECIAL_TOKENS
 from bert_tf.training import TrainingLoop
 
 # --- A minimal task: find the word "cat" ------------------------------------------
@@ -153,16 +152,6 @@ def eagerly():
 # --- Tests -----------------------------------------------------------------------
 
 
-def test_lines_of_long_epochs_count_training_steps(
-    options, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setattr("bert_tf.finetuning.train._SECONDS_PER_LINE", 0.0)
-    fine_tune(FindCats, other(options, tmp_path, epochs=2))
-    lines = re.findall(r"Epoch \d, step (\d+) of (\d+)", capsys.readouterr().out)
-    steps = [(str(i + 1), "10") for i in range(10)]
-    assert lines == steps * 2
-
-
 def test_training_learns_and_writes_metrics(finished):
     options, metrics = finished
     directory = open_checkpoint(options.output)
@@ -184,17 +173,6 @@ def test_training_learns_and_writes_metrics(finished):
     assert tags.count("loss") == tags.count("dev_recall") == 3
 
 
-def test_saved_weights_reproduce_the_metrics(finished):
-    options, metrics = finished
-    directory = open_checkpoint(options.output)
-    task = FindCats(options, Tokenizer(directory.vocabulary))
-    model = task.model(BertBackbone(directory.architecture))
-    directory.load_into(model)
-    dev = task.dataset("dev")
-    outputs = predict(model, dev, 16, max_length=24)
-    assert task.evaluate(dev, outputs).metrics == metrics["dev"]
-
-
 class BestInSecondEpoch(FindCats):
     """Has its best score after the second of three epochs, for any outputs."""
 
@@ -210,10 +188,15 @@ class BestInSecondEpoch(FindCats):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_keeps_the_best_epoch_and_stops_early(options, encoder, tmp_path):
+def test_keeps_the_best_epoch_and_stops_early(
+    options, encoder, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("bert_tf.finetuning.train._SECONDS_PER_LINE", 0.0)
     changes = {"early_stopping_patience": 1, "frozen_layers": 1, "dropout": 0.2}
     run = other(options, tmp_path, examples=32, epochs=9, **changes)
     metrics = fine_tune(BestInSecondEpoch, run)
+    lines = re.findall(r"Epoch \d, step (\d+) of (\d+)", capsys.readouterr().out)
+    assert lines == [("1", "2"), ("2", "2")] * 3
     assert metrics["training"]["best_epoch"] == 2
     assert len(metrics["training"]["epochs"]) == 3
     directory = open_checkpoint(run.output)
@@ -394,12 +377,7 @@ def test_casing_of_a_vocabulary_is_printed_and_checked(
     ("changes", "message"),
     [
         ({"init_from": ""}, "Pass either --init_from, or both --size and --vocabulary"),
-        ({"init_from": "", "size": "tiny"}, "Received: init_from='', size='tiny'"),
-        (
-            {"max_sequence_length": 64},
-            "must be at most 32, the number of positions .*=64",
-        ),
-        ({"init_from": "nowhere"}, "no checkpoint folder nowhere"),
+        ({"max_sequence_length": 64}, "at most 32, the number of positions .*=64"),
         ({"strategy": "mirrored", "batch_size": 15}, "use --batch_size=16"),
         ({"frozen_layers": 2}, "frozen_layers must be at most 1"),
         ({"label_smoothing": 0.1}, "label_smoothing requires classes"),

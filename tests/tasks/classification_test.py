@@ -1,8 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-import csv
-import dataclasses
 import functools
 import os
 import pathlib
@@ -10,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -19,11 +18,9 @@ import sklearn.metrics
 import tensorflow as tf
 
 from bert_tf import serving
-from bert_tf.checkpoints import open_checkpoint
 from bert_tf.data import read_table, write_table
-from bert_tf.finetuning import GLUE, PredictConfig, fine_tune, predict, run_task
+from bert_tf.finetuning import GLUE, fine_tune, predict
 from bert_tf.modeling import BertBackbone
-from bert_tf.text import Tokenizer
 from tasks.classification import (
     METRICS,
     Classification,
@@ -33,7 +30,6 @@ from tasks.classification import (
 )
 from tests.toy import tables
 from tests.toy import tasks as toy_tasks
-from tests.toy.saved_model import serialized_examples
 from tests.toy.tables import write
 
 # --- Files -----------------------------------------------------------------------
@@ -604,9 +600,8 @@ def test_truncation_and_windows(tmp_path, read, long_text, rows):
 @pytest.mark.parametrize(
     ("long_text", "problem"),
     [
-        ("truncate", "regression"),
+        ("window_mean", "regression"),
         pytest.param("head_tail", "classification", marks=pytest.mark.slow),
-        pytest.param("window_mean", "regression", marks=pytest.mark.slow),
         pytest.param("window_max", "classification", marks=pytest.mark.slow),
     ],
 )
@@ -628,13 +623,10 @@ def test_serving_matches_evaluation_of_long_texts(
     found = predictions(tmp_path, "dev")
     assert len(found) == 3
     texts = [row.texts[0] for row in task.rows["dev"]]
-    signatures = toy_tasks.serve(task, model)
-    answer = signatures["serving_default"](tf.constant(texts))
+    answer = toy_tasks.serve(task, model)["serving_default"](tf.constant(texts))
     if problem == "regression":
         expected = [float(row["prediction"]) for row in found]
         np.testing.assert_allclose(answer["score"], expected, atol=1e-4)
-        same = signatures["regress"](serialized_examples(text=texts))["outputs"]
-        np.testing.assert_array_equal(same, answer["score"])
     else:
         expected = [[float(row["P(10)"]), float(row["P(30)"])] for row in found]
         np.testing.assert_allclose(answer["probabilities"], expected, atol=2e-6)
@@ -676,10 +668,10 @@ def toy(tmp_path_factory, random_encoder):
     """Returns options for toy data: pairs with the word "cat" are positive."""
     folder = tmp_path_factory.mktemp("toy")
     rng = random.Random(0)
-    for split, count in (("train", 400), ("dev", 45), ("test", 10)):
+    for split, count in (("train", 250), ("dev", 45), ("test", 10)):
         lines = ["first,second,label,score"]
         for _ in range(count):
-            words = rng.choices("abcdefgh", k=rng.randint(1, 12))
+            words = rng.choices("abcdefgh", k=rng.randint(1, 5))  # One shape.
             is_cat = rng.random() < 0.5
             words[rng.randrange(len(words))] = "cat" if is_cat else "mat"
             at = rng.randint(0, len(words))
@@ -702,85 +694,50 @@ def toy(tmp_path_factory, random_encoder):
 
 def predictions(folder, split):
     (path,) = pathlib.Path(folder).glob(f"predictions_{split}.*")
-    delimiter = {".tsv": "\t", ".csv": ","}[path.suffix]
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file, delimiter=delimiter))
+    return read_table(path)
 
 
-def test_training_and_serving(toy, tmp_path, vocabulary):
+def test_training_and_serving(toy, tmp_path):
     output = tmp_path / "model"
     options = Classification.Config(**toy, calibrate=True, output=str(output))
     metrics = fine_tune(Classification, options)
     assert metrics["dev"]["accuracy"] > 0.95
     found = predictions(output, "dev")
     assert [row["id"] for row in found] == [str(i) for i in range(45)]
-    task = Classification(options, Tokenizer(vocabulary))
-    assert [row["gold"] for row in found] == [row.label for row in task.rows["dev"]]
+    gold = [row["label"] for row in read_table(options.dev_file)]
+    assert [row["gold"] for row in found] == gold
     right = sum(row["prediction"] == row["gold"] for row in found)
     assert right / 45 == metrics["dev"]["accuracy"]
 
-    text_a, text_b = zip(*(row.texts for row in task.rows["dev"]))
-    signatures = serving.load_signatures(open_checkpoint(output))
-    expected = [[float(row["P(no)"]), float(row["P(yes)"])] for row in found]
-    examples = serialized_examples(text_b=text_b, text_a=text_a)
-    classified = signatures["classify"](examples)
-    np.testing.assert_allclose(classified["scores"], expected, atol=1e-5)
-    assert classified["classes"].numpy().tolist() == [[b"no", b"yes"]] * 45
-
-    # Predicting from the finished model gives the same table.
-    again = tmp_path / "again.csv"
-    predict = PredictConfig(
-        predict=True, model=str(output), input=options.dev_file, output=str(again)
+    # The export and --predict give the same table.
+    served = serving.load(output)
+    rows = toy_tasks.predict_file(
+        Classification, served, options.dev_file, tmp_path / "again.csv"
     )
-    run_task(Classification, predict)
-    with again.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert_same_rows(rows, found)
+    toy_tasks.assert_same_rows(rows, found)
 
 
-def assert_same_rows(rows, expected):
-    """Asserts that tables are equal except for the rounding of numbers."""
-    for row, other in zip(rows, expected, strict=True):
-        assert row.keys() == other.keys()
-        for name, value in row.items():
-            if name == "confidence" or name.startswith("P("):
-                assert float(value) == pytest.approx(float(other[name]), abs=2e-6)
-            else:
-                assert value == other[name]
-
-
-def test_several_labels_are_served_with_their_thresholds(toy, tmp_path, vocabulary):
-    suffix = "jsonl"
-    folder = pathlib.Path(toy["train_file"]).parent
-    for split in ("train", "dev"):
-        rows = read_table(folder / f"{split}.csv")
-        rows = [
-            {"id": f"r{i}", "text": row["first"] + " " + row["second"]}
-            | {"labels": "cat|b" if row["label"] == "yes" else ["", "b"][i % 2]}
-            for i, row in enumerate(rows)
-        ]
-        write_table(tmp_path / f"{split}.{suffix}", rows)
-    options = Classification.Config(
-        **{**toy, "text_a": "text", "text_b": "", "label": "labels"},
-        label_separator="|",
-        epochs=1,
-        output=str(tmp_path / "model"),
+def test_several_labels_are_served_with_their_thresholds(tmp_path, read, tiny_config):
+    data = '{"text": "a", "label": "x"}\n{"text": "b", "label": "x|y"}\n'
+    write(tmp_path, train__jsonl=data, dev__jsonl=data + '{"text": "", "label": ""}')
+    files = {"train_file": "train.jsonl", "dev_file": "dev.jsonl"}
+    task = read(**OWN, **files, label_separator="|", max_sequence_length=8)
+    model = task.model(BertBackbone(tiny_config))
+    dev = task.dataset("dev")
+    found = task.evaluate(dev, predict(model, dev, 4, max_length=8))
+    task.write_predictions(dev, found, tmp_path)
+    expected = read_table(tmp_path / "predictions_dev.jsonl")
+    assert len({row["prediction"] for row in expected}) > 1
+    head = {"kind": task.kind, **task.head, **found.decision}
+    checkpoint = types.SimpleNamespace(head=head, options=task.options.to_dict())
+    signatures = toy_tasks.serve(task, model, found.decision)
+    rows = toy_tasks.predict_file(
+        Classification,
+        serving.Predictor(checkpoint, signatures),
+        task.options.dev_file,
+        tmp_path / "out.jsonl",
     )
-    files = {f"{n}_file": str(tmp_path / f"{n}.{suffix}") for n in ("train", "dev")}
-    options = dataclasses.replace(options, **files)
-    metrics = fine_tune(Classification, options)
-    assert metrics["dev"]["micro_f1"] > metrics["training"]["majority_baseline"]
-    assert len(metrics["decision"]["thresholds"]) == 2
-    predict = PredictConfig(
-        predict=True,
-        model=options.output,
-        input=options.dev_file,
-        output=str(tmp_path / f"out.{suffix}"),
-    )
-    run_task(Classification, predict)
-    found = read_table(tmp_path / f"model/predictions_dev.{suffix}")
-    assert found[3]["id"] == "r3"
-    assert_same_rows(read_table(predict.output), found)
+    toy_tasks.assert_same_rows(rows, expected)
 
 
 @pytest.mark.slow

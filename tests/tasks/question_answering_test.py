@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from bert_tf import serving
 from bert_tf.data import Table
-from bert_tf.finetuning import PredictConfig, fine_tune, predict, run_task, squad
+from bert_tf.finetuning import fine_tune, predict, squad
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
-from tasks.question_answering import QuestionAnswering
+from tasks.question_answering import QuestionAnswering, chunk_questions
 from tests.toy import tasks as toy_tasks
 
 LIMITS = {"max_sequence_length": 16, "max_question_length": 4, "stride": 4}
@@ -173,7 +173,7 @@ def toy_rows(count, seed):
     """The answer is the word after "cat", if there is one."""
     rng, rows = random.Random(seed), []
     for _ in range(count):
-        words = rng.choices("abcdefgh", k=rng.randint(4, 20))
+        words = rng.choices("abcdefgh", k=rng.randint(4, 8))
         at = rng.randrange(len(words) - 1)
         answer = words[at + 1] if rng.random() < 0.7 else None
         if answer:
@@ -190,13 +190,16 @@ def toy(tmp_path_factory, random_encoder):
     (folder / "test.jsonl").write_text('{"question": "the", "context": "a cat b"}\n')
     return {
         **random_encoder(folder, initializer_range=0.1),
-        "train_file": write_squad(folder / "train.json", toy_rows(400, 0)),
+        "train_file": write_squad(folder / "train.json", toy_rows(250, 0)),
         "dev_file": write_squad(folder / "dev.json", toy_rows(60, 1)),
         "test_file": str(folder / "test.jsonl"),
         "batch_size": 16,
         "epochs": 4,
         "learning_rate": 1e-2,
-        **LIMITS,
+        # Windows of four words, all of one shape.
+        "max_sequence_length": 8,
+        "max_question_length": 1,
+        "stride": 2,
     }
 
 
@@ -205,7 +208,8 @@ def finished(toy, tmp_path_factory):
     """Options and metrics of a finished run."""
     folder = tmp_path_factory.mktemp("finished")
     options = QuestionAnswering.Config(**toy, output=str(folder / "model"))
-    return options, fine_tune(QuestionAnswering, options)
+    metrics = fine_tune(QuestionAnswering, options)
+    return options, metrics, serving.load(options.output)
 
 
 def load(options, name):
@@ -213,7 +217,7 @@ def load(options, name):
 
 
 def test_fine_tuned_model_learns(finished):
-    options, metrics = finished
+    options, metrics, _ = finished
     dev = squad.read(options.dev_file)
     predictions = load(options, "predictions_dev.json")
     scores = squad.scores(dev, predictions)
@@ -233,10 +237,9 @@ def test_fine_tuned_model_learns(finished):
 
 
 def test_served_answers_equal_predictions(finished):
-    options, metrics = finished
+    options, metrics, served = finished
     dev = squad.read(options.dev_file)
-    served, columns = serving.load(options.output), zip(*(q[2:4] for q in dev))
-    answers = served.predict(*map(list, columns))
+    answers = served.predict(*map(list, zip(*(q[2:4] for q in dev))))
     predictions = load(options, "predictions_dev.json")
     assert answers["answer"].tolist() == list(predictions.values())
     odds = list(load(options, "null_odds_dev.json").values())
@@ -282,16 +285,29 @@ def test_squad_1_model_always_answers(tmp_path, toy, tiny_config, tokenizer):
 
 
 def test_predicting_a_file_matches_the_evaluation(finished, tmp_path):
-    options, _ = finished
-    run = PredictConfig(
-        predict=True,
-        model=options.output,
-        input=options.dev_file,
-        output=str(tmp_path / "answers.jsonl"),
+    options, _, served = finished
+    rows = toy_tasks.predict_file(
+        QuestionAnswering, served, options.dev_file, tmp_path / "answers.jsonl"
     )
-    run_task(QuestionAnswering, run)
-    lines = pathlib.Path(run.output).read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
     found = {row["id"]: row["prediction"] for row in rows}
     assert found == load(options, "predictions_dev.json")
     assert all(row.keys() >= {"question", "confidence", "gold"} for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([0] * 2_500, [999, 1_000, 501]),  # Each counts for 2,000 characters.
+        ([5_000_000, 10, 1_999_999, 10], [2, 2]),
+    ],
+)
+def test_chunks_add_less_than_two_million_characters_to_their_first_passage(
+    lengths, expected
+):
+    questions = [
+        squad.Question(pathlib.Path(), str(row), "?", "a" * length, None, False)
+        for row, length in enumerate(lengths)
+    ]
+    chunks = chunk_questions(questions)
+    assert [question for chunk in chunks for question in chunk] == questions
+    assert [len(chunk) for chunk in chunks] == expected

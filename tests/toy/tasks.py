@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
+import pytest
 
 from bert_tf import heads, serving
-from bert_tf.finetuning import Task
+from bert_tf.data import read_table
+from bert_tf.finetuning import PredictConfig, Task, run_task
 from bert_tf.text import Tokenizer
 from tasks.classification import Classification
 from tasks.embedding import Embedding
@@ -54,3 +57,30 @@ def serve(
     """Returns the signatures that an export of the task's model has."""
     head = {"kind": task.kind, **task.head, **(decision or {})}
     return serving.head_signatures(task.served_head(head), model)
+
+
+def predict_file(
+    task_class: type[Task], model: serving.Predictor, file: str, output: pathlib.Path
+) -> list[dict[str, str]]:
+    """Returns the rows of `--predict`, from a model whose graph is traced already."""
+    options = PredictConfig(
+        predict=True, model="unused", input=file, output=str(output)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving, "load", lambda _: model)
+        run_task(task_class, options)
+    return read_table(output)
+
+
+def assert_same_rows(
+    rows: list[dict[str, str]], expected: list[dict[str, str]]
+) -> None:
+    """Asserts that tables are equal except for the rounding of numbers."""
+    for row, other in zip(rows, expected, strict=True):
+        assert row.keys() == other.keys()
+        for name, value in row.items():
+            if name in ("confidence", "probabilities") or name.startswith("P("):
+                numbers = [[float(x) for x in v.split()] for v in (value, other[name])]
+                np.testing.assert_allclose(*numbers, atol=2e-6)
+            else:
+                assert value == other[name]
