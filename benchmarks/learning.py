@@ -135,15 +135,17 @@ def _write_initial_weights(
     """Writes a checkpoint of transformers with random weights."""
     import keras
 
-    from bert_tf import checkpoints, modeling, training
+    from bert_tf import checkpoints, data, modeling, training
 
     settings = options.pretraining()
     phases = settings.phases()
     architecture = training.resolve_architecture(settings, phases, None)
     keras.utils.set_random_seed(seed)
-    backbone = modeling.BertBackbone(architecture)
-    if settings.initialization == "local_attention":
-        modeling.initialize_local_attention(backbone, seed)
+    model = modeling.BertPretrainer(modeling.BertBackbone(architecture))
+    if settings.initialization == "corpus":
+        modeling.initialize_local_attention(model.backbone, seed)
+        token_ids = data.read_token_ids(options.records)
+        training.initialize_from_counts(model, token_ids, seed)
     directory = checkpoints.ModelDirectory.create(
         folder,
         architecture=architecture,
@@ -152,7 +154,7 @@ def _write_initial_weights(
         head={"kind": "pretrainer"},
         options={},
     )
-    directory.save_weights(modeling.BertPretrainer(backbone))
+    directory.save_weights(model)
 
 
 def _bert_tf(

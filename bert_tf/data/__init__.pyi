@@ -4,6 +4,7 @@ from bert_tf.data.input_pipeline import check_records as check_records
 from bert_tf.data.input_pipeline import map_ahead as map_ahead
 from bert_tf.data.input_pipeline import pretrain_dataset as pretrain_dataset
 from bert_tf.data.input_pipeline import read_manifest as read_manifest
+from bert_tf.data.input_pipeline import read_token_ids as read_token_ids
 from bert_tf.data.input_pipeline import unigram_accuracy as unigram_accuracy
 from bert_tf.data.preparation import prepare_corpus as prepare_corpus
 from bert_tf.data.records import CorpusConfig as CorpusConfig

@@ -99,6 +99,33 @@ def pretrain_dataset(
     return batches.with_options(options)
 
 
+def read_token_ids(records: str | os.PathLike, count: int = 2**24) -> np.ndarray:
+    """Returns training rows of records, from files in equal distances.
+
+    Args:
+        records: Directory written by `python -m bert_tf.corpus`.
+        count: How many tokens to read at most, padding included.
+
+    Returns:
+        Token ids [R, S] int32, 0 at padding.
+    """
+    manifest, _ = read_manifest(records)
+    length = manifest["max_sequence_length"]
+    limit = max(1, count // length)  # In rows.
+    paths = storage.glob(os.path.join(records, "train-*.tfrecord"))
+    rows = tf.data.TFRecordDataset(paths[:: -(-manifest["train_rows"] // limit)])
+    feature = {"token_ids": tf.io.RaggedFeature(tf.int64)}
+    return np.concatenate(
+        [
+            tf.io.parse_example(batch, feature)["token_ids"]
+            .to_tensor(shape=(None, length))
+            .numpy()
+            .astype(np.int32)
+            for batch in rows.take(limit).batch(4096)
+        ]
+    )
+
+
 def map_ahead(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
     """Maps the elements in order, in parallel, before they are needed.
 

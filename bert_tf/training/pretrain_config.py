@@ -33,7 +33,7 @@ class PretrainConfig(cli.Options):
                 "batch_size": 32,
                 "mask_selection_rate": 0.3,
                 "dropout": 0.0,
-                "initialization": "local_attention",
+                "initialization": "corpus",
             },
         }
     )
@@ -67,9 +67,10 @@ class PretrainConfig(cli.Options):
     )
     initialization: str = cli.option(
         "normal",
-        help="Random weights without --init_from: normal as in the paper; "
-        "local_attention, with attention to neighboring tokens, for short trainings.",
-        choices=("normal", "local_attention"),
+        help="Initial weights without --init_from: normal, random as in the paper; "
+        "corpus, for short trainings: token embeddings and output biases by counts in "
+        "the records, attention to neighboring tokens.",
+        choices=("normal", "corpus"),
     )
     strategy: str = cli.option(
         "default",

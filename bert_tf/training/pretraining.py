@@ -27,6 +27,7 @@ from bert_tf.data import (
     check_records,
     pretrain_dataset,
     read_table,
+    read_token_ids,
     unigram_accuracy,
     write_table,
 )
@@ -39,6 +40,7 @@ from bert_tf.modeling import (
 )
 from bert_tf.training import steps
 from bert_tf.training import strategy as distribution
+from bert_tf.training.initialization import initialize_from_counts
 from bert_tf.training.loop import StopSignals, TrainingLoop, parse_save_every
 from bert_tf.training.optimizers import AdamW, Lamb, Muon
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
@@ -100,8 +102,6 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
             backbone = BertBackbone(
                 architecture, recompute=options.recompute, dtype=options.precision
             )
-            if options.initialization == "local_attention":
-                initialize_local_attention(backbone, options.seed)
             model = BertPretrainer(backbone)
             if source:
                 source = checkpoints.extend_vocabulary(source, directory.vocabulary)
@@ -117,6 +117,11 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
 
         # === Train ===
         try:
+            if options.initialization == "corpus" and not state.step:
+                token_ids = read_token_ids(phases[0].records)
+                with strategy.scope():
+                    initialize_local_attention(backbone, options.seed)
+                    initialize_from_counts(model, token_ids, options.seed)
             for phase in phases:
                 if state.step <= phase.end:
                     PretrainingLoop(options, phase, strategy, state, signals).train()
@@ -144,10 +149,16 @@ def _check_phases(
     """Checks batch sizes and records.
 
     Raises:
-        ValueError: A batch cannot be divided among replicas or into micro-batches; or
-            the records do not match each other, or have too few rows for validation.
+        ValueError: A batch cannot be divided among replicas or into micro-batches;
+            several hosts cannot begin with the same weights; or the records do not
+            match each other, or have too few rows for validation.
     """
     replicas, first = strategy.num_replicas_in_sync, phases[0]
+    if options.initialization == "corpus" and distribution.is_multi_worker(strategy):
+        raise ValueError(
+            "--initialization=corpus is for one host: others would begin otherwise. "
+            "Pass --initialization=normal."
+        )
     for phase in phases:
         distribution.check_batch_size(phase.batch_size, replicas)
         distribution.check_reachable(strategy, phase.records)
@@ -192,8 +203,9 @@ def resolve_architecture(
         )
     if source and options.initialization != "normal":
         raise ValueError(
-            f"--initialization={options.initialization} is for random weights, but "
-            f"--init_from={source.path} has trained ones. Pass --initialization=normal."
+            f"--initialization={options.initialization} is for new models, but "
+            f"--init_from={source.path} has trained weights. Pass "
+            "--initialization=normal."
         )
     dropout = {}
     if options.dropout >= 0:

@@ -397,9 +397,9 @@ def test_init_from_with_other_vocabulary_or_size_raises(trained, options, tmp_pa
 
 def test_init_from_with_initialization_raises(trained, options):
     options = dataclasses.replace(
-        options, init_from=str(trained[0].path), initialization="local_attention"
+        options, init_from=str(trained[0].path), initialization="corpus"
     )
-    match = "--initialization=local_attention is for random weights, but --init_from="
+    match = "--initialization=corpus is for new models, but --init_from="
     with pytest.raises(ValueError, match=match):
         pretrain(options)
 

@@ -1,0 +1,61 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Initial weights from counts, beside loops and the SVD of NumPy."""
+
+import numpy as np
+import pytest
+
+from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
+from bert_tf.training import initialize_from_counts
+
+_VOCABULARY_SIZE = 12
+
+
+@pytest.fixture(scope="module")
+def token_ids() -> np.ndarray:
+    """Returns rows of tokens 1 to 10, so that 11 does not occur, with padding."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, 11, size=(30, 9)).astype(np.int32)
+    ids[:, 7:] *= rng.integers(0, 2, size=(30, 1), dtype=np.int32)
+    return ids
+
+
+def mutual_information(token_ids: np.ndarray) -> np.ndarray:
+    pairs = np.zeros((_VOCABULARY_SIZE, _VOCABULARY_SIZE))
+    for row in token_ids:
+        for i, token in enumerate(row):
+            for j, neighbor in enumerate(row):
+                distance = abs(i - j)
+                if token and neighbor and 0 < distance <= 4:
+                    pairs[token, neighbor] += (5 - distance) / 4
+    shares = pairs.sum(0) ** 0.75 / (pairs.sum(0) ** 0.75).sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        information = np.log(pairs / pairs.sum(1, keepdims=True) / shares)
+    return np.where(pairs > 0, np.maximum(information, 0), 0)
+
+
+@pytest.mark.parametrize("hidden_dim", [4, 16])  # 16 is above the rank of the matrix.
+def test_counts_give_embeddings_and_biases(token_ids, hidden_dim):
+    config = BertConfig.from_size(f"1/{hidden_dim}/2", _VOCABULARY_SIZE)
+    model = BertPretrainer(BertBackbone(config))
+    table = model.backbone.embeddings.token_embedding.embeddings
+    random = np.array(table)
+    initialize_from_counts(model, token_ids)
+
+    left, values, _ = np.linalg.svd(mutual_information(token_ids))
+    rank = min(hidden_dim, _VOCABULARY_SIZE)
+    expected = left[:, :rank] * np.sqrt(values[:rank])
+    seen = slice(1, 11)
+    norms = np.linalg.norm(expected[seen], axis=1, keepdims=True)
+    expected[seen] *= 0.02 * hidden_dim**0.5 / norms
+    # Products of rows do not depend on the signs of singular vectors.
+    result = np.array(table)
+    np.testing.assert_allclose(
+        result[seen] @ result[seen].T, expected[seen] @ expected[seen].T, atol=1e-6
+    )
+    np.testing.assert_array_equal(result[[0, 11]], random[[0, 11]])
+
+    counts = np.bincount(token_ids.ravel(), minlength=_VOCABULARY_SIZE)
+    counts[0] = 0
+    shares = np.exp(np.array(model.mlm_head.bias))
+    np.testing.assert_allclose(shares, (counts + 1) / (counts + 1).sum(), rtol=1e-5)
