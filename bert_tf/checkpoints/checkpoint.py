@@ -314,34 +314,50 @@ def _with_changed_weights(
 # --- JSON ------------------------------------------------------------------------
 
 
-def read_json_object(path: pathlib.Path, **types: type) -> dict[str, Any]:
+def read_json_object(path: pathlib.Path, **fields: Any) -> dict[str, Any]:
     """Reads a JSON object; returns an empty dictionary if there is no such file.
 
     Args:
         path: The file.
-        **types: As in `check_json`.
+        **fields: As in `check_fields`.
 
     Raises:
-        ValueError: The file is not valid JSON, not an object, or a value has another
-            type. The message names the file.
+        ValueError: The file is not valid JSON, not an object, or a value is not
+            allowed. The message names the file.
     """
     if not path.is_file():
         return {}
-    value = storage.read_json(path)
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} must contain a JSON object. Received: {value!r:.80}")
-    try:
-        check_json(value, **types)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    return value
+    values = storage.read_json(path)
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must contain a JSON object. Received: {values!r:.80}")
+    check_fields(path, values, **fields)
+    return values
 
 
-def check_json(values: Mapping[str, Any], **types: type) -> None:
-    """Raises ValueError if a value that is neither absent nor null has another type."""
-    for key, expected in types.items():
-        if not isinstance(values.get(key), expected | None):
+def check_fields(path: Any, values: Mapping[str, Any], **fields: Any) -> None:
+    """Checks values that are neither absent nor null.
+
+    Args:
+        path: The place to name in the error.
+        values: The values by name.
+        **fields: The type, or a tuple or range of allowed values, of each field; None
+            allows any.
+
+    Raises:
+        ValueError: A value is not allowed.
+    """
+    for key, allowed in fields.items():
+        if allowed is None or (value := values.get(key)) is None:
+            continue
+        if isinstance(allowed, type):
+            is_allowed = isinstance(value, allowed)
+            rule = f"have the type {allowed.__name__}"
+        else:
+            is_allowed, rule = value in allowed, " or ".join(map(repr, allowed))
+            if isinstance(allowed, range):
+                rule = f"from {allowed[0]} to {allowed[-1]}"
+            rule = f"be {rule or 'null'}"
+        if not is_allowed:
             raise ValueError(
-                f"{key} must have the type {expected.__name__}. "
-                f"Received: {key}={values[key]!r:.80}"
+                f"{path}: {key} must {rule}. Received: {key}={value!r:.80}"
             )

@@ -1,6 +1,11 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The tokenizer of a Hugging Face folder, from the files in `tokenizer_files`.
+"""The tokenizer of a Hugging Face folder.
+
+vocab.txt, tokenizer.json                     vocabulary; rules
+tokenizer_config.json                         class, rules, maximum length
+special_tokens_map.json, added_tokens.json    tokens that are found inside texts
+sentence_bert_config.json                     overrides of sentence-transformers
 
 Every field is implemented, known to change nothing, or refused. If the files disagree,
 the one counts that transformers 5 follows: with a BertTokenizer the vocabulary of
@@ -11,28 +16,13 @@ tokenizer.json and the rules of tokenizer_config.json, with a TokenizersBackend
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bert_tf.checkpoints.checkpoint import read_json_object
-from bert_tf.checkpoints.tokenizer_files import (
-    ADDED_TOKENS,
-    CONFIG,
-    CONFIG_FIELDS,
-    FLAGS,
-    NAMES,
-    PLAIN,
-    SENTENCE_CONFIG,
-    SENTENCE_FIELDS,
-    SPECIAL_TOKENS_MAP,
-    TOKENIZER,
-    add_token,
-    build_original,
-    read_fields,
-    read_tokenizer,
-    read_vocabulary,
-)
+from bert_tf.checkpoints.checkpoint import check_fields, read_json_object
 from bert_tf.lazy import lazy_import
 from bert_tf.text import (
     GOOGLE_RULES,
@@ -46,11 +36,130 @@ from bert_tf.text import (
 # Opening checkpoints of other formats does not need it.
 tokenizers = lazy_import("tokenizers")
 
+# --- Files -----------------------------------------------------------------------
+
+VOCABULARY, TOKENIZER, CONFIG = "vocab.txt", "tokenizer.json", "tokenizer_config.json"
+_SENTENCE_CONFIG = "sentence_bert_config.json"
+
+# The rules of a BertTokenizer, and those that its files cannot change.
+PLAIN = TokenizerRules("tokenizers", 100)
+FIXED = ("clean_text", "split_punctuation", "max_characters_per_word")
+
+# The name of each special token in tokenizer_config.json, and its only allowed value.
+_KEYS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+NAMES = dict(zip(_KEYS, SPECIAL_TOKENS))
+
 # Classes whose rules are those of BERT, and classes that follow tokenizer.json.
 _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+_CLASSES = {"tokenizer_class": (*_BERT_CLASSES, *_GENERIC_CLASSES)}
 
-_MAX_WORD = 999  # Repetitions in a regular expression of RE2, less one.
+# Fields that change no id of a text, or that are checked where they are used.
+_IGNORED = """
+    name_or_path special_tokens_map_file tokenizer_file vocab_file backend is_local
+    local_files_only use_fast from_slow verbose clean_up_tokenization_spaces
+    chat_template processor_class pad_token_type_id pad_to_multiple_of max_length stride
+    init_inputs trust_remote_code device_map _commit_hash transformers_version errors
+    use_default_system_prompt model_type padding truncation return_tensors
+    use_auth_token bos_token eos_token model_max_length max_len extra_special_tokens
+"""
+_FIELDS = {
+    **_CLASSES,
+    **dict.fromkeys((*_IGNORED.split(), *NAMES)),
+    **dict.fromkeys(("do_lower_case", "strip_accents", "tokenize_chinese_chars"), bool),
+    **dict.fromkeys(("model_input_names", "additional_special_tokens"), list),
+    **dict.fromkeys(("clean_text", "do_basic_tokenize"), (True,)),
+    **dict.fromkeys(("split_special_tokens", "add_prefix_space"), (False,)),
+    **dict.fromkeys(("add_bos_token", "add_eos_token"), (False,)),
+    "added_tokens_decoder": dict,
+    "truncation_side": ("right", "left"),
+    "truncation_strategy": ("longest_first", "LongestFirst"),
+    "padding_side": ("right",),
+    "never_split": ([],),
+    "wordpieces_prefix": ("##",),
+}
+_SENTENCE_FIELDS = {
+    **dict.fromkeys(("max_seq_length", "unpad_inputs")),
+    **dict.fromkeys(("modality_config", "module_output_name")),
+    "do_lower_case": bool,
+    "transformer_task": ("feature-extraction", "fill-mask", "sequence-classification"),
+    **dict.fromkeys(("processing_kwargs", "processor_kwargs", "tokenizer_args"), ({},)),
+    **dict.fromkeys(("model_args", "model_kwargs", "config_args"), ({},)),
+    "config_kwargs": ({},),
+    **dict.fromkeys(("query_length", "document_length", "query_expansion"), ()),
+    "tokenizer_name_or_path": (),
+}
+# In tokenizer.json. The longest word is limited by regular expressions of RE2.
+_JSON_FIELDS = {
+    "unk_token": (SPECIAL_TOKENS[1],),
+    "continuing_subword_prefix": ("##",),
+    "max_input_chars_per_word": range(1, 1000),
+    "normalizer": ("BertNormalizer", "Lowercase", "null"),
+    "pre_tokenizer": ("BertPreTokenizer", "WhitespaceSplit"),
+}
+
+
+def _read(path: pathlib.Path, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads a JSON object without its null values, and checks its fields."""
+    values = read_json_object(path, **fields)
+    for key in values:
+        if key not in fields and values[key] is not None:
+            raise ValueError(
+                f"{path}: the field {key} is not known. Received: {key}="
+                f"{values[key]!r:.80}. Remove it if it does not change how texts are "
+                "tokenized."
+            )
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _read_tokenizer(
+    path: pathlib.Path,
+) -> tuple[dict[str, Any], tokenizers.Tokenizer | None]:
+    """Returns the contents of tokenizer.json, and its tokenizer; none if absent."""
+    if not path.is_file():
+        return {}, None
+    try:
+        original = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # The library raises no other class.
+        raise ValueError(
+            f"{path} is no tokenizer of the library tokenizers {tokenizers.__version__}"
+            f": {error}"
+        ) from error
+    whole = json.loads(original.to_str())  # With the defaults of all fields.
+    check_fields(f"{path}: model", whole["model"], type=("WordPiece",))
+    return whole, original
+
+
+def _read_vocabulary(path: pathlib.Path, whole: Mapping[str, Any]) -> Vocabulary:
+    """Returns the vocabulary of the WordPiece model."""
+    file = path / VOCABULARY
+    if not whole and not file.is_file():
+        raise ValueError(
+            f"{path} has no {VOCABULARY} and no {TOKENIZER}. Copy the model's "
+            "vocabulary into the folder."
+        )
+    vocabulary = Vocabulary.from_file(file) if file.is_file() else None
+    if not whole:
+        return vocabulary
+    by_id = {number: token for token, number in whole["model"]["vocab"].items()}
+    tokens = [by_id.get(number, "") for number in range(max(by_id, default=-1) + 1)]
+    # A BertTokenizer appends them; vocab.txt may have them in their places.
+    added = {token["content"] for token in whole["added_tokens"]}
+    columns = itertools.zip_longest(vocabulary.tokens, tokens) if vocabulary else ()
+    for number, (ours, theirs) in enumerate(columns):
+        is_added = theirs is None and (ours in added or not ours)
+        if ours != (theirs or "").strip() and (ours or theirs) and not is_added:
+            raise ValueError(
+                f"{path}: the token with id {number} is {ours!r} in {VOCABULARY}, but "
+                f"{theirs!r} in {TOKENIZER}."
+            )
+    try:
+        return Vocabulary(tuple(tokens))
+    except ValueError as error:
+        raise ValueError(f"{path / TOKENIZER}: {error}") from error
+
+
+# --- Opening ---------------------------------------------------------------------
 
 
 class FolderTokenizer(NamedTuple):
@@ -86,30 +195,24 @@ def open_tokenizer(
         path: The folder.
         model_config: The contents of config.json.
         positions: The maximum number of tokens of the model.
-        google: The result of `google_settings`. It counts unless somebody has added
-            tokens since then.
+        google: What the folder declares of google's rules. It counts unless somebody
+            has added tokens since then.
 
     Raises:
         ValueError: A file is missing or damaged, files contradict each other, or a
             setting is not supported. The message names file, setting and value.
     """
-    name = read_json_object(path / CONFIG).get("tokenizer_class")
-    name = name or model_config.get("tokenizer_class")
-    is_bert = name is None or name in _BERT_CLASSES
-    if not is_bert and name not in _GENERIC_CLASSES:
-        known = ", ".join((*_BERT_CLASSES, *_GENERIC_CLASSES))
-        raise ValueError(
-            f"{path}: tokenizer_class must be one of {known}. Received: "
-            f"tokenizer_class={name!r}, whose rules are not supported."
-        )
-    config = read_fields(path / CONFIG, CONFIG_FIELDS)
-    sentence = read_fields(path / SENTENCE_CONFIG, SENTENCE_FIELDS)
-    whole, original = read_tokenizer(path / TOKENIZER)
+    check_fields(path, model_config, **_CLASSES)
+    config = _read(path / CONFIG, _FIELDS)
+    sentence = _read(path / _SENTENCE_CONFIG, _SENTENCE_FIELDS)
+    name = config.get("tokenizer_class") or model_config.get("tokenizer_class")
+    is_bert = name not in _GENERIC_CLASSES
+    whole, original = _read_tokenizer(path / TOKENIZER)
     if not is_bert and not whole:
         raise ValueError(
             f"{path}: a folder with tokenizer_class={name!r} must have a {TOKENIZER}."
         )
-    vocabulary, notes = read_vocabulary(path, whole), []
+    vocabulary, notes = _read_vocabulary(path, whole), []
     rules, lowercase = PLAIN, None
     if whole:
         rules, lowercase = _json_rules(path / TOKENIZER, whole, original)
@@ -162,36 +265,20 @@ def _json_rules(
     path: pathlib.Path, whole: Mapping[str, Any], original: tokenizers.Tokenizer
 ) -> tuple[TokenizerRules, bool]:
     """Returns the rules in tokenizer.json, and whether it lowercases."""
-    model, normalizer = whole["model"], whole["normalizer"] or {"type": None}
+    null = {"type": "null"}
+    model, normalizer = whole["model"], whole["normalizer"] or null
     if normalizer["type"] == "Sequence" and len(normalizer["normalizers"]) == 1:
         (normalizer,) = normalizer["normalizers"]
-    pre_tokenizer = whole["pre_tokenizer"] or {"type": None}
-    for name, received, allowed in (
-        ("unk_token", model["unk_token"], (SPECIAL_TOKENS[1],)),
-        ("continuing_subword_prefix", model["continuing_subword_prefix"], ("##",)),
-        ("normalizer", normalizer["type"], ("BertNormalizer", "Lowercase", None)),
-        (
-            "pre_tokenizer",
-            pre_tokenizer["type"],
-            ("BertPreTokenizer", "WhitespaceSplit"),
-        ),
-    ):
-        if received not in allowed:
-            known = " or ".join(str(value or "null") for value in allowed)
-            raise ValueError(f"{path}: {name} must be {known}. Received: {received}")
-    limit = model["max_input_chars_per_word"]
-    if not 0 < limit <= _MAX_WORD:
-        raise ValueError(
-            f"{path}: max_input_chars_per_word must be from 1 to {_MAX_WORD}. "
-            f"Received: {limit}"
-        )
+    types = {"normalizer": normalizer["type"]}
+    types["pre_tokenizer"] = (whole["pre_tokenizer"] or null)["type"]
+    check_fields(path, {**model, **types}, **_JSON_FIELDS)
     rules = TokenizerRules(
         library="tokenizers",
-        max_characters_per_word=limit,
+        max_characters_per_word=model["max_input_chars_per_word"],
         strip_accents=False,
         clean_text=False,
         split_chinese=False,
-        split_punctuation=pre_tokenizer["type"] == "BertPreTokenizer",
+        split_punctuation=types["pre_tokenizer"] == "BertPreTokenizer",
         second_segment=_second_segment(path, original),
     )
     if normalizer["type"] != "BertNormalizer":
@@ -239,7 +326,7 @@ def _bert_rules(
         json_lowercase: Whether tokenizer.json lowercases; None if it is absent.
         notes: Gets a note if both differ.
     """
-    for flag in FLAGS:
+    for flag in FIXED:
         if getattr(rules, flag) != getattr(PLAIN, flag):
             raise ValueError(
                 f"{path / TOKENIZER}: {flag} is {getattr(rules, flag)!r}, but a "
@@ -316,13 +403,9 @@ def _added_tokens(
     """
     names, by_id = dict(config), config.get("added_tokens_decoder")
     if by_id is None:
-        names |= read_fields(path / SPECIAL_TOKENS_MAP, CONFIG_FIELDS)
-    for name, expected in NAMES.items():
-        if (received := _content(names.get(name, expected))) != expected:
-            raise ValueError(
-                f"{path / CONFIG}: {name} must be {expected!r}. Received: "
-                f"{name}={received!r:.80}"
-            )
+        names |= _read(path / "special_tokens_map.json", _FIELDS)
+    contents = {name: _content(names.get(name)) for name in NAMES}
+    check_fields(path / CONFIG, contents, **{k: (v,) for k, v in NAMES.items()})
     extra = names.get("extra_special_tokens") or ()
     special = [names.get(name) for name in ("bos_token", "eos_token", *NAMES)]
     special += names.get("additional_special_tokens") or ()
@@ -331,7 +414,7 @@ def _added_tokens(
 
     declared: dict[str, tuple[AddedToken, int | None]] = {}  # By content, with its id.
     if by_id is None:
-        for content, number in read_json_object(path / ADDED_TOKENS).items():
+        for content, number in read_json_object(path / "added_tokens.json").items():
             is_special = any(token.content == content for token in special)
             flags = {"normalized": not is_special, "special": is_special}
             declared[content] = AddedToken(content, **flags), number
@@ -369,3 +452,46 @@ def _to_token(token: str | dict[str, Any]) -> AddedToken:
     fields = {f.name for f in dataclasses.fields(AddedToken)} - {"in_wordpiece"}
     flags = {"normalized": not token.get("special", True)}
     return AddedToken(**flags | {name: token[name] for name in fields & token.keys()})
+
+
+# --- The library tokenizers ------------------------------------------------------
+
+
+def build_original(
+    vocabulary: Vocabulary, lowercase: bool, rules: TokenizerRules
+) -> tokenizers.Tokenizer:
+    """Builds a tokenizer of the library tokenizers without added tokens."""
+    own = {t.content for t in rules.added_tokens if not t.in_wordpiece}
+    ids = {token: i for i, token in enumerate(vocabulary.tokens) if token not in own}
+    _, unk, cls, sep, _ = SPECIAL_TOKENS
+    model = tokenizers.models.WordPiece(
+        ids, unk_token=unk, max_input_chars_per_word=rules.max_characters_per_word
+    )
+    original = tokenizers.Tokenizer(model)
+    original.normalizer = tokenizers.normalizers.BertNormalizer(
+        clean_text=rules.clean_text,
+        handle_chinese_chars=rules.split_chinese,
+        strip_accents=rules.strip_accents,
+        lowercase=lowercase,
+    )
+    original.pre_tokenizer = (
+        tokenizers.pre_tokenizers.BertPreTokenizer()
+        if rules.split_punctuation
+        else tokenizers.pre_tokenizers.WhitespaceSplit()
+    )
+    segment = rules.second_segment
+    original.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} $B:{segment} {sep}:{segment}",
+        special_tokens=[(cls, vocabulary.cls_id), (sep, vocabulary.sep_id)],
+    )
+    original.decoder = tokenizers.decoders.WordPiece()
+    return original
+
+
+def add_token(original: tokenizers.Tokenizer, token: AddedToken) -> None:
+    """Adds a token to a tokenizer of the library tokenizers."""
+    options = dataclasses.asdict(token)
+    del options["in_wordpiece"]
+    add = original.add_special_tokens if token.special else original.add_tokens
+    add([tokenizers.AddedToken(**options)])

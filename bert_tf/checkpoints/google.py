@@ -24,9 +24,9 @@ from collections.abc import Mapping
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from bert_tf import heads
+from bert_tf.checkpoints import weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.foreign import Tensor, open_tensors
-from bert_tf.checkpoints.names import GARDEN_TOKENS, garden_rows, google_rows
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
 
@@ -36,6 +36,83 @@ _CONFIG, _VOCABULARY, _PREFIX = "bert_config.json", "vocab.txt", "bert_model.ckp
 
 # The object graph. Checkpoints of TensorFlow 1 have none.
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+
+# --- Names of weights ------------------------------------------------------------
+
+OURS, _GOOGLE = "encoder_layer_{i}", "bert/encoder/layer_{i}"
+GOOGLE_ENCODER = {
+    "embeddings/token_embedding": "bert/embeddings/word_embeddings",
+    "embeddings/position_embedding": "bert/embeddings/position_embeddings",
+    "embeddings/segment_embedding": "bert/embeddings/token_type_embeddings",
+    "embeddings/layer_norm": "bert/embeddings/LayerNorm",
+    f"{OURS}/query": f"{_GOOGLE}/attention/self/query",
+    f"{OURS}/key": f"{_GOOGLE}/attention/self/key",
+    f"{OURS}/value": f"{_GOOGLE}/attention/self/value",
+    f"{OURS}/attention_output": f"{_GOOGLE}/attention/output/dense",
+    f"{OURS}/attention_layer_norm": f"{_GOOGLE}/attention/output/LayerNorm",
+    f"{OURS}/intermediate": f"{_GOOGLE}/intermediate/dense",
+    f"{OURS}/output": f"{_GOOGLE}/output/dense",
+    f"{OURS}/output_layer_norm": f"{_GOOGLE}/output/LayerNorm",
+    "pooler": "bert/pooler/dense",
+}
+MASKED_LM = {
+    "mlm/dense": "cls/predictions/transform/dense",
+    "mlm/layer_norm": "cls/predictions/transform/LayerNorm",
+}
+
+
+def _google_rows(kind: str | None) -> list[weight_files.Row]:
+    """Returns the table, with the output layer of a head that google's scripts have.
+
+    These are those of run_squad.py, run_classifier.py and BioBERT's run_ner.py.
+    """
+    outputs = {"nsp": "cls/seq_relationship/"}
+    prefix = heads.known_head(kind or "encoder").google_prefix
+    if prefix is not None:
+        outputs["logits"] = prefix
+    suffixes = {"kernel": "output_weights", "bias": "output_bias"}
+    return [
+        *weight_files.rows_of_layers(
+            GOOGLE_ENCODER | MASKED_LM, weight_files.KERAS_SUFFIXES | {"embeddings": ""}
+        ),
+        weight_files.Row("mlm/bias", ("cls/predictions/output_bias",), "V"),
+        *weight_files.rows_of_layers(outputs, suffixes, transposed=True),
+    ]
+
+
+_GARDEN_TOKENS = "word_embeddings/embeddings"
+
+_GARDEN = "transformer/layer_{i}"
+_GARDEN_ENCODER = {
+    "embeddings/token_embedding": "word_embeddings",
+    "embeddings/position_embedding": "position_embedding",
+    "embeddings/segment_embedding": "type_embeddings",
+    "embeddings/layer_norm": "embeddings/layer_norm",
+    f"{OURS}/query": f"{_GARDEN}/self_attention/query",
+    f"{OURS}/key": f"{_GARDEN}/self_attention/key",
+    f"{OURS}/value": f"{_GARDEN}/self_attention/value",
+    f"{OURS}/attention_output": f"{_GARDEN}/self_attention/attention_output",
+    f"{OURS}/attention_layer_norm": f"{_GARDEN}/self_attention_layer_norm",
+    f"{OURS}/intermediate": f"{_GARDEN}/intermediate",
+    f"{OURS}/output": f"{_GARDEN}/output",
+    f"{OURS}/output_layer_norm": f"{_GARDEN}/output_layer_norm",
+    "pooler": "pooler_transform",
+}
+
+
+def _garden_rows(scope: str) -> list[weight_files.Row]:
+    """Returns the table for encoders whose names begin with `scope`."""
+    encoder = {ours: scope + theirs for ours, theirs in _GARDEN_ENCODER.items()}
+    masked_lm = {ours: f"bert/{theirs}" for ours, theirs in MASKED_LM.items()}
+    return [
+        *weight_files.rows_of_layers(encoder, per_head=True),
+        *weight_files.rows_of_layers(masked_lm),
+        weight_files.Row("mlm/bias", ("bert/cls/predictions/output_bias/bias",), "V"),
+    ]
+
+
+# --- Reading ---------------------------------------------------------------------
 
 
 def find_prefix(path: pathlib.Path) -> str | None:
@@ -71,12 +148,12 @@ def open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
     if _GRAPH in tensors:
         format = _GARDEN_FORMAT
         tensors = _variables(tensors)
-        rows = garden_rows(_garden_scope(prefix, tensors))
+        rows = _garden_rows(_garden_scope(prefix, tensors))
     else:
         if not kind:
             kind, notes = _task(tensors)
-        rows, tensors = google_rows(kind), _without_optimizer_state(tensors)
-    return open_tensors(
+        rows, tensors = _google_rows(kind), _without_optimizer_state(tensors)
+    return weight_files.open_tensors(
         path,
         rows,
         tensors,
@@ -88,7 +165,7 @@ def open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
     )
 
 
-def _load(prefix: str) -> dict[str, Tensor]:
+def _load(prefix: str) -> dict[str, weight_files.Tensor]:
     """Opens a TensorFlow 1 or 2 checkpoint.
 
     Raises:
@@ -105,12 +182,14 @@ def _load(prefix: str) -> dict[str, Tensor]:
 
     reader = checked(tf.train.load_checkpoint, prefix)
     return {
-        name: Tensor(tuple(shape), functools.partial(checked, reader.get_tensor, name))
+        name: weight_files.Tensor(
+            tuple(shape), functools.partial(checked, reader.get_tensor, name)
+        )
         for name, shape in reader.get_variable_to_shape_map().items()
     }
 
 
-def _task(tensors: Mapping[str, Tensor]) -> tuple[str | None, list[str]]:
+def _task(tensors: Mapping[str, weight_files.Tensor]) -> tuple[str | None, list[str]]:
     """Returns the kind of the head of a TensorFlow 1 checkpoint, and a note about it.
 
     Classifiers and taggers have the same names. Training does not change the pooler of
@@ -126,7 +205,9 @@ def _task(tensors: Mapping[str, Tensor]) -> tuple[str | None, list[str]]:
     return kind, [f"The head is assumed to be of the kind {kind}; --head sets another."]
 
 
-def _without_optimizer_state(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _without_optimizer_state(
+    tensors: Mapping[str, weight_files.Tensor],
+) -> dict[str, weight_files.Tensor]:
     """Drops counters, and slots: tensors whose name continues that of a variable."""
     return {
         name: tensor
@@ -135,7 +216,9 @@ def _without_optimizer_state(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
     }
 
 
-def _variables(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _variables(
+    tensors: Mapping[str, weight_files.Tensor],
+) -> dict[str, weight_files.Tensor]:
     """Renames the tensors of an object-based checkpoint to their variables.
 
     Leaves out those of the optimizer.
@@ -153,13 +236,13 @@ def _variables(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _garden_scope(prefix: str, tensors: Mapping[str, Tensor]) -> str:
+def _garden_scope(prefix: str, tensors: Mapping[str, weight_files.Tensor]) -> str:
     """Finds the encoder in a saved encoder or in a saved model that contains one."""
-    found = [name for name in tensors if f"/{name}".endswith(f"/{GARDEN_TOKENS}")]
+    found = [name for name in tensors if f"/{name}".endswith(f"/{_GARDEN_TOKENS}")]
     if len(found) != 1:
         raise ValueError(
             f"{prefix} is not a checkpoint of a Model Garden encoder. It must have one "
-            f"variable named {GARDEN_TOKENS}. Received: {len(found)} of "
+            f"variable named {_GARDEN_TOKENS}. Received: {len(found)} of "
             f"{len(tensors)} variables"
         )
-    return found[0].removesuffix(GARDEN_TOKENS)
+    return found[0].removesuffix(_GARDEN_TOKENS)

@@ -18,19 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import heads
-from bert_tf.checkpoints import folder_tokenizer, tokenizer_files
-from bert_tf.checkpoints.checkpoint import Checkpoint, check_json, read_json_object
-from bert_tf.checkpoints.foreign import (
-    WEIGHTS,
-    Tensor,
-    open_tensors,
-    read_safetensors,
-    to_tensors,
-    write_safetensors,
-)
-from bert_tf.checkpoints.names import hugging_face_rows
+from bert_tf import heads, storage
+from bert_tf.checkpoints import folder_tokenizer, weight_files
+from bert_tf.checkpoints.checkpoint import Checkpoint, check_fields, read_json_object
+from bert_tf.checkpoints.google import GOOGLE_ENCODER, MASKED_LM
 from bert_tf.modeling import GOOGLE_KEYS, BertConfig
+from bert_tf.text import SPECIAL_TOKENS, AddedToken, Vocabulary
 
 CONFIG = "config.json"
 
@@ -55,9 +48,39 @@ _KINDS = {
 }
 
 
+def _rows(kind: str | None, *, has_prefix: bool = True) -> list[weight_files.Row]:
+    """Returns the table for models with a head of this kind.
+
+    Args:
+        kind: As in `weights.open_tensors`.
+        has_prefix: Whether the names of the encoder's weights start with `bert.`.
+    """
+    layers, bias = dict(GOOGLE_ENCODER), []
+    head = heads.known_head(kind or "encoder")
+    if head.transformers and not issubclass(head, heads.EncoderHead):
+        layers["logits"] = head.transformers_layer
+    elif kind != "encoder":
+        layers |= MASKED_LM | {"nsp": "cls/seq_relationship"}
+        names = ("cls.predictions.bias", "cls.predictions.decoder.bias")
+        bias = [weight_files.Row("mlm/bias", names, "V")]
+    # transformers names layers as google-research/bert does, with dots.
+    layers = {
+        ours: name.replace("/layer_", "/layer/")
+        .replace("/", ".")
+        .removeprefix("" if has_prefix else "bert.")
+        for ours, name in layers.items()
+    }
+    tokens, *others = weight_files.rows_of_layers(
+        layers, weight_files.TORCH_SUFFIXES, transposed=True
+    )
+    # Some files have a copy of the token embedding as the output matrix of masked LM.
+    names = (*tokens.theirs, "cls.predictions.decoder.weight")
+    return [tokens._replace(theirs=names), *others, *bias]
+
+
 def _with_torch_names(
-    tensors: Mapping[str, Tensor],
-) -> tuple[dict[str, Tensor], list[str]]:
+    tensors: Mapping[str, weight_files.Tensor],
+) -> tuple[dict[str, weight_files.Tensor], list[str]]:
     """Renames tensors to their names in torch, and transposes kernels of TensorFlow.
 
     Removes the prefix of a model that contains the whole model, such as `module.` of
@@ -91,8 +114,8 @@ def _with_torch_names(
     return renamed, [note] if wrapper else []
 
 
-def _transposed(tensor: Tensor) -> Tensor:
-    return Tensor(tensor.shape[::-1], lambda: tensor.read().T)
+def _transposed(tensor: weight_files.Tensor) -> weight_files.Tensor:
+    return weight_files.Tensor(tensor.shape[::-1], lambda: tensor.read().T)
 
 
 def _torch_name(name: str) -> str:
@@ -148,27 +171,24 @@ TORCH_ACTIVATIONS = {
     "sigmoid": f"{TORCH}.activation.Sigmoid",
 }
 
-# Keys that would make the model another architecture, with BERT's values.
-_REQUIRED = {
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
+# Fields of config.json: their types, or the only values that are BERT's.
+_FIELDS = {
+    "position_embedding_type": ("absolute",),
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+    "architectures": list,
+    "id2label": dict,
+    "num_labels": int,
+    "bert_tf": dict,
+    "problem_type": str,
 }
 
 
 def _architecture(path: pathlib.Path, config: Mapping[str, Any]) -> BertConfig:
-    class_name = _class_name(config)
     # Early versions did not write model_type.
-    kind = config.get("model_type", "bert" if class_name.startswith("Bert") else None)
-    if kind != "bert":
-        raise ValueError(
-            f"{path}: the model type must be 'bert'. Received: {kind!r} ({class_name})"
-        )
-    for key, value in _REQUIRED.items():
-        if config.get(key, value) != value:
-            raise ValueError(
-                f"{path}: {key} must be {value!r}. Received: {key}={config[key]!r}"
-            )
+    default = "bert" if _class_name(config).startswith("Bert") else "unknown"
+    kind = config.get("model_type") or default
+    check_fields(path, {"model_type": kind}, model_type=("bert",))
     try:
         fields = {ours: (_DEFAULTS | config)[key] for ours, key in _KEYS.items()}
         activation = fields["activation"]
@@ -208,12 +228,9 @@ def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     of another class with a config of ours.
     """
     ours = config.get("bert_tf") or {}
-    try:
-        check_json(ours, head=dict, options=dict, tokenizer=dict)
-        head = dict(ours.get("head") or {})
-        check_json(head, kind=str)
-    except ValueError as error:
-        raise ValueError(f"{CONFIG}: bert_tf: {error}") from error
+    check_fields(f"{CONFIG}: bert_tf", ours, head=dict, options=dict, tokenizer=dict)
+    head = dict(ours.get("head") or {})
+    check_fields(f"{CONFIG}: bert_tf", head, kind=str)
     kind, classes = head.get("kind"), config.get("architectures")
     known = heads.known_head(kind).transformers
     if not kind or (classes and classes[0] not in known):
@@ -243,9 +260,7 @@ def open_folder(
         ValueError: It is not a BERT, has no safetensors, or a file is damaged or
             contradicts another one.
     """
-    types = {"architectures": list, "id2label": dict, "num_labels": int}
-    types |= {"bert_tf": dict, "problem_type": str}
-    config = read_json_object(path / CONFIG, **types)
+    config = read_json_object(path / CONFIG, **_FIELDS)
     class_name = _class_name(config)
     architecture = _architecture(path / CONFIG, config)
     doubt = f"{CONFIG} declares the class {class_name}, which is not supported."
@@ -253,7 +268,8 @@ def open_folder(
     try:
         ours = _own_settings(config)
         own_names = bool(ours) and not config.get("architectures")
-        tensors, notes = read_safetensors(path, may_lack_weights=bool(ours)), []
+        notes: list[str] = []
+        tensors = weight_files.read_safetensors(path, may_lack_weights=bool(ours))
         if not own_names:
             tensors, notes = _with_torch_names(tensors)
         declared, label_notes = _labels(config)
@@ -266,9 +282,9 @@ def open_folder(
     tokenizer = folder_tokenizer.open_tokenizer(
         path, config, architecture.max_sequence_length, ours.get("tokenizer")
     )
-    checkpoint = open_tensors(
+    checkpoint = weight_files.open_tensors(
         path,
-        hugging_face_rows(kind),
+        _rows(kind),
         tensors,
         architecture=architecture,
         vocabulary=tokenizer.vocabulary,
@@ -321,7 +337,7 @@ def model_class(head: Mapping[str, Any], weights: Iterable[str] = ()) -> str | N
         name = "BertForMaskedLM"
     if name is None:
         return None
-    names = (row.ours.replace("{i}", r"\d+") for row in hugging_face_rows(kind))
+    names = (row.ours.replace("{i}", r"\d+") for row in _rows(kind))
     known = re.compile("|".join([*names, *(f"{start}.*" for start in _LEFT_OUT)]))
     return name if all(map(known.fullmatch, weights)) else None
 
@@ -360,7 +376,9 @@ def to_config(checkpoint: Checkpoint, class_name: str | None) -> dict[str, Any]:
     rest = {name: value for name, value in head.items() if name not in _ELSEWHERE}
     ours = {"head": rest, "options": dict(checkpoint.options)}
     if checkpoint.rules.library == "google":  # `write_tokenizer` writes all others.
-        ours["tokenizer"] = tokenizer_files.google_settings(checkpoint.rules)
+        ours["tokenizer"] = {
+            "special_tokens_in_texts": bool(checkpoint.rules.added_tokens)
+        }
     return {**config, "bert_tf": ours}
 
 
@@ -379,12 +397,57 @@ def write_weights(
         Our names of the weights that the class cannot hold.
     """
     kind = _KINDS.get(class_name)
-    rows = hugging_face_rows(kind, has_prefix=class_name != "BertModel")
+    rows = _rows(kind, has_prefix=class_name != "BertModel")
     if "pooler" in heads.known_head(kind or "encoder").unused_layers:
         rows = [row for row in rows if not row.ours.startswith("pooler/")]
-    tensors, left_out = to_tensors(rows, weights, architecture)
+    tensors, left_out = weight_files.to_tensors(rows, weights, architecture)
     if class_name is None:
         tensors |= {name: weights[name] for name in left_out}
         left_out = []
-    write_safetensors(path / WEIGHTS, tensors)
+    weight_files.write_safetensors(path / weight_files.WEIGHTS, tensors)
     return left_out
+
+
+def write_tokenizer(path: pathlib.Path, checkpoint: Checkpoint) -> None:
+    """Writes the files of a tokenizer; `transformers` loads them without warnings.
+
+    The files cannot express google's rules; they get those of the library tokenizers,
+    which differ in rare characters and for words of more than 100 characters.
+    """
+    rules, vocabulary = checkpoint.rules, checkpoint.vocabulary
+    if rules.library == "google":
+        limit = folder_tokenizer.PLAIN.max_characters_per_word
+        rules = dataclasses.replace(rules, max_characters_per_word=limit)
+    added = rules.added_tokens or tuple(map(AddedToken, SPECIAL_TOKENS))
+    only_added = {t.content for t in added if not t.in_wordpiece}
+    words = ("" if token in only_added else token for token in vocabulary.tokens)
+    Vocabulary(tuple(words)).write(path / folder_tokenizer.VOCABULARY)
+    original = folder_tokenizer.build_original(vocabulary, checkpoint.lowercase, rules)
+    for token in added:
+        folder_tokenizer.add_token(original, token)
+    storage.write_text(
+        str(path / folder_tokenizer.TOKENIZER), original.to_str(pretty=True)
+    )
+    is_bert = all(
+        getattr(rules, flag) == getattr(folder_tokenizer.PLAIN, flag)
+        for flag in folder_tokenizer.FIXED
+    )
+    length = checkpoint.architecture.max_sequence_length
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    config = {
+        "tokenizer_class": "BertTokenizer" if is_bert else "PreTrainedTokenizerFast",
+        "do_lower_case": checkpoint.lowercase,
+        "strip_accents": rules.strip_accents,
+        "tokenize_chinese_chars": rules.split_chinese,
+        "model_max_length": checkpoint.options.get("max_sequence_length", length),
+        "truncation_side": rules.truncation_side,
+        "model_input_names": names if rules.second_segment else names[::2],
+        **folder_tokenizer.NAMES,
+    }
+    if rules.added_tokens:
+        tokens = [dataclasses.asdict(token) for token in added]
+        for token in tokens:
+            del token["in_wordpiece"]
+        ids = vocabulary.ids(token.content for token in added)
+        config["added_tokens_decoder"] = dict(zip(map(str, ids), tokens))
+    storage.write_json(path / folder_tokenizer.CONFIG, config)

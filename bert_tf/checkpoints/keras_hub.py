@@ -19,9 +19,9 @@ from typing import Any
 
 import keras
 
-from bert_tf.checkpoints.checkpoint import Checkpoint, read_json_object
-from bert_tf.checkpoints.foreign import Tensor, open_tensors, to_tensors
-from bert_tf.checkpoints.names import KERAS_HUB_ROWS
+from bert_tf.checkpoints import weight_files
+from bert_tf.checkpoints.checkpoint import Checkpoint, check_fields, read_json_object
+from bert_tf.checkpoints.google import OURS
 from bert_tf.modeling import BertConfig
 from bert_tf.text import (
     CONTINUATION_PREFIX,
@@ -32,21 +32,45 @@ from bert_tf.text import (
     Vocabulary,
 )
 
+_HUB = "transformer_layer_{i}"
+_HUB_LAYERS = {
+    "embeddings/token_embedding": "token_embedding",
+    "embeddings/position_embedding": "position_embedding",
+    "embeddings/segment_embedding": "segment_embedding",
+    "embeddings/layer_norm": "embeddings_layer_norm",
+    f"{OURS}/query": f"{_HUB}/self_attention_layer/query",
+    f"{OURS}/key": f"{_HUB}/self_attention_layer/key",
+    f"{OURS}/value": f"{_HUB}/self_attention_layer/value",
+    f"{OURS}/attention_output": f"{_HUB}/self_attention_layer/attention_output",
+    f"{OURS}/attention_layer_norm": f"{_HUB}/self_attention_layer_norm",
+    f"{OURS}/intermediate": f"{_HUB}/feedforward_intermediate_dense",
+    f"{OURS}/output": f"{_HUB}/feedforward_output_dense",
+    f"{OURS}/output_layer_norm": f"{_HUB}/feedforward_layer_norm",
+    "pooler": "pooled_dense",
+    "mlm/dense": "mlm_head/intermediate_dense",
+    "mlm/layer_norm": "mlm_head/intermediate_layer_norm",
+    "logits": "logits",
+}
+_ROWS = [
+    *weight_files.rows_of_layers(_HUB_LAYERS, per_head=True),
+    weight_files.Row("mlm/bias", ("mlm_head/output_bias",), "V"),
+]
+
 # Settings that KerasHub's encoder lacks. The others have the same names as ours.
 _FIXED = ("attention_dropout", "activation", "layer_norm_epsilon", "initializer_range")
 _SETTINGS = [f.name for f in dataclasses.fields(BertConfig) if f.name not in _FIXED]
 
 
-def computed_architecture(settings: BertConfig | keras.Model) -> BertConfig:
-    """Returns the architecture that KerasHub computes with some settings.
+# Options of the preprocessor and its tokenizer that change tokens, and BERT's values.
+_PREPROCESSING = {
+    "split": (True,),
+    "suffix_indicator": (CONTINUATION_PREFIX,),
+    "oov_token": (UNK,),
+    "truncate": ("round_robin",),
+}
 
-    Args:
-        settings: KerasHub's encoder, or a config. All fields of the config that
-            KerasHub lacks have fixed values.
-    """
-    fields = {name: getattr(settings, name) for name in _SETTINGS}
-    return BertConfig(**fields, attention_dropout=settings.dropout)
-
+# The tasks that have a head of BERT.
+_TASKS = ("BertMaskedLM", "BertTextClassifier")
 
 # --- Reading ---------------------------------------------------------------------
 
@@ -64,12 +88,7 @@ def open_preset(preset: str | pathlib.Path, kind: str | None = None) -> Checkpoi
     import keras_hub
 
     file = pathlib.Path(preset) / "config.json"
-    config = read_json_object(file, config=dict)
-    if config.get("class_name", "BertBackbone") != "BertBackbone":
-        raise ValueError(
-            f"{preset} is a KerasHub preset of {config['class_name']}; only "
-            "BertBackbone is supported."
-        )
+    config = read_json_object(file, config=dict, class_name=("BertBackbone",))
     try:
         if config:  # A folder. KerasHub downloads handles.
             settings = {n: (config.get("config") or {}).get(n) for n in _SETTINGS}
@@ -91,17 +110,20 @@ def open_preset(preset: str | pathlib.Path, kind: str | None = None) -> Checkpoi
         options = {"max_sequence_length": length}
     task = _task(preset)
     doubt = f"Its task.json declares the class {task}, which is not supported."
-    return open_tensors(
+    return weight_files.open_tensors(
         pathlib.Path(preset),
-        KERAS_HUB_ROWS,
+        _ROWS,
         {
-            variable.path: Tensor(
+            variable.path: weight_files.Tensor(
                 tuple(variable.shape),
                 functools.partial(keras.ops.convert_to_numpy, variable),
             )
             for variable in model.weights
         },
-        architecture=computed_architecture(backbone),
+        architecture=BertConfig(  # KerasHub lacks the other fields: they are fixed.
+            **{name: getattr(backbone, name) for name in _SETTINGS},
+            attention_dropout=backbone.dropout,
+        ),
         vocabulary=vocabulary,
         lowercase=tokenizer.lowercase,
         kind=kind,
@@ -113,25 +135,11 @@ def open_preset(preset: str | pathlib.Path, kind: str | None = None) -> Checkpoi
     )
 
 
-# Options of the preprocessor and its tokenizer that change tokens, and BERT's values.
-_REQUIRED = {
-    "split": True,
-    "suffix_indicator": CONTINUATION_PREFIX,
-    "oov_token": UNK,
-    "truncate": "round_robin",
-}
-
-
 def _rules(preset: str | pathlib.Path, preprocessor: Any) -> TokenizerRules:
     """Returns the tokenizer's rules: google's, with the options of the preset."""
     tokenizer = preprocessor.tokenizer
     options = {**preprocessor.get_config(), **tokenizer.get_config()}
-    for name, value in _REQUIRED.items():
-        if options.get(name, value) != value:
-            raise ValueError(
-                f"{preset}: the tokenizer must have {name}={value!r}. Received: "
-                f"{name}={options[name]!r}"
-            )
+    check_fields(preset, options, **_PREPROCESSING)
     strips = tokenizer.strip_accents
     in_strings = options.get("special_tokens_in_strings", False)
     return TokenizerRules(
@@ -139,10 +147,6 @@ def _rules(preset: str | pathlib.Path, preprocessor: Any) -> TokenizerRules:
         split_chinese=options.get("split_on_cjk", True),
         added_tokens=tuple(map(AddedToken, SPECIAL_TOKENS if in_strings else ())),
     )
-
-
-# The tasks that have a head of BERT.
-_TASKS = ("BertMaskedLM", "BertTextClassifier")
 
 
 def _task(preset: str | pathlib.Path) -> str | None:
@@ -221,10 +225,10 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
         )
         preprocessor = task.preprocessor_cls(tokenizer, sequence_length=length)
         model = task(backbone, preprocessor=preprocessor, **options)
-    tensors, left_out = to_tensors(KERAS_HUB_ROWS, weights, architecture)
+    tensors, left_out = weight_files.to_tensors(_ROWS, weights, architecture)
     for variable in model.weights:
         if variable.path in tensors:
             variable.assign(tensors.pop(variable.path))
     model.save_to_preset(str(path))
-    left_out += [row.ours for row in KERAS_HUB_ROWS if row.theirs[0] in tensors]
+    left_out += [row.ours for row in _ROWS if row.theirs[0] in tensors]
     return sorted(left_out)

@@ -34,7 +34,7 @@ from bert_tf.checkpoints import (
     hugging_face,
     keras_hub,
     sentence_transformers,
-    tokenizer_files,
+    weight_files,
 )
 from bert_tf.checkpoints.checkpoint import (
     METRICS,
@@ -42,7 +42,6 @@ from bert_tf.checkpoints.checkpoint import (
     outermost_layer,
     read_json_object,
 )
-from bert_tf.checkpoints.foreign import WEIGHTS, has_weights
 
 CONFIG = hugging_face.CONFIG
 
@@ -108,7 +107,7 @@ def _open(handle: str, kind: str | None) -> Checkpoint:
             )
         return open_folder(path)
     # The config.json of a TensorFlow checkpoint may be a bert_config.json.
-    if google.find_prefix(path) and not has_weights(path):
+    if google.find_prefix(path) and not weight_files.has_weights(path):
         return google.open_folder(path, kind)
     if config.keys() & hugging_face.CONFIG_KEYS:
         return hugging_face.open_folder(path, kind)
@@ -192,7 +191,7 @@ class ModelDirectory(Checkpoint):
                 new = dataclasses.replace(new, head=head)
         if write:
             path.mkdir(parents=True, exist_ok=True)
-            tokenizer_files.write_tokenizer(path, new)
+            hugging_face.write_tokenizer(path, new)
             sentence_transformers.write_modules(new)
             # Last, because this file marks the folder as a model directory.
             new._write_config(class_name)
@@ -238,10 +237,6 @@ class ModelDirectory(Checkpoint):
         return new
 
     # --- Weights ---------------------------------------------------------------
-
-    @property
-    def has_weights(self) -> bool:
-        return (self.path / WEIGHTS).is_file()
 
     def save_weights(self, model: keras.Model) -> None:
         """Writes the weights of `model` atomically, without the optimizer."""
@@ -298,14 +293,6 @@ class ModelDirectory(Checkpoint):
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         storage.write_json(self.path / METRICS, metrics)
-
-
-def model_files(path: pathlib.Path) -> list[str]:
-    """Returns the paths of a model's files in its directory, `config.json` last."""
-    patterns = (WEIGHTS, "vocab.txt", "[0-9]_*/*", "*.json")
-    files = (file for pattern in patterns for file in path.glob(pattern))
-    names = [str(file.relative_to(path)) for file in files]
-    return sorted(names, key=lambda name: name == CONFIG)
 
 
 # --- Writing checkpoints ---------------------------------------------------------

@@ -27,14 +27,8 @@ from typing import Any
 import numpy as np
 
 from bert_tf import storage
-from bert_tf.checkpoints import hugging_face
-from bert_tf.checkpoints.checkpoint import Checkpoint, read_json_object
-from bert_tf.checkpoints.foreign import (
-    WEIGHTS,
-    read_safetensors,
-    to_float,
-    write_safetensors,
-)
+from bert_tf.checkpoints import hugging_face, weight_files
+from bert_tf.checkpoints.checkpoint import Checkpoint, check_fields, read_json_object
 from bert_tf.checkpoints.hugging_face import TORCH, TORCH_ACTIVATIONS
 from bert_tf.heads import (
     POOLING_MODES,
@@ -46,8 +40,16 @@ from bert_tf.heads import (
 MODULES, _CONFIG = "modules.json", "config.json"
 _TRANSFORMER_CONFIG = "sentence_bert_config.json"
 _MODEL_CONFIG = "config_sentence_transformers.json"
-_ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
-_SPARSE_MODULES = ["MLMTransformer", "SpladePooling"]  # Their names in version 5.
+
+# The supported modules of each kind of model. The last sparse ones are of version 5.
+_DENSE_MODULES = (
+    "Transformer, Pooling",
+    "Transformer, Pooling, Dense",
+    "Transformer, Pooling, Normalize",
+    "Transformer, Pooling, Dense, Normalize",
+)
+_SPARSE_MODULES = ("Transformer, SpladePooling", "MLMTransformer, SpladePooling")
+_CROSS_ENCODER_MODULES = ("Transformer",)
 
 # Our pooling mode -> its key in configs of versions before 6.
 _SUFFIXES = {"cls": "_token", "max": "_tokens", "mean": "_tokens"}
@@ -75,10 +77,11 @@ def is_folder(path: pathlib.Path) -> bool:
 def _is_cross_encoder(path: pathlib.Path) -> bool:
     if read_json_object(path / _MODEL_CONFIG).get("model_type") == "CrossEncoder":
         return True
-    # Before version 6, cross-encoders had no files of their own.
+    # Of versions 2 and 3, and of 4 and 5; they had no files of their own.
+    keys = {"sbert_ce_default_activation_function", "sentence_transformers"}
     config = read_json_object(path / _CONFIG)
     is_other = "bert_tf" in config or (path / MODULES).is_file()
-    return not is_other and bool(config.keys() & set(_CROSS_ENCODER_KEYS))
+    return not is_other and bool(config.keys() & keys)
 
 
 def open_folder(path: pathlib.Path) -> Checkpoint:
@@ -90,7 +93,7 @@ def open_folder(path: pathlib.Path) -> Checkpoint:
     """
     if _is_cross_encoder(path):
         checkpoint = _open_cross_encoder(path)
-    elif "SpladePooling" in _list_modules(path)[1]:
+    elif any("SpladePooling" in name for name, _ in _list_modules(path)):
         checkpoint = _open_sparse_encoder(path)
     else:
         checkpoint = _open_sentence_encoder(path)
@@ -108,23 +111,17 @@ def _open_cross_encoder(path: pathlib.Path) -> Checkpoint:
     declared = [c["activation_fn"] for c in configs if c.get("activation_fn")]
     names = {torch: name for name, torch in TORCH_ACTIVATIONS.items()}
     names[f"{TORCH}.activation.Softmax"] = "softmax"
-    if declared and declared[0] not in names:
-        raise ValueError(
-            f"{path}: the activation of a cross-encoder must be one of "
-            f"{', '.join(names)}. Received: {declared[0]!r}"
-        )
-    if (path / MODULES).is_file() and _list_modules(path)[1] != ["Transformer"]:
-        raise ValueError(
-            f"{path / MODULES}: the only module of a cross-encoder must be "
-            f"Transformer. Received: {', '.join(_list_modules(path)[1])}"
-        )
+    (torch,) = declared[:1] or [None]
+    check_fields(path, {"activation_fn": torch}, activation_fn=tuple(names))
+    if (path / MODULES).is_file():
+        _modules(path, _CROSS_ENCODER_MODULES)
     prompts = _prompts(path, {})
     if default := prompts and prompts["prompts"].get(prompts["default_prompt_name"]):
         raise ValueError(
             f"{path / _MODEL_CONFIG}: default_prompt_name of a cross-encoder must be "
             f"null, because exports add no prompt to pairs. Received: {default!r}"
         )
-    activation = names[declared[0]] if declared else None
+    activation = names.get(torch)
     checkpoint = hugging_face.open_folder(path, "classification", activation=activation)
     head = {**checkpoint.head, "pairs": True}
     if activation is None and head.get("problem") == "regression":
@@ -133,7 +130,7 @@ def _open_cross_encoder(path: pathlib.Path) -> Checkpoint:
 
 
 def _open_sentence_encoder(path: pathlib.Path) -> Checkpoint:
-    modules = _modules(path)
+    modules = _modules(path, _DENSE_MODULES)
     encoder = hugging_face.open_folder(path / modules["Transformer"], "encoder")
     pooling = read_json_object(path / modules["Pooling"] / _CONFIG)
     flags = [mode for mode, key in _POOLING_KEYS.items() if pooling.get(key)]
@@ -158,112 +155,102 @@ def _open_sentence_encoder(path: pathlib.Path) -> Checkpoint:
 
 
 def _open_sparse_encoder(path: pathlib.Path) -> Checkpoint:
-    folders, names = _list_modules(path)
-    if names not in (["Transformer", "SpladePooling"], _SPARSE_MODULES):
-        raise ValueError(
-            f"{path / MODULES}: the modules of a sparse encoder must be Transformer "
-            f"and SpladePooling. Received: {', '.join(names)}"
-        )
-    file = path / folders[1] / _CONFIG
-    config = {"pooling_strategy": "max", "activation_function": "relu"}
-    config |= read_json_object(file, pooling_strategy=str, activation_function=str)
-    pooling, activation = config["pooling_strategy"], config["activation_function"]
-    if pooling not in SPARSE_POOLINGS or activation not in SPARSE_ACTIVATIONS:
-        raise ValueError(
-            f"{file}: pooling_strategy must be one of {', '.join(SPARSE_POOLINGS)}, "
-            f"activation_function one of {', '.join(SPARSE_ACTIVATIONS)}. Received: "
-            f"{pooling}, {activation}"
-        )
+    encoder, pooling = _modules(path, _SPARSE_MODULES).values()
+    config = read_json_object(
+        path / pooling / _CONFIG,
+        pooling_strategy=SPARSE_POOLINGS,
+        activation_function=SPARSE_ACTIVATIONS,
+    )
     if prompts := _prompts(path, {}):
         raise ValueError(
             f"{path / _MODEL_CONFIG}: prompts of a sparse encoder must be empty. "
             f"Received: {prompts['prompts']}"
         )
-    checkpoint = hugging_face.open_folder(path / folders[0], "pretrainer")
+    checkpoint = hugging_face.open_folder(path / encoder, "pretrainer")
     head = checkpoint.head
     if head["kind"] == "encoder" or "mlm" in head.get("newly_initialized", ()):
         raise ValueError(
             f"{path}: a sparse encoder needs a masked-LM head, which has no weights."
         )
-    head = {**head, "sparse": {"pooling": pooling, "activation": activation}}
-    return dataclasses.replace(checkpoint, head=head)
+    sparse = {
+        "pooling": config.get("pooling_strategy", "max"),
+        "activation": config.get("activation_function", "relu"),
+    }
+    return dataclasses.replace(checkpoint, head={**head, "sparse": sparse})
 
 
-def _list_modules(path: pathlib.Path) -> tuple[list[str], list[str]]:
-    """Returns the folders of the modules, and the names of their classes."""
+def _list_modules(path: pathlib.Path) -> list[tuple[str, str]]:
+    """Returns class and folder of each module."""
     try:
         modules = json.loads((path / MODULES).read_text(encoding="utf-8"))
         pattern = r"^sentence_transformers\..*\."
-        names = [re.sub(pattern, "", module["type"]) for module in modules]
-        return [str(module["path"]) for module in modules], names
+        return [(re.sub(pattern, "", m["type"]), str(m["path"])) for m in modules]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path / MODULES} is not valid: {error!r}") from error
 
 
-def _modules(path: pathlib.Path) -> dict[str, str]:
-    """Returns the folder of each module of a sentence encoder, by its class."""
-    folders, names = _list_modules(path)
-    outside = [f for f in folders if pathlib.PurePath(f).name != f]
-    expected = [name for name in _ORDER if name in (*_ORDER[:2], *names)]
-    if names != expected or outside:
+def _modules(path: pathlib.Path, supported: Sequence[str]) -> dict[str, str]:
+    """Returns the folder of each module by its class, if these are supported."""
+    listed = _list_modules(path)
+    names = ", ".join(name for name, _ in listed)
+    outside = [f for _, f in listed if pathlib.PurePath(f).name != f]
+    if names not in supported or outside:
         raise ValueError(
-            f"{path / MODULES}: the modules must be Transformer, Pooling, Dense "
-            "(optional), Normalize (optional), in subfolders. Received: "
-            f"{', '.join(names)} {outside or ''}"
+            f"{path / MODULES}: the modules must be {' or '.join(supported)}, in "
+            f"subfolders. Received: {names} {outside or ''}"
         )
-    return dict(zip(names, folders, strict=True))
+    return dict(listed)
 
 
 def _read_dense(
     path: pathlib.Path, *, may_lack_weights: bool
 ) -> tuple[dict[str, Any], dict[str, Callable[[], np.ndarray]]]:
     """Returns fields of `EmbeddingConfig`, and the weights by our names."""
-    types = {"activation_function": str, "bias": bool, "out_features": int}
-    config = read_json_object(path / _CONFIG, **types)
     names = {torch: name for name, torch in TORCH_ACTIVATIONS.items()}
-    activation = config.get("activation_function") or TORCH_ACTIVATIONS["tanh"]
-    bias = config.get("bias", True)
-    tensors = read_safetensors(path, may_lack_weights=may_lack_weights)
-    expected = set(_DENSE) if bias else {"linear.weight"}
-    expected = expected if tensors or not may_lack_weights else set()
-    is_known = activation in names and not config.get("use_residual")
-    if not is_known or tensors.keys() != expected:
+    config = {"activation_function": TORCH_ACTIVATIONS["tanh"], "bias": True}
+    config |= read_json_object(
+        path / _CONFIG,
+        activation_function=tuple(names),
+        bias=bool,
+        out_features=int,
+        use_residual=(False,),
+    )
+    tensors = weight_files.read_safetensors(path, may_lack_weights=may_lack_weights)
+    expected = set(_DENSE) if config["bias"] else {"linear.weight"}
+    if tensors.keys() != expected and (tensors or not may_lack_weights):
         raise ValueError(
-            f"{path}: activation_function must be one of {', '.join(names)}, "
-            f"use_residual false, and the weights {sorted(expected)}. Received: "
-            f"{config}, {sorted(tensors)}"
+            f"{path}: the weights must be {sorted(expected)}. Received: "
+            f"{sorted(tensors)}"
         )
     weight = tensors.get("linear.weight")
-    size = weight.shape[0] if weight else config["out_features"]
-    fields = {"dense_dim": size, "dense_bias": bias}
+    fields = {
+        "dense_dim": weight.shape[0] if weight else config["out_features"],
+        "dense_bias": config["bias"],
+        "dense_activation": names[config["activation_function"]],
+    }
 
     def read(name: str) -> np.ndarray:
         # `.T` leaves the bias as it is.
-        return np.ascontiguousarray(to_float(name, tensors[name].read()).T)
+        return np.ascontiguousarray(weight_files.to_float(name, tensors[name].read()).T)
 
-    weights = {_DENSE[name]: functools.partial(read, name) for name in tensors}
-    return {**fields, "dense_activation": names[activation]}, weights
+    return fields, {_DENSE[name]: functools.partial(read, name) for name in tensors}
 
 
-def _prompts(path: pathlib.Path, pooling: dict[str, Any]) -> dict[str, Any]:
+def _prompts(path: pathlib.Path, pooling: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the entries of the head for prompts; none if all are empty."""
-    types = {"prompts": dict, "default_prompt_name": str}
-    config = read_json_object(path / _MODEL_CONFIG, **types)
+    config = read_json_object(path / _MODEL_CONFIG, prompts=dict)
     prompts = {k: v or "" for k, v in (config.get("prompts") or {}).items()}
     default = config.get("default_prompt_name")
-    if default not in (None, *prompts) or not all(map(_is_string, prompts.values())):
+    check_fields(path / _MODEL_CONFIG, prompts, **dict.fromkeys(prompts, str))
+    if default not in (None, *prompts):
         raise ValueError(
-            f"{path / _MODEL_CONFIG}: prompts must be strings, and default_prompt_name "
-            f"the name of one or null. Received: {prompts}, {default!r}"
+            f"{path / _MODEL_CONFIG}: default_prompt_name must be the name of one of "
+            f"the prompts or null. Received: {default!r}"
         )
     if not any(prompts.values()):
         return {}
     head = {"prompts": prompts, "default_prompt_name": default}
     return head | {"include_prompt": pooling.get("include_prompt", True)}
-
-
-def _is_string(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 # --- Writing ---------------------------------------------------------------------
@@ -272,16 +259,19 @@ def _is_string(value: Any) -> bool:
 def write_modules(checkpoint: Checkpoint) -> None:
     """Writes the modules of an encoder of sentences into `checkpoint.path`, if any."""
     path, head = checkpoint.path, checkpoint.head
-    package = "sentence_transformers"
+    package, values = "sentence_transformers", {}
     if head["kind"] == "embedding":
         modules = _dense_modules(checkpoint)
     elif "sparse" in head:
-        package += ".sparse_encoder"
-        keys = ("pooling_strategy", "activation_function")
-        sparse = (head["sparse"][name] for name in ("pooling", "activation"))
-        length = {"max_seq_length": checkpoint.options["max_sequence_length"]}
-        configs = ({**length, "do_lower_case": False}, dict(zip(keys, sparse)))
-        modules = dict(zip(_SPARSE_MODULES, configs, strict=True))
+        package, values = f"{package}.sparse_encoder", {"model_type": "SparseEncoder"}
+        length = checkpoint.options["max_sequence_length"]
+        modules = {
+            "MLMTransformer": {"max_seq_length": length, "do_lower_case": False},
+            "SpladePooling": {
+                "pooling_strategy": head["sparse"]["pooling"],
+                "activation_function": head["sparse"]["activation"],
+            },
+        }
     else:
         return
     listed = []
@@ -293,9 +283,7 @@ def write_modules(checkpoint: Checkpoint) -> None:
         listed.append({"idx": i, "name": str(i), "path": folder, "type": kind})
     storage.write_json(path / MODULES, listed)
     keys = ("prompts", "default_prompt_name", "truncate_dim")
-    values = {k: head[k] for k in keys if head.get(k)}
-    values |= {"model_type": "SparseEncoder"} if "sparse" in head else {}
-    if values:
+    if values := values | {key: head[key] for key in keys if head.get(key)}:
         storage.write_json(path / _MODEL_CONFIG, values)
 
 
@@ -309,9 +297,9 @@ def _dense_modules(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
     pooling = flags if in_order else {"pooling_mode": modes}
     if not checkpoint.head.get("include_prompt", True):
         pooling["include_prompt"] = False
-    length = {"max_seq_length": config.max_sequence_length}
+    length = config.max_sequence_length
     modules = {
-        "Transformer": {**length, "do_lower_case": False},
+        "Transformer": {"max_seq_length": length, "do_lower_case": False},
         "Pooling": {"word_embedding_dimension": hidden_dim, **pooling},
     }
     if config.dense_dim:
@@ -334,5 +322,5 @@ def write_dense(
     """
     tensors = {n: weights[ours].T for n, ours in _DENSE.items() if ours in weights}
     if tensors:
-        write_safetensors(path / "2_Dense" / WEIGHTS, tensors)
+        weight_files.write_safetensors(path / "2_Dense" / weight_files.WEIGHTS, tensors)
     return [name for name in left_out if name not in _DENSE.values()]

@@ -14,6 +14,7 @@ from bert_tf.checkpoints import (
 )
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer, Vocabulary
+from tests.toy.models import randomize_weights
 
 TEXT = ["the cat sat on a mat.", "a cat"]
 
@@ -32,9 +33,7 @@ def checkpoint(tmp_path_factory, vocabulary, tiny_config):
         options={},
     )
     model = BertPretrainer(BertBackbone(tiny_config))
-    for weight in model.weights:
-        weight.assign(keras.random.normal(weight.shape, seed=len(weight.path)))
-    directory.save_weights(model)
+    directory.save_weights(randomize_weights(model))
     return open_checkpoint(directory.path)
 
 

@@ -159,42 +159,34 @@ def test_sharded_weights(folder, vocabulary, tmp_path):
     toy.write_hugging_face(folder, vocabulary)
     sharded = toy.write_hugging_face(tmp_path / "sharded", vocabulary)
     tensors = safetensors.numpy.load_file(sharded / "model.safetensors")
-    weight_map = {}
-    for number, name in enumerate(tensors):
-        file = f"model-{number % 2}.safetensors"
-        weight_map[name] = file
-    for file in set(weight_map.values()):
-        part = {name: tensors[name] for name in tensors if weight_map[name] == file}
-        safetensors.numpy.save_file(part, sharded / file)
     (sharded / "model.safetensors").unlink()
+    weight_map = {}
+    for number in range(2):
+        part = dict(list(tensors.items())[number::2])
+        safetensors.numpy.save_file(part, sharded / f"{number}.safetensors")
+        weight_map |= dict.fromkeys(part, f"{number}.safetensors")
     index = sharded / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
     assert same_weights(folder, sharded)
-    (sharded / "model-1.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"model-1\.safetensors is missing"):
+    (sharded / "1.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"1\.safetensors is missing"):
         hugging_face.open_folder(sharded)
 
 
-def test_early_names_and_copies_of_tied_weights(folder, vocabulary, tmp_path):
-    toy.write_hugging_face(folder, vocabulary, "BertForPreTraining")
-    tensors = toy.values(toy.hugging_face_shapes("BertForPreTraining"))
-    early = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
-            "LayerNorm.bias", "LayerNorm.beta"
-        ): tensor
-        for name, tensor in tensors.items()
-    }
-    words = tensors["bert.embeddings.word_embeddings.weight"]
-    early["cls.predictions.decoder.weight"] = words.copy()
-    early["cls.predictions.decoder.bias"] = early.pop("cls.predictions.bias")
-    early["bert.embeddings.position_ids"] = np.arange(16)[np.newaxis]
-    other = toy.write_hugging_face(
-        tmp_path / "early", vocabulary, "BertForPreTraining", tensors=early
-    )
+def test_copies_of_tied_weights(folder, vocabulary, tmp_path):
+    name = "BertForPreTraining"
+    toy.write_hugging_face(folder, vocabulary, name)
+    tensors = toy.values(toy.hugging_face_shapes(name))
+    copy = tensors["bert.embeddings.word_embeddings.weight"].copy()
+    tensors["cls.predictions.decoder.weight"] = copy
+    tensors["cls.predictions.decoder.bias"] = tensors.pop("cls.predictions.bias")
+    tensors["bert.embeddings.position_ids"] = np.arange(16)[np.newaxis]
+    other = tmp_path / "other"
+    toy.write_hugging_face(other, vocabulary, name, tensors=tensors)
     assert same_weights(folder, other)
     assert not any("not used" in note for note in hugging_face.open_folder(other).notes)
-    early["cls.predictions.decoder.weight"][3, 1] += 1
-    toy.write_hugging_face(other, vocabulary, "BertForPreTraining", tensors=early)
+    copy[3, 1] += 1
+    toy.write_hugging_face(other, vocabulary, name, tensors=tensors)
     with pytest.raises(ValueError, match=r"are the same weight .* differ"):
         hugging_face.open_folder(other).read_weights()
 
@@ -228,19 +220,18 @@ def flax_name(name):
     return f"{stem}.{part}"
 
 
-@pytest.mark.parametrize("class_name", toy.HUGGING_FACE_CLASSES)
+def early_name(name):
+    """Returns the name of a weight in early versions of transformers."""
+    return name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")
+
+
+@pytest.mark.parametrize(
+    "class_name", ["BertModel", "BertForPreTraining", "BertForSequenceClassification"]
+)
 @pytest.mark.parametrize(
     "rename",
-    [
-        tensorflow_name,
-        flax_name,
-        lambda name: f"module.{name}",
-        lambda name: f"_orig_mod.{name}",
-        lambda name: name.replace("Norm.weight", "Norm.gamma").replace(
-            "Norm.bias", "Norm.beta"
-        ),
-    ],
-    ids=["tensorflow", "flax", "DataParallel", "compiled", "gamma"],
+    [tensorflow_name, flax_name, early_name, lambda name: f"module.{name}"],
+    ids=["tensorflow", "flax", "early", "DataParallel"],
 )
 def test_other_names_of_weights(folder, vocabulary, class_name, rename, tmp_path):
     toy.write_hugging_face(folder, vocabulary, class_name)
@@ -294,13 +285,9 @@ def test_padding_of_token_embedding_is_dropped(folder, vocabulary):
 
 
 def test_reads_settings_from_config_and_tokenizer(folder, vocabulary):
-    toy.write_hugging_face(
-        folder,
-        vocabulary,
-        hidden_act="gelu_new",
-        layer_norm_eps=1e-5,
-        tokenizer={"do_lower_case": False},
-    )
+    config = {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5}
+    tokenizer = {"do_lower_case": False}
+    toy.write_hugging_face(folder, vocabulary, tokenizer=tokenizer, **config)
     checkpoint = hugging_face.open_folder(folder)
     assert checkpoint.architecture.activation == "gelu_tanh"
     assert checkpoint.architecture.layer_norm_epsilon == 1e-5
@@ -311,10 +298,6 @@ def test_reads_settings_from_config_and_tokenizer(folder, vocabulary):
     assert checkpoint.architecture.activation == "gelu_erf"
     assert checkpoint.lowercase
     assert "uncased" in checkpoint.notes[0]
-    cased = Vocabulary((*vocabulary.tokens[:-1], "Cat"))
-    toy.write_hugging_face(folder, cased, tokenizer={})  # transformers lowercases.
-    with pytest.raises(ValueError, match=r"do_lower_case is not set.*Cat"):
-        hugging_face.open_folder(folder)
 
 
 # --- Invalid input -----------------------------------------------------------------
@@ -323,10 +306,8 @@ def test_reads_settings_from_config_and_tokenizer(folder, vocabulary):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"model_type": "roberta"}, "Received: 'roberta'"),
-        ({"model_type": "gpt2", "architectures": None}, "Received: 'gpt2'"),
+        ({"model_type": "roberta"}, "Received: model_type='roberta'"),
         ({"is_decoder": True}, "is_decoder must be False. Received: is_decoder=True"),
-        ({"position_embedding_type": "relative_key"}, "must be 'absolute'"),
         ({"hidden_act": "silu"}, r"config\.json: `activation` must be one of"),
         ({"hidden_size": 16}, r"weight has shape \[40, 8\], .* implies \[40, 16\]"),
         ({"num_hidden_layers": 1}, "has 1 layers, but the file has more: bert.encoder"),
@@ -334,16 +315,12 @@ def test_reads_settings_from_config_and_tokenizer(folder, vocabulary):
         ({"num_hidden_layers": 10**9}, "layers, but the file has only 41 tensors"),
         ({"vocab_size": 41}, "size 41, the token embedding 40 .* vocabulary has 40"),
         ({"hidden_size": "8"}, "`hidden_dim` must be a positive integer. .*='8'"),
-        ({"num_hidden_layers": 2.0}, "`num_layers` must be a positive integer"),
         ({"initializer_range": float("nan")}, "must be a number of at least 0 and"),
         ({"architectures": "BertModel"}, r"config\.json: architectures must have the"),
         ({"id2label": [0, 1, 2]}, "id2label must have the type dict"),
         ({"id2label": {"1": "a", "2": "b"}}, "id2label must map the numbers from 0"),
-        ({"id2label": {"0": None}}, "id2label must map the numbers from 0"),
-        ({"id2label": {"0": "a", "1": "b"}}, "declares 2 labels or .* layer has 3"),
         ({"num_labels": 4, "id2label": None}, "declares 4 labels .* layer has 3"),
         ({"num_labels": 10**9}, "declares 1000000000 labels .* layer has 3"),
-        ({"num_labels": "3"}, "num_labels must have the type int"),
         ({"problem_type": "ranking"}, "problem_type must be one of .*'ranking'"),
         ({"problem_type": "regression"}, "declares 1 labels or scores, .* has 3"),
     ],
@@ -359,9 +336,6 @@ LABELS = ["LABEL_0", "LABEL_1", "LABEL_2"]
 
 
 @pytest.mark.parametrize(
-    "class_name", ["SequenceClassification", "TokenClassification"]
-)
-@pytest.mark.parametrize(
     ("config", "labels"),
     [
         ({"id2label": None, "num_labels": 3}, LABELS),
@@ -372,8 +346,8 @@ LABELS = ["LABEL_0", "LABEL_1", "LABEL_2"]
         ({"num_labels": 3}, ["no", "maybe", "yes"]),
     ],
 )
-def test_labels(folder, vocabulary, class_name, config, labels):
-    toy.write_hugging_face(folder, vocabulary, f"BertFor{class_name}", **config)
+def test_labels(folder, vocabulary, config, labels):
+    toy.write_hugging_face(folder, vocabulary, "BertForTokenClassification", **config)
     assert open_checkpoint(folder).head["labels"] == labels
 
 
@@ -389,7 +363,6 @@ def test_labels(folder, vocabulary, class_name, config, labels):
             "classification",
             "the class BertForSequenceClassificationWithFocalLoss.*classifier",
         ),
-        (["BertLMHeadModel"], "BertForMaskedLM", "pretrainer", "BertLMHeadModel"),
         (["BertModelOfOurs"], "BertModel", "encoder", "class BertModelOfOurs"),
         (None, "BertForTokenClassification", "tagging", r"classifier\.weight"),
         (["BertModel"], "BertForQuestionAnswering", "question_answering", "qa_outputs"),
@@ -434,11 +407,8 @@ def test_head_is_validated(folder, vocabulary, tmp_path):
     "index",
     [
         {},
-        {"weight_map": None},
         {"weight_map": ["model.safetensors"]},
-        {"weight_map": {"a": 1}},
         {"weight_map": {"a": "../theirs/model.safetensors"}},
-        {"weight_map": {"a": "/etc/passwd"}},
     ],
 )
 def test_shards_must_be_plain_file_names(folder, vocabulary, index):
@@ -451,8 +421,6 @@ def test_shards_must_be_plain_file_names(folder, vocabulary, index):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (np.float32(np.nan), "contains NaN or infinite values"),
-        (np.float32(np.inf), "contains NaN or infinite values"),
         (np.float64(1e300), "contains NaN or infinite values"),
         (np.int8(1), "must have floating-point values. Received: int8"),
     ],
@@ -465,34 +433,10 @@ def test_unusable_values_raise(folder, vocabulary, values, message):
         open_checkpoint(folder).read_weights()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model": None}, r"tokenizer\.json is no tokenizer of the library tokenizers"),
-        ({"normalizer": "x"}, "is no tokenizer of the library tokenizers .*ormalizer"),
-        (
-            {"normalizer": {"type": "Sequence", "normalizers": []}},
-            "normalizer must be BertNormalizer or Lowercase or null.*Sequence",
-        ),
-        (
-            {"model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "a"}},
-            "model type must be WordPiece. Received: WordLevel",
-        ),
-    ],
-)
-def test_invalid_tokenizer_json_raises(folder, vocabulary, changes, message):
-    toy.write_hugging_face(folder, vocabulary, tokenizer={})
-    tokenizer = toy.tokenizer_json(vocabulary.tokens, **changes)
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(ValueError, match=message):
-        open_checkpoint(folder)
-
-
-def test_swapped_lines_of_the_vocabulary_raise(folder, vocabulary):
+def test_vocabularies_must_be_equal(folder, vocabulary):
     toy.write_hugging_face(folder, vocabulary)
     tokenizer = toy.tokenizer_json(vocabulary.tokens)
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    open_checkpoint(folder)
     tokens = list(vocabulary.tokens)
     tokens[7], tokens[9] = tokens[9], tokens[7]
     Vocabulary(tuple(tokens)).write(folder / "vocab.txt")
@@ -507,38 +451,14 @@ def test_swapped_lines_of_the_vocabulary_raise(folder, vocabulary):
 def test_damaged_files_raise(folder, vocabulary):
     toy.write_hugging_face(folder, vocabulary)
     weights = folder / "model.safetensors"
-    whole = weights.read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"", b"half of a header"):
-        weights.write_bytes(damaged)
-        with pytest.raises(
-            ValueError, match=r"model\.safetensors is missing or damaged"
-        ):
-            open_checkpoint(folder)
-    weights.unlink()
-    with pytest.raises(ValueError, match=r"has no model\.safetensors"):
+    weights.write_bytes(weights.read_bytes()[:5000])
+    with pytest.raises(ValueError, match=r"model\.safetensors is missing or damaged"):
         open_checkpoint(folder)
-    for file, message in [
-        (
-            "flax_model.msgpack",
-            r"flax_model\.msgpack, which is Flax's .*from_flax=True",
-        ),
-        ("tf_model.h5", r"tf_model\.h5, which is TensorFlow's .*from_tf=True"),
-        ("pytorch_model.bin", "a pickle can run arbitrary code"),
-    ]:
-        (folder / file).write_bytes(b"\x80")
-        with pytest.raises(ValueError, match=message):
-            open_checkpoint(folder)
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n"
     for file in ("model.safetensors", "vocab.txt"):
         (folder / file).write_text(pointer)
-    with pytest.raises(
-        ValueError, match=r"of model\.safetensors, vocab\.txt\. .*lfs pull"
-    ):
-        open_checkpoint(folder)
-    (folder / "model.safetensors").unlink()
-    vocabulary.write(folder / "vocab.txt")
-    (folder / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config\.json is not valid JSON"):
+    message = r"of model\.safetensors, vocab\.txt\. .*lfs pull"
+    with pytest.raises(ValueError, match=message):
         open_checkpoint(folder)
 
 
@@ -551,3 +471,14 @@ def test_missing_files_and_weights_raise(folder, vocabulary):
     (folder / "vocab.txt").unlink()
     with pytest.raises(ValueError, match=r"no vocab\.txt and no tokenizer\.json"):
         open_checkpoint(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"has no model\.safetensors"):
+        open_checkpoint(folder)
+    for file, message in (
+        ("flax_model.msgpack", r"flax_model\.msgpack: .*from_flax=True"),
+        ("tf_model.h5", r"tf_model\.h5: .*from_tf=True"),
+        ("pytorch_model.bin", "a pickle can run arbitrary code"),
+    ):
+        (folder / file).write_bytes(b"\x80")
+        with pytest.raises(ValueError, match=message):
+            open_checkpoint(folder)

@@ -6,14 +6,14 @@ These packages are not requirements: without them, the tests are skipped.
 """
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf import convert
-from bert_tf.checkpoints import open_checkpoint
+from bert_tf.checkpoints import ModelDirectory, open_checkpoint, write_checkpoint
 from bert_tf.finetuning import fine_tune
 from bert_tf.text import Tokenizer
 from bert_tf.training import PretrainConfig, pretrain
@@ -23,6 +23,7 @@ from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 from tests.toy import checkpoints as toy
+from tests.toy.models import randomize_weights
 from tests.toy.records import write_records
 from tests.toy.tasks import make_task
 
@@ -35,26 +36,19 @@ NAMES = ("input_ids", "token_type_ids", "attention_mask")
 PAIRS = [TEXTS, ["a b c", "the mats"]]
 
 CLASSES = {"text_a": "x", "text_b": "y", "label": "name"}
+SCORES = CLASSES | {"label": "score", "problem": "regression"}
+CHOICES = {"prompt": "x", "choices": "x,y", "label": "right"}
 TASKS = {
     "classes": (Classification, CLASSES, "SequenceClassification"),
-    "labels": (
-        Classification,
-        CLASSES | {"label_separator": "e"},
-        "SequenceClassification",
-    ),
-    "scores": (
-        Classification,
-        CLASSES | {"label": "score", "problem": "regression"},
-        "SequenceClassification",
-    ),
+    "scores": (Classification, SCORES, "SequenceClassification"),
     "tags": (Tagging, {}, "TokenClassification"),
-    "features": (Tagging, {"features": "last", "lstm_units": 3}, None),
-    "spans": (QuestionAnswering, {"max_question_length": 8}, "QuestionAnswering"),
-    "choices": (
-        MultipleChoice,
-        {"prompt": "x", "choices": "x,y", "label": "right"},
-        "MultipleChoice",
+    "spans": (
+        QuestionAnswering,
+        {"max_question_length": 8},
+        "QuestionAnswering",
     ),
+    "choices": (MultipleChoice, CHOICES, "MultipleChoice"),
+    "features": (Tagging, {"features": "last", "lstm_units": 3}, None),
 }
 
 
@@ -143,24 +137,40 @@ def test_saving_with_transformers_and_opening_again(pretrained, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def fine_tuned(pretrained, tmp_path_factory, vocabulary):
-    """Returns a function that returns the output of a task."""
+def folders(pretrained, tmp_path_factory, vocabulary):
+    """Returns a function that returns the folder of an untrained task."""
 
-    def train(name):
-        kind, options, *_ = TASKS[name]
-        folder = tmp_path_factory.mktemp(name)
+    @functools.cache
+    def write(name):
+        kind, options, _ = TASKS[name]
+        folder, source = tmp_path_factory.mktemp(name), open_checkpoint(pretrained)
         task = make_task(kind, folder, Tokenizer(vocabulary), **options)
-        changes = {"init_from": str(pretrained), "output": str(folder / "model")}
-        changes |= {"epochs": 1, "batch_size": 2, "learning_rate": 1e-2}
-        fine_tune(kind, dataclasses.replace(task.options, **changes))
-        return folder / "model"
+        shared = ("architecture", "vocabulary", "lowercase", "rules")
+        directory = ModelDirectory.create(
+            folder / "model",
+            head={"kind": task.kind, **task.head},
+            options=task.options.to_dict(),
+            **{key: getattr(source, key) for key in shared},
+        )
+        model = task.model(source.load_backbone())
+        directory.save_weights(randomize_weights(model))
+        return directory.path
 
-    return train
+    return write
+
+
+def fine_tune_toy(kind, pretrained, folder, vocabulary, options):
+    """Returns the output of a task's command."""
+    task = make_task(kind, folder, Tokenizer(vocabulary), **options)
+    changes = {"init_from": str(pretrained), "output": str(folder / "model")}
+    changes |= {"epochs": 1, "batch_size": 2, "learning_rate": 1e-2}
+    fine_tune(kind, dataclasses.replace(task.options, **changes))
+    return folder / "model"
 
 
 @pytest.mark.parametrize("name", [name for name in TASKS if TASKS[name][2]])
-def test_logits_of_fine_tuned_models(name, fine_tuned):
-    folder = fine_tuned(name)
+def test_logits_of_tasks(name, folders):
+    folder = folders(name)
     inputs, outputs = run_theirs(f"AutoModelFor{TASKS[name][2]}", folder, *PAIRS)
     ours = run_ours(folder, inputs)
     for key in ours:
@@ -168,8 +178,8 @@ def test_logits_of_fine_tuned_models(name, fine_tuned):
     assert len({*np.ravel([*ours.values()])}) > 1
 
 
-def test_pipeline_of_a_classifier(fine_tuned):
-    folder = fine_tuned("classes")
+def test_pipeline_of_a_fine_tuned_classifier(pretrained, tmp_path, vocabulary):
+    folder = fine_tune_toy(Classification, pretrained, tmp_path, vocabulary, CLASSES)
     classify = transformers.pipeline("text-classification", model=str(folder))
     pairs = [{"text": a, "text_pair": b} for a, b in zip(*PAIRS)]
     answers = bert_tf.load(folder).predict(*PAIRS)
@@ -180,8 +190,8 @@ def test_pipeline_of_a_classifier(fine_tuned):
         assert answer["score"] == pytest.approx(scores.max(), abs=1e-5)
 
 
-def test_pipeline_of_a_tagger(fine_tuned):
-    folder = fine_tuned("tags")
+def test_pipeline_of_a_tagger(folders):
+    folder = folders("tags")
     tag = transformers.pipeline("ner", model=str(folder), ignore_labels=[])
     answer = bert_tf.load(folder).predict(TEXTS[:1])
     expected = tag(TEXTS[0])
@@ -191,8 +201,8 @@ def test_pipeline_of_a_tagger(fine_tuned):
     np.testing.assert_allclose(answer["scores"][0], scores, atol=1e-5)
 
 
-def test_head_that_transformers_lacks(fine_tuned):
-    folder = fine_tuned("features")
+def test_head_that_transformers_lacks(folders):
+    folder = folders("features")
     assert "architectures" not in json.loads((folder / "config.json").read_text())
     encoder = transformers.AutoModel.from_pretrained(folder, add_pooling_layer=False)
     encoder_here = open_checkpoint(folder).load_backbone()
@@ -207,13 +217,9 @@ def test_head_that_transformers_lacks(fine_tuned):
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{}, {"pooling": "cls"}])
-def test_sentence_encoder(pretrained, tmp_path, vocabulary, changes):
-    options = {"texts": "x,y", "label": "score", **changes}
-    task = make_task(Embedding, tmp_path, Tokenizer(vocabulary), **options)
-    own = {"init_from": str(pretrained), "output": str(tmp_path / "model")}
-    own |= {"epochs": 1, "batch_size": 2, "learning_rate": 1e-2}
-    fine_tune(Embedding, dataclasses.replace(task.options, **own))
+def test_fine_tuned_sentence_encoder(pretrained, tmp_path, vocabulary):
+    options = {"texts": "x,y", "label": "score", "pooling": "cls"}
+    fine_tune_toy(Embedding, pretrained, tmp_path, vocabulary, options)
     model = sentence_transformers.SentenceTransformer(str(tmp_path / "model"))
     ours = bert_tf.load(tmp_path / "model").predict(TEXTS)["sentence_embedding"]
     np.testing.assert_allclose(ours, model.encode(TEXTS), atol=1e-5)
@@ -233,8 +239,7 @@ def test_sparse_encoder(tmp_path, vocabulary, pooling, activation):
         {"SpladePooling": config},
         class_name="BertForMaskedLM",
     )
-    options = {"from_": str(tmp_path / "toy"), "to": str(tmp_path / "ours")}
-    convert.main(convert.ConvertConfig(**options))
+    write_checkpoint(open_checkpoint(tmp_path / "toy"), tmp_path / "ours")
     theirs = sentence_transformers.SparseEncoder(str(tmp_path / "ours"))
     texts = [*TEXTS, "the cat sat on the mat, a b c d e f g"]
     expected = theirs.encode(texts, convert_to_sparse_tensor=False).numpy()
@@ -252,8 +257,7 @@ def test_sparse_encoder(tmp_path, vocabulary, pooling, activation):
 def test_converted_folders(tmp_path, vocabulary, class_name):
     labels = {"0": "a", "1": "b"} | ({} if "Question" in class_name else {"2": "c"})
     toy.write_hugging_face(tmp_path / "theirs", vocabulary, class_name, id2label=labels)
-    options = {"from_": str(tmp_path / "theirs"), "to": str(tmp_path / "ours")}
-    convert.main(convert.ConvertConfig(**options))
+    write_checkpoint(open_checkpoint(tmp_path / "theirs"), tmp_path / "ours")
     model = getattr(transformers, class_name)
     loaded, info = model.from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not any(info.values()), info

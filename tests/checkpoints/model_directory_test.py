@@ -5,20 +5,23 @@ import dataclasses
 import json
 import resource
 
+import huggingface_hub
 import keras
 import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
+from absl import logging
 
 import bert_tf
 from bert_tf import checkpoints
 from bert_tf.checkpoints import (
     ModelDirectory,
+    keras_hub,
     open_checkpoint,
+    write_checkpoint,
 )
 from bert_tf.heads import (
-    ChoiceScorer,
     EmbeddingConfig,
     FeatureTagger,
     SentenceEncoder,
@@ -93,60 +96,24 @@ def test_open_returns_what_create_wrote(tmp_path, tiny_config, vocabulary, head)
             opened.load_backbone()
 
 
-@pytest.mark.parametrize(
-    ("head", "class_name"),
-    zip(
-        HEADS,
-        [
-            "BertModel",
-            "BertForPreTraining",
-            *["BertForSequenceClassification"] * 3,
-            "BertForTokenClassification",
-            "BertForQuestionAnswering",
-            "BertForMultipleChoice",
-            None,
-        ],
-    ),
-    ids=lambda x: x["kind"] if isinstance(x, dict) else str(x),
-)
-def test_names_and_shapes_are_those_of_transformers(
-    tmp_path, tiny_config, vocabulary, head, class_name
+def test_weights_that_transformers_lacks_have_our_names(
+    tmp_path, tiny_config, vocabulary
 ):
-    """`toy.hugging_face_shapes` lists what transformers 5.23 writes."""
-    config = dataclasses.replace(tiny_config, **toy.ARCHITECTURE)
-    backbone = BertBackbone(config)
-    units = len(head.get("labels", "1"))
-    model = {
-        "encoder": lambda: backbone,
-        "pretrainer": lambda: BertPretrainer(backbone),
-        "classification": lambda: SequenceClassifier(backbone, units),
-        "tagging": lambda: TokenClassifier(backbone, units),
-        "question_answering": lambda: SpanPredictor(backbone),
-        "multiple_choice": lambda: ChoiceScorer(backbone),
-        "somebody's task": lambda: FeatureTagger(backbone, units, "last", 3),
-    }[head["kind"]]()
-    directory = create(tmp_path / "m", config, vocabulary, head)
+    directory = create(tmp_path / "m", tiny_config, vocabulary, HEADS[8])
+    model = FeatureTagger(BertBackbone(tiny_config), 1, "last", 3)
     directory.save_weights(randomize_weights(model))
-
     written = json.loads((directory.path / "config.json").read_text())
-    assert written.get("architectures") == ([class_name] if class_name else None)
-    tensors = safetensors.numpy.load_file(directory.path / "model.safetensors")
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    if class_name:
-        assert shapes == toy.hugging_face_shapes(class_name, units)
-    else:
-        encoder = toy.hugging_face_shapes("BertForNextSentencePrediction").items()
-        encoder = {k: v for k, v in encoder if k.startswith("bert.")}
-        assert encoder.items() <= shapes.items()
-        assert shapes["lstm_1/forward_lstm/lstm_cell/kernel"] == (6, 12)
+    assert "architectures" not in written
+    names = {*safetensors.numpy.load_file(directory.path / "model.safetensors")}
+    encoder = toy.hugging_face_shapes("BertForNextSentencePrediction")
+    assert {name for name in encoder if name.startswith("bert.")} <= names
+    assert "lstm_1/forward_lstm/lstm_cell/kernel" in names
     before = [weight.numpy() for weight in model.weights]
     for weight in model.weights:
         weight.assign(tf.zeros_like(weight))
     directory.load_weights(model)
-    is_unused = head["kind"] in ("question_answering", "tagging")
     for weight, value in zip(model.weights, before, strict=True):
-        if not is_unused or "pooler" not in weight.path:
-            np.testing.assert_array_equal(weight, value)
+        np.testing.assert_array_equal(weight, value)
 
 
 def test_unnamed_layers_of_another_process_match(tmp_path, tiny_config, vocabulary):
@@ -209,33 +176,6 @@ def test_load_into_returns_missing_layers_and_weights(
     assert directory.load_into(model) == ["pooler/bias", "nsp"]
 
 
-def test_backbone_of_a_fine_tuned_model(tmp_path, tiny_config, vocabulary):
-    encoder = BertBackbone(tiny_config)
-    pooled = encoder(encoder.input)["pooled_output"]
-    logits = keras.layers.Dense(3, name="logits")(pooled)
-    nested = keras.Model(encoder.input, logits)
-    head = {"kind": "classification", "labels": list("abc")}
-    directory = create(tmp_path / "m", tiny_config, vocabulary, head)
-    directory.save_weights(nested)
-    for loaded, weight in zip(
-        directory.load_backbone().get_weights(), encoder.get_weights(), strict=True
-    ):
-        np.testing.assert_array_equal(loaded, weight)
-    with pytest.raises(ValueError, match="is a model for classification"):
-        directory.load_pretrainer()
-
-
-def test_sentence_encoder_round_trip(tmp_path, tiny_config, vocabulary):
-    config = EmbeddingConfig(max_sequence_length=8, pooling="cls", dense_dim=3)
-    model = randomize_weights(SentenceEncoder(BertBackbone(tiny_config), config))
-    head = {"kind": "embedding", **config.to_dict()}
-    create(tmp_path / "m", tiny_config, vocabulary, head).save_weights(model)
-    loaded = SentenceEncoder.from_checkpoint(tmp_path / "m")
-    assert loaded.sentence_embedding.config == config
-    for a, b in zip(loaded.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_resumes_with_same_options_and_rejects_others(
     directory, tiny_config, vocabulary
 ):
@@ -263,10 +203,7 @@ def test_resuming_keeps_class_and_decision(tmp_path, tiny_config, vocabulary):
     [
         ({"bert_tf": 3}, "bert_tf must have the type dict"),
         ({"bert_tf": {"head": {"kind": 3}}}, "bert_tf: kind must have the type str"),
-        ({"bert_tf": {"head": [], "options": 3}}, "head must have the type dict"),
-        ({"bert_tf": {"tokenizer": 3}}, "bert_tf: tokenizer must have the type dict"),
         ({"hidden_size": "x"}, "`hidden_dim` must be a positive integer"),
-        ({"architectures": 3}, "architectures must have the type list"),
     ],
 )
 def test_invalid_config_raises(directory, edit, message):
@@ -316,23 +253,6 @@ def test_google_rules_are_kept_until_tokens_are_added(tmp_path, vocabulary):
     assert "cat" in [token.content for token in theirs.added_tokens]
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_tokenizer_from_checkpoint_has_casing_and_length(
-    tmp_path, vocabulary, tiny_config, lowercase
-):
-    path = tmp_path / "model"
-    attributes = {"architecture": tiny_config, "vocabulary": vocabulary}
-    attributes |= {"lowercase": lowercase, "head": {"kind": "encoder"}, "options": {}}
-    ModelDirectory.create(path, **attributes)
-    tokenizer = bert_tf.Tokenizer.from_checkpoint(path)
-    assert tokenizer.lowercase == lowercase
-    assert tokenizer.vocabulary == vocabulary
-    assert tokenizer.max_sequence_length == tiny_config.max_sequence_length
-    shown = repr(bert_tf.open_checkpoint(path))
-    assert "cased" in shown
-    assert len(shown) < 300
-
-
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory, tiny_config, vocabulary):
     """Returns a model directory of a `SequenceClassifier`, and the model."""
@@ -353,13 +273,15 @@ def test_head_from_checkpoint(classifier):
         np.testing.assert_array_equal(loaded, weight)
     assert again.name == "mine"
     assert again.backbone.embeddings.compute_dtype == "bfloat16"
+    tokenizer = bert_tf.Tokenizer.from_checkpoint(path)
+    assert (tokenizer.lowercase, tokenizer.max_sequence_length) == (True, 32)
+    assert "uncased" in repr(open_checkpoint(path))
 
 
 @pytest.mark.parametrize(
     ("head", "arguments"),
     [
         (TokenClassifier, {"num_tags": 2}),
-        (ChoiceScorer, {}),
         (SpanPredictor, {}),
         (SentenceEncoder, {"config": EmbeddingConfig(max_sequence_length=8)}),
         (FeatureTagger, {"num_tags": 4, "feature_set": "last", "units": 4}),
@@ -390,32 +312,75 @@ def test_head_of_another_size_is_refused(classifier):
 
 
 def test_two_encoders_fit_into_one_model(classifier):
-    query, document = (
-        BertBackbone.from_checkpoint(classifier[0], name=name) for name in ("q", "d")
-    )
-    inputs = {
-        encoder.name: {
-            key: keras.Input((None,), dtype="int32", name=f"{encoder.name}_{key}")
-            for key in encoder.input
-        }
-        for encoder in (query, document)
-    }
-    vectors = [e(inputs[e.name])["pooled_output"] for e in (query, document)]
+    towers = [BertBackbone.from_checkpoint(classifier[0], name=n) for n in "qd"]
+    inputs = [
+        {key: keras.Input((None,), dtype="int32") for key in tower.input}
+        for tower in towers
+    ]
+    vectors = [t(x)["pooled_output"] for t, x in zip(towers, inputs, strict=True)]
     model = keras.Model(inputs, keras.layers.Dot(1, normalize=True)(vectors))
     ids = np.array([[2, 7, 8, 3], [2, 9, 3, 0]])
     one = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": np.sign(ids)}
-    np.testing.assert_allclose(model({"q": one, "d": one}), [[1], [1]], rtol=1e-5)
-    other = one | {"token_ids": ids[::-1], "padding_mask": np.sign(ids[::-1])}
-    cosines = model({"q": one, "d": other}).numpy()
-    np.testing.assert_allclose(cosines, cosines[::-1], rtol=1e-5)
-    assert cosines.max() < 1
+    np.testing.assert_allclose(model([one, one]), [[1], [1]], rtol=1e-5)
 
 
-def test_weights_file_has_no_optimizer(directory, tiny_config):
-    model = BertPretrainer(BertBackbone(tiny_config))
-    directory.save_weights(model)
-    size = (directory.path / "model.safetensors").stat().st_size
-    model.compile("adam")
-    model.optimizer.build(model.trainable_variables)
-    directory.save_weights(model)
-    assert (directory.path / "model.safetensors").stat().st_size == size
+# --- Folders of other projects ---------------------------------------------------
+
+
+@pytest.fixture
+def theirs(tmp_path, vocabulary):
+    return toy.write_hugging_face(tmp_path / "theirs", vocabulary)
+
+
+def test_from_checkpoint_loads_weights(theirs, monkeypatch):
+    warnings = []
+    monkeypatch.setattr(logging, "warning", lambda text, *a: warnings.append(text % a))
+    backbone = BertBackbone.from_checkpoint(theirs, dtype="mixed_bfloat16")
+    assert not warnings
+    assert backbone.pooler.compute_dtype == "bfloat16"
+    pretrainer = BertPretrainer.from_checkpoint(theirs)
+    weights = open_checkpoint(theirs).read_weights()
+    for weight in pretrainer.backbone.weights:
+        np.testing.assert_array_equal(weight, weights[weight.path])
+    (warning,) = warnings
+    assert warning == f"{theirs} has no weights for: mlm, nsp (newly initialized)"
+
+
+def test_handles_are_downloaded(theirs, monkeypatch):
+    def download(repository, allow_patterns):
+        assert repository == "somebody/bert"
+        assert "*.safetensors" in allow_patterns
+        return str(theirs)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    checkpoint = open_checkpoint("hf://somebody/bert")
+    assert checkpoint.path == theirs
+    monkeypatch.setattr(keras_hub, "open_preset", lambda handle, kind: checkpoint)
+    handle = "kaggle://keras/bert/keras/bert_base_en"
+    assert open_checkpoint(handle) is checkpoint
+
+
+def test_folder_without_checkpoint_raises(theirs, tmp_path):
+    with pytest.raises(ValueError, match=r"load_model\('.*film.keras'\) after"):
+        open_checkpoint(tmp_path / "film.keras")
+    with pytest.raises(ValueError, match=r"no checkpoint folder .*safetensors"):
+        open_checkpoint(theirs / "model.safetensors")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty is not .* neither the config"):
+        open_checkpoint(tmp_path / "empty")
+    (tmp_path / "empty" / "config.json").write_text('{"size": 3}')
+    with pytest.raises(ValueError, match=r"empty is not .* neither the config\.json"):
+        open_checkpoint(tmp_path / "empty")
+    (tmp_path / "empty" / "config.json").write_text("[3]")
+    with pytest.raises(ValueError, match=r"config\.json must contain a JSON object\. "):
+        open_checkpoint(tmp_path / "empty")
+
+
+def test_existing_folder_raises_and_failed_write_leaves_nothing(theirs, tmp_path):
+    checkpoint = open_checkpoint(theirs)
+    with pytest.raises(ValueError, match="theirs already exists"):
+        write_checkpoint(checkpoint, theirs)
+    broken = dataclasses.replace(checkpoint, vocabulary=None)
+    with pytest.raises(AttributeError):
+        write_checkpoint(broken, tmp_path / "to", "hugging_face")
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs"]

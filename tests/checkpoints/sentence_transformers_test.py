@@ -20,6 +20,9 @@ H = toy.H
 # The second text has more than 8 tokens.
 TEXTS = ["the cat sat", "the cat sat on the mat, a b c d e f g"]
 
+ENCODER = "sentence_bert_config.json"
+MODEL = "config_sentence_transformers.json"
+
 MEAN = {  # The format of versions before 6.
     "word_embedding_dimension": H,
     "pooling_mode_cls_token": False,
@@ -62,22 +65,14 @@ def vectors(folder):
 
 
 @pytest.mark.parametrize(("modules", "golden"), FOLDERS)
-def test_vectors_equal_sentence_transformers(tmp_path, vocabulary, modules, golden):
-    folder = tmp_path / "theirs"
-    toy.write_sentence_transformers(folder, vocabulary, modules)
-    found = vectors(folder)
-    np.testing.assert_allclose(found[:, :3], golden, rtol=2e-6, atol=2e-6)
-
-
-@pytest.mark.parametrize(("modules", "golden"), FOLDERS)
-def test_round_trip_is_bit_equal(tmp_path, vocabulary, modules, golden):
+def test_vectors_and_round_trip(tmp_path, vocabulary, modules, golden):
     source = toy.write_sentence_transformers(tmp_path / "a", vocabulary, modules)
+    found = vectors(source)
+    np.testing.assert_allclose(found[:, :3], golden, rtol=2e-6, atol=2e-6)
     opened = open_checkpoint(source)
     assert write_checkpoint(opened, tmp_path / "b") == []
-    ours = open_checkpoint(tmp_path / "b")
-    assert write_checkpoint(ours, tmp_path / "c", "hugging_face") == []
-    back = open_checkpoint(tmp_path / "c")
-    assert back.head == opened.head == ours.head
+    back = open_checkpoint(tmp_path / "b")
+    assert back.head == opened.head
     expected, weights = opened.read_weights(), back.read_weights()
     assert weights.keys() == expected.keys()
     for name, weight in weights.items():
@@ -87,7 +82,7 @@ def test_round_trip_is_bit_equal(tmp_path, vocabulary, modules, golden):
 def test_writes_the_files_of_sentence_transformers(tmp_path, vocabulary):
     modules = {"Pooling": MEAN, "Dense": TANH, "Normalize": {}}
     source = toy.write_sentence_transformers(tmp_path / "a", vocabulary, modules)
-    write_checkpoint(open_checkpoint(source), tmp_path / "b", "hugging_face")
+    write_checkpoint(open_checkpoint(source), tmp_path / "b")
 
     def read(folder, name):
         return json.loads((folder / name).read_text())
@@ -104,25 +99,23 @@ def test_writes_the_files_of_sentence_transformers(tmp_path, vocabulary):
     }
 
 
-def test_version_6_has_the_length_in_the_config_of_the_tokenizer(tmp_path, vocabulary):
+def test_length_in_the_config_of_the_tokenizer(tmp_path, vocabulary):
+    """Version 6 writes it there."""
     tokenizer = {"do_lower_case": True, "model_max_length": 9}
-    folder = toy.write_sentence_transformers(
-        tmp_path,
-        vocabulary,
-        {"Pooling": CLS},
-        max_seq_length=None,
-        tokenizer=tokenizer,
+    toy.write_sentence_transformers(
+        tmp_path, vocabulary, {"Pooling": CLS}, tokenizer=tokenizer
     )
-    (folder / "sentence_bert_config.json").write_text("{}")
-    assert open_checkpoint(folder).head["max_sequence_length"] == 9
+    (tmp_path / "sentence_bert_config.json").write_text("{}")
+    assert open_checkpoint(tmp_path).head["max_sequence_length"] == 9
 
 
 def test_encoder_in_a_folder_of_its_own(tmp_path, vocabulary):
     toy.write_hugging_face(tmp_path / "0_Transformer", vocabulary)
     (tmp_path / "1_Pooling").mkdir()
+    package = "sentence_transformers.models"
     modules = [
-        {"path": f"{i}_{name}", "type": f"sentence_transformers.models.{name}"}
-        for i, name in enumerate(("Transformer", "Pooling"))
+        {"path": path, "type": f"{package}.{path[2:]}"}
+        for path in ("0_Transformer", "1_Pooling")
     ]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     head = open_checkpoint(tmp_path).head
@@ -156,31 +149,18 @@ def test_sparse_vectors(tmp_path, vocabulary, pooling, activation):
         weights = np.log1p(np.maximum(logits, 0))
         weights = np.log1p(weights) if activation == "log1p_relu" else weights
         vectors.append(getattr(weights, pooling)(axis=0))
-    write_checkpoint(checkpoint, tmp_path / "b", "hugging_face")
-    for path in (folder, tmp_path / "b"):
-        answer = serving.load(path).predict(texts, batch_size=2)
-        for row, vector in enumerate(vectors):
-            found = answer["weights"][row] > 0
-            ids, weights = answer["token_ids"][row], answer["weights"][row]
-            assert sorted(ids[found]) == np.flatnonzero(vector).tolist()
-            expected = vector[ids[found]]
-            np.testing.assert_allclose(weights[found], expected, 1e-5, 2e-6)
-            assert (np.diff(weights) <= 0).all()
-            tokens = answer["tokens"][row].tolist()
-            expected = [vocabulary.tokens[i] if w else "" for i, w in zip(ids, weights)]
-            assert tokens == expected
-            assert not ids[~found].any()
-
-
-def test_prompts_of_sparse_encoders_are_refused(tmp_path, vocabulary):
-    modules = {"SpladePooling": {}}
-    toy.write_sentence_transformers(
-        tmp_path, vocabulary, modules, class_name="BertForMaskedLM"
-    )
-    prompts = {"prompts": {"query": "Find: "}, "default_prompt_name": "query"}
-    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-    with pytest.raises(ValueError, match="prompts of a sparse encoder must be empty"):
-        open_checkpoint(tmp_path)
+    write_checkpoint(checkpoint, tmp_path / "b")
+    assert open_checkpoint(tmp_path / "b").head == checkpoint.head
+    answer = serving.load(folder).predict(texts, batch_size=2)
+    for row, vector in enumerate(vectors):
+        found = answer["weights"][row] > 0
+        ids, weights = answer["token_ids"][row], answer["weights"][row]
+        assert sorted(ids[found]) == np.flatnonzero(vector).tolist()
+        np.testing.assert_allclose(weights[found], vector[ids[found]], 1e-5, 2e-6)
+        assert (np.diff(weights) <= 0).all()
+        expected = [vocabulary.tokens[i] if w else "" for i, w in zip(ids, weights)]
+        assert answer["tokens"][row].tolist() == expected
+        assert not ids[~found].any()
 
 
 PROMPTS = {"query": "on the ", "passage-2": "a mat"}
@@ -217,7 +197,11 @@ def test_prompts_are_signatures(tmp_path, vocabulary, include_prompt, golden):
         tmp_path / "a", vocabulary, list(golden), include_prompt, normalize=False
     )
     checkpoint = open_checkpoint(folder)
-    write_checkpoint(checkpoint, tmp_path / "b", "hugging_face")
+    lines = checkpoint.describe()
+    assert {"Prompt query (default): 'on the '", "Prompt passage-2: 'a mat'"} <= {
+        *lines
+    }
+    write_checkpoint(checkpoint, tmp_path / "b")
     assert open_checkpoint(tmp_path / "b").head == checkpoint.head
     signatures = serving.load_signatures(checkpoint)
     assert signatures["serving_default"] is signatures["sentence_embedding"]
@@ -244,32 +228,20 @@ def test_without_default_no_prompt_is_added(tmp_path, vocabulary):
     assert "prompts" not in open_checkpoint(folder).head
 
 
-def test_describes_pooling_and_prompts(tmp_path, vocabulary):
-    lines = open_checkpoint(write_with_prompts(tmp_path, vocabulary)).describe()
-    assert any("mean pooling, normalized" in line for line in lines)
-    assert "Prompt query (default): 'on the '" in lines
-    assert "Prompt passage-2: 'a mat'" in lines
-
-
-@pytest.mark.parametrize(
-    "prompts", [{"ids": "a"}, {"metadata": "a"}, {"a b": "x", "a-b": "y"}]
-)
+@pytest.mark.parametrize("prompts", [{"ids": "a"}, {"a b": "x", "a-b": "y"}])
 def test_names_of_prompts_must_differ_from_signatures(tmp_path, vocabulary, prompts):
-    name = next(iter(prompts))
-    folder = write_with_prompts(
-        tmp_path, vocabulary, prompts=prompts, default_prompt_name=name
-    )
-    with pytest.raises(ValueError, match=rf"need names of their own.*{name}"):
-        serving.load_signatures(open_checkpoint(folder))
+    write_with_prompts(tmp_path, vocabulary, prompts=prompts, default_prompt_name=None)
+    with pytest.raises(ValueError, match=rf"need names of their own.*{min(prompts)}"):
+        serving.load_signatures(open_checkpoint(tmp_path))
 
 
 def test_truncates_after_the_normalization(tmp_path, vocabulary):
     modules = {"Pooling": MEAN, "Normalize": {}}
     folder = toy.write_sentence_transformers(tmp_path / "a", vocabulary, modules)
     (folder / "config_sentence_transformers.json").write_text('{"truncate_dim": 3}')
-    golden = [[0.0935116, 0.5013102, -0.3227751], [-0.1201238, 0.4697656, -0.2278458]]
+    golden = FOLDERS[0].values[1]
     np.testing.assert_allclose(vectors(folder), golden, rtol=2e-6, atol=2e-6)
-    write_checkpoint(open_checkpoint(folder), tmp_path / "b", "hugging_face")
+    write_checkpoint(open_checkpoint(folder), tmp_path / "b")
     assert open_checkpoint(tmp_path / "b").head["truncate_dim"] == 3
 
 
@@ -310,7 +282,6 @@ def predicted():
 @pytest.mark.parametrize(
     ("files", "golden"),
     [
-        ({OLD: IDENTITY}, [0.0414299, 0.0158917]),
         ({OLD: f"{TORCH}.Sigmoid"}, [0.5103560, 0.5039728]),
         ({NEW: {"activation_fn": IDENTITY}}, [0.0414299, 0.0158917]),
         ({NEW: {"version": "5.1.0"}}, [0.5103560, 0.5039728]),
@@ -340,7 +311,7 @@ def test_scores_equal_cross_encoder(tmp_path, vocabulary, files, golden, predict
     answers = predicted[key]
     name = "score" if np.ndim(golden) == 1 else "probabilities"
     np.testing.assert_allclose(answers[name], golden, atol=2e-6)
-    write_checkpoint(checkpoint, tmp_path / "b", "hugging_face")
+    write_checkpoint(checkpoint, tmp_path / "b")
     back = open_checkpoint(tmp_path / "b").head
     assert back | {"labels": 0} == checkpoint.head | {"labels": 0}
 
@@ -348,13 +319,9 @@ def test_scores_equal_cross_encoder(tmp_path, vocabulary, files, golden, predict
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({OLD: "my.Activation"}, "activation of a cross-encoder .* 'my.Activation'"),
+        ({OLD: "my.Activation"}, "activation_fn must be .*='my.Activation'"),
         ({OLD: f"{TORCH}.Softmax"}, "single output must be a score.*softmax"),
-        ({NEW: {"activation_fn": f"{TORCH}.Tanh"}, "outputs": 3}, "Received: tanh"),
-        (
-            {"saved": VERSION_6, "modules": ["Transformer", "Dense"]},
-            "Transformer, Dens",
-        ),
+        ({"saved": VERSION_6, "modules": ["Transformer", "Dense"]}, "mer, Dens"),
     ],
 )
 def test_unsupported_cross_encoders_are_named(tmp_path, vocabulary, files, message):
@@ -366,30 +333,23 @@ def test_unsupported_cross_encoders_are_named(tmp_path, vocabulary, files, messa
 @pytest.mark.parametrize(
     ("modules", "message"),
     [
-        (
-            {"Pooling": CLS, "LayerNorm": {}},
-            "Received: Transformer, Pooling, LayerNorm",
-        ),
-        ({"Normalize": {}}, "Received: Transformer, Normalize"),
         ({"Pooling": CLS, "Normalize": {}, "Dense": TANH}, "Pooling, Normalize, Dense"),
         ({"Pooling": CLS | {"pooling_mode": "median"}}, "pooling='median'"),
         (
             {"Pooling": CLS, "Dense": TANH | {"activation_function": "my.Activation"}},
-            "activation_function': 'my.Activation'",
+            "activation_function must be .*'my.Activation'",
         ),
         (
             {"Pooling": CLS, "Dense": TANH | {"use_residual": True}},
-            "use_residual': True",
+            "use_residual=True",
         ),
-        ({"Pooling": CLS | {"pooling_mode": 1}}, "pooling=1"),
         ({"Pooling": CLS, "Dense": TANH | {"bias": 0}}, "bias must have the type bool"),
         ({"SpladePooling": {}}, "needs a masked-LM head"),
         (
             {"SpladePooling": {}, "Normalize": {}},
             "Received: Transformer, SpladePooling,",
         ),
-        ({"SpladePooling": {"pooling_strategy": "mean"}}, "Received: mean, relu"),
-        ({"SpladePooling": {"activation_function": "gelu"}}, "Received: max, gelu"),
+        ({"SpladePooling": {"pooling_strategy": "mean"}}, "pooling_strategy='mean'"),
     ],
 )
 def test_unsupported_modules_are_named(tmp_path, vocabulary, modules, message):
@@ -401,43 +361,37 @@ def test_unsupported_modules_are_named(tmp_path, vocabulary, modules, message):
 def test_dense_layer_must_fit_the_pooling(tmp_path, vocabulary):
     modules = {"Pooling": TWO, "Dense": TANH}
     toy.write_sentence_transformers(tmp_path, vocabulary, modules)
-    with pytest.raises(
-        ValueError, match=r"dense/kernel has shape \[8, 3\] .* \[16, 3\]"
-    ):
+    with pytest.raises(ValueError, match=r"kernel has shape \[8, 3\] .* \[16, 3\]"):
         SentenceEncoder.from_checkpoint(tmp_path)
 
 
+PROMPT = '{"prompts": {"query": "Find: "}, "default_prompt_name": '
+
+
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("module", "name", "content", "message"),
     [
-        ("modules.json", "[1]", r"modules\.json is not valid"),
+        ("Pooling", "modules.json", "[1]", r"modules\.json is not valid"),
         (
+            "Pooling",
             "modules.json",
             '[{"path": "../a", "type": "sentence_transformers.models.Pooling"}]',
             "in subfolders.*\\.\\./a",
         ),
-        ("sentence_bert_config.json", '{"max_seq_length": 1}', "at least 3.*=1"),
+        ("Pooling", ENCODER, '{"max_seq_length": 1}', "at least 3.*=1"),
         (
-            "config_sentence_transformers.json",
-            '{"prompts": {"query": "Find: "}, "default_prompt_name": "passage"}',
-            "default_prompt_name the name of one or null.*'passage'",
+            "Pooling",
+            MODEL,
+            PROMPT + '"passage"}',
+            "default_prompt_name must be .*'passage'",
         ),
-        (
-            "config_sentence_transformers.json",
-            '{"prompts": {"query": 1}}',
-            "prompts must be strings",
-        ),
-        (
-            "config_sentence_transformers.json",
-            '{"truncate_dim": -1}',
-            "must be a positive integer or None. Received: truncate_dim=-1",
-        ),
+        ("Pooling", MODEL, '{"truncate_dim": -1}', "positive integer or None.*=-1"),
+        ("SpladePooling", MODEL, PROMPT + '"query"}', "prompts .* must be empty"),
     ],
 )
-def test_invalid_files(tmp_path, vocabulary, name, content, message):
-    tokenizer = {"do_lower_case": False}
+def test_invalid_files(tmp_path, vocabulary, module, name, content, message):
     toy.write_sentence_transformers(
-        tmp_path, vocabulary, {"Pooling": CLS}, tokenizer=tokenizer
+        tmp_path, vocabulary, {module: {}}, class_name="BertForMaskedLM"
     )
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message):

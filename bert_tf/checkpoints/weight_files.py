@@ -1,10 +1,15 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Weights in files: matching with the tables of `names`, reading and writing.
+"""Weights in files of all formats: tables of names and shapes, reading, writing.
 
-`open_tensors` matches a table against the tensors in a file of any format, and
+Our name of a weight is its `variable.path` in Keras, e.g.
+`encoder_layer_0/query/kernel`. The output layer of a task is `logits`. Each format has
+a table of `Row`s, `open_tensors` matches it against the tensors in a file, and
 `to_tensors` converts weights for writing. Files of safetensors are read and written
 here, too.
+
+Shapes are strings of letters: V vocabulary, S positions, T segments, H hidden,
+I intermediate, C outputs of a task, N heads, D = H / N.
 """
 
 from __future__ import annotations
@@ -27,9 +32,118 @@ from bert_tf.checkpoints.checkpoint import (
     outermost_layer,
     read_json_object,
 )
-from bert_tf.checkpoints.names import Row, expand, to_shape
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary, guess_lowercase
+
+# --- Rows ------------------------------------------------------------------------
+
+# Shapes of embeddings and dense layers by the last part of their name; others are HH.
+_SHAPES = {
+    "token_embedding": "VH",
+    "position_embedding": "SH",
+    "segment_embedding": "TH",
+    "intermediate": "HI",
+    "output": "IH",
+    "nsp": "H2",
+    "logits": "HC",
+}
+
+# Shapes of attention weights in the formats that store them per head.
+_PER_HEAD = {
+    f"{projection}/{part}": shape
+    for projection in ("query", "key", "value")
+    for part, shape in (("kernel", "HND"), ("bias", "ND"))
+} | {"attention_output/kernel": "NDH"}
+
+# Suffixes of formats that name the parts of a layer as Keras does, and of torch.
+KERAS_SUFFIXES = {
+    part: f"/{part}" for part in ("kernel", "bias", "gamma", "beta", "embeddings")
+}
+TORCH_SUFFIXES = dict.fromkeys(("kernel", "embeddings", "gamma"), ".weight")
+TORCH_SUFFIXES |= dict.fromkeys(("bias", "beta"), ".bias")
+
+
+class Row(NamedTuple):
+    """One weight in a table.
+
+    Attributes:
+        ours: Our name. `{i}` is the number of an encoder layer.
+        theirs: Names in the format. The writer uses the first one. If a file has
+            several, they must be copies of the same tensor.
+        shape: Shape in the format. Ours has H in the place of ND.
+        transposed: Whether the format stores a matrix as [out, in].
+    """
+
+    ours: str
+    theirs: tuple[str, ...]
+    shape: str
+    transposed: bool = False
+
+
+def rows_of_layers(
+    layers: Mapping[str, str],
+    suffixes: Mapping[str, str] = KERAS_SUFFIXES,
+    *,
+    transposed: bool = False,
+    per_head: bool = False,
+) -> list[Row]:
+    """Expands a table of layers into a table of weights.
+
+    Args:
+        layers: The format's name of each layer, by our name.
+        suffixes: What the format appends to a layer's name, by the last part of our
+            weight name, e.g. `{"kernel": ".weight", "bias": ".bias"}`.
+        transposed: Whether kernels are stored as [out, in].
+        per_head: Whether attention projections are stored per head.
+    """
+    rows = []
+    for layer, their_layer in layers.items():
+        name = layer.rpartition("/")[2]
+        shape = _SHAPES.get(name, "HH")
+        parts = {"kernel": shape, "bias": shape[-1]}
+        if name.endswith("_embedding"):
+            parts = {"embeddings": shape}
+        elif name.endswith("layer_norm"):
+            parts = {"gamma": "H", "beta": "H"}
+        for part, shape in parts.items():
+            theirs = (their_layer + suffixes[part],)
+            if per_head:
+                shape = _PER_HEAD.get(f"{name}/{part}", shape)
+            is_transposed = transposed and part == "kernel"
+            shape = shape[::-1] if is_transposed else shape
+            rows.append(Row(f"{layer}/{part}", theirs, shape, is_transposed))
+    return rows
+
+
+def _expand(rows: Iterable[Row], num_layers: int) -> list[Row]:
+    """Replaces each row that contains {i} by one row per encoder layer."""
+    expanded = []
+    for row in rows:
+        for i in map(str, range(num_layers) if "{i}" in row.ours else range(1)):
+            theirs = tuple(name.replace("{i}", i) for name in row.theirs)
+            expanded.append(
+                row._replace(ours=row.ours.replace("{i}", i), theirs=theirs)
+            )
+    return expanded
+
+
+def _to_shape(
+    letters: str, config: BertConfig, classes: int | None = None
+) -> tuple[int, ...]:
+    """Converts letters to sizes. `classes` is the size of C."""
+    sizes = {
+        "V": config.vocabulary_size,
+        "S": config.max_sequence_length,
+        "T": config.num_segments,
+        "H": config.hidden_dim,
+        "I": config.intermediate_dim,
+        "N": config.num_heads,
+        "D": config.hidden_dim // config.num_heads,
+        "C": classes,
+        "2": 2,
+    }
+    return tuple(sizes[letter] for letter in letters)
+
 
 # A checkpoint may lack each of these layers as a whole. All other weights are required.
 _OPTIONAL_LAYERS = ("pooler", "mlm", "nsp", "logits")
@@ -97,20 +211,21 @@ def open_tensors(
             heads.known_head(head["kind"]).check_outputs(head, outputs)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    if rest := _padding_rows(found, tensors, vocabulary):
+    size, anchors = vocabulary.size, [n for n in rows[0].theirs if n in tensors]
+    total = tensors[anchors[0]].shape[0] if anchors else size
+    if total > size:
         notes.append(
-            f"The last {rest} of the {vocabulary.size + rest} rows of the token "
-            "embedding were dropped: the vocabulary has no tokens with these ids."
+            f"The last {total - size} of the {total} rows of the token embedding were "
+            "dropped: the vocabulary has no tokens with these ids."
         )
     unused = sorted(tensors.keys() - _names(found))
     if own_names:
-        found += [Row(name, (name,), "", "") for name in unused]
+        found += [Row(name, (name,), "") for name in unused]
         unused = []
     layers = {outermost_layer(row.ours) for row in found}
     dropped = f"Tensors that are not used: {_shown(unused)}." if unused else ""
     if head is None and kind is None:
         # Further tensors inside the encoder are no head.
-        anchors = [name for name in rows[0].theirs if name in tensors]
         encoder = re.match(r"\w*", "".join(anchors[:1]))[0]
         if not doubt and not all(name.startswith(encoder) for name in unused):
             doubt = "It does not declare a head for all its weights."
@@ -124,7 +239,6 @@ def open_tensors(
         optional = heads.known_head(head["kind"]).layers
         if missing := [layer for layer in optional if layer not in layers]:
             head = {**head, "newly_initialized": missing}
-    size = vocabulary.size
     return Checkpoint(
         path=path,
         architecture=dataclasses.replace(architecture, vocabulary_size=size),
@@ -152,8 +266,9 @@ def _reader(
                     "but they differ."
                 )
         tensor = to_float(name, tensor)
-        if "D" in row.stored:
-            tensor = tensor.reshape(to_shape(row.shape, config))
+        if "D" in row.shape:
+            ours = row.shape.replace("ND", "H")
+            tensor = tensor.reshape(_to_shape(ours, config))
         if row.transposed:
             tensor = tensor.T
         if row.shape.startswith("V"):
@@ -199,7 +314,7 @@ def _match(
             f"The config has {config.num_layers} layers, but the file has only "
             f"{len(tensors)} tensors."
         )
-    expanded = expand(rows, config.num_layers)
+    expanded = _expand(rows, config.num_layers)
     found = [row for row in expanded if any(name in tensors for name in row.theirs)]
     absent = set(_OPTIONAL_LAYERS) - {outermost_layer(row.ours) for row in found}
     missing = [
@@ -213,7 +328,7 @@ def _match(
             f"Weights of BERT are missing ({len(missing)}): {_shown(missing)}. "
             f"Other tensors in the file: {_shown(others) or 'none'}"
         )
-    further = _names(expand(rows, config.num_layers + 1)).intersection(others)
+    further = _names(_expand(rows, config.num_layers + 1)).intersection(others)
     if further:
         raise ValueError(
             f"The config has {config.num_layers} layers, but the file has more: "
@@ -221,44 +336,34 @@ def _match(
         )
     for row in found:
         for name in tensors.keys() & set(row.theirs):
-            _check_shape(name, tensors[name].shape, row, config, vocabulary)
+            shape = tensors[name].shape
+            expected = _expected_shape(row, shape, config, vocabulary)
+            if shape != expected:
+                raise ValueError(
+                    f"{name} has shape {list(shape)}, but the config implies "
+                    f"{list(expected)}."
+                )
     return found
 
 
-def _check_shape(
-    name: str,
-    shape: tuple[int, ...],
-    row: Row,
-    config: BertConfig,
-    vocabulary: Vocabulary,
-) -> None:
+def _expected_shape(
+    row: Row, shape: tuple[int, ...], config: BertConfig, vocabulary: Vocabulary
+) -> tuple[int, ...]:
     # Only the weights of `logits` have C, as their last axis in our layout.
     classes = shape[0 if row.transposed else -1] if shape else None
-    expected = to_shape(row.stored, config, classes)
-    if row.stored.startswith("V") and shape:
-        size, declared = vocabulary.size, config.vocabulary_size
-        if row.ours == TOKEN_EMBEDDING and (
-            shape[0] < size or declared not in (shape[0], size)
-        ):
-            raise ValueError(
-                f"the config has vocabulary size {declared}, the token embedding "
-                f"{shape[0]} rows, but the vocabulary has {size} tokens. The embedding "
-                "must have at least as many rows, and the config one of both sizes."
-            )
-        expected = (max(size, shape[0]), *expected[1:])
-    if shape != expected:
+    expected = _to_shape(row.shape, config, classes)
+    if not row.shape.startswith("V") or not shape:
+        return expected
+    size, declared = vocabulary.size, config.vocabulary_size
+    if row.ours == TOKEN_EMBEDDING and (
+        shape[0] < size or declared not in (shape[0], size)
+    ):
         raise ValueError(
-            f"{name} has shape {list(shape)}, but the config implies {list(expected)}."
+            f"the config has vocabulary size {declared}, the token embedding "
+            f"{shape[0]} rows, but the vocabulary has {size} tokens. The embedding "
+            "must have at least as many rows, and the config one of both sizes."
         )
-
-
-def _padding_rows(
-    found: Sequence[Row], tensors: Mapping[str, Tensor], vocabulary: Vocabulary
-) -> int:
-    """Returns the number of rows of the token embedding beyond the vocabulary."""
-    names = [n for row in found if row.ours == TOKEN_EMBEDDING for n in row.theirs]
-    sizes = [tensors[name].shape[0] for name in names if name in tensors]
-    return sizes[0] - vocabulary.size if sizes else 0
+    return (max(size, shape[0]), *expected[1:])
 
 
 def _names(rows: Iterable[Row]) -> set[str]:
@@ -281,11 +386,11 @@ def to_tensors(
         The tensors by name, and our names of the weights that the format cannot hold.
     """
     tensors, left_out = {}, set(weights)
-    for row in expand(rows, config.num_layers):
+    for row in _expand(rows, config.num_layers):
         if row.ours in weights:
             tensor = weights[row.ours]
-            if "D" in row.stored:
-                tensor = tensor.reshape(to_shape(row.stored, config))
+            if "D" in row.shape:
+                tensor = tensor.reshape(_to_shape(row.shape, config))
             tensor = tensor.T if row.transposed else tensor
             tensors[row.theirs[0]] = np.ascontiguousarray(tensor)
             left_out.remove(row.ours)
@@ -333,21 +438,12 @@ def read_safetensors(
     return tensors
 
 
-# Files with weights that are not read: what they are, who converts them, and how.
+# Files with weights that are not read: what they are, and how to convert them.
 _OTHER_WEIGHTS = {
-    "pytorch_model*.bin": (
-        "a pickle. Loading a pickle can run arbitrary code. If you trust the file, "
-        "convert it with transformers and torch",
-        "",
-    ),
-    "tf_model.h5": (
-        "TensorFlow's format of transformers 4. Convert it with transformers 4, "
-        "TensorFlow and torch",
-        ", from_tf=True",
-    ),
+    "pytorch_model*.bin": ("a pickle can run arbitrary code. If you trust it,", ""),
+    "tf_model.h5": ("it is of transformers 4 and TensorFlow. There,", ", from_tf=True"),
     "flax_model.msgpack": (
-        "Flax's format of transformers 4. Convert it with transformers 4, Flax and "
-        "torch",
+        "it is of transformers 4 and Flax. There,",
         ", from_flax=True",
     ),
 }
@@ -363,8 +459,8 @@ def _why_no_weights(path: pathlib.Path) -> str:
     for pattern, (what, option) in _OTHER_WEIGHTS.items():
         for file in sorted(path.glob(pattern))[:1]:
             return (
-                f"{path} has its weights only in {file.name}, which is {what}: python "
-                "-c 'from transformers import AutoModelForPreTraining as M; "
+                f"{path} has its weights only in {file.name}: {what} convert it: "
+                "python -c 'from transformers import AutoModelForPreTraining as M; "
                 f'M.from_pretrained("{path}"{option}).save_pretrained("safe")\' and '
                 "copy the vocabulary into that folder. For a model with the head of a "
                 "task, use its class instead of AutoModelForPreTraining."
