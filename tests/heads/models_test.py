@@ -42,36 +42,49 @@ def test_config_round_trip(head, arguments, tiny_config):
     )
 
 
+def cross_entropy(logits, targets):
+    return np.log(np.exp(logits).sum(axis=1)) - logits[[0, 1], targets]
+
+
 @pytest.mark.parametrize(
-    ("num_classes", "targets", "loss"),
+    ("head", "arguments", "shape", "targets", "loss"),
     [
-        (1, [[0.5], [-1.0]], lambda x, y: (x[:, 0] - y[:, 0]) ** 2),
-        (3, [2, 0], lambda x, y: np.log(np.exp(x).sum(axis=1)) - x[[0, 1], y]),
+        (
+            SequenceClassifier,
+            {"num_classes": 1},
+            (2, 5),
+            [[0.5], [-1.0]],
+            lambda x, y: (x[:, 0] - y[:, 0]) ** 2,
+        ),
+        (SequenceClassifier, {"num_classes": 3}, (2, 5), [2, 0], cross_entropy),
+        (ChoiceScorer, {}, (2, 3, 5), [2, 0], cross_entropy),
+        (
+            SpanPredictor,
+            {},
+            (2, 5),
+            {"start_logits": [1, 0], "end_logits": [3, 0]},
+            lambda x, y: sum(cross_entropy(x[name], y[name]) for name in x) / 2,
+        ),
     ],
 )
-def test_loss_of_classes_is_divided_by_the_batch(
-    tiny_config, num_classes, targets, loss
+def test_loss_is_divided_by_the_batch(
+    tiny_config, head, arguments, shape, targets, loss
 ):
-    model = SequenceClassifier(BertBackbone(tiny_config), num_classes)
+    model = head(BertBackbone(tiny_config), **arguments)
     model.compile("sgd", run_eagerly=True)
-    inputs = batch(model, (2, 5))
-    inputs["token_ids"] *= np.array([[7], [9]], np.int32)
-    targets, weights = np.array(targets), np.array([0.75, 0.25])
-    found = model.test_on_batch(inputs, targets, weights, return_dict=True)["loss"]
-    expected = (loss(model(inputs).numpy(), targets) * weights).sum() / 2
+    inputs = batch(model, shape)
+    inputs["token_ids"] = np.arange(np.prod(shape), dtype=np.int32).reshape(shape) + 7
+    numpy = keras.tree.map_structure
+    weights = np.array([0.75, 0.25], np.float32)
+    if isinstance(targets, dict):
+        targets = {name: np.array(values) for name, values in targets.items()}
+        given = dict.fromkeys(targets, weights)
+    else:
+        targets, given = np.array(targets), weights
+    found = model.test_on_batch(inputs, targets, given, return_dict=True)["loss"]
+    outputs = numpy(np.asarray, model(inputs))
+    expected = (loss(outputs, targets) * weights).sum() / 2
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-def test_loss_of_choices_is_divided_by_the_batch(tiny_config):
-    model = ChoiceScorer(BertBackbone(tiny_config))
-    model.compile("sgd", run_eagerly=True)
-    inputs = batch(model, (2, 3, 5))
-    inputs["token_ids"] = np.arange(30, dtype=np.int32).reshape(2, 3, 5) + 7
-    targets, weights = np.array([2, 0]), np.array([0.75, 0.25])
-    found = model.test_on_batch(inputs, targets, weights, return_dict=True)["loss"]
-    logits = model(inputs).numpy()
-    losses = np.log(np.exp(logits).sum(axis=1)) - logits[[0, 1], targets]
-    np.testing.assert_allclose(found, (losses * weights).mean(), rtol=1e-5)
 
 
 def test_span_predictor_is_a_start_and_an_end_vector(tiny_config):
@@ -89,35 +102,6 @@ def test_span_predictor_is_a_start_and_an_end_vector(tiny_config):
         np.testing.assert_allclose(outputs[name], expected, atol=1e-5)
 
 
-def test_loss_is_the_mean_of_start_and_end(tiny_config):
-    model = SpanPredictor(BertBackbone(tiny_config))
-    model.compile("sgd", run_eagerly=True)
-    inputs = batch(model, (2, 5))
-    inputs["token_ids"] = np.arange(10, dtype="int32").reshape(2, 5) + 7
-    targets = {"start_logits": np.array([1, 0]), "end_logits": np.array([3, 0])}
-    weights = np.array([0.75, 0.25], "float32")
-    found = model.test_on_batch(
-        inputs, targets, dict.fromkeys(targets, weights), return_dict=True
-    )["loss"]
-    expected = 0
-    for name, logits in model(inputs).items():
-        log_sum = np.log(np.exp(logits.numpy()).sum(axis=1))
-        losses = log_sum - logits.numpy()[[0, 1], targets[name]]
-        expected += (losses * weights).mean() / 2
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-def test_sequence_classifier_is_a_dense_layer_on_the_pooled_output(tiny_config):
-    backbone = BertBackbone(tiny_config)
-    model = SequenceClassifier(backbone, num_classes=3)
-    inputs = batch(model, (2, 5))
-    inputs["token_ids"] *= np.array([[7], [9]], np.int32)
-    dense = model.get_layer("logits")
-    pooled = backbone(inputs)["pooled_output"]
-    np.testing.assert_allclose(model(inputs), dense(pooled), atol=1e-6)
-    assert dense.kernel.shape == (tiny_config.hidden_dim, 3)
-
-
 def test_choice_scorer_multiplies_each_pooled_output_with_one_vector(tiny_config):
     backbone = BertBackbone(tiny_config)
     model = ChoiceScorer(backbone)
@@ -132,17 +116,6 @@ def test_choice_scorer_multiplies_each_pooled_output_with_one_vector(tiny_config
         if (row, choice) == (1, 2):
             expected = -1e9
         np.testing.assert_allclose(logits[row, choice], expected, atol=1e-5)
-
-
-def test_token_classifier_is_a_dense_layer_on_every_token(tiny_config):
-    backbone = BertBackbone(tiny_config)
-    model = TokenClassifier(backbone, num_tags=3)
-    inputs = batch(model, (2, 5))
-    inputs["token_ids"] *= np.array([[7], [9]], np.int32)
-    dense = model.get_layer("logits")
-    hidden = backbone(inputs)["sequence_output"]
-    np.testing.assert_allclose(model(inputs), dense(hidden), atol=1e-6)
-    assert dense.kernel.shape == (tiny_config.hidden_dim, 3)
 
 
 def test_heads_leave_the_pooler_of_a_shared_encoder_as_it_is(tiny_config):

@@ -2,12 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the signatures: outputs equal those of the Keras model."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.special import expit, softmax
 
-from bert_tf import heads, serving
-from bert_tf.heads import EmbeddingConfig, EmbeddingHead, SentenceEncoder
+from bert_tf import heads
+from bert_tf.heads import (
+    ClassificationHead,
+    EmbeddingConfig,
+    EmbeddingHead,
+    SentenceEncoder,
+)
+from bert_tf.heads.signatures import quantize_vectors, vector_ranges
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from tests.toy.models import pretrained_signatures, randomize_weights
@@ -18,8 +27,8 @@ TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "no masks", "", "a [MASK]"]
 
 @pytest.fixture(scope="module")
 def pretrainer(tiny_config) -> BertPretrainer:
-    tf.keras.utils.set_random_seed(7)
-    return randomize_weights(BertPretrainer(BertBackbone(tiny_config)))
+    config = dataclasses.replace(tiny_config, num_layers=1)
+    return randomize_weights(BertPretrainer(BertBackbone(config)))
 
 
 @pytest.fixture(scope="module")
@@ -88,32 +97,36 @@ def test_truncated_masks_are_not_predicted(pretrained):
 # --- Embeddings and ids ----------------------------------------------------------
 
 
-def test_embeddings_equal_the_model(pretrained, pretrainer, vocabulary):
-    answer = pretrained["embeddings"](tf.constant(["a cat", "the cat sat on the mat"]))
+def test_embeddings_and_ids_equal_the_model(pretrained, pretrainer, vocabulary):
     row = ids_of(vocabulary, "[CLS]", "a", "cat", "[SEP]")
     encoded = pretrainer.backbone(row)
     hidden = encoded["sequence_output"].numpy()[0]
+    text = tf.constant(["a cat", "the cat sat on the mat", "[MASK]", "[mask]"])
+    answer = pretrained["embeddings"](text)
     for name, expected in (
         ("cls", hidden[0]),
         ("mean", hidden.mean(0)),
         ("pooled_output", encoded["pooled_output"].numpy()[0]),
     ):
         np.testing.assert_allclose(answer[name][0], expected, atol=1e-5)
-
-
-def test_sentence_embedding_is_the_normalized_mean_by_default(pretrained):
-    text = tf.constant(["a cat", "the cat sat on the mat"])
-    mean = pretrained["embeddings"](text)["mean"].numpy()
+    # A mask is ordinary text.
+    np.testing.assert_allclose(answer["cls"][2], answer["cls"][3], atol=1e-5)
+    mean = answer["mean"].numpy()
     expected = mean / np.linalg.norm(mean, axis=1, keepdims=True)
     vectors = pretrained["sentence_embedding"](text)["sentence_embedding"]
     np.testing.assert_allclose(vectors, expected, atol=1e-6)
+
+    answer = pretrained["ids"](*(tf.constant(x, tf.int32) for x in row.values()))
+    assert list(answer) == ["sequence_output", "pooled_output"]
+    for name, value in answer.items():
+        np.testing.assert_allclose(value, encoded[name], atol=1e-5)
 
 
 def test_sentence_encoder_truncates_to_its_own_length(tiny_config, tokenizer):
     config = EmbeddingConfig(max_sequence_length=5, pooling="lasttoken", dense_dim=3)
     model = randomize_weights(SentenceEncoder(BertBackbone(tiny_config), config))
     head = EmbeddingHead({}, {"max_sequence_length": 32}, tokenizer)
-    signatures = serving.head_signatures(head, model)
+    signatures = head.signatures(model, model.backbone)
     assert signatures["serving_default"] is signatures["sentence_embedding"]
     text = tf.constant(["a cat sat on the mat", "a cat sat", "a"])
     vectors = signatures["sentence_embedding"](text)["sentence_embedding"]
@@ -122,54 +135,24 @@ def test_sentence_encoder_truncates_to_its_own_length(tiny_config, tokenizer):
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
 
 
-def test_quantized_vectors_equal_sentence_transformers(tiny_config, tokenizer):
+def test_quantized_vectors_equal_sentence_transformers():
     """The formulas of `quantize_embeddings` of sentence-transformers 6.2."""
-    config = EmbeddingConfig(max_sequence_length=9, dense_dim=13)
-    model = randomize_weights(SentenceEncoder(BertBackbone(tiny_config), config))
-    texts = [f"{a} cat {b}" for a in "abcdefgh" for b in ("sat", "the mat", "on")]
-    head = EmbeddingHead({}, {"max_sequence_length": 32}, tokenizer)
-    signatures = serving.head_signatures(head, model, calibration_texts=texts[::2])
-    outputs = signatures["sentence_embedding"](tf.constant(texts))
-    outputs = {name: value.numpy() for name, value in outputs.items()}
-    vectors = outputs["sentence_embedding"]
-    calibration = signatures["sentence_embedding"](tf.constant(texts[::2]))
-    calibration = calibration["sentence_embedding"].numpy()
-    low, high = calibration.min(axis=0), calibration.max(axis=0)
-    steps = np.clip(np.floor((vectors - low) / ((high - low) / 255)), 0, 255)
-    int8 = outputs["sentence_embedding_int8"]
-    assert int8.dtype == np.int8
-    np.testing.assert_array_equal(int8, (steps - 128).astype(np.int8))
-    bits = np.packbits(vectors > 0, axis=-1) - 128
-    np.testing.assert_array_equal(
-        outputs["sentence_embedding_binary"], bits.astype(np.int8)
+    vectors = np.random.default_rng(0).normal(size=(90, 13)).astype(np.float32)
+    vectors[:, 7] = 0.5  # A range of 0.
+    texts = [f"{i}" for i in range(90)]
+    ranges = vector_ranges(
+        lambda text: tf.gather(vectors, tf.strings.to_number(text, tf.int32)),
+        texts[:80],
     )
-
-
-def test_mask_is_ordinary_text_for_embeddings(pretrained):
-    answer = pretrained["embeddings"](tf.constant(["[MASK]", "[mask]"]))
-    np.testing.assert_allclose(answer["cls"][0], answer["cls"][1], atol=1e-5)
-
-
-def test_ids_equal_the_model(pretrained, pretrainer, vocabulary):
-    row = ids_of(vocabulary, "[CLS]", "a", "cat", "[SEP]")
-    tensors = [tf.constant(value, tf.int32) for value in row.values()]
-    answer, expected = pretrained["ids"](*tensors), pretrainer.backbone(row)
-    assert list(answer) == ["sequence_output", "pooled_output"]
-    for name, value in answer.items():
-        np.testing.assert_allclose(value, expected[name], atol=1e-6)
-
-
-def test_bfloat16_model_returns_close_float32_outputs(
-    pretrained, pretrainer, tokenizer, tiny_config
-):
-    half = BertPretrainer(BertBackbone(tiny_config, dtype="mixed_bfloat16"))
-    half.set_weights(pretrainer.get_weights())
-    answers = pretrained_signatures(half, tokenizer)["embeddings"](tf.constant(TEXTS))
-    expected = pretrained["embeddings"](tf.constant(TEXTS))
-    for name, value in answers.items():
-        assert value.dtype == tf.float32
-        np.testing.assert_allclose(value, expected[name], atol=0.1)
-        assert np.abs(value - expected[name]).max() > 1e-5
+    outputs = tf.function(quantize_vectors)(tf.constant(vectors), ranges)
+    low, high = vectors[:80].min(axis=0), vectors[:80].max(axis=0)
+    step = np.where(high == low, 1, (high - low) / 255)
+    steps = np.clip(np.floor((vectors - low) / step), 0, 255)
+    int8 = outputs["sentence_embedding_int8"].numpy()
+    np.testing.assert_array_equal(int8, (steps - 128).astype(np.int8), strict=True)
+    bits = np.packbits(vectors > 0, axis=-1) - 128
+    binary = outputs["sentence_embedding_binary"].numpy()
+    np.testing.assert_array_equal(binary, bits.astype(np.int8), strict=True)
 
 
 def test_ids_of_model_with_one_output(pretrainer):
@@ -182,6 +165,52 @@ def test_ids_of_model_with_one_output(pretrainer):
     assert list(answer) == ["logits"]
     assert answer["logits"].shape == (2, 3)
     assert answer["logits"].dtype == tf.float32
+
+
+# --- Classification --------------------------------------------------------------
+
+LOGITS = np.float32([[1, -2, 4], [-3, -1, -2]])
+LABELS = {"labels": ["no", "maybe", "yes"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (LABELS, {"label": [b"yes", b"maybe"], "probabilities": softmax(LOGITS, 1)}),
+        (
+            LABELS | {"decision": {"temperature": 2.0}},
+            {"label": [b"yes", b"maybe"], "probabilities": softmax(LOGITS / 2, 1)},
+        ),
+        (
+            LABELS | {"problem": "multi_label"},
+            {"labels": [[b"no", b"yes"], [b"", b""]], "probabilities": expit(LOGITS)},
+        ),
+        (
+            LABELS
+            | {"problem": "multi_label"}
+            # Above the probability of "no", below those of the others.
+            | {"decision": {"thresholds": [0.8, 0.1, 0.1]}},
+            {
+                "labels": [[b"maybe", b"yes"], [b"maybe", b"yes"]],
+                "probabilities": expit(LOGITS),
+            },
+        ),
+        ({"problem": "regression"}, {"score": LOGITS[:, 0]}),
+        ({"activation": "sigmoid"}, {"score": expit(LOGITS[:, 0])}),
+    ],
+)
+def test_answers_of_classifiers(tokenizer, settings, expected):
+    head = ClassificationHead(settings, {"max_sequence_length": 8}, tokenizer)
+    signatures = head.signatures(lambda inputs, training: tf.constant(LOGITS))
+    other = "classify" if "labels" in settings else "regress"
+    assert signatures.keys() == {"serving_default", other}
+    found = signatures["serving_default"](tf.constant(["a", "b"]))
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        if found[name].dtype == tf.string:
+            assert found[name].numpy().tolist() == values
+        else:
+            np.testing.assert_allclose(found[name], values, atol=1e-6)
 
 
 # --- Serialized examples ---------------------------------------------------------

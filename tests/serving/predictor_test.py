@@ -1,98 +1,142 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
+"""Signatures of checkpoints, and their answers; `tests/tasks` has trained models."""
 
-import functools
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.special import softmax
 
 import bert_tf
-from bert_tf import serving
-from tests.toy.models import randomize_weights
+from bert_tf import heads
+from bert_tf.checkpoints import open_checkpoint
+from bert_tf.serving import Predictor, load_signatures, predictor
+from bert_tf.text import Tokenizer
+from tests.toy import checkpoints as toy
 
-TEXTS = ["the cat sat", "a mat.", "the cat sat on the mat, the cats sat on mats"]
-CLASSES = {"kind": "classification", "labels": ["bad", "good"]}
-# Head in config.json, Keras class, and inputs. `tests/tasks` has the other kinds.
-HEADS = {
-    "pretrainer": (
-        {"kind": "pretrainer"},
-        bert_tf.BertPretrainer,
-        [["the [MASK] sat", "no mask", "[MASK] [MASK]"]],
-    ),
-    "pairs": (
-        CLASSES | {"problem": "classification", "pairs": True},
-        functools.partial(bert_tf.SequenceClassifier, num_classes=2),
-        [TEXTS, TEXTS[::-1]],
-    ),
-    "score": (
-        {"kind": "classification", "problem": "regression", "pairs": False}
-        | {"mean": 2.0, "deviation": 3.0},
-        functools.partial(bert_tf.SequenceClassifier, num_classes=1),
-        [TEXTS],
-    ),
-}
+TEXTS = ["the cat sat on the mat", "a dog", ""]
 
 
-@pytest.fixture(scope="module", params=HEADS)
-def directory(request, vocabulary, tiny_config, tmp_path_factory):
-    head, model, inputs = HEADS[request.param]
-    directory = bert_tf.ModelDirectory.create(
-        tmp_path_factory.mktemp(request.param),
-        architecture=tiny_config,
-        vocabulary=vocabulary,
-        lowercase=True,
-        head=head,
-        options={},
+@pytest.fixture
+def plain_encoder(monkeypatch):
+    """Keeps the encoder for training, which is equal and faster to trace."""
+    monkeypatch.setattr(predictor, "optimize_for_inference", lambda x, *_, **__: x)
+
+
+# --- Checkpoints of other projects -----------------------------------------------
+
+
+def test_single_label_of_texts_at_most_as_long_as_the_tokenizer_says(
+    tmp_path, vocabulary
+):
+    tokenizer = {"do_lower_case": True, "model_max_length": 5}
+    name = "BertForSequenceClassification"
+    toy.write_hugging_face(tmp_path, vocabulary, name, tokenizer=tokenizer)
+    model = bert_tf.load(tmp_path)
+    assert model.signatures.keys() == {"serving_default", "ids", "classify"}
+    found = model.predict(TEXTS)
+    inputs = Tokenizer(vocabulary).encode(tf.constant(TEXTS), max_sequence_length=5)
+    logits = model.predict(**inputs, signature="ids")["logits"]
+    expected = softmax(logits, axis=1)
+    np.testing.assert_allclose(found["probabilities"], expected, atol=1e-6)
+    names = np.array(["no", "maybe", "yes"])
+    assert found["label"].tolist() == names[logits.argmax(axis=1)].tolist()
+
+
+def test_tokenizer_without_maximum_length(tmp_path, vocabulary):
+    limit = 1_000_000_000_000_000_019_884_624_838_656  # Of transformers.
+    tokenizer = {"do_lower_case": True, "model_max_length": limit}
+    toy.write_hugging_face(tmp_path, vocabulary, tokenizer=tokenizer)
+    assert open_checkpoint(tmp_path).options["max_sequence_length"] == toy.S
+
+
+def test_pieces_of_a_word_have_own_tags(tmp_path, vocabulary, plain_encoder):
+    """Golden values: pipeline of transformers 5.23, aggregation_strategy="simple"."""
+    labels = {"0": "I-A", "1": "O", "2": "B-B"}
+    name = "BertForTokenClassification"
+    toy.write_hugging_face(tmp_path, vocabulary, name, id2label=labels)
+    found = bert_tf.load(tmp_path).predict(["the cats sat, a mat"])
+    assert found["entities"].tolist() == [["s", ", a mat"]]
+    assert found["entity_types"].tolist() == [["A", "A"]]
+    np.testing.assert_allclose(
+        found["entity_scores"], [[0.4039603, 0.4831255]], atol=1e-6
     )
-    model = model(bert_tf.BertBackbone(tiny_config))
-    directory.save_weights(randomize_weights(model, 0.2))
-    return directory, inputs
+    assert found["entity_starts"].tolist() == [[7, 12]]
+    assert found["entity_ends"].tolist() == [[8, 19]]
 
 
-def test_predictions_equal_the_export(directory, tmp_path):
-    directory, inputs = directory
-    model = bert_tf.load(directory.path)
-    path = serving.export_saved_model(
-        model.signatures, tmp_path / "served", directory=directory
+def test_next_sentence(tmp_path, vocabulary, plain_encoder):
+    """Golden values: BertForNextSentencePrediction of transformers 5.23."""
+    toy.write_hugging_face(tmp_path, vocabulary, "BertForNextSentencePrediction")
+    found = bert_tf.load(tmp_path).predict(["the cat", "a mat"], ["sat", "on the mat"])
+    assert found["label"].tolist() == ["next", "next"]
+    np.testing.assert_allclose(
+        found["probabilities"], [[0.6530, 0.3470], [0.6662, 0.3338]], atol=5e-5
     )
-    exported = tf.saved_model.load(str(path)).signatures["serving_default"]
-    names = [s.name for s in model.signatures["serving_default"].input_signature]
-    expected = exported(**dict(zip(names, map(tf.constant, inputs), strict=True)))
 
-    for batch_size in (32, 2):
-        outputs = model.predict(*inputs, batch_size=batch_size)
-        assert outputs.keys() == expected.keys()
-        for name, value in expected.items():
-            if value.dtype == tf.string:
-                texts = np.vectorize(bytes.decode, otypes=[str])(value.numpy())
-                assert outputs[name].tolist() == texts.tolist()
-            else:
-                np.testing.assert_allclose(outputs[name], value, atol=1e-5)
+
+@pytest.mark.parametrize(
+    ("class_name", "missing", "message"),
+    [
+        ("BertForSequenceClassification", "classifier", "weights for logits;"),
+        ("BertForMultipleChoice", "bert.pooler", "weights for pooler;"),
+    ],
+)
+def test_untrained_heads_are_rejected(
+    tmp_path, vocabulary, class_name, missing, message
+):
+    tensors = {
+        name: value
+        for name, value in toy.values(toy.hugging_face_shapes(class_name)).items()
+        if not name.startswith(missing)
+    }
+    toy.write_hugging_face(tmp_path, vocabulary, class_name, tensors=tensors)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        bert_tf.load(tmp_path)
+
+
+def test_options_of_encoders_are_rejected_for_tasks(tmp_path, vocabulary):
+    toy.write_hugging_face(tmp_path, vocabulary, "BertForMultipleChoice")
+    with pytest.raises(ValueError, match="require a model without a task"):
+        load_signatures(open_checkpoint(tmp_path), pooling="cls")
+
+
+# --- Predictor -------------------------------------------------------------------
+
+
+@heads.signature(heads.string_input("text"))
+def split(text):
+    words = tf.strings.split(text).to_tensor()
+    return {"words": words, "lengths": tf.strings.length(words)}
+
+
+@heads.signature(tf.TensorSpec([None, None], tf.int32, "numbers"))
+def double(numbers):
+    return {"doubled": 2 * numbers}
 
 
 @pytest.fixture(scope="module")
-def classifier(vocabulary, tiny_config, tmp_path_factory):
-    directory = bert_tf.ModelDirectory.create(
-        tmp_path_factory.mktemp("classifier"),
-        architecture=tiny_config,
-        vocabulary=vocabulary,
-        lowercase=True,
-        head=CLASSES,
-        options={},
-    )
-    backbone = bert_tf.BertBackbone(tiny_config)
-    directory.save_weights(bert_tf.SequenceClassifier(backbone, 2))
-    return bert_tf.load(directory.path)
+def loaded():
+    return Predictor(None, {"serving_default": split, "ids": double})
 
 
-def test_single_string_empty_list_and_repr(classifier):
-    one = classifier.predict("the cat")
-    assert one["label"].shape == (1,)
-    named = classifier.predict(text=["the cat"])
-    np.testing.assert_array_equal(one["label"], named["label"])
-    assert classifier.predict([])["probabilities"].shape == (0, 2)
-    assert len(repr(classifier)) < 400
+@pytest.mark.parametrize("batch_size", [32, 2])
+def test_batches_are_padded_to_the_longest(loaded, batch_size):
+    found = loaded.predict(["a bc", "d", "the cat säß", ""], batch_size=batch_size)
+    expected = [["a", "bc", ""], ["d", "", ""], ["the", "cat", "säß"], [""] * 3]
+    assert found["words"].tolist() == expected
+    assert found["lengths"].tolist() == [[1, 2, 0], [1, 0, 0], [3, 3, 5], [0, 0, 0]]
+
+
+def test_single_string_empty_list_and_lists_of_different_length(loaded):
+    assert loaded.predict("the cat")["words"].tolist() == [["the", "cat"]]
+    assert loaded.predict(text=["the"])["words"].tolist() == [["the"]]
+    assert loaded.predict([])["words"].shape == (0, 0)
+    found = loaded.predict([[2, 5, 3], [2, 3]], signature="ids")
+    assert found["doubled"].tolist() == [[4, 10, 6], [4, 6, 0]]
+    assert len(repr(loaded)) < 400
 
 
 @pytest.mark.parametrize(
@@ -102,18 +146,9 @@ def test_single_string_empty_list_and_repr(classifier):
         ([], {"texts": ["a"]}, r"the names \['texts'\]"),
         ([[1, 2]], {}, r"`text` must have dtype string .* Received: \[1, 2\]"),
         ([[["a"]]], {}, r"shape \(None,\). Received: \[\['a'\]\]"),
-        ([["a"]], {"signature": "no"}, "must be one of serving_default, classify"),
+        ([["a"]], {"signature": "no"}, "must be one of serving_default, ids"),
     ],
 )
-def test_wrong_inputs_are_named(classifier, columns, named, message):
+def test_wrong_inputs_are_named(loaded, columns, named, message):
     with pytest.raises(ValueError, match=message):
-        classifier.predict(*columns, **named)
-
-
-def test_shorter_rows_are_padded(classifier):
-    token_ids, ones = [[2, 5, 3], [2, 3]], [[1, 1, 1], [1, 1]]
-    padded = [[2, 5, 3], [2, 3, 0]], np.zeros([2, 3]), [[1, 1, 1], [1, 1, 0]]
-    found = classifier.predict(token_ids, [[0] * 3, [0] * 2], ones, signature="ids")
-    expected = classifier.predict(*padded, signature="ids")
-    for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values)
+        loaded.predict(*columns, **named)

@@ -60,22 +60,42 @@ def backbone(tiny_config) -> BertBackbone:
 
 @pytest.fixture(scope="module")
 def fast(backbone):
-    return traced(backbone)
+    """Has several chunks for a few texts, and additional layers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ragged_encoder, "_CHUNK_SIZE", 20)
+        function = traced(backbone, layers=[0, -2, 2])
+        function.get_concrete_function()
+        return function
 
 
-@pytest.mark.parametrize(
-    "chunk_size",
-    [
-        pytest.param(1, marks=pytest.mark.slow),
-        20,
-        pytest.param(512, marks=pytest.mark.slow),
-    ],
-)
-def test_outputs_equal_the_model(backbone, monkeypatch, chunk_size):
+BATCHES = [(7,), (5, 32, 1, 9, 9, 3, 17), (32,) * 3, (4, 0, 6), (0, 0)]
+
+
+@pytest.mark.parametrize("lengths", BATCHES)
+def test_outputs_equal_the_model(backbone, fast, lengths):
+    assert_equals_model(backbone, batch(*lengths, longest=32), fast)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk_size", [1, 512])
+def test_size_of_chunks_does_not_matter(backbone, monkeypatch, chunk_size):
     monkeypatch.setattr(ragged_encoder, "_CHUNK_SIZE", chunk_size)
     fast = traced(backbone)
-    for lengths in ((7,), (5, 32, 1, 9, 9, 3, 17), (32,) * 3, (4, 0, 6), (0, 0)):
+    for lengths in BATCHES:
         assert_equals_model(backbone, batch(*lengths, longest=32), fast)
+
+
+def test_layers_equal_hidden_states_of_the_model(backbone, fast):
+    inputs = batch(5, 32, 1, 9)
+    expected = tf.keras.Model(backbone.input, backbone.hidden_states)(inputs)
+    is_token = inputs["padding_mask"].numpy() != 0
+    outputs = fast(inputs)
+    for name, state in (("layer_0", 0), ("layer_-2", 1), ("layer_2", 2)):
+        output = outputs[name].numpy()
+        np.testing.assert_allclose(
+            output[is_token], expected[state][is_token], atol=1e-5
+        )
+        assert not output[~is_token].any()
 
 
 def test_empty_batch(fast):
@@ -90,7 +110,7 @@ def test_padding_between_tokens(backbone, fast):
     assert_equals_model(backbone, inputs, fast)
 
 
-@pytest.mark.parametrize("activation", ["gelu_tanh", "gelu_erf", "relu"])
+@pytest.mark.parametrize("activation", ["gelu_erf", "relu"])  # The default is tanh.
 def test_activations_equal_the_model(activation):
     config = BertConfig(
         vocabulary_size=30,
@@ -112,56 +132,37 @@ def test_ids_and_positions_out_of_range_fail(fast, wrong):
         fast(inputs)
 
 
-def test_bfloat16_weights_are_stored_in_bfloat16(tiny_config, backbone):
-    half = BertBackbone(tiny_config, dtype="mixed_bfloat16")
-    half.set_weights(backbone.get_weights())
-    inputs = batch(5, 32, 9)
-    model = optimize_for_inference(half)
-    run = tf.function(model).get_concrete_function(inputs)
+def test_bfloat16_weights_are_stored_in_bfloat16(tiny_config):
+    config = dataclasses.replace(tiny_config, num_layers=1)
+    model = randomize_weights(BertBackbone(config))
+    half = BertBackbone(config, dtype="mixed_bfloat16")
+    half.set_weights(model.get_weights())
+    run = traced(half).get_concrete_function()
     kernels = [v.dtype for v in run.variables if v.shape.rank == 2]
     assert set(kernels) == {tf.bfloat16}
+    inputs = batch(5, 32, 9)
     pooled = run(inputs)["pooled_output"]
     assert pooled.dtype == tf.bfloat16
-    expected = backbone(inputs)["pooled_output"]
+    expected = model(inputs)["pooled_output"]
     np.testing.assert_allclose(tf.cast(pooled, tf.float32), expected, atol=0.15)
 
 
-def test_other_layers_are_shared(backbone):
-    head = tf.keras.layers.Dense(3)
-    model = tf.keras.Model(
-        backbone.input, head(backbone(backbone.input)["pooled_output"])
-    )
-    fast = optimize_for_inference(model)
-    assert list(fast.input) == list(IDS)
-    assert head in fast.layers
-    inputs = batch(3, 8)
-    np.testing.assert_allclose(fast(inputs), model(inputs), atol=1e-5)
-
-
-def test_layers_equal_hidden_states_of_the_model(backbone):
-    inputs = batch(5, 32, 1, 9)
-    fast = optimize_for_inference(backbone, [0, -2, 2])
-    expected = tf.keras.Model(backbone.input, backbone.hidden_states)(inputs)
-    is_token = inputs["padding_mask"].numpy() != 0
-    for name, state in (("layer_0", 0), ("layer_-2", 1), ("layer_2", 2)):
-        output = fast(inputs)[name].numpy()
-        np.testing.assert_allclose(
-            output[is_token], expected[state][is_token], atol=1e-5
-        )
-        assert not output[~is_token].any()
-
-
-def test_subclasses_of_the_encoder_are_not_replaced(tiny_config):
+def test_encoder_of_a_model_is_replaced_and_a_subclass_is_not(tiny_config):
     class Reversed(BertBackbone):
         def pooled_token(self, x, padding_mask):
             return x[:, -1, :]
 
-    encoder = randomize_weights(Reversed(tiny_config))
-    model = tf.keras.Model(encoder.input, encoder(encoder.input)["pooled_output"])
+    config = dataclasses.replace(tiny_config, num_layers=1)
     inputs = batch(8, 8)
-    np.testing.assert_allclose(
-        optimize_for_inference(model)(inputs), model(inputs), atol=1e-5
-    )
+    for kind in (BertBackbone, Reversed):
+        encoder, head = randomize_weights(kind(config)), tf.keras.layers.Dense(3)
+        pooled = encoder(encoder.input)["pooled_output"]
+        model = tf.keras.Model(encoder.input, head(pooled))
+        fast = optimize_for_inference(model)
+        assert list(fast.input) == list(IDS)
+        assert head in fast.layers
+        assert (encoder in fast.layers) == (kind is Reversed)
+        np.testing.assert_allclose(fast(inputs), model(inputs), atol=1e-5)
 
 
 # --- int8 ------------------------------------------------------------------------
