@@ -278,8 +278,7 @@ def normalizer_model(lowercase: bool, rules: TokenizerRules = GOOGLE_RULES) -> b
 
 # --- Trie ------------------------------------------------------------------------
 
-# A trie node maps labels (bytes) to child nodes. Label 0 holds the value of the key
-# that ends at the node.
+# The labels of a trie are bytes. Label 0 holds the value of the key that ends there.
 _VALUE_LABEL = 0
 _PAGE_SIZE = 256  # Labels are single bytes, so the children of a node share one page.
 _MAX_PAGES = (1 << 21) // _PAGE_SIZE  # An offset has 21 bits.
@@ -300,15 +299,8 @@ def double_array_trie(values: Mapping[bytes, int]) -> np.ndarray:
         The units, uint32. The size is a multiple of 256, because a lookup may read any
         unit of a page.
     """
-    root: dict = {}
-    for key, value in values.items():
-        node = root
-        for label in key:
-            node = node.setdefault(label, {})
-        node[_VALUE_LABEL] = value
-
     numbers: dict[tuple, int] = {}
-    _number_child_sets(root, numbers)
+    _number_child_sets(sorted(values.items()), numbers)
     child_sets = list(numbers)
     labels = [[label for label, _ in child_set] for child_set in child_sets]
     bases, num_units = _assign_bases(labels)
@@ -320,23 +312,28 @@ def double_array_trie(values: Mapping[bytes, int]) -> np.ndarray:
             if label == _VALUE_LABEL:
                 units[index] = 1 << 31 | child
             else:
-                has_value = child_sets[child][0][0] == _VALUE_LABEL
+                has_value = labels[child][0] == _VALUE_LABEL
                 offset = index ^ bases[child]
                 units[index] = offset << 10 | has_value << 8 | label
     return units
 
 
-def _number_child_sets(node: Mapping, numbers: dict[tuple, int]) -> int:
-    """Numbers the distinct sets of children below `node`; the root gets the last one.
+def _number_child_sets(
+    items: Iterable[tuple[bytes, int]], numbers: dict[tuple, int]
+) -> int:
+    """Numbers the distinct sets of children of a trie; its root gets the last one.
 
     Sharing equal sets halves the trie, because many characters are deleted and the
     truncated characters of all rare scripts have equal subtrees.
     """
-    children = {
-        label: child if label == _VALUE_LABEL else _number_child_sets(child, numbers)
-        for label, child in sorted(node.items())
-    }
-    return numbers.setdefault(tuple(children.items()), len(numbers))
+    children = []  # Pairs of a label and the number of the child's set, or the value.
+    for label, group in itertools.groupby(items, key=lambda item: item[0][:1]):
+        if label:
+            rest = ((key[1:], value) for key, value in group)
+            children.append((label[0], _number_child_sets(rest, numbers)))
+        else:
+            children.append((_VALUE_LABEL, next(group)[1]))
+    return numbers.setdefault(tuple(children), len(numbers))
 
 
 def _assign_bases(child_sets: Sequence[Sequence[int]]) -> tuple[list[int], int]:
@@ -364,8 +361,7 @@ def _assign_bases(child_sets: Sequence[Sequence[int]]) -> tuple[list[int], int]:
             fits = is_free_base[page] & is_free_unit[page, indices].all(axis=1)
             if fits.any():
                 break
-            if is_single:
-                first_page = page + 1
+        first_page = page if is_single else 0
         num_pages = max(num_pages, page + 1)
         base = int(fits.argmax())
         is_free_unit[page, indices[base]] = False

@@ -13,7 +13,8 @@ TensorFlow ops.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import flatbuffers
@@ -24,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from bert_tf.text import added_tokens, normalization
+from bert_tf.text import normalization
 from bert_tf.text.rules import AddedToken, TokenizerRules
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX, MASK, Vocabulary
 
@@ -141,7 +142,9 @@ class WordPieces:
             is_long = pieces[2].values - pieces[1].values > self._max_bytes
             is_matched = tf.strings.length(rest) != tf.strings.length(text)
             if normalized.tokens:
-                is_matched |= added_tokens.is_found(forms, normalized.pattern)
+                is_matched |= forms != tf.strings.regex_replace(
+                    forms, normalized.pattern, "", replace_global=False
+                )
             is_rare = tf.reduce_any(tf.concat([is_long, is_matched], axis=0))
         common = _to_text(pieces, *origins, rest) if origins else pieces[:1]
 
@@ -175,9 +178,9 @@ class WordPieces:
         form_parts = normalized.split(forms)
         words = self._mark_long_words(form_parts.text)
         pieces = self._long_wordpiece().tokenize_with_offsets(words)
-        pieces = added_tokens.join(pieces, form_parts, tf.size(parts.text))
+        pieces = _join_parts(pieces, form_parts, tf.size(parts.text))
         pieces = _to_text(pieces, origins, parts.text)
-        pieces = added_tokens.join(pieces, parts, tf.size(rare))
+        pieces = _join_parts(pieces, parts, tf.size(rare))
         count = tf.size(text, tf.int64)
         last = count + tf.range(tf.size(rare, tf.int64))
         order = tf.range(count)
@@ -196,19 +199,20 @@ class WordPieces:
             model_buffer=tf.concat(changed, axis=0), token_out_type=tf.int32
         )
 
-    def _matchers(
-        self, allow_mask: bool
-    ) -> tuple[added_tokens.Matcher, added_tokens.Matcher]:
+    def _matchers(self, allow_mask: bool) -> tuple[_Matcher, _Matcher]:
         """Returns the matchers of tokens in the texts and in normalized texts."""
         tokens = list(self._rules.added_tokens)
         if allow_mask and all(token.content != MASK for token in tokens):
             tokens.append(AddedToken(MASK))
-        raw = self._matcher([token for token in tokens if not token.normalized])
-        return raw, self._matcher([token for token in tokens if token.normalized])
-
-    def _matcher(self, tokens: Sequence[AddedToken]) -> added_tokens.Matcher:
-        ids = self._vocabulary.ids(token.content for token in tokens)
-        return added_tokens.Matcher(tokens, ids, self.characters.apply)
+        raw, normalized = (
+            _Matcher(
+                (token for token in tokens if token.normalized == is_normalized),
+                self._vocabulary,
+                self.characters.apply,
+            )
+            for is_normalized in (False, True)
+        )
+        return raw, normalized
 
     def _mark_long_words(self, words: tf.Tensor) -> tf.Tensor:
         """Makes words that are too long unknown. The number of bytes stays the same."""
@@ -246,3 +250,138 @@ def _to_text(
     end = tf.maximum(end, last + size)
     offsets = (tf.cast(offset, tf.int32) for offset in (start, end))
     return ids, *(ids.with_values(offset) for offset in offsets)
+
+
+# --- Added tokens ----------------------------------------------------------------
+# The rules are those of `AddedVocabulary` in the library tokenizers: the leftmost match
+# wins, the longest if several begin there. Texts are split at the tokens, the parts
+# between them are tokenized, and the results are joined.
+
+_BLANK = r"[\t-\r\x{85}\p{Z}]"
+_WORD = r"[\p{L}\p{M}\p{N}\p{Pc}\x{200c}\x{200d}]"
+
+
+class _Parts(NamedTuple):
+    """B texts, split into P parts.
+
+    Attributes:
+        row: Index of the text [P] int64.
+        start: Offset of the first byte in the text [P] int64.
+        size: Number of bytes [P] int64.
+        id: Id of the added token [P] int32, or -1.
+        text: The part [P] string, or "" instead of an added token.
+    """
+
+    row: tf.Tensor
+    start: tf.Tensor
+    size: tf.Tensor
+    id: tf.Tensor
+    text: tf.Tensor
+
+
+class _Matcher:
+    """Finds added tokens.
+
+    Attributes:
+        tokens: The tokens, the longest first.
+        pattern: A regular expression that matches all of them.
+
+    Args:
+        tokens: The tokens. All must have the same value of `normalized`.
+        vocabulary: The vocabulary, which contains them.
+        normalize: What the normalizer does with a text.
+    """
+
+    def __init__(
+        self,
+        tokens: Iterable[AddedToken],
+        vocabulary: Vocabulary,
+        normalize: Callable[[str], str],
+    ):
+        self.tokens = sorted(tokens, key=lambda token: -len(token.content))
+        self._ids = vocabulary.ids(token.content for token in self.tokens)
+        self._contents = [
+            normalize(token.content) if token.normalized else token.content
+            for token in self.tokens
+        ]
+        self.pattern = "|".join(
+            f"{_BLANK}*" * token.lstrip
+            + re.escape(content)
+            + f"{_BLANK}*" * token.rstrip
+            for token, content in zip(self.tokens, self._contents)
+        )
+
+    def split(self, text: tf.Tensor) -> _Parts:
+        """Splits texts [B] at the tokens."""
+        if not self.tokens:
+            row = tf.range(tf.size(text, tf.int64))
+            size = tf.cast(tf.strings.length(text), tf.int64)
+            return _Parts(row, 0 * row, size, tf.cast(0 * row - 1, tf.int32), text)
+        fields = tf_text.regex_split_with_offsets(text, self.pattern, self.pattern)
+        part, start, end = (field.values for field in fields)
+        row = fields[0].value_rowids()
+        blanks = f"^{_BLANK}+|{_BLANK}+$"
+        content = tf.strings.regex_replace(part, blanks, "")
+        contents = [re.sub(r"^\s+|\s+$", "", content) for content in self._contents]
+        is_equal = content[:, tf.newaxis] == tf.constant(contents)  # [P, tokens]
+        is_token = tf.reduce_any(is_equal, axis=1)
+        index = tf.argmax(tf.cast(is_equal, tf.int32), axis=1)
+        follows = tf.concat([[False], row[1:] == row[:-1]], 0)[: tf.size(row)]
+        if any(token.single_word for token in self.tokens):
+            before = tf.where(follows, tf.roll(part, 1, 0), "")
+            after = tf.where(tf.roll(follows, -1, 0), tf.roll(part, -1, 0), "")
+            touches = tf.strings.regex_full_match(before, f"(?s).*{_WORD}")
+            touches &= ~tf.strings.regex_full_match(part, f"(?s){_BLANK}.*")
+            touches_next = tf.strings.regex_full_match(after, f"(?s){_WORD}.*")
+            touches |= touches_next & ~tf.strings.regex_full_match(
+                part, f"(?s).*{_BLANK}"
+            )
+            single = tf.constant([token.single_word for token in self.tokens])
+            is_token &= ~(touches & tf.gather(single, index))
+            # Join the parts around a match that is none after all.
+            was_token = tf.concat([[False], is_token[:-1]], 0)[: tf.size(row)]
+            begins = is_token | was_token | ~follows
+            group = tf.cumsum(tf.cast(begins, tf.int64)) - 1
+            count = tf.reduce_sum(tf.cast(begins, tf.int64))
+            part = tf.strings.unsorted_segment_join(part, group, count)
+            row, start, is_token, index = (
+                tf.boolean_mask(values, begins)
+                for values in (row, start, is_token, index)
+            )
+            end = start + tf.cast(tf.strings.length(part), tf.int64)
+        ids = tf.where(is_token, tf.gather(tf.constant(self._ids), index), -1)
+        return _Parts(row, start, end - start, ids, tf.where(is_token, "", part))
+
+
+def _join_parts(
+    pieces: Sequence[tf.RaggedTensor], parts: _Parts, num_texts: tf.Tensor
+) -> tuple[tf.RaggedTensor, ...]:
+    """Joins the pieces of P parts to those of B texts.
+
+    Args:
+        pieces: Ids, starts and ends of the pieces in each part, ragged [P, (pieces)].
+        parts: The parts.
+        num_texts: B.
+
+    Returns:
+        Ids, starts and ends of the pieces in each text, ragged [B, (pieces)].
+    """
+    is_token = parts.id >= 0
+    count = tf.cast(is_token, tf.int64)
+    joined = []
+    for field, values in zip(pieces, (parts.id, 0 * parts.size, parts.size)):
+        values = tf.cast(tf.boolean_mask(values, is_token), field.dtype)
+        token = tf.RaggedTensor.from_row_lengths(values, count, validate=False)
+        joined.append(tf.concat([field, token], axis=1))
+    ids, starts, ends = joined
+    part = ids.value_rowids()
+    offset = tf.cast(tf.gather(parts.start, part), starts.dtype)
+    return tuple(
+        tf.RaggedTensor.from_value_rowids(
+            values,
+            tf.gather(parts.row, part),
+            nrows=tf.cast(num_texts, tf.int64),
+            validate=False,
+        )
+        for values in (ids.values, starts.values + offset, ends.values + offset)
+    )
