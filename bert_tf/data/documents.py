@@ -19,7 +19,6 @@ sentences. A block is a list of documents that are in memory together.
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import re
 import statistics
@@ -27,6 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from bert_tf import storage
+from bert_tf.data.tables import parse_object, text_value
 
 DOCUMENT_SEPARATORS = ("auto", "doc_tag", "blank_line", "file")
 
@@ -168,11 +168,15 @@ def _read_json_lines(path: str, start: int, end: int) -> Iterator[list[str]]:
         if _is_blank(line):
             continue
         try:
-            title, lines = _parse_json_line(line)
+            record = parse_object(line)
+            lines = text_value(record, "text").split("\n")
         except ValueError as error:
             number = storage.line_number(path, offset)
-            raise ValueError(f"{path}, line {number}: {error} {path}") from None
-        if lines[0].strip() == title:
+            raise ValueError(
+                f"{path}, line {number}: {error} The text of a document must be under "
+                "the key 'text', for example: jq -c '{text: .KEY | strings}'"
+            ) from None
+        if lines[0].strip() == record.get("title"):
             del lines[0]
         numbered: Iterable[tuple[int, str]] = enumerate(lines)
         if _is_wrapped([line.strip() for line in lines]):
@@ -180,30 +184,6 @@ def _read_json_lines(path: str, start: int, end: int) -> Iterator[list[str]]:
         document = [s for _, line in numbered for s in split_sentences(line)]
         if document:
             yield document
-
-
-def _parse_json_line(line: str) -> tuple[object, list[str]]:
-    """Returns the title and the lines of a document. Errors end with a command."""
-    try:
-        record = json.loads(line)
-        if not isinstance(record, dict):
-            raise ValueError("its type is " + type(record).__name__)
-    except (ValueError, RecursionError) as error:
-        items = "'.[]'" if line.lstrip().startswith("[") else "."
-        raise ValueError(
-            f"not a JSON object ({error}). Write one object per line: jq -c {items}"
-        ) from None
-    if "text" not in record:
-        raise ValueError(
-            f"the object has no key 'text', only {', '.join(record)}. Rename the key "
-            "of the text: jq -c '{text: .KEY}'"
-        )
-    if not isinstance(record["text"], str):
-        raise ValueError(
-            f"'text' must be a string. Got {json.dumps(record['text'])[:80]}. Select "
-            "the documents with text: jq -c 'select(.text | strings)'"
-        )
-    return record.get("title"), record["text"].split("\n")
 
 
 def _is_blank(line: str) -> bool:

@@ -151,7 +151,7 @@ class Table:
         self, record: Any, columns: Sequence[str], nested: Collection[str]
     ) -> list[Any]:
         if isinstance(record, dict):
-            return [_value(record, key, key in nested) for key in columns]
+            return [text_value(record, key, key in nested) for key in columns]
         if len(record) != len(self.columns):
             raise ValueError(
                 f"expected {len(self.columns)} columns ({', '.join(self.columns)}), "
@@ -225,23 +225,42 @@ def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(storage.read_lines(str(path)), start=1):
         if line:
             try:
-                record = json.loads(line)
-                if not isinstance(record, dict):
-                    raise ValueError(line[:80])
+                yield number, parse_object(line)
             except ValueError as error:
-                raise ValueError(
-                    f"{path}, line {number}: not a JSON object: {error}. Each line "
-                    "must be an object; jq -c '.[]' converts an array."
-                ) from error
-            yield number, record
+                raise ValueError(f"{path}, line {number}: {error}") from error
 
 
-def _value(record: dict[str, Any], key: str, may_be_nested: bool) -> Any:
+def parse_object(line: str) -> dict[str, Any]:
+    """Parses a line of a JSONL file.
+
+    Raises:
+        ValueError: The line is not an object. The message ends with a command.
+    """
+    try:
+        record = json.loads(line)
+        if not isinstance(record, dict):
+            raise ValueError(line[:80])
+    except (ValueError, RecursionError) as error:
+        items = "'.[]'" if line.lstrip().startswith("[") else "."
+        raise ValueError(
+            f"not a JSON object: {error}. Write one object per line: jq -c {items}."
+        ) from None
+    return record
+
+
+def text_value(record: dict[str, Any], key: str, may_be_nested: bool = False) -> Any:
+    """Returns the text or number under a key as a string.
+
+    Raises:
+        ValueError: The key is missing; or the value is null, a list or an object, and
+            `may_be_nested` is False.
+    """
     if key not in record:
         raise ValueError(f"the object has no key {key!r}, only {', '.join(record)}.")
     value = record[key]
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     if not isinstance(value, str) and not may_be_nested:
-        raise ValueError(f"{key!r} must be text or a number. Got {json.dumps(value)}")
+        shown = json.dumps(value)[:80]
+        raise ValueError(f"{key!r} must be text or a number. Got {shown}.")
     return value

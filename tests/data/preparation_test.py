@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of bert_tf.data.preparation: from text files to records and manifest.
+"""Tests of bert_tf.data.preparation: from text files to records, manifest and summary.
 
 Token k of document i is the word "d<i>t<k>", so that tokens in records can be traced.
 """
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 import tensorflow as tf
 
-from bert_tf import storage
+from bert_tf import corpus, storage
 from bert_tf.data import CorpusConfig, preparation, prepare_corpus
 from bert_tf.text import Vocabulary
 
@@ -319,8 +319,11 @@ def test_interrupted_run_resumes(three_parts, monkeypatch):
 
 def test_complete_run_is_not_repeated(written, capsys):
     before = contents(written)
-    assert prepare_corpus(written) == manifest(written)
-    assert "is already complete" in capsys.readouterr().out
+    corpus.main(written)
+    *_, note, summary = capsys.readouterr().out.rstrip().split("\n")
+    assert note == f"{written.output} is already complete."
+    assert summary.startswith(f"{written.output}: {len(read(written, 'train'))} train")
+    assert f"Text: 40 documents with {manifest(written)['tokens']:,} tok" in summary
     assert contents(written) == before
 
 

@@ -16,33 +16,32 @@ def write(folder, name, content):
     return path
 
 
-def test_tsv_with_byte_order_mark_crlf_and_literal_quotes(tmp_path):
-    text = '\ufefftext\tlabel\r\n"open quote\t1\r\n\r\n caf\u00e9\x85\u2028 \t0\r\n'
-    table = Table(write(tmp_path, "a.tsv", text))
-    assert table.columns == ("text", "label")
-    assert list(table.rows(["label", "text"])) == [
-        (2, ["1", '"open quote']),
-        (4, ["0", " caf\u00e9\x85\u2028 "]),
-    ]
-
-
-def test_tsv_without_header(tmp_path):
-    table = Table(write(tmp_path, "a.tsv", "x\t1\ny\t0"), columns=("text", "label"))
-    assert list(table.rows(["text"])) == [(1, ["x"]), (2, ["y"])]
-
-
-def test_csv_with_quoted_fields_that_span_lines(tmp_path):
-    text = 'text,label\n"a, ""b""\n\nc",1\nd,0\n'
-    table = Table(write(tmp_path, "a.csv", text))
-    rows = list(table.rows(["text", "label"]))
-    assert rows == [(2, ['a, "b"\n\nc', "1"]), (5, ["d", "0"])]
-
-
-def test_jsonl_with_text_and_numbers(tmp_path):
-    text = '{"id": [1], "text": "a\\tb", "label": 1.5}\n{"label": true, "text": ""}\n'
-    table = Table(write(tmp_path, "a.jsonl", text))
-    rows = list(table.rows(["text", "label"]))
-    assert rows == [(1, ["a\tb", "1.5"]), (2, ["", "true"])]
+@pytest.mark.parametrize(
+    ("name", "content", "rows"),
+    [
+        (
+            "a.tsv",
+            '\ufefftext\tlabel\r\n"open quote\t1\r\n\r\n caf\u00e9\x85\u2028 \t0\r\n',
+            [(2, ["1", '"open quote']), (4, ["0", " caf\u00e9\x85\u2028 "])],
+        ),
+        (
+            "a.csv",
+            'text,label\n"a, ""b""\n\nc",1\nd,0\n',
+            [(2, ["1", 'a, "b"\n\nc']), (5, ["0", "d"])],
+        ),
+        (
+            "a.jsonl",
+            '{"x": [1], "text": "a\\tb", "label": 1.5}\n{"label": true, "text": ""}',
+            [(1, ["1.5", "a\tb"]), (2, ["true", ""])],
+        ),
+    ],
+)
+def test_lines_and_values(tmp_path, name, content, rows):
+    path = write(tmp_path, name, content)
+    assert list(Table(path).rows(["label", "text"])) == rows
+    if name == "a.tsv":  # Without a header.
+        table = Table(path, columns=("label", "text"))
+        assert next(table.rows(["text", "label"])) == (1, ["label", "text"])
 
 
 CSV, TSV = "text,label\na film,good\n", "text\tlabel\na film\tgood\n"
@@ -112,7 +111,7 @@ def test_skip_malformed_rows(tmp_path, caplog):
             '{"text": "x"}\n{"text": 1,}\n',
             "a.jsonl, line 2: not a JSON object: Expecting",
         ),
-        ("a.json", '[{"text": "x"}]', "jq -c '.[]' converts an array."),
+        ("a.json", '[{"text": "x"}]', "Write one object per line: jq -c '.[]'."),
         (
             "a.jsonl",
             '{"text": "x"}\n{"txt": "y"}\n',

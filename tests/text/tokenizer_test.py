@@ -121,19 +121,15 @@ GOLDEN = {
     "naïve Café ÉTUDE": "naive cafe etude",
     "e\u0301tude A\u030angstro\u0308m": "etude angstrom",
     "straße STRASSE ẞ": "straße strasse ß",
-    "½ cup, 2² m³": "½ cup , 2² m³",
     "wait… what": "wait … what",
-    "Brand™ ©2020 №5": "brand™ ©2020 №5",
     "ﬁnal oﬃce": "ﬁnal oﬃce",
     "ＦＵＬＬｗｉｄｔｈ１２３！": "ｆｕｌｌｗｉｄｔｈ１２３ ！",
     "日本語のテキスト": "日 本 語 のテキスト",
     "中文English混排": "中 文 english 混 排",
     "漢字と한국": "漢 字 と\u1112\u1161\u11ab\u1100\u116e\u11a8",
-    "北京２０２２": "北 京 ２０２２",
     "\u3000ideographic\u3000space": "ideographic space",
     "no\xa0break\u202fspace\u2003em": "no break space em",
     "zero\u200bwidth\u200djoiner\ufeff": "zerowidthjoiner",
-    "soft\xadhyphen": "softhyphen",
     "bell\x07tab\x0bform\x0cnull\x00end": "belltabformnullend",
     "\x1c\x1d\x1e\x1f\x85": "",
     "line\u2028separator\u2029paragraph": "line separator paragraph",
@@ -147,31 +143,17 @@ GOLDEN = {
     "ע\u05b4ב\u05b0ר\u05b4ית": "עברית",
     "ع\u064eر\u064eب\u0650ي": "عربي",
     "ह\u093fन\u094dद\u0940": "ह\u093fनद\u0940",
-    "ไทยง\u0e48าย": "ไทยงาย",
-    "tiếng Việt": "tieng viet",
     "😀 👩\u200d🚀 🇬🇧": "😀 👩🚀 🇬🇧",
-    "𝕏 𝔘𝔫𝔦": "𝕏 𝔘𝔫𝔦",
     "≠ ≤ ∑ ÷ ±": "= ≤ ∑ ÷ ±",
-    "$5 €6 ¥7 £8": "$ 5 €6 ¥7 £8",
-    "a^b `c` ~d |e| <f> =g+h": "a ^ b ` c ` ~ d | e | < f > = g + h",
     "“quotes” ‘single’ «guille»": "“ quotes ” ‘ single ’ « guille »",
-    "em—dash en–dash ‐hyphen": "em — dash en – dash ‐ hyphen",
-    "¿Qué? ¡Sí!": "¿ que ? ¡ si !",
-    "word。次、語！": "word 。 次 、 語 ！",
     "[MASK] [CLS] [mask]": "[ mask ] [ cls ] [ mask ]",
     "##ing a##b": "# # ing a # # b",
-    "user@mail.com http://x.y/z?a=1": "user @ mail . com http : / / x . y / z ? a = 1",
-    "３．１４ 1,000.50": "３ ． １４ 1 , 000 . 50",
-    "Å Å K Ω": "a a k ω",
     "\u2126 \u212a \u212b": "ω k a",
-    "豈 更 﨎": "豈 更 﨎",
     "𠀀\U0002f800": "𠀀 丽",
     "\u1100\u1161\u11a8": "\u1100\u1161\u11a8",
     "กำ เ": "กำ เ",
     "a\u0300\u0301\u0302b": "ab",
     "ᾳ ᾼ ΰ": "α α υ",
-    "ŉ ĳ ŀ": "ŉ ĳ ŀ",
-    "\u180e x": "x",
     "": "",
     "   ": "",
 }
@@ -192,7 +174,8 @@ def test_characters_and_random_texts_match_reference(lowercase):
     known = dict.fromkeys("".join(GOLDEN))
     texts = [context.format(char) for char in known for context in contexts]
     rng = random.Random(2)
-    chars = "abXY ΣσςΑάé.,'-:[]MASK\u0301\u00ad\u200d中文가각—’\n\t\0\u00a0ßİǅﬁ½😀"
+    chars = "½™²€ŉ豈ง่กำ^|$¿。３.abXY ΣσςΑάé,'-:[]MASK\u0301\u00ad\u200d"
+    chars += "中文가각—’\n\t\0\u00a0ßİǅﬁ😀"
     texts += ["".join(rng.choices(chars, k=rng.randint(0, 12))) for _ in range(2000)]
     vocabulary = character_vocabulary([*texts, *GOLDEN], lowercase)
     assert_matches_reference(Tokenizer(vocabulary, lowercase), [*texts, *GOLDEN])

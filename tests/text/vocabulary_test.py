@@ -99,7 +99,6 @@ def test_errors_name_file_and_line(tmp_path, text, message):
     ("name", "size"),
     [
         ("base-uncased", 30522),
-        ("base-cased", 28996),
         ("base-multilingual-cased", 119547),
         ("base-chinese", 21128),
     ],

@@ -119,7 +119,9 @@ def test_map_concatenates_batches(tokenizer, monkeypatch, batch_size):
 
 
 def test_no_texts_in_a_graph(tokenizer):
-    @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)])
+    @tf.function(
+        autograph=False, input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)]
+    )
     def function(ids):
         windows = cut_windows(tokenizer, ids, 8)
         rows = windows.map(lambda w: w.row, tf.TensorSpec([None], tf.int32))
