@@ -59,8 +59,10 @@ DATA_SETS: Mapping[str, finetuning.DataSet] = {
     "codah": finetuning.DataSet(
         texts=("prompt", *(f"answer{n}" for n in range(4))),
         files={"dev": [["dev.tsv"], ["test.tsv"]]},
-        columns=("category", "prompt", *(f"answer{n}" for n in range(4)), "label"),
-        headerless=("train", "dev", "test"),
+        columns=dict.fromkeys(
+            ("train", "dev", "test"),
+            ("category", "prompt", *(f"answer{n}" for n in range(4)), "label"),
+        ),
     ),
 }
 

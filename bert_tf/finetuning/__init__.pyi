@@ -12,10 +12,10 @@ from bert_tf.finetuning.data_sets import Row as Row
 from bert_tf.finetuning.data_sets import TablesConfig as TablesConfig
 from bert_tf.finetuning.data_sets import read_data_set as read_data_set
 from bert_tf.finetuning.data_sets import read_rows as read_rows
-from bert_tf.finetuning.evaluation import prediction_rows as prediction_rows
+from bert_tf.finetuning.objectives import SiameseEncoder as SiameseEncoder
 from bert_tf.finetuning.run import fine_tune as fine_tune
+from bert_tf.finetuning.run import prediction_rows as prediction_rows
 from bert_tf.finetuning.run import run_task as run_task
-from bert_tf.finetuning.siamese import SiameseEncoder as SiameseEncoder
 from bert_tf.finetuning.squad import Question as Question
 from bert_tf.finetuning.task import ComputeOptions as ComputeOptions
 from bert_tf.finetuning.task import Evaluation as Evaluation

@@ -60,8 +60,7 @@ class DataSet:
         files: For each split that is not in `<split>.tsv`, the alternatives. Each is a
             list of files to read one after the other. The first alternative that exists
             is used.
-        columns: Column names of the files without a header, if any.
-        headerless: The splits whose files have no header.
+        columns: Column names of the files without a header, by split.
         nested: Columns of JSONL files that hold lists or objects.
         skip_malformed: Whether to skip malformed rows of the training set.
         optional: For each split, the columns that its files may lack. Any test set may
@@ -77,8 +76,7 @@ class DataSet:
     files: Mapping[str, Sequence[Sequence[str]]] = dataclasses.field(
         default_factory=dict
     )
-    columns: Sequence[str] = ()
-    headerless: Sequence[str] = ()
+    columns: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     nested: Sequence[str] = ()
     skip_malformed: bool = False
     optional: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
@@ -270,7 +268,7 @@ def read_rows(
     """
     index, labels = 0, data_set.label.split(",")
     for path in paths:
-        table = Table(path, data_set.columns if split in data_set.headerless else ())
+        table = Table(path, data_set.columns.get(split, ()))
         columns = list(data_set.texts)
         if not split.startswith("test") or set(labels) <= set(table.columns):
             columns += labels
@@ -285,32 +283,33 @@ def read_rows(
             row = dict(zip(columns, values, strict=True))
             name = row.get("id", str(index))
             texts = tuple(row[column] for column in data_set.texts if column in row)
-            where = f"{path}, line {line}"
-            given = [_label(row[n], n, where) for n in labels if n in row]
-            label = given[0] if given else None
-            if len(labels) > 1 and given:
-                true = (n for n, x in zip(labels, given) if _is_true(x, n, where))
-                is_missing = {*map(_normalized, given)} == {"-1"}
-                label = "-1" if is_missing else ",".join(true)
+            has_labels = set(labels) <= row.keys()
+            label = _label(row, labels, f"{path}, line {line}") if has_labels else None
             yield Row(path, line, name, texts, label)
             index += 1
     if not index:
         raise ValueError(f"{paths[0]} has a header but no rows.")
 
 
-def _label(value: Any, column: str, where: str) -> str:
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"{where}: {column!r} must be text or a number. Got {value!r}")
-    return value or ""
-
-
-def _is_true(value: str, column: str, where: str) -> bool:
-    if value.lower() not in _BOOLEANS:
-        raise ValueError(
-            f"{where}: column {column!r} must be one of {', '.join(_BOOLEANS)}, as one "
-            f"of several label columns. Got {value!r}."
-        )
-    return _BOOLEANS[value.lower()]
+def _label(row: Mapping[str, Any], columns: Sequence[str], where: str) -> str:
+    """Returns the label in a column, or the names of the columns with a 1."""
+    values = ["" if row[column] is None else row[column] for column in columns]
+    for column, value in zip(columns, values):
+        if not isinstance(value, str):
+            raise ValueError(
+                f"{where}: {column!r} must be text or a number. Got {value!r}"
+            )
+    if len(columns) == 1:
+        return values[0]
+    if {*map(_normalized, values)} == {"-1"}:
+        return "-1"
+    for column, value in zip(columns, values):
+        if value.lower() not in _BOOLEANS:
+            raise ValueError(
+                f"{where}: column {column!r} must be one of {', '.join(_BOOLEANS)}, as "
+                f"one of several label columns. Got {value!r}."
+            )
+    return ",".join(c for c, v in zip(columns, values) if _BOOLEANS[v.lower()])
 
 
 # --- GLUE ------------------------------------------------------------------------
@@ -322,8 +321,10 @@ def _data_set(submission: str, *texts: str, **options: Any) -> DataSet:
     return DataSet(texts=texts, submissions=submissions, **options)
 
 
-_PAIR = ("sentence1", "sentence2")
-_F1, _CORRELATION = ("f1", "accuracy"), ("spearman", "pearson")
+_PAIR, _F1 = ("sentence1", "sentence2"), ("f1", "accuracy")
+_COLA = ("source", "label", "mark", "sentence")
+_MRPC = ("#1 String", "#2 String")
+_QQP = ("question1", "question2")
 
 # Files: arXiv 1804.07461, gluebenchmark.com. Metrics: table 1 of GLUE; the first is the
 # one in table 1 of the BERT paper.
@@ -336,14 +337,12 @@ GLUE: Mapping[str, DataSet] = {
             "train": [["train.tsv"], ["in_domain_train.tsv"]],
             "dev": [["dev.tsv"], ["in_domain_dev.tsv", "out_of_domain_dev.tsv"]],
         },
-        columns=("source", "label", "mark", "sentence"),
-        headerless=("train", "dev"),
+        columns={"train": _COLA, "dev": _COLA},
     ),
     "sst2": _data_set("SST-2", "sentence"),
     "mrpc": _data_set(
         "MRPC",
-        "#1 String",
-        "#2 String",
+        *_MRPC,
         label="Quality",
         metrics=_F1,
         files={
@@ -352,16 +351,15 @@ GLUE: Mapping[str, DataSet] = {
         },
     ),
     "stsb": _data_set(
-        "STS-B", *_PAIR, label="score", metrics=_CORRELATION, score_range=(0.0, 5.0)
+        "STS-B",
+        *_PAIR,
+        label="score",
+        metrics=("spearman", "pearson"),
+        score_range=(0.0, 5.0),
     ),
+    # Line breaks inside questions split some rows in two.
     "qqp": _data_set(
-        "QQP",
-        "question1",
-        "question2",
-        label="is_duplicate",
-        metrics=_F1,
-        # Line breaks inside questions split some rows in two.
-        skip_malformed=True,
+        "QQP", *_QQP, label="is_duplicate", metrics=_F1, skip_malformed=True
     ),
     "mnli": DataSet(
         texts=_PAIR,

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tunes an encoder on a task (paper, section 4 and appendix A.3).
+"""Fine-tunes an encoder on a task (paper, section 4 and appendix A.3), and predicts.
 
 A module of `tasks/` calls `fine_tune` with its task. Input: a checkpoint of an encoder
 and the task's files. Output: a model directory with config.json, vocab.txt, the weights
@@ -13,34 +13,41 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
+import sklearn.metrics
+import sklearn.preprocessing
 import tensorflow as tf
+from tqdm import tqdm
 
-from bert_tf import serving, startup, storage, training
+from bert_tf import data, serving, startup, storage, training
 from bert_tf.checkpoints import (
     Checkpoint,
     ModelDirectory,
     keep_layers,
     load_tokenizer,
     open_checkpoint,
-    standardized,
 )
-from bert_tf.finetuning import batching, distillation, evaluation
-from bert_tf.finetuning.task import FinetuneConfig, PredictConfig, Task
-from bert_tf.finetuning.train import train
-from bert_tf.modeling import BertBackbone, BertConfig
+from bert_tf.finetuning import batching, objectives
+from bert_tf.finetuning.task import Example, FinetuneConfig, PredictConfig, Task
+from bert_tf.finetuning.train import build_model, train
+from bert_tf.modeling import BertConfig
 from bert_tf.text import Tokenizer, Vocabulary, guess_lowercase
+
+_MAX_CLASSES = 30  # Rarer classes are merged, so that tables stay readable.
+_CHUNK = 1024  # Examples that are sorted by length, for batches of similar texts.
 
 
 def run_task(task_class: type[Task], options: FinetuneConfig | PredictConfig) -> None:
     """Runs the command of a task: fine-tunes, or predicts a file."""
     if isinstance(options, PredictConfig):
-        evaluation.predict_file(task_class, options)
+        predict_file(task_class, options)
     else:
         fine_tune(task_class, options)
 
@@ -66,7 +73,7 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
     training.strategy.check_batch_size(options.batch_size, replicas)
     task = task_class(options, load_tokenizer(encoder))
     _check_hyperparameters(task, encoder)
-    distillation.check_teacher(task, encoder)
+    objectives.check_teacher(task, encoder)
     directory = ModelDirectory.create(
         options.output,
         architecture=encoder.architecture,
@@ -94,7 +101,7 @@ def _run(
 ) -> dict[str, Any]:
     metrics = directory.read_metrics()
     if is_new := not metrics:
-        model = _build(task, encoder, directory, strategy)
+        model = build_model(task, encoder, directory, strategy)
         metrics = {"training": train(task, model, directory, strategy, signals)}
     if not training.strategy.is_chief(strategy):
         return metrics
@@ -103,7 +110,7 @@ def _run(
     if signals.together or not is_new:
         if signals.together:  # The others have finished.
             signals.together, strategy = False, tf.distribute.get_strategy()
-        model = _build(task, encoder, directory, strategy)
+        model = build_model(task, encoder, directory, strategy)
     directory.load_weights(model)  # Those of the best epoch.
     scores, decision = _evaluate(task, model, directory)
     metrics = {k: v for k, v in metrics.items() if k not in task.evaluation_splits}
@@ -194,38 +201,6 @@ def _check_hyperparameters(task: Task, encoder: Checkpoint) -> None:
         raise ValueError("--label_smoothing requires classes for each text or word.")
 
 
-# --- Building --------------------------------------------------------------------
-
-
-def _build(
-    task: Task,
-    encoder: Checkpoint,
-    directory: ModelDirectory,
-    strategy: tf.distribute.Strategy,
-) -> keras.Model:
-    """Returns the task's model with its initial weights."""
-    options = task.options
-    keras.utils.set_random_seed(options.seed)
-    with strategy.scope():
-        backbone = BertBackbone(encoder.architecture, dtype=options.precision)
-        if options.frozen_layers:
-            layers = (f"encoder_layer_{n}" for n in range(options.frozen_layers))
-            for name in ("embeddings", *layers):
-                backbone.get_layer(name).trainable = False
-        model = task.model(backbone)
-        model.jit_compile = False  # XLA would compile for every sequence length.
-        if options.init_from and not directory.read_metrics():
-            keys = ("kind", "labels")
-            same_head = all(encoder.head.get(k) == directory.head.get(k) for k in keys)
-            source = standardized(encoder, directory.head) if same_head else encoder
-            missing = source.load_into(model, part=None if same_head else backbone)
-            print(
-                f"Initialized from {encoder.path}. Newly initialized layers: "
-                f"{', '.join(missing) or 'none'}."
-            )
-    return model
-
-
 # --- Evaluation ------------------------------------------------------------------
 
 
@@ -249,9 +224,7 @@ def _evaluate(
         if found.metrics:
             metrics[name] = found.metrics
         if found.gold is not None:
-            table = evaluation.prediction_table(
-                task.target_kind, found.gold, found.predicted
-            )
+            table = prediction_table(task.target_kind, found.gold, found.predicted)
             print(f"\n{name}:\n{table}")
             storage.write_text(str(directory.path / f"report_{name}.txt"), table)
         task.write_predictions(split, found, directory.path)
@@ -273,3 +246,145 @@ def _print_summary(task: Task, metrics: Mapping[str, Any]) -> None:
         f"{len(run['epochs'])}. Model, metrics and predictions are in "
         f"{task.options.output}."
     )
+
+
+def prediction_table(kind: str, gold: Sequence, predicted: Sequence) -> str:
+    """Returns precision, recall and F1 of each class, or quartiles of scores, as text.
+
+    Args:
+        kind: `Task.target_kind`, which says what the labels are.
+        gold: Gold labels.
+        predicted: As many predictions.
+    """
+    report = sklearn.metrics.classification_report
+    options = {"digits": 4, "zero_division": 0}
+    if kind == "score":
+        gold, predicted = np.asarray(gold), np.asarray(predicted)
+        rows = {"gold": gold, "predicted": predicted, "|error|": abs(predicted - gold)}
+        names = ("", "minimum", "25 %", "median", "75 %", "maximum")
+        lines = ["{:10}{:>9}{:>9}{:>9}{:>9}{:>9}".format(*names)]
+        for name, values in rows.items():
+            quartiles = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
+            lines.append(f"{name:10}" + "".join(f"{value:9.3f}" for value in quartiles))
+        return "\n".join(lines) + "\n"
+    if kind == "tags":
+        # seqeval's top level imports Keras' metrics.
+        from seqeval.metrics.sequence_labeling import classification_report as report
+    elif kind == "labels":
+        binarizer = sklearn.preprocessing.MultiLabelBinarizer().fit([*gold, *predicted])
+        gold, predicted = map(binarizer.transform, (gold, predicted))
+        options["target_names"] = binarizer.classes_
+    else:
+        names, counts = np.unique([*gold, *predicted], return_counts=True)
+        kept = names[np.argsort(-counts, kind="stable")[:_MAX_CLASSES]]
+        gold, predicted = (
+            np.where(np.isin(x, kept), x, "(others)") for x in (gold, predicted)
+        )
+    return report(gold, predicted, **options)
+
+
+# --- Predicting files ------------------------------------------------------------
+
+
+def predict_file(task_class: type[Task], options: PredictConfig) -> None:
+    """Predicts `options.input` with a finished model, without its training files.
+
+    The rows of `options.output` have the columns of `predictions_<split>.tsv`. Input
+    and output are streamed, so that they may be larger than the memory. The output
+    appears when it is complete.
+
+    Raises:
+        ValueError: The model is for another task, or the input is malformed.
+        OSError: A file cannot be read or written.
+    """
+    model, config_class = serving.load(options.model), task_class.Config
+    checkpoint, head = model.checkpoint, model.checkpoint.head
+    if head["kind"] != task_class.kind:
+        raise ValueError(
+            f"--model must be a model for {task_class.kind}. {checkpoint.path} is a "
+            f"model for {head['kind']}."
+        )
+    required = (field.name for field in dataclasses.fields(config_class))
+    config = config_class.from_dict(dict.fromkeys(required, "") | checkpoint.options)
+    examples = iter(task_class.read_input(config, options.input))
+
+    def rows() -> Iterator[dict[str, Any]]:
+        while chunk := list(itertools.islice(examples, _CHUNK)):
+            order = np.argsort([len(str(x.inputs)) for x in chunk], kind="stable")
+            columns = [*zip(*(chunk[index].inputs for index in order), strict=True)]
+            answers = task_class.answer(model, columns, options.batch_size)
+            in_input_order = (
+                {name: values[row] for name, values in answers.items()}
+                for row in np.argsort(order)
+            )
+            yield from prediction_rows(chunk, in_input_order, head.get("labels", ()))
+
+    count = data.write_table(options.output, tqdm(rows(), unit=" rows", disable=None))
+    print(f"{count:,} rows in {options.output}.")
+
+
+def prediction_rows(
+    examples: Iterable[Example],
+    answers: Iterable[Mapping[str, Any]],
+    labels: Sequence[str] = (),
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a table of predictions.
+
+    Args:
+        examples: The inputs.
+        answers: For each, the outputs of the exported model that define the prediction:
+            `label` or `labels`, and `probabilities`; `choice` and `probabilities`;
+            `answer` and `score`; `tags` and `scores`; or only `score`, a number or a
+            vector.
+        labels: The names of the probabilities.
+
+    Yields:
+        `id`; the texts; `prediction`; `confidence`, its probability; `gold`, if the
+        input has it; and the probability of each label, `P(<label>)`. Several labels
+        are independent: the confidence is the probability that all are right.
+    """
+    for example, answer in zip(examples, answers, strict=True):
+        yield _prediction_row(example, answer, labels)
+
+
+def _prediction_row(
+    example: Example, answer: Mapping[str, Any], labels: Sequence[str]
+) -> dict[str, Any]:
+    names = ("label", "labels", "choice", "answer", "tags", "score")
+    kind = next((name for name in names if name in answer), "")
+    if not kind:
+        raise ValueError(
+            "The signature serving_default must have one of the outputs "
+            f"{', '.join(names)} to predict files. Got {', '.join(answer)}."
+        )
+    prediction, probabilities = answer[kind], answer.get("probabilities", ())
+    if kind == "labels":
+        chosen = set(prediction)
+        pairs = zip(labels, probabilities)
+        confidence = math.prod(p if name in chosen else 1 - p for name, p in pairs)
+        prediction = ",".join(filter(None, prediction))
+    elif kind == "tags":
+        tags = [tag for tag in prediction if tag]  # Of the padded row.
+        confidence, prediction = answer["scores"][: len(tags)], " ".join(tags)
+    elif kind == "score":
+        confidence, prediction = None, _rounded(prediction)
+    elif kind == "choice":
+        confidence, prediction = max(probabilities), int(prediction)
+    else:
+        confidence = answer["score"] if kind == "answer" else max(probabilities)
+    row = {"id": example.id, **example.texts, "prediction": prediction}
+    if confidence is not None:
+        row["confidence"] = _rounded(confidence)
+    if example.gold is not None:
+        row["gold"] = example.gold
+    if kind == "choice":  # Their number may vary. Batches are padded.
+        count = len(example.inputs[1])
+        return row | {"probabilities": _rounded(probabilities[:count])}
+    return row | {f"P({n})": _rounded(p) for n, p in zip(labels, probabilities)}
+
+
+def _rounded(value: Any) -> float | str:
+    """Returns a number, or numbers separated by spaces, with six decimals."""
+    if np.ndim(value):
+        return " ".join(f"{x:.6f}" for x in value)
+    return round(float(value), 6)

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a task's model, evaluates it after each epoch and keeps the best weights.
+"""Builds and trains a task's model. Evaluates each epoch and keeps the best weights.
 
 Every ten minutes, after each epoch and on SIGTERM, it saves a training state, which an
 interrupted run resumes from.
@@ -18,11 +18,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints import ModelDirectory
+from bert_tf.checkpoints import Checkpoint, ModelDirectory, standardized
 from bert_tf.finetuning import batching
-from bert_tf.finetuning.distillation import Distiller
+from bert_tf.finetuning.objectives import Distiller
 from bert_tf.finetuning.task import Task
-from bert_tf.modeling import sum_losses
+from bert_tf.modeling import BertBackbone, sum_losses
 from bert_tf.training import (
     AdamW,
     StopSignals,
@@ -38,6 +38,42 @@ _SECONDS_PER_LINE = 60  # Between lines about a long epoch.
 
 class DivergedError(ValueError):
     """The training loss became NaN or infinite."""
+
+
+def build_model(
+    task: Task,
+    encoder: Checkpoint,
+    directory: ModelDirectory,
+    strategy: tf.distribute.Strategy,
+) -> keras.Model:
+    """Returns the task's model with its initial weights.
+
+    Args:
+        task: The task.
+        encoder: The encoder to start from.
+        directory: The model directory, in which weights replace those of `encoder`.
+        strategy: Where to build it.
+    """
+    options = task.options
+    keras.utils.set_random_seed(options.seed)
+    with strategy.scope():
+        backbone = BertBackbone(encoder.architecture, dtype=options.precision)
+        if options.frozen_layers:
+            layers = (f"encoder_layer_{n}" for n in range(options.frozen_layers))
+            for name in ("embeddings", *layers):
+                backbone.get_layer(name).trainable = False
+        model = task.model(backbone)
+        model.jit_compile = False  # XLA would compile for every sequence length.
+        if options.init_from and not directory.read_metrics():
+            keys = ("kind", "labels")
+            same_head = all(encoder.head.get(k) == directory.head.get(k) for k in keys)
+            source = standardized(encoder, directory.head) if same_head else encoder
+            missing = source.load_into(model, part=None if same_head else backbone)
+            print(
+                f"Initialized from {encoder.path}. Newly initialized layers: "
+                f"{', '.join(missing) or 'none'}."
+            )
+    return model
 
 
 def train(

@@ -1,0 +1,383 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Models that train with another loss than that of a head.
+
+**Distillation.** A student learns from the outputs of a teacher. The loss of a training
+step is (arXiv 1503.02531; hidden states: arXiv 1909.10351)
+
+    (1 - teacher_share) * loss of the labels
+        + teacher_share * difference to the outputs of the teacher
+        + hidden_loss * difference to its hidden states
+
+The teacher runs within the step, without dropout, on the inputs of the student. The
+difference of scores and vectors is the squared distance. That of logits is the
+Kullback-Leibler divergence of the probabilities, after a division of the logits by
+`teacher_temperature`. The difference of hidden states is the mean squared error over
+tokens and layers; each layer of the student is compared with the teacher's layer at the
+same share of the depth.
+
+**Sentence encoders.** An example is C texts: a pair, or a pair and its hard negatives.
+All losses compare cosine similarities, and most compare texts of different examples, so
+they are functions of the whole batch:
+
+    embeddings   [B, C, E] float32, of length 1
+    targets      scores [B] float32, or text ids [B, C] int32: equal ids are equal
+                 texts, and -1 marks a missing text
+    weights      [B] float32; they sum to one over the batch, and rows of weight 0 are
+                 padding
+
+With several replicas, each compares the texts of its part of the batch.
+
+Letters: B batch, C texts of an example, S sequence, H hidden, R sequences of a batch
+(B * C), E size of an embedding, M examples of a micro-batch, K micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from bert_tf.checkpoints import Checkpoint, open_checkpoint, standardized
+from bert_tf.finetuning.task import Task
+from bert_tf.modeling import MASKED_SCORE, BertBackbone, Dropout
+
+
+class _Trainer(keras.Model):
+    """Trains the weights of a model."""
+
+    def __init__(self, trained: keras.Model):
+        super().__init__()
+        self.trained = trained
+        self.built = True
+
+    @property
+    def trainable_variables(self):
+        return self.trained.trainable_variables
+
+    @property
+    def trainable_weights(self):
+        return self.trained.trainable_weights
+
+
+# --- Distillation ----------------------------------------------------------------
+
+
+def check_teacher(task: Task, student: Checkpoint) -> None:
+    """Checks that `--teacher` has the inputs and outputs of the student.
+
+    Args:
+        task: The task, whose options name the teacher.
+        student: The initial weights of the student.
+
+    Raises:
+        ValueError: They differ, or a setting requires a teacher.
+    """
+    path, hidden_loss = task.options.teacher, task.options.hidden_loss
+    if not path:
+        if hidden_loss:
+            raise ValueError("--hidden_loss requires --teacher.")
+        return
+
+    def traits(checkpoint: Checkpoint, head: Mapping[str, Any]) -> dict[str, Any]:
+        config, limit = checkpoint.architecture, task.options.max_sequence_length
+        same_size = hidden_loss or "pooling" in head
+        head = {"problem": "classification", **head}
+        keys = ("kind", "problem", "pooling", "dense_dim")
+        return {
+            **{key: head.get(key) for key in keys},
+            "labels": sorted(head.get("labels") or ()),
+            "hidden size": config.hidden_dim if same_size else None,
+            "vocabulary": checkpoint.vocabulary,
+            "lowercase": checkpoint.lowercase,
+            "tokenizer rules": checkpoint.rules,
+            "number of positions": min(config.max_sequence_length, limit),
+        }
+
+    teacher = open_checkpoint(path)
+    theirs = traits(teacher, teacher.head)
+    for name, value in traits(student, {"kind": task.kind, **task.head}).items():
+        if theirs[name] != value:
+            raise ValueError(
+                f"--teacher={path} must have the same {name} as the student. Received: "
+                f"{theirs[name]}, not {value}"
+            )
+
+
+class Distiller(_Trainer):
+    """Trains a student with a teacher.
+
+    Args:
+        task: The task, whose options name the teacher.
+        model: The student, the result of `task.model`.
+        trainable: Its `task.training_model`. Compile it before the first step.
+
+    Outputs: those of the student, and the hidden states [..., S, H] of its encoder.
+    """
+
+    def __init__(self, task: Task, model: keras.Model, trainable: keras.Model):
+        super().__init__(trainable)
+        self._options = task.options
+        self._target_kind = task.target_kind
+        checkpoint = open_checkpoint(task.options.teacher)
+        backbone = BertBackbone(checkpoint.architecture, dtype=task.options.precision)
+        teacher = task.model(backbone, checkpoint.head)
+        standardized(checkpoint, task.head).load_into(teacher)
+        teacher, student = (
+            task.training_model(_with_hidden_states(model))
+            for model in (teacher, model)
+        )
+        labels = list(checkpoint.head.get("labels", ()))
+        order = [labels.index(label) for label in task.head.get("labels", ())]
+
+        # Functions, because Keras would train and save attributes that are models.
+        def teach(inputs):
+            outputs, states = teacher(inputs, training=False)
+            outputs = keras.tree.flatten(outputs)
+            if order:
+                outputs = [tf.gather(x, order, axis=-1) for x in outputs]
+            return outputs, states
+
+        self._teach = teach
+        self._call_student = lambda *args, **kwargs: student(*args, **kwargs)
+
+    def call(self, inputs, training=None):
+        return self._call_student(inputs, training=training)
+
+    def compute_loss(self, x, y, y_pred, sample_weight, training=True):
+        options, (outputs, states) = self._options, y_pred
+        weights = keras.tree.flatten(sample_weight)[0]  # Equal for all outputs.
+        targets, target_states = self._teach(x)
+        pairs = zip(targets, keras.tree.flatten(outputs), strict=True)
+        losses = tf.stack([self._difference(*pair) for pair in pairs], axis=-1)
+        loss = (1 - options.teacher_share) * self.trained.compute_loss(
+            x, y, outputs, sample_weight
+        )
+        loss += options.teacher_share * _weighted_sum(weights, losses)
+        if options.hidden_loss:
+            mask = tf.cast(x["padding_mask"], tf.float32)
+            rows = _hidden_difference(target_states, states, mask)
+            weights = tf.reduce_sum(tf.reshape(weights, [tf.shape(mask)[0], -1]), 1)
+            loss += options.hidden_loss * _weighted_sum(weights, rows)
+        return loss
+
+    def _difference(self, target, output):
+        """Returns the differences of outputs [..., C], without their last axis."""
+        if self._target_kind == "score":
+            return tf.reduce_sum(tf.square(target - output), axis=-1)
+        temperature = self._options.teacher_temperature
+        target, output = target / temperature, output / temperature
+        if self._target_kind == "labels":  # A sigmoid is the softmax with a 0.
+            target, output = (
+                tf.stack([x, tf.zeros_like(x)], axis=-1) for x in (target, output)
+            )
+        entropy = tf.nn.softmax_cross_entropy_with_logits
+        soft = tf.nn.softmax(target)
+        # The factor keeps the size of the gradients.
+        return (entropy(soft, output) - entropy(soft, target)) * temperature**2
+
+
+def _hidden_difference(
+    teacher: Sequence[tf.Tensor], student: Sequence[tf.Tensor], mask: tf.Tensor
+) -> tf.Tensor:
+    """Returns the mean squared error over layers and tokens [...].
+
+    Args:
+        teacher, student: The outputs of the embeddings and of each layer [R, S, H].
+        mask: 1 for tokens [..., S].
+    """
+    layers, error = len(student) - 1, 0.0
+    for index in range(1, layers + 1):
+        target = teacher[index * (len(teacher) - 1) // layers]
+        difference = tf.cast(student[index] - target, tf.float32)
+        error += tf.reduce_mean(tf.square(difference), axis=-1) / layers
+    error = tf.reduce_sum(mask * tf.reshape(error, tf.shape(mask)), axis=-1)
+    return tf.math.divide_no_nan(error, tf.reduce_sum(mask, axis=-1))
+
+
+def _weighted_sum(weights, losses):
+    """Returns the weighted sum of losses, averaged over axes that `weights` lacks."""
+    axes = list(range(weights.shape.rank, losses.shape.rank))
+    return tf.reduce_sum(weights * tf.reduce_mean(losses, axes))
+
+
+def _with_hidden_states(model: keras.Model) -> keras.Model:
+    """Returns a model with the outputs of `model` and the states of its encoder."""
+    backbone, states = model.backbone, []
+    encoder = keras.Model(backbone.input, [backbone.output, backbone.hidden_states])
+
+    def call(layer, *args, **kwargs):
+        if layer is not backbone:
+            return layer(*args, **kwargs)
+        outputs, states[:] = encoder(*args, **kwargs)
+        return outputs
+
+    same = keras.models.clone_model(
+        model, clone_function=lambda layer: layer, call_function=call
+    )
+    return keras.Model(same.input, [same.output, states])
+
+
+# --- Losses of sentence encoders --------------------------------------------------
+
+
+def cosine_error(embeddings, scores, weights, temperature):
+    """Returns the squared error of the cosine of each pair (arXiv 1908.10084).
+
+    Args:
+        embeddings, weights: See the module. C is 2.
+        scores: Cosines to learn, from -1 to 1.
+        temperature: Not used.
+    """
+    return tf.reduce_sum(weights * tf.square(_pair_cosines(embeddings) - scores))
+
+
+def cosent(embeddings, scores, weights, temperature):
+    """Returns the CoSENT loss, which learns the order of the scores only.
+
+    That is log(1 + sum(exp((cosine_j - cosine_i) / temperature))) over all pairs of
+    examples with score_i > score_j (DOI 10.1109/TASLP.2024.3402087).
+
+    Args:
+        embeddings, scores, weights: See the module. C is 2.
+        temperature: Divides the cosines.
+    """
+    cosines = _pair_cosines(embeddings) / temperature
+    is_example = weights > 0
+    counts = (scores[:, tf.newaxis] > scores) & is_example[:, tf.newaxis] & is_example
+    exponents = tf.where(counts, cosines - cosines[:, tf.newaxis], MASKED_SCORE)
+    exponents = tf.concat([[0.0], tf.reshape(exponents, [-1])], axis=0)
+    return tf.reduce_sum(weights) * tf.reduce_logsumexp(exponents)
+
+
+def in_batch_negatives(embeddings, text_ids, weights, temperature):
+    """Returns the cross-entropy of finding the second text of each example.
+
+    The candidates are all texts of the batch but the first of each example (multiple
+    negatives ranking, arXiv 1705.00652). Not counted as negatives of an example are
+    texts that equal one of its own two, and the second texts of examples with the same
+    first text. If both texts of an example are equal, dropout makes their embeddings
+    differ: this is unsupervised SimCSE (arXiv 2104.08821).
+
+    Args:
+        embeddings, text_ids, weights: See the module.
+        temperature: Divides the cosines.
+    """
+    logits = tf.einsum("ie,jce->ijc", embeddings[:, 0], embeddings[:, 1:])
+    first, ids = text_ids[:, 0], text_ids[:, 1:]
+    is_second = tf.range(tf.shape(ids)[1]) == 0
+    # For each example [B, 1, 1], the candidates [B, C - 1] that are not negatives.
+    no_negative = (ids < 0) | (weights == 0)[:, tf.newaxis]
+    no_negative |= ids == first[:, tf.newaxis, tf.newaxis]
+    no_negative |= ids == ids[:, :1, tf.newaxis]
+    no_negative |= (first[:, tf.newaxis] == first)[:, :, tf.newaxis] & is_second
+    is_target = tf.eye(tf.size(first), dtype=tf.bool)[:, :, tf.newaxis] & is_second
+    logits = tf.where(no_negative & ~is_target, MASKED_SCORE, logits / temperature)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        tf.range(tf.size(first)) * tf.size(is_second),
+        tf.reshape(logits, [tf.size(first), -1]),
+    )
+    return tf.reduce_sum(weights * losses)
+
+
+def _pair_cosines(embeddings):
+    """[B, 2, E] -> [B]"""
+    return tf.reduce_sum(embeddings[:, 0] * embeddings[:, 1], axis=1)
+
+
+LOSSES = {
+    "cosine": cosine_error,
+    "cosent": cosent,
+    "in_batch_negatives": in_batch_negatives,
+}
+
+
+class SiameseEncoder(_Trainer):
+    """Embeds the C texts of an example with one encoder, to train it.
+
+    With `micro_batch_size`, a step computes the embeddings of the whole batch in
+    micro-batches without keeping activations, then the gradient of the loss w.r.t. the
+    embeddings, then each micro-batch again with its gradient (GradCache, arXiv
+    2101.06983). The gradients are the same. Activations take the memory of one
+    micro-batch, the step about a third more time.
+
+    Args:
+        encoder: A `SentenceEncoder`; its inputs are [B, S].
+        loss: `"cosent"`, `"cosine"` or `"in_batch_negatives"`.
+        temperature: Divides the cosines in the loss.
+        micro_batch_size: Examples to compute at once, M; divides the batch of a
+            replica. 0: the whole batch.
+
+    Inputs: those of the encoder, but [B, C, S]. Outputs: embeddings [B, C, E]; all
+    outputs of the encoder if there are more.
+    """
+
+    def __init__(self, encoder, loss, temperature, micro_batch_size=0):
+        super().__init__(encoder)
+        self._loss_function = LOSSES[loss]
+        self._temperature = temperature
+        self._micro_batch_size = micro_batch_size
+
+    def call(self, inputs, training=None):
+        batch, texts, length = ops.shape(inputs["token_ids"])
+        inputs = {k: ops.reshape(x, (-1, length)) for k, x in inputs.items()}
+        outputs = self.trained(inputs, training=training)  # [B * C, ...]
+        return keras.tree.map_structure(
+            lambda x: ops.reshape(x, (batch, texts, *ops.shape(x)[1:])), outputs
+        )
+
+    def compute_loss(self, x, y, y_pred, sample_weight, training=True):
+        embeddings = tf.math.l2_normalize(y_pred, axis=2)
+        return self._loss_function(embeddings, y, sample_weight, self._temperature)
+
+    def train_step(self, data):
+        if not self._micro_batch_size:
+            return super().train_step(data)
+        x, y, weights = data
+        parts = keras.tree.map_structure(self._split, x)
+        seeds = [
+            layer.seed_generator.state
+            for layer in self._flatten_layers()
+            if isinstance(layer, Dropout) and layer.rate
+        ]
+        states = [tf.identity(seed.value) for seed in seeds]
+        embeddings = tf.map_fn(
+            lambda part: self(part, training=True),
+            parts,
+            parallel_iterations=1,
+            fn_output_signature=tf.float32,
+        )  # [K, M, C, E]
+        embeddings = tf.reshape(embeddings, [-1, *ops.shape(embeddings)[2:]])
+        with tf.GradientTape() as tape:
+            tape.watch(embeddings)
+            loss = self.compute_loss(x, y, embeddings, weights)
+        upstream = self._split(tape.gradient(loss, embeddings))
+        for seed, state in zip(seeds, states):
+            seed.assign(state)  # The same dropout masks as before.
+        variables = self.trainable_variables
+        gradients = tf.foldl(
+            self._add_gradients,
+            (parts, upstream),
+            [tf.zeros_like(variable.value) for variable in variables],
+            parallel_iterations=1,
+        )
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        self._loss_tracker.update_state(loss * replicas, ops.shape(weights)[0])
+        self.optimizer.apply_gradients(zip(gradients, variables))
+        return self.get_metrics_result()
+
+    def _split(self, x):
+        """[B, ...] -> [K, M, ...]"""
+        return tf.reshape(x, [-1, self._micro_batch_size, *ops.shape(x)[1:]])
+
+    def _add_gradients(self, sums, part):
+        """Adds the gradients w.r.t. the weights of one micro-batch to `sums`."""
+        inputs, upstream = part
+        variables = [variable.value for variable in self.trainable_variables]
+        with tf.GradientTape() as tape:
+            embeddings = self(inputs, training=True)
+        gradients = tape.gradient(embeddings, variables, output_gradients=upstream)
+        return [a + tf.convert_to_tensor(b) for a, b in zip(sums, gradients)]
