@@ -178,7 +178,7 @@ class AdamW(keras.optimizers.AdamW):
         **kwargs: See `keras.optimizers.AdamW`.
 
     Raises:
-        ValueError: From `build`, if a weight is of bfloat16 or float16.
+        ValueError: From `build`, if a weight is not of float32.
     """
 
     def __init__(
@@ -207,11 +207,13 @@ class AdamW(keras.optimizers.AdamW):
 
     def build(self, variables):
         for variable in variables:
-            if variable.dtype in ("bfloat16", "float16"):  # bfloat16 rounds 0.999 to 1.
+            if variable.dtype != "float32":  # bfloat16 rounds 0.999 to 1.
+                is_half = variable.dtype in ("bfloat16", "float16")
+                policy = f"mixed_{variable.dtype}" if is_half else "float32"
                 raise ValueError(
                     f"{type(self).__name__} trains weights of float32. Received: "
                     f"{variable.path} of {variable.dtype}. Use the dtype policy "
-                    f"'mixed_{variable.dtype}'."
+                    f"'{policy}'."
                 )
         if not self.built:
             self.gradient_norm = self._scalar("gradient_norm", 0.0)
@@ -289,46 +291,39 @@ class AdamW(keras.optimizers.AdamW):
             )
         return _Moments(*betas, *corrections)
 
-    def _cast_scalars(self, variable, learning_rate) -> tuple[Any, _Moments]:
-        """Returns the learning rate and the shared scalars, of the variable's dtype."""
-        rate, *scalars = (
-            ops.cast(x, variable.dtype) for x in (learning_rate, *self._moments)
-        )
-        return rate, _Moments(*scalars)
-
     def update_step(self, gradient, variable, learning_rate):
         """Applies weight decay and Adam's update to one variable."""
-        rate, moments = self._cast_scalars(variable, learning_rate)
+        moments = self._moments
         if self._use_weight_decay(variable):
-            self.assign_sub(variable, variable * (rate * self.weight_decay))
-        rate = rate * ops.sqrt(moments.correction_2) / moments.correction_1
+            decay = learning_rate * self.weight_decay
+            self.assign_sub(variable, variable * decay)
+        rate = learning_rate * ops.sqrt(moments.correction_2) / moments.correction_1
         if not _is_tensorflow():
-            momentum, velocity = self._update_moments(gradient, variable, moments)
+            momentum, velocity = self._update_moments(gradient, variable)
             step = momentum / (ops.sqrt(velocity) + self.epsilon)
             self.assign_sub(variable, rate * step)
             return
         # The fused kernel takes one pass over memory; elementwise ops would take ten.
         # Zero beta powers disable the kernel's own bias correction.
-        index, dtype = self._get_variable_index(variable), variable.dtype
+        index = self._get_variable_index(variable)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,
             v=self._velocities[index].value.handle,
-            beta1_power=tf.zeros((), dtype),
-            beta2_power=tf.zeros((), dtype),
+            beta1_power=0.0,
+            beta2_power=0.0,
             lr=rate,
             beta1=moments.beta_1,
             beta2=moments.beta_2,
-            epsilon=tf.cast(self.epsilon, dtype),
-            grad=tf.cast(gradient, dtype),
+            epsilon=self.epsilon,
+            grad=gradient,
         )
 
-    def _update_moments(self, gradient, variable, moments: _Moments):
+    def _update_moments(self, gradient, variable):
         """Updates and returns the moments of one variable."""
         index = self._get_variable_index(variable)
         momentum, velocity = self._momentums[index], self._velocities[index]
-        gradient = ops.cast(gradient, variable.dtype)
-        beta_1, beta_2 = moments.beta_1, moments.beta_2
+        beta_1, beta_2 = self._moments.beta_1, self._moments.beta_2
         self.assign(momentum, momentum * beta_1 + gradient * (1 - beta_1))
         self.assign(velocity, velocity * beta_2 + ops.square(gradient) * (1 - beta_2))
         return momentum, velocity
@@ -351,8 +346,8 @@ class Lamb(AdamW):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
 
     def update_step(self, gradient, variable, learning_rate):
-        rate, moments = self._cast_scalars(variable, learning_rate)
-        momentum, velocity = self._update_moments(gradient, variable, moments)
+        rate, moments = learning_rate, self._moments
+        momentum, velocity = self._update_moments(gradient, variable)
         step = (momentum / moments.correction_1) / (
             ops.sqrt(velocity / moments.correction_2) + self.epsilon
         )
@@ -445,7 +440,6 @@ class Muon(AdamW):
         if index not in self._directions:
             super().update_step(gradient, variable, learning_rate)
             return
-        rate = ops.cast(learning_rate, variable.dtype)
         # The rate of a non-finite step is 0; its momentum must not change either.
         finite = ops.isfinite(self.gradient_norm)
         momentum = self._momentums[index]
@@ -453,7 +447,7 @@ class Muon(AdamW):
         previous = ops.convert_to_tensor(momentum)
         self.assign(momentum, ops.where(finite, new_momentum, previous))
         update = self._directions[index] + self.weight_decay * variable
-        self.assign_sub(variable, rate * update)
+        self.assign_sub(variable, learning_rate * update)
 
     def get_config(self):
         names = ("momentum", "orthogonalization_dtype")

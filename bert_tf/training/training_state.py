@@ -12,7 +12,6 @@ The index is written last. Without it, a state is incomplete and ignored.
 
 from __future__ import annotations
 
-import math
 import re
 import shutil
 from collections.abc import Collection, Iterable
@@ -29,7 +28,6 @@ from bert_tf.training.strategy import create_training_variables
 
 _TRAINING_STATES = "training_state"
 _STATES_KEPT = 2
-_SMALL_FILES = 10_000_000  # Bytes for logs, history and metadata.
 
 # TensorFlow raises any of these for a state that is truncated or of another model.
 _UNREADABLE = (tf.errors.OpError, AssertionError, LookupError, OSError)
@@ -99,7 +97,6 @@ class TrainingState:
         """
         if not self.write:
             return
-        self._check_disk_space(weights)
         if weights:
             self.directory.save_weights(self.model)
         self.path.mkdir(exist_ok=True)
@@ -111,8 +108,9 @@ class TrainingState:
             self._checkpoint.write(name)
         except tf.errors.OpError as error:
             raise OSError(
-                f"The training state of step {self.step:,} cannot be written; the "
-                f"previous one is kept. TensorFlow reports: {error.message}"
+                f"The training state of step {self.step:,} cannot be written to "
+                f"{self.path}; the previous one is kept. Free some space and rerun the "
+                f"same command to resume from it. TensorFlow reports: {error.message}"
             ) from error
         storage.sync(self.path)
         # Newer states are damaged: this training did not resume from them.
@@ -124,23 +122,6 @@ class TrainingState:
         """Returns the variables that TensorFlow does not share with the backend."""
         pairs = zip(self._variables, self._saved, strict=True)
         return () if keras.backend.backend() == "tensorflow" else pairs
-
-    def _check_disk_space(self, weights: bool) -> None:
-        def size(variables):
-            return sum(
-                math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in variables
-            )
-
-        model, state = size(self.model.weights), size(self._variables)
-        needed = state + model * weights + _SMALL_FILES
-        free = shutil.disk_usage(self.directory.path).free
-        if free < needed:
-            raise OSError(
-                f"Not enough disk space in {self.directory.path}: step {self.step:,} "
-                f"needs {needed / 1e6:,.0f} MB, but only {free / 1e6:,.0f} MB are "
-                "free. The previous checkpoint is kept. Free some space and rerun the "
-                "same command to resume from it."
-            )
 
     def _steps(self) -> list[int]:
         """Returns the steps of all complete states, in order."""

@@ -79,32 +79,6 @@ def write(root: pathlib.Path, files: dict[str, str]) -> None:
         (root / name).write_text(text)
 
 
-def test_names_of_a_package_resolve_to_their_modules(checkout):
-    assert checkout.dependencies("bert_tf.vocab") == {
-        "bert_tf.cli",
-        "bert_tf.lazy",
-        "bert_tf.text.tokenizer",
-    }
-    assert checkout.dependencies("tasks.tagging") == {"bert_tf.text.words"}
-
-
-def test_imports_name_their_source_and_purpose(checkout):
-    found = {
-        (entry.source, entry.name, entry.for_types)
-        for entry in checkout.imports("bert_tf.vocab")
-    }
-    assert found == {
-        ("typing", "", False),
-        ("bert_tf.cli", "", False),
-        ("bert_tf.text", "", False),
-        ("bert_tf.text", "Tokenizer", False),
-        ("bert_tf.lazy", "lazy_import", False),
-        ("bert_tf.modeling", "Bert", True),
-        ("json", "", False),
-        ("tensorflow", "", False),
-    }
-
-
 def test_closure_follows_used_names_only(checkout):
     assert checkout.closure(["bert_tf.vocab"]) == {
         "bert_tf.vocab",
@@ -113,12 +87,6 @@ def test_closure_follows_used_names_only(checkout):
         "bert_tf.storage",
         "bert_tf.text.tokenizer",
     }
-
-
-def test_lines(checkout):
-    file = checkout.modules["bert_tf.modeling.bert"]
-    assert structure.all_lines(file) == 15
-    assert structure.code_lines(file) == 6
 
 
 def test_table(checkout, capsys):
@@ -131,8 +99,3 @@ def test_table(checkout, capsys):
     row = "imports between packages; with commands and tasks"
     assert rows[row] == "0; 2 | 0; 2"
     assert rows["import circles of modules"] == "0 | 0"
-
-
-def test_circles_are_the_groups_that_import_each_other():
-    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "e": {"e"}, "d": set()}
-    assert structure.circles(graph) == [{"b", "c"}, {"e"}]

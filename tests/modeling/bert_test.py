@@ -50,9 +50,7 @@ def pretrainer(tiny_config):
 @pytest.mark.parametrize(
     "size",
     [
-        size
-        if size in ("tiny", "mini", "small", "medium")
-        else pytest.param(size, marks=pytest.mark.slow)
+        size if size in ("tiny", "mini") else pytest.param(size, marks=pytest.mark.slow)
         for size in SIZES
     ],
 )

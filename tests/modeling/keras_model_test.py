@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
-import functools
 import gc
 import sys
 
@@ -15,6 +14,9 @@ from bert_tf.heads import SequenceClassifier, SpanPredictor
 from bert_tf.modeling import BertBackbone, BertPretrainer, cross_entropies, sum_losses
 from bert_tf.training import AdamW, WarmupDecay
 from tests.toy.models import randomize_weights
+
+_IDS = np.array([[2, 7, 8, 3]])
+INPUTS = {"token_ids": _IDS, "segment_ids": 0 * _IDS, "padding_mask": 0 * _IDS + 1}
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +44,10 @@ def test_losses_are_divided_by_their_number_as_in_keras():
 @pytest.mark.parametrize("num_classes", [1, 2])
 def test_reported_loss_does_not_grow_with_the_batch(tiny_config, num_classes):
     model = SequenceClassifier(BertBackbone(tiny_config), num_classes)
-    model.compile("sgd")
-    ids = np.array([[2, 7, 8, 3]])
-    inputs = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1}
-    repeated = {name: np.repeat(x, 6, axis=0) for name, x in inputs.items()}
+    model.compile("sgd", run_eagerly=True)
+    repeated = {name: np.repeat(x, 6, axis=0) for name, x in INPUTS.items()}
 
-    one = model.evaluate(inputs, np.ones(1), verbose=0, return_dict=True)
+    one = model.evaluate(INPUTS, np.ones(1), verbose=0, return_dict=True)
     six = model.evaluate(repeated, np.ones(6), verbose=0, return_dict=True)
 
     np.testing.assert_allclose(six["loss"], one["loss"], rtol=1e-5)
@@ -57,28 +57,18 @@ def test_reported_loss_does_not_grow_with_the_batch(tiny_config, num_classes):
     np.testing.assert_allclose(total["loss"], 6 * one["loss"], rtol=1e-5)
 
 
-HEADS = [
-    BertBackbone,
-    BertPretrainer,
-    functools.partial(SequenceClassifier, num_classes=3),
-    SpanPredictor,
-]
-
-
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("model_class", [BertPretrainer, SpanPredictor])
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_quantized_model_is_the_same_after_saving(
-    tiny_config, head, tmp_path, monkeypatch
+    tiny_config, model_class, tmp_path, monkeypatch
 ):
     # Keras collects garbage for each replaced weight, which takes longer the more
     # objects other tests have left.
     monkeypatch.setattr(gc, "collect", lambda: 0)
-    ids = np.array([[2, 7, 8, 3]])
-    backbone = BertBackbone(tiny_config)
-    model = backbone if head is BertBackbone else head(backbone)
-    inputs = dict.fromkeys(model.input, 0 * ids)
-    inputs |= {"token_ids": ids, "padding_mask": 0 * ids + 1}
-    inputs |= {"mask_positions": ids[:, :2] % 4} if "mask_positions" in inputs else {}
+    model = model_class(BertBackbone(dataclasses.replace(tiny_config, num_layers=1)))
+    positions = {"mask_positions": [[1, 2]], "first_positions": [[0]]}
+    inputs = INPUTS | {name: np.array(x) for name, x in positions.items()}
+    inputs = {name: inputs[name] for name in model.input}
 
     def outputs(model):
         return np.concatenate([np.ravel(x) for x in keras.tree.flatten(model(inputs))])
@@ -96,7 +86,7 @@ def test_quantized_model_is_the_same_after_saving(
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_quantized_model_with_a_head_of_the_user(tiny_config, tmp_path, monkeypatch):
     monkeypatch.setattr(gc, "collect", lambda: 0)
-    backbone = BertBackbone(tiny_config)
+    backbone = BertBackbone(dataclasses.replace(tiny_config, num_layers=1))
     logits = keras.layers.Dense(2, name="mine")(backbone.output["pooled_output"])
     model = randomize_weights(keras.Model(backbone.input, logits), 0.05)
     model.quantize("int8")
@@ -123,18 +113,13 @@ def test_masked_lm_head_is_saved_with_its_pretrainer_only(tiny_config, tmp_path)
 
 # --- Inputs ----------------------------------------------------------------------
 
-_IDS = np.array([[2, 7, 8, 3]])
-INPUTS = {"token_ids": _IDS, "segment_ids": 0 * _IDS, "padding_mask": 0 * _IDS + 1}
-
 
 @pytest.mark.parametrize(
     ("inputs", "received"),
     [
         (INPUTS | {"start_offsets": _IDS}, "padding_mask, start_offsets. Pass"),
         ({"token_ids": _IDS, "segment_ids": _IDS}, "Received: token_ids, segment_ids"),
-        (dict.fromkeys(("a", "b", "c"), _IDS), "Received: a, b, c"),
         (list(INPUTS.values()), "a dictionary with the keys .* Received: list"),
-        (_IDS, "a dictionary with the keys .* Received: ndarray"),
     ],
 )
 def test_only_the_named_inputs_are_taken(classifier, inputs, received):
@@ -158,9 +143,8 @@ def test_padding_masks_of_all_types_are_equal(classifier, dtype):
     np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize("bias", [-1e9, -10000.0, np.finfo(np.float32).min])
-def test_additive_padding_masks_are_refused(classifier, bias):
-    inputs = {**INPUTS, "padding_mask": np.array([[0, 0, 0, bias]], "float32")}
+def test_additive_padding_masks_are_refused(classifier):
+    inputs = {**INPUTS, "padding_mask": np.array([[0, 0, 0, -1e4]], "float32")}
     message = "must be 1 for tokens and 0 for padding"
     with pytest.raises(ValueError, match=message):
         classifier(inputs)
@@ -191,30 +175,22 @@ def test_compile_takes_the_arguments_of_keras(tiny_config):
         (("adam",), {"weighted_metrics": ["accuracy"]}, ["accuracy", "loss"]),
         ((), {}, ["accuracy", "loss"]),
     ):
-        classifier.compile(*arguments, **options)
+        classifier.compile(*arguments, **options, run_eagerly=True)
         result = classifier.evaluate(INPUTS, np.ones(1), verbose=0, return_dict=True)
         assert sorted(result) == names
-    with pytest.raises(TypeError, match="losses"):
-        classifier.compile("adam", losses=loss)
-
-
-def test_compile_disables_xla_on_cpu(classifier):
     classifier.compile("sgd")
-    assert not classifier.jit_compile
+    assert not classifier.jit_compile  # XLA is slower on CPUs.
     classifier.compile("sgd", jit_compile=True)
     assert classifier.jit_compile
 
 
 def test_training_continues_from_a_keras_file(tiny_config, tmp_path):
-    keras.utils.set_random_seed(1)
-    tiny_config = dataclasses.replace(tiny_config, dropout=0.0, attention_dropout=0.0)
-    model = BertPretrainer(BertBackbone(tiny_config))
-    ids = np.array([[2, 7, 8, 3]])
-    inputs = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1}
-    inputs["mask_positions"] = ids[:, :2] * 0 + 1
-    inputs["first_positions"] = ids[:, :1] * 0
+    model = BertPretrainer(BertBackbone(dataclasses.replace(tiny_config, num_layers=1)))
+    positions = {"mask_positions": [[1, 1]], "first_positions": [[0]]}
+    inputs = INPUTS | {name: np.array(x) for name, x in positions.items()}
     labels = {"mlm": np.array([[7, 8]]), "nsp": np.array([[1]])}
-    model.compile(AdamW(WarmupDecay(1e-2, warmup_steps=0, total_steps=9)))
+    optimizer = AdamW(WarmupDecay(1e-2, warmup_steps=0, total_steps=9))
+    model.compile(optimizer, run_eagerly=True)
     model.fit(inputs, labels, epochs=2, verbose=0)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")

@@ -82,12 +82,17 @@ def train(backend: str, file: pathlib.Path) -> tuple[dict[str, list], str]:
     return json.loads(done.stdout)
 
 
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    return train("tensorflow", tmp_path_factory.mktemp("backends") / "model.keras")[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_models_and_optimizers_train_as_on_tensorflow(backend, tmp_path):
+def test_models_and_optimizers_train_as_on_tensorflow(request, backend, tmp_path):
     if not importlib.util.find_spec(backend):
         pytest.skip(f"{backend} is not installed.")
-    expected, _ = train("tensorflow", tmp_path / "model.keras")
+    expected = request.getfixturevalue("expected")
     actual, error = train(backend, tmp_path / "model.keras")
     assert actual.keys() == expected.keys()
     for name, losses in expected.items():

@@ -47,8 +47,9 @@ def reference_updates(weights, gradients_per_step, rates, bias_correction, clip=
     return weights
 
 
-@pytest.mark.parametrize("bias_correction", [True, False])
-@pytest.mark.parametrize("jit_compile", [True, False])
+@pytest.mark.parametrize(
+    ("bias_correction", "jit_compile"), [(True, True), (False, False)]
+)
 @pytest.mark.usefixtures("kernels")
 def test_adamw_equals_numpy_reference(bias_correction, jit_compile):
     rng = np.random.default_rng(0)
@@ -171,14 +172,13 @@ def reference_muon(weight, gradients, rate, momentum=0.95, decay=0.01):
     return weight
 
 
-@pytest.mark.parametrize("jit_compile", [True, False])
-def test_muon_of_encoder_matrices_equals_numpy_reference(jit_compile):
+def test_muon_of_encoder_matrices_equals_numpy_reference():
     variables, gradients = make_encoder_variables(), make_encoder_gradients(3)
     start = [variable.numpy() for variable in variables]
     optimizer = Muon(0.1, global_clipnorm=None)
     optimizer.build(variables)
 
-    apply = tf.function(lambda g: optimizer.apply(g), jit_compile=jit_compile)
+    apply = tf.function(lambda g: optimizer.apply(g))
     for step in gradients:
         apply([tf.constant(g) for g in step])
 
@@ -210,7 +210,6 @@ def test_orthogonalization_in_its_dtype(dtype, tolerance):
     assert values.max() < 1.25 + tolerance
     rounded = tf.cast(tf.cast(update, "bfloat16"), "float32")
     assert np.array_equal(update, rounded) == (dtype == "bfloat16")
-    assert optimizer._orthogonalize(gradient.astype("float64")).dtype == "float64"
 
 
 def test_orthogonalized_matrices_have_no_second_moments():
@@ -221,16 +220,6 @@ def test_orthogonalized_matrices_have_no_second_moments():
     names = {variable.name for variable in optimizer.variables}
     assert "encoder_layer_0_query_kernel_momentum" in names
     assert "encoder_layer_0_query_kernel_velocity" not in names
-
-
-@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb])
-@pytest.mark.usefixtures("kernels")
-def test_float64_weights_are_updated(optimizer_class):
-    variable = keras.Variable(np.ones((2, 3)), dtype="float64")
-    optimizer = optimizer_class(0.1, weight_decay=0.0)
-    optimizer.build([variable])
-    optimizer.apply([tf.fill((2, 3), tf.constant(0.3, "float64"))])
-    np.testing.assert_allclose(variable.numpy(), np.full((2, 3), 0.9), rtol=1e-4)
 
 
 @pytest.mark.parametrize("optimizer_class", [AdamW, Lamb, Muon])
@@ -291,10 +280,7 @@ def test_gradients_of_repeated_token_ids_are_summed():
     np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("optimizer_class", "tolerance"), [(AdamW, 1e-6), (Muon, 1e-5)]
-)
-def test_two_replicas_take_the_same_steps_as_one(optimizer_class, tolerance):
+def test_two_replicas_take_the_same_steps_as_one():
     rng = np.random.default_rng(1)
     inputs = rng.normal(size=(8, 4)).astype("float32") * 5
     targets = rng.normal(size=(8, 2)).astype("float32")
@@ -305,8 +291,7 @@ def test_two_replicas_take_the_same_steps_as_one(optimizer_class, tolerance):
             hidden = keras.layers.Dense(6, name="encoder_layer_0")
             model = keras.Sequential([keras.Input((4,)), hidden, keras.layers.Dense(2)])
             loss = keras.losses.MeanSquaredError(reduction="sum")
-            optimizer = optimizer_class(0.1, global_clipnorm=0.5)
-            model.compile(optimizer, loss, jit_compile=False)
+            model.compile(Muon(0.1, global_clipnorm=0.5), loss, jit_compile=False)
         dataset = tf.data.Dataset.from_tensors((inputs, targets)).repeat(3)
         model.fit(dataset, verbose=0)
         assert "encoder_layer_0" in hidden.kernel.path  # Muon orthogonalizes it.
@@ -318,7 +303,7 @@ def test_two_replicas_take_the_same_steps_as_one(optimizer_class, tolerance):
             ["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
         )
     )
-    for a, b in zip(one, two, strict=True):
+    for a, b, tolerance in zip(one, two, (1e-5, 1e-6, 1e-6, 1e-6), strict=True):
         np.testing.assert_allclose(a, b, atol=tolerance)
 
 
@@ -369,10 +354,12 @@ def test_invalid_schedules_raise(arguments, message):
         WarmupDecay(*arguments)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_weights_of_half_precision_are_refused(dtype):
+@pytest.mark.parametrize(
+    ("dtype", "policy"), [("bfloat16", "mixed_bfloat16"), ("float64", "float32")]
+)
+def test_weights_of_other_dtypes_are_refused(dtype, policy):
     variable = keras.Variable(np.ones((2, 3)), dtype=dtype, name="kernel")
-    with pytest.raises(ValueError, match=f"kernel of {dtype}. Use .* 'mixed_{dtype}'"):
+    with pytest.raises(ValueError, match=f"kernel of {dtype}. Use .* '{policy}'"):
         AdamW(0.1).build([variable])
 
 
@@ -407,10 +394,3 @@ def test_optimizer_and_schedule_serialize(optimizer_class, options):
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert type(copy) is optimizer_class
     assert copy.get_config() == config
-
-
-def test_scalars_have_names_in_optimizer_variables():
-    optimizer = AdamW(dynamic_loss_scale=True)
-    optimizer.build([keras.Variable([1.0])])
-    names = {variable.name for variable in optimizer.variables}
-    assert {"gradient_norm", "loss_scale", "good_steps"} <= names

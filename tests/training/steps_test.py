@@ -49,8 +49,13 @@ def assert_same(one, other, atol=2e-5):
 
 
 @pytest.fixture(scope="module")
-def whole(batches, tiny_config):
-    return train(batches, tiny_config)
+def one_layer(tiny_config):
+    return dataclasses.replace(tiny_config, num_layers=1)
+
+
+@pytest.fixture(scope="module")
+def whole(batches, one_layer):
+    return train(batches, one_layer)
 
 
 @pytest.mark.parametrize(
@@ -62,23 +67,17 @@ def whole(batches, tiny_config):
     ],
 )
 def test_micro_batches_and_xla_train_like_the_whole_batch(
-    whole, batches, tiny_config, size, xla, strategy
+    whole, batches, one_layer, size, xla, strategy
 ):
     arguments = {"micro_batch_size": size, "xla": xla}
-    assert_same(whole, train(batches, tiny_config, strategy, **arguments))
+    assert_same(whole, train(batches, one_layer, strategy, **arguments))
 
 
 @pytest.mark.slow
 def test_recomputation_trains_the_same_weights_with_the_same_dropout(
-    batches, tiny_config
+    batches, one_layer
 ):
-    config = dataclasses.replace(tiny_config, dropout=0.3, attention_dropout=0.3)
+    config = dataclasses.replace(one_layer, dropout=0.3, attention_dropout=0.3)
     kept = train(batches, config)
     recomputed = train(batches, config, recompute=True)
     assert_same(kept, recomputed)
-
-
-@pytest.mark.slow
-def test_recomputation_with_micro_batches(whole, batches, tiny_config):
-    arguments = {"recompute": True, "micro_batch_size": 4}
-    assert_same(whole, train(batches, tiny_config, **arguments))
