@@ -9,14 +9,13 @@ import pytest
 import tensorflow as tf
 from scipy.special import expit, softmax
 
-from bert_tf import heads
+from bert_tf import heads, serving
 from bert_tf.heads import (
     ClassificationHead,
     EmbeddingConfig,
     EmbeddingHead,
     SentenceEncoder,
 )
-from bert_tf.heads.signatures import quantize_vectors, vector_ranges
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from tests.toy.models import pretrained_signatures, randomize_weights
@@ -119,7 +118,7 @@ def test_embeddings_and_ids_equal_the_model(pretrained, pretrainer, vocabulary):
     answer = pretrained["ids"](*(tf.constant(x, tf.int32) for x in row.values()))
     assert list(answer) == ["sequence_output", "pooled_output"]
     for name, value in answer.items():
-        np.testing.assert_allclose(value, encoded[name], atol=1e-5)
+        np.testing.assert_allclose(value, encoded[name], atol=1e-6)
 
 
 def test_sentence_encoder_truncates_to_its_own_length(tiny_config, tokenizer):
@@ -135,24 +134,27 @@ def test_sentence_encoder_truncates_to_its_own_length(tiny_config, tokenizer):
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
 
 
-def test_quantized_vectors_equal_sentence_transformers():
+def test_quantized_vectors_equal_sentence_transformers(tiny_config, tokenizer):
     """The formulas of `quantize_embeddings` of sentence-transformers 6.2."""
-    vectors = np.random.default_rng(0).normal(size=(90, 13)).astype(np.float32)
-    vectors[:, 7] = 0.5  # A range of 0.
-    texts = [f"{i}" for i in range(90)]
-    ranges = vector_ranges(
-        lambda text: tf.gather(vectors, tf.strings.to_number(text, tf.int32)),
-        texts[:80],
-    )
-    outputs = tf.function(quantize_vectors)(tf.constant(vectors), ranges)
-    low, high = vectors[:80].min(axis=0), vectors[:80].max(axis=0)
-    step = np.where(high == low, 1, (high - low) / 255)
-    steps = np.clip(np.floor((vectors - low) / step), 0, 255)
-    int8 = outputs["sentence_embedding_int8"].numpy()
-    np.testing.assert_array_equal(int8, (steps - 128).astype(np.int8), strict=True)
+    config = EmbeddingConfig(max_sequence_length=9, dense_dim=13)
+    model = randomize_weights(SentenceEncoder(BertBackbone(tiny_config), config))
+    texts = [f"{a} cat {b}" for a in "abcdefgh" for b in ("sat", "the mat", "on")]
+    head = EmbeddingHead({}, {"max_sequence_length": 32}, tokenizer)
+    signatures = serving.head_signatures(head, model, calibration_texts=texts[::2])
+    outputs = signatures["sentence_embedding"](tf.constant(texts))
+    outputs = {name: value.numpy() for name, value in outputs.items()}
+    vectors = outputs["sentence_embedding"]
+    calibration = signatures["sentence_embedding"](tf.constant(texts[::2]))
+    calibration = calibration["sentence_embedding"].numpy()
+    low, high = calibration.min(axis=0), calibration.max(axis=0)
+    steps = np.clip(np.floor((vectors - low) / ((high - low) / 255)), 0, 255)
+    int8 = outputs["sentence_embedding_int8"]
+    assert int8.dtype == np.int8
+    np.testing.assert_array_equal(int8, (steps - 128).astype(np.int8))
     bits = np.packbits(vectors > 0, axis=-1) - 128
-    binary = outputs["sentence_embedding_binary"].numpy()
-    np.testing.assert_array_equal(binary, bits.astype(np.int8), strict=True)
+    np.testing.assert_array_equal(
+        outputs["sentence_embedding_binary"], bits.astype(np.int8)
+    )
 
 
 def test_ids_of_model_with_one_output(pretrainer):
