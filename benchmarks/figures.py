@@ -164,7 +164,7 @@ def latency() -> figure.Figure:
     rows = [
         row
         for row in read("serving_latency.csv")
-        if row["cores"] == "2"
+        if (row["processor"], row["cores"]) == ("AMD Zen 3", "2")
         and (row["implementation"], row["threads_within_ops"]) in settings
     ]
     for axes, texts in zip(drawing.subplots(1, 2), ("1", "32"), strict=True):

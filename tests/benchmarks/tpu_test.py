@@ -31,9 +31,10 @@ for flags in json.loads(sys.argv[1]):
 
 VARIANTS = {
     ("v5e", "adamw"): {},
+    ("v5e", "lamb"): {"optimizer": "lamb", "recompute": True},
     ("v5e", "micro_batches"): {"micro_batch_size": 4},
     ("v5e", "evaluation"): {"evaluation": True},
-    ("tpu7x", "lamb"): {"optimizer": "lamb", "recompute": True},
+    ("tpu7x", "adamw"): {},
 }
 
 
