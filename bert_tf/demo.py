@@ -56,7 +56,7 @@ class DemoConfig(cli.Options):
     size: str = cli.option("tiny", help="Architecture: tiny, mini, small, ...")
     vocabulary_size: int = cli.option(4000, help="Size of the vocabulary.", minimum=200)
     minutes: float = cli.option(
-        2,
+        1.5,
         help="Minutes of pre-training on this machine; more if it is too slow for "
         f"{_MIN_STEPS} steps.",
         minimum=0.01,
