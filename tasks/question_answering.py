@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from bert_tf.finetuning import Question, Split
     from bert_tf.heads import Passages
 
-# Characters of passages tokenized at once, not counting the first passage. A shorter
-# passage than the minimum counts as the minimum.
+# Maximum number of characters of the passages that are tokenized together, without the
+# first passage. Each passage counts as at least `_MIN_CHARACTERS`.
 _CHUNK_CHARACTERS = 2_000_000
 _MIN_CHARACTERS = 2_000
 
@@ -275,7 +275,7 @@ def answer_targets(
 
 
 def chunk_questions(questions: Sequence[Question]) -> list[Sequence[Question]]:
-    """Returns groups of questions to tokenize at once, which bounds the memory."""
+    """Returns groups of questions that are tokenized together, to bound memory."""
     sizes = [max(len(question.context), _MIN_CHARACTERS) for question in questions]
     chunk = np.cumsum(sizes) // _CHUNK_CHARACTERS
     splits = np.flatnonzero(np.diff(chunk, prepend=-1)).tolist()

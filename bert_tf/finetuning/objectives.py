@@ -308,8 +308,8 @@ class SiameseEncoder(_Trainer):
         encoder: A `SentenceEncoder`; its inputs are [B, S].
         loss: `"cosent"`, `"cosine"` or `"in_batch_negatives"`.
         temperature: Divides the cosines in the loss.
-        micro_batch_size: Examples to compute at once, M; divides the batch of a
-            replica. 0: the whole batch.
+        micro_batch_size: Number of examples per forward pass, M. The batch of a
+            replica must be a multiple of it. 0: the whole batch.
 
     Inputs: those of the encoder, but [B, C, S]. Outputs: embeddings [B, C, E]; all
     outputs of the encoder if there are more.

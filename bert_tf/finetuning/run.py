@@ -252,7 +252,7 @@ def prediction_table(kind: str, gold: Sequence, predicted: Sequence) -> str:
     """Returns precision, recall and F1 of each class, or quartiles of scores, as text.
 
     Args:
-        kind: `Task.target_kind`, which says what the labels are.
+        kind: `Task.target_kind`, the kind of the labels.
         gold: Gold labels.
         predicted: As many predictions.
     """

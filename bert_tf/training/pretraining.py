@@ -156,8 +156,8 @@ def _check_phases(
     replicas, first = strategy.num_replicas_in_sync, phases[0]
     if options.initialization == "corpus" and distribution.is_multi_worker(strategy):
         raise ValueError(
-            "--initialization=corpus is for one host: others would begin otherwise. "
-            "Pass --initialization=normal."
+            "--initialization=corpus is for one host. Several hosts may compute "
+            "different initial weights. Pass --initialization=normal."
         )
     for phase in phases:
         distribution.check_batch_size(phase.batch_size, replicas)
