@@ -73,8 +73,11 @@ class FinetuneConfig(ComputeOptions):
     epochs: int = cli.option(
         3, help="Passes over the training data.", minimum=1, common=True
     )
-    learning_rate: float = cli.option(
-        5e-5, help="Peak rate; it decays linearly.", minimum=0, common=True
+    learning_rate: float | None = cli.option(
+        None,
+        help="Peak rate; it decays linearly. By default 5e-5, more for small encoders.",
+        minimum=0,
+        common=True,
     )
     max_sequence_length: int = cli.option(
         128, help="Tokens per example, with [CLS] and [SEP].", minimum=3, common=True

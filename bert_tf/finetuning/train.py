@@ -76,6 +76,15 @@ def build_model(
     return model
 
 
+def default_learning_rate(hidden_dim: int) -> float:
+    """Returns the peak learning rate for an encoder of this hidden size.
+
+    From BERT base on, the rate is the paper's (appendix A.3). Smaller encoders need
+    more: `benchmarks/results/finetuning.md` has the scores.
+    """
+    return 5e-5 if hidden_dim >= 768 else 1e-4 if hidden_dim > 256 else 3e-4
+
+
 def train(
     task: Task,
     model: keras.Model,
@@ -99,7 +108,10 @@ def train(
     steps_per_epoch = math.ceil(len(split) / options.batch_size)
     steps = steps_per_epoch * options.epochs
     warmup_steps = int(options.warmup_ratio * steps)
-    schedule = WarmupDecay(options.learning_rate, warmup_steps, steps)
+    learning_rate = options.learning_rate
+    if learning_rate is None:
+        learning_rate = default_learning_rate(directory.architecture.hidden_dim)
+    schedule = WarmupDecay(learning_rate, warmup_steps, steps)
     trainable = task.training_model(model)
     with strategy.scope():
         distiller = Distiller(task, model, trainable) if options.teacher else None
@@ -123,6 +135,7 @@ def train(
     print(
         f"{len(split):,} training examples, {split.lengths.mean():.0f} tokens on "
         f"average; {options.epochs} epochs of {steps_per_epoch:,} steps; "
+        f"learning rate {learning_rate:g}; "
         f"{trainable.count_params():,} weights"
         + (f"; resuming at step {step:,} of {steps:,}." if step else ".")
     )

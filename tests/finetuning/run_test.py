@@ -193,9 +193,12 @@ def test_keeps_the_best_epoch_and_stops_early(
 ):
     monkeypatch.setattr("bert_tf.finetuning.train._SECONDS_PER_LINE", 0.0)
     changes = {"early_stopping_patience": 1, "frozen_layers": 1, "dropout": 0.2}
+    changes |= {"learning_rate": None}
     run = other(options, tmp_path, examples=32, epochs=9, **changes)
     metrics = fine_tune(BestInSecondEpoch, run)
-    lines = re.findall(r"Epoch \d, step (\d+) of (\d+)", capsys.readouterr().out)
+    shown = capsys.readouterr().out
+    assert "learning rate 0.0003;" in shown  # For hidden sizes up to 256.
+    lines = re.findall(r"Epoch \d, step (\d+) of (\d+)", shown)
     assert lines == [("1", "2"), ("2", "2")] * 3
     assert metrics["training"]["best_epoch"] == 2
     assert len(metrics["training"]["epochs"]) == 3

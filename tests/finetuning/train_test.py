@@ -29,6 +29,13 @@ def test_layer_decay_scales_the_learning_rates(tiny_config):
         np.testing.assert_allclose(old - variable.numpy(), rate, rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("hidden_dim", "rate"), [(1024, 5e-5), (768, 5e-5), (384, 1e-4), (256, 3e-4)]
+)
+def test_default_learning_rate(hidden_dim, rate):
+    assert train.default_learning_rate(hidden_dim) == rate
+
+
 @pytest.mark.parametrize("per_token", [False, True])
 def test_balanced_classes_match_scikit_learn(per_token):
     classes, weights = np.array([0, 2, 2, 2, 1, 1]), None
