@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import types
 from collections.abc import Mapping
@@ -185,17 +184,18 @@ class PretrainConfig(cli.Options):
             ValueError: The number of values of an option is not the number of phases,
                 or records are incomplete.
         """
-        first_steps = itertools.accumulate(self._per_phase("steps"), initial=0)
-        return [
-            Phase(records, *data.read_manifest(records), *numbers)
-            for records, *numbers in zip(
-                self.records.split(","),
-                first_steps,
-                self._per_phase("steps"),
-                self._per_phase("batch_size"),
-                self._per_phase("mask_selection_rate"),
-            )
-        ]
+        phases: list[Phase] = []
+        for records, *numbers in zip(
+            self.records.split(","),
+            self._per_phase("steps"),
+            self._per_phase("batch_size"),
+            self._per_phase("mask_selection_rate"),
+        ):
+            read = sum(p.steps * p.batch_size for p in phases if p.records == records)
+            manifest = data.read_manifest(records)
+            first_step = phases[-1].end if phases else 0
+            phases.append(Phase(records, *manifest, read, first_step, *numbers))
+        return phases
 
     def _per_phase(self, name: str) -> tuple:
         """Returns the value of an option in each phase."""
@@ -245,6 +245,7 @@ class Phase:
     records: str
     manifest: Mapping[str, Any]
     vocabulary: Vocabulary
+    rows_read: int  # From the same records, by earlier phases.
     first_step: int
     steps: int
     batch_size: int

@@ -418,13 +418,18 @@ def masked_batches(
     first_step: int = 0,
     split: str = "train",
 ) -> tf.data.Dataset:
-    """Returns the masked batches of a phase from a step on, counted from its start."""
+    """Returns the masked batches of a phase from a step on, counted from its start.
+
+    A phase continues where an earlier one with the same records ended.
+    """
     batch_size = phase.batch_size
     masking = {
         "mask_selection_rate": phase.mask_selection_rate,
         "whole_word_masking": options.whole_word_masking,
     }
-    if split == "validation":  # There may be fewer rows than in a batch.
+    if split == "train":
+        first_step += math.ceil(phase.rows_read / batch_size)
+    else:  # There may be fewer rows than in a batch.
         rows = phase.manifest["validation_rows"]
         batch_size = min(batch_size, rows // replicas * replicas)
         masking = {}  # As in the paper, so that the losses of runs compare.

@@ -28,7 +28,7 @@ def create_loop(tmp_path, tiny_config):
     def create():
         options = PretrainConfig(records="", output="", steps=1000)
         manifest = {"max_sequence_length": 10, "padding_share": 0.25}
-        phase = Phase("", manifest, None, 0, 1000, 2, 0.15)
+        phase = Phase("", manifest, None, 0, 0, 1000, 2, 0.15)
         state = types.SimpleNamespace(
             model=model,
             step=0,

@@ -303,6 +303,16 @@ def test_masking_rates_of_phases_and_of_validation(two_phases):
     assert predicted == [{8}, {8}, {2}]
 
 
+def test_phases_with_the_same_records_continue_in_them(options):
+    repeated = f"{options.records},{options.records}"
+    run = dataclasses.replace(options, records=repeated, steps=(3, 2), batch_size=4)
+    first, second = run.phases()
+    expected, _, _ = next(iter(masked_batches(run, 1, first, first_step=3)))
+    found, _, _ = next(iter(masked_batches(run, 1, second)))
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
 @pytest.mark.parametrize(
     ("precision", "dtype"),
     [
