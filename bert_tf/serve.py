@@ -9,8 +9,7 @@ Input: SavedModels in `<base_path>/<version>/`. Output: TensorFlow Serving's gRP
 (Predict, GetModelMetadata, GetModelStatus) and REST API (predict, metadata, status). A
 newer version replaces the served one as soon as it is loaded. `--demo` adds a page for
 trying the models in a browser. On SIGTERM or Ctrl-C, the server refuses connections,
-answers the requests in flight, cancels those that take more than 7 s, and exits after
-at most 10 s.
+answers the requests in flight that take at most 7 s, and exits.
 
 Use TensorFlow Serving in production; its flags have the same names. See
 saved_models/README.md.
@@ -115,14 +114,14 @@ def main(options: ServeConfig) -> None:
         demo=options.demo,
     ) as server:
         for name, model in server.models.items():
-            print(f"{name}: version {model.find().version} of {model.base_path}")
+            print(f"{name}: version {model.servable.version} of {model.base_path}")
             print(f"  REST: {server.rest_address}/v1/models/{name}:predict")
         print(f"gRPC: {server.address}")
         if options.demo:
             print(f"Demo page: {server.rest_address}/")
         print("Ready.", flush=True)
         stopped.wait()
-    os._exit(0)  # Without waiting for a version that is still loading.
+    os._exit(0)  # Without waiting for requests that take longer.
 
 
 if __name__ == "__main__":

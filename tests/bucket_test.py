@@ -154,7 +154,7 @@ def test_fine_tuning_exports_a_served_model(fine_tuned, bucket):
     # A version whose upload has not finished is not loaded.
     storage.write_text(f"{other}/verdict/3/variables/variables.index", "")
     with serving.DevServer({"verdict": f"{other}/verdict"}) as server:
-        assert server.models["verdict"].find().version == 2
+        assert server.models["verdict"].servable.version == 2
         text = {"text": ["the cat", "sat on"]}
         second = client.predict(text, "verdict", address=server.address)
     tf.io.gfile.rmtree(f"{other}/verdict/2")

@@ -29,49 +29,26 @@ def server(tmp_path_factory):
         yield server
 
 
-@pytest.fixture(params=["grpc", "rest"])
-def address(server, request) -> str:
-    return server.address if request.param == "grpc" else server.rest_address
-
-
-# --- Requests --------------------------------------------------------------------
-
-
-def test_predict(address):
+def test_predict(server):
+    texts = ["ab", "größer\0"]
     outputs = client.predict(
-        {"text": ["ab", b"\xff", "größer\0"]}, model="toy", address=address, version=3
+        {"text": texts}, model="toy", address=server.address, version=3
     )
     assert sorted(outputs) == ["label", "probabilities"]
     assert outputs["label"].dtype == object
-    assert outputs["label"].tolist() == [
-        b"toy:ab",
-        b"toy:\xff",
-        "toy:größer\0".encode(),
-    ]
-    np.testing.assert_allclose(outputs["probabilities"][:, 0], [2, 1, 9])
+    assert outputs["label"].tolist() == [b"toy:ab", "toy:größer\0".encode()]
+    np.testing.assert_allclose(outputs["probabilities"][:, 0], [2, 9])
 
 
-def test_predict_numbers(address):
+def test_predict_numbers(server):
     inputs = {"ids": [[1, 2], [3, 4]], "negate": np.array([False, True])}
-    with client.Client(address) as connected:
+    with client.Client(server.address) as connected:
         outputs = connected.predict(inputs, "toy", signature="add")
     assert outputs["total"].dtype == np.int64
     assert outputs["total"].tolist() == [3, -7]
     assert outputs["half"].tolist() == [1.5, -3.5]
     assert outputs["positive"].tolist() == [True, False]
     assert outputs["scalar"].item() == b"a\0"
-
-
-def test_single_output_keeps_its_name(address):
-    outputs = client.predict(
-        {"text_a": ["a"], "text_b": [b"\xff"]},
-        "toy",
-        signature="join",
-        address=address,
-    )
-    assert {name: value.tolist() for name, value in outputs.items()} == {
-        "joined_bytes": [b"a\xff"]
-    }
 
 
 def test_answer_above_the_default_limit_of_grpc(server):
@@ -81,7 +58,7 @@ def test_answer_above_the_default_limit_of_grpc(server):
 
 
 @pytest.mark.parametrize(
-    "value", ["ab", 3, [[1], [2, 3]], [None], ["a", 1], [2**40], [["a"], ["b", "c"]]]
+    "value", ["ab", 3, [[1], [2, 3]], [None], ["a", 1], [["a"], ["b", "c"]]]
 )
 def test_inputs_must_be_batches(value):
     with pytest.raises(ValueError, match="must have one element per example") as error:
@@ -102,23 +79,22 @@ def test_errors_have_code_and_message_in_one_line(server):
         client.predict({"text": ["a"]}, "nobody", address=address)
 
 
-def test_deadline(address):
+def test_deadline(server):
     with pytest.raises(client.PredictError, match="DEADLINE_EXCEEDED"):
         client.predict(
             {"seconds": [0.5]},
             "toy",
             signature="wait",
-            address=address,
+            address=server.address,
             timeout=0.1,
         )
 
 
 def test_no_server_listens():
     with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    for address in (f"127.0.0.1:{port}", f"http://127.0.0.1:{port}"):
-        with pytest.raises(client.PredictError, match=r"^UNAVAILABLE: "):
-            client.predict({"text": ["a"]}, "toy", address=address)
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    with pytest.raises(client.PredictError, match=r"^UNAVAILABLE: "):
+        client.predict({"text": ["a"]}, "toy", address=address)
 
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "RESOURCE_EXHAUSTED"])
@@ -196,10 +172,9 @@ def test_command_errors_are_one_line(server, capsys):
     assert "must be --name=value. Got --text" in capsys.readouterr().err
 
 
-def test_import_and_rest_do_not_load_tensorflow(server):
+def test_import_does_not_load_tensorflow():
     code = (
         "import sys; from bert_tf import client;"
-        f"client.predict({{'text': ['a']}}, 'toy', address={server.rest_address!r});"
         "heavy = {'tensorflow', 'keras', 'tensorflow_serving', 'grpc', 'absl'};"
         "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()"
     )

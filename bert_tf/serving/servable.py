@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
@@ -21,30 +20,21 @@ from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2 as metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2 as status_pb2
-from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
 from bert_tf import storage
-
-_Status = status_pb2.ModelVersionStatus
 
 # Threads that run ops, per version. With one per core, a large request would keep all
 # of them, and single texts would wait until it ends.
 _OP_THREADS = 64
 
-_LONGEST = 1e6  # Seconds. gRPC reports requests without deadline as a larger number.
+# Elements of an input. A small request can have many, because TensorFlow repeats the
+# last value if values are missing.
+_MAX_ELEMENTS = 1 << 26
 
-# Memory that a request may fill by repeating a value.
-_MAX_REPEATED_BYTES = 64 << 20
-
-# TensorFlow Serving's responses have numbers in these fields, not in `tensor_content`.
-_VALUE_FIELDS = {
-    tf.string: "string_val",
-    tf.bool: "bool_val",
-    tf.int32: "int_val",
-    tf.int64: "int64_val",
-    tf.float32: "float_val",
-    tf.float64: "double_val",
-}
+# By NumPy's character code of the dtype, the prefix of the field that has the values in
+# TensorFlow Serving's responses. Other dtypes are small integers.
+_FIELDS = {"O": "string", "?": "bool", "l": "int64", "f": "float", "d": "double"}
 
 _DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
@@ -56,10 +46,6 @@ def invalid(message: str) -> tf.errors.OpError:
     return tf.errors.InvalidArgumentError(None, None, message)
 
 
-def not_found(message: str) -> tf.errors.OpError:
-    return tf.errors.NotFoundError(None, None, message)
-
-
 def check_names(kind: str, given: Iterable[str], expected: Iterable[str]) -> None:
     if sorted(given) != sorted(expected):
         raise invalid(
@@ -67,32 +53,34 @@ def check_names(kind: str, given: Iterable[str], expected: Iterable[str]) -> Non
         )
 
 
-def _to_array(name: str, proto: tensor_pb2.TensorProto) -> np.ndarray:
+def _to_array(
+    name: str, proto: tensor_pb2.TensorProto, info: meta_graph_pb2.TensorInfo
+) -> np.ndarray:
     """Converts an input in any form that TensorFlow reads."""
     try:
-        dtype, size = tf.as_dtype(proto.dtype), proto.ByteSize()
-        count = math.prod(dim.size for dim in proto.tensor_shape.dim)
-        # If values are missing, the last one is repeated. A number has at least a byte.
-        given = len(proto.string_val) if dtype == tf.string else size
-        if given < count and count * (dtype.size or size) > _MAX_REPEATED_BYTES:
+        dtype = tf.as_dtype(proto.dtype)
+        if math.prod(dim.size for dim in proto.tensor_shape.dim) > _MAX_ELEMENTS:
             raise ValueError("The values would fill too much memory.")
-        value = tf.io.parse_tensor(proto.SerializeToString(), dtype).numpy()
+        tensor = tf.io.parse_tensor(proto.SerializeToString(), dtype)
     except (TypeError, ValueError, tf.errors.OpError) as error:
-        text = "the values do not fit the dtype and the shape, or these are invalid."
-        raise invalid(f"Input {name!r} is malformed: {text}") from error
-    # A scalar string is `bytes`.
-    return np.asarray(value, object if isinstance(value, bytes) else None)
+        raise invalid(f"Input {name!r}: values do not fit dtype and shape.") from error
+    wanted, shape = tf.as_dtype(info.dtype), tf.TensorShape(info.tensor_shape)
+    if dtype != wanted or not shape.is_compatible_with(tensor.shape):
+        raise invalid(
+            f"Input {name!r} must be {wanted.name} of shape {shape}. Got {dtype.name} "
+            f"of shape {tensor.shape}."
+        )
+    return tensor.numpy()
 
 
-def _to_proto(array: np.ndarray) -> tensor_pb2.TensorProto:
-    dtype = tf.as_dtype(array.dtype)
-    if dtype not in _VALUE_FIELDS:
-        return tf.make_tensor_proto(array)
-    proto = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum)
-    for size in array.shape:
-        proto.tensor_shape.dim.add(size=size)
-    getattr(proto, _VALUE_FIELDS[dtype]).extend(array.ravel().tolist())
-    return proto
+def _to_proto(value: np.ndarray | bytes) -> tensor_pb2.TensorProto:
+    # NumPy's string dtypes would strip trailing NULs of a scalar.
+    array = np.asarray(value, object if isinstance(value, bytes) else None)
+    return tensor_pb2.TensorProto(
+        dtype=tf.as_dtype(array.dtype).as_datatype_enum,
+        tensor_shape={"dim": [{"size": size} for size in array.shape]},
+        **{f"{_FIELDS.get(array.dtype.char, 'int')}_val": array.ravel().tolist()},
+    )
 
 
 class Servable:
@@ -110,17 +98,15 @@ class Servable:
     """
 
     def __init__(self, name: str, version: int, path: str | os.PathLike):
-        self.name = name
         self.version = version
-        self._spec = {"name": name, "version": {"value": version}}
+        self.spec = model_pb2.ModelSpec(name=name, version={"value": version})
         config = tf.compat.v1.ConfigProto(
             inter_op_parallelism_threads=_OP_THREADS, use_per_session_threads=True
         )
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         with self._session.graph.as_default():
-            meta_graph = tf.compat.v1.saved_model.loader.load(
-                self._session, [tf.saved_model.SERVING], str(path)
-            )
+            load = tf.compat.v1.saved_model.loader.load
+            meta_graph = load(self._session, [tf.saved_model.SERVING], str(path))
         self.signatures = dict(meta_graph.signature_def)
         self.signatures.pop("__saved_model_init_op", None)
         warmup = os.path.join(path, "assets.extra/tf_serving_warmup_requests")
@@ -133,39 +119,26 @@ class Servable:
     def signature(self, name: str) -> meta_graph_pb2.SignatureDef:
         name = name or _DEFAULT
         if name not in self.signatures:
-            names = sorted(self.signatures)
-            text = f"Model {self.name!r} has no signature {name!r}. It has {names}."
+            text = f"There is no signature {name!r}, only {sorted(self.signatures)}."
             raise tf.errors.FailedPreconditionError(None, None, text)
         return self.signatures[name]
 
-    def run(
-        self,
-        signature: meta_graph_pb2.SignatureDef,
-        inputs: Mapping[str, np.ndarray],
-        outputs: Sequence[str] = (),
-        seconds: float = _LONGEST,
-    ) -> dict[str, np.ndarray]:
-        """Returns the named outputs, or all, of a signature for a batch of inputs.
-
-        The ops are canceled after `seconds`.
-        """
-        check_names("inputs", inputs, signature.inputs)
-        for name, array in inputs.items():
-            info = signature.inputs[name]
-            dtype, shape = tf.as_dtype(info.dtype), tf.TensorShape(info.tensor_shape)
-            if dtype != array.dtype or not shape.is_compatible_with(array.shape):
-                raise invalid(
-                    f"Input {name!r} must be {dtype.name} of shape {shape}. Got "
-                    f"{tf.as_dtype(array.dtype).name} of shape {array.shape}."
-                )
-        outputs = outputs or list(signature.outputs)
-        if len({*outputs}) < len(outputs):
-            raise invalid(f"output_filter must not repeat a name. Got {outputs}.")
-        if not signature.outputs.keys() >= {*outputs}:
-            check_names("outputs", outputs, signature.outputs)
-        feeds = {signature.inputs[name].name: array for name, array in inputs.items()}
-        fetches = [signature.outputs[name].name for name in outputs]
-        milliseconds = max(1, int(1000 * min(seconds, _LONGEST)))  # 0 is no limit.
+    def predict(
+        self, request: predict_pb2.PredictRequest, seconds: float = 1e6
+    ) -> predict_pb2.PredictResponse:
+        """Runs a signature on a batch. The ops are canceled after `seconds`."""
+        signature = self.signature(request.model_spec.signature_name)
+        check_names("inputs", request.inputs, signature.inputs)
+        feeds = {
+            signature.inputs[name].name: _to_array(name, proto, signature.inputs[name])
+            for name, proto in request.inputs.items()
+        }
+        names = list(request.output_filter or signature.outputs)
+        if not signature.outputs.keys() >= {*names}:
+            check_names("outputs", names, signature.outputs)
+        fetches = [signature.outputs[name].name for name in names]
+        # 0 would be no limit. gRPC gives requests without deadline a larger number.
+        milliseconds = int(1000 * min(max(seconds, 0.001), 1e6))
         options = config_pb2.RunOptions(timeout_in_ms=milliseconds)
         try:
             values = self._session.run(fetches, feeds, options)
@@ -173,32 +146,22 @@ class Servable:
             # Without the name of the node, which means nothing to a client.
             text = error.message.removeprefix("Graph execution error:").strip()
             raise type(error)(None, None, text.partition("\n\t [[")[0]) from error
-        except RuntimeError as error:  # `close` was called before.
-            raise tf.errors.CancelledError(None, None, str(error)) from error
-        # A scalar string is `bytes`, whose trailing NULs `np.asarray` would strip.
-        dtypes = (object if isinstance(value, bytes) else None for value in values)
-        return dict(zip(outputs, map(np.asarray, values, dtypes), strict=True))
-
-    def close(self) -> None:
-        """Cancels the requests in flight; they raise `tf.errors.CancelledError`."""
-        self._session.close()
-
-    def predict(
-        self, request: predict_pb2.PredictRequest, seconds: float = _LONGEST
-    ) -> predict_pb2.PredictResponse:
-        name = request.model_spec.signature_name or _DEFAULT
-        signature = self.signature(name)
-        inputs = {key: _to_array(key, proto) for key, proto in request.inputs.items()}
-        arrays = self.run(signature, inputs, list(request.output_filter), seconds)
-        outputs = {key: _to_proto(array) for key, array in arrays.items()}
-        spec = {**self._spec, "signature_name": name}
-        return predict_pb2.PredictResponse(model_spec=spec, outputs=outputs)
+        protos = dict(zip(names, map(_to_proto, values), strict=True))
+        response = predict_pb2.PredictResponse(model_spec=self.spec, outputs=protos)
+        response.model_spec.signature_name = (
+            request.model_spec.signature_name or _DEFAULT
+        )
+        return response
 
     def metadata(self) -> metadata_pb2.GetModelMetadataResponse:
-        response = metadata_pb2.GetModelMetadataResponse(model_spec=self._spec)
+        response = metadata_pb2.GetModelMetadataResponse(model_spec=self.spec)
         signatures = metadata_pb2.SignatureDefMap(signature_def=self.signatures)
         response.metadata["signature_def"].Pack(signatures)
         return response
+
+    def status(self) -> status_pb2.GetModelStatusResponse:
+        state = {"version": self.version, "state": "AVAILABLE", "status": {}}
+        return status_pb2.GetModelStatusResponse(model_version_status=[state])
 
 
 class Model:
@@ -209,22 +172,24 @@ class Model:
         base_path: Folder with one folder per version, named by its number. May be
             remote.
 
+    Attributes:
+        servable: The version that is served.
+
     Raises:
         ValueError: No version can be loaded.
+        OSError: `base_path` cannot be read.
     """
 
     def __init__(self, name: str, base_path: str | os.PathLike):
         self.name = name
         self.base_path = os.fspath(base_path)
-        self._servable: Servable | None = None
-        self._loaded: weakref.WeakSet[Servable] = weakref.WeakSet()
-        self._errors: dict[int, str] = {}
+        self.servable: Servable | None = None
+        self._broken: set[int] = set()
         self.poll()
-        if not self._servable:
-            errors = (f"\nVersion {v}: {text}" for v, text in self._errors.items())
+        if not self.servable:
             raise ValueError(
-                f"Model {name!r}: {base_path} must hold a SavedModel in a folder named "
-                f"by its version, such as {base_path}/1.{''.join(errors)}"
+                f"Model {name!r}: {base_path} must hold a SavedModel that loads, in a "
+                f"folder named by its version, such as {base_path}/1."
             )
 
     def poll(self) -> None:
@@ -232,70 +197,19 @@ class Model:
 
         Only one thread may call it. Requests in flight keep their version alive.
         """
-        try:
-            found = {
-                int(name): os.path.join(self.base_path, name)
-                for name in storage.list_directory(self.base_path)
-                if re.fullmatch("[0-9]{1,18}", name)
-                # Exports to a bucket upload the graph last.
-                and storage.exists(f"{self.base_path}/{name}/saved_model.pb")
-            }
-        except OSError as error:
-            logging.log_every_n_seconds(logging.ERROR, "%s", 60, error)
-            return
-        # A version that failed is tried again after its folder was removed.
-        errors = {v: text for v, text in self._errors.items() if v in found}
-        for version in sorted(found.keys() - errors.keys(), reverse=True):
-            if self._servable and self._servable.version == version:
+        versions = {
+            int(name): os.path.join(self.base_path, name)
+            for name in storage.list_directory(self.base_path)
+            if re.fullmatch("[0-9]{1,18}", name)
+            # Exports to a bucket upload the graph last.
+            and storage.exists(f"{self.base_path}/{name}/saved_model.pb")
+        }
+        for version in sorted(versions.keys() - self._broken, reverse=True):
+            if self.servable and self.servable.version == version:
                 break
             try:
-                self._servable = Servable(self.name, version, found[version])
-                self._loaded.add(self._servable)
+                self.servable = Servable(self.name, version, versions[version])
                 break
             except Exception as error:  # An older version must keep serving.
-                logging.error("Cannot load %s: %s", found[version], error)
-                errors[version] = str(error)
-        self._errors = errors
-        if not found:
-            self._servable = None
-
-    def find(self, version: int | None = None) -> Servable:
-        """Returns the served version, which must be `version` unless that is None."""
-        servable = self._servable
-        if servable and version in (None, servable.version):
-            return servable
-        served = f"version {servable.version}" if servable else "no version"
-        wanted = "any" if version is None else version
-        raise not_found(f"Model {self.name!r} serves {served}. Requested: {wanted}.")
-
-    def close(self) -> None:
-        """Cancels the requests in flight, also those of replaced versions."""
-        for servable in list(self._loaded):
-            servable.close()
-
-    def status(self, version: int | None) -> status_pb2.GetModelStatusResponse:
-        """Returns the states of the served version and of those that failed to load."""
-        states = {
-            number: (_Status.END, tf.errors.UNKNOWN, text)
-            for number, text in self._errors.items()
-        }
-        if servable := self._servable:
-            states[servable.version] = (_Status.AVAILABLE, tf.errors.OK, "")
-        if version is not None and version not in states:
-            raise not_found(f"Model {self.name!r} has no version {version}.")
-        response = status_pb2.GetModelStatusResponse()
-        for number, (state, code, text) in sorted(states.items(), reverse=True):
-            if version in (None, number):
-                cause = {"error_code": code, "error_message": text}
-                response.model_version_status.add(
-                    version=number, state=state, status=cause
-                )
-        return response
-
-
-def find_model(models: Mapping[str, Model], name: str) -> Model:
-    if not name:
-        raise invalid(f"The request names no model. The models are {sorted(models)}.")
-    if name not in models:
-        raise not_found(f"No model {name!r}. The models are {sorted(models)}.")
-    return models[name]
+                logging.error("Cannot load %s: %s", versions[version], error)
+                self._broken.add(version)

@@ -11,7 +11,7 @@ import zlib
 
 import pytest
 
-from bert_tf.serving import DevServer, dev_server, rest
+from bert_tf.serving import DevServer, dev_server
 from tests.toy.saved_model import write_toy_model
 
 
@@ -107,54 +107,46 @@ def test_predict(port, request_, answer):
         ({"instances": [{"text": "a", "b": 1}]}, "Got ['b', 'text']"),
         (
             {"instances": [1]},
-            "'text' must have string values, in lists of the same length. Got 1.",
+            "'text' must have string values, in lists of the same length. Got [1].",
         ),
         (
             {"instances": [None]},
-            "must have string values, in lists of the same length. Got None.",
+            "must have string values, in lists of the same length. Got [None].",
         ),
         (
             {"instances": ["a", ["b"]]},
-            "must have string values, in lists of the same length. Got ['b'].",
+            "must have string values, in lists of the same length. Got ['a', ['b']].",
         ),
         ({"instances": [[[["a"]], "b"]]}, "must have string values"),
         ({"instances": json.loads("[" * 900 + "]" * 900)}, "must have string values"),
         ({"instances": [{"b64": "?"}]}, "not valid JSON"),
         ({"instances": [{"b64": 1}]}, "not valid JSON"),
-        ({"instances": ["\ud800"]}, "surrogates not allowed"),
+        ({"instances": ["\ud800"]}, "must have string values"),
         ({"inputs": {"\ud800": ["a"]}}, r"Got ['\ud800']"),
         ({"inputs": {"txt": ["a"]}}, "signature are ['text']. Got ['txt']"),
         ({"signature_name": 1, "inputs": []}, "'signature_name' must be a string. G"),
         ({"signature_name": None, "inputs": []}, "'signature_name' must be a string."),
         (
-            {"signature_name": "nothing", "inputs": {}},
-            "has no inputs. Call it over gRP",
-        ),
-        (
             {"inputs": "a"},
             "'text' must be string of shape (None,). Got string of shape ()",
         ),
         ({"signature_name": "\ud800", "inputs": []}, r"no signature '\ud800'"),
-        ({"signature_name": "none", "inputs": []}, "has no signature 'none'"),
-        ({"signature_name": "join", "instances": ["a"]}, "Expected an object of ['t"),
-        ({"signature_name": "join", "inputs": ["a"]}, "Expected an object of ['text_a"),
+        ({"signature_name": "none", "inputs": []}, "There is no signature 'none'"),
+        ({"signature_name": "join", "instances": ["a"]}, "are ['text_a', 'text_b']. G"),
         ({"signature_name": "add", "instances": ADD_ROWS}, "differ in batch size"),
         (
             {"signature_name": "add", "inputs": ADD | {"ids": [[1.5]]}},
-            "'ids' must have int32 values, in lists of the same length. Got 1.5.",
+            "'ids' must have int32 values, in lists of the same length. Got [[1.5]].",
         ),
-        (
-            {"signature_name": "add", "inputs": ADD | {"ids": [[True]]}},
-            "'ids' must have int32 values, in lists of the same length. Got True.",
-        ),
+        ({"signature_name": "add", "inputs": ADD | {"ids": [[True]]}}, "Got [[True]]."),
         (
             {"signature_name": "add", "inputs": ADD | {"ids": [[1], [2, 3]]}},
-            "'ids' must have int32 values, in lists of the same length. Got [1].",
+            "in lists of the same length. Got [[1], [2, 3]].",
         ),
-        ({"signature_name": "add", "inputs": ADD | {"ids": [[2**40]]}}, "'ids': "),
+        ({"signature_name": "add", "inputs": ADD | {"ids": [[2**40]]}}, "'ids' must "),
         (
             {"signature_name": "add", "inputs": ADD | {"negate": [0]}},
-            "'negate' must have bool values, in lists of the same length. Got 0.",
+            "'negate' must have bool values, in lists of the same length. Got [0].",
         ),
     ],
 )
@@ -170,25 +162,15 @@ def test_predict_rejects(port, request_, message):
     ("method", "path", "status", "message"),
     [
         ("POST", "/v1/models/nobody:predict", 404, "No model 'nobody'"),
-        (
-            "POST",
-            "/v1/models/toy/versions/7:predict",
-            404,
-            "serves version 3. Requested: 7",
-        ),
-        ("POST", "/v1/models/toy/versions/x:predict", 404, "Not Found"),
-        ("GET", f"/v1/models/toy/versions/{'9' * 5000}", 404, "Not Found"),
-        ("POST", "/v1/models/toy:classify", 501, "has no classify, no regress"),
-        ("POST", "/v1/models/toy/versions/3:regress", 501, "has no classify, no"),
-        ("POST", "/v1/models/toy/labels/stable:predict", 501, "no version labels"),
-        ("GET", "/v1/models/toy/labels/stable", 501, "no version labels"),
-        ("POST", "/v1/models/toy:explain", 405, "Method Not Allowed"),
-        ("GET", "/v1/models/toy:predict", 405, "Method Not Allowed"),
-        ("GET", "/v1/models/nobody", 404, "No model 'nobody'"),
-        ("GET", "/v1/models/toy/versions/7", 404, "has no version 7"),
+        ("POST", "/v1/models/toy/versions/7:predict", 404, "serves version 3 only"),
+        ("POST", "/v1/models/toy/versions/x:predict", 404, "There is no POST /v1"),
+        ("GET", f"/v1/models/toy/versions/{'9' * 5000}", 404, "There is no GET"),
+        ("POST", "/v1/models/toy:classify", 404, "no POST /v1/models/toy:classify"),
+        ("GET", "/v1/models/toy/labels/stable", 404, "There is no GET"),
+        ("GET", "/v1/models/toy:predict", 404, "There is no GET"),
         ("GET", "/v1/models/nobody/metadata", 404, "No model 'nobody'"),
-        ("GET", "/v1", 404, "Not Found"),
-        ("GET", "/%ff/%00", 404, "Not Found"),
+        ("GET", "/v1/models/toy/versions/7", 404, "serves version 3 only"),
+        ("GET", "/%ff/%00", 404, "There is no GET"),
     ],
 )
 def test_unknown_paths(port, method, path, status, message):
@@ -203,12 +185,12 @@ def test_model_names_are_percent_decoded(port):
 
 
 def test_body_above_the_size_limit_is_rejected(port, monkeypatch):
-    monkeypatch.setattr(rest, "MAX_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(dev_server, "_MAX_REQUEST_BYTES", 1000)
     fits = json.dumps({"instances": ["a" * 900]}).encode()
     assert predict(port, fits)[0] == 200
     status, answer = predict(port, fits + b" " * 1000)
     assert status == 413
-    assert "at most 1000 bytes" in answer["error"]
+    assert "limit" in answer["error"]
 
 
 BODY = json.dumps({"instances": ["ab"]}).encode()
@@ -249,19 +231,10 @@ def test_content_encoding(port, body, encoding, status, chunked):
     connection.close()
 
 
-HEADER = b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: x\r\nContent-Length: "
-
-
 def connect(port: int, *data: bytes) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port), timeout=20)
     connection.sendall(b"".join(data))
     return connection
-
-
-def test_incomplete_requests_are_dropped(port, monkeypatch):
-    monkeypatch.setattr(rest, "_TIMEOUT_SECONDS", 0.1)
-    with connect(port, HEADER, b"100\r\n\r\n{") as connection:
-        assert connection.recv(100).startswith(b"HTTP/1.1 408")
 
 
 def test_requests_above_the_limit_of_connections_get_503(tmp_path, monkeypatch):
@@ -275,7 +248,7 @@ def test_requests_above_the_limit_of_connections_get_503(tmp_path, monkeypatch):
 
 
 def test_run_stops_after_the_timeout(port, monkeypatch):
-    monkeypatch.setattr(rest, "_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(dev_server, "_REST_TIMEOUT_SECONDS", 0.2)
     wait = {"signature_name": "wait", "inputs": {"seconds": [600]}}
     status, answer = predict(port, wait)
     assert status == 504
