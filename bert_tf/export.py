@@ -18,7 +18,7 @@ import dataclasses
 import os
 import pathlib
 
-from bert_tf import checkpoints, cli, heads, serving, storage
+from bert_tf import checkpoints, cli, heads, serving, text_files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ def main(options: ExportConfig) -> pathlib.Path | str:
 def _read_texts(path: str) -> list[str]:
     if not path:
         return []
-    texts = [line for line in storage.read_lines(path) if line.strip()]
+    texts = [line for line in text_files.read_lines(path) if line.strip()]
     if len(texts) < 2:
         raise ValueError(
             "--calibration_file must have at least two texts, one per line; a hundred "

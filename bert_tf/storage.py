@@ -10,25 +10,19 @@ Every function raises `OSError` on failure, for either kind of path.
 from __future__ import annotations
 
 import atexit
-import bz2
-import codecs
 import contextlib
 import fcntl
 import fnmatch
 import functools
 import glob as local_glob
-import gzip
 import json
-import lzma
 import os
 import pathlib
-import re
 import shutil
 import socket
 import tempfile
 import uuid
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any, TypeVar
 
 from absl import logging
@@ -38,33 +32,6 @@ TEMPORARY_PREFIX = ".unfinished-"
 
 # Files that mark others as complete: of training states, models and exports.
 _MARKERS = (".index", "config.json", "metrics.json", "saved_model.pb")
-
-# The first bytes of compressed text, and the function that reads it.
-_COMPRESSED = {
-    rb"\x1f\x8b": gzip.open,
-    rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.open,
-    rb"\xfd7zXZ\0": lzma.open,
-}
-
-# The first bytes of files that are not UTF-8 text, and the command that converts them.
-_PANDAS = "import pandas; pandas.read_parquet('{path}').to_json('{path}.jsonl'"
-_NOT_TEXT = {
-    rb"\xff\xfe\0\0|\0\0\xfe\xff": ("UTF-32", "iconv -f UTF-32 -t UTF-8 {path}"),
-    rb"\xff\xfe|\xfe\xff": ("UTF-16", "iconv -f UTF-16 -t UTF-8 {path}"),
-    rb"(.[\0-\x08]){2}": ("UTF-16LE", "iconv -f UTF-16LE -t UTF-8 {path}"),
-    rb"([\0-\x08].){2}": ("UTF-16BE", "iconv -f UTF-16BE -t UTF-8 {path}"),
-    rb"PAR[1E]\x15": (
-        "a Parquet file",
-        f"python -c \"{_PANDAS}, orient='records', lines=True)\"",
-    ),
-    rb"PK(\x03\x04|\x05\x06|\x07\x08)": ("a zip archive", "unzip {path}"),
-    rb".{257}ustar": ("a tar archive", "tar -xf {path}"),
-    rb"7z\xbc\xaf\x27\x1c": ("a 7-Zip archive", "7z x {path}"),
-    rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18": ("Zstandard", "zstd -d {path}"),
-    rb"%PDF-": ("a PDF file", "pdftotext {path}"),
-    rb"version https://git-lfs": ("a Git LFS pointer", "git lfs pull"),
-}
-_FIRST_BYTES = 512
 
 _Path = TypeVar("_Path", str, pathlib.Path)
 
@@ -165,124 +132,37 @@ def write_json(path: str | os.PathLike, value: Any) -> None:
     write_text(os.fspath(path), json.dumps(value, indent=2) + "\n")
 
 
-# --- Text files ------------------------------------------------------------------
-
-
-def read_lines(path: str) -> Iterator[str]:
-    """Yields the lines of a UTF-8 text file without line ends.
-
-    The file may begin with a byte order mark and have Unix or Windows line ends.
-
-    Raises:
-        ValueError: The file is not UTF-8, and as `open_text`. The message names the
-            file and, if the text begins as UTF-8, the line.
-    """
-    return (line for _, line in read_lines_from(path, 0))
-
-
-def read_lines_from(
-    path: str, start: int, max_bytes: int = -1
-) -> Iterator[tuple[int, str]]:
-    """Yields (byte offset, text) of each line that begins at or after byte `start`.
-
-    Lines of local and compressed files that are longer than `max_bytes`, unless
-    negative, are yielded in pieces.
-
-    Raises:
-        ValueError: As `read_lines`.
-    """
-    with open_text(path) as (file, is_compressed):
-        # The `readline` of a remote file has no limit and drops carriage returns.
-        is_plain = not is_remote(path) or is_compressed
-        limit = (max_bytes,) if is_plain else ()
-        offset = 0
-        if start:  # Begin one byte earlier, because a line may start at `start`.
-            file.seek(start - 1)
-            while (piece := file.readline(*limit)) and not piece.endswith(b"\n"):
-                pass
-            offset = file.tell()
-        encoding = "utf-8" if offset else "utf-8-sig"
-        decoder = codecs.getincrementaldecoder(encoding)()  # Joins cut characters.
-        try:
-            while line := file.readline(*limit):
-                is_complete = line.endswith(b"\n") or len(line) != max_bytes
-                yield offset, decoder.decode(line, is_complete).rstrip("\r\n")
-                offset = offset + len(line) if is_plain else file.tell()
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}, line {line_number(path, offset)}: not UTF-8 text "
-                f"({error.reason} 0x{error.object[error.start]:02x} at byte "
-                f"{error.start} of the line). Convert the file, for example: "
-                "iconv -f CP1252 -t UTF-8, or with -f UTF-16LE, -f GB18030, ..."
-            ) from None
-
-
-@contextlib.contextmanager
-def open_text(path: str) -> Iterator[tuple[IO[bytes], bool]]:
-    """Opens a text file for reading; the first bytes, not the suffix, tell its format.
-
-    Yields:
-        The bytes of the text, and whether the file is compressed: gzip, bzip2 or xz.
-
-    Raises:
-        ValueError: The file is UTF-16, an archive or another known format, or is
-            damaged. The message names the format and the command that converts it.
-    """
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(open_file(path, "rb"))
-        head = _first_bytes(file)
-        opened = [o for start, o in _COMPRESSED.items() if re.match(start, head)]
-        try:
-            if opened:
-                file = stack.enter_context(opened[0](file))
-                head = _first_bytes(file)
-            _check_is_text(head, path, is_compressed=bool(opened))
-            yield file, bool(opened)
-        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-            if getattr(error, "errno", None) or not opened:  # Not of the compression.
-                raise
-            raise ValueError(f"{path}: damaged compressed file: {error}") from error
-
-
-def _first_bytes(file: IO[bytes]) -> bytes:
-    head = file.read(_FIRST_BYTES)
-    file.seek(0)
-    return head
-
-
-def _check_is_text(head: bytes, path: str, is_compressed: bool) -> None:
-    for start, (name, command) in _NOT_TEXT.items():
-        if re.match(start, head, re.DOTALL):
-            first = "Decompress it, then: " if is_compressed else "Convert it: "
-            raise ValueError(
-                f"{path} is {name}, not UTF-8 text. {first}{command.format(path=path)}"
-            )
-
-
-def line_number(path: str, offset: int) -> int:
-    """Returns the number, from 1, of the line that begins at a byte offset."""
-    with open_text(path) as (file, _):
-        number = 1
-        while file.tell() < offset:
-            file.readline()
-            number += 1
-        return number
-
-
 # --- Files and directories -------------------------------------------------------
 
 
-def exists(path: str) -> bool:
-    return _call("exists", path)
+def _either(local: Callable, name: str) -> Callable:
+    """Returns `local`, which calls that function of `tf.io.gfile` for remote paths."""
+
+    @functools.wraps(local)
+    def call(path: str, *arguments: Any) -> Any:
+        if not is_remote(path):
+            return local(path, *arguments)
+        with _remote() as gfile:
+            return getattr(gfile, name)(path, *arguments)
+
+    return call
 
 
-def is_directory(path: str) -> bool:
-    return _call("isdir", path)
+exists = _either(os.path.exists, "exists")
+is_directory = _either(os.path.isdir, "isdir")
+make_directory = _either(functools.partial(os.makedirs, exist_ok=True), "makedirs")
+remove = _either(os.remove, "remove")
+remove_directory = _either(shutil.rmtree, "rmtree")
+_glob = _either(functools.partial(local_glob.glob, recursive=True), "glob")
+_list_directory = _either(os.listdir, "listdir")
+_rename = _either(
+    lambda source, target, overwrite: os.replace(source, target), "rename"
+)
 
 
 def glob(pattern: str) -> list[str]:
     """Returns the paths that match a pattern, sorted."""
-    return sorted(_call("glob", pattern))
+    return sorted(_glob(pattern))
 
 
 def expand_globs(patterns: str) -> list[str]:
@@ -314,9 +194,13 @@ def expand_globs(patterns: str) -> list[str]:
 
 
 def stat(path: str) -> tuple[int, int]:
-    """Returns the size of a file in bytes and its modification time in seconds."""
-    time, size = _version(path)
-    return size, time // 10**9
+    """Returns the size of a file in bytes and its modification time in nanoseconds."""
+    if not is_remote(path):
+        local = os.stat(path)
+        return local.st_size, local.st_mtime_ns
+    with _remote() as gfile:
+        remote = gfile.stat(path)
+    return remote.length, remote.mtime_nsec
 
 
 def sync(path: str | os.PathLike) -> None:
@@ -369,35 +253,21 @@ def exclusive(directory: str | os.PathLike) -> Iterator[None]:
 
 def list_directory(path: str) -> list[str]:
     """Returns the names of the files and directories in a directory."""
-    return [name.rstrip("/") for name in _call("listdir", path)]
-
-
-def make_directory(path: str) -> None:
-    """Creates a directory and its parents, unless they exist."""
-    _call("makedirs", path)
+    return [name.rstrip("/") for name in _list_directory(path)]
 
 
 def rename(source: str, target: str) -> None:
     """Renames a file, replacing `target` if it exists."""
-    _call("rename", source, target, True)
-
-
-def remove(path: str) -> None:
-    _call("remove", path)
-
-
-def remove_directory(path: str) -> None:
-    """Removes a directory and its contents."""
-    _call("rmtree", path)
+    _rename(source, target, True)
 
 
 # --- Copies of remote directories ------------------------------------------------
 
-_Version = tuple[int, int]  # Modification time and size of a file.
+_Stats = dict[str, tuple[int, int]]  # What `stat` returns, by path.
 
-# By remote directory and skipped files: the local copy, and the versions of the files
-# that are the same in both places, by remote path and by local path.
-_copies: dict[tuple[str, tuple[str, ...]], tuple[str, dict[str, _Version]]] = {}
+# By remote directory and skipped files: the local copy, and the stats of the files that
+# are the same in both places, remote and local ones.
+_copies: dict[tuple[str, tuple[str, ...]], tuple[str, _Stats]] = {}
 
 
 def local_copy(path: str, skip: tuple[str, ...] = ()) -> str:
@@ -446,28 +316,28 @@ def upload(path: _Path) -> _Path | str:
 
 
 def _copy_changes(
-    source: str, target: str, synced: dict[str, _Version], skip: tuple[str, ...] = ()
+    source: str, target: str, synced: _Stats, skip: tuple[str, ...] = ()
 ) -> None:
     """Copies the files that are not in `synced`, and removes those that are gone."""
-    versions = _versions(source, skip)
-    for name in sorted(versions, key=lambda n: (n.endswith(_MARKERS), versions[n])):
+    stats = _stats(source, skip)
+    for name in sorted(stats, key=lambda n: (n.endswith(_MARKERS), stats[n][1])):
         path, copy = os.path.join(source, name), os.path.join(target, name)
-        if synced.get(path) != versions[name]:
+        if synced.get(path) != stats[name]:
             make_directory(os.path.dirname(copy))
             with atomic_path(copy) as temporary, _remote() as gfile:
                 gfile.copy(path, temporary)
-            synced[path], synced[copy] = versions[name], _version(copy)
+            synced[path], synced[copy] = stats[name], stat(copy)
     prefix = os.path.join(source, "")
     names = [p.removeprefix(prefix) for p in synced if p.startswith(prefix)]
-    for name in set(names) - versions.keys():
+    for name in set(names) - stats.keys():
         remove(os.path.join(target, name))
         del synced[prefix + name], synced[os.path.join(target, name)]
 
 
-def _versions(directory: str, skip: tuple[str, ...] = ()) -> dict[str, _Version]:
-    """Returns the version of each complete file by relative path."""
+def _stats(directory: str, skip: tuple[str, ...] = ()) -> _Stats:
+    """Returns the stats of each complete file by relative path."""
     skip += (f"*{TEMPORARY_PREFIX}*", "*.lock")
-    versions = {}
+    stats = {}
     with _remote() as gfile:  # Walks through local directories, too.
         walk = list(gfile.walk(directory)) if gfile.exists(directory) else []
     for parent, _, files in walk:
@@ -476,34 +346,5 @@ def _versions(directory: str, skip: tuple[str, ...] = ()) -> dict[str, _Version]
             if not any(fnmatch.fnmatch(name, pattern) for pattern in skip):
                 # Removed meanwhile; and ram:// lists runs.tsv as runs/.tsv.
                 with contextlib.suppress(FileNotFoundError):
-                    versions[name] = _version(path)
-    return versions
-
-
-def _version(path: str) -> _Version:
-    if is_remote(path):
-        remote = _call("stat", path)
-        return remote.mtime_nsec, remote.length
-    local = os.stat(path)
-    return local.st_mtime_ns, local.st_size
-
-
-# The local equivalents of functions of `tf.io.gfile`.
-_LOCAL = {
-    "exists": os.path.exists,
-    "glob": functools.partial(local_glob.glob, recursive=True),
-    "isdir": os.path.isdir,
-    "listdir": os.listdir,
-    "makedirs": functools.partial(os.makedirs, exist_ok=True),
-    "remove": os.remove,
-    "rename": lambda source, target, overwrite: os.replace(source, target),
-    "rmtree": shutil.rmtree,
-}
-
-
-def _call(function: str, path: str, *arguments: Any) -> Any:
-    """Calls a function of `tf.io.gfile`, or its local equivalent for a local path."""
-    if not is_remote(path):
-        return _LOCAL[function](path, *arguments)
-    with _remote() as gfile:
-        return getattr(gfile, function)(path, *arguments)
+                    stats[name] = stat(path)
+    return stats

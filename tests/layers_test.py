@@ -22,7 +22,7 @@ PACKAGES = sorted(name for name in CHECKOUT.index if name != "bert_tf")
 # its own only.
 LAYERS = """
     lazy startup storage
-    cli
+    cli text_files
     text modeling
     data heads
     checkpoints

@@ -25,7 +25,7 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf import storage
+from bert_tf import storage, text_files
 
 # The default limit of 128 KiB per field is too small for a text as long as a book.
 csv.field_size_limit(2**31 - 1)
@@ -38,7 +38,7 @@ _SEPARATORS = {";": "semicolons", ",": "commas", "\t": "tabs", "|": "bars"}
 
 def table_suffix(path: str | os.PathLike) -> str:
     """Returns the format of an existing table: ".csv", ".jsonl" or ".tsv"."""
-    line = next(filter(None, storage.read_lines(os.fspath(path))), "")
+    line = next(filter(None, text_files.read_lines(os.fspath(path))), "")
     if line.startswith("{"):
         with contextlib.suppress(ValueError):
             json.loads(line)
@@ -202,14 +202,14 @@ def read_table(path: str | os.PathLike) -> list[dict[str, str]]:
 
 
 def _read_tsv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(storage.read_lines(str(path)), start=1):
+    for number, line in enumerate(text_files.read_lines(str(path)), start=1):
         if line:
             yield number, line.split("\t")
 
 
 def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
     # Strict mode reports an unclosed quote, which otherwise swallows the rest.
-    lines = (f"{line}\n" for line in storage.read_lines(str(path)))
+    lines = (f"{line}\n" for line in text_files.read_lines(str(path)))
     reader = csv.reader(lines, strict=True)
     number = 1
     try:
@@ -222,7 +222,7 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(storage.read_lines(str(path)), start=1):
+    for number, line in enumerate(text_files.read_lines(str(path)), start=1):
         if line:
             try:
                 yield number, parse_object(line)

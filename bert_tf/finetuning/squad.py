@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from bert_tf import storage
+from bert_tf import text_files
 from bert_tf.data import Table, table_suffix
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -108,7 +108,7 @@ def is_table(path: str | os.PathLike) -> bool:
     """Whether a file is a table, not one JSON object in the format of SQuAD."""
     if table_suffix(path) != ".jsonl":
         return True
-    line = next(filter(None, storage.read_lines(os.fspath(path))), "")
+    line = next(filter(None, text_files.read_lines(os.fspath(path))), "")
     try:
         record = json.loads(line)
     except ValueError:  # An object of several lines.
@@ -149,7 +149,7 @@ def stream(
 
 def _read_json(path: pathlib.Path) -> list[Question]:
     try:
-        articles = json.loads("\n".join(storage.read_lines(str(path))))["data"]
+        articles = json.loads("\n".join(text_files.read_lines(str(path))))["data"]
         return [
             _question(path, paragraph["context"], entry)
             for article in articles

@@ -11,8 +11,8 @@ Input: `tf.function`s by signature name, see `bert_tf.heads.signatures`. Output:
         a batch.
     <folder>/<version>/assets.extra/
         tf_serving_warmup_requests
-            Requests that a server runs before it serves the version: several lengths
-            and batch sizes for each signature. The export runs them too.
+            Requests that a server runs before it serves the version: one text and
+            eight texts for each signature. The export runs them too.
         example_request.json, example_response.json
             A REST request for `serving_default` and the model's response.
         example_request.pb
@@ -27,13 +27,12 @@ TensorFlow Serving 2.13 to 2.20 support (`tf_serving_ops.txt`).
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -45,10 +44,9 @@ from bert_tf import startup, storage
 from bert_tf.checkpoints import Checkpoint
 from bert_tf.heads import Signature, signature, string_input
 
-# Larger requests need no warm-up, because the initialization that slows down the first
-# request does not depend on its size.
-_WARMUP_BATCH_SIZES = (1, 8)
-_WARMUP_LENGTHS = (8, 32, 128)
+# Rows and tokens of the warm-up requests of a signature. The initialization that slows
+# down the first request does not depend on its size.
+_WARMUP = ((1, 8), (8, 32))
 
 # Requests of up to 256 rows run in batches of up to 32 (BatchingParameters).
 _BATCHING = """\
@@ -96,8 +94,10 @@ def export_saved_model(
             "version. Choose another --version, or 0 for the newest version plus one."
         )
     folder = pathlib.Path(storage.local_copy(path, skip=("*",)))
+    folder.mkdir(parents=True, exist_ok=True)
     final = folder / name
-    with _atomic_version(final) as path:
+    with storage.atomic_path(final) as path:
+        path.mkdir()
         functions = _save({**signatures, "metadata": _metadata(directory)}, path)
         if _can_batch(functions):
             (path / "batching_params.pbtxt").write_text(_BATCHING, encoding="ascii")
@@ -183,22 +183,6 @@ def _metadata(directory: Checkpoint) -> Signature:
     return metadata_function
 
 
-@contextlib.contextmanager
-def _atomic_version(final: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a temporary directory, renamed to `final` on success."""
-    is_new_folder = not final.parent.exists()
-    final.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with storage.atomic_path(final) as temporary:
-            temporary.mkdir()
-            yield temporary
-    except BaseException:
-        if is_new_folder:
-            with contextlib.suppress(OSError):  # Would hide the error.
-                final.parent.rmdir()
-        raise
-
-
 # --- Op check --------------------------------------------------------------------
 
 
@@ -269,11 +253,10 @@ def _write_warmup(
     A server does not load a model whose warm-up fails. Running the requests here finds
     such a model before it is exported.
     """
-    lengths = sorted({min(length, max_length) for length in _WARMUP_LENGTHS})
     names = [name for name, function in signatures.items() if function.input_signature]
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for name, *shape in itertools.product(names, lengths, _WARMUP_BATCH_SIZES):
-            inputs = _warmup_inputs(name, signatures, *shape)
+        for name, (rows, length) in itertools.product(names, _WARMUP):
+            inputs = _warmup_inputs(name, signatures, min(length, max_length), rows)
             signatures[name](*inputs.values())
             request = _predict_request(inputs, signature_name=name)
             log = prediction_log_pb2.PredictionLog(predict_log={"request": request})
