@@ -50,7 +50,6 @@ class Checkpoint:
         rules: All other rules of the tokenizer.
         original_tokenizer: The tokenizer of a Hugging Face folder in the library
             tokenizers, which `load_tokenizer` compares with ours.
-        notes: Assumptions made while opening it, one sentence each.
     """
 
     path: pathlib.Path
@@ -66,7 +65,6 @@ class Checkpoint:
     )
     rules: TokenizerRules = GOOGLE_RULES
     original_tokenizer: Any = None
-    notes: Sequence[str] = ()
 
     def __repr__(self) -> str:
         name, kind = type(self).__name__, self.head["kind"]

@@ -22,13 +22,14 @@ import pathlib
 from collections.abc import Mapping
 
 import tensorflow as tf
+from absl import logging
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from bert_tf import heads
 from bert_tf.checkpoints import weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.modeling import BertConfig
-from bert_tf.text import Vocabulary
+from bert_tf.text import Vocabulary, guess_lowercase
 
 FORMAT, _GARDEN_FORMAT = "Google TensorFlow 1", "Model Garden TensorFlow 2"
 
@@ -138,7 +139,7 @@ def open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
         ValueError: A file is missing or damaged, or contradicts another one.
     """
     prefix = find_prefix(path)
-    tensors, notes, format = _load(prefix), [], FORMAT
+    tensors, format = _load(prefix), FORMAT
     name = _CONFIG if (path / _CONFIG).is_file() else "config.json"
     if not (path / name).is_file():
         raise ValueError(
@@ -148,19 +149,22 @@ def open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
     if _GRAPH in tensors:
         format = _GARDEN_FORMAT
         tensors = _variables(tensors)
-        rows = _garden_rows(_garden_scope(prefix, tensors))
+        scope = weight_files.find_prefix(prefix, tensors, _GARDEN_TOKENS)
+        rows = _garden_rows(scope)
     else:
-        if not kind:
-            kind, notes = _task(tensors)
+        kind = kind or _task(path, tensors)
         rows, tensors = _google_rows(kind), _without_optimizer_state(tensors)
+    vocabulary = Vocabulary.from_file(path / _VOCABULARY)
+    lowercase, note = guess_lowercase(vocabulary)
+    logging.warning("%s: %s", path, note)
     return weight_files.open_tensors(
         path,
         rows,
         tensors,
         architecture=BertConfig.from_google(path / name),
-        vocabulary=Vocabulary.from_file(path / _VOCABULARY),
+        vocabulary=vocabulary,
+        lowercase=lowercase,
         kind=kind,
-        notes=notes,
         format=format,
     )
 
@@ -189,20 +193,22 @@ def _load(prefix: str) -> dict[str, weight_files.Tensor]:
     }
 
 
-def _task(tensors: Mapping[str, weight_files.Tensor]) -> tuple[str | None, list[str]]:
-    """Returns the kind of the head of a TensorFlow 1 checkpoint, and a note about it.
+def _task(path: pathlib.Path, tensors: Mapping[str, weight_files.Tensor]) -> str | None:
+    """Returns the kind of the head of a TensorFlow 1 checkpoint.
 
     Classifiers and taggers have the same names. Training does not change the pooler of
     a tagger, so the optimizer has no slots for it.
     """
     if "cls/squad/output_weights" in tensors:
-        return "question_answering", []
+        return "question_answering"
     if "output_weights" not in tensors:
-        return None, []
+        return None
     has_slots = any(name.startswith("output_weights/") for name in tensors)
     of_pooler = any(name.startswith("bert/pooler/dense/kernel/") for name in tensors)
     kind = "tagging" if has_slots and not of_pooler else "classification"
-    return kind, [f"The head is assumed to be of the kind {kind}; --head sets another."]
+    text = "%s: The head is assumed to be of the kind %s; --head sets another."
+    logging.warning(text, path, kind)
+    return kind
 
 
 def _without_optimizer_state(
@@ -234,15 +240,3 @@ def _variables(
         and not attribute.checkpoint_key.startswith(("optimizer/", "save_counter"))
         and "/.OPTIMIZER_SLOT/" not in attribute.checkpoint_key
     }
-
-
-def _garden_scope(prefix: str, tensors: Mapping[str, weight_files.Tensor]) -> str:
-    """Finds the encoder in a saved encoder or in a saved model that contains one."""
-    found = [name for name in tensors if f"/{name}".endswith(f"/{_GARDEN_TOKENS}")]
-    if len(found) != 1:
-        raise ValueError(
-            f"{prefix} is not a checkpoint of a Model Garden encoder. It must have one "
-            f"variable named {_GARDEN_TOKENS}. Received: {len(found)} of "
-            f"{len(tensors)} variables"
-        )
-    return found[0].removesuffix(_GARDEN_TOKENS)

@@ -13,17 +13,17 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from bert_tf import heads, storage
-from bert_tf.checkpoints import folder_tokenizer, weight_files
+from bert_tf.checkpoints import weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint, check_fields, read_json_object
+from bert_tf.checkpoints.folder_tokenizer import open_tokenizer
 from bert_tf.checkpoints.google import GOOGLE_ENCODER, MASKED_LM
 from bert_tf.modeling import GOOGLE_KEYS, BertConfig
-from bert_tf.text import SPECIAL_TOKENS, AddedToken, Vocabulary
 
 CONFIG = "config.json"
 
@@ -48,16 +48,11 @@ _KINDS = {
 }
 
 
-def _rows(kind: str | None, *, has_prefix: bool = True) -> list[weight_files.Row]:
-    """Returns the table for models with a head of this kind.
-
-    Args:
-        kind: As in `weights.open_tensors`.
-        has_prefix: Whether the names of the encoder's weights start with `bert.`.
-    """
+def _rows(kind: str | None) -> list[weight_files.Row]:
+    """Returns the table for models with a head of this kind, see `open_tensors`."""
     layers, bias = dict(GOOGLE_ENCODER), []
     head = heads.known_head(kind or "encoder")
-    if head.transformers and not issubclass(head, heads.EncoderHead):
+    if "logits" in head.layers and head.transformers:
         layers["logits"] = head.transformers_layer
     elif kind != "encoder":
         layers |= MASKED_LM | {"nsp": "cls/seq_relationship"}
@@ -65,9 +60,7 @@ def _rows(kind: str | None, *, has_prefix: bool = True) -> list[weight_files.Row
         bias = [weight_files.Row("mlm/bias", names, "V")]
     # transformers names layers as google-research/bert does, with dots.
     layers = {
-        ours: name.replace("/layer_", "/layer/")
-        .replace("/", ".")
-        .removeprefix("" if has_prefix else "bert.")
+        ours: name.replace("/layer_", "/layer/").replace("/", ".")
         for ours, name in layers.items()
     }
     tokens, *others = weight_files.rows_of_layers(
@@ -79,43 +72,31 @@ def _rows(kind: str | None, *, has_prefix: bool = True) -> list[weight_files.Row
 
 
 def _with_torch_names(
-    tensors: Mapping[str, weight_files.Tensor],
-) -> tuple[dict[str, weight_files.Tensor], list[str]]:
+    path: pathlib.Path, tensors: Mapping[str, weight_files.Tensor]
+) -> dict[str, weight_files.Tensor]:
     """Renames tensors to their names in torch, and transposes kernels of TensorFlow.
 
     Removes the prefix of a model that contains the whole model, such as `module.` of
     DataParallel, adds `bert.` to the names of a `BertModel`, and leaves out buffers.
 
-    Returns:
-        The tensors, and a note if a prefix was removed.
-
     Raises:
-        ValueError: There are two encoders, or two tensors get the same name.
+        ValueError: There are two encoders.
     """
     names = {name: _torch_name(name) for name in tensors}
-    anchors = [name for name in names.values() if f".{name}".endswith(f".{_ANCHOR}")]
-    if len(anchors) > 1:
-        raise ValueError(f"the file has several encoders: {', '.join(sorted(anchors))}")
-    encoder = anchors[0].removesuffix(_ANCHOR) if anchors else ""
+    encoder = weight_files.find_prefix(path, names.values(), _ANCHOR)
     wrapper = encoder.removesuffix("bert.")
-    renamed, sources = {}, {}
+    renamed = {}
     for source, name in names.items():
-        name = name.removeprefix(wrapper)
+        name, tensor = name.removeprefix(wrapper), tensors[source]
         if wrapper == encoder and name.startswith(_ENCODER_PARTS):
             name = f"bert.{name}"
-        if name in sources:
-            raise ValueError(f"{sources[name]} and {source} are the same weight.")
+        if re.search(r"\bkernel(:0)?$", source):
+            tensor = weight_files.Tensor(
+                tensor.shape[::-1], lambda read=tensor.read: read().T
+            )
         if not name.endswith((".position_ids", ".token_type_ids")):
-            is_kernel = re.search(r"\bkernel(:0)?$", source)
-            tensor = tensors[source]
-            renamed[name] = _transposed(tensor) if is_kernel else tensor
-            sources[name] = source
-    note = f"The prefix {wrapper!r} of the names of the weights was ignored."
-    return renamed, [note] if wrapper else []
-
-
-def _transposed(tensor: weight_files.Tensor) -> weight_files.Tensor:
-    return weight_files.Tensor(tensor.shape[::-1], lambda: tensor.read().T)
+            renamed[name] = tensor
+    return renamed
 
 
 def _torch_name(name: str) -> str:
@@ -154,10 +135,10 @@ _ACTIVATIONS = {
     "relu": "relu",
 }
 
-# `problem` of classifiers -> `problem_type`.
-_PROBLEM_TYPES = {
-    "classification": "single_label_classification",
-    "multi_label": "multi_label_classification",
+# `problem_type` -> `problem` of classifiers.
+_PROBLEMS = {
+    "single_label_classification": "classification",
+    "multi_label_classification": "multi_label",
     "regression": "regression",
 }
 
@@ -180,7 +161,7 @@ _FIELDS = {
     "id2label": dict,
     "num_labels": int,
     "bert_tf": dict,
-    "problem_type": str,
+    "problem_type": tuple(_PROBLEMS),
 }
 
 
@@ -205,41 +186,37 @@ def _class_name(config: Mapping[str, Any]) -> str:
     return str((config.get("architectures") or ["BertModel"])[0])
 
 
-def _labels(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Returns `labels` and `size` of `Head.declare`, and a note if they differ."""
+def _labels(path: pathlib.Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `labels` and `size` of `Head.declare`."""
     size, names = config.get("num_labels"), config.get("id2label")
     if names is None:
-        return {"size": size}, []
+        return {"size": size}
     labels = [names.get(str(number)) for number in range(len(names))]
     if not all(isinstance(label, str | int | float) for label in labels):
         raise ValueError(
-            f"{CONFIG}: id2label must map the numbers from 0 to labels. "
+            f"{path / CONFIG}: id2label must map the numbers from 0 to labels. "
             f"Received: id2label={names!r:.80}"
         )
-    note = f"num_labels is {size}, so id2label, which has {len(labels)}, is ignored."
-    is_equal = size in (None, len(labels))
-    return {"labels": list(map(str, labels)), "size": size}, [note] * (not is_equal)
+    return {"labels": list(map(str, labels)), "size": size}
 
 
-def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `head`, `options` and `tokenizer` that `to_config` wrote, by these names.
 
     The result is empty for folders of other projects, and if transformers saved a model
     of another class with a config of ours.
     """
-    ours = config.get("bert_tf") or {}
-    check_fields(f"{CONFIG}: bert_tf", ours, head=dict, options=dict, tokenizer=dict)
+    ours, place = config.get("bert_tf") or {}, f"{path / CONFIG}: bert_tf"
+    check_fields(place, ours, head=dict, options=dict, tokenizer=dict)
     head = dict(ours.get("head") or {})
-    check_fields(f"{CONFIG}: bert_tf", head, kind=str)
+    check_fields(place, head, kind=str)
     kind, classes = head.get("kind"), config.get("architectures")
-    known = heads.known_head(kind).transformers
-    if not kind or (classes and classes[0] not in known):
+    if not kind or (classes and classes[0] not in heads.known_head(kind).transformers):
         return {}
-    problems = {theirs: name for name, theirs in _PROBLEM_TYPES.items()}
-    if problem := problems.get(config.get("problem_type")):
+    if problem := _PROBLEMS.get(config.get("problem_type")):
         head["problem"] = problem
     if "id2label" in config and problem != "regression":
-        head["labels"] = _labels(config)[0]["labels"]
+        head["labels"] = _labels(path, config)["labels"]
     return {**ours, "head": head}
 
 
@@ -265,49 +242,34 @@ def open_folder(
     architecture = _architecture(path / CONFIG, config)
     doubt = f"{CONFIG} declares the class {class_name}, which is not supported."
     kind = kind or _KINDS.get(class_name)
-    try:
-        ours = _own_settings(config)
-        own_names = bool(ours) and not config.get("architectures")
-        notes: list[str] = []
-        tensors = weight_files.read_safetensors(path, may_lack_weights=bool(ours))
-        if not own_names:
-            tensors, notes = _with_torch_names(tensors)
-        declared, label_notes = _labels(config)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    declared |= {"problem": config.get("problem_type"), "activation": activation}
-    head = heads.known_head(kind or "encoder")
-    if "logits" in head.layers and not head.num_outputs:
-        notes += label_notes
-    tokenizer = folder_tokenizer.open_tokenizer(
+    ours = _own_settings(path, config)
+    own_names = bool(ours) and not config.get("architectures")
+    tensors = weight_files.read_safetensors(path, may_lack_weights=bool(ours))
+    if not own_names:
+        tensors = _with_torch_names(path, tensors)
+    tokenizer = open_tokenizer(
         path, config, architecture.max_sequence_length, ours.get("tokenizer")
     )
+    # transformers and sentence-transformers may have changed the length.
+    tokenizer["options"] = {**(ours.get("options") or {}), **tokenizer["options"]}
+    problem = _PROBLEMS.get(config.get("problem_type"))
     checkpoint = weight_files.open_tensors(
         path,
         _rows(kind),
         tensors,
         architecture=architecture,
-        vocabulary=tokenizer.vocabulary,
-        lowercase=tokenizer.lowercase,
         kind=kind,
         doubt="" if class_name in _KINDS else doubt,
-        declared=declared,
+        declared=_labels(path, config) | {"problem": problem, "activation": activation},
         head=ours.get("head"),
         own_names=own_names,
-        notes=[*notes, *tokenizer.notes],
         format=f"Hugging Face {class_name}",
-        # transformers and sentence-transformers may have changed the length.
-        options={
-            **(ours.get("options") or {}),
-            "max_sequence_length": tokenizer.max_length,
-        },
-        rules=tokenizer.rules,
-        original_tokenizer=tokenizer.original,
+        **tokenizer,
     )
     if ours:
         return checkpoint
-    settings = {**checkpoint.head, **head.transformers_settings}
-    return dataclasses.replace(checkpoint, head=settings)
+    settings = heads.known_head(kind or "encoder").transformers_settings
+    return dataclasses.replace(checkpoint, head={**checkpoint.head, **settings})
 
 
 # --- Writing ---------------------------------------------------------------------
@@ -321,29 +283,22 @@ _ELSEWHERE |= {"prompts", "default_prompt_name", "include_prompt"}
 _ELSEWHERE |= {field.name for field in dataclasses.fields(heads.EmbeddingConfig)}
 
 
-def model_class(head: Mapping[str, Any], weights: Iterable[str] = ()) -> str | None:
-    """Returns the name of the model class of `transformers` for a head.
+def model_class(head: Mapping[str, Any]) -> str | None:
+    """Returns the name of the model class of `transformers` for a head, None if none.
 
     Args:
         head: The `head` of a `Checkpoint`.
-        weights: Our names of all weights. If the class cannot hold one of them, the
-            result is None.
     """
-    kind, untrained = head["kind"], head.get("newly_initialized", ())
-    name, *_ = *heads.known_head(kind).transformers, None
+    untrained = head.get("newly_initialized", ())
     if "mlm" in untrained:
-        name = "BertModel" if "nsp" in untrained else "BertForNextSentencePrediction"
-    elif "nsp" in untrained:
-        name = "BertForMaskedLM"
-    if name is None:
-        return None
-    names = (row.ours.replace("{i}", r"\d+") for row in _rows(kind))
-    known = re.compile("|".join([*names, *(f"{start}.*" for start in _LEFT_OUT)]))
-    return name if all(map(known.fullmatch, weights)) else None
+        return "BertModel" if "nsp" in untrained else "BertForNextSentencePrediction"
+    if "nsp" in untrained:
+        return "BertForMaskedLM"
+    return next(iter(heads.known_head(head["kind"]).transformers), None)
 
 
-def to_config(checkpoint: Checkpoint, class_name: str | None) -> dict[str, Any]:
-    """Returns the contents of `config.json`.
+def write_config(checkpoint: Checkpoint, class_name: str | None) -> None:
+    """Writes `config.json`.
 
     Args:
         checkpoint: The checkpoint to write.
@@ -362,7 +317,8 @@ def to_config(checkpoint: Checkpoint, class_name: str | None) -> dict[str, Any]:
     }
     labels, problem, activation = head.get("labels"), head.get("problem"), "linear"
     if problem:
-        config["problem_type"] = _PROBLEM_TYPES[problem]
+        types = {ours: theirs for theirs, ours in _PROBLEMS.items()}
+        config["problem_type"] = types[problem]
     if problem == "regression":
         labels, activation = ["score"], head.get("activation", "linear")
     elif problem == "multi_label":
@@ -379,75 +335,32 @@ def to_config(checkpoint: Checkpoint, class_name: str | None) -> dict[str, Any]:
         ours["tokenizer"] = {
             "special_tokens_in_texts": bool(checkpoint.rules.added_tokens)
         }
-    return {**config, "bert_tf": ours}
+    storage.write_json(checkpoint.path / CONFIG, {**config, "bert_tf": ours})
 
 
 def write_weights(
-    path: pathlib.Path,
-    class_name: str | None,
-    weights: Mapping[str, np.ndarray],
-    architecture: BertConfig,
+    checkpoint: Checkpoint, weights: Mapping[str, np.ndarray]
 ) -> list[str]:
-    """Writes the weights of a class, given by our names, atomically.
+    """Writes weights, given by our names, and the class of `config.json`.
 
-    Without a class, the encoder and the pre-training heads have their names in
-    transformers, and all other weights keep ours.
+    If transformers has no class for them, the encoder and the pre-training heads have
+    their names in transformers, and all other weights keep ours.
 
     Returns:
         Our names of the weights that the class cannot hold.
     """
+    class_name, architecture = model_class(checkpoint.head), checkpoint.architecture
     kind = _KINDS.get(class_name)
-    rows = _rows(kind, has_prefix=class_name != "BertModel")
-    if "pooler" in heads.known_head(kind or "encoder").unused_layers:
-        rows = [row for row in rows if not row.ours.startswith("pooler/")]
+    unused = "pooler" in heads.known_head(kind or "encoder").unused_layers
+    rows = [r for r in _rows(kind) if not (unused and r.ours.startswith("pooler/"))]
     tensors, left_out = weight_files.to_tensors(rows, weights, architecture)
-    if class_name is None:
+    if class_name is None or not all(n.startswith(_LEFT_OUT) for n in left_out):
+        class_name, rows = None, _rows(None)
+        tensors, left_out = weight_files.to_tensors(rows, weights, architecture)
         tensors |= {name: weights[name] for name in left_out}
         left_out = []
-    weight_files.write_safetensors(path / weight_files.WEIGHTS, tensors)
+    elif class_name == "BertModel":
+        tensors = {name.removeprefix("bert."): x for name, x in tensors.items()}
+    write_config(checkpoint, class_name)
+    weight_files.write_safetensors(checkpoint.path / weight_files.WEIGHTS, tensors)
     return left_out
-
-
-def write_tokenizer(path: pathlib.Path, checkpoint: Checkpoint) -> None:
-    """Writes the files of a tokenizer; `transformers` loads them without warnings.
-
-    The files cannot express google's rules; they get those of the library tokenizers,
-    which differ in rare characters and for words of more than 100 characters.
-    """
-    rules, vocabulary = checkpoint.rules, checkpoint.vocabulary
-    if rules.library == "google":
-        limit = folder_tokenizer.PLAIN.max_characters_per_word
-        rules = dataclasses.replace(rules, max_characters_per_word=limit)
-    added = rules.added_tokens or tuple(map(AddedToken, SPECIAL_TOKENS))
-    only_added = {t.content for t in added if not t.in_wordpiece}
-    words = ("" if token in only_added else token for token in vocabulary.tokens)
-    Vocabulary(tuple(words)).write(path / folder_tokenizer.VOCABULARY)
-    original = folder_tokenizer.build_original(vocabulary, checkpoint.lowercase, rules)
-    for token in added:
-        folder_tokenizer.add_token(original, token)
-    storage.write_text(
-        str(path / folder_tokenizer.TOKENIZER), original.to_str(pretty=True)
-    )
-    is_bert = all(
-        getattr(rules, flag) == getattr(folder_tokenizer.PLAIN, flag)
-        for flag in folder_tokenizer.FIXED
-    )
-    length = checkpoint.architecture.max_sequence_length
-    names = ["input_ids", "token_type_ids", "attention_mask"]
-    config = {
-        "tokenizer_class": "BertTokenizer" if is_bert else "PreTrainedTokenizerFast",
-        "do_lower_case": checkpoint.lowercase,
-        "strip_accents": rules.strip_accents,
-        "tokenize_chinese_chars": rules.split_chinese,
-        "model_max_length": checkpoint.options.get("max_sequence_length", length),
-        "truncation_side": rules.truncation_side,
-        "model_input_names": names if rules.second_segment else names[::2],
-        **folder_tokenizer.NAMES,
-    }
-    if rules.added_tokens:
-        tokens = [dataclasses.asdict(token) for token in added]
-        for token in tokens:
-            del token["in_wordpiece"]
-        ids = vocabulary.ids(token.content for token in added)
-        config["added_tokens_decoder"] = dict(zip(map(str, ids), tokens))
-    storage.write_json(path / folder_tokenizer.CONFIG, config)

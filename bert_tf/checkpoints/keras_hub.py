@@ -87,31 +87,30 @@ def open_preset(preset: str | pathlib.Path, kind: str | None = None) -> Checkpoi
     """
     import keras_hub
 
-    file = pathlib.Path(preset) / "config.json"
-    config = read_json_object(file, config=dict, class_name=("BertBackbone",))
+    path, models = pathlib.Path(preset), keras_hub.models
+    # KerasHub downloads handles, which have no files here.
+    read_json_object(path / "config.json", config=dict, class_name=("BertBackbone",))
+    task = read_json_object(path / "task.json").get("class_name")
+    has_head = task in _TASKS and kind != "encoder"
     try:
-        if config:  # A folder. KerasHub downloads handles.
-            settings = {n: (config.get("config") or {}).get(n) for n in _SETTINGS}
-            _check_size(BertConfig(**settings), file.with_name("model.weights.h5"))
-        model = _load(preset, kind)
-        preprocessor = keras_hub.models.BertTextClassifierPreprocessor.from_preset(
-            str(preset)
-        )
-        tokenizer = preprocessor.tokenizer
-        vocabulary = Vocabulary(tuple(tokenizer.get_vocabulary()))
+        if has_head:
+            model = getattr(models, task).from_preset(str(preset), preprocessor=None)
+        else:
+            model = models.BertBackbone.from_preset(str(preset))
+        preprocessor = models.BertTextClassifierPreprocessor.from_preset(str(preset))
+        vocabulary = Vocabulary(tuple(preprocessor.tokenizer.get_vocabulary()))
     except Exception as error:  # Damaged files raise errors of many types.
         raise ValueError(f"KerasHub cannot read {preset}: {error}") from error
-    backbone = getattr(model, "backbone", model)
+    backbone = model.backbone if has_head else model
     declared, options = {}, {}
-    if isinstance(model, keras_hub.models.BertTextClassifier):
+    if isinstance(model, models.BertTextClassifier):
         kind = kind or "classification"
         declared["activation"] = keras.activations.serialize(model.activation)
         length = min(preprocessor.sequence_length, backbone.max_sequence_length)
         options = {"max_sequence_length": length}
-    task = _task(preset)
     doubt = f"Its task.json declares the class {task}, which is not supported."
     return weight_files.open_tensors(
-        pathlib.Path(preset),
+        path,
         _ROWS,
         {
             variable.path: weight_files.Tensor(
@@ -125,9 +124,9 @@ def open_preset(preset: str | pathlib.Path, kind: str | None = None) -> Checkpoi
             attention_dropout=backbone.dropout,
         ),
         vocabulary=vocabulary,
-        lowercase=tokenizer.lowercase,
+        lowercase=preprocessor.tokenizer.lowercase,
         kind=kind,
-        doubt=doubt if task not in (None, *_TASKS) else "",
+        doubt="" if task in (None, *_TASKS) else doubt,
         declared=declared,
         format=f"KerasHub {type(model).__name__}",
         options=options,
@@ -147,36 +146,6 @@ def _rules(preset: str | pathlib.Path, preprocessor: Any) -> TokenizerRules:
         split_chinese=options.get("split_on_cjk", True),
         added_tokens=tuple(map(AddedToken, SPECIAL_TOKENS if in_strings else ())),
     )
-
-
-def _task(preset: str | pathlib.Path) -> str | None:
-    return read_json_object(pathlib.Path(preset) / "task.json").get("class_name")
-
-
-def _load(preset: str | pathlib.Path, kind: str | None = None) -> keras.Model:
-    """Returns the preset with its head, or the encoder if it has none."""
-    import keras_hub
-
-    task = _task(preset)
-    if task in _TASKS and kind != "encoder":
-        task_class = getattr(keras_hub.models, task)
-        return task_class.from_preset(str(preset), preprocessor=None)
-    return keras_hub.models.BertBackbone.from_preset(str(preset))
-
-
-def _check_size(architecture: BertConfig, weights: pathlib.Path) -> None:
-    """Checks a config against the size of its weights, before a model is built.
-
-    Raises:
-        ValueError: The file exists and is too small for weights of 16 bits.
-    """
-    a = architecture
-    size = 4 * a.num_layers * a.hidden_dim * (2 * a.hidden_dim + a.intermediate_dim)
-    if weights.is_file() and weights.stat().st_size < size:
-        raise ValueError(
-            f"{weights} is too small for {a.num_layers} layers of hidden size "
-            f"{a.hidden_dim}, as its config has them."
-        )
 
 
 # --- Writing ---------------------------------------------------------------------
@@ -206,25 +175,24 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
         split_on_cjk=checkpoint.rules.split_chinese,
         special_tokens_in_strings=bool(checkpoint.rules.added_tokens),
     )
-    task, options = None, {}
-    head = checkpoint.head
+    head, options, task = checkpoint.head, {}, None
     if head["kind"] == "classification":
         task = keras_hub.models.BertTextClassifier
         is_multi_label = head.get("problem") == "multi_label"
-        activation = head.get("activation", "sigmoid" if is_multi_label else None)
-        num_classes = len(weights["logits/bias"])
-        options = {"num_classes": num_classes, "activation": activation}
+        options["num_classes"] = len(weights["logits/bias"])
+        activation = "sigmoid" if is_multi_label else None
+        options["activation"] = head.get("activation", activation)
     elif "mlm/bias" in weights:
         task = keras_hub.models.BertMaskedLM
-    if task is None:
-        model = backbone
-        tokenizer.save_to_preset(str(path))
-    else:
+    model = backbone
+    if task:
         length = checkpoint.options.get(
             "max_sequence_length", architecture.max_sequence_length
         )
         preprocessor = task.preprocessor_cls(tokenizer, sequence_length=length)
         model = task(backbone, preprocessor=preprocessor, **options)
+    else:
+        tokenizer.save_to_preset(str(path))
     tensors, left_out = weight_files.to_tensors(_ROWS, weights, architecture)
     for variable in model.weights:
         if variable.path in tensors:

@@ -26,7 +26,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from absl import logging
 
 from bert_tf import heads, storage
 from bert_tf.checkpoints import (
@@ -42,6 +41,7 @@ from bert_tf.checkpoints.checkpoint import (
     outermost_layer,
     read_json_object,
 )
+from bert_tf.checkpoints.folder_tokenizer import write_tokenizer
 
 CONFIG = hugging_face.CONFIG
 
@@ -71,14 +71,8 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
     if head not in ("", *heads.HEAD_KINDS):
         known = ", ".join(heads.HEAD_KINDS)
         raise ValueError(f"`head` must be one of {known}. Received: head={head!r}")
-    checkpoint = _open(os.fspath(path), head or None)
-    for note in checkpoint.notes:
-        logging.warning("%s: %s", checkpoint.path, note)
-    return checkpoint
-
-
-def _open(handle: str, kind: str | None) -> Checkpoint:
-    path = handle
+    path = handle = os.fspath(path)
+    kind = head or None
     if handle.startswith("hf://"):
         import huggingface_hub  # Only these handles need it.
 
@@ -129,12 +123,10 @@ _LFS_POINTER = b"version https://git-lfs"
 
 
 def _check_no_lfs_pointers(path: pathlib.Path) -> None:
-    pointers = []
-    for file in sorted([*path.glob("*"), *path.glob("[0-9]_*/*")]):
-        if file.is_file():
-            with file.open("rb") as opened:
-                if opened.read(len(_LFS_POINTER)) == _LFS_POINTER:
-                    pointers.append(str(file.relative_to(path)))
+    files = sorted([*path.glob("*"), *path.glob("[0-9]_*/*")])
+    small = (file for file in files if file.is_file() and file.stat().st_size < 1024)
+    found = [file for file in small if file.read_bytes().startswith(_LFS_POINTER)]
+    pointers = [str(file.relative_to(path)) for file in found]
     if pointers:
         raise ValueError(
             f"{path} has Git LFS pointers in the place of {', '.join(pointers)}. "
@@ -143,6 +135,9 @@ def _check_no_lfs_pointers(path: pathlib.Path) -> None:
 
 
 # --- Model directories -----------------------------------------------------------
+
+# The attributes of a checkpoint that a model directory has.
+_WRITTEN = ("architecture", "vocabulary", "lowercase", "rules", "head", "options")
 
 # Entries of a head that follow from the weights or the data.
 _NOT_COMPARED = {"decision", "deviation", "mean", "newly_initialized"}
@@ -181,20 +176,18 @@ class ModelDirectory(Checkpoint):
         """
         path = pathlib.Path(storage.local_copy(os.fspath(path)))
         new = cls(path, **attributes)
-        class_name = hugging_face.model_class(new.head)
         if (path / CONFIG).exists():
             old = open_folder(path)
             new._check_same(old, resumable)
-            class_name = new._declared_class()
             if "decision" in old.head:
                 head = {**new.head, "decision": old.head["decision"]}
                 new = dataclasses.replace(new, head=head)
-        if write:
+        elif write:
             path.mkdir(parents=True, exist_ok=True)
-            hugging_face.write_tokenizer(path, new)
+            write_tokenizer(path, new)
             sentence_transformers.write_modules(new)
             # Last, because this file marks the folder as a model directory.
-            new._write_config(class_name)
+            hugging_face.write_config(new, hugging_face.model_class(new.head))
         return new
 
     def _check_same(self, old: Checkpoint, resumable: Collection[str]) -> None:
@@ -221,20 +214,12 @@ class ModelDirectory(Checkpoint):
                 + "\nUse the same options to resume, or choose another --output."
             )
 
-    def _write_config(self, class_name: str | None) -> None:
-        config = hugging_face.to_config(self, class_name)
-        storage.write_json(self.path / CONFIG, config)
-
-    def _declared_class(self) -> str | None:
-        config = read_json_object(self.path / CONFIG)
-        return (config.get("architectures") or [None])[0]
-
     def write_decision(self, decision: Mapping[str, Any]) -> ModelDirectory:
         """Adds settings that were fitted on a dev set to the head."""
-        head = {**self.head, "decision": dict(decision)}
-        new = dataclasses.replace(self, head=head)
-        new._write_config(self._declared_class())
-        return new
+        config = read_json_object(self.path / CONFIG)
+        config["bert_tf"]["head"]["decision"] = decision = dict(decision)
+        storage.write_json(self.path / CONFIG, config)
+        return dataclasses.replace(self, head={**self.head, "decision": decision})
 
     # --- Weights ---------------------------------------------------------------
 
@@ -260,12 +245,7 @@ class ModelDirectory(Checkpoint):
             kernel, bias = (weights[name] * scale for name in names)
             scores = zip(names, (kernel, bias + self.head["mean"]))
             weights = {**weights, **dict(scores)}
-        class_name = hugging_face.model_class(self.head, weights)
-        if class_name != self._declared_class():
-            self._write_config(class_name)
-        left_out = hugging_face.write_weights(
-            self.path, class_name, weights, self.architecture
-        )
+        left_out = hugging_face.write_weights(self, weights)
         if self.head["kind"] == "embedding":
             # A training that is killed between both files resumes from a state before
             # them, and writes them again.
@@ -324,15 +304,8 @@ def write_checkpoint(
         if format == "keras_hub":
             left_out = keras_hub.write_folder(unfinished, checkpoint)
         else:
-            directory = ModelDirectory.create(
-                unfinished,
-                architecture=checkpoint.architecture,
-                vocabulary=checkpoint.vocabulary,
-                lowercase=checkpoint.lowercase,
-                rules=checkpoint.rules,
-                head=checkpoint.head,
-                options=checkpoint.options,
-            )
+            attributes = {name: getattr(checkpoint, name) for name in _WRITTEN}
+            directory = ModelDirectory.create(unfinished, **attributes)
             left_out = directory.write_weights(checkpoint.read_weights())
     storage.upload(path)
     return left_out

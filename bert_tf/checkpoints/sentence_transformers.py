@@ -41,23 +41,26 @@ MODULES, _CONFIG = "modules.json", "config.json"
 _TRANSFORMER_CONFIG = "sentence_bert_config.json"
 _MODEL_CONFIG = "config_sentence_transformers.json"
 
-# The supported modules of each kind of model. The last sparse ones are of version 5.
-_DENSE_MODULES = (
+# The supported modules of sentence encoders and sparse encoders.
+_SUPPORTED = (
     "Transformer, Pooling",
     "Transformer, Pooling, Dense",
     "Transformer, Pooling, Normalize",
     "Transformer, Pooling, Dense, Normalize",
+    "Transformer, SpladePooling",
+    "MLMTransformer, SpladePooling",  # Version 5.
 )
-_SPARSE_MODULES = ("Transformer, SpladePooling", "MLMTransformer, SpladePooling")
-_CROSS_ENCODER_MODULES = ("Transformer",)
 
 # Our pooling mode -> its key in configs of versions before 6.
 _SUFFIXES = {"cls": "_token", "max": "_tokens", "mean": "_tokens"}
 _SUFFIXES["weightedmean"] = "_tokens"
 _POOLING_KEYS = {m: f"pooling_mode_{m}{_SUFFIXES.get(m, '')}" for m in POOLING_MODES}
 
-# In the config.json of cross-encoders of versions 2 and 3, and of 4 and 5.
-_CROSS_ENCODER_KEYS = ("sbert_ce_default_activation_function", "sentence_transformers")
+# In the config.json of cross-encoders of versions 2 and 3, and of 4 and 5, which had no
+# files of their own.
+_CROSS_ENCODER_KEYS = {"sbert_ce_default_activation_function", "sentence_transformers"}
+
+_ACTIVATIONS = {torch: name for name, torch in TORCH_ACTIVATIONS.items()}
 
 # Weights of the module Dense -> ours.
 _DENSE = {
@@ -77,11 +80,9 @@ def is_folder(path: pathlib.Path) -> bool:
 def _is_cross_encoder(path: pathlib.Path) -> bool:
     if read_json_object(path / _MODEL_CONFIG).get("model_type") == "CrossEncoder":
         return True
-    # Of versions 2 and 3, and of 4 and 5; they had no files of their own.
-    keys = {"sbert_ce_default_activation_function", "sentence_transformers"}
     config = read_json_object(path / _CONFIG)
     is_other = "bert_tf" in config or (path / MODULES).is_file()
-    return not is_other and bool(config.keys() & keys)
+    return not is_other and bool(config.keys() & _CROSS_ENCODER_KEYS)
 
 
 def open_folder(path: pathlib.Path) -> Checkpoint:
@@ -91,36 +92,47 @@ def open_folder(path: pathlib.Path) -> Checkpoint:
         ValueError: The encoder is not a BERT, or a module or an option of it is not
             supported.
     """
-    if _is_cross_encoder(path):
+    is_cross_encoder, modules = _is_cross_encoder(path), {}
+    if (path / MODULES).is_file():
+        modules = _modules(path, ("Transformer",) if is_cross_encoder else _SUPPORTED)
+    if is_cross_encoder:
         checkpoint = _open_cross_encoder(path)
-    elif any("SpladePooling" in name for name, _ in _list_modules(path)):
-        checkpoint = _open_sparse_encoder(path)
+    elif "SpladePooling" in modules:
+        checkpoint = _open_sparse_encoder(path, *modules.values())
     else:
-        checkpoint = _open_sentence_encoder(path)
+        checkpoint = _open_sentence_encoder(path, modules)
     format = f"{checkpoint.format}, sentence-transformers"
     return dataclasses.replace(checkpoint, format=format)
 
 
+def _modules(path: pathlib.Path, supported: Sequence[str]) -> dict[str, str]:
+    """Returns the folder of each module by its class, if these are supported."""
+    try:
+        modules = json.loads((path / MODULES).read_text(encoding="utf-8"))
+        pattern = r"^sentence_transformers\..*\."
+        found = {re.sub(pattern, "", m["type"]): str(m["path"]) for m in modules}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path / MODULES} is not valid: {error!r}") from error
+    names = ", ".join(found)
+    outside = [f for f in found.values() if pathlib.PurePath(f).name != f]
+    if names not in supported or outside or len(found) < len(modules):
+        raise ValueError(
+            f"{path / MODULES}: the modules must be {' or '.join(supported)}, in "
+            f"subfolders. Received: {names} {outside or ''}"
+        )
+    return found
+
+
 def _open_cross_encoder(path: pathlib.Path) -> Checkpoint:
     config = read_json_object(path / _CONFIG, sentence_transformers=dict)
-    configs = (
-        read_json_object(path / _MODEL_CONFIG),
-        config.get("sentence_transformers") or {},
-        {"activation_fn": config.get("sbert_ce_default_activation_function")},
+    torch = (
+        read_json_object(path / _MODEL_CONFIG).get("activation_fn")
+        or (config.get("sentence_transformers") or {}).get("activation_fn")
+        or config.get("sbert_ce_default_activation_function")
     )
-    declared = [c["activation_fn"] for c in configs if c.get("activation_fn")]
-    names = {torch: name for name, torch in TORCH_ACTIVATIONS.items()}
-    names[f"{TORCH}.activation.Softmax"] = "softmax"
-    (torch,) = declared[:1] or [None]
+    names = {**_ACTIVATIONS, f"{TORCH}.activation.Softmax": "softmax"}
     check_fields(path, {"activation_fn": torch}, activation_fn=tuple(names))
-    if (path / MODULES).is_file():
-        _modules(path, _CROSS_ENCODER_MODULES)
-    prompts = _prompts(path, {})
-    if default := prompts and prompts["prompts"].get(prompts["default_prompt_name"]):
-        raise ValueError(
-            f"{path / _MODEL_CONFIG}: default_prompt_name of a cross-encoder must be "
-            f"null, because exports add no prompt to pairs. Received: {default!r}"
-        )
+    _refuse_prompts(path)
     activation = names.get(torch)
     checkpoint = hugging_face.open_folder(path, "classification", activation=activation)
     head = {**checkpoint.head, "pairs": True}
@@ -129,8 +141,9 @@ def _open_cross_encoder(path: pathlib.Path) -> Checkpoint:
     return dataclasses.replace(checkpoint, head=head)
 
 
-def _open_sentence_encoder(path: pathlib.Path) -> Checkpoint:
-    modules = _modules(path, _DENSE_MODULES)
+def _open_sentence_encoder(
+    path: pathlib.Path, modules: Mapping[str, str]
+) -> Checkpoint:
     encoder = hugging_face.open_folder(path / modules["Transformer"], "encoder")
     pooling = read_json_object(path / modules["Pooling"] / _CONFIG)
     flags = [mode for mode, key in _POOLING_KEYS.items() if pooling.get(key)]
@@ -154,18 +167,45 @@ def _open_sentence_encoder(path: pathlib.Path) -> Checkpoint:
     return dataclasses.replace(encoder, head=head, weights=weights)
 
 
-def _open_sparse_encoder(path: pathlib.Path) -> Checkpoint:
-    encoder, pooling = _modules(path, _SPARSE_MODULES).values()
+def _read_dense(
+    path: pathlib.Path, *, may_lack_weights: bool
+) -> tuple[dict[str, Any], dict[str, Callable[[], np.ndarray]]]:
+    """Returns fields of `EmbeddingConfig`, and the weights by our names."""
+    config = {"activation_function": TORCH_ACTIVATIONS["tanh"], "bias": True}
+    config |= read_json_object(
+        path / _CONFIG,
+        activation_function=tuple(_ACTIVATIONS),
+        bias=bool,
+        out_features=int,
+        use_residual=(False,),
+    )
+    tensors = weight_files.read_safetensors(path, may_lack_weights=may_lack_weights)
+    expected = list(_DENSE)[: 1 + config["bias"]]
+    if tensors and tensors.keys() != {*expected}:
+        raise ValueError(
+            f"{path}: the weights must be {expected}. Received: {sorted(tensors)}"
+        )
+    weight = tensors.get("linear.weight")
+    fields = {
+        "dense_dim": weight.shape[0] if weight else config["out_features"],
+        "dense_bias": config["bias"],
+        "dense_activation": _ACTIVATIONS[config["activation_function"]],
+    }
+
+    def read(name: str) -> np.ndarray:
+        # `.T` leaves the bias as it is.
+        return np.ascontiguousarray(weight_files.to_float(name, tensors[name].read()).T)
+
+    return fields, {_DENSE[name]: functools.partial(read, name) for name in tensors}
+
+
+def _open_sparse_encoder(path: pathlib.Path, encoder: str, pooling: str) -> Checkpoint:
     config = read_json_object(
         path / pooling / _CONFIG,
         pooling_strategy=SPARSE_POOLINGS,
         activation_function=SPARSE_ACTIVATIONS,
     )
-    if prompts := _prompts(path, {}):
-        raise ValueError(
-            f"{path / _MODEL_CONFIG}: prompts of a sparse encoder must be empty. "
-            f"Received: {prompts['prompts']}"
-        )
+    _refuse_prompts(path)
     checkpoint = hugging_face.open_folder(path / encoder, "pretrainer")
     head = checkpoint.head
     if head["kind"] == "encoder" or "mlm" in head.get("newly_initialized", ()):
@@ -179,78 +219,25 @@ def _open_sparse_encoder(path: pathlib.Path) -> Checkpoint:
     return dataclasses.replace(checkpoint, head={**head, "sparse": sparse})
 
 
-def _list_modules(path: pathlib.Path) -> list[tuple[str, str]]:
-    """Returns class and folder of each module."""
-    try:
-        modules = json.loads((path / MODULES).read_text(encoding="utf-8"))
-        pattern = r"^sentence_transformers\..*\."
-        return [(re.sub(pattern, "", m["type"]), str(m["path"])) for m in modules]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path / MODULES} is not valid: {error!r}") from error
-
-
-def _modules(path: pathlib.Path, supported: Sequence[str]) -> dict[str, str]:
-    """Returns the folder of each module by its class, if these are supported."""
-    listed = _list_modules(path)
-    names = ", ".join(name for name, _ in listed)
-    outside = [f for _, f in listed if pathlib.PurePath(f).name != f]
-    if names not in supported or outside:
-        raise ValueError(
-            f"{path / MODULES}: the modules must be {' or '.join(supported)}, in "
-            f"subfolders. Received: {names} {outside or ''}"
-        )
-    return dict(listed)
-
-
-def _read_dense(
-    path: pathlib.Path, *, may_lack_weights: bool
-) -> tuple[dict[str, Any], dict[str, Callable[[], np.ndarray]]]:
-    """Returns fields of `EmbeddingConfig`, and the weights by our names."""
-    names = {torch: name for name, torch in TORCH_ACTIVATIONS.items()}
-    config = {"activation_function": TORCH_ACTIVATIONS["tanh"], "bias": True}
-    config |= read_json_object(
-        path / _CONFIG,
-        activation_function=tuple(names),
-        bias=bool,
-        out_features=int,
-        use_residual=(False,),
-    )
-    tensors = weight_files.read_safetensors(path, may_lack_weights=may_lack_weights)
-    expected = set(_DENSE) if config["bias"] else {"linear.weight"}
-    if tensors.keys() != expected and (tensors or not may_lack_weights):
-        raise ValueError(
-            f"{path}: the weights must be {sorted(expected)}. Received: "
-            f"{sorted(tensors)}"
-        )
-    weight = tensors.get("linear.weight")
-    fields = {
-        "dense_dim": weight.shape[0] if weight else config["out_features"],
-        "dense_bias": config["bias"],
-        "dense_activation": names[config["activation_function"]],
-    }
-
-    def read(name: str) -> np.ndarray:
-        # `.T` leaves the bias as it is.
-        return np.ascontiguousarray(weight_files.to_float(name, tensors[name].read()).T)
-
-    return fields, {_DENSE[name]: functools.partial(read, name) for name in tensors}
-
-
 def _prompts(path: pathlib.Path, pooling: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the entries of the head for prompts; none if all are empty."""
     config = read_json_object(path / _MODEL_CONFIG, prompts=dict)
     prompts = {k: v or "" for k, v in (config.get("prompts") or {}).items()}
-    default = config.get("default_prompt_name")
+    default = {"default_prompt_name": config.get("default_prompt_name")}
     check_fields(path / _MODEL_CONFIG, prompts, **dict.fromkeys(prompts, str))
-    if default not in (None, *prompts):
-        raise ValueError(
-            f"{path / _MODEL_CONFIG}: default_prompt_name must be the name of one of "
-            f"the prompts or null. Received: {default!r}"
-        )
+    check_fields(path / _MODEL_CONFIG, default, default_prompt_name=tuple(prompts))
     if not any(prompts.values()):
         return {}
-    head = {"prompts": prompts, "default_prompt_name": default}
-    return head | {"include_prompt": pooling.get("include_prompt", True)}
+    include = pooling.get("include_prompt", True)
+    return {"prompts": prompts, **default, "include_prompt": include}
+
+
+def _refuse_prompts(path: pathlib.Path) -> None:
+    if prompts := _prompts(path, {}):
+        raise ValueError(
+            f"{path / _MODEL_CONFIG}: prompts of sparse encoders and cross-encoders "
+            f"must be empty, because exports do not add them. Received: {prompts}"
+        )
 
 
 # --- Writing ---------------------------------------------------------------------

@@ -24,16 +24,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors
 import safetensors.numpy
+from absl import logging
 
 from bert_tf import heads, storage
 from bert_tf.checkpoints.checkpoint import (
-    TOKEN_EMBEDDING,
     Checkpoint,
     outermost_layer,
     read_json_object,
 )
 from bert_tf.modeling import BertConfig
-from bert_tf.text import Vocabulary, guess_lowercase
+from bert_tf.text import Vocabulary
 
 # --- Rows ------------------------------------------------------------------------
 
@@ -117,31 +117,33 @@ def rows_of_layers(
 
 def _expand(rows: Iterable[Row], num_layers: int) -> list[Row]:
     """Replaces each row that contains {i} by one row per encoder layer."""
-    expanded = []
-    for row in rows:
-        for i in map(str, range(num_layers) if "{i}" in row.ours else range(1)):
-            theirs = tuple(name.replace("{i}", i) for name in row.theirs)
-            expanded.append(
-                row._replace(ours=row.ours.replace("{i}", i), theirs=theirs)
-            )
-    return expanded
+    return [
+        row._replace(
+            ours=row.ours.replace("{i}", str(i)),
+            theirs=tuple(name.replace("{i}", str(i)) for name in row.theirs),
+        )
+        for row in rows
+        for i in range(num_layers if "{i}" in row.ours else 1)
+    ]
+
+
+# The fields of `BertConfig` that are the letters of shapes.
+_SIZES = {
+    "V": "vocabulary_size",
+    "S": "max_sequence_length",
+    "T": "num_segments",
+    "H": "hidden_dim",
+    "I": "intermediate_dim",
+    "N": "num_heads",
+}
 
 
 def _to_shape(
     letters: str, config: BertConfig, classes: int | None = None
 ) -> tuple[int, ...]:
     """Converts letters to sizes. `classes` is the size of C."""
-    sizes = {
-        "V": config.vocabulary_size,
-        "S": config.max_sequence_length,
-        "T": config.num_segments,
-        "H": config.hidden_dim,
-        "I": config.intermediate_dim,
-        "N": config.num_heads,
-        "D": config.hidden_dim // config.num_heads,
-        "C": classes,
-        "2": 2,
-    }
+    sizes = {letter: getattr(config, field) for letter, field in _SIZES.items()}
+    sizes |= {"D": config.hidden_dim // config.num_heads, "C": classes, "2": 2}
     return tuple(sizes[letter] for letter in letters)
 
 
@@ -158,6 +160,20 @@ class Tensor(NamedTuple):
     read: Callable[[], np.ndarray]
 
 
+def find_prefix(path: Any, names: Iterable[str], anchor: str) -> str:
+    """Returns what precedes `anchor`, a name that each encoder has, in one of `names`.
+
+    Raises:
+        ValueError: Several names end with `anchor`. The message names `path`.
+    """
+    anchors = [
+        n for n in names if n == anchor or n.endswith((f".{anchor}", f"/{anchor}"))
+    ]
+    if len(anchors) > 1:
+        raise ValueError(f"{path} has several encoders: {', '.join(sorted(anchors))}")
+    return "".join(anchors).removesuffix(anchor)
+
+
 def open_tensors(
     path: pathlib.Path,
     rows: Sequence[Row],
@@ -165,16 +181,16 @@ def open_tensors(
     *,
     architecture: BertConfig,
     vocabulary: Vocabulary,
-    lowercase: bool | None = None,
     kind: str | None = None,
     doubt: str = "",
     declared: Mapping[str, Any] | None = None,
     head: Mapping[str, Any] | None = None,
     own_names: bool = False,
-    notes: Sequence[str] = (),
     **attributes: Any,
 ) -> Checkpoint:
     """Returns a checkpoint, after matching every tensor in its file with a weight.
+
+    Logs a warning about what is dropped.
 
     Args:
         path: The folder.
@@ -183,47 +199,50 @@ def open_tensors(
         architecture: That of the folder's config. Its `vocabulary_size` may be that of
             a padded embedding.
         vocabulary: The folder's vocabulary.
-        lowercase: Whether the vocabulary is uncased. None: `guess_lowercase`.
         kind: The kind of the head, declared by the folder or chosen by the user. None
             for an encoder or a pre-trained model, depending on the tensors.
         doubt: Why the folder's head is unclear, a sentence.
         declared: Arguments of `heads.Head.declare`.
         head: The whole head, if the folder declares it.
         own_names: Whether the tensors that are not in the table have our names.
-        notes: Assumptions made by the caller.
         **attributes: Other attributes of the checkpoint.
 
     Raises:
         ValueError: The tensors contradict the config or the vocabulary.
     """
-    notes = list(notes)
-    if lowercase is None:
-        lowercase, note = guess_lowercase(vocabulary)
-        notes.append(note)
+    size = vocabulary.size
+    anchors = [name for name in rows[0].theirs if name in tensors]
+    total = tensors[anchors[0]].shape[0] if anchors else size
     try:
-        found = _match(rows, tensors, architecture, vocabulary) if tensors else []
-        bias = [row.theirs[0] for row in found if row.ours == "logits/bias"]
-        outputs = tensors[bias[0]].shape[0] if bias else None
-        kind_class = heads.known_head(kind or "encoder")
-        if not head and not issubclass(kind_class, heads.EncoderHead):
-            head = kind_class.declare(outputs, **(declared or {}))
+        if tensors and (
+            total < size or architecture.vocabulary_size not in (total, size)
+        ):
+            raise ValueError(
+                f"the config has vocabulary size {architecture.vocabulary_size}, the "
+                f"token embedding {total} rows, but the vocabulary has {size} tokens. "
+                "The embedding must have at least as many rows, and the config one of "
+                "both sizes."
+            )
+        config = dataclasses.replace(architecture, vocabulary_size=total)
+        found, outputs = _match(rows, tensors, config) if tensors else ([], None)
+        if not head and kind not in (None, "encoder", "pretrainer"):
+            head = heads.known_head(kind).declare(outputs, **(declared or {}))
         if head:
             heads.known_head(head["kind"]).check_outputs(head, outputs)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    size, anchors = vocabulary.size, [n for n in rows[0].theirs if n in tensors]
-    total = tensors[anchors[0]].shape[0] if anchors else size
     if total > size:
-        notes.append(
-            f"The last {total - size} of the {total} rows of the token embedding were "
-            "dropped: the vocabulary has no tokens with these ids."
+        text = (
+            "%s: The last %d of the %d rows of the token embedding were dropped: the "
         )
+        text += "vocabulary has no tokens with these ids."
+        logging.warning(text, path, total - size, total)
     unused = sorted(tensors.keys() - _names(found))
     if own_names:
         found += [Row(name, (name,), "") for name in unused]
         unused = []
-    layers = {outermost_layer(row.ours) for row in found}
     dropped = f"Tensors that are not used: {_shown(unused)}." if unused else ""
+    layers = {outermost_layer(row.ours) for row in found}
     if head is None and kind is None:
         # Further tensors inside the encoder are no head.
         encoder = re.match(r"\w*", "".join(anchors[:1]))[0]
@@ -232,6 +251,8 @@ def open_tensors(
         if doubt:
             dropped = f"{doubt} {dropped}".strip()
             head = {"kind": "encoder", "undeclared": dropped}
+    if dropped:
+        logging.warning("%s: %s", path, dropped)
     if head is None:
         is_pretrainer = kind != "encoder" and layers & {"mlm", "nsp"}
         head = {"kind": "pretrainer" if is_pretrainer else "encoder"}
@@ -243,12 +264,53 @@ def open_tensors(
         path=path,
         architecture=dataclasses.replace(architecture, vocabulary_size=size),
         vocabulary=vocabulary,
-        lowercase=lowercase,
         head=head,
         weights={row.ours: _reader(row, tensors, architecture, size) for row in found},
-        notes=[*notes, dropped] if dropped else notes,
         **{"options": {}, **attributes},
     )
+
+
+def _match(
+    rows: Sequence[Row], tensors: Mapping[str, Tensor], config: BertConfig
+) -> tuple[list[Row], int | None]:
+    """Returns the rows that a file has, and the size of the layer `logits`.
+
+    Raises:
+        ValueError: Weights are missing, have another shape than the config implies, or
+            belong to more layers than the config has.
+    """
+    # The file has at least one tensor per layer.
+    expanded = _expand(rows, min(config.num_layers, len(tensors)))
+    found = [row for row in expanded if any(name in tensors for name in row.theirs)]
+    absent = set(_OPTIONAL_LAYERS) - {outermost_layer(row.ours) for row in found}
+    missing = [
+        row.theirs[0]
+        for row in expanded
+        if row not in found and outermost_layer(row.ours) not in absent
+    ]
+    others = sorted(tensors.keys() - _names(found))
+    if missing:
+        raise ValueError(
+            f"Weights of BERT are missing ({len(missing)}): {_shown(missing)}. "
+            f"Other tensors in the file: {_shown(others) or 'none'}"
+        )
+    further = _names(_expand(rows, config.num_layers + 1)).intersection(others)
+    if further:
+        raise ValueError(
+            f"The config has {config.num_layers} layers, but the file has more: "
+            f"{min(further)}."
+        )
+    by_name = {name: row for row in found for name in row.theirs if name in tensors}
+    biases = (name for name, row in by_name.items() if row.ours == "logits/bias")
+    outputs = next((tensors[name].shape[0] for name in biases), None)
+    for name, row in by_name.items():
+        shape, expected = tensors[name].shape, _to_shape(row.shape, config, outputs)
+        if shape != expected:
+            raise ValueError(
+                f"{name} has shape {list(shape)}, but the config implies "
+                f"{list(expected)}."
+            )
+    return found, outputs
 
 
 def _reader(
@@ -267,10 +329,8 @@ def _reader(
                 )
         tensor = to_float(name, tensor)
         if "D" in row.shape:
-            ours = row.shape.replace("ND", "H")
-            tensor = tensor.reshape(_to_shape(ours, config))
-        if row.transposed:
-            tensor = tensor.T
+            tensor = tensor.reshape(_to_shape(row.shape.replace("ND", "H"), config))
+        tensor = tensor.T if row.transposed else tensor
         if row.shape.startswith("V"):
             tensor = tensor[:vocabulary_size]
         return np.ascontiguousarray(tensor)
@@ -293,77 +353,6 @@ def to_float(name: str, tensor: np.ndarray) -> np.ndarray:
     if not np.isfinite(tensor).all():
         raise ValueError(f"{name} contains NaN or infinite values.")
     return tensor
-
-
-def _match(
-    rows: Sequence[Row],
-    tensors: Mapping[str, Tensor],
-    config: BertConfig,
-    vocabulary: Vocabulary,
-) -> list[Row]:
-    """Returns the rows that a file has.
-
-    Tensors with a row per token may have more rows than the vocabulary.
-
-    Raises:
-        ValueError: Weights are missing, have another shape than the config implies, or
-            belong to more layers than the config has.
-    """
-    if config.num_layers > len(tensors):
-        raise ValueError(
-            f"The config has {config.num_layers} layers, but the file has only "
-            f"{len(tensors)} tensors."
-        )
-    expanded = _expand(rows, config.num_layers)
-    found = [row for row in expanded if any(name in tensors for name in row.theirs)]
-    absent = set(_OPTIONAL_LAYERS) - {outermost_layer(row.ours) for row in found}
-    missing = [
-        row.theirs[0]
-        for row in expanded
-        if row not in found and outermost_layer(row.ours) not in absent
-    ]
-    others = sorted(tensors.keys() - _names(found))
-    if missing:
-        raise ValueError(
-            f"Weights of BERT are missing ({len(missing)}): {_shown(missing)}. "
-            f"Other tensors in the file: {_shown(others) or 'none'}"
-        )
-    further = _names(_expand(rows, config.num_layers + 1)).intersection(others)
-    if further:
-        raise ValueError(
-            f"The config has {config.num_layers} layers, but the file has more: "
-            f"{min(further)}."
-        )
-    for row in found:
-        for name in tensors.keys() & set(row.theirs):
-            shape = tensors[name].shape
-            expected = _expected_shape(row, shape, config, vocabulary)
-            if shape != expected:
-                raise ValueError(
-                    f"{name} has shape {list(shape)}, but the config implies "
-                    f"{list(expected)}."
-                )
-    return found
-
-
-def _expected_shape(
-    row: Row, shape: tuple[int, ...], config: BertConfig, vocabulary: Vocabulary
-) -> tuple[int, ...]:
-    # Only the weights of `logits` have C, as their last axis in our layout.
-    classes = shape[0 if row.transposed else -1] if shape else None
-    expected = _to_shape(row.shape, config, classes)
-    if not row.shape.startswith("V") or not shape:
-        return expected
-    size, declared = vocabulary.size, config.vocabulary_size
-    if row.ours == TOKEN_EMBEDDING and (
-        shape[0] < size or declared not in (shape[0], size)
-    ):
-        raise ValueError(
-            f"the config has vocabulary size {declared}, the token embedding "
-            f"{shape[0]} rows, but the vocabulary has {size} tokens. The embedding "
-            "must have at least as many rows, and the config one of both sizes."
-        )
-    return (max(size, shape[0]), *expected[1:])
 
 
 def _names(rows: Iterable[Row]) -> set[str]:
@@ -438,14 +427,11 @@ def read_safetensors(
     return tensors
 
 
-# Files with weights that are not read: what they are, and how to convert them.
+# Files with weights that are not read, and arguments to read them in transformers 4.
 _OTHER_WEIGHTS = {
-    "pytorch_model*.bin": ("a pickle can run arbitrary code. If you trust it,", ""),
-    "tf_model.h5": ("it is of transformers 4 and TensorFlow. There,", ", from_tf=True"),
-    "flax_model.msgpack": (
-        "it is of transformers 4 and Flax. There,",
-        ", from_flax=True",
-    ),
+    "pytorch_model*.bin": "",
+    "tf_model.h5": ", from_tf=True",
+    "flax_model.msgpack": ", from_flax=True",
 }
 
 
@@ -456,11 +442,13 @@ def has_weights(path: pathlib.Path) -> bool:
 
 
 def _why_no_weights(path: pathlib.Path) -> str:
-    for pattern, (what, option) in _OTHER_WEIGHTS.items():
+    for pattern, option in _OTHER_WEIGHTS.items():
         for file in sorted(path.glob(pattern))[:1]:
+            version = " 4" if option else ""
             return (
-                f"{path} has its weights only in {file.name}: {what} convert it: "
-                "python -c 'from transformers import AutoModelForPreTraining as M; "
+                f"{path} has its weights only in {file.name}. If you trust it, because "
+                f"a pickle can run arbitrary code, convert it in transformers{version}"
+                ": python -c 'from transformers import AutoModelForPreTraining as M; "
                 f'M.from_pretrained("{path}"{option}).save_pretrained("safe")\' and '
                 "copy the vocabulary into that folder. For a model with the head of a "
                 "task, use its class instead of AutoModelForPreTraining."

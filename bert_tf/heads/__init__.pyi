@@ -9,9 +9,16 @@ from bert_tf.heads.embedding import SentenceEncoder as SentenceEncoder
 from bert_tf.heads.head import HEAD_KINDS as HEAD_KINDS
 from bert_tf.heads.head import HEADS as HEADS
 from bert_tf.heads.head import Head as Head
+from bert_tf.heads.head import Signature as Signature
 from bert_tf.heads.head import check_declared as check_declared
+from bert_tf.heads.head import class_probabilities as class_probabilities
+from bert_tf.heads.head import classify_signature as classify_signature
 from bert_tf.heads.head import find_head as find_head
+from bert_tf.heads.head import ids_signature as ids_signature
 from bert_tf.heads.head import known_head as known_head
+from bert_tf.heads.head import regress_signature as regress_signature
+from bert_tf.heads.head import signature as signature
+from bert_tf.heads.head import string_input as string_input
 from bert_tf.heads.multiple_choice import ChoiceScorer as ChoiceScorer
 from bert_tf.heads.multiple_choice import MultipleChoiceHead as MultipleChoiceHead
 from bert_tf.heads.pretraining import SPARSE_ACTIVATIONS as SPARSE_ACTIVATIONS
@@ -22,13 +29,6 @@ from bert_tf.heads.question_answering import (
     QuestionAnsweringHead as QuestionAnsweringHead,
 )
 from bert_tf.heads.question_answering import SpanPredictor as SpanPredictor
-from bert_tf.heads.signatures import Signature as Signature
-from bert_tf.heads.signatures import class_probabilities as class_probabilities
-from bert_tf.heads.signatures import classify_signature as classify_signature
-from bert_tf.heads.signatures import ids_signature as ids_signature
-from bert_tf.heads.signatures import regress_signature as regress_signature
-from bert_tf.heads.signatures import signature as signature
-from bert_tf.heads.signatures import string_input as string_input
 from bert_tf.heads.tagging import FeatureTagger as FeatureTagger
 from bert_tf.heads.tagging import TaggingHead as TaggingHead
 from bert_tf.heads.tagging import TokenClassifier as TokenClassifier

@@ -20,8 +20,8 @@ from typing import Any
 import keras
 
 from bert_tf import text
-from bert_tf.heads.head import Head
-from bert_tf.heads.signatures import (
+from bert_tf.heads.head import (
+    Head,
     Signature,
     class_probabilities,
     classify_signature,
@@ -33,9 +33,6 @@ from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertBackbone, BertModel, Dropout
 
 tf = lazy_import("tensorflow")
-
-# The values of `problem_type` in transformers.
-_PROBLEMS = ("single_label_classification", "multi_label_classification", "regression")
 
 
 def output_layer(
@@ -110,25 +107,19 @@ class ClassificationHead(Head):
 
     @classmethod
     def declare(cls, outputs, *, problem=None, activation=None, **labels):
-        if problem not in (None, *_PROBLEMS):
-            raise ValueError(
-                f"problem_type must be one of {', '.join(_PROBLEMS)}. "
-                f"Received: {problem!r}"
-            )
         head = super().declare(outputs, **labels)
-        if problem == "multi_label_classification":
-            return {**head, "problem": "multi_label"}
+        if problem == "multi_label":
+            return {**head, "problem": problem}
         if problem == "regression" or len(head["labels"]) == 1:
-            if problem == "single_label_classification" or activation == "softmax":
+            if problem == "classification" or activation == "softmax":
                 raise ValueError(
                     "a single output must be a score, because the probability of a "
                     "single class is always 1. Received: "
-                    f"problem_type={problem}, activation={activation}"
+                    f"problem={problem}, activation={activation}"
                 )
             head = {"kind": cls.kind, "problem": "regression"}
-            if activation not in (None, "linear"):
-                head["activation"] = activation
-            return head
+            is_linear = activation in (None, "linear")
+            return head if is_linear else {**head, "activation": activation}
         if activation == "sigmoid":
             return {**head, "problem": "multi_label"}
         if activation not in (None, "linear", "softmax"):

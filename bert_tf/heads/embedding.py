@@ -39,15 +39,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_tf.heads.head import Head
-from bert_tf.heads.signatures import (
+from bert_tf.heads.head import (
+    Head,
     Signature,
     ids_signature,
-    quantize_vectors,
     signature,
     string_input,
     to_float32,
-    vector_ranges,
 )
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel
@@ -234,6 +232,8 @@ class SentenceEncoder(BertModel):
 
 # --- The heads -------------------------------------------------------------------
 
+_CALIBRATION_BATCH = 32
+
 # Signatures that prompts cannot be named after.
 _SIGNATURES = ("embeddings", "ids", "metadata", "sentence_embedding", "serving_default")
 
@@ -269,7 +269,7 @@ class EncoderHead(Head):
         embed, prompts = self._pooling_layer(model, pooling), self._prompts()
         default = self._embedder(encoder, embed, prompts["sentence_embedding"])
         ranges = (
-            vector_ranges(default, calibration_texts) if calibration_texts else None
+            _vector_ranges(default, calibration_texts) if calibration_texts else None
         )
 
         @signature(string_input("text"))
@@ -385,7 +385,47 @@ def _sentence_embedding(
     @signature(string_input("text"))
     def sentence_embedding(text):
         vectors = embed(text)
-        quantized = {} if ranges is None else quantize_vectors(vectors, ranges)
+        quantized = {} if ranges is None else _quantize_vectors(vectors, ranges)
         return {"sentence_embedding": vectors, **quantized}
 
     return sentence_embedding
+
+
+# --- Quantized vectors, as `quantize_embeddings` of sentence-transformers ----------
+
+
+def _vector_ranges(
+    embed: Callable[[tf.Tensor], tf.Tensor], texts: Sequence[str]
+) -> tf.Variable:
+    """Returns minimum and step of each of the 255 steps [2, E].
+
+    A variable, because TensorFlow would turn the division by a constant into a product,
+    which rounds differently.
+    """
+    embed = tf.function(embed, input_signature=[string_input("text")], autograph=False)
+    starts = range(0, len(texts), _CALIBRATION_BATCH)
+    parts = [embed(tf.constant(texts[i : i + _CALIBRATION_BATCH])) for i in starts]
+    vectors = tf.concat(parts, axis=0)
+    start = tf.reduce_min(vectors, axis=0)
+    step = (tf.reduce_max(vectors, axis=0) - start) / 255
+    return tf.Variable([start, tf.where(step == 0, 1.0, step)], trainable=False)
+
+
+def _quantize_vectors(vectors: tf.Tensor, ranges: tf.Variable) -> dict[str, tf.Tensor]:
+    """Returns int8 vectors [N, E], and binary ones [N, E/8], of vectors [N, E].
+
+    Binary vectors tell whether values are positive, eight per number, first bit
+    highest.
+    """
+    start, step = tf.unstack(ranges)
+    steps = tf.clip_by_value(tf.floor((vectors - start) / step), 0, 255)
+    size = vectors.shape[-1]
+    bits = tf.pad(tf.cast(vectors > 0, tf.int32), [[0, 0], [0, -size % 8]])
+    bits = tf.reshape(bits, [-1, (size + 7) // 8, 8])
+    weights = tf.constant([128, 64, 32, 16, 8, 4, 2, 1])
+    return {
+        "sentence_embedding_int8": tf.cast(steps - 128, tf.int8),
+        "sentence_embedding_binary": tf.cast(
+            tf.reduce_sum(bits * weights, axis=-1) - 128, tf.int8
+        ),
+    }

@@ -1,27 +1,44 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of heads. A kind has one class, which joins `HEADS`.
+"""The kinds of heads, and what their signatures share.
 
-Training, checkpoints, `bert_tf.load`, `--predict` and exports find it there by the
-`kind` in config.json.
+A kind has one class, which joins `HEADS`. Training, checkpoints, `bert_tf.load`,
+`--predict` and exports find it there by the `kind` in config.json.
 
 A folder of another project may not tell which kind of head it has. Its encoder can be
 used, but `check_declared` refuses to serve or convert it until the user chooses a kind.
+
+Signatures are `tf.function`s by signature name. The names of signatures and of their
+inputs and outputs are public API. Texts are UTF-8 strings, truncated to the model's
+maximum sequence length and padded to the longest text of the request. The modules of
+the heads describe theirs; this one has what heads share. Letters: N texts, S tokens,
+C classes.
+
+    ids              token_ids, segment_ids, padding_mask [N, S] int32 -> the outputs of
+                     the model
+    classify         or regress: for TensorFlow Serving's Classify and Regress APIs
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from bert_tf.lazy import lazy_import
 
 if TYPE_CHECKING:
     import keras
 
-    from bert_tf.heads.signatures import Signature
     from bert_tf.modeling import BertBackbone
     from bert_tf.text import Tokenizer
+
+tf = lazy_import("tensorflow")
+
+# A name only, because TensorFlow is imported at its first use.
+Signature = "tf.types.experimental.PolymorphicFunction"
 
 # Modules with the heads of tasks, and their kinds.
 _TASKS = ("classification", "tagging", "question_answering", "multiple_choice")
@@ -133,24 +150,28 @@ class Head:
             outputs: The units of the layer `logits`; None if it has no weights.
             labels: The declared names of the outputs; by default LABEL_0, LABEL_1, ...
             size: The declared number of labels. It overrides `labels`.
-            problem: The `problem_type` of transformers, if declared.
+            problem: The `problem` of a classifier, if declared.
             activation: The activation that the other project applies to the logits, a
                 name in `keras.activations`; None if it declares none.
 
         Raises:
-            ValueError: The declarations contradict `outputs` or each other.
+            ValueError: The declarations contradict each other.
         """
         if cls.num_outputs:
             return {"kind": cls.kind}
         if labels is None or size not in (None, len(labels)):
-            _check_size(size or outputs or 2, outputs)
-            labels = [f"LABEL_{number}" for number in range(outputs or 2)]
+            labels = [f"LABEL_{number}" for number in range(size or outputs or 2)]
         return {"kind": cls.kind, "labels": list(labels)}
 
     @classmethod
     def check_outputs(cls, settings: Mapping[str, Any], outputs: int | None) -> None:
         """Raises ValueError if the layer `logits` has another size than `settings`."""
-        _check_size(cls.num_outputs or len(settings.get("labels", ())) or 1, outputs)
+        declared = cls.num_outputs or len(settings.get("labels", ())) or 1
+        if outputs not in (None, declared):
+            raise ValueError(
+                f"the config declares {declared} labels or scores, but the output "
+                f"layer has {outputs}."
+            )
 
     @classmethod
     def describe(cls, settings: Mapping[str, Any]) -> list[str]:
@@ -192,14 +213,6 @@ def known_head(kind: str) -> type[Head]:
     return HEADS.get(kind, Head)
 
 
-def _check_size(declared: int, outputs: int | None) -> None:
-    if outputs not in (None, declared):
-        raise ValueError(
-            f"the config declares {declared} labels or scores, but the output layer "
-            f"has {outputs}."
-        )
-
-
 def check_declared(settings: Mapping[str, Any], path: Any) -> None:
     """Raises ValueError if the user must choose a kind first."""
     if settings.get("undeclared"):
@@ -209,3 +222,124 @@ def check_declared(settings: Mapping[str, Any], path: Any) -> None:
             f"{', '.join(HEAD_KINDS[1:])} (options of bert_tf.export and "
             "bert_tf.convert; `head=` in Python)."
         )
+
+
+# --- Signatures ------------------------------------------------------------------
+
+
+def string_input(name: str) -> tf.TensorSpec:
+    """Returns the spec of an input with one string per row."""
+    return tf.TensorSpec([None], tf.string, name)
+
+
+def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
+    """Decorates a function of `inputs` that returns a dictionary of tensors.
+
+    Example:
+
+    ```python
+    @signature(string_input("text"))
+    def serving_default(text):
+        return {"length": tf.strings.length(text)}
+    ```
+    """
+
+    def decorate(function: Callable) -> Signature:
+        @functools.wraps(function)
+        def checked(*tensors):
+            outputs = function(*tensors)
+            if not isinstance(outputs, Mapping):
+                raise ValueError(
+                    f"The signature {function.__name__} must return a dict of tensors "
+                    f"by their names. Received: {outputs!r}"
+                )
+            return outputs
+
+        # AutoGraph conversion would take most of the time of an export, and no
+        # signature needs it.
+        return tf.function(checked, input_signature=inputs, autograph=False)
+
+    return decorate
+
+
+def class_probabilities(
+    logits: tf.Tensor, labels: Sequence[str]
+) -> dict[str, tf.Tensor]:
+    """Returns `label` [N] string and `probabilities` [N, C] for logits [N, C]."""
+    return {
+        "label": tf.gather(tf.constant(labels), tf.argmax(logits, axis=1)),
+        "probabilities": tf.nn.softmax(logits),
+    }
+
+
+def ids_signature(model: keras.Model) -> Signature:
+    """Returns a signature that runs the model on token ids.
+
+    Args:
+        model: A functional model with named inputs. A single unnamed output is called
+            `logits`.
+    """
+    specs = [tf.TensorSpec(x.shape, x.dtype, name) for name, x in model.input.items()]
+
+    @signature(*specs)
+    def ids(*tensors):
+        inputs = dict(zip(model.input, tensors, strict=True))
+        outputs = model(inputs, training=False)
+        return to_float32(outputs if isinstance(outputs, dict) else {"logits": outputs})
+
+    return ids
+
+
+def to_float32(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Casts bfloat16, which many clients cannot read."""
+    return {name: tf.cast(value, tf.float32) for name, value in outputs.items()}
+
+
+# --- Serialized tf.Examples ------------------------------------------------------
+
+
+def classify_signature(serving_default: Signature, labels: Sequence[str]) -> Signature:
+    """Returns a signature for TensorFlow Serving's Classify API.
+
+    Args:
+        serving_default: Maps strings to `probabilities` [N, C].
+        labels: The names of the C classes.
+
+    Returns:
+        The signature inputs [N] -> classes [N, C] string, scores [N, C] float32. The
+        inputs are serialized tf.Examples with one feature per input of
+        `serving_default`.
+    """
+
+    @signature(string_input("inputs"))
+    def classify(inputs):
+        scores = _run_on_examples(serving_default, inputs)["probabilities"]
+        classes = tf.broadcast_to(tf.constant(labels), tf.shape(scores))
+        return {"classes": classes, "scores": scores}
+
+    return classify
+
+
+def regress_signature(serving_default: Signature) -> Signature:
+    """Returns a signature for TensorFlow Serving's Regress API.
+
+    Args:
+        serving_default: Maps strings to `score` [N].
+
+    Returns:
+        The signature inputs [N] -> outputs [N] float32, with inputs as in
+        `classify_signature`.
+    """
+
+    @signature(string_input("inputs"))
+    def regress(inputs):
+        return {"outputs": _run_on_examples(serving_default, inputs)["score"]}
+
+    return regress
+
+
+def _run_on_examples(function: Signature, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+    specs = function.input_signature
+    features = {s.name: tf.io.FixedLenFeature(s.shape[1:], s.dtype) for s in specs}
+    parsed = tf.io.parse_example(examples, features)
+    return function(*(parsed[spec.name] for spec in specs))

@@ -23,7 +23,7 @@ from __future__ import annotations
 import keras
 
 from bert_tf.heads.embedding import EncoderHead
-from bert_tf.heads.signatures import (
+from bert_tf.heads.head import (
     Signature,
     class_probabilities,
     signature,

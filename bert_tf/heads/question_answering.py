@@ -32,8 +32,7 @@ from keras import ops
 
 from bert_tf import text
 from bert_tf.heads.classification import output_layer
-from bert_tf.heads.head import Head
-from bert_tf.heads.signatures import Signature, signature, string_input
+from bert_tf.heads.head import Head, Signature, signature, string_input
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel
 

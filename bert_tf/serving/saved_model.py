@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports graph functions as a SavedModel that stock TensorFlow Serving loads.
 
-Input: `tf.function`s by signature name, see `bert_tf.heads.signatures`. Output:
+Input: `tf.function`s by signature name, see `bert_tf.heads`. Output:
 
     <folder>/<version>/saved_model.pb, variables/
         The model. The graph contains the vocabulary.

@@ -8,6 +8,7 @@ Expected tokens are those of transformers 5.24 and tokenizers 0.23 for the same 
 import dataclasses
 import json
 import re
+import types
 
 import pytest
 import tokenizers
@@ -55,7 +56,8 @@ def open_files(path, files, config=(), tokens=TOKENS):
     (path / "vocab.txt").write_text("".join(f"{t}\n" for t in tokens), encoding="utf-8")
     for name, contents in files.items():
         (path / name).write_text(json.dumps(contents))
-    return folder_tokenizer.open_tokenizer(path, dict(config), 64)
+    opened = folder_tokenizer.open_tokenizer(path, dict(config), 64)
+    return types.SimpleNamespace(**opened)
 
 
 def build(opened):
@@ -159,12 +161,12 @@ def test_tokens_are_those_of_transformers(tmp_path, files, text, expected):
     tokenizer = build(opened)
     (ids,) = tokenizer.tokenize([text]).to_list()
     assert " ".join(opened.vocabulary.tokens[i] for i in ids) == expected
-    assert find_difference(tokenizer, opened.original, [text]) is None
+    assert find_difference(tokenizer, opened.original_tokenizer, [text]) is None
 
 
 def test_check_shows_what_differs(tmp_path):
     opened = open_files(tmp_path, {"tokenizer_config.json": BERT})
-    original = opened.original
+    original = opened.original_tokenizer
     for change, text, message in (
         ({"lowercase": False}, "Cat", r"of 'Cat', ids .*\n.*\[6\] .*\n.*\[8\]"),
         ({"handle_chinese_chars": False}, "東京", r"\[16, 18\] .*\n.*\[16, 17\]"),
@@ -182,7 +184,7 @@ def test_truncation_and_segments(tmp_path, side, segment):
     config = {**BERT, "truncation_side": side, "model_input_names": names}
     opened = open_files(tmp_path, {"tokenizer_config.json": config})
     tokenizer = build(opened)
-    assert find_difference(tokenizer, opened.original, ["a"]) is None
+    assert find_difference(tokenizer, opened.original_tokenizer, ["a"]) is None
     row = tokenizer.encode(["a the cat"], ["the e e e"], max_sequence_length=6)
     # tokenizers 0.23 keeps one of three pieces of the first text, and two of four.
     first, second = ([26], [5, 10]) if side == "right" else ([6], [10, 10])
@@ -202,7 +204,7 @@ def test_truncation_and_segments(tmp_path, side, segment):
 )
 def test_maximum_length(tmp_path, name, value, length):
     opened = open_files(tmp_path, {"tokenizer_config.json": {**BERT, name: value}})
-    assert opened.max_length == length
+    assert opened.options["max_sequence_length"] == length
 
 
 @pytest.mark.parametrize(
@@ -237,7 +239,10 @@ def test_maximum_length(tmp_path, name, value, length):
             whole(model={"type": "WordLevel", "vocab": IDS, "unk_token": "a"}),
             "type must be 'WordPiece'.*'WordLevel'",
         ),
-        (whole(limit=200) | {"tokenizer_config.json": BERT}, "200, but a Bert"),
+        (
+            whole(limit=200) | {"tokenizer_config.json": BERT},
+            "of a BertTokenizer: max_char.* must be 100.*=200",
+        ),
         ({"tokenizer_config.json": GENERIC}, r"must have a tokenizer\.json"),
         (
             {"sentence_bert_config.json": {"tokenizer_args": {"a": 1}}},

@@ -9,12 +9,6 @@ import pytest
 import safetensors.numpy
 
 from bert_tf.checkpoints import open_checkpoint, write_checkpoint
-from bert_tf.heads import (
-    ChoiceScorer,
-    SequenceClassifier,
-    SpanPredictor,
-    TokenClassifier,
-)
 from bert_tf.text import Vocabulary
 from tests.toy import checkpoints as toy
 
@@ -27,66 +21,30 @@ def folder(tmp_path):
     return tmp_path / "theirs"
 
 
-# --- Numerical parity ------------------------------------------------------------
-
-
-def test_pretraining_heads_equal_transformers(folder, vocabulary):
-    """Golden values: BertForPreTraining of transformers 5.23 with torch 2.13."""
-    toy.write_hugging_face(folder, vocabulary, "BertForPreTraining")
-    outputs = open_checkpoint(folder).load_pretrainer()(toy.PRETRAINER_INPUTS)
-    mlm = [[-1.1875012, -1.4467325, -1.0443263], [-1.4911650, -1.7602086, -0.6304852]]
-    np.testing.assert_allclose(outputs["mlm"][:, 0, :3], mlm, atol=2e-6)
-    nsp = [[0.0793930, -0.5462184], [0.0683896, -0.5446889]]
-    np.testing.assert_allclose(outputs["nsp"][:, 0], nsp, atol=2e-6)
-
-
-@pytest.mark.parametrize(
-    ("class_name", "model_class", "head", "logits"),
-    [
-        (
-            "BertForSequenceClassification",
-            SequenceClassifier,
-            {"kind": "classification", "labels": LABELS},
-            [[0.0368136, 0.5890711, -0.3413473], [0.0020045, 0.5775173, -0.3604699]],
-        ),
-        (
-            "BertForMultipleChoice",
-            ChoiceScorer,
-            {"kind": "multiple_choice"},
-            [[0.0368136, 0.0020045]],
-        ),
-        (
-            "BertForTokenClassification",  # Of the second token.
-            TokenClassifier,
-            {"kind": "tagging", "labels": LABELS, "aggregation": "simple"},
-            [[-0.9045554, 0.1503655, -1.2974957], [-0.6512064, -0.2223427, -1.3983200]],
-        ),
-        (
-            "BertForQuestionAnswering",  # Of the second token: start, end.
-            SpanPredictor,
-            {"kind": "question_answering"},
-            [[-1.2579899, 0.1529703], [-1.2994328, -0.1069622]],
-        ),
-    ],
-)
-def test_task_heads_equal_transformers(
-    folder, vocabulary, class_name, model_class, head, logits
-):
-    toy.write_hugging_face(folder, vocabulary, class_name)
-    checkpoint = open_checkpoint(folder)
-    is_per_token = model_class in (TokenClassifier, SpanPredictor)
-    missing = {"newly_initialized": ["pooler"]} if is_per_token else {}
-    assert checkpoint.head == head | missing
-    inputs = toy.INPUTS
-    if model_class is ChoiceScorer:  # Two choices of one example.
-        inputs = {name: x[np.newaxis] for name, x in inputs.items()}
-    ours = model_class.from_checkpoint(folder)(inputs)
-    if model_class is SpanPredictor:
-        ours = np.stack([ours["start_logits"], ours["end_logits"]], axis=-1)
-    np.testing.assert_allclose(ours[:, 1] if is_per_token else ours, logits, atol=2e-6)
-
-
 # --- Round trips -----------------------------------------------------------------
+
+
+HEADS = {
+    "BertModel": {"kind": "encoder"},
+    "BertForPreTraining": {"kind": "pretrainer"},
+    "BertForMaskedLM": {"kind": "pretrainer", "newly_initialized": ["pooler", "nsp"]},
+    "BertForNextSentencePrediction": {
+        "kind": "pretrainer",
+        "newly_initialized": ["mlm"],
+    },
+    "BertForSequenceClassification": {"kind": "classification", "labels": LABELS},
+    "BertForMultipleChoice": {"kind": "multiple_choice"},
+    "BertForTokenClassification": {
+        "kind": "tagging",
+        "labels": LABELS,
+        "aggregation": "simple",
+        "newly_initialized": ["pooler"],
+    },
+    "BertForQuestionAnswering": {
+        "kind": "question_answering",
+        "newly_initialized": ["pooler"],
+    },
+}
 
 
 @pytest.mark.parametrize("class_name", toy.HUGGING_FACE_CLASSES)
@@ -95,17 +53,16 @@ def test_round_trip_through_a_model_directory_is_bit_equal(
 ):
     toy.write_hugging_face(folder, vocabulary, class_name, layer_norm_eps=1e-7)
     theirs = open_checkpoint(folder)
+    assert theirs.head == HEADS[class_name]
     assert write_checkpoint(theirs, tmp_path / "ours") == []
     ours = open_checkpoint(tmp_path / "ours")
-    assert write_checkpoint(ours, tmp_path / "back") == []
+    for name in ("architecture", "vocabulary", "lowercase", "head", "format"):
+        assert getattr(ours, name) == getattr(theirs, name), name
     expected = safetensors.numpy.load_file(folder / "model.safetensors")
-    written = safetensors.numpy.load_file(tmp_path / "back" / "model.safetensors")
+    written = safetensors.numpy.load_file(tmp_path / "ours" / "model.safetensors")
     assert written.keys() == expected.keys()
     for name, tensor in expected.items():
         np.testing.assert_array_equal(written[name], tensor)
-    back = open_checkpoint(tmp_path / "back")
-    for name in ("architecture", "vocabulary", "lowercase", "head", "format"):
-        assert getattr(back, name) == getattr(theirs, name), name
 
 
 def test_weights_that_the_class_cannot_hold_are_left_out(folder, vocabulary, tmp_path):
@@ -147,7 +104,7 @@ def test_sharded_weights(folder, vocabulary, tmp_path):
         open_checkpoint(sharded)
 
 
-def test_copies_of_tied_weights(folder, vocabulary, tmp_path):
+def test_copies_of_tied_weights(folder, vocabulary, tmp_path, caplog):
     name = "BertForPreTraining"
     toy.write_hugging_face(folder, vocabulary, name)
     tensors = toy.values(toy.hugging_face_shapes(name))
@@ -158,7 +115,7 @@ def test_copies_of_tied_weights(folder, vocabulary, tmp_path):
     other = tmp_path / "other"
     toy.write_hugging_face(other, vocabulary, name, tensors=tensors)
     assert same_weights(folder, other)
-    assert not any("not used" in note for note in open_checkpoint(other).notes)
+    assert "not used" not in caplog.text
     copy[3, 1] += 1
     toy.write_hugging_face(other, vocabulary, name, tensors=tensors)
     with pytest.raises(ValueError, match=r"are the same weight .* differ"):
@@ -188,9 +145,8 @@ def flax_name(name):
     """Returns the name of a weight in transformers 4's FlaxBert models."""
     stem, _, part = name.rpartition(".")
     if part == "weight":
-        is_norm = stem.endswith("LayerNorm")
-        part = "scale" if is_norm else "kernel"
-        part = "embedding" if stem.endswith("_embeddings") else part
+        part = "embedding" if stem.endswith("_embeddings") else "kernel"
+        part = "scale" if stem.endswith("LayerNorm") else part
     return f"{stem}.{part}"
 
 
@@ -199,9 +155,7 @@ def early_name(name):
     return name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")
 
 
-@pytest.mark.parametrize(
-    "class_name", ["BertModel", "BertForPreTraining", "BertForSequenceClassification"]
-)
+@pytest.mark.parametrize("class_name", ["BertModel", "BertForPreTraining"])
 @pytest.mark.parametrize(
     "rename",
     [tensorflow_name, flax_name, early_name, lambda name: f"module.{name}"],
@@ -209,13 +163,12 @@ def early_name(name):
 )
 def test_other_names_of_weights(folder, vocabulary, class_name, rename, tmp_path):
     toy.write_hugging_face(folder, vocabulary, class_name)
-    tensors = toy.values(toy.hugging_face_shapes(class_name))
     renamed = {}
-    for name, tensor in tensors.items():
+    for name, tensor in toy.values(toy.hugging_face_shapes(class_name)).items():
         new = rename(name)
         if class_name == "BertModel" and rename is tensorflow_name:
             new = f"bert/{new}"
-        is_kernel = new.removesuffix(":0").endswith("kernel")
+        is_kernel = new.endswith(("kernel", "kernel:0"))
         renamed[new] = np.ascontiguousarray(tensor.T) if is_kernel else tensor
     other = toy.write_hugging_face(
         tmp_path / "other", vocabulary, class_name, tensors=renamed
@@ -242,7 +195,7 @@ def test_half_precision_is_read_as_float32(folder, vocabulary, dtype):
     np.testing.assert_array_equal(weight, expected)
 
 
-def test_padding_of_token_embedding_is_dropped(folder, vocabulary):
+def test_padding_of_token_embedding_is_dropped(folder, vocabulary, caplog):
     fewer = Vocabulary(vocabulary.tokens[:37])
     toy.write_hugging_face(folder, fewer, "BertForMaskedLM")
     checkpoint = open_checkpoint(folder)
@@ -250,7 +203,7 @@ def test_padding_of_token_embedding_is_dropped(folder, vocabulary):
     weights = checkpoint.read_weights()
     assert weights["embeddings/token_embedding/embeddings"].shape == (37, 8)
     assert weights["mlm/bias"].shape == (37,)
-    assert "The last 3 of the 40 rows" in checkpoint.notes[0]
+    assert "The last 3 of the 40 rows" in caplog.text
     toy.write_hugging_face(folder, fewer, "BertForMaskedLM", vocab_size=37)
     assert open_checkpoint(folder).read_weights()["mlm/bias"].shape == (37,)
     toy.write_hugging_face(folder, Vocabulary((*vocabulary.tokens, "more")))
@@ -258,7 +211,7 @@ def test_padding_of_token_embedding_is_dropped(folder, vocabulary):
         open_checkpoint(folder)
 
 
-def test_reads_settings_from_config_and_tokenizer(folder, vocabulary):
+def test_reads_settings_from_config_and_tokenizer(folder, vocabulary, caplog):
     config = {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5}
     tokenizer = {"do_lower_case": False}
     toy.write_hugging_face(folder, vocabulary, tokenizer=tokenizer, **config)
@@ -271,7 +224,7 @@ def test_reads_settings_from_config_and_tokenizer(folder, vocabulary):
     checkpoint = open_checkpoint(folder)
     assert checkpoint.architecture.activation == "gelu_erf"
     assert checkpoint.lowercase
-    assert "uncased" in checkpoint.notes[0]
+    assert "uncased" in caplog.text
 
 
 # --- Invalid input -----------------------------------------------------------------
@@ -286,7 +239,6 @@ def test_reads_settings_from_config_and_tokenizer(folder, vocabulary):
         ({"hidden_size": 16}, r"weight has shape \[40, 8\], .* implies \[40, 16\]"),
         ({"num_hidden_layers": 1}, "has 1 layers, but the file has more: bert.encoder"),
         ({"num_hidden_layers": 3}, r"missing \(16\): bert.encoder.layer.2"),
-        ({"num_hidden_layers": 10**9}, "layers, but the file has only 41 tensors"),
         ({"vocab_size": 41}, "size 41, the token embedding 40 .* vocabulary has 40"),
         ({"hidden_size": "8"}, "`hidden_dim` must be a positive integer. .*='8'"),
         ({"initializer_range": float("nan")}, "must be a number of at least 0 and"),
@@ -294,8 +246,7 @@ def test_reads_settings_from_config_and_tokenizer(folder, vocabulary):
         ({"id2label": [0, 1, 2]}, "id2label must have the type dict"),
         ({"id2label": {"1": "a", "2": "b"}}, "id2label must map the numbers from 0"),
         ({"num_labels": 4, "id2label": None}, "declares 4 labels .* layer has 3"),
-        ({"num_labels": 10**9}, "declares 1000000000 labels .* layer has 3"),
-        ({"problem_type": "ranking"}, "problem_type must be one of .*'ranking'"),
+        ({"problem_type": "ranking"}, "problem_type must be .*'ranking'"),
         ({"problem_type": "regression"}, "declares 1 labels or scores, .* has 3"),
     ],
 )
@@ -314,7 +265,6 @@ def test_invalid_config_raises(folder, vocabulary, config, message):
             {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "num_labels": 3},
             DEFAULT_LABELS,
         ),
-        ({"id2label": None}, DEFAULT_LABELS),
         ({"id2label": {"0": 1, "1": 2.5, "2": True}}, ["1", "2.5", "True"]),
         ({"id2label": {"2": "c", "0": "a", "1": "b"}}, ["a", "b", "c"]),
         ({"num_labels": 3}, LABELS),
@@ -357,12 +307,12 @@ def test_head_must_be_chosen(
         assert open_checkpoint(folder, head=head).head["kind"] == head
 
 
-def test_unknown_tensors_beside_a_known_head_are_noted(folder, vocabulary):
+def test_unknown_tensors_beside_a_known_head_are_noted(folder, vocabulary, caplog):
     name = "BertForSequenceClassification"
     tensors = toy.values(toy.hugging_face_shapes(name) | {"loss.weight": (3,)})
     toy.write_hugging_face(folder, vocabulary, name, tensors=tensors)
     checkpoint = open_checkpoint(folder)
-    assert checkpoint.notes == ["Tensors that are not used: loss.weight."]
+    assert "Tensors that are not used: loss.weight." in caplog.text
     assert checkpoint.head["kind"] == "classification"
 
 
@@ -443,14 +393,14 @@ def test_missing_files_and_weights_raise(folder, vocabulary):
     with pytest.raises(ValueError, match=r"missing \(1\): cls"):
         open_checkpoint(folder)
     (folder / "vocab.txt").unlink()
-    with pytest.raises(ValueError, match=r"no vocab\.txt and no tokenizer\.json"):
+    with pytest.raises(ValueError, match=r"vocab\.txt does not exist"):
         open_checkpoint(folder)
     (folder / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"has no model\.safetensors"):
         open_checkpoint(folder)
     for file, message in (
-        ("flax_model.msgpack", r"flax_model\.msgpack: .*from_flax=True"),
-        ("tf_model.h5", r"tf_model\.h5: .*from_tf=True"),
+        ("flax_model.msgpack", r"flax_model\.msgpack\. .*from_flax=True"),
+        ("tf_model.h5", r"tf_model\.h5\. .*from_tf=True"),
         ("pytorch_model.bin", "a pickle can run arbitrary code"),
     ):
         (folder / file).write_bytes(b"\x80")

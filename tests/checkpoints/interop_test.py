@@ -229,27 +229,38 @@ def test_fine_tuned_sentence_encoder(pretrained, tmp_path, vocabulary):
     np.testing.assert_array_equal(ours, again)
 
 
-def test_sparse_encoder(tmp_path, vocabulary):
+@pytest.mark.parametrize(
+    ("pooling", "activation"), [("max", "relu"), ("sum", "log1p_relu")]
+)
+def test_sparse_encoder(tmp_path, vocabulary, pooling, activation):
     tf.config.run_functions_eagerly(False)  # Compiled functions round differently.
-    config = {"pooling_strategy": "sum", "activation_function": "log1p_relu"}
+    config = {"pooling_strategy": pooling, "activation_function": activation}
     toy.write_sentence_transformers(
         tmp_path / "toy",
         vocabulary,
         {"SpladePooling": config},
         class_name="BertForMaskedLM",
     )
-    write_checkpoint(open_checkpoint(tmp_path / "toy"), tmp_path / "ours")
+    checkpoint = open_checkpoint(tmp_path / "toy")
+    assert f"Sparse vectors: {activation}, {pooling} over tokens" in (
+        checkpoint.describe()
+    )
+    write_checkpoint(checkpoint, tmp_path / "ours")
     theirs = sentence_transformers.SparseEncoder(str(tmp_path / "ours"))
     texts = [*TEXTS, "the cat sat on the mat, a b c d e f g"]
     expected = theirs.encode(texts, convert_to_sparse_tensor=False).numpy()
     theirs.save_pretrained(str(tmp_path / "again"))
-    for folder in ("ours", "again"):
-        answer = bert_tf.load(tmp_path / folder).predict(texts)
-        vectors = np.zeros_like(expected)
-        np.put_along_axis(vectors, answer["token_ids"], answer["weights"], axis=1)
-        # Padding of the answers has the id 0 and the weight 0.
-        vectors[:, 0] = (answer["weights"] * (answer["token_ids"] == 0)).sum(axis=1)
-        np.testing.assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
+    assert open_checkpoint(tmp_path / "again").head == checkpoint.head
+    answer = bert_tf.load(tmp_path / "ours").predict(texts)
+    for row, vector in enumerate(expected):
+        weights = answer["weights"][row]
+        used = weights > 0
+        ids = answer["token_ids"][row][used]
+        assert sorted(ids) == np.flatnonzero(vector).tolist()
+        np.testing.assert_allclose(weights[used], vector[ids], rtol=1e-5, atol=1e-6)
+        assert (np.diff(weights) <= 0).all()
+        tokens = [vocabulary.tokens[i] for i in ids] + [""] * sum(~used)
+        assert answer["tokens"][row].tolist() == tokens
 
 
 @pytest.mark.parametrize("name", ["Model", "ForMaskedLM", "ForSequenceClassification"])

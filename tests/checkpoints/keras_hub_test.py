@@ -97,7 +97,7 @@ def save_classifier(preset, folder, num_classes, activation):
 
 
 @pytest.mark.parametrize(
-    ("num_classes", "activation"), [(1, "sigmoid"), (3, "softmax"), (3, "sigmoid")]
+    ("num_classes", "activation"), [(1, "sigmoid"), (3, "sigmoid")]
 )
 def test_answers_equal_keras_hub(preset, tmp_path, num_classes, activation):
     model = save_classifier(preset, tmp_path / "theirs", num_classes, activation)
@@ -139,8 +139,6 @@ def test_unknown_task_must_be_chosen(preset, tmp_path):
     ("changes", "message"),
     [
         ({"class_name": "RobertaBackbone"}, "class_name='RobertaBackbone'"),
-        ({"config": {"num_layers": 10**9}}, "too small for 1000000000 layers"),
-        ({"config": {"hidden_dim": {"a": 1}}}, "`hidden_dim` must be a positive int"),
         ({"config": {"dtype": 7}}, "KerasHub cannot read"),
     ],
 )

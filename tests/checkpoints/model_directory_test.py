@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-from absl import logging
 
 import bert_tf
 from bert_tf import checkpoints
@@ -30,7 +29,7 @@ from bert_tf.heads import (
     TokenClassifier,
 )
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
-from bert_tf.text import TokenizerRules, Vocabulary
+from bert_tf.text import TokenizerRules
 from tests.toy import checkpoints as toy
 from tests.toy.models import randomize_weights
 
@@ -43,7 +42,6 @@ def create(path, config, vocabulary, head=None, **options):
         lowercase=True,
         head=head or {"kind": "pretrainer"},
         options=options,
-        resumable=("output",),
     )
 
 
@@ -176,17 +174,6 @@ def test_load_into_returns_missing_layers_and_weights(
     assert directory.load_into(model) == ["pooler/bias", "nsp"]
 
 
-def test_resumes_with_same_options_and_rejects_others(
-    directory, tiny_config, vocabulary
-):
-    create(directory.path, tiny_config, vocabulary, steps=5, output="b")
-    with pytest.raises(ValueError, match="steps: 5 before, 6 now"):
-        create(directory.path, tiny_config, vocabulary, steps=6, output="a")
-    other = Vocabulary((*vocabulary.tokens[:-1], "dog"))
-    with pytest.raises(ValueError, match=r"vocabulary: '\w+' before"):
-        create(directory.path, tiny_config, other, steps=5, output="a")
-
-
 def test_resuming_keeps_class_and_decision(tmp_path, tiny_config, vocabulary):
     head = {"kind": "tagging", "labels": ["O", "B-X"]}
     directory = create(tmp_path / "m", tiny_config, vocabulary, head)
@@ -203,7 +190,6 @@ def test_resuming_keeps_class_and_decision(tmp_path, tiny_config, vocabulary):
     [
         ({"bert_tf": 3}, "bert_tf must have the type dict"),
         ({"bert_tf": {"head": {"kind": 3}}}, "bert_tf: kind must have the type str"),
-        ({"hidden_size": "x"}, "`hidden_dim` must be a positive integer"),
     ],
 )
 def test_invalid_config_raises(directory, edit, message):
@@ -330,20 +316,6 @@ def test_two_encoders_fit_into_one_model(classifier):
 @pytest.fixture
 def theirs(tmp_path, vocabulary):
     return toy.write_hugging_face(tmp_path / "theirs", vocabulary)
-
-
-def test_from_checkpoint_loads_weights(theirs, monkeypatch):
-    warnings = []
-    monkeypatch.setattr(logging, "warning", lambda text, *a: warnings.append(text % a))
-    backbone = BertBackbone.from_checkpoint(theirs, dtype="mixed_bfloat16")
-    assert not warnings
-    assert backbone.pooler.compute_dtype == "bfloat16"
-    pretrainer = BertPretrainer.from_checkpoint(theirs)
-    weights = open_checkpoint(theirs).read_weights()
-    for weight in pretrainer.backbone.weights:
-        np.testing.assert_array_equal(weight, weights[weight.path])
-    (warning,) = warnings
-    assert warning == f"{theirs} has no weights for: mlm, nsp (newly initialized)"
 
 
 def test_handles_are_downloaded(theirs, monkeypatch):

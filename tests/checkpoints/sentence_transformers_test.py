@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bert_tf import serving
-from bert_tf.checkpoints import load_tokenizer, open_checkpoint, write_checkpoint
+from bert_tf.checkpoints import open_checkpoint, write_checkpoint
 from bert_tf.heads import SentenceEncoder
 from tests.toy import checkpoints as toy
 
@@ -59,16 +59,13 @@ FOLDERS = [
 ]
 
 
-def vectors(folder):
-    signatures = serving.load_signatures(open_checkpoint(folder))
-    return signatures["sentence_embedding"](TEXTS)["sentence_embedding"].numpy()
-
-
 @pytest.mark.parametrize(("modules", "golden"), FOLDERS)
 def test_vectors_and_round_trip(tmp_path, vocabulary, modules, golden):
     source = toy.write_sentence_transformers(tmp_path / "a", vocabulary, modules)
-    found = vectors(source)
-    np.testing.assert_allclose(found[:, :3], golden, rtol=2e-6, atol=2e-6)
+    (source / MODEL).write_text('{"truncate_dim": 3}')  # After the normalization.
+    signatures = serving.load_signatures(open_checkpoint(source))
+    found = signatures["sentence_embedding"](TEXTS)["sentence_embedding"]
+    np.testing.assert_allclose(found, golden, rtol=2e-6, atol=2e-6)
     opened = open_checkpoint(source)
     assert write_checkpoint(opened, tmp_path / "b") == []
     back = open_checkpoint(tmp_path / "b")
@@ -77,26 +74,6 @@ def test_vectors_and_round_trip(tmp_path, vocabulary, modules, golden):
     assert weights.keys() == expected.keys()
     for name, weight in weights.items():
         np.testing.assert_array_equal(weight, expected[name])
-
-
-def test_writes_the_files_of_sentence_transformers(tmp_path, vocabulary):
-    modules = {"Pooling": MEAN, "Dense": TANH, "Normalize": {}}
-    source = toy.write_sentence_transformers(tmp_path / "a", vocabulary, modules)
-    write_checkpoint(open_checkpoint(source), tmp_path / "b")
-
-    def read(folder, name):
-        return json.loads((folder / name).read_text())
-
-    for name in ("modules.json", "sentence_bert_config.json"):
-        assert read(tmp_path / "b", name) == read(source, name)
-    pooling = read(tmp_path / "b", "1_Pooling/config.json")
-    assert pooling == MEAN | {
-        "pooling_mode_weightedmean_tokens": False,
-        "pooling_mode_lasttoken": False,
-    }
-    assert read(tmp_path / "b", "2_Dense/config.json") == TANH | {
-        "activation_function": "torch.nn.modules.activation.Tanh"
-    }
 
 
 def test_length_in_the_config_of_the_tokenizer(tmp_path, vocabulary):
@@ -120,47 +97,6 @@ def test_encoder_in_a_folder_of_its_own(tmp_path, vocabulary):
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     head = open_checkpoint(tmp_path).head
     assert (head["pooling"], head["normalize"]) == ("mean", False)
-
-
-@pytest.mark.parametrize(
-    ("pooling", "activation"), [("max", "log1p_relu"), ("sum", "relu")]
-)
-def test_sparse_vectors(tmp_path, vocabulary, pooling, activation):
-    """The formula of SPLADE in NumPy; `interop_test` compares with SparseEncoder."""
-    config = {"pooling_strategy": pooling, "activation_function": activation}
-    modules = {"SpladePooling": config}
-    folder = toy.write_sentence_transformers(
-        tmp_path / "a", vocabulary, modules, class_name="BertForMaskedLM"
-    )
-    checkpoint = open_checkpoint(folder)
-    assert f"Sparse vectors: {activation}, {pooling} over tokens" in (
-        checkpoint.describe()
-    )
-    texts = [*TEXTS, ""]
-    pretrainer, tokenizer = checkpoint.load_pretrainer(), load_tokenizer(checkpoint)
-    vectors = []
-    for text in texts:
-        inputs = tokenizer.encode([text], max_sequence_length=8)
-        length = inputs["token_ids"].shape[1]
-        row = {name: np.asarray(values) for name, values in inputs.items()}
-        row |= {"mask_positions": np.arange(length)[np.newaxis]}
-        row |= {"first_positions": np.zeros((1, 1), np.int32)}
-        logits = pretrainer(row)["mlm"][0].numpy()
-        weights = np.log1p(np.maximum(logits, 0))
-        weights = np.log1p(weights) if activation == "log1p_relu" else weights
-        vectors.append(getattr(weights, pooling)(axis=0))
-    write_checkpoint(checkpoint, tmp_path / "b")
-    assert open_checkpoint(tmp_path / "b").head == checkpoint.head
-    answer = serving.load(folder).predict(texts, batch_size=2)
-    for row, vector in enumerate(vectors):
-        found = answer["weights"][row] > 0
-        ids, weights = answer["token_ids"][row], answer["weights"][row]
-        assert sorted(ids[found]) == np.flatnonzero(vector).tolist()
-        np.testing.assert_allclose(weights[found], vector[ids[found]], 1e-5, 2e-6)
-        assert (np.diff(weights) <= 0).all()
-        expected = [vocabulary.tokens[i] if w else "" for i, w in zip(ids, weights)]
-        assert answer["tokens"][row].tolist() == expected
-        assert not ids[~found].any()
 
 
 PROMPTS = {"query": "on the ", "passage-2": "a mat"}
@@ -235,16 +171,6 @@ def test_names_of_prompts_must_differ_from_signatures(tmp_path, vocabulary, prom
         serving.load_signatures(open_checkpoint(tmp_path))
 
 
-def test_truncates_after_the_normalization(tmp_path, vocabulary):
-    modules = {"Pooling": MEAN, "Normalize": {}}
-    folder = toy.write_sentence_transformers(tmp_path / "a", vocabulary, modules)
-    (folder / "config_sentence_transformers.json").write_text('{"truncate_dim": 3}')
-    golden = FOLDERS[0].values[1]
-    np.testing.assert_allclose(vectors(folder), golden, rtol=2e-6, atol=2e-6)
-    write_checkpoint(open_checkpoint(folder), tmp_path / "b")
-    assert open_checkpoint(tmp_path / "b").head["truncate_dim"] == 3
-
-
 # --- Cross-encoders ----------------------------------------------------------------
 
 
@@ -293,7 +219,6 @@ def predicted():
             },
             [0.0414062, 0.0158903],
         ),
-        ({"outputs": 3, NEW: {"activation_fn": f"{TORCH}.Softmax"}}, PROBABILITIES),
         ({"outputs": 3, NEW: {"activation_fn": f"{TORCH}.Sigmoid"}}, SIGMOIDS),
         # CrossEncoder.predict(apply_softmax=True)
         ({"outputs": 3, OLD: IDENTITY}, PROBABILITIES),

@@ -121,19 +121,6 @@ def test_embeddings_and_ids_equal_the_model(pretrained, pretrainer, vocabulary):
         np.testing.assert_allclose(value, encoded[name], atol=1e-6)
 
 
-def test_sentence_encoder_truncates_to_its_own_length(tiny_config, tokenizer):
-    config = EmbeddingConfig(max_sequence_length=5, pooling="lasttoken", dense_dim=3)
-    model = randomize_weights(SentenceEncoder(BertBackbone(tiny_config), config))
-    head = EmbeddingHead({}, {"max_sequence_length": 32}, tokenizer)
-    signatures = head.signatures(model, model.backbone)
-    assert signatures["serving_default"] is signatures["sentence_embedding"]
-    text = tf.constant(["a cat sat on the mat", "a cat sat", "a"])
-    vectors = signatures["sentence_embedding"](text)["sentence_embedding"]
-    inputs = tokenizer.encode(text, max_sequence_length=5)
-    np.testing.assert_allclose(vectors, model(inputs), atol=1e-5)
-    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
-
-
 def test_quantized_vectors_equal_sentence_transformers(tiny_config, tokenizer):
     """The formulas of `quantize_embeddings` of sentence-transformers 6.2."""
     config = EmbeddingConfig(max_sequence_length=9, dense_dim=13)

@@ -69,63 +69,41 @@ def values(shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
 
 # --- Hugging Face ----------------------------------------------------------------
 
+# The last parts of names in google-research/bert -> in transformers.
+_PARTS = {"beta": "bias", "output_bias": "bias", "bias": "bias"}
+_PARTS |= dict.fromkeys(("kernel", "gamma", "output_weights"), "weight")
 
-def _torch_dense(name, inputs, outputs):
-    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
-
-
-def _torch_layer_norm(name):
-    return {f"{name}.weight": (H,), f"{name}.bias": (H,)}
+# Each class: the parts of the pre-trained model that it lacks, and its output layer.
+_CLASSES = {
+    "BertModel": (("cls.",), ""),
+    "BertForPreTraining": ((), ""),
+    "BertForMaskedLM": (("bert.pooler", "cls.seq_relationship"), ""),
+    "BertForNextSentencePrediction": (("cls.predictions",), ""),
+    "BertForSequenceClassification": (("cls.",), "classifier"),
+    "BertForMultipleChoice": (("cls.",), "classifier"),
+    "BertForTokenClassification": (("bert.pooler", "cls."), "classifier"),
+    "BertForQuestionAnswering": (("bert.pooler", "cls."), "qa_outputs"),
+}
+HUGGING_FACE_CLASSES = tuple(_CLASSES)
 
 
 def hugging_face_shapes(class_name: str, classes: int = 3) -> dict[str, Sequence[int]]:
     """Returns names and shapes as transformers 5.23 writes them."""
-    shapes = {
-        "embeddings.word_embeddings.weight": (V, H),
-        "embeddings.position_embeddings.weight": (S, H),
-        "embeddings.token_type_embeddings.weight": (T, H),
-        **_torch_layer_norm("embeddings.LayerNorm"),
-    }
-    for i in range(2):
-        layer = f"encoder.layer.{i}"
-        for part in ("query", "key", "value"):
-            shapes |= _torch_dense(f"{layer}.attention.self.{part}", H, H)
-        shapes |= _torch_dense(f"{layer}.attention.output.dense", H, H)
-        shapes |= _torch_layer_norm(f"{layer}.attention.output.LayerNorm")
-        shapes |= _torch_dense(f"{layer}.intermediate.dense", H, I)
-        shapes |= _torch_dense(f"{layer}.output.dense", I, H)
-        shapes |= _torch_layer_norm(f"{layer}.output.LayerNorm")
-    without_pooler = ("MaskedLM", "QuestionAnswering", "TokenClassification")
-    if not class_name.endswith(without_pooler):
-        shapes |= _torch_dense("pooler.dense", H, H)
-    if class_name == "BertModel":
-        return shapes
-    shapes = {f"bert.{name}": shape for name, shape in shapes.items()}
-    if class_name in ("BertForPreTraining", "BertForMaskedLM"):
-        shapes |= _torch_dense("cls.predictions.transform.dense", H, H)
-        shapes |= _torch_layer_norm("cls.predictions.transform.LayerNorm")
-        shapes |= {"cls.predictions.bias": (V,)}
-    if class_name in ("BertForPreTraining", "BertForNextSentencePrediction"):
-        shapes |= _torch_dense("cls.seq_relationship", H, 2)
-    if class_name in ("BertForSequenceClassification", "BertForTokenClassification"):
-        shapes |= _torch_dense("classifier", H, classes)
-    if class_name == "BertForMultipleChoice":
-        shapes |= _torch_dense("classifier", H, 1)
-    if class_name == "BertForQuestionAnswering":
-        shapes |= _torch_dense("qa_outputs", H, 2)
-    return shapes
-
-
-HUGGING_FACE_CLASSES = (
-    "BertModel",
-    "BertForPreTraining",
-    "BertForMaskedLM",
-    "BertForNextSentencePrediction",
-    "BertForSequenceClassification",
-    "BertForQuestionAnswering",
-    "BertForTokenClassification",
-    "BertForMultipleChoice",
-)
+    lacks, layer = _CLASSES[class_name]
+    shapes = {}
+    for theirs, shape in google_shapes().items():
+        stem, _, part = theirs.replace("/layer_", "/layer/").rpartition("/")
+        if part not in _PARTS:
+            stem, part = theirs, "gamma"  # An embedding.
+        weight = f"{stem.replace('/', '.')}.{_PARTS[part]}"
+        if not weight.startswith(lacks):
+            shapes[weight] = shape[::-1] if part == "kernel" else shape
+    if layer:
+        sizes = {"BertForMultipleChoice": 1, "BertForQuestionAnswering": 2}
+        size = sizes.get(class_name, classes)
+        shapes |= {f"{layer}.weight": (size, H), f"{layer}.bias": (size,)}
+    prefix = "bert." if class_name == "BertModel" else ""
+    return {weight.removeprefix(prefix): shape for weight, shape in shapes.items()}
 
 
 NORMALIZER = {
