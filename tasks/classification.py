@@ -37,8 +37,7 @@ trained with the label of its text, and the logits of the windows are averaged
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,31 +50,37 @@ sklearn = lazy_import("sklearn")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
-    from bert_tf.finetuning import Row, Split
+    from bert_tf.finetuning import Example, Split
 
 _ECE_BINS = 15  # As in arXiv 1706.04599.
+
+
+def _f1(average: str) -> Callable[..., float]:
+    options = {"average": average, "zero_division": 0}
+    return lambda *x: sklearn.metrics.f1_score(*x, **options)
+
 
 # Functions of (gold, predicted): class indices, or scores. The correlation with a
 # constant is NaN in SciPy and 0 here.
 METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": lambda *x: sklearn.metrics.accuracy_score(*x),
-    "f1": lambda *x: sklearn.metrics.f1_score(*x, zero_division=0),
-    "macro_f1": lambda *x: sklearn.metrics.f1_score(
-        *x, average="macro", zero_division=0
-    ),
-    "micro_f1": lambda *x: sklearn.metrics.f1_score(
-        *x, average="micro", zero_division=0
-    ),
+    "f1": _f1("binary"),
+    "macro_f1": _f1("macro"),
+    "micro_f1": _f1("micro"),
     "matthews_correlation": lambda *x: sklearn.metrics.matthews_corrcoef(*x),
     "pearson": lambda *x: np.nan_to_num(scipy.stats.pearsonr(*x).statistic),
     "spearman": lambda *x: np.nan_to_num(scipy.stats.spearmanr(*x).statistic),
 }
+_PROBLEMS = {"class": "classification", "labels": "multi_label", "score": "regression"}
 
 
-class Classification(finetuning.Task):
+class Classification(finetuning.TableTask):
     """See the module docstring."""
 
     kind = "classification"
+    benchmarks = finetuning.GLUE
+    columns = ("text_a", "label")
+    settings = ("text_b", "problem", "label_separator")
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(finetuning.TablesConfig):
@@ -118,25 +123,32 @@ class Classification(finetuning.Task):
             False, help="Fit a temperature of the probabilities on the dev set."
         )
 
+        @property
+        def separator(self) -> str:
+            """Separator of several labels; names of columns have no comma."""
+            return self.label_separator or "," * ("," in self.label)
+
+    @classmethod
+    def own_data_set(cls, options: Config) -> finetuning.DataSet:
+        """Returns the columns that the flags select; `text` by default."""
+        texts = tuple(filter(None, (options.text_a or "text", options.text_b)))
+        changes = {"metrics": ("accuracy", "macro_f1")}
+        if options.problem == "regression":
+            changes = {
+                "metrics": ("spearman", "pearson"),
+                "no_gold": finetuning.NO_SCORE,
+            }
+            changes["score_range"] = (-np.inf, np.inf)
+        elif options.separator:  # "" is a text without any label.
+            changes = {"metrics": ("micro_f1", "macro_f1")}
+            changes["no_gold"] = finetuning.NO_GOLD - {""}
+        return finetuning.DataSet(texts=texts, label=options.label, **changes)
+
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
-        # Names of columns have no comma.
-        self.separator = options.label_separator or "," * ("," in options.label)
-        metrics = ("micro_f1",) if self.separator else ("accuracy",)
-        is_regression = options.problem == "regression"
-        metrics = ("spearman", "pearson") if is_regression else (*metrics, "macro_f1")
-        self.data_set, self.rows = finetuning.read_data_set(
-            options,
-            finetuning.GLUE,
-            dataclasses.replace(_own_data_set(options), metrics=metrics),
-            required=("text_a", "label"),
-            optional=("text_b", "problem", "label_separator"),
-            missing_labels=_missing_labels(options, self.separator),
-        )
-        self.evaluation_splits = [name for name in self.rows if name != "train"]
         self.metrics = self.data_set.metrics
         self.metric = self.metrics[0]
-        pairs, train = len(self.data_set.texts) > 1, self.rows["train"]
+        pairs, train = len(self.data_set.texts) > 1, self.data["train"]
         self.in_windows = options.long_text.startswith("window")
         if self.in_windows and pairs:
             raise ValueError(
@@ -144,49 +156,66 @@ class Classification(finetuning.Task):
                 "use truncate or head_tail."
             )
         self.labels = ()
-        if is_regression or self.data_set.score_range:
-            problem, self.target_kind = "regression", "score"
+        if self.data_set.score_range:
+            self.target_kind = "score"
             # The model is trained on standardized scores.
-            values = [row.score() for row in train]
+            values = [finetuning.score(row) for row in train]
             self.mean, self.deviation = float(np.mean(values)), float(np.std(values))
             details = {"mean": self.mean, "deviation": self.deviation}
         else:
-            problem, self.target_kind = "classification", "class"
+            self.target_kind = "labels" if options.separator else "class"
             values = {name for row in train for name in self._label_names(row)}
             are_numbers = all(name.isdecimal() for name in values)
             self.labels = tuple(sorted(values, key=int if are_numbers else None))
-            if self.separator:
-                problem, self.target_kind = "multi_label", "labels"
-                if "," in options.label:
-                    self.labels = tuple(options.label.split(","))
+            if "," in options.label:
+                self.labels = tuple(options.label.split(","))
             details = {"labels": list(self.labels)}
-        if len(set(values)) == 1 and not self.separator:
+        if len(set(values)) == 1 and not options.separator:
             raise ValueError(
-                f"{train[0].path}: all labels are {train[0].label!r}. Training needs "
+                f"{train[0].path}: all labels are {train[0].gold!r}. Training needs "
                 "at least two different labels."
             )
-        self.head = {"problem": problem, "pairs": pairs, **details}
-        if options.calibrate and problem != "classification":
+        if options.calibrate and self.target_kind != "class":
             raise ValueError("--calibrate requires one class for each text.")
-        self.gold = {name: self._read_labels(rows) for name, rows in self.rows.items()}
+        problem = _PROBLEMS[self.target_kind]
+        self.head = {"problem": problem, "pairs": pairs, **details}
+        self.gold = {name: self._read_labels(rows) for name, rows in self.data.items()}
         metric, gold = METRICS[self.metric], self.gold["dev"]
-        constants = range(2 if self.separator else len(self.labels))
+        constants = range(2 if options.separator else len(self.labels))
         scores = (float(metric(gold, np.full_like(gold, value))) for value in constants)
         self.majority_baseline = max(scores, default=0.0)
 
-    @classmethod
-    def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
-        data_set = finetuning.GLUE.get(options.task) or _own_data_set(options)
-        flags = "the training's --text_a and --text_b"
-        rows = finetuning.read_rows(data_set, "test", [pathlib.Path(path)], flags)
-        return map(_example, rows)
+    def _label_names(self, row: Example) -> list[str]:
+        if not self.options.separator:
+            return [row.gold]
+        names = row.gold.split(self.options.separator)
+        return list(filter(None, map(str.strip, names)))
+
+    def _read_labels(self, rows: Sequence[Example]) -> np.ndarray | None:
+        """Returns class indices or scores [N], 0 or 1 for labels [N, L], or None."""
+        if rows[0].gold is None:
+            return None
+        if not self.labels:
+            return np.array([finetuning.score(row) for row in rows], np.float32)
+        targets = np.zeros([len(rows), len(self.labels)], np.float32)
+        for row, target in zip(rows, targets):
+            for name in self._label_names(row):
+                if name not in self.labels:
+                    raise ValueError(
+                        f"{row.location}: label {name!r} is not in the training set, "
+                        f"whose labels are {', '.join(self.labels)}."
+                    )
+                target[self.labels.index(name)] = 1
+        if self.target_kind == "labels":
+            return targets
+        return targets.argmax(axis=1).astype(np.int32)
 
     def dataset(self, name: str) -> Split:
         """Returns a split of texts, or of windows that weigh 1 in total per text.
 
         The split's `source` is the index of the text of each example.
         """
-        columns = [list(c) for c in zip(*(row.texts for row in self.rows[name]))]
+        columns = [list(c) for c in zip(*(row.inputs for row in self.data[name]))]
         if self.in_windows:
             windows = self.served_head().encode(tf.constant(*columns))
             inputs, source = windows.ragged_inputs(), windows.row.numpy()
@@ -218,8 +247,7 @@ class Classification(finetuning.Task):
             predicted = probabilities.argmax(axis=1)
         elif self.target_kind == "labels":
             probabilities = scipy.special.expit(logits)
-            thresholds = decision.get("thresholds", 0.5)
-            predicted = (probabilities > thresholds).astype(int)
+            predicted = probabilities > decision.get("thresholds", 0.5)
         metrics = {}
         if gold is not None:
             metrics = {m: float(METRICS[m](gold, predicted)) for m in self.metrics}
@@ -234,81 +262,28 @@ class Classification(finetuning.Task):
             {key: prediction, "probabilities": values}
             for prediction, values in zip(predicted, probabilities, strict=True)
         )
-        examples = map(_example, self.rows[split.name])
-        rows = finetuning.prediction_rows(examples, answers, self.labels)
+        rows = finetuning.prediction_rows(self.data[split.name], answers, self.labels)
         return finetuning.Evaluation(metrics, rows, decision, gold, predicted)
 
     def _names(self, values: np.ndarray) -> list[str] | list[tuple] | list[float]:
         """Returns names of classes, tuples of labels, or the scores."""
-        if not self.labels:
-            return values.tolist()
         names = np.array(self.labels, object)
         if self.target_kind == "labels":
             return [tuple(names[row > 0]) for row in values]
-        return names[values].tolist()
+        return (names[values] if self.labels else values).tolist()
 
     def write_predictions(self, split, evaluation, folder):
         """Writes the table, and the file that GLUE's server accepts, if it has one."""
-        suffix = data.table_suffix(self.rows[split.name][0].path)
-        path = folder / f"predictions_{split.name}{suffix}"
-        data.write_table(path, evaluation.predictions)
+        super().write_predictions(split, evaluation, folder)
         name = self.data_set.submissions.get(split.name)
         if not name or self.options.test_file:
             return
         predictions = evaluation.predicted
         if self.data_set.score_range:
-            low, high = self.data_set.score_range
-            predictions = np.round(predictions, 6).clip(low, high).tolist()
+            limits = self.data_set.score_range
+            predictions = np.round(predictions, 6).clip(*limits).tolist()
         rows = [{"index": i, "prediction": p} for i, p in enumerate(predictions)]
         data.write_table(folder / name, rows)
-
-    # --- Labels ------------------------------------------------------------------
-
-    def _read_labels(self, rows: Sequence[Row]) -> np.ndarray | None:
-        """Returns class indices or scores [N]; None without labels."""
-        if rows[0].label is None:
-            return None
-        if not self.labels:
-            return np.array([row.score() for row in rows], np.float32)
-        indices = {label: index for index, label in enumerate(self.labels)}
-        found = [self._label_names(row) for row in rows]
-        for row, names in zip(rows, found, strict=True):
-            for name in names:
-                if name not in indices:
-                    raise ValueError(
-                        f"{row.location}: label {name!r} is not in the training set, "
-                        f"whose labels are {', '.join(self.labels)}."
-                    )
-        if not self.separator:
-            return np.array([indices[name] for (name,) in found], np.int32)
-        targets = np.zeros([len(rows), len(indices)], np.float32)
-        for target, names in zip(targets, found, strict=True):
-            target[[indices[name] for name in names]] = 1
-        return targets
-
-    def _label_names(self, row: Row) -> list[str]:
-        if not self.separator:
-            return [row.label]
-        return list(filter(None, map(str.strip, row.label.split(self.separator))))
-
-
-def _own_data_set(options: Classification.Config) -> finetuning.DataSet:
-    """Returns the columns that the flags select; `text` by default."""
-    texts = tuple(filter(None, (options.text_a or "text", options.text_b)))
-    return finetuning.DataSet(texts=texts, label=options.label)
-
-
-def _example(row: Row) -> finetuning.Example:
-    names = ("text_a", "text_b") if len(row.texts) > 1 else ("text",)
-    texts = dict(zip(names, row.texts, strict=True))
-    return finetuning.Example(row.id, texts, row.texts, row.label)
-
-
-def _missing_labels(options: Classification.Config, separator: str) -> frozenset[str]:
-    """Returns the labels that stand for none; "" is a text without any of several."""
-    if options.problem == "regression" or options.task == "stsb":
-        return finetuning.NO_GOLD - {"-1"}
-    return finetuning.NO_GOLD - {""} if separator else finetuning.NO_GOLD
 
 
 # --- Decisions -------------------------------------------------------------------
@@ -370,10 +345,5 @@ def calibration_error(gold: np.ndarray, probabilities: np.ndarray) -> float:
     return float(np.abs(np.bincount(bins, is_right - confidence)).sum() / len(gold))
 
 
-def main(options: Classification.Config | finetuning.PredictConfig) -> None:
-    """Fine-tunes, or predicts a file."""
-    finetuning.run_task(Classification, options)
-
-
 if __name__ == "__main__":
-    cli.run(main, Classification.Config, predict=finetuning.PredictConfig)
+    finetuning.run_task(Classification)

@@ -40,13 +40,13 @@ import collections
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import logging
 
-from bert_tf import checkpoints, cli, finetuning, heads, serving, text
+from bert_tf import checkpoints, cli, finetuning, heads, text
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -55,7 +55,7 @@ tf = lazy_import("tensorflow")
 if TYPE_CHECKING:
     import keras
 
-    from bert_tf.finetuning import Row, Split
+    from bert_tf.finetuning import Example, Split
 
 DATA_SETS: Mapping[str, finetuning.DataSet] = {
     "stsb": finetuning.GLUE["stsb"],
@@ -63,14 +63,14 @@ DATA_SETS: Mapping[str, finetuning.DataSet] = {
         texts=("sentence_A", "sentence_B"),
         label="relatedness_score",
         files={
-            "train": [["SICK_train.txt"]],
-            "dev": [["SICK_trial.txt"]],
-            "test": [["SICK_test_annotated.txt"]],
+            "train": ["SICK_train.txt"],
+            "dev": ["SICK_trial.txt"],
+            "test": ["SICK_test_annotated.txt"],
         },
     ),
     # Without the test sets, which have no labels.
     "mnli": dataclasses.replace(
-        finetuning.GLUE["mnli"], files={"dev": [["dev_matched.tsv"]]}
+        finetuning.GLUE["mnli"], files={"dev": ["dev_matched.tsv"]}
     ),
 }
 
@@ -79,23 +79,20 @@ _RECALL_AT = (1, 5, 10)
 _QUERIES_AT_ONCE = 256  # Compared with all texts.
 
 
-class Examples(NamedTuple):
-    """N examples of C texts.
+class Embedding(finetuning.TableTask):
+    """See the module docstring.
 
     Attributes:
-        texts: The texts of each example; "" for a missing hard negative.
-        scores: The score of each pair [N] float32; None without.
+        data: The examples of each split. Their inputs are C texts, "" for a missing
+            hard negative.
+        scores: The scores of the pairs of each split [N] float32; None without.
     """
-
-    texts: Sequence[Sequence[str]]
-    scores: np.ndarray | None = None
-
-
-class Embedding(finetuning.Task):
-    """See the module docstring."""
 
     kind = "embedding"
     target_kind = "score"
+    benchmarks = DATA_SETS
+    columns = ("texts",)
+    settings = ("label",)
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(finetuning.TablesConfig):
@@ -138,29 +135,67 @@ class Embedding(finetuning.Task):
             resumable=True,
         )
 
+    @classmethod
+    def own_data_set(cls, options: Config) -> finetuning.DataSet:
+        """Returns the columns that the flags select; `text` by default."""
+        columns = tuple((options.texts or "text").split(","))
+        simcse = columns[1:] if options.loss == "simcse" else ()
+        optional = dict.fromkeys(("dev", "test"), ("", *columns[2:]))
+        optional["train"] = ("", options.label, *simcse)
+        return finetuning.DataSet(
+            texts=columns,
+            label=options.label,
+            optional=optional,
+            no_gold=finetuning.NO_SCORE,  # -1 can be a cosine.
+        )
+
+    @classmethod
+    def read_input(cls, options, path):
+        """Yields pairs, or single texts."""
+        data_set = DATA_SETS.get(options.task) or cls.own_data_set(options)
+        optional = {"test": data_set.texts[1:]}
+        data_set = dataclasses.replace(data_set, optional=optional)
+        paths, flags = [pathlib.Path(path)], "the training's --texts"
+        for row in finetuning.read_rows(data_set, "test", paths, flags):
+            yield row._replace(inputs=row.inputs[:2])
+
+    @classmethod
+    def answer(cls, model, columns, batch_size):
+        """Returns the cosines of pairs, or the vectors of single texts."""
+        vectors = [
+            model.predict(column, batch_size=batch_size)["sentence_embedding"]
+            for column in columns
+        ]
+        if len(vectors) == 1:
+            return {"score": vectors[0]}
+        norms = np.prod([np.linalg.norm(v, axis=1) for v in vectors], axis=0)
+        return {"score": np.prod(vectors, axis=0).sum(axis=1) / norms}
+
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
+        _check(options)
         super().__init__(options, tokenizer)
-        rows = _read(options)
-        self.evaluation_splits = [name for name in rows if name != "train"]
-        self.examples = {name: _examples(rows[name]) for name in self.evaluation_splits}
-        self.is_search = self.examples["dev"].scores is None
-        self.metric = "mrr" if self.is_search else "spearman"
         self.loss = options.loss
-        if options.loss == "simcse":
-            texts = dict.fromkeys(
-                filter(None, itertools.chain(*(row.texts for row in rows["train"])))
-            )
-            train, self.loss = Examples([(t, t) for t in texts]), "in_batch_negatives"
-        else:
-            train = _examples(rows["train"])
-        if options.loss == "auto":
-            self.loss = "in_batch_negatives" if train.scores is None else "cosent"
-        elif train.scores is None and self.loss != "in_batch_negatives":
+        if self.loss == "simcse":
+            texts = itertools.chain(*(row.inputs for row in self.data["train"]))
+            self.data["train"] = [
+                finetuning.Example(str(index), {}, (text, text))
+                for index, text in enumerate(dict.fromkeys(filter(None, texts)))
+            ]
+            self.loss = "in_batch_negatives"
+        found = {name: _read_labels(rows) for name, rows in self.data.items()}
+        self.data, self.scores = (
+            {name: pair[index] for name, pair in found.items()} for index in (0, 1)
+        )
+        train, dev = self.scores["train"], self.scores["dev"]
+        if self.loss == "auto":
+            self.loss = "in_batch_negatives" if train is None else "cosent"
+        elif train is None and self.loss != "in_batch_negatives":
             raise ValueError(
                 f"--loss={options.loss} requires scores. Pass their column as --label."
             )
-        self.examples["train"] = train
-        self.score_range = _score_range(train.scores, self.examples["dev"].scores)
+        self.is_search = dev is None
+        self.metric = "mrr" if self.is_search else "spearman"
+        self.score_range = _score_range(train, dev)
         head = {"max_sequence_length": options.max_sequence_length}
         if options.pooling:
             head["pooling"] = options.pooling
@@ -176,31 +211,6 @@ class Embedding(finetuning.Task):
                 )
         self.head = heads.EmbeddingConfig.from_dict(head).to_dict()
 
-    @classmethod
-    def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
-        data_set = DATA_SETS.get(options.task) or _own_data_set(options)
-        optional = {"test": data_set.texts[1:]}
-        data_set = dataclasses.replace(data_set, optional=optional)
-        paths, flags = [pathlib.Path(path)], "the training's --texts"
-        for row in finetuning.read_rows(data_set, "test", paths, flags):
-            inputs = row.texts[:2]
-            texts = dict(zip(("first", "second"), inputs))
-            yield finetuning.Example(row.id, texts, inputs, row.label)
-
-    @classmethod
-    def answer(
-        cls, model: serving.Predictor, columns: Sequence[Sequence], batch_size: int
-    ) -> dict[str, np.ndarray]:
-        """Returns the cosines of pairs, or the vectors of single texts."""
-        vectors = [
-            model.predict(column, batch_size=batch_size)["sentence_embedding"]
-            for column in columns
-        ]
-        if len(vectors) == 1:
-            return {"score": vectors[0]}
-        norms = np.prod([np.linalg.norm(v, axis=1) for v in vectors], axis=0)
-        return {"score": np.prod(vectors, axis=0).sum(axis=1) / norms}
-
     def training_model(self, model: keras.Model) -> keras.Model:
         options = self.options
         return finetuning.SiameseEncoder(
@@ -213,22 +223,24 @@ class Embedding(finetuning.Task):
         The split's `source` is the indices of the first two texts of each example,
         [N, 2].
         """
-        examples, scores = self.examples[name]
-        texts, indices = np.unique(np.array(examples, object), return_inverse=True)
-        indices = indices.reshape(len(examples), -1)
-        ids = tf.constant(np.where(texts == "", -1, np.arange(len(texts))), tf.int32)
+        rows = [example.inputs for example in self.data[name]]
+        texts, indices = np.unique(np.array(rows, object), return_inverse=True)
+        indices = indices.reshape(len(rows), -1)
         inputs = finetuning.encode(self.served_head().encode, texts)  # [U, (S)]
         targets = None
         if name == "train":
             inputs = {key: tf.gather(x, indices) for key, x in inputs.items()}
-            is_scored = self.loss != "in_batch_negatives"
-            targets = self.as_cosines(scores) if is_scored else tf.gather(ids, indices)
+            targets = tf.constant(
+                np.where(texts == "", -1, np.arange(len(texts))), tf.int32
+            )
+            targets = tf.gather(targets, indices)
+            if self.loss != "in_batch_negatives":
+                targets = self.as_cosines(self.scores[name])
         return finetuning.Split(name, indices[:, :2], inputs, targets)
 
     def evaluate(self, split, outputs, decision=None):
         """Scores the cosine of each pair, or the rank of its second text."""
-        pairs, scores = self.examples[split.name]
-        vectors = np.stack(outputs)  # [U, E]
+        scores, vectors = self.scores[split.name], np.stack(outputs)  # [U, E]
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         metrics, gold = {}, None
         if self.is_search:
@@ -243,13 +255,8 @@ class Embedding(finetuning.Task):
                 name: float(np.nan_to_num(function(gold, predicted).statistic))
                 for name, function in functions.items()
             }
-        labels = itertools.repeat(None) if scores is None else scores.tolist()
-        examples = (
-            finetuning.Example(str(i), {"first": pair[0], "second": pair[1]}, (), label)
-            for i, (pair, label) in enumerate(zip(pairs, labels))
-        )
         answers = ({"score": score} for score in predicted)
-        rows = finetuning.prediction_rows(examples, answers)
+        rows = finetuning.prediction_rows(self.data[split.name], answers)
         return finetuning.Evaluation(metrics, rows, {}, gold, predicted)
 
     def as_cosines(self, scores: np.ndarray) -> np.ndarray:
@@ -261,9 +268,9 @@ class Embedding(finetuning.Task):
 # --- Data ------------------------------------------------------------------------
 
 
-def _read(options: Embedding.Config) -> dict[str, list[Row]]:
-    columns, size = tuple(options.texts.split(",")), options.micro_batch_size
-    if len(columns) < 2 and not options.task:
+def _check(options: Embedding.Config) -> None:
+    size = options.micro_batch_size
+    if "," not in options.texts and not options.task:
         raise ValueError(
             "--texts must be at least two columns; with --loss=simcse, the training "
             f"file may lack the second. Received: --texts={options.texts}"
@@ -275,50 +282,38 @@ def _read(options: Embedding.Config) -> dict[str, list[Row]]:
         )
     if size and options.teacher:
         raise ValueError("--teacher needs whole batches. Omit --micro_batch_size.")
-    return finetuning.read_data_set(
-        options,
-        DATA_SETS,
-        _own_data_set(options),
-        required=("texts",),
-        optional=("label",),
-        missing_labels=finetuning.NO_GOLD - {"-1"},  # It can be a cosine.
-    )[1]
 
 
-def _own_data_set(options: Embedding.Config) -> finetuning.DataSet:
-    """Returns the columns that the flags select; `text` by default."""
-    columns = tuple((options.texts or "text").split(","))
-    simcse = columns[1:] if options.loss == "simcse" else ()
-    optional = {"train": ("", options.label, *simcse)}
-    optional |= dict.fromkeys(("dev", "test"), ("", *columns[2:]))
-    return finetuning.DataSet(texts=columns, label=options.label, optional=optional)
-
-
-def _examples(rows: Sequence[Row]) -> Examples:
-    """Returns pairs with scores, examples of NLI labels, or the texts of the rows."""
-    if rows[0].label is None:
-        return Examples([row.texts for row in rows])
-    pairs = collections.defaultdict(list)
+def _read_labels(
+    rows: Sequence[Example],
+) -> tuple[Sequence[Example], np.ndarray | None]:
+    """Returns pairs and their scores, or examples without scores of NLI labels."""
+    if rows[0].gold is None:
+        return rows, None
+    rows = [row._replace(inputs=row.inputs[:2]) for row in rows]
+    labels = collections.defaultdict(list)
     for row in rows:
-        pairs[row.label.lower()].append(row.texts[:2])
-    if pairs.keys().isdisjoint(_NLI):
-        scores = np.array([row.score() for row in rows], np.float32)
-        return Examples([row.texts[:2] for row in rows], scores)
-    if unknown := pairs.keys() - {*_NLI}:
+        labels[row.gold.lower()].append(row)
+    if labels.keys().isdisjoint(_NLI):
+        scores = np.array([finetuning.score(row) for row in rows], np.float32)
+        return rows, scores
+    if unknown := labels.keys() - {*_NLI}:
         raise ValueError(
             f"{rows[0].path}: labels must be numbers, or {', '.join(_NLI)}. Got "
             f"{sorted(unknown)[0]!r}."
         )
-    if not pairs["entailment"]:
+    if not labels["entailment"]:
         raise ValueError(f"{rows[0].path} has no pair with the label entailment.")
     # The contradictions of a premise are hard negatives of its entailments, in turn.
     negatives = collections.defaultdict(list)
-    for premise, hypothesis in pairs["contradiction"]:
-        negatives[premise].append(hypothesis)
+    for row in labels["contradiction"]:
+        negatives[row.inputs[0]].append(row.inputs[1])
     in_turn = {premise: itertools.cycle(texts) for premise, texts in negatives.items()}
-    none = itertools.repeat("")
-    entailed = pairs["entailment"]
-    return Examples([(*pair, next(in_turn.get(pair[0], none))) for pair in entailed])
+    entailed = [
+        row._replace(inputs=(*row.inputs, next(in_turn.get(row.inputs[0], iter([""])))))
+        for row in labels["entailment"]
+    ]
+    return entailed, None
 
 
 def _score_range(*scores: np.ndarray | None) -> tuple[float, float]:
@@ -377,10 +372,5 @@ def retrieval_metrics(queries: np.ndarray, ranks: np.ndarray) -> dict[str, float
     return {"mrr": float(reciprocal.mean()), **recall}
 
 
-def main(options: Embedding.Config | finetuning.PredictConfig) -> None:
-    """Fine-tunes, or predicts a file."""
-    finetuning.run_task(Embedding, options)
-
-
 if __name__ == "__main__":
-    cli.run(main, Embedding.Config, predict=finetuning.PredictConfig)
+    finetuning.run_task(Embedding)

@@ -22,8 +22,8 @@ of texts and their labels as in ARC and CommonsenseQA:
 {"text": ["Paris", "Rome"], "label": ["A", "B"]}.
 
 Output: a fine-tuned model directory with dev accuracy in metrics.json and
-predictions_dev.tsv: index, index of the best choice, and the probability of each
-choice. A test set (test.csv or test.tsv in --data_dir, or --test_file) adds
+predictions_dev.tsv (.csv or .jsonl for data in that format): id, prompt, index of the
+best choice, and the probability of each choice. A test set (test.csv or test.tsv in --data_dir, or --test_file) adds
 predictions_test.tsv; it needs no labels.
 
 Expected: BERT base has 81.6 % accuracy on the dev set of SWAG (table 4).
@@ -32,9 +32,8 @@ Expected: BERT base has 81.6 % accuracy on the dev set of SWAG (table 4).
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,19 +45,18 @@ scipy = lazy_import("scipy")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
-    from bert_tf.finetuning import Row, Split
-
+    from bert_tf.finetuning import Example, Split
 
 DATA_SETS: Mapping[str, finetuning.DataSet] = {
     "swag": finetuning.DataSet(
         # `sent2` is the stem, the beginning of every choice.
         texts=("sent1", "sent2", "ending0", "ending1", "ending2", "ending3"),
-        files={"train": [["train.csv"]], "dev": [["val.csv"]], "test": [["test.csv"]]},
+        files={"train": ["train.csv"], "dev": ["val.csv"], "test": ["test.csv"]},
     ),
     # The authors' cross-validation folds have no dev set.
     "codah": finetuning.DataSet(
         texts=("prompt", *(f"answer{n}" for n in range(4))),
-        files={"dev": [["dev.tsv"], ["test.tsv"]]},
+        files={"dev": ["dev.tsv", "test.tsv"]},
         columns=dict.fromkeys(
             ("train", "dev", "test"),
             ("category", "prompt", *(f"answer{n}" for n in range(4)), "label"),
@@ -80,11 +78,13 @@ _SWAG_USAGE = {
 }
 
 
-class MultipleChoice(finetuning.Task):
+class MultipleChoice(finetuning.TableTask):
     """See the module docstring."""
 
     kind = "multiple_choice"
     metric = "accuracy"
+    benchmarks = DATA_SETS
+    columns = ("prompt", "choices", "label")
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(finetuning.TablesConfig):
@@ -102,46 +102,43 @@ class MultipleChoice(finetuning.Task):
         )
         label: str = cli.option("", help="Column of the right choice.", common=True)
 
+    @classmethod
+    def own_data_set(cls, options: Config) -> finetuning.DataSet:
+        """Returns the columns that the flags select."""
+        names = tuple(name.strip() for name in options.choices.split(","))
+        texts, nested = (options.prompt, *names), names if len(names) == 1 else ()
+        return finetuning.DataSet(texts=texts, label=options.label, nested=nested)
+
+    @classmethod
+    def read_input(cls, options, path):
+        data_set = DATA_SETS.get(options.task) or cls.own_data_set(options)
+        for row in super().read_input(options, path):
+            yield _example(row, data_set)[0]
+
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
-        data_set, splits = finetuning.read_data_set(
-            options,
-            DATA_SETS,
-            _own_data_set(options),
-            required=("prompt", "choices", "label"),
-        )
         self.head = _SWAG_USAGE if options.task == "swag" else {}
-        columns = _choice_columns(options, data_set)
-        self.examples = {
-            name: [_example(row, columns) for row in rows]
-            for name, rows in splits.items()
+        found = {
+            name: [_example(row, self.data_set) for row in rows]
+            for name, rows in self.data.items()
         }
-        rows = [*splits["train"], *splits["dev"]]
-        counts_from_one = all(row.label != "0" for row in rows) and any(
-            row.label == str(len(_choices(row, columns)[0])) for row in rows
+        self.data = {name: [x for x, _ in rows] for name, rows in found.items()}
+        known = [*self.data["train"], *self.data["dev"]]
+        counts_from_one = all(x.gold != "0" for x in known) and any(
+            x.gold == str(len(x.inputs[1])) for x in known
         )
         self.labels = {
             name: [
-                _label(row, columns, data_set.label, int(counts_from_one))
-                for row in rows
+                _label(*row, self.data_set.label, int(counts_from_one)) for row in rows
             ]
-            for name, rows in splits.items()
-            if rows[0].label is not None
+            for name, rows in found.items()
+            if rows[0][0].gold is not None
         }
-        self.evaluation_splits = [name for name in splits if name != "train"]
         dev = self.labels["dev"]
         self.majority_baseline = max(map(dev.count, dev)) / len(dev)
 
-    @classmethod
-    def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
-        data_set = DATA_SETS.get(options.task) or _own_data_set(options)
-        columns = _choice_columns(options, data_set)
-        flags = "the training's --prompt and --choices"
-        for row in finetuning.read_rows(data_set, "test", [pathlib.Path(path)], flags):
-            yield _example(row, columns)
-
     def dataset(self, name: str) -> Split:
-        prompts, choices = zip(*(example.inputs for example in self.examples[name]))
+        prompts, choices = zip(*(example.inputs for example in self.data[name]))
         size = max(map(len, choices))
         choices = [(*texts, *[""] * (size - len(texts))) for texts in choices]
         inputs = finetuning.encode(self.served_head().encode, prompts, choices)
@@ -156,31 +153,21 @@ class MultipleChoice(finetuning.Task):
             metrics = {"accuracy": float(np.mean(best == gold))}
             gold = [str(choice) for choice in gold]
         answers = ({"choice": p.argmax(), "probabilities": p} for p in probabilities)
-        rows = finetuning.prediction_rows(self.examples[split.name], answers)
+        rows = finetuning.prediction_rows(self.data[split.name], answers)
         return finetuning.Evaluation(metrics, rows, {}, gold, best.astype(str))
 
 
-def _own_data_set(options: MultipleChoice.Config) -> finetuning.DataSet:
-    """Returns the columns that the flags select."""
-    names = tuple(name.strip() for name in options.choices.split(","))
-    return finetuning.DataSet(
-        texts=(options.prompt, *names),
-        label=options.label,
-        nested=names if len(names) == 1 else (),
-    )
+def _example(
+    row: Example, data_set: finetuning.DataSet
+) -> tuple[Example, Sequence[str]]:
+    """Returns the prompt and the choices of a row, and the names of the choices.
 
-
-def _choice_columns(
-    options: MultipleChoice.Config, data_set: finetuning.DataSet
-) -> Sequence[str]:
-    """Returns the columns of the choices. SWAG has a stem of all choices before."""
-    return data_set.texts[2 if options.task == "swag" else 1 :]
-
-
-def _choices(row: Row, columns: Sequence[str]) -> tuple[list[str], Sequence[str]]:
-    """Returns the texts of the choices, and their names if they have any."""
-    names, texts = columns, row.texts[-len(columns) :]
-    if len(columns) == 1:
+    An empty choice counts as missing. SWAG has a stem of all choices.
+    """
+    start = 2 if data_set is DATA_SETS["swag"] else 1
+    prompt, *stem = row.inputs[:start]
+    names, texts = data_set.texts[start:], row.inputs[start:]
+    if data_set.nested:
         names, (texts,) = [], texts
         if isinstance(texts, dict):
             names, texts = texts.get("label"), texts.get("text")
@@ -189,52 +176,32 @@ def _choices(row: Row, columns: Sequence[str]) -> tuple[list[str], Sequence[str]
             for column in (names, texts)
         ):
             raise ValueError(
-                f"{row.location}: column {columns[0]!r} must be a list of texts, or "
-                "--choices must name a column for each choice."
+                f"{row.location}: column {data_set.nested[0]!r} must be a list of "
+                "texts, or --choices must name a column for each choice."
             )
-    return [value.strip() for value in texts], names
-
-
-def _example(row: Row, columns: Sequence[str]) -> finetuning.Example:
-    """Returns the prompt and the choices of a row; `columns` are those of the choices.
-
-    An empty choice counts as missing.
-    """
-    prompt, *stem = row.texts[: -len(columns)]
-    choices, _ = _choices(row, columns)
+    choices = tuple(" ".join([*stem, x.strip()]) if x.strip() else "" for x in texts)
     if sum(map(bool, choices)) < 2:
         raise ValueError(f"{row.location}: fewer than two choices are not empty.")
-    choices = tuple(" ".join([*stem, choice]) if choice else "" for choice in choices)
-    inputs = prompt, choices
-    return finetuning.Example(row.id, {"prompt": prompt}, inputs, row.label)
+    return row._replace(texts={"prompt": prompt}, inputs=(prompt, choices)), names
 
 
-def _label(
-    row: Row, columns: Sequence[str], label_column: str, first_label: int
-) -> int:
-    """Returns the index of the right choice."""
-    choices, names = _choices(row, columns)
-    last_label = first_label + len(choices) - 1
-    numbers = map(str, range(first_label, last_label + 1))
-    indices = {}
-    for known in (string.ascii_uppercase, numbers, names):
+def _label(example: Example, names: Sequence[str], column: str, first: int) -> int:
+    """Returns the index of the right choice. Numbers of choices start at `first`."""
+    choices = example.inputs[1]
+    last, indices = first + len(choices) - 1, {}
+    for known in (string.ascii_uppercase, map(str, range(first, last + 1)), names):
         indices |= zip(known, range(len(choices)))
-    if row.label not in indices:
+    if example.gold not in indices:
         raise ValueError(
-            f"{row.location}: column {label_column!r} must be the index of the right "
-            f"choice, {first_label} to {last_label}, its letter, or the name of its "
-            f"column. Received: {row.label!r}"
+            f"{example.location}: column {column!r} must be the index of the right "
+            f"choice, {first} to {last}, its letter, or the name of its column. "
+            f"Received: {example.gold!r}"
         )
-    label = indices[row.label]
+    label = indices[example.gold]
     if not choices[label]:
-        raise ValueError(f"{row.location}: the right choice, {label}, is empty.")
+        raise ValueError(f"{example.location}: the right choice, {label}, is empty.")
     return label
 
 
-def main(options: MultipleChoice.Config | finetuning.PredictConfig) -> None:
-    """Fine-tunes, or predicts a file."""
-    finetuning.run_task(MultipleChoice, options)
-
-
 if __name__ == "__main__":
-    cli.run(main, MultipleChoice.Config, predict=finetuning.PredictConfig)
+    finetuning.run_task(MultipleChoice)

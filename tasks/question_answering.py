@@ -36,7 +36,7 @@ Long passages are cut into overlapping windows, in training and in the exported 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -130,25 +130,24 @@ class QuestionAnswering(finetuning.Task):
                 f"max_sequence_length={options.max_sequence_length}, "
                 f"max_question_length={options.max_question_length}."
             )
-        self.evaluation_splits = ("dev", "test") if options.test_file else ("dev",)
-        self.questions = {
-            split: squad.read(
-                getattr(options, f"{split}_file"),
-                _columns(options),
+        columns = _columns(options)
+        self.data = options.read_splits(
+            lambda split, path: squad.read(
+                path,
+                columns,
                 needs_answers=split != "test",
                 training=split == "train",
             )
-            for split in ("train", *self.evaluation_splits)
-        }
-        self.no_answer = not all(q.answers for q in self.questions["train"])
+        )
+        self.no_answer = not all(q.answers for q in self.data["train"])
         self.head = {"no_answer": self.no_answer}
         # The F1 of answering no question.
-        dev = self.questions["dev"]
+        dev = self.data["dev"]
         refusals = dict.fromkeys((question.id for question in dev), "")
         self.majority_baseline = squad.scores(dev, refusals)["f1"]
 
     @classmethod
-    def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
+    def read_input(cls, options, path):
         return map(_example, squad.stream(path, _columns(options)))
 
     def dataset(self, name: str) -> Split:
@@ -157,7 +156,7 @@ class QuestionAnswering(finetuning.Task):
         Its `source` is a list of (questions, `Passages`) pairs.
         """
         source, inputs, targets = [], [], []
-        for chunk in chunk_questions(self.questions[name]):
+        for chunk in chunk_questions(self.data[name]):
             passages = self.served_head().encode(
                 tf.constant([question.question for question in chunk]),
                 tf.constant([question.context for question in chunk]),
@@ -176,7 +175,7 @@ class QuestionAnswering(finetuning.Task):
         )
 
     def evaluate(self, split, outputs, decision=None):
-        questions, predictions = self.questions[split.name], Predictions({}, {})
+        questions, predictions = self.data[split.name], Predictions({}, {})
         head, begin = self.served_head(), 0
         for chunk, passages in split.source:
             end = begin + len(passages.windows)
@@ -200,7 +199,7 @@ class QuestionAnswering(finetuning.Task):
 
     def write_predictions(self, split, evaluation, folder):
         """Writes predictions, n-best lists and odds; for tables also a table."""
-        predictions, questions = evaluation.predictions, self.questions[split.name]
+        predictions, questions = evaluation.predictions, self.data[split.name]
         best = predictions.best(**evaluation.decision)
         contents = {"predictions": best, "nbest": predictions.n_best}
         if predictions.null_odds:
@@ -282,10 +281,5 @@ def chunk_questions(questions: Sequence[Question]) -> list[Sequence[Question]]:
     return [questions[a:b] for a, b in zip(splits, [*splits[1:], None])]
 
 
-def main(options: QuestionAnswering.Config | finetuning.PredictConfig) -> None:
-    """Fine-tunes, or predicts a file."""
-    finetuning.run_task(QuestionAnswering, options)
-
-
 if __name__ == "__main__":
-    cli.run(main, QuestionAnswering.Config, predict=finetuning.PredictConfig)
+    finetuning.run_task(QuestionAnswering)

@@ -37,12 +37,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_tf import cli, finetuning, modeling, serving, text
+from bert_tf import cli, finetuning, modeling, text
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -87,12 +86,10 @@ class Tagging(finetuning.Task):
         super().__init__(options, tokenizer)
         if options.teacher and options.features:
             raise ValueError("--teacher trains the encoder. Omit --features.")
-        self.evaluation_splits = ("dev", "test") if options.test_file else ("dev",)
-        self.files = {
-            name: finetuning.ColumnFile.read(getattr(options, f"{name}_file"))
-            for name in ("train", *self.evaluation_splits)
-        }
-        train = self.files["train"]
+        self.data = options.read_splits(
+            lambda _, path: finetuning.ColumnFile.read(path)
+        )
+        train = self.data["train"]
         self.gold = {"train": train.tags()}
         types = sorted({t[2:] for tags in self.gold["train"] for t in tags if t != "O"})
         if not types:
@@ -102,7 +99,7 @@ class Tagging(finetuning.Task):
         self.labels = ("O", *(f"{b}-{type_}" for type_ in types for b in "BI"))
         self.head = {"labels": list(self.labels)}
         for name in self.evaluation_splits:
-            file, self.gold[name] = self.files[name], None
+            file, self.gold[name] = self.data[name], None
             if name == "test" and file.num_columns < train.num_columns:
                 continue  # It is unlabeled.
             if file.num_columns != train.num_columns:
@@ -113,7 +110,7 @@ class Tagging(finetuning.Task):
             self.gold[name] = file.tags(types)
 
     @classmethod
-    def read_input(cls, options: Config, path: str) -> Iterator[finetuning.Example]:
+    def read_input(cls, options, path):
         file = finetuning.ColumnFile.read(path)
         gold = [None] * len(file.sentences)
         with contextlib.suppress(ValueError):  # The last column has no tags.
@@ -124,20 +121,18 @@ class Tagging(finetuning.Task):
             yield finetuning.Example(str(sentence.lines[0]), texts, inputs, tags)
 
     @classmethod
-    def answer(
-        cls, model: serving.Predictor, columns: Sequence[Sequence], batch_size: int
-    ) -> Mapping[str, np.ndarray]:
+    def answer(cls, model, columns, batch_size):
         return model.predict(*columns, signature="words", batch_size=batch_size)
 
     @functools.cached_property
     def _join_weights(self) -> str:
         """How the exported model splits text into words."""
-        word_pieces, ids = self._tokenize(self.files["train"])
+        word_pieces, ids = self._tokenize(self.data["train"])
         words, vocabulary = word_pieces.value_rowids(), self.tokenizer.vocabulary
         return fit_join_weights(ids, words, vocabulary)
 
     def dataset(self, name: str) -> Split:
-        word_pieces, ids = self._tokenize(self.files[name])
+        word_pieces, ids = self._tokenize(self.data[name])
         windows = self.served_head().encode(ids)
         inputs = windows.ragged_inputs()
         lengths = inputs["token_ids"].row_lengths()
@@ -164,7 +159,7 @@ class Tagging(finetuning.Task):
             for logits, is_first in zip(outputs, split.source.numpy(), strict=True)
         ]
         tags = np.array(self.labels)[np.concatenate(best)].tolist()
-        ends = np.cumsum([len(s.rows) for s in self.files[split.name].sentences])
+        ends = np.cumsum([len(s.rows) for s in self.data[split.name].sentences])
         tags = [finetuning.to_iob2(tags[a:b]) for a, b in zip([0, *ends], ends)]
         gold, metrics = self.gold[split.name], {}
         if gold is not None:
@@ -180,7 +175,7 @@ class Tagging(finetuning.Task):
 
     def write_predictions(self, split, evaluation, folder):
         path = folder / f"predictions_{split.name}.conll"
-        self.files[split.name].write(path, evaluation.predictions, evaluation.gold)
+        self.data[split.name].write(path, evaluation.predictions, evaluation.gold)
 
     # --- Data --------------------------------------------------------------------
 
@@ -238,10 +233,5 @@ def fit_join_weights(
     return " ".join(f"{index}:{weights[index]}" for index in weights.nonzero()[0])
 
 
-def main(options: Tagging.Config | finetuning.PredictConfig) -> None:
-    """Fine-tunes, or predicts a file."""
-    finetuning.run_task(Tagging, options)
-
-
 if __name__ == "__main__":
-    cli.run(main, Tagging.Config, predict=finetuning.PredictConfig)
+    finetuning.run_task(Tagging)

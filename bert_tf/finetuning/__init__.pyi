@@ -7,15 +7,16 @@ from bert_tf.finetuning.conll import ColumnFile as ColumnFile
 from bert_tf.finetuning.conll import to_iob2 as to_iob2
 from bert_tf.finetuning.data_sets import GLUE as GLUE
 from bert_tf.finetuning.data_sets import NO_GOLD as NO_GOLD
+from bert_tf.finetuning.data_sets import NO_SCORE as NO_SCORE
 from bert_tf.finetuning.data_sets import DataSet as DataSet
-from bert_tf.finetuning.data_sets import Row as Row
 from bert_tf.finetuning.data_sets import TablesConfig as TablesConfig
-from bert_tf.finetuning.data_sets import read_data_set as read_data_set
+from bert_tf.finetuning.data_sets import TableTask as TableTask
 from bert_tf.finetuning.data_sets import read_rows as read_rows
+from bert_tf.finetuning.data_sets import score as score
 from bert_tf.finetuning.objectives import SiameseEncoder as SiameseEncoder
 from bert_tf.finetuning.run import fine_tune as fine_tune
+from bert_tf.finetuning.run import predict_file as predict_file
 from bert_tf.finetuning.run import prediction_rows as prediction_rows
-from bert_tf.finetuning.run import run_task as run_task
 from bert_tf.finetuning.squad import Question as Question
 from bert_tf.finetuning.task import ComputeOptions as ComputeOptions
 from bert_tf.finetuning.task import Evaluation as Evaluation
@@ -24,4 +25,5 @@ from bert_tf.finetuning.task import FilesConfig as FilesConfig
 from bert_tf.finetuning.task import FinetuneConfig as FinetuneConfig
 from bert_tf.finetuning.task import PredictConfig as PredictConfig
 from bert_tf.finetuning.task import Task as Task
+from bert_tf.finetuning.task import run_task as run_task
 from bert_tf.finetuning.train import DivergedError as DivergedError

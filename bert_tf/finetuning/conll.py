@@ -35,7 +35,7 @@ import os
 import pathlib
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from bert_tf import storage, text_files
 from bert_tf.data import Table, table_suffix
@@ -48,23 +48,22 @@ _TAG = re.compile(r"O|[BIESLUMW](-\S+)?")
 _IOB = {"M": "I", "E": "I", "L": "I", "S": "B", "U": "B", "W": "B"}
 _LAST = "ELSUW"
 
-# Line number and columns of each word. No columns: the end of a sentence.
+# Line number and columns of each word. No columns: a blank line.
 _Rows: TypeAlias = list[tuple[int, list[str]]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Sentence:
+class Sentence(NamedTuple):
     """A sentence of a column file.
 
     Attributes:
         lines: Line number of each word, from 1.
         rows: The columns of each word.
-        documents: The -DOCSTART- lines before the sentence. Documents may be empty.
+        begins_document: Whether -DOCSTART- lines are before the sentence.
     """
 
     lines: Sequence[int]
     rows: Sequence[Sequence[str]]
-    documents: Sequence[str] = ()
+    begins_document: bool
 
     @property
     def words(self) -> list[str]:
@@ -78,16 +77,14 @@ class ColumnFile:
     Attributes:
         path: The file.
         separator: Separator of the columns, a space or a tab.
-        num_columns: Number of columns of every word.
+        rows: The columns of all lines; none for a blank line.
         sentences: At least one, in the order of the file.
-        empty_documents: The -DOCSTART- lines after the last sentence.
     """
 
     path: pathlib.Path
     separator: str
-    num_columns: int
+    rows: Sequence[Sequence[str]]
     sentences: Sequence[Sentence]
-    empty_documents: Sequence[str] = ()
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> ColumnFile:
@@ -102,34 +99,35 @@ class ColumnFile:
         path = pathlib.Path(path)
         read = {".csv": _read_csv, ".jsonl": _read_jsonl}.get(table_suffix(path))
         separator, lines = ("\t", read(path)) if read else _read_columns(path)
-        num_columns, sentences, words, documents = 0, [], [], []
-        for number, row in [*lines, (0, [])]:
-            is_document = bool(row) and row[0].startswith(_DOCUMENT)
-            if row and not is_document:
-                num_columns = num_columns or len(row)
-                if len(row) != num_columns or not all(row):
-                    raise ValueError(
-                        f"{path}, line {number}: every word must have {num_columns} "
-                        "columns, as the first one. Got "
-                        f"{len(list(filter(None, row)))} in {separator.join(row)!r}."
-                    )
-                words.append((number, row))
-                continue
-            if words:
-                sentences.append(Sentence(*zip(*words, strict=True), documents))
-                words, documents = [], []
-            if is_document:
-                documents.append(separator.join(row))
+        sentences, begins_document = [], False
+        for is_word, group in itertools.groupby(lines, lambda line: _is_word(line[1])):
+            numbers, rows = zip(*group)
+            if is_word:
+                sentences.append(Sentence(numbers, rows, begins_document))
+            begins_document = not is_word and any(rows)
         if not sentences:
             raise ValueError(f"{path} contains no words.")
-        if _are_counted(sentences):
+        num_columns = len(sentences[0].rows[0])
+        for number, row in lines:
+            if _is_word(row) and (len(row) != num_columns or not all(row)):
+                raise ValueError(
+                    f"{path}, line {number}: every word must have {num_columns} "
+                    f"columns, as the first one. Got {sum(map(bool, row))} in "
+                    f"{separator.join(row)!r}."
+                )
+        if num_columns > 1 and _are_counted(sentences):
             cut = "cut -f2-" if separator == "\t" else "cut -d' ' -f2-"
             raise ValueError(
                 f"{path}: the first column must be the word. Got numbers that count "
                 f"the words: {', '.join(sentences[0].words[:3])}, ... Remove this "
                 f"column{'' if read else f', for example with {cut}'}."
             )
-        return cls(path, separator, num_columns, sentences, documents)
+        return cls(path, separator, [row for _, row in lines], sentences)
+
+    @property
+    def num_columns(self) -> int:
+        """Number of columns of every word."""
+        return len(self.sentences[0].rows[0])
 
     def pack(self, sizes: Sequence[int], limit: int) -> list[int]:
         """Groups consecutive sentences of a document up to a total size.
@@ -143,11 +141,11 @@ class ColumnFile:
         Returns:
             The first sentence of each group.
         """
-        has_documents = any(sentence.documents for sentence in self.sentences)
+        has_documents = any(sentence.begins_document for sentence in self.sentences)
         firsts, total = [], 0
         for index, sentence in enumerate(self.sentences):
             total += sizes[index]
-            is_new_document = sentence.documents or not has_documents
+            is_new_document = sentence.begins_document or not has_documents
             if is_new_document or total > limit or not firsts:
                 firsts.append(index)
                 total = sizes[index]
@@ -185,9 +183,9 @@ class ColumnFile:
         self,
         path: pathlib.Path,
         tags: Iterable[Sequence[str]],
-        gold: Sequence[Sequence[str]] | None = None,
+        gold: Iterable[Sequence[str]] | None = None,
     ) -> None:
-        """Writes a column file to `path` with one more column, the tags.
+        """Writes the lines of the file to `path` with one more column, the tags.
 
         This is the input of conlleval: the gold tag second to last, the predicted one
         last.
@@ -198,24 +196,18 @@ class ColumnFile:
             gold: The tags that replace the last column, in the scheme of `tags`. None
                 for an unlabeled file.
         """
+        tags, gold = (itertools.chain(*column or ()) for column in (tags, gold))
+        with storage.atomic_write(str(path)) as file:
+            for row in self.rows:
+                if _is_word(row):
+                    row = [*row[:-1], next(gold, row[-1]), next(tags)]
+                elif row:
+                    row = [*row, "O"]
+                file.write(f"{self.separator.join(row)}\n".encode())
 
-        def lines(documents: Sequence[str]) -> Iterable[str]:
-            return (f"{document}{self.separator}O\n\n" for document in documents)
 
-        with (
-            storage.atomic_path(path) as unfinished,
-            unfinished.open("w", encoding="utf-8", newline="\n") as file,
-        ):
-            pairs = zip(self.sentences, tags, strict=True)
-            for number, (sentence, column) in enumerate(pairs):
-                file.writelines(lines(sentence.documents))
-                rows = sentence.rows
-                if gold is not None:
-                    rows = [[*row[:-1], tag] for row, tag in zip(rows, gold[number])]
-                for row, tag in zip(rows, column, strict=True):
-                    file.write(self.separator.join([*row, tag]) + "\n")
-                file.write("\n")
-            file.writelines(lines(self.empty_documents))
+def _is_word(row: Sequence[str]) -> bool:
+    return bool(row) and not row[0].startswith(_DOCUMENT)
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
@@ -248,7 +240,6 @@ def _are_counted(sentences: Sequence[Sentence]) -> bool:
 
     It may begin at any number, and have ranges (1-2) and empty nodes (1.1) of CoNLL-U.
     """
-    counts = False
     for sentence in sentences:
         words = [w for w in sentence.words if not re.fullmatch(r"\d+[-.]\d+", w)]
         if not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words):
@@ -256,8 +247,7 @@ def _are_counted(sentences: Sequence[Sentence]) -> bool:
         numbers = map(int, words)
         if any(b != a + 1 for a, b in itertools.pairwise(numbers)):
             return False
-        counts |= len(words) > 1
-    return counts and len(sentences[0].rows[0]) > 1
+    return any(len(sentence.rows) > 1 for sentence in sentences)
 
 
 # --- Formats ---------------------------------------------------------------------
@@ -288,7 +278,7 @@ def _read_csv(path: pathlib.Path) -> _Rows:
     for line, row in table.rows(table.columns):
         sentence = row.pop(0) if has_sentence else ""
         is_blank = line > last_line + 1 or not any(row)
-        if is_blank or sentence not in ("", last_sentence):
+        if rows and (is_blank or sentence not in ("", last_sentence)):
             rows.append((line, []))
         if any(row):
             rows.append((line, row))

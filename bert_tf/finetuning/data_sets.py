@@ -1,26 +1,34 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Reads data sets of texts and labels: GLUE in its own files, or user tables.
+"""Tasks on tables of texts and labels: GLUE in its own files, or the user's tables.
 
 Input: `--task` with `--data_dir`, or `--train_file`, `--dev_file` and column names.
-Output: a list of `Row`s for each split.
+Output: the `Example`s of each split.
 """
 
 from __future__ import annotations
 
+import abc
 import collections
-import contextlib
 import dataclasses
 import math
 import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 from absl import logging
 
-from bert_tf import cli
-from bert_tf.data import Table
-from bert_tf.finetuning.task import FilesConfig
+from bert_tf import cli, data
+from bert_tf.finetuning.task import Example, FilesConfig, Task
+
+# Labels of rows without a gold label: empty cells, "-" in SNLI, -1 in Hugging Face's
+# data sets, NaN in pandas.
+NO_GOLD = frozenset(("", "-", "-1", "nan"))
+NO_SCORE = NO_GOLD - {"-1"}
+
+# Values of several label columns.
+_BOOLEANS = {"0": False, "1": True, "0.0": False, "1.0": True}
+_BOOLEANS |= {"false": False, "true": True}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,14 +65,15 @@ class DataSet:
         texts: Columns of the texts.
         label: Column of the label; or several columns of 0 and 1, separated by commas,
             whose names are the labels.
-        files: For each split that is not in `<split>.tsv`, the alternatives. Each is a
-            list of files to read one after the other. The first alternative that exists
-            is used.
+        files: For each split that is not in `<split>.tsv`, the alternatives: glob
+            patterns, of which the first that matches selects the files.
         columns: Column names of the files without a header, by split.
         nested: Columns of JSONL files that hold lists or objects.
         skip_malformed: Whether to skip malformed rows of the training set.
         optional: For each split, the columns that its files may lack. Any test set may
             lack the label. If `label` is empty, it must be optional.
+        no_gold: Labels of rows without a gold label, a subset of `NO_GOLD`. -1 beside 1
+            only, and "-" beside "+", are labels.
         metrics: Of a classification: names of the metrics; the first selects the best
             epoch.
         score_range: Minimum and maximum label of a regression; None for classes.
@@ -73,13 +82,12 @@ class DataSet:
 
     texts: Sequence[str]
     label: str = "label"
-    files: Mapping[str, Sequence[Sequence[str]]] = dataclasses.field(
-        default_factory=dict
-    )
+    files: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     columns: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     nested: Sequence[str] = ()
     skip_malformed: bool = False
     optional: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
+    no_gold: Collection[str] = NO_GOLD
     metrics: Sequence[str] = ("accuracy",)
     score_range: tuple[float, float] | None = None
     submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -90,110 +98,171 @@ class DataSet:
         return tuple(dict.fromkeys(("train", "dev", *self.files, "test")))
 
 
-class Row(NamedTuple):
-    """A row of a table: its texts, and its label if the table has labels.
-
-    `id` is that of the column `id`, or else the index of the row. The texts of nested
-    columns are as in the JSON file.
-    """
-
-    path: pathlib.Path
-    line: int
-    id: str
-    texts: tuple[Any, ...]
-    label: str | None
-
-    @property
-    def location(self) -> str:
-        """Prefix of error messages about the row."""
-        return f"{self.path}, line {self.line}"
-
-    def score(self) -> float:
-        """Returns the label as a finite number, or raises ValueError."""
-        with contextlib.suppress(ValueError):
-            if math.isfinite(score := float(self.label)):
-                return score
-        raise ValueError(
-            f"{self.location}: a score must be a finite number. "
-            f"Received: {self.label!r}"
-        )
-
-
-# Labels of rows without a gold label: empty cells, "-" in SNLI, -1 in Hugging Face's
-# data sets, NaN in pandas.
-NO_GOLD = frozenset(("", "-", "-1", "nan"))
-
-# Values of label columns.
-_BOOLEANS = {"0": False, "1": True, "0.0": False, "1.0": True}
-_BOOLEANS |= {"false": False, "true": True}
-
-
-def read_data_set(
-    options: TablesConfig,
-    benchmarks: Mapping[str, DataSet],
-    own: DataSet,
-    *,
-    required: Sequence[str],
-    optional: Sequence[str] = (),
-    missing_labels: Collection[str] = NO_GOLD,
-) -> tuple[DataSet, dict[str, list[Row]]]:
-    """Reads the benchmark `--task`, or the user's own tables.
+class TableTask(Task):
+    """A task that reads a benchmark, `--task`, or the user's own tables.
 
     Rows whose label is missing are skipped with a warning. A test set that has only
     such rows is unlabeled. The test set of a benchmark may be missing.
 
-    Args:
-        options: The task's options.
+    Attributes:
         benchmarks: Data sets by the name of `--task`.
-        own: The data set that the flags describe.
-        required: Flags that describe `own` and are required without `--task`.
-        optional: Flags that describe `own` and have a default.
-        missing_labels: A subset of `NO_GOLD`. -1 beside 1 only, and "-" beside "+",
-            are labels.
-
-    Returns:
-        The data set, and the rows of each split.
+        columns: Flags of own tables, required without `--task`.
+        settings: Flags of own tables that have a default.
+        data_set: The data set.
 
     Raises:
         ValueError: A flag is missing or contradicts `--task`, a file or column is
             missing, or a file is malformed or empty.
     """
-    flags = _flags([*required, *optional])
-    required = ("train_file", "dev_file", *required)
-    defaults = options.defaults()
-    given = [n for n in (*required, *optional) if getattr(options, n) != defaults[n]]
-    missing = [name for name in required if name not in given]
-    if not options.task:
+
+    benchmarks: ClassVar[Mapping[str, DataSet]]
+    columns: ClassVar[Sequence[str]]
+    settings: ClassVar[Sequence[str]] = ()
+
+    @classmethod
+    @abc.abstractmethod
+    def own_data_set(cls, options: TablesConfig) -> DataSet:
+        """Returns the data set that the flags describe."""
+
+    @classmethod
+    def read_input(cls, options, path):
+        data_set = cls.benchmarks.get(options.task) or cls.own_data_set(options)
+        flags = f"the training's {_flags(cls.columns)}"
+        return read_rows(data_set, "test", [pathlib.Path(path)], flags)
+
+    def __init__(self, options, tokenizer):
+        super().__init__(options, tokenizer)
+        self.data_set = self._select_data_set()
+        flags = f"{_flags((*self.columns, *self.settings))}, or with --task"
+        rows = {
+            split: list(read_rows(self.data_set, split, paths, flags))
+            for split in self.data_set.splits
+            if (paths := _find_split(self.data_set, split, options))
+        }
+        missing = set(self.data_set.no_gold)
+        labels = {row.gold for part in rows.values() for row in part} - {None}
+        if "+" in labels:
+            missing.discard("-")
+        if {*map(_normalized, labels)} == {"-1", "1"}:
+            missing.discard("-1")
+        self.data = {
+            split: _skip_unlabeled(split, part, missing) for split, part in rows.items()
+        }
+
+    def _select_data_set(self) -> DataSet:
+        options, defaults = self.options, self.options.defaults()
+        required = ("train_file", "dev_file", *self.columns)
+        names = (*required, *self.settings)
+        given = [name for name in names if getattr(options, name) != defaults[name]]
+        missing = [name for name in required if name not in given]
+        if options.task and given:
+            raise ValueError(
+                f"--task={options.task} determines the files and columns. Remove "
+                f"{_flags(given)}."
+            )
+        if options.task:
+            return self.benchmarks[options.task]
         if missing:
             raise ValueError(
                 f"Missing flags: {_flags(missing)}. Pass {_flags(required)} to read "
-                f"your own tables, or --task ({', '.join(benchmarks)}) and --data_dir."
+                f"your own tables, or --task ({', '.join(self.benchmarks)}) and "
+                "--data_dir."
             )
         if options.data_dir:
             raise ValueError("--data_dir requires --task. Pass both or none.")
         # There is no default test set, only --test_file.
-        data_set = dataclasses.replace(own, files={"test": []})
-    elif given:
+        return dataclasses.replace(self.own_data_set(options), files={"test": []})
+
+    def write_predictions(self, split, evaluation, folder):
+        """Writes predictions_<split> in the format of the split."""
+        suffix = data.table_suffix(self.data[split.name][0].path)
+        path = folder / f"predictions_{split.name}{suffix}"
+        data.write_table(path, evaluation.predictions)
+
+
+def _flags(names: Sequence[str]) -> str:
+    return ", ".join(f"--{name}" for name in names)
+
+
+def _find_split(
+    data_set: DataSet, split: str, options: TablesConfig
+) -> list[pathlib.Path]:
+    """Returns the files of a split, or an empty list for a missing test set."""
+    folder, own = pathlib.Path(options.data_dir), getattr(options, f"{split}_file", "")
+    patterns = [own] if own else data_set.files.get(split, [f"{split}.tsv"])
+    for pattern in patterns:
+        paths = [pathlib.Path(own)] if own else sorted(folder.glob(pattern))
+        if paths and all(path.is_file() for path in paths):
+            return paths
+    if own or split in ("train", "dev"):
         raise ValueError(
-            f"--task={options.task} determines the files and columns. Remove "
-            f"{_flags(given)}."
+            f"The {split} set is missing: there is no {' or '.join(patterns)} in "
+            f"{(pathlib.Path() if own else folder).absolute()}."
         )
-    else:
-        data_set = benchmarks[options.task]
-    splits = {
-        split: list(read_rows(data_set, split, paths, f"{flags}, or with --task"))
-        for split in data_set.splits
-        if (paths := _find_split(data_set, split, options))
-    }
-    missing = set(missing_labels)
-    labels = {row.label for rows in splits.values() for row in rows} - {None}
-    if "+" in labels:
-        missing.discard("-")
-    if {*map(_normalized, labels)} == {"-1", "1"}:
-        missing.discard("-1")
-    for split, rows in splits.items():
-        splits[split] = _skip_unlabeled(split, rows, missing)
-    return data_set, splits
+    return []
+
+
+def read_rows(
+    data_set: DataSet, split: str, paths: Sequence[pathlib.Path], flags: str
+) -> Iterator[Example]:
+    """Yields the rows of a split. Their inputs are all texts.
+
+    Args:
+        data_set: The columns.
+        split: Name of the split. Rows of a test set have a label only if the files have
+            the column.
+        paths: The files.
+        flags: The flags that select columns, for the message about a missing column.
+
+    Raises:
+        ValueError: A column is missing, a row is malformed, or there are no rows.
+    """
+    index, labels = 0, data_set.label.split(",")
+    for path in paths:
+        table = data.Table(path, data_set.columns.get(split, ()))
+        columns = list(data_set.texts)
+        if not split.startswith("test") or set(labels) <= set(table.columns):
+            columns += labels
+        optional = data_set.optional.get(split, ())
+        columns = [c for c in columns if c in table.columns or c not in optional]
+        table.require(columns, flags)
+        if "id" in table.columns:
+            columns.append("id")
+        skip = data_set.skip_malformed and split == "train"
+        nested = {*data_set.nested, *labels}  # Labels may be null.
+        for line, values in table.rows(columns, nested=nested, skip_malformed=skip):
+            row = dict(zip(columns, values, strict=True))
+            texts = tuple(row[column] for column in data_set.texts if column in row)
+            names = ("text_a", "text_b") if len(texts) > 1 else ("text",)
+            shown = dict(zip(names, texts))
+            example = Example(row.get("id", str(index)), shown, texts, None, path, line)
+            if set(labels) <= row.keys():
+                example = example._replace(gold=_label(row, labels, example.location))
+            yield example
+            index += 1
+    if not index:
+        raise ValueError(f"{paths[0]} has a header but no rows.")
+
+
+def _label(row: Mapping[str, Any], columns: Sequence[str], where: str) -> str:
+    """Returns the label in a column, or the names of the columns with a 1."""
+    values = {c: "" if row[c] is None else row[c] for c in columns}
+    for column, value in values.items():
+        if not isinstance(value, str):
+            raise ValueError(
+                f"{where}: {column!r} must be text or a number. Got {value!r}"
+            )
+    if len(columns) == 1:
+        return value
+    if {*map(_normalized, values.values())} == {"-1"}:
+        return "-1"
+    for column, value in values.items():
+        if value.lower() not in _BOOLEANS:
+            raise ValueError(
+                f"{where}: column {column!r} must be one of {', '.join(_BOOLEANS)}, as "
+                f"one of several label columns. Got {value!r}."
+            )
+    return ",".join(c for c, value in values.items() if _BOOLEANS[value.lower()])
 
 
 def _normalized(label: str) -> str:
@@ -201,18 +270,18 @@ def _normalized(label: str) -> str:
 
 
 def _skip_unlabeled(
-    split: str, rows: Sequence[Row], missing: Collection[str]
-) -> list[Row]:
+    split: str, rows: Sequence[Example], missing: Collection[str]
+) -> list[Example]:
     """Returns the rows with a label; all, with None, of an unlabeled test set."""
-    if rows[0].label is None:
+    if rows[0].gold is None:
         return list(rows)
-    labels = [_normalized(row.label) for row in rows]
+    labels = [_normalized(row.gold) for row in rows]
     if split.startswith("test") and NO_GOLD.issuperset(labels):
-        return [row._replace(label=None) for row in rows]
+        return [row._replace(gold=None) for row in rows]
     kept = [row for row, label in zip(rows, labels) if label not in missing]
     if not kept:
         raise ValueError(
-            f"{rows[0].path}: no row has a label. The first has {rows[0].label!r}."
+            f"{rows[0].path}: no row has a label. The first has {rows[0].gold!r}."
         )
     skipped = collections.Counter(label for label in labels if label in missing)
     for label, count in skipped.items():
@@ -224,153 +293,82 @@ def _skip_unlabeled(
     return kept
 
 
-def _flags(names: Sequence[str]) -> str:
-    return ", ".join(f"--{name}" for name in names)
-
-
-def _find_split(
-    data_set: DataSet, split: str, options: TablesConfig
-) -> list[pathlib.Path]:
-    """Returns the files of a split, or an empty list for a missing test set."""
-    path = getattr(options, f"{split}_file", "")
-    if path:
-        folder, alternatives = pathlib.Path(), [[path]]
-    else:
-        folder = pathlib.Path(options.data_dir)
-        alternatives = data_set.files.get(split, [[f"{split}.tsv"]])
-    for names in alternatives:
-        paths = [folder / name for name in names]
-        if all(path.is_file() for path in paths):
-            return paths
-    if path or split in ("train", "dev"):
-        wanted = " or ".join(" and ".join(names) for names in alternatives)
+def score(example: Example) -> float:
+    """Returns the gold label as a finite number, or raises ValueError."""
+    try:
+        value = float(example.gold)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
         raise ValueError(
-            f"The {split} set is missing: there is no {wanted} in {folder.absolute()}."
+            f"{example.location}: a score must be a finite number. "
+            f"Received: {example.gold!r}"
         )
-    return []
-
-
-def read_rows(
-    data_set: DataSet, split: str, paths: Sequence[pathlib.Path], column_flags: str
-) -> Iterator[Row]:
-    """Yields the rows of a split.
-
-    Args:
-        data_set: The columns.
-        split: Name of the split. Rows of a test set have a label only if the files have
-            the column.
-        paths: The files.
-        column_flags: The flags that select columns, for the message about a missing
-            column.
-
-    Raises:
-        ValueError: A column is missing, a row is malformed, or there are no rows.
-    """
-    index, labels = 0, data_set.label.split(",")
-    for path in paths:
-        table = Table(path, data_set.columns.get(split, ()))
-        columns = list(data_set.texts)
-        if not split.startswith("test") or set(labels) <= set(table.columns):
-            columns += labels
-        optional = data_set.optional.get(split, ())
-        columns = [c for c in columns if c in table.columns or c not in optional]
-        table.require(columns, column_flags)
-        if "id" in table.columns:
-            columns.append("id")
-        skip = data_set.skip_malformed and split == "train"
-        nested = {*data_set.nested, *labels}  # Labels may be null.
-        for line, values in table.rows(columns, nested=nested, skip_malformed=skip):
-            row = dict(zip(columns, values, strict=True))
-            name = row.get("id", str(index))
-            texts = tuple(row[column] for column in data_set.texts if column in row)
-            has_labels = set(labels) <= row.keys()
-            label = _label(row, labels, f"{path}, line {line}") if has_labels else None
-            yield Row(path, line, name, texts, label)
-            index += 1
-    if not index:
-        raise ValueError(f"{paths[0]} has a header but no rows.")
-
-
-def _label(row: Mapping[str, Any], columns: Sequence[str], where: str) -> str:
-    """Returns the label in a column, or the names of the columns with a 1."""
-    values = ["" if row[column] is None else row[column] for column in columns]
-    for column, value in zip(columns, values):
-        if not isinstance(value, str):
-            raise ValueError(
-                f"{where}: {column!r} must be text or a number. Got {value!r}"
-            )
-    if len(columns) == 1:
-        return values[0]
-    if {*map(_normalized, values)} == {"-1"}:
-        return "-1"
-    for column, value in zip(columns, values):
-        if value.lower() not in _BOOLEANS:
-            raise ValueError(
-                f"{where}: column {column!r} must be one of {', '.join(_BOOLEANS)}, as "
-                f"one of several label columns. Got {value!r}."
-            )
-    return ",".join(c for c, v in zip(columns, values) if _BOOLEANS[v.lower()])
+    return value
 
 
 # --- GLUE ------------------------------------------------------------------------
 
 
-def _data_set(submission: str, *texts: str, **options: Any) -> DataSet:
+def _glue(submission: str, *texts: str, **options: Any) -> DataSet:
     """Returns a data set with one test set and the file to submit for it."""
-    submissions = {"test": f"{submission}.tsv"}
-    return DataSet(texts=texts, submissions=submissions, **options)
+    return DataSet(texts=texts, submissions={"test": f"{submission}.tsv"}, **options)
 
 
 _PAIR, _F1 = ("sentence1", "sentence2"), ("f1", "accuracy")
-_COLA = ("source", "label", "mark", "sentence")
-_MRPC = ("#1 String", "#2 String")
-_QQP = ("question1", "question2")
+_COLA = dict.fromkeys(("train", "dev"), ("source", "label", "mark", "sentence"))
 
-# Files: arXiv 1804.07461, gluebenchmark.com. Metrics: table 1 of GLUE; the first is the
-# one in table 1 of the BERT paper.
+# Files: arXiv 1804.07461, gluebenchmark.com; CoLA and MRPC also in those of their
+# authors. Metrics: table 1 of GLUE; the first is the one in table 1 of the BERT paper.
 GLUE: Mapping[str, DataSet] = {
-    "cola": _data_set(
+    "cola": _glue(
         "CoLA",
         "sentence",
         metrics=("matthews_correlation", "accuracy"),
         files={
-            "train": [["train.tsv"], ["in_domain_train.tsv"]],
-            "dev": [["dev.tsv"], ["in_domain_dev.tsv", "out_of_domain_dev.tsv"]],
+            "train": ["train.tsv", "in_domain_train.tsv"],
+            "dev": ["dev.tsv", "*_domain_dev.tsv"],
         },
-        columns={"train": _COLA, "dev": _COLA},
+        columns=_COLA,
     ),
-    "sst2": _data_set("SST-2", "sentence"),
-    "mrpc": _data_set(
+    "sst2": _glue("SST-2", "sentence"),
+    "mrpc": _glue(
         "MRPC",
-        *_MRPC,
+        "#1 String",
+        "#2 String",
         label="Quality",
         metrics=_F1,
         files={
-            "train": [["train.tsv"], ["msr_paraphrase_train.txt"]],
-            "dev": [["dev.tsv"], ["msr_paraphrase_test.txt"]],
+            "train": ["train.tsv", "msr_paraphrase_train.txt"],
+            "dev": ["dev.tsv", "msr_paraphrase_test.txt"],
         },
     ),
-    "stsb": _data_set(
+    "stsb": _glue(
         "STS-B",
         *_PAIR,
         label="score",
+        no_gold=NO_SCORE,
         metrics=("spearman", "pearson"),
         score_range=(0.0, 5.0),
     ),
-    # Line breaks inside questions split some rows in two.
-    "qqp": _data_set(
-        "QQP", *_QQP, label="is_duplicate", metrics=_F1, skip_malformed=True
+    "qqp": _glue(
+        "QQP",
+        "question1",
+        "question2",
+        label="is_duplicate",
+        metrics=_F1,
+        skip_malformed=True,  # Line breaks inside questions split some rows in two.
     ),
     "mnli": DataSet(
         texts=_PAIR,
         label="gold_label",
         files={
-            "dev": [["dev_matched.tsv"]],
-            "dev_mismatched": [["dev_mismatched.tsv"]],
-            "test": [["test_matched.tsv"]],
-            "test_mismatched": [["test_mismatched.tsv"]],
+            "dev": ["dev_matched.tsv"],
+            "dev_mismatched": ["dev_mismatched.tsv"],
+            "test": ["test_matched.tsv"],
+            "test_mismatched": ["test_mismatched.tsv"],
             # Predicted by models of MNLI.
-            "test_diagnostic": [["diagnostic.tsv"], ["../diagnostic/diagnostic.tsv"]],
+            "test_diagnostic": ["diagnostic.tsv", "../diagnostic/diagnostic.tsv"],
         },
         submissions={
             "test": "MNLI-m.tsv",
@@ -378,7 +376,7 @@ GLUE: Mapping[str, DataSet] = {
             "test_diagnostic": "AX.tsv",
         },
     ),
-    "qnli": _data_set("QNLI", "question", "sentence"),
-    "rte": _data_set("RTE", *_PAIR),
-    "wnli": _data_set("WNLI", *_PAIR),
+    "qnli": _glue("QNLI", "question", "sentence"),
+    "rte": _glue("RTE", *_PAIR),
+    "wnli": _glue("WNLI", *_PAIR),
 }

@@ -40,16 +40,7 @@ from bert_tf.finetuning.train import build_model, train
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Tokenizer, Vocabulary, guess_lowercase
 
-_MAX_CLASSES = 30  # Rarer classes are merged, so that tables stay readable.
 _CHUNK = 1024  # Examples that are sorted by length, for batches of similar texts.
-
-
-def run_task(task_class: type[Task], options: FinetuneConfig | PredictConfig) -> None:
-    """Runs the command of a task: fine-tunes, or predicts a file."""
-    if isinstance(options, PredictConfig):
-        predict_file(task_class, options)
-    else:
-        fine_tune(task_class, options)
 
 
 def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
@@ -223,7 +214,7 @@ def _evaluate(
         decision = found.decision
         if found.metrics:
             metrics[name] = found.metrics
-        if found.gold is not None:
+        if found.gold is not None and task.target_kind != "score":
             table = prediction_table(task.target_kind, found.gold, found.predicted)
             print(f"\n{name}:\n{table}")
             storage.write_text(str(directory.path / f"report_{name}.txt"), table)
@@ -249,38 +240,22 @@ def _print_summary(task: Task, metrics: Mapping[str, Any]) -> None:
 
 
 def prediction_table(kind: str, gold: Sequence, predicted: Sequence) -> str:
-    """Returns precision, recall and F1 of each class, or quartiles of scores, as text.
+    """Returns precision, recall and F1 of each class, label or entity type, as text.
 
     Args:
         kind: `Task.target_kind`, the kind of the labels.
         gold: Gold labels.
         predicted: As many predictions.
     """
-    report = sklearn.metrics.classification_report
-    options = {"digits": 4, "zero_division": 0}
-    if kind == "score":
-        gold, predicted = np.asarray(gold), np.asarray(predicted)
-        rows = {"gold": gold, "predicted": predicted, "|error|": abs(predicted - gold)}
-        names = ("", "minimum", "25 %", "median", "75 %", "maximum")
-        lines = ["{:10}{:>9}{:>9}{:>9}{:>9}{:>9}".format(*names)]
-        for name, values in rows.items():
-            quartiles = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
-            lines.append(f"{name:10}" + "".join(f"{value:9.3f}" for value in quartiles))
-        return "\n".join(lines) + "\n"
+    report, options = sklearn.metrics.classification_report, {}
     if kind == "tags":
         # seqeval's top level imports Keras' metrics.
         from seqeval.metrics.sequence_labeling import classification_report as report
     elif kind == "labels":
         binarizer = sklearn.preprocessing.MultiLabelBinarizer().fit([*gold, *predicted])
         gold, predicted = map(binarizer.transform, (gold, predicted))
-        options["target_names"] = binarizer.classes_
-    else:
-        names, counts = np.unique([*gold, *predicted], return_counts=True)
-        kept = names[np.argsort(-counts, kind="stable")[:_MAX_CLASSES]]
-        gold, predicted = (
-            np.where(np.isin(x, kept), x, "(others)") for x in (gold, predicted)
-        )
-    return report(gold, predicted, **options)
+        options = {"target_names": binarizer.classes_}
+    return report(gold, predicted, digits=4, zero_division=0, **options)
 
 
 # --- Predicting files ------------------------------------------------------------
@@ -350,34 +325,36 @@ def prediction_rows(
 def _prediction_row(
     example: Example, answer: Mapping[str, Any], labels: Sequence[str]
 ) -> dict[str, Any]:
-    names = ("label", "labels", "choice", "answer", "tags", "score")
-    kind = next((name for name in names if name in answer), "")
-    if not kind:
-        raise ValueError(
-            "The signature serving_default must have one of the outputs "
-            f"{', '.join(names)} to predict files. Got {', '.join(answer)}."
-        )
-    prediction, probabilities = answer[kind], answer.get("probabilities", ())
-    if kind == "labels":
-        chosen = set(prediction)
-        pairs = zip(labels, probabilities)
-        confidence = math.prod(p if name in chosen else 1 - p for name, p in pairs)
-        prediction = ",".join(filter(None, prediction))
-    elif kind == "tags":
-        tags = [tag for tag in prediction if tag]  # Of the padded row.
-        confidence, prediction = answer["scores"][: len(tags)], " ".join(tags)
-    elif kind == "score":
-        confidence, prediction = None, _rounded(prediction)
-    elif kind == "choice":
-        confidence, prediction = max(probabilities), int(prediction)
-    else:
-        confidence = answer["score"] if kind == "answer" else max(probabilities)
-    row = {"id": example.id, **example.texts, "prediction": prediction}
+    row, probabilities = {"id": example.id, **example.texts}, ()
+    match answer:
+        case {"label": prediction, "probabilities": probabilities}:
+            confidence = max(probabilities)
+        case {"labels": chosen, "probabilities": probabilities}:
+            prediction, pairs = (
+                ",".join(filter(None, chosen)),
+                zip(labels, probabilities),
+            )
+            confidence = math.prod(p if name in chosen else 1 - p for name, p in pairs)
+        case {"choice": choice, "probabilities": probabilities}:
+            prediction, confidence = int(choice), max(probabilities)
+        case {"answer": prediction, "score": confidence}:
+            pass
+        case {"tags": tags, "scores": scores}:
+            tags = [tag for tag in tags if tag]  # Of the padded row.
+            prediction, confidence = " ".join(tags), scores[: len(tags)]
+        case {"score": score}:
+            prediction, confidence = _rounded(score), None
+        case _:
+            raise ValueError(
+                "The signature serving_default must have the outputs of one of the "
+                f"tasks to predict files. Got {', '.join(answer)}."
+            )
+    row["prediction"] = prediction
     if confidence is not None:
         row["confidence"] = _rounded(confidence)
     if example.gold is not None:
         row["gold"] = example.gold
-    if kind == "choice":  # Their number may vary. Batches are padded.
+    if "choice" in answer:  # Their number may vary. Batches are padded.
         count = len(example.inputs[1])
         return row | {"probabilities": _rounded(probabilities[:count])}
     return row | {f"P({n})": _rounded(p) for n, p in zip(labels, probabilities)}

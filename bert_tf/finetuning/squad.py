@@ -16,13 +16,13 @@ import pathlib
 import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from absl import logging
 
 from bert_tf import text_files
-from bert_tf.data import Table, table_suffix
+from bert_tf.data import Table
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -86,7 +86,6 @@ def read(
         OSError: The file cannot be read.
     """
     questions = list(stream(path, columns, needs_answers=needs_answers))
-    path = pathlib.Path(path)
     if not questions:
         raise ValueError(f"{path} contains no questions.")
     ids = collections.Counter(question.id for question in questions)
@@ -106,34 +105,28 @@ def read(
 
 def is_table(path: str | os.PathLike) -> bool:
     """Whether a file is a table, not one JSON object in the format of SQuAD."""
-    if table_suffix(path) != ".jsonl":
-        return True
     line = next(filter(None, text_files.read_lines(os.fspath(path))), "")
     try:
-        record = json.loads(line)
+        return not line.startswith("{") or "data" not in json.loads(line)
     except ValueError:  # An object of several lines.
         return False
-    return not (isinstance(record, dict) and "data" in record)
 
 
 def _aligned(questions: Sequence[Question]) -> list[Question]:
     """Skips questions whose answers are not at their offsets, as google's BERT does."""
-    kept, skipped = [], []
-    for question in questions:
-        is_aligned = not question.answers or answer_bytes(question)
-        (kept if is_aligned else skipped).append(question)
-    if not skipped:
-        return kept
-    path, name, _, context, ((text, start), *_), _ = skipped[0]
-    found = context[max(start, 0) : max(start, 0) + len(text)]
-    message = (
-        f"{path}: {len(skipped)} of {len(questions)} questions have no answer at its "
-        f"offset in the passage. The first is {name!r}: the answer is {text!r}, but "
-        f"the passage has {found!r} at character answer_start={start}."
-    )
-    if not kept:
-        raise ValueError(message)
-    logging.warning("%s They are skipped.", message)
+    kept = [q for q in questions if not q.answers or answer_bytes(q)]
+    skipped = len(questions) - len(kept)
+    if skipped:
+        first = next(q for q in questions if q.answers and not answer_bytes(q))
+        (text, start), *_ = first.answers
+        message = (
+            f"{first.path}: {skipped} of {len(questions)} questions have no answer at "
+            f"its offset in the passage. The first is {first.id!r}: the answer "
+            f"{text!r} is not at character answer_start={start}."
+        )
+        if not kept:
+            raise ValueError(message)
+        logging.warning("%s They are skipped.", message)
     return kept
 
 
@@ -142,20 +135,22 @@ def stream(
 ) -> Iterator[Question]:
     """Yields the questions of a file as `read`, but checks neither ids nor offsets."""
     path = pathlib.Path(path)
-    if is_table(path):
-        return _read_table(path, columns, needs_answers)
-    return iter(_read_json(path))
+    rows = _read_table(path, columns, needs_answers) if is_table(path) else _read(path)
+    for context, entry in rows:
+        yield _question(path, context, entry)
 
 
-def _read_json(path: pathlib.Path) -> list[Question]:
+# The passage of a question, and its entry of qas[] in the format of SQuAD.
+_Rows: TypeAlias = Iterator[tuple[str, Mapping[str, Any]]]
+
+
+def _read(path: pathlib.Path) -> _Rows:
     try:
         articles = json.loads("\n".join(text_files.read_lines(str(path))))["data"]
-        return [
-            _question(path, paragraph["context"], entry)
-            for article in articles
-            for paragraph in article["paragraphs"]
-            for entry in paragraph["qas"]
-        ]
+        for article in articles:
+            for paragraph in article["paragraphs"]:
+                for entry in paragraph["qas"]:
+                    yield paragraph["context"], entry
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: not JSON: {error}") from error
     except (KeyError, TypeError) as error:
@@ -167,28 +162,30 @@ def _read_json(path: pathlib.Path) -> list[Question]:
 
 def _read_table(
     path: pathlib.Path, columns: Sequence[str], needs_answers: bool
-) -> Iterator[Question]:
-    table = Table(path)
-    if columns[2] not in table.columns and columns[2] + "s" in table.columns:
-        columns = (*columns[:2], columns[2] + "s", *columns[3:])
-    has_answers = needs_answers or columns[2] in table.columns
-    names = [name for name in (columns if has_answers else columns[:2]) if name]
-    table.require(names, "--question, --context, --answer and --answer_start")
+) -> _Rows:
+    table, keys = Table(path), ("question", "context", "answers", "answer_start")
+    columns = dict(zip(keys, columns))
+    if f"{columns['answers']}s" in table.columns:
+        columns["answers"] += "s"
+    if not needs_answers and columns["answers"] not in table.columns:
+        columns |= {"answers": "", "answer_start": ""}
+    columns = {key: name for key, name in columns.items() if name}
+    table.require(
+        columns.values(), "--question, --context, --answer and --answer_start"
+    )
     if "id" in table.columns:
-        names.append("id")
-    ambiguous = 0
-    for line, values in table.rows(names, nested=[columns[2]]):
-        row = dict(zip(names, values, strict=True))
-        question, context, answer, start = (row.get(name) for name in columns)
-        entry = {"id": row.get("id", str(line)), "question": question}
-        if has_answers:
-            if isinstance(answer, str):
-                if start is None and answer.strip():
-                    ambiguous += context.count(answer) > 1
-                    start = _first_occurrence(answer, context)
-                answer = [{"text": answer, "answer_start": start}]
-            entry["answers"] = answer
-        yield _question(path, context, entry)
+        columns["id"] = "id"
+    ambiguous, nested = 0, [columns.get("answers")]
+    for line, values in table.rows(list(columns.values()), nested=nested):
+        entry = {"id": str(line), **dict(zip(columns, values, strict=True))}
+        context, answer = entry["context"], entry.get("answers")
+        if isinstance(answer, str):
+            start = entry.get("answer_start")
+            if start is None and answer.strip():
+                ambiguous += context.count(answer) > 1
+                start = _first_occurrence(answer, context)
+            entry["answers"] = [{"text": answer, "answer_start": start}]
+        yield context, entry
     if ambiguous:
         logging.warning(
             "%s: %d answers occur several times in their passages. The first "
@@ -205,13 +202,11 @@ def _first_occurrence(answer: str, context: str) -> int:
 
 
 def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Question:
-    """Converts an entry of qas[] in the format of SQuAD."""
+    """Converts an entry of qas[]."""
     try:
         name, question, answers = str(entry["id"]), entry["question"], None
         if "answers" in entry:
-            pairs = _answers(entry["answers"])
-            # Annotation tools write empty answers for unanswerable questions.
-            answers = tuple((t, _offset(start)) for t, start in pairs if t.strip())
+            answers = _answers(entry["answers"])
         impossible = str(entry.get("is_impossible") or 0).lower()
         is_impossible = {"true": 1, "1": 1, "false": 0, "0": 0}[impossible]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -230,8 +225,12 @@ def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Que
     return Question(path, name, question, context, answers, version_2)
 
 
-def _answers(answers: Any) -> list[tuple[str, Any]]:
-    """Returns texts and offsets of SQuAD's or Hugging Face's answers; None without."""
+def _answers(answers: Any) -> tuple[tuple[str, int], ...]:
+    """Returns texts and offsets of SQuAD's or Hugging Face's answers.
+
+    Annotation tools write empty answers for unanswerable questions; these are none. The
+    offset is -1 for a value that is no number, which training reports.
+    """
     if isinstance(answers, Mapping):  # Hugging Face's layout: a list for each key.
         texts, starts = answers["text"], answers.get("answer_start")
         if not isinstance(texts, list):
@@ -240,11 +239,11 @@ def _answers(answers: Any) -> list[tuple[str, Any]]:
         pairs = zip(texts, starts, strict=True)
     else:
         pairs = ((a["text"], a.get("answer_start")) for a in answers or ())
-    return [("" if text is None else str(text), start) for text, start in pairs]
+    pairs = [(str(text), start) for text, start in pairs if text is not None]
+    return tuple((text, _offset(start)) for text, start in pairs if text.strip())
 
 
 def _offset(value: Any) -> int:
-    """Returns a number, or -1 for a value that is none, which training reports."""
     try:
         return int(float(value))
     except (TypeError, ValueError, OverflowError):

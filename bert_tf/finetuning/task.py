@@ -12,7 +12,7 @@ import abc
 import dataclasses
 import pathlib
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bert_tf import cli, data, heads
@@ -142,6 +142,11 @@ class FilesConfig(FinetuneConfig):
         "", help="Data to predict.", common=True, resumable=True, local=True
     )
 
+    def read_splits(self, read: Callable[[str, str], Any]) -> dict[str, Any]:
+        """Returns `read(split, path)` by split, `"test"` only if there is a file."""
+        splits = ("train", "dev", *(["test"] if self.test_file else []))
+        return {split: read(split, getattr(self, f"{split}_file")) for split in splits}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictConfig(cli.Options):
@@ -174,12 +179,21 @@ class Example(NamedTuple):
         texts: The texts to show with the prediction, by column.
         inputs: The inputs of the exported model's signature.
         gold: The gold label; None without labels.
+        path: The file of the example.
+        line: Its line in the file.
     """
 
     id: str
     texts: Mapping[str, str]
     inputs: Sequence[str | Sequence[str]]
     gold: str | None = None
+    path: pathlib.Path = pathlib.Path()
+    line: int = 0
+
+    @property
+    def location(self) -> str:
+        """Prefix of error messages about the example."""
+        return f"{self.path}, line {self.line}"
 
 
 class Evaluation(NamedTuple):
@@ -242,8 +256,13 @@ class Task(abc.ABC):
     head: Mapping[str, Any]
     """Description of the head for `config.json`, e.g. its labels."""
 
-    evaluation_splits: Sequence[str]
-    """Names of the evaluation splits. The first selects the best epoch."""
+    data: Mapping[str, Any]
+    """What the constructor has read, by split. The first is `"train"`."""
+
+    @property
+    def evaluation_splits(self) -> Sequence[str]:
+        """Names of the evaluation splits. The first selects the best epoch."""
+        return [name for name in self.data if name != "train"]
 
     @classmethod
     def read_input(cls, options: FinetuneConfig, path: str) -> Iterator[Example]:
@@ -325,3 +344,17 @@ class Task(abc.ABC):
         """Writes the predictions to files in `folder`."""
         path = folder / f"predictions_{split.name}.tsv"
         data.write_table(path, evaluation.predictions)
+
+
+def run_task(task_class: type[Task]) -> None:
+    """Runs the command of a task, `python -m`: fine-tunes, or predicts a file."""
+
+    def main(options: FinetuneConfig | PredictConfig) -> None:
+        from bert_tf.finetuning import run  # Imports TensorFlow.
+
+        is_training = isinstance(options, FinetuneConfig)
+        command = run.fine_tune if is_training else run.predict_file
+        command(task_class, options)
+
+    main.__module__ = task_class.__module__  # Its docstring is the help.
+    cli.run(main, task_class.Config, predict=PredictConfig)

@@ -407,8 +407,6 @@ LABELS = [("PER",), ("LOC", "x")], [("PER",), ("PER", "x")]
         ("other", (["a", "a", "b", "b"], ["a", "b", "b", "b"]), "a 1. 0.5 0.6667 2"),
         ("tags", TAGS, "PER 0.5 1. 0.6667 1"),
         ("labels", LABELS, "PER 0.5 1. 0.6667 1"),
-        ("score", ([0.0, 1, 2], [0.5, 1, 3]), "gold 0. 0.5 1. 1.5 2."),
-        ("score", ([0.0, 1, 2], [0.5, 1, 3]), "|error| 0. 0.25 0.5 0.75 1."),
     ],
 )
 def test_table(kind, pair, row):
@@ -417,9 +415,3 @@ def test_table(kind, pair, row):
     (found,) = (numbers for first, *numbers in filter(None, lines) if first == name)
     assert list(map(float, found)) == list(map(float, numbers))
 
-
-def test_rare_classes_are_merged():
-    gold = [f"name {i}" for i in range(40)] + ["often"] * 2
-    table = run_module.prediction_table("class", gold, gold)
-    assert "often" in table
-    assert "(others)     1.0000    1.0000    1.0000        11" in table

@@ -33,6 +33,10 @@ def read(tmp_path, vocabulary):
     return functools.partial(tables.read, Embedding, tmp_path, vocabulary)
 
 
+def texts_of(task, split="train"):
+    return [example.inputs for example in task.data[split]]
+
+
 # --- Files -----------------------------------------------------------------------
 
 
@@ -46,7 +50,7 @@ def test_scores_of_stsb_become_cosines(tmp_path, read):
     )
     task = read(task="stsb", data_dir=str(tmp_path))
     assert (task.loss, task.metric) == ("cosent", "spearman")
-    assert task.examples["train"].texts == [("a b", "b"), ("c", "d")]
+    assert texts_of(task) == [("a b", "b"), ("c", "d")]
     np.testing.assert_array_equal(task.dataset("train").targets, [0, 1])
     found = task.evaluate(task.dataset("dev"), np.eye(2))
     np.testing.assert_array_equal(found.gold, [0.25, 1])
@@ -73,8 +77,8 @@ def test_real_data(read, task, folder, counts):
         pytest.skip("BERT_TF_DATA, the directory of the real data sets, is not set.")
     folder = os.path.join(os.environ["BERT_TF_DATA"], folder)
     task = read(task=task, data_dir=folder)
-    assert {k: len(x.scores) for k, x in task.examples.items()} == counts
-    assert np.all(np.abs(task.as_cosines(task.examples["dev"].scores) - 0.5) <= 0.5)
+    assert {k: len(x) for k, x in task.scores.items()} == counts
+    assert np.all(np.abs(task.as_cosines(task.scores["dev"]) - 0.5) <= 0.5)
 
 
 def test_nli_labels_give_pairs_and_hard_negatives(tmp_path, read):
@@ -91,7 +95,7 @@ def test_nli_labels_give_pairs_and_hard_negatives(tmp_path, read):
     ]
     write(tmp_path, train__tsv="\n".join(lines), dev__tsv=SCORED)
     task = read(**OWN, label="score")
-    assert task.examples["train"].texts == [
+    assert texts_of(task) == [
         ("p", "q", "r"),
         ("p", "s", "t"),
         ("u", "w", ""),
@@ -107,7 +111,7 @@ def test_nli_labels_give_pairs_and_hard_negatives(tmp_path, read):
 def test_triplets_with_pairs_to_search_as_dev_set(tmp_path, read):
     write(tmp_path, train__tsv="a\tb\tc\nd\te\tf\nd\tg\th\n", dev__tsv=UNSCORED)
     task = read(**OWN | {"texts": "a,b,c"})
-    assert task.examples["train"].texts == [("d", "e", "f"), ("d", "g", "h")]
+    assert texts_of(task) == [("d", "e", "f"), ("d", "g", "h")]
     assert (task.loss, task.metric) == ("in_batch_negatives", "mrr")
     batch, ids, _ = next(iter(batches(task.dataset("train"), 4, max_length=32)))
     assert batch["token_ids"].shape == (4, 3, 8)
@@ -117,11 +121,11 @@ def test_triplets_with_pairs_to_search_as_dev_set(tmp_path, read):
 def test_simcse_pairs_each_text_with_itself(tmp_path, read):
     write(tmp_path, train__tsv="a\nc d\ne\nc d\n", dev__tsv=SCORED)
     task = read(**OWN, label="score", loss="simcse")
-    assert task.examples["train"].texts == [("c d", "c d"), ("e", "e")]
+    assert texts_of(task) == [("c d", "c d"), ("e", "e")]
     assert task.loss == "in_batch_negatives"
     write(tmp_path, train__tsv=SCORED)  # Both texts, without scores.
     task = read(**OWN, label="score", loss="simcse")
-    assert [a for a, _ in task.examples["train"].texts] == ["the cat", "cat", "mat"]
+    assert [a for a, _ in texts_of(task)] == ["the cat", "cat", "mat"]
 
 
 @pytest.mark.parametrize(
@@ -244,13 +248,13 @@ def predictions(options):
 def test_training_with_scores_and_serving(train_toy, vocabulary):
     options, metrics = train_toy("scored", pooling="max")
     assert metrics["dev"]["spearman"] > 0.7  # At most 0.87: there are two scores.
-    pairs = Embedding(options, Tokenizer(vocabulary)).examples["dev"].texts
+    pairs = texts_of(Embedding(options, Tokenizer(vocabulary)), "dev")
     served, cosines = serving.load(options.output), predictions(options)
 
     # Predicting the file gives the same cosines; with one column of texts, vectors.
     output = pathlib.Path(f"{options.output}.csv")
     rows = toy_tasks.predict_file(Embedding, served, options.dev_file, output)
-    assert [(row["first"], row["second"]) for row in rows] == pairs
+    assert [(row["text_a"], row["text_b"]) for row in rows] == pairs
     found = [float(row["prediction"]) for row in rows]
     np.testing.assert_allclose(found, cosines, atol=1e-5)
     texts = pathlib.Path(options.output) / "texts.tsv"

@@ -32,7 +32,7 @@ def read(tmp_path, vocabulary):
 
 def rows_of(task, split):
     """Returns the prompt, the choices and the label of each example of a split."""
-    examples = task.examples[split]
+    examples = task.data[split]
     labels = task.labels.get(split, [None] * len(examples))
     return [(*e.inputs, label) for e, label in zip(examples, labels, strict=True)]
 
@@ -269,7 +269,7 @@ def finished(tmp_path_factory, random_encoder):
 def test_training_learns(finished, vocabulary):
     options, metrics, _ = finished
     assert metrics["dev"]["accuracy"] > 0.95
-    rows = read_table(pathlib.Path(options.output) / "predictions_dev.tsv")
+    rows = read_table(pathlib.Path(options.output) / "predictions_dev.csv")
     assert [row["id"] for row in rows] == [str(i) for i in range(45)]
     examples = rows_of(MultipleChoice(options, Tokenizer(vocabulary)), "dev")
     right = [row["prediction"] == str(x[2]) for row, x in zip(rows, examples)]
@@ -281,7 +281,7 @@ def test_predicting_a_file_matches_the_evaluation(finished, tmp_path):
     rows = toy_tasks.predict_file(
         MultipleChoice, served, options.dev_file, tmp_path / "answers.tsv"
     )
-    expected = read_table(pathlib.Path(options.output) / "predictions_dev.tsv")
+    expected = read_table(pathlib.Path(options.output) / "predictions_dev.csv")
     toy_tasks.assert_same_rows(rows, expected)
 
 

@@ -106,7 +106,7 @@ def test_parts_of_words_have_no_weight(read, write):
     assert pieces(task, split) == ["[CLS] a . b . cat . [SEP]"]
     assert split.weights.to_list() == [[0, 1, 0, 0, 0, 1, 0, 0]]
     logits = np.eye(3)[[0, 1, 0, 0, 0, 2, 0, 0]]
-    assert write(task, split, [logits]) == "a.b. B-P B-P\ncat. I-P I-P\n\n"
+    assert write(task, split, [logits]) == "a.b. B-P B-P\ncat. I-P I-P\n"
 
 
 def test_word_without_pieces_becomes_unk(read):
@@ -152,23 +152,23 @@ def test_every_word_is_predicted_once(read, tmp_path, context, length):
     written = ColumnFile.read(tmp_path / "predictions_dev.conll")
     assert written.tags() == task.gold["dev"]
     for sentence, original in zip(
-        written.sentences, task.files["dev"].sentences, strict=True
+        written.sentences, task.data["dev"].sentences, strict=True
     ):
         assert sentence.words == original.words
 
 
 def test_unlabeled_test_set(read, write):
     task = read(test="the\nmats\n")
-    assert task.evaluation_splits == ("dev", "test")
+    assert task.evaluation_splits == ["dev", "test"]
     split = task.dataset("test")
     assert split.targets is None
     logits = np.zeros([5, 5])
     logits[1, 4] = logits[2, 4] = 1  # I-P twice.
-    assert write(task, split, [logits]) == "the B-P\nmats I-P\n\n"
+    assert write(task, split, [logits]) == "the B-P\nmats I-P\n"
     # With labels, both tags are in one scheme.
     task = read(test="the I-L\nmats S-P\n")
     split = task.dataset("test")
-    assert write(task, split, [logits]) == "the B-L B-P\nmats B-P I-P\n\n"
+    assert write(task, split, [logits]) == "the B-L B-P\nmats B-P I-P\n"
 
 
 @pytest.mark.parametrize(

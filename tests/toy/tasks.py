@@ -11,9 +11,9 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf import heads, serving
+from bert_tf import finetuning, heads, serving
 from bert_tf.data import read_table
-from bert_tf.finetuning import PredictConfig, Task, run_task
+from bert_tf.finetuning import PredictConfig, Task
 from bert_tf.text import Tokenizer
 from tasks.classification import Classification
 from tasks.embedding import Embedding
@@ -68,7 +68,7 @@ def predict_file(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving, "load", lambda _: model)
-        run_task(task_class, options)
+        finetuning.predict_file(task_class, options)
     return read_table(output)
 
 
