@@ -87,21 +87,12 @@ class Classification(finetuning.TableTask):
         """Options of `python -m tasks.classification`."""
 
         task: str = cli.option(
-            "",
-            help="GLUE data set in --data_dir.",
-            choices=("", *finetuning.GLUE),
-            common=True,
+            "", help="GLUE data set.", choices=("", *finetuning.GLUE), common=True
         )
-        text_a: str = cli.option(
-            "", help="Column of the text, or of the first of a pair.", common=True
-        )
-        text_b: str = cli.option(
-            "", help="Column of the second text of a pair.", common=True
-        )
+        text_a: str = cli.option("", help="Column of the (first) text.", common=True)
+        text_b: str = cli.option("", help="Column of a second text.", common=True)
         label: str = cli.option(
-            "",
-            help="Column of the class or score, or several columns of 0 and 1.",
-            common=True,
+            "", help="Column of the class or score, or columns of 0 and 1.", common=True
         )
         label_separator: str = cli.option(
             "", help="Separator of several labels in the column.", common=True
@@ -345,5 +336,10 @@ def calibration_error(gold: np.ndarray, probabilities: np.ndarray) -> float:
     return float(np.abs(np.bincount(bins, is_right - confidence)).sum() / len(gold))
 
 
+def main(options: Classification.Config | finetuning.PredictConfig) -> None:
+    """Fine-tunes, or predicts a file."""
+    finetuning.run_task(Classification, options)
+
+
 if __name__ == "__main__":
-    finetuning.run_task(Classification)
+    cli.run(main, Classification.Config, predict=finetuning.PredictConfig)

@@ -108,9 +108,7 @@ class Embedding(finetuning.TableTask):
             common=True,
         )
         label: str = cli.option(
-            "",
-            help="Column of scores or NLI labels. The training data may lack it.",
-            common=True,
+            "", help="Column of scores or NLI labels, if there is one.", common=True
         )
         loss: str = cli.option(
             "auto",
@@ -122,17 +120,9 @@ class Embedding(finetuning.TableTask):
         temperature: float = cli.option(
             0.05, help="Divides cosines in the loss.", minimum=1e-3
         )
-        pooling: str = cli.option(
-            "",
-            help="How tokens become a vector: mean, cls, max, ... By default as in "
-            "--init_from, or mean if that is no sentence encoder.",
-        )
+        pooling: str = cli.option("", help="How to pool tokens: mean, cls, max, ...")
         micro_batch_size: int = cli.option(
-            0,
-            help="Examples to compute at once; saves memory with large batches, at the "
-            "same gradients (GradCache). 0: the whole batch.",
-            minimum=0,
-            resumable=True,
+            0, help="Examples to compute at once; 0: all.", minimum=0, resumable=True
         )
 
     @classmethod
@@ -372,5 +362,10 @@ def retrieval_metrics(queries: np.ndarray, ranks: np.ndarray) -> dict[str, float
     return {"mrr": float(reciprocal.mean()), **recall}
 
 
+def main(options: Embedding.Config | finetuning.PredictConfig) -> None:
+    """Fine-tunes, or predicts a file."""
+    finetuning.run_task(Embedding, options)
+
+
 if __name__ == "__main__":
-    finetuning.run_task(Embedding)
+    cli.run(main, Embedding.Config, predict=finetuning.PredictConfig)

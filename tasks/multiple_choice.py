@@ -23,8 +23,8 @@ of texts and their labels as in ARC and CommonsenseQA:
 
 Output: a fine-tuned model directory with dev accuracy in metrics.json and
 predictions_dev.tsv (.csv or .jsonl for data in that format): id, prompt, index of the
-best choice, and the probability of each choice. A test set (test.csv or test.tsv in --data_dir, or --test_file) adds
-predictions_test.tsv; it needs no labels.
+best choice, and the probability of each choice. A test set (test.csv or test.tsv in
+--data_dir, or --test_file) adds predictions_test.tsv; it needs no labels.
 
 Expected: BERT base has 81.6 % accuracy on the dev set of SWAG (table 4).
 """
@@ -203,5 +203,10 @@ def _label(example: Example, names: Sequence[str], column: str, first: int) -> i
     return label
 
 
+def main(options: MultipleChoice.Config | finetuning.PredictConfig) -> None:
+    """Fine-tunes, or predicts a file."""
+    finetuning.run_task(MultipleChoice, options)
+
+
 if __name__ == "__main__":
-    finetuning.run_task(MultipleChoice)
+    cli.run(main, MultipleChoice.Config, predict=finetuning.PredictConfig)

@@ -281,5 +281,10 @@ def chunk_questions(questions: Sequence[Question]) -> list[Sequence[Question]]:
     return [questions[a:b] for a, b in zip(splits, [*splits[1:], None])]
 
 
+def main(options: QuestionAnswering.Config | finetuning.PredictConfig) -> None:
+    """Fine-tunes, or predicts a file."""
+    finetuning.run_task(QuestionAnswering, options)
+
+
 if __name__ == "__main__":
-    finetuning.run_task(QuestionAnswering)
+    cli.run(main, QuestionAnswering.Config, predict=finetuning.PredictConfig)

@@ -233,5 +233,10 @@ def fit_join_weights(
     return " ".join(f"{index}:{weights[index]}" for index in weights.nonzero()[0])
 
 
+def main(options: Tagging.Config | finetuning.PredictConfig) -> None:
+    """Fine-tunes, or predicts a file."""
+    finetuning.run_task(Tagging, options)
+
+
 if __name__ == "__main__":
-    finetuning.run_task(Tagging)
+    cli.run(main, Tagging.Config, predict=finetuning.PredictConfig)

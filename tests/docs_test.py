@@ -289,7 +289,7 @@ def test_task_in_docs_trains_and_answers(
     flags = {"model": str(tmp_path / "model"), "input": str(tmp_path / "new.tsv")}
     output = str(tmp_path / "answers.csv")
     options = finetuning.PredictConfig(predict=True, output=output, **flags)
-    finetuning.predict_file(task, options)
+    finetuning.run_task(task, options)
     rows = data.read_table(output)
     assert [row["prediction"] for row in rows] == loaded["label"].tolist()
 

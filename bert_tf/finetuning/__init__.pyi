@@ -15,8 +15,8 @@ from bert_tf.finetuning.data_sets import read_rows as read_rows
 from bert_tf.finetuning.data_sets import score as score
 from bert_tf.finetuning.objectives import SiameseEncoder as SiameseEncoder
 from bert_tf.finetuning.run import fine_tune as fine_tune
-from bert_tf.finetuning.run import predict_file as predict_file
 from bert_tf.finetuning.run import prediction_rows as prediction_rows
+from bert_tf.finetuning.run import run_task as run_task
 from bert_tf.finetuning.squad import Question as Question
 from bert_tf.finetuning.task import ComputeOptions as ComputeOptions
 from bert_tf.finetuning.task import Evaluation as Evaluation
@@ -25,5 +25,4 @@ from bert_tf.finetuning.task import FilesConfig as FilesConfig
 from bert_tf.finetuning.task import FinetuneConfig as FinetuneConfig
 from bert_tf.finetuning.task import PredictConfig as PredictConfig
 from bert_tf.finetuning.task import Task as Task
-from bert_tf.finetuning.task import run_task as run_task
 from bert_tf.finetuning.train import DivergedError as DivergedError

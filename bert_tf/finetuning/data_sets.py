@@ -37,23 +37,13 @@ class TablesConfig(FilesConfig):
 
     task: str = cli.option("", help="Benchmark to read from --data_dir.", common=True)
     data_dir: str = cli.option(
-        "",
-        help="Folder of the files of --task.",
-        common=True,
-        resumable=True,
-        local=True,
+        "", help="Folder of --task.", common=True, resumable=True, local=True
     )
     train_file: str = cli.option(
-        "",
-        help="Instead of --task: your training data, TSV, .csv or .jsonl, with header.",
-        common=True,
-        local=True,
+        "", help="Training data, TSV, .csv or .jsonl.", common=True, local=True
     )
     dev_file: str = cli.option(
-        "",
-        help="Your dev set, in the format of --train_file. Selects the best epoch.",
-        common=True,
-        local=True,
+        "", help="Dev set, which selects the best epoch.", common=True, local=True
     )
 
 

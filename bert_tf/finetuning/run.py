@@ -43,6 +43,12 @@ from bert_tf.text import Tokenizer, Vocabulary, guess_lowercase
 _CHUNK = 1024  # Examples that are sorted by length, for batches of similar texts.
 
 
+def run_task(task_class: type[Task], options: FinetuneConfig | PredictConfig) -> None:
+    """Runs the command of a task: fine-tunes, or predicts a file."""
+    is_training = isinstance(options, FinetuneConfig)
+    (fine_tune if is_training else predict_file)(task_class, options)
+
+
 def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]:
     """Trains unless the directory is finished, evaluates, reports and exports.
 

@@ -39,9 +39,7 @@ class ComputeOptions(cli.Options):
         resumable=True,
     )
     precision: str = cli.option(
-        "float32",
-        help="Compute dtype of the layers; weights stay float32.",
-        choices=("float32", "mixed_bfloat16"),
+        "float32", help="Compute dtype.", choices=("float32", "mixed_bfloat16")
     )
 
 
@@ -50,15 +48,10 @@ class FinetuneConfig(ComputeOptions):
     """Options that all tasks share (paper, appendix A.3)."""
 
     init_from: str = cli.option(
-        "",
-        help="Pre-trained or fine-tuned encoder: a model directory, or a checkpoint "
-        "from Google, Hugging Face or KerasHub.",
-        common=True,
+        "", help="Encoder: a model directory or another checkpoint.", common=True
     )
     size: str = cli.option(
-        "",
-        help="Instead of --init_from: train an encoder of this size from random "
-        "weights; tiny, mini, small, medium, base, large, or a bert_config.json.",
+        "", help="Random weights of this size, e.g. mini, or of a bert_config.json."
     )
     vocabulary: str = cli.option(
         "", help="Vocabulary file for --size. It is cased if it has capital letters."
@@ -70,21 +63,14 @@ class FinetuneConfig(ComputeOptions):
     batch_size: int = cli.option(
         32, help="Examples per step, summed over all replicas.", minimum=1, common=True
     )
-    epochs: int = cli.option(
-        3, help="Passes over the training data.", minimum=1, common=True
-    )
+    epochs: int = cli.option(3, help="Training epochs.", minimum=1, common=True)
     learning_rate: float | None = cli.option(
-        None,
-        help="Peak rate; it decays linearly. By default 5e-5, more for small encoders.",
-        minimum=0,
-        common=True,
+        None, help="Peak rate; 5e-5, more for small encoders.", minimum=0, common=True
     )
     max_sequence_length: int = cli.option(
         128, help="Tokens per example, with [CLS] and [SEP].", minimum=3, common=True
     )
-    seed: int = cli.option(
-        0, help="Seed of new weights, dropout and shuffling.", minimum=0, common=True
-    )
+    seed: int = cli.option(0, help="Random seed.", minimum=0, common=True)
     warmup_ratio: float = cli.option(
         0.1, help="Share of the steps of the warm-up.", minimum=0, maximum=0.9
     )
@@ -107,14 +93,8 @@ class FinetuneConfig(ComputeOptions):
     class_weight: str = cli.option(
         "", help="Gives all classes the same total weight.", choices=("", "balanced")
     )
-    layers: str = cli.option(
-        "", help="Layers of --init_from to keep, e.g. 1,3,5; all by default."
-    )
-    teacher: str = cli.option(
-        "",
-        help="Fine-tuned model to learn from, with the labels: a model directory or "
-        "Hugging Face folder with the task's head.",
-    )
+    layers: str = cli.option("", help="Layers of --init_from to keep, e.g. 1,3,5.")
+    teacher: str = cli.option("", help="Fine-tuned model to learn from as well.")
     teacher_share: float = cli.option(
         0.5, help="Weight of the teacher's outputs in the loss.", minimum=0, maximum=1
     )
@@ -161,12 +141,8 @@ class PredictConfig(cli.Options):
     """
 
     predict: bool = cli.option(help="Predict instead of training.")
-    model: str = cli.option(
-        help="Model directory, or a checkpoint of Hugging Face with the task's head."
-    )
-    input: str = cli.option(
-        help="File to predict, in a format of the training data.", local=True
-    )
+    model: str = cli.option(help="Model directory, or another checkpoint of the task.")
+    input: str = cli.option(help="File to predict, as training data.", local=True)
     output: str = cli.option(help="File to write: TSV, .csv or .jsonl.", local=True)
     batch_size: int = cli.option(32, help="Examples per batch.", minimum=1)
 
@@ -344,17 +320,3 @@ class Task(abc.ABC):
         """Writes the predictions to files in `folder`."""
         path = folder / f"predictions_{split.name}.tsv"
         data.write_table(path, evaluation.predictions)
-
-
-def run_task(task_class: type[Task]) -> None:
-    """Runs the command of a task, `python -m`: fine-tunes, or predicts a file."""
-
-    def main(options: FinetuneConfig | PredictConfig) -> None:
-        from bert_tf.finetuning import run  # Imports TensorFlow.
-
-        is_training = isinstance(options, FinetuneConfig)
-        command = run.fine_tune if is_training else run.predict_file
-        command(task_class, options)
-
-    main.__module__ = task_class.__module__  # Its docstring is the help.
-    cli.run(main, task_class.Config, predict=PredictConfig)

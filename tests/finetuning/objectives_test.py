@@ -172,15 +172,10 @@ def test_labels_and_scores_of_the_teacher_are_aligned(name, head, align, distill
 
 
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize(
-    "name",
-    [n if n == "scores" else pytest.param(n, marks=pytest.mark.slow) for n in TASKS],
-)
-def test_the_student_learns_from_the_teacher(name, teachers, tmp_path, vocabulary):
+def test_the_student_learns_from_the_teacher(teachers, tmp_path, vocabulary):
     changes = {"layers": "2", "hidden_loss": 0.1, "epochs": 8, "learning_rate": 1e-2}
-    kind, options = make_options(
-        name, tmp_path, Tokenizer(vocabulary), teachers(name), **changes
-    )
+    tokenizer, teacher = Tokenizer(vocabulary), teachers("scores")
+    kind, options = make_options("scores", tmp_path, tokenizer, teacher, **changes)
     training = fine_tune(kind, options)["training"]
     losses = [epoch["loss"] for epoch in training["epochs"]]
     assert losses[-1] < 0.9 * losses[0]
@@ -190,6 +185,7 @@ def test_the_student_learns_from_the_teacher(name, teachers, tmp_path, vocabular
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_resumed_distillation_is_bit_equal(
     teachers, tmp_path, vocabulary, monkeypatch, capsys
 ):
@@ -223,15 +219,11 @@ def test_resumed_distillation_is_bit_equal(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["spans", "vectors"])
-def test_two_replicas_match_one(name, teachers, tmp_path, vocabulary):
-    changes = {"hidden_loss": 0.1, "layers": "2", "teacher_share": 0.5}
-    changes["learning_rate"] = 1e-3
-    if name == "vectors":  # A loss that does not compare examples.
-        changes["loss"] = "cosine"
-    kind, options = make_options(
-        name, tmp_path, Tokenizer(vocabulary), teachers(name), **changes
-    )
+def test_two_replicas_match_one(teachers, tmp_path, vocabulary):
+    changes = {"hidden_loss": 0.1, "layers": "2", "learning_rate": 1e-3}
+    changes |= {"teacher_share": 0.5, "loss": "cosine"}  # It compares no examples.
+    tokenizer, teacher = Tokenizer(vocabulary), teachers("vectors")
+    kind, options = make_options("vectors", tmp_path, tokenizer, teacher, **changes)
     weights = []
     for strategy in ("default", "mirrored"):
         output = str(tmp_path / strategy)

@@ -414,4 +414,3 @@ def test_table(kind, pair, row):
     name, *numbers = row.split()
     (found,) = (numbers for first, *numbers in filter(None, lines) if first == name)
     assert list(map(float, found)) == list(map(float, numbers))
-

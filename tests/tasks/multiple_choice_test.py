@@ -59,6 +59,10 @@ def test_swag(tmp_path, read):
     assert rows_of(task, "test") == [("A man is old.", choices, None)]
     assert task.evaluation_splits == ["dev", "test"]
     assert task.dataset("test").targets is None
+    # The export explains how to write choices.
+    assert task.head["inputs"]["choices"].startswith("sent2 and an ending")
+    serve = task.served_head().signatures(None)["serving_default"]
+    assert {spec.name for spec in serve.input_signature} == {*task.head["example"]}
 
 
 @pytest.mark.parametrize("dev", ["dev__tsv", "test__tsv"])
@@ -306,15 +310,3 @@ def test_serving_any_number_of_choices_and_any_string(finished):
         inputs = (tf.constant(x, tf.string) for x in (prompts, choices))
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             ask(*inputs)
-
-
-def test_swag_explains_how_to_write_choices(tmp_path, read):
-    row = "0,v,1,s,A man,He,gold,a,b,c,d"
-    write(
-        tmp_path, **{f"{n}__csv": f"{SWAG},label\n{row},2\n" for n in ("train", "val")}
-    )
-    task = read(task="swag", data_dir=str(tmp_path))
-    assert task.head["inputs"]["choices"].startswith("sent2 and an ending")
-    example = task.head["example"]
-    serve = task.served_head().signatures(None)["serving_default"]
-    assert {spec.name for spec in serve.input_signature} == example.keys()

@@ -144,15 +144,14 @@ def test_targets_and_predictions_of_tables(read, tmp_path, tiny_config):
     assert rows == [["2", "a, b", predictions["2"]], ["3", "c", predictions["3"]]]
 
 
-@pytest.mark.slow
-def test_passage_of_a_million_characters(read):
-    words = random.Random(0).choices("abcdefgh", k=500_000)
-    words[400_000] = "cat"
+def test_passage_of_200_000_characters(read):
+    words = random.Random(0).choices("abcdefgh", k=100_000)
+    words[80_000] = "cat"
     context = " ".join(words)
     limits = {"max_sequence_length": 384, "stride": 128}
-    task = read([(context, "where is it", "cat", 800_000)], **limits)
+    task = read([(context, "where is it", "cat", 160_000)], **limits)
     train = task.dataset("train")
-    assert len(train) == 1 + -(-(500_000 - 378) // 128)
+    assert len(train) == 1 + -(-(100_000 - 378) // 128)
     assert 2 <= (train.targets["start_logits"].numpy() > 0).sum() <= 3
     outputs = [
         {
@@ -273,15 +272,14 @@ def test_squad_1_model_always_answers(tmp_path, toy, tiny_config, tokenizer):
     predictions = json.loads((tmp_path / "predictions_dev.json").read_text())
     assert all(predictions.values())
     assert not (tmp_path / "null_odds_dev.json").exists()
+    contexts, questions = zip(*(row[:2] for row in rows))
     answers = toy_tasks.serve(task, model)["serving_default"](
-        tf.constant([row[1] for row in rows]), tf.constant([row[0] for row in rows])
+        tf.constant([*questions, "a"]), tf.constant([*contexts, ""])
     )
-    assert [a.decode() for a in answers["answer"].numpy()] == list(predictions.values())
+    *found, nothing = (answer.decode() for answer in answers["answer"].numpy())
+    assert found == list(predictions.values())
     assert "no_answer_score" not in answers
-    nothing = toy_tasks.serve(task, model)["serving_default"](
-        tf.constant(["a"]), tf.constant([""])
-    )
-    assert (nothing["answer"].numpy(), nothing["score"].numpy()) == ([b""], [0])
+    assert (nothing, answers["score"][-1]) == ("", 0)
 
 
 def test_predicting_a_file_matches_the_evaluation(finished, tmp_path):

@@ -109,13 +109,6 @@ def test_parts_of_words_have_no_weight(read, write):
     assert write(task, split, [logits]) == "a.b. B-P B-P\ncat. I-P I-P\n"
 
 
-def test_word_without_pieces_becomes_unk(read):
-    task = read("the O\n\u200b\ufe0f B-P\n\nmat O\n", dev="the B-P\n")
-    split = task.dataset("train")
-    assert pieces(task, split)[0] == "[CLS] the [UNK] [SEP]"
-    assert split.weights.to_list()[0] == [0, 1, 1, 0]
-
-
 @pytest.mark.parametrize(
     ("length", "expected"),
     [

@@ -68,7 +68,7 @@ def predict_file(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving, "load", lambda _: model)
-        finetuning.predict_file(task_class, options)
+        finetuning.run_task(task_class, options)
     return read_table(output)
 
 
