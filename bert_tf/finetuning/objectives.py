@@ -45,6 +45,24 @@ from bert_tf.checkpoints import Checkpoint, open_checkpoint, standardized
 from bert_tf.finetuning.task import Task
 from bert_tf.modeling import MASKED_SCORE, BertBackbone, Dropout
 
+
+class _Trainer(keras.Model):
+    """Trains the weights of a model that its loss uses; others have no gradient."""
+
+    def __init__(self, trained: keras.Model):
+        super().__init__()
+        self.trained = trained
+        self.built = True
+
+    @property
+    def trainable_variables(self):
+        return self.trained.trainable_variables
+
+    @property
+    def trainable_weights(self):
+        return self.trained.trainable_weights
+
+
 # --- Distillation ----------------------------------------------------------------
 
 
@@ -89,7 +107,7 @@ def check_teacher(task: Task, student: Checkpoint) -> None:
             )
 
 
-class Distiller(keras.Model):
+class Distiller(_Trainer):
     """Trains a student with a teacher.
 
     Args:
@@ -101,9 +119,7 @@ class Distiller(keras.Model):
     """
 
     def __init__(self, task: Task, model: keras.Model, trainable: keras.Model):
-        super().__init__()
-        self.trained = trainable
-        self.built = True
+        super().__init__(trainable)
         self._options = task.options
         self._target_kind = task.target_kind
         checkpoint = open_checkpoint(task.options.teacher)
@@ -279,7 +295,7 @@ LOSSES = {
 }
 
 
-class SiameseEncoder(keras.Model):
+class SiameseEncoder(_Trainer):
     """Embeds the C texts of an example with one encoder, to train it.
 
     With `micro_batch_size`, a step computes the embeddings of the whole batch in
@@ -300,9 +316,7 @@ class SiameseEncoder(keras.Model):
     """
 
     def __init__(self, encoder, loss, temperature, micro_batch_size=0):
-        super().__init__()
-        self.trained = encoder
-        self.built = True
+        super().__init__(encoder)
         self._loss_function = LOSSES[loss]
         self._temperature = temperature
         self._micro_batch_size = micro_batch_size
