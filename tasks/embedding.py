@@ -28,10 +28,11 @@ all second texts. Example::
         --init_from=models/base --output=models/search
 
 Output: a fine-tuned model directory with Spearman and Pearson correlation, or mean
-reciprocal rank and recall, in metrics.json. predictions_dev.tsv has the cosine of each
-pair, or the rank of its second text in a search. The pooling is that of --init_from if
-it is a sentence encoder, else the mean over all tokens, unless --pooling is set. Its
-prompts are not used: put them into the texts.
+reciprocal rank and recall, in metrics.json. predictions_dev.tsv (.csv or .jsonl for
+data in that format) has the cosine of each pair, or the rank of its second text in a
+search. The pooling is that of --init_from if it is a sentence encoder, else the mean
+over all tokens, unless --pooling is set. Its prompts are not used: put them into the
+texts.
 """
 
 from __future__ import annotations

@@ -286,7 +286,8 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
             f"model for {head['kind']}."
         )
     required = (field.name for field in dataclasses.fields(config_class))
-    config = config_class.from_dict(dict.fromkeys(required, "") | checkpoint.options)
+    known = config_class.defaults() | checkpoint.options
+    config = config_class.from_dict(dict.fromkeys(required, "") | known)
     examples = iter(task_class.read_input(config, options.input))
 
     def rows() -> Iterator[dict[str, Any]]:
