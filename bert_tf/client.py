@@ -138,7 +138,9 @@ def predict(
 
 def _to_proto(name: str, value: Any) -> Any:
     try:
-        proto = tf.make_tensor_proto(value)
+        array = np.array(value, dtype=object)  # `str` and `bytes` may be mixed.
+        is_text = array.size and all(isinstance(x, str | bytes) for x in array.flat)
+        proto = tf.make_tensor_proto(array if is_text else value)
         if not proto.tensor_shape.dim:
             raise ValueError("It is a scalar.")
     except (TypeError, ValueError) as error:

@@ -30,14 +30,18 @@ def server(tmp_path_factory):
 
 
 def test_predict(server):
-    texts = ["ab", "größer\0"]
+    texts = ["ab", b"\xff", "größer\0"]
     outputs = client.predict(
         {"text": texts}, model="toy", address=server.address, version=3
     )
     assert sorted(outputs) == ["label", "probabilities"]
     assert outputs["label"].dtype == object
-    assert outputs["label"].tolist() == [b"toy:ab", "toy:größer\0".encode()]
-    np.testing.assert_allclose(outputs["probabilities"][:, 0], [2, 9])
+    assert outputs["label"].tolist() == [
+        b"toy:ab",
+        b"toy:\xff",
+        "toy:größer\0".encode(),
+    ]
+    np.testing.assert_allclose(outputs["probabilities"][:, 0], [2, 1, 9])
 
 
 def test_predict_numbers(server):

@@ -3,6 +3,7 @@
 """Tests of bert_tf.export. Exports are loaded as a server does, also by TF 2.12."""
 
 import dataclasses
+import inspect
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
 from tensorflow_serving.apis import predict_pb2
 
 import bert_tf
@@ -125,25 +127,6 @@ def test_outputs_equal_those_of_load(toy, server):
                 assert texts.tolist() == expected[key].tolist()
             else:
                 np.testing.assert_allclose(value, expected[key], atol=1e-6)
-
-
-def test_unusual_strings_do_not_affect_others_in_the_batch(server):
-    unusual = ["\0", "\ud7ff\U0010ffff", "  \t\n", "x" * 100_000, "the " * 50_000]
-    unusual = [text.encode() for text in unusual] + [b"\xff\xfe[MASK]\xc3", b"\xe2\x82"]
-    alone = predict(server, "embeddings", text=TEXTS)
-    together = predict(server, "embeddings", text=TEXTS + unusual)
-    for name, value in together.items():
-        assert value.shape == (11, 16)
-        assert np.isfinite(value).all()
-        np.testing.assert_allclose(value[:4], alone[name], atol=1e-5)
-    scores = predict(server, "serving_default", text=unusual)["scores"]
-    assert np.isfinite(scores).all()
-
-
-def test_empty_batch_gives_empty_outputs(server):
-    for signature in ("serving_default", "embeddings", "sentence_embedding"):
-        for value in predict(server, signature, text=[]).values():
-            assert value.shape[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -273,49 +256,55 @@ except ValueError as e:
 # --- TensorFlow 2.12 -------------------------------------------------------------
 # The oldest supported runtime: TensorFlow Serving 2.13 links the same ops.
 
-_RUN_REQUESTS = """
+
+def run_requests(requests: list[tuple]) -> list[dict]:
+    """Returns the outputs of requests (path of an export, signature, inputs) as JSON.
+
+    Also runs in TensorFlow 2.12, in a process with nothing else from this file.
+    """
+    sessions, answers = {}, []
+    for path, key, inputs in requests:
+        if path not in sessions:
+            session = tf.compat.v1.Session(graph=tf.Graph())
+            with session.graph.as_default():
+                load = tf.compat.v1.saved_model.loader.load
+                sessions[path] = session, load(session, ["serve"], path).signature_def
+        session, signatures = sessions[path]
+        infos = [signatures[key].inputs[name] for name in inputs]
+        dtypes = [tf.as_dtype(info.dtype).as_numpy_dtype for info in infos]
+        arrays = [
+            np.array(value, dtype) for value, dtype in zip(inputs.values(), dtypes)
+        ]
+        outputs = signatures[key].outputs
+        options = config_pb2.CallableOptions(
+            feed=[info.name for info in infos],
+            fetch=[info.name for info in outputs.values()],
+        )
+        # Unlike `run`, does not check shapes; neither does a server.
+        answer = session._make_callable_from_options(options)
+        try:
+            answers.append(dict(zip(outputs, answer(*arrays))))
+        except tf.errors.InvalidArgumentError:
+            answers.append({"error": "INVALID_ARGUMENT"})
+    decode = lambda x: x.decode() if isinstance(x, bytes) else x.tolist()  # noqa: E731
+    return json.loads(json.dumps(answers, default=decode))
+
+
+_IMPORTS = """
 import json, sys
 import numpy as np
 import tensorflow as tf
 import tensorflow_text
-from tensorflow.core.protobuf import config_pb2
-
-sessions, answers = {}, []
-for path, key, inputs in json.load(sys.stdin):
-    if path not in sessions:
-        session = tf.compat.v1.Session(graph=tf.Graph())
-        with session.graph.as_default():
-            load = tf.compat.v1.saved_model.loader.load
-            sessions[path] = session, load(session, ["serve"], path).signature_def
-    session, signatures = sessions[path]
-    infos = [signatures[key].inputs[name] for name in inputs]
-    dtypes = [tf.as_dtype(info.dtype).as_numpy_dtype for info in infos]
-    arrays = [np.array(value, dtype) for value, dtype in zip(inputs.values(), dtypes)]
-    outputs = signatures[key].outputs
-    options = config_pb2.CallableOptions(
-        feed=[info.name for info in infos],
-        fetch=[info.name for info in outputs.values()],
-    )
-    # Unlike `run`, does not check shapes; neither does a server.
-    answer = session._make_callable_from_options(options)
-    try:
-        answers.append(dict(zip(outputs, answer(*arrays))))
-    except tf.errors.InvalidArgumentError:
-        answers.append({"error": "INVALID_ARGUMENT"})
-
-def jsonable(value):
-    return value.decode() if isinstance(value, bytes) else value.tolist()
-
-print(json.dumps([tf.__version__, answers], default=jsonable))
-"""
-
-_LIST_OPS = """
-import tensorflow as tf
-import tensorflow_text
 from tensorflow.core.framework import op_def_pb2
+from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.framework import kernels
-
+"""
+_RUN_REQUESTS = f"""
+{inspect.getsource(run_requests)}
+print(json.dumps([tf.__version__, run_requests(json.load(sys.stdin))]))
+"""
+_LIST_OPS = """
 buffer = pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList())
 ops = op_def_pb2.OpList.FromString(buffer).op
 devices = ("CPU", "DEFAULT")
@@ -332,7 +321,7 @@ def run(python: str, script: str, stdin: str = "") -> str:
     # the processor has no AVX-512; its own default there is off.
     environment = {k: v for k, v in os.environ.items() if k != "TF_ENABLE_ONEDNN_OPTS"}
     done = subprocess.run(
-        [python, "-c", script],
+        [python, "-c", _IMPORTS + script],
         input=stdin,
         stdout=subprocess.PIPE,
         check=True,
@@ -370,57 +359,55 @@ def real(tmp_path_factory):
     return texts, directory
 
 
+def assert_versions_agree(
+    old_python: str, requests: list[tuple], rejected: list[tuple] = (), atol=1e-5
+) -> None:
+    """Asserts that TensorFlow 2.12 and the current version give equal answers."""
+    requests = [*requests, *rejected]
+    version, old = json.loads(run(old_python, _RUN_REQUESTS, json.dumps(requests)))
+    assert version.startswith("2.12.")
+    new = run_requests(requests)
+    error = {"error": "INVALID_ARGUMENT"}
+    for request, old_outputs, new_outputs in zip(requests, old, new, strict=True):
+        assert (new_outputs == error) == (request in rejected), request
+        assert old_outputs.keys() == new_outputs.keys()
+        for name, value in old_outputs.items():
+            if np.array(value).dtype.kind == "f":
+                np.testing.assert_allclose(value, new_outputs[name], atol=atol)
+            else:
+                assert value == new_outputs[name], request
+
+
 @pytest.mark.slow
-def test_tensorflow_2_12_runs_pretrained_models(old_python, toy, real, tmp_path):
+def test_tensorflow_2_12_runs_pretrained_models(old_python, real, tmp_path):
     texts, directory = real
-    float32, bfloat16 = (
-        str(export_to(tmp_path, directory.path, name, precision=name, layers=layers))
-        for name, layers in (("float32", "-2,0"), ("mixed_bfloat16", ""))
-    )
+    path = str(export_to(tmp_path, directory.path, layers="-2,0"))
     ids = dict(zip(IDS, ([[2, 7, 9, 3]], [[0, 0, 1, 1]], [[1, 1, 1, 0]])))
     requests = [
-        (float32, "serving_default", {"text": texts}),
-        (float32, "embeddings", {"text": texts}),
-        (float32, "embeddings", {"text": []}),
-        (float32, "embeddings", {"text": "not in a list"}),
-        (float32, "ids", ids),
-        (float32, "metadata", {"text": [""]}),
-        (bfloat16, "embeddings", {"text": texts}),
+        (path, "serving_default", {"text": texts}),
+        (path, "embeddings", {"text": texts}),
+        (path, "embeddings", {"text": []}),
+        (path, "ids", ids),
+        (path, "metadata", {"text": [""]}),
     ]
-    assert_versions_agree(old_python, requests[:-1], rejected=[3])
-    assert_versions_agree(old_python, requests[-1:], tolerance=0.1)
+    assert_versions_agree(
+        old_python, requests, [(path, "embeddings", {"text": "not in a list"})]
+    )
+
+
+@pytest.mark.slow
+def test_tensorflow_2_12_runs_bfloat16(old_python, real, tmp_path):
+    texts, directory = real
+    path = export_to(tmp_path, directory.path, precision="mixed_bfloat16")
+    requests = [(str(path), "embeddings", {"text": texts})]
+    assert_versions_agree(old_python, requests, atol=0.1)
 
 
 @needs_vnni
 @pytest.mark.slow
 def test_tensorflow_2_12_runs_int8(old_python, int8):
     requests = [(str(int8), "embeddings", {"text": UNUSUAL})]
-    assert_versions_agree(old_python, requests, tolerance=0.1)
-
-
-def assert_versions_agree(
-    old_python: str, requests: list[tuple], *, rejected=(), tolerance: float = 1e-5
-) -> None:
-    """Runs requests in TensorFlow 2.12 and in the current version.
-
-    Args:
-        old_python: A Python with TensorFlow 2.12.
-        requests: (path of an export, signature, inputs).
-        rejected: The indices of invalid requests.
-        tolerance: Maximum absolute difference of floats.
-    """
-    version, old = json.loads(run(old_python, _RUN_REQUESTS, json.dumps(requests)))
-    assert version.startswith("2.12.")
-    _, new = json.loads(run(sys.executable, _RUN_REQUESTS, json.dumps(requests)))
-    error = {"error": "INVALID_ARGUMENT"}
-    assert [i for i, outputs in enumerate(new) if outputs == error] == list(rejected)
-    for old_outputs, new_outputs in zip(old, new, strict=True):
-        assert old_outputs.keys() == new_outputs.keys()
-        for name, value in old_outputs.items():
-            if np.array(value).dtype.kind == "f":
-                np.testing.assert_allclose(value, new_outputs[name], atol=tolerance)
-            else:
-                assert value == new_outputs[name]
+    assert_versions_agree(old_python, requests, atol=0.1)
 
 
 TEXT, NO_TEXT = {"text": UNUSUAL}, {"text": []}
@@ -431,67 +418,54 @@ LONG_TEXT = {"text": ["the cat sat. " * 200] * 9}
 CLASSES = {"text_a": "x", "label": "name"}
 SCORE = {"label": "score", "problem": "regression"}
 PROMPT = {"prompt": "x", "choices": "x,y", "label": "right"}
+LSTM = {"features": "weighted_sum_all", "lstm_units": 8}
+
+# Task, options, inputs, and the input that must have as many rows as the others.
+TASKS = [
+    (Classification, CLASSES, [TEXT, {"text": TEXTS[:1]}, NO_TEXT], ""),
+    (Classification, CLASSES | {"long_text": "window_max"}, [TEXT, NO_TEXT], ""),
+    (Classification, CLASSES | {"text_b": "y"}, [PAIR], "text_b"),
+    (Classification, CLASSES | SCORE | {"text_b": "y"}, [PAIR], "text_b"),
+    (QuestionAnswering, {"max_question_length": 8}, [QUESTION], "context"),
+    (MultipleChoice, PROMPT, [CHOICES], "choices"),
+    (Tagging, {"features": ""}, [TEXT, LONG_TEXT, NO_TEXT], ""),
+    (Tagging, LSTM, [TEXT, {"text": TEXTS[:1]}, LONG_TEXT, NO_TEXT], ""),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "options", "inputs", "rejected"),
-    [
-        (Classification, CLASSES, [TEXT, {"text": TEXTS[:1]}, NO_TEXT], None),
-        (Classification, CLASSES | {"long_text": "window_max"}, [TEXT, NO_TEXT], None),
-        (Classification, CLASSES | {"text_b": "y"}, [PAIR], "text_b"),
-        (Classification, CLASSES | SCORE | {"text_b": "y"}, [PAIR], "text_b"),
-        (QuestionAnswering, {"max_question_length": 8}, [QUESTION], "context"),
-        (MultipleChoice, PROMPT, [CHOICES], "choices"),
-        (Tagging, {"features": ""}, [TEXT, LONG_TEXT, NO_TEXT], None),
-        (
-            Tagging,
-            {"features": "weighted_sum_all", "lstm_units": 8},
-            [TEXT, {"text": TEXTS[:1]}, LONG_TEXT, NO_TEXT],
-            None,
-        ),
-    ],
-)
-def test_tensorflow_2_12_runs_tasks(
-    old_python, toy, tmp_path, kind, options, inputs, rejected
-):
-    """`rejected` is the input that must have as many rows as the others."""
+def test_tensorflow_2_12_runs_tasks(old_python, toy, tmp_path):
     directory, pretrainer, _ = toy
-    task = make_task(kind, tmp_path, Tokenizer(directory.vocabulary), **options)
-    signatures = toy_tasks.serve(task, task.model(pretrainer.backbone))
-    path = serving.export_saved_model(
-        signatures, tmp_path / task.kind, directory=directory
-    )
-    requests = [(str(path), "serving_default", values) for values in inputs]
-    if rejected:
-        wrong = inputs[0] | {rejected: inputs[0][rejected][:1]}
-        requests.append((str(path), "serving_default", wrong))
-    failing = [len(inputs)] if rejected else []
-    assert_versions_agree(old_python, requests, rejected=failing)
+    requests, rejected = [], []
+    for number, (kind, options, inputs, name) in enumerate(TASKS):
+        task = make_task(kind, tmp_path, Tokenizer(directory.vocabulary), **options)
+        signatures = toy_tasks.serve(task, task.model(pretrainer.backbone))
+        signatures = {"serving_default": signatures["serving_default"]}
+        folder = tmp_path / f"served{number}"
+        path = serving.export_saved_model(signatures, folder, directory=directory)
+        requests += [(str(path), "serving_default", values) for values in inputs]
+        if name:
+            wrong = inputs[0] | {name: inputs[0][name][:1]}
+            rejected.append((str(path), "serving_default", wrong))
+    assert_versions_agree(old_python, requests, rejected)
 
 
 @pytest.mark.slow
 def test_tensorflow_2_12_runs_hugging_face_heads(old_python, vocabulary, tmp_path):
+    """The heads whose graphs no task has."""
     multi_label = {"problem_type": "multi_label_classification"}
     iob = {"id2label": {"0": "I-A", "1": "O", "2": "B-B"}}
     requests = []
-    for number, (class_name, config, inputs) in enumerate(
-        [
-            ("BertForSequenceClassification", multi_label, TEXT),
-            ("BertForTokenClassification", iob, TEXT),
-            ("BertForTokenClassification", {}, TEXT),
-            ("BertForQuestionAnswering", {}, QUESTION),
-            ("BertForMultipleChoice", {}, CHOICES),
-            ("BertForMaskedLM", {}, TEXT),
-            ("BertForNextSentencePrediction", {}, PAIR),
-        ]
+    for class_name, config, inputs in (
+        ("BertForSequenceClassification", multi_label, TEXT),
+        ("BertForTokenClassification", iob, TEXT),
+        ("BertForNextSentencePrediction", {}, PAIR),
     ):
-        folder = tmp_path / f"model{number}"
+        folder = tmp_path / class_name
         toy_checkpoints.write_hugging_face(folder, vocabulary, class_name, **config)
-        path = str(export_to(tmp_path, folder, f"served{number}"))
+        path = str(export_to(tmp_path, folder, f"served-{class_name}"))
         requests.append((path, "serving_default", inputs))
-        if "choices" not in inputs:  # A list without rows has no number of choices.
-            requests.append((path, "serving_default", {name: [] for name in inputs}))
+        requests.append((path, "serving_default", {name: [] for name in inputs}))
     assert_versions_agree(old_python, requests)
 
 

@@ -77,9 +77,7 @@ def test_outputs_equal_the_model(backbone, fast, lengths):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chunk_size", [1, 512])
-def test_size_of_chunks_does_not_matter(backbone, monkeypatch, chunk_size):
-    monkeypatch.setattr(ragged_encoder, "_CHUNK_SIZE", chunk_size)
+def test_size_of_chunks_does_not_matter(backbone):
     fast = traced(backbone)
     for lengths in BATCHES:
         assert_equals_model(backbone, batch(*lengths, longest=32), fast)

@@ -7,7 +7,6 @@ import http.client
 import json
 import socket
 import urllib.parse
-import zlib
 
 import pytest
 
@@ -47,8 +46,6 @@ ADD_ROWS = [{"ids": [1, 2], "negate": False}, {"ids": [3, 4], "negate": True}]
     ("request_", "answer"),
     [
         ({"instances": ["ab"]}, {"predictions": [LABELLED]}),
-        ({"instances": [{"text": "ab"}]}, {"predictions": [LABELLED]}),
-        ({"instances": [{"b64": "YWI="}]}, {"predictions": [LABELLED]}),
         ({"instances": [{"text": {"b64": "YWI="}}]}, {"predictions": [LABELLED]}),
         ({"signature_name": "", "instances": ["ab"]}, {"predictions": [LABELLED]}),
         (
@@ -89,65 +86,41 @@ def test_predict(port, request_, answer):
     assert predict(port, request_, "/versions/3") == (200, answer)
 
 
+def add(**inputs) -> dict:
+    return {"signature_name": "add", "inputs": ADD | inputs}
+
+
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (b"", "not valid JSON"),
         (b"{", "not valid JSON"),
         (b'{"instances": ["\xff"]}', "not valid JSON"),
         (b"[" * 100_000, "not valid JSON"),
         (b'{"instances": [' + b"1" * 5000 + b"]}", "not valid JSON"),
+        ({"instances": [{"b64": "?"}]}, "not valid JSON"),
+        ({"instances": [{"b64": 1}]}, "not valid JSON"),
         ([1], "must be an object with 'inputs' or 'instances'"),
-        ({}, "'inputs' or 'instances'"),
-        ({"b64": "YWI="}, "'inputs' or 'instances'"),
         ({"inputs": [], "instances": []}, "'inputs' or 'instances'"),
         ({"instances": []}, "at least one example"),
         ({"instances": "ab"}, "must be a list"),
         ({"instances": [{"txt": "ab"}]}, "signature are ['text']. Got ['txt']"),
-        ({"instances": [{"text": "a", "b": 1}]}, "Got ['b', 'text']"),
-        (
-            {"instances": [1]},
-            "'text' must have string values, in lists of the same length. Got [1].",
-        ),
+        ({"inputs": {"\ud800": ["a"]}}, r"Got ['\ud800']"),
+        ({"signature_name": "join", "instances": ["a"]}, "are ['text_a', 'text_b']. G"),
+        ({"signature_name": None, "inputs": []}, "'signature_name' must be a string."),
+        ({"signature_name": "\ud800", "inputs": []}, r"no signature '\ud800'"),
         (
             {"instances": [None]},
-            "must have string values, in lists of the same length. Got [None].",
+            "'text' must have string values, in lists of the same ",
         ),
-        (
-            {"instances": ["a", ["b"]]},
-            "must have string values, in lists of the same length. Got ['a', ['b']].",
-        ),
-        ({"instances": [[[["a"]], "b"]]}, "must have string values"),
+        ({"instances": ["a", ["b"]]}, "of the same length. Got ['a', ['b']]."),
         ({"instances": json.loads("[" * 900 + "]" * 900)}, "must have string values"),
-        ({"instances": [{"b64": "?"}]}, "not valid JSON"),
-        ({"instances": [{"b64": 1}]}, "not valid JSON"),
         ({"instances": ["\ud800"]}, "must have string values"),
-        ({"inputs": {"\ud800": ["a"]}}, r"Got ['\ud800']"),
-        ({"inputs": {"txt": ["a"]}}, "signature are ['text']. Got ['txt']"),
-        ({"signature_name": 1, "inputs": []}, "'signature_name' must be a string. G"),
-        ({"signature_name": None, "inputs": []}, "'signature_name' must be a string."),
-        (
-            {"inputs": "a"},
-            "'text' must be string of shape (None,). Got string of shape ()",
-        ),
-        ({"signature_name": "\ud800", "inputs": []}, r"no signature '\ud800'"),
-        ({"signature_name": "none", "inputs": []}, "There is no signature 'none'"),
-        ({"signature_name": "join", "instances": ["a"]}, "are ['text_a', 'text_b']. G"),
+        ({"inputs": "a"}, "must be string of shape (None,). Got string of shape ()"),
         ({"signature_name": "add", "instances": ADD_ROWS}, "differ in batch size"),
-        (
-            {"signature_name": "add", "inputs": ADD | {"ids": [[1.5]]}},
-            "'ids' must have int32 values, in lists of the same length. Got [[1.5]].",
-        ),
-        ({"signature_name": "add", "inputs": ADD | {"ids": [[True]]}}, "Got [[True]]."),
-        (
-            {"signature_name": "add", "inputs": ADD | {"ids": [[1], [2, 3]]}},
-            "in lists of the same length. Got [[1], [2, 3]].",
-        ),
-        ({"signature_name": "add", "inputs": ADD | {"ids": [[2**40]]}}, "'ids' must "),
-        (
-            {"signature_name": "add", "inputs": ADD | {"negate": [0]}},
-            "'negate' must have bool values, in lists of the same length. Got [0].",
-        ),
+        (add(ids=[[1.5]]), "'ids' must have int32 values"),
+        (add(ids=[[True]]), "'ids' must have int32 values"),
+        (add(ids=[[2**40]]), "'ids' must have int32 values"),
+        (add(negate=[0]), "'negate' must have bool values"),
     ],
 )
 def test_predict_rejects(port, request_, message):
@@ -204,20 +177,12 @@ BOMB = gzip.compress(bytes(65 << 20), 1, mtime=0)
         (GZIP, "gzip", 200),
         (GZIP, "GZIP", 200),
         (BODY, "identity", 200),
-        (
-            gzip.compress(BODY[:9], mtime=0) + gzip.compress(BODY[9:], mtime=0),
-            "gzip",
-            200,
-        ),
         (GZIP[:-1], "gzip", 400),
         (GZIP[:-8] + bytes(8), "gzip", 400),  # A wrong checksum.
         (GZIP + b"{}", "gzip", 400),
         (BODY, "gzip", 400),
-        (b"", "gzip", 400),
-        (zlib.compress(BODY), "deflate", 400),
-        (GZIP, "gzip, gzip", 400),
+        (GZIP, "deflate", 400),
         (BOMB, "gzip", 413),
-        (GZIP + BOMB, "gzip", 413),
     ],
 )
 @pytest.mark.parametrize("chunked", [False, True])
