@@ -11,11 +11,12 @@ import bz2
 import codecs
 import contextlib
 import gzip
+import json
 import lzma
 import re
 import zlib
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 from bert_tf import storage
 
@@ -57,6 +58,15 @@ def read_lines(path: str) -> Iterator[str]:
             file and, if the text begins as UTF-8, the line.
     """
     return (line for _, line in read_lines_from(path, 0))
+
+
+def parse_json(text: str) -> Any:
+    """Parses JSON. Lone surrogates, as of a truncated emoji, become U+FFFD."""
+    value = json.loads(text)
+    if r"\ud" not in text.lower():
+        return value
+    raw = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+    return json.loads(raw.decode("utf-16", "replace"))
 
 
 def read_lines_from(

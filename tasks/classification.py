@@ -61,14 +61,14 @@ def _f1(average: str) -> Callable[..., float]:
 
 
 # Functions of (gold, predicted): class indices, or scores. The correlation with a
-# constant is NaN in SciPy and 0 here.
+# constant, or of a single score, is NaN in SciPy and NumPy, and 0 here.
 METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": lambda *x: sklearn.metrics.accuracy_score(*x),
     "f1": _f1("binary"),
     "macro_f1": _f1("macro"),
     "micro_f1": _f1("micro"),
     "matthews_correlation": lambda *x: sklearn.metrics.matthews_corrcoef(*x),
-    "pearson": lambda *x: np.nan_to_num(scipy.stats.pearsonr(*x).statistic),
+    "pearson": lambda *x: np.nan_to_num(np.corrcoef(*x)[0, 1]),
     "spearman": lambda *x: np.nan_to_num(scipy.stats.spearmanr(*x).statistic),
 }
 _PROBLEMS = {"class": "classification", "labels": "multi_label", "score": "regression"}

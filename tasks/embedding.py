@@ -240,12 +240,12 @@ class Embedding(finetuning.TableTask):
         else:
             predicted = np.sum(np.prod(vectors[split.source], axis=1), axis=1)
         if not self.is_search and scores is not None:
-            gold, stats = self.as_cosines(scores), scipy.stats
-            functions = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
-            metrics = {  # The correlation with a constant is NaN.
-                name: float(np.nan_to_num(function(gold, predicted).statistic))
-                for name, function in functions.items()
-            }
+            gold = self.as_cosines(scores)
+            metrics = {
+                "spearman": scipy.stats.spearmanr(gold, predicted).statistic,
+                "pearson": np.corrcoef(gold, predicted)[0, 1],
+            }  # NaN if all scores are equal, or there is only one.
+            metrics = {name: float(np.nan_to_num(x)) for name, x in metrics.items()}
         answers = ({"score": score} for score in predicted)
         rows = finetuning.prediction_rows(self.data[split.name], answers)
         return finetuning.Evaluation(metrics, rows, {}, gold, predicted)

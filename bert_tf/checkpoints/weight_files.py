@@ -345,14 +345,18 @@ def to_float(name: str, tensor: np.ndarray) -> np.ndarray:
         ValueError: It has integers, NaN or infinite values.
     """
     if tensor.dtype.kind in "biu":
-        raise ValueError(
-            f"{name} must have floating-point values. Received: {tensor.dtype}. "
-            "Quantized checkpoints are not supported."
-        )
+        raise ValueError(_quantized(name, tensor.dtype))
     tensor = np.asarray(tensor, np.float32)
     if not np.isfinite(tensor).all():
         raise ValueError(f"{name} contains NaN or infinite values.")
     return tensor
+
+
+def _quantized(name: str, dtype: Any) -> str:
+    return (
+        f"{name} must have floats of at least 16 bits. Received: {dtype}. Quantized "
+        "checkpoints are not supported."
+    )
 
 
 def _names(rows: Iterable[Row]) -> set[str]:
@@ -422,7 +426,10 @@ def read_safetensors(
         except (OSError, safetensors.SafetensorError) as error:
             raise ValueError(f"{path / file} is missing or damaged: {error}") from error
         for name in opened.keys():  # noqa: SIM118 (not a mapping)
-            shape = tuple(opened.get_slice(name).get_shape())
+            tensor = opened.get_slice(name)
+            if re.match(r"F[468]_", tensor.get_dtype()):  # NumPy has no such type.
+                raise ValueError(_quantized(name, tensor.get_dtype()))
+            shape = tuple(tensor.get_shape())
             tensors[name] = Tensor(shape, functools.partial(opened.get_tensor, name))
     return tensors
 

@@ -237,7 +237,7 @@ def parse_object(line: str) -> dict[str, Any]:
         ValueError: The line is not an object. The message ends with a command.
     """
     try:
-        record = json.loads(line)
+        record = text_files.parse_json(line)
         if not isinstance(record, dict):
             raise ValueError(line[:80])
     except (ValueError, RecursionError) as error:

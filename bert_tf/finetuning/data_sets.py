@@ -62,8 +62,9 @@ class DataSet:
         skip_malformed: Whether to skip malformed rows of the training set.
         optional: For each split, the columns that its files may lack. Any test set may
             lack the label. If `label` is empty, it must be optional.
-        no_gold: Labels of rows without a gold label, a subset of `NO_GOLD`. -1 beside 1
-            only, and "-" beside "+", are labels.
+        no_gold: Labels of rows without a gold label, a subset of `NO_GOLD`. "-" beside
+            "+" is a label, as is -1 if the training set has the opposite of each
+            negative label, as in -1, 0, 1.
         metrics: Of a classification: names of the metrics; the first selects the best
             epoch.
         score_range: Minimum and maximum label of a regression; None for classes.
@@ -130,10 +131,12 @@ class TableTask(Task):
             if (paths := _find_split(self.data_set, split, options))
         }
         missing = set(self.data_set.no_gold)
-        labels = {row.gold for part in rows.values() for row in part} - {None}
+        labels = {_normalized(row.gold or "") for row in rows["train"]}
+        labels -= NO_GOLD - {"-1"}
         if "+" in labels:
             missing.discard("-")
-        if {*map(_normalized, labels)} == {"-1", "1"}:
+        negative = {label for label in labels if label.startswith("-")}
+        if {label[1:] for label in negative} == labels - negative - {"0"}:
             missing.discard("-1")
         self.data = {
             split: _skip_unlabeled(split, part, missing) for split, part in rows.items()
@@ -240,10 +243,11 @@ def _label(row: Mapping[str, Any], columns: Sequence[str], where: str) -> str:
     for column, value in values.items():
         if not isinstance(value, str):
             raise ValueError(
-                f"{where}: {column!r} must be text or a number. Got {value!r}"
+                f"{where}: {column!r} must be text or a number. Join several labels, "
+                f"and pass --label_separator. Got {value!r}"
             )
     if len(columns) == 1:
-        return value
+        return value.strip()
     if {*map(_normalized, values.values())} == {"-1"}:
         return "-1"
     for column, value in values.items():

@@ -22,7 +22,6 @@ from typing import Any
 import keras
 import numpy as np
 import sklearn.metrics
-import sklearn.preprocessing
 import tensorflow as tf
 from tqdm import tqdm
 
@@ -258,9 +257,12 @@ def prediction_table(kind: str, gold: Sequence, predicted: Sequence) -> str:
         # seqeval's top level imports Keras' metrics.
         from seqeval.metrics.sequence_labeling import classification_report as report
     elif kind == "labels":
-        binarizer = sklearn.preprocessing.MultiLabelBinarizer().fit([*gold, *predicted])
-        gold, predicted = map(binarizer.transform, (gold, predicted))
-        options = {"target_names": binarizer.classes_}
+        names = sorted(set(itertools.chain(*gold, *predicted))) or ["(none)"]
+        gold, predicted = (  # Two columns at least; one would be two classes.
+            np.array([[name in labels for name in (*names, None)] for labels in x])
+            for x in (gold, predicted)
+        )
+        options = {"labels": range(len(names)), "target_names": names}
     return report(gold, predicted, digits=4, zero_division=0, **options)
 
 

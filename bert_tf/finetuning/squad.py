@@ -146,7 +146,8 @@ _Rows: TypeAlias = Iterator[tuple[str, Mapping[str, Any]]]
 
 def _read(path: pathlib.Path) -> _Rows:
     try:
-        articles = json.loads("\n".join(text_files.read_lines(str(path))))["data"]
+        text = "\n".join(text_files.read_lines(str(path)))
+        articles = text_files.parse_json(text)["data"]
         for article in articles:
             for paragraph in article["paragraphs"]:
                 for entry in paragraph["qas"]:
@@ -205,16 +206,18 @@ def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Que
     """Converts an entry of qas[]."""
     try:
         name, question, answers = str(entry["id"]), entry["question"], None
-        if "answers" in entry:
-            answers = _answers(entry["answers"])
         impossible = str(entry.get("is_impossible") or 0).lower()
         is_impossible = {"true": 1, "1": 1, "false": 0, "0": 0}[impossible]
+        if "answers" in entry or is_impossible:
+            answers = _answers(entry.get("answers"))
+        if not (isinstance(question, str) and isinstance(context, str)):
+            raise TypeError(f"question={question!r}, context={context!r:.80}")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         name = entry.get("id") if isinstance(entry, Mapping) else entry
         raise ValueError(
-            f"{path}, question {name!r}: a question must have id, question, and "
-            "answers[] with text and a number answer_start; is_impossible must be true "
-            f"or false. Got {error!r}."
+            f"{path}, question {name!r}: a question must have id, question and context "
+            "as text, and answers[] with text and a number answer_start; is_impossible "
+            f"must be true or false. Got {error!r}."
         ) from error
     if answers and is_impossible:
         raise ValueError(

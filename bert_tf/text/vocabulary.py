@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 
 import numpy as np
+from absl import logging
 
 from bert_tf import storage, text_files
 from bert_tf.text.normalization import normalize_character
@@ -75,7 +76,8 @@ class Vocabulary:
         """Reads a UTF-8 file with one token per line.
 
         As in google-research/bert, spaces around tokens are removed. Blank lines at the
-        end are skipped, others keep their id.
+        end are skipped, others keep their id. The last of equal tokens counts,
+        with a warning; the others occur in no text.
 
         Raises:
             ValueError: The file does not exist, is not UTF-8, or its tokens are
@@ -91,6 +93,15 @@ class Vocabulary:
             ) from error
         while tokens and not tokens[-1]:
             tokens.pop()
+        last = {token: index for index, token in enumerate(tokens)}
+        repeated = [i for i, token in enumerate(tokens) if token and last[token] != i]
+        if repeated:
+            first = tokens[repeated[0]]
+            text = "%s: %d repeated tokens, e.g. %r in lines %d and %d; the last counts"
+            lines = repeated[0] + 1, last[first] + 1
+            logging.warning(text, path, len(repeated), first, *lines)
+        for index in repeated:
+            tokens[index] = ""
         try:
             return cls(tuple(tokens))
         except ValueError as error:

@@ -346,7 +346,8 @@ def test_shards_must_be_plain_file_names(folder, vocabulary, index):
     ("values", "message"),
     [
         (np.float64(1e300), "contains NaN or infinite values"),
-        (np.int8(1), "must have floating-point values. Received: int8"),
+        (np.int8(1), "must have floats of at least 16 bits. Received: int8"),
+        (ml_dtypes.float8_e4m3fn(1), r"must .* Received: F8_E4M3"),
     ],
 )
 def test_unusable_values_raise(folder, vocabulary, values, message):

@@ -34,6 +34,11 @@ def write(folder, name, content):
             '{"x": [1], "text": "a\\tb", "label": 1.5}\n{"label": true, "text": ""}',
             [(1, ["1.5", "a\tb"]), (2, ["true", ""])],
         ),
+        (
+            "surrogates.json",  # An emoji, and half of one.
+            '{"text": "\\ud83d\\ude00 \\uD83D", "label": "\\\\ud83d"}',
+            [(1, ["\\ud83d", "\U0001f600 \ufffd"])],
+        ),
     ],
 )
 def test_lines_and_values(tmp_path, name, content, rows):

@@ -407,6 +407,8 @@ LABELS = [("PER",), ("LOC", "x")], [("PER",), ("PER", "x")]
         ("other", (["a", "a", "b", "b"], ["a", "b", "b", "b"]), "a 1. 0.5 0.6667 2"),
         ("tags", TAGS, "PER 0.5 1. 0.6667 1"),
         ("labels", LABELS, "PER 0.5 1. 0.6667 1"),
+        ("labels", ([("PER",), ()], [("PER",), ("PER",)]), "PER 0.5 1. 0.6667 1"),
+        ("labels", ([()], [()]), "(none) 0. 0. 0. 0."),
     ],
 )
 def test_table(kind, pair, row):

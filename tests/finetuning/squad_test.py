@@ -117,7 +117,7 @@ def test_read_answers_of_hugging_face(write, answers, expected):
 )
 def test_malformed_answers_of_hugging_face(write, answers):
     row = f'{{"question": "?", "context": "a", "answers": {answers}}}\n'
-    message = "x.jsonl, question '1': a question must have id, question, and answers[]"
+    message = "x.jsonl, question '1': a question must have id, question and context"
     with pytest.raises(ValueError, match=re.escape(message)):
         squad.read(write(row, "x.jsonl"), needs_answers=True)
 
@@ -183,6 +183,8 @@ def test_table_without_a_column(write, header, missing):
         (data({"id": "q7"}), "data.json, question 'q7': a question must have id"),
         (data(entry("q7") | {"answers": ["Köln"]}), "question 'q7': a question must"),
         (data("Why?"), "data.json, question 'Why?': a question must"),
+        (data(entry("q7") | {"question": None}), "question=None"),
+        (data(entry("q7"), context=None), "context=None"),
     ],
 )
 def test_json_in_another_format(write, content, message):
@@ -238,6 +240,13 @@ def test_is_impossible_as_text(write, value, impossible):
     message = "is_impossible=true must not have" if impossible else "must be true or"
     with pytest.raises(ValueError, match=message):
         squad.read(path)
+
+
+def test_impossible_question_may_lack_answers(write):
+    """As in transformers."""
+    path = write(data({"id": "a", "question": "Why?", "is_impossible": True}))
+    (question,) = squad.read(path, needs_answers=True)
+    assert question.answers == ()
 
 
 def test_integer_ids_are_text(write):

@@ -262,6 +262,8 @@ def test_rows_without_gold_label_are_skipped(tmp_path, read, caplog, name, missi
           for value in ("null", "NaN", "-1", "-1.0", '""', '"-"')),
         (("-1", "1"), {}, {"-1", "1"}),
         (("-1.0", "1.0"), {}, {"-1.0", "1.0"}),
+        (("-1", "0", "1", '" 1 "'), {}, {"-1", "0", "1"}),
+        (("-2", "-1", "0", "1", "2"), {}, {"-2", "-1", "0", "1", "2"}),
         (('"+"', '"-"'), {}, {"+", "-"}),
         (("-1", "0.5", "null", "NaN"), {"problem": "regression"}, {"-1", "0.5"}),
     ],
@@ -295,6 +297,7 @@ def test_several_labels_without_gold_label(tmp_path, read):
         # F1 of the classes: 1/2, 0 and 4/5.
         ("macro_f1", [0, 0, 1, 2, 2], [0, 2, 0, 2, 2], (1 / 2 + 0 + 4 / 5) / 3),
         ("pearson", [1, 2, 3], [1, 1, 1], 0.0),
+        ("pearson", [1], [2], 0.0),
         ("spearman", [1, 2, 3], [1, 1, 1], 0.0),
     ],
 )

@@ -60,9 +60,12 @@ def test_scores_of_stsb_become_cosines(tmp_path, read):
 
 
 def test_scores_from_minus_1_to_1_are_cosines(tmp_path, read):
-    write(tmp_path, train__tsv="a\tb\ts\nc\td\t-0.5\ne\tf\t0.5\n", dev__tsv=SCORED)
-    task = read(**OWN | {"dev_file": "train.tsv"}, label="s", loss="cosine")
+    train = "a\tb\ts\nc\td\t-0.5\ne\tf\t0.5\n"
+    write(tmp_path, train__tsv=train, dev__tsv="a\tb\ts\nc\td\t1\n")
+    task = read(**OWN, label="s", loss="cosine")
     np.testing.assert_array_equal(task.dataset("train").targets, [-0.5, 0.5])
+    found = task.evaluate(task.dataset("dev"), np.eye(2))  # A single pair.
+    assert found.metrics == {"spearman": 0, "pearson": 0}
 
 
 @pytest.mark.parametrize(
