@@ -302,17 +302,6 @@ def test_status(stubs):
     assert stubs.statuses() == [(3, State.AVAILABLE, 0)]
 
 
-@pytest.mark.parametrize(("name", "version"), [("nobody", None), ("toy", 7)])
-def test_status_of_an_unknown_model_or_version(stubs, name, version):
-    request = get_model_status_pb2.GetModelStatusRequest()
-    request.model_spec.name = name
-    if version:
-        request.model_spec.version.value = version
-    with pytest.raises(grpc.RpcError) as error:
-        stubs.status(request)
-    assert error.value.code() == Code.NOT_FOUND
-
-
 # --- Abandoned and large requests ------------------------------------------------
 
 
