@@ -29,6 +29,7 @@ import functools
 import inspect
 import itertools
 import logging as python_logging
+import os
 import re
 import shutil
 import signal
@@ -170,13 +171,18 @@ class _Parser(argparse.ArgumentParser):
                 self.add_argument(f"--no{name}", dest=field.name, action="store_false")
             else:
                 is_list = field.metadata["per_phase"]
-                parse = (
-                    functools.partial(_numbers, field_type) if is_list else field_type
-                )
+                parse = _text if field_type is str else field_type
+                if is_list:
+                    parse = functools.partial(_numbers, field_type)
                 self.add_argument(f"--{name}", dest=field.name, type=parse)
 
     def error(self, message: str) -> NoReturn:
         sys.exit(f"error: {message} (see --help)")
+
+
+def _text(text: str) -> str:
+    """Expands `~/` at the start of paths, as shells do not after `--flag=`."""
+    return re.sub(r"(^|,)~(?=/)", lambda m: m[1] + os.path.expanduser("~"), text)
 
 
 def _boolean(text: str) -> bool:

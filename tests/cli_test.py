@@ -74,6 +74,13 @@ def test_flags_set_the_fields(greet, flags, speed):
     assert party == PartyConfig(name="you", times=2, volume=[1, 2], speed=speed)
 
 
+def test_home_directory_in_paths(greet, monkeypatch):
+    """Bash keeps the tilde in --flag=~/file."""
+    monkeypatch.setenv("HOME", "/home/me")
+    shown = greet("--name=you", "--guests=~/a,~/b*,c~/d")
+    assert "'guests': '/home/me/a,/home/me/b*,c~/d'" in shown
+
+
 def test_a_mode_has_its_own_flags(greet):
     for flags in (["--clean", "--rooms=3"], ["--rooms", "3", "--clean=true"]):
         assert greet(*flags) == "{'clean': True, 'rooms': 3}\n"
