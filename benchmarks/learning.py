@@ -135,7 +135,7 @@ def _write_initial_weights(
     """Writes a checkpoint of transformers with random weights."""
     import keras
 
-    from bert_tf import checkpoints, data, modeling, training
+    from bert_tf import checkpoints, modeling, training
 
     settings = options.pretraining()
     phases = settings.phases()
@@ -143,9 +143,7 @@ def _write_initial_weights(
     keras.utils.set_random_seed(seed)
     model = modeling.BertPretrainer(modeling.BertBackbone(architecture))
     if settings.initialization == "corpus":
-        modeling.initialize_local_attention(model.backbone, seed)
-        token_ids = data.read_token_ids(options.records)
-        training.initialize_from_counts(model, token_ids, seed)
+        training.initialize_from_corpus(model, options.records, seed)
     directory = checkpoints.ModelDirectory.create(
         folder,
         architecture=architecture,

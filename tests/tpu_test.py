@@ -2,13 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that pre-training meets the requirements of TPUs, without a TPU."""
 
-import contextlib
 import dataclasses
 import pathlib
 import re
 import subprocess
 import sys
-import unittest.mock
 
 import pytest
 import tensorflow as tf
@@ -128,21 +126,3 @@ def test_messages_tell_missing_tpu_from_missing_package(monkeypatch, installed):
     with pytest.raises(ValueError, match=expected) as error:
         distribution.strategy("tpu")
     assert "\n" not in str(error.value)
-
-
-def test_remote_tpu_needs_remote_records():
-    resolver_class = tf.distribute.cluster_resolver.TPUClusterResolver
-    for master, records, is_fine in (
-        ("grpc://10.0.0.2:8470", "records", False),
-        ("grpc://10.0.0.2:8470", "gs://bucket/records", True),
-        ("", "records", True),
-    ):
-        resolver = unittest.mock.create_autospec(resolver_class, instance=True)
-        resolver.master.return_value = master
-        strategy = unittest.mock.Mock(cluster_resolver=resolver)
-        context = contextlib.nullcontext()
-        if not is_fine:
-            context = pytest.raises(ValueError, match="to a bucket")
-        with context:
-            distribution.check_reachable(strategy, records)
-    distribution.check_reachable(tf.distribute.get_strategy(), "records")

@@ -32,7 +32,6 @@ from bert_tf.training import (
 )
 from bert_tf.training import strategy as distribution
 
-_SAVE_EVERY = "10m"
 _SECONDS_PER_LINE = 60  # Between lines about a long epoch.
 
 
@@ -255,7 +254,7 @@ class _Epochs(TrainingLoop):
         state: TrainingState,
         signals: StopSignals,
     ):
-        super().__init__(strategy, state, signals, _SAVE_EVERY)
+        super().__init__(strategy, state, signals)
         self._task = task
         self._whole_model = whole_model
         self.split = task.dataset(task.evaluation_splits[0])

@@ -1,26 +1,89 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The encoder as a Keras model, and its initial weights for short trainings."""
+"""The encoder as a Keras model, and the base class of models on it."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import keras
-from keras import ops
 
 from bert_tf import lazy
-from bert_tf.modeling.bert import Embeddings, initializer
+from bert_tf.modeling import backend
+from bert_tf.modeling.bert import Embeddings, initializer, quantize, quantized_layers
 from bert_tf.modeling.config import BertConfig
 from bert_tf.modeling.fused import FusedEncoderLayer
-from bert_tf.modeling.keras_model import EncoderModel, quantize, quantized_layers
 
-# Found by experiment: the standard deviation of the positions relative to that of the
-# other embeddings, and the norm of the rows that query and key matrix share.
-_POSITION_SCALE = 4.0
-_QUERY_KEY_SCALE = 0.7
+
+class EncoderModel(keras.Model):
+    """Base of functional models that take the named inputs of an encoder."""
+
+    def __setattr__(self, name, value):
+        # torch refuses layers as attributes before `__init__`. The functional model
+        # tracks them anyway, as in KerasHub's `Backbone`.
+        is_property = isinstance(getattr(type(self), name, None), property)
+        is_torch = keras.backend.backend() == "torch"
+        if is_torch and not is_property and "_parameters" not in self.__dict__:
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def __call__(self, inputs, *args, **kwargs):
+        self._check_inputs(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def call(self, inputs, training=None, mask=None):
+        self._check_inputs(inputs)  # JAX's `predict` does not use `__call__`.
+        backend.check_mask(inputs["padding_mask"])
+        return super().call(inputs, training=training, mask=mask)
+
+    def _check_inputs(self, inputs: Any) -> None:
+        """Refuses what Keras would match to the inputs by position."""
+        names = list(self.input)
+        if not isinstance(inputs, Mapping):
+            raise ValueError(
+                f"{self.name} takes a dictionary with the keys {', '.join(names)}. "
+                f"Received: {type(inputs).__name__}"
+            )
+        if inputs.keys() != set(names):
+            raise ValueError(
+                f"{self.name} takes the inputs {', '.join(names)}. "
+                f"Received: {', '.join(map(str, inputs))}. "
+                "Pass {name: inputs[name] for name in model.input}."
+            )
+
+    def _unused_layers(self) -> Sequence[keras.layers.Layer]:
+        """Returns layers of the encoder that this model does not train.
+
+        Their `trainable` stays as it is, since other models may share the encoder.
+        """
+        return ()
+
+    def _trained(self, variables: list[Any]) -> list[Any]:
+        layers = self._unused_layers()
+        unused = {id(variable) for layer in layers for variable in layer.variables}
+        return [variable for variable in variables if id(variable) not in unused]
+
+    @property
+    def trainable_variables(self):
+        return self._trained(super().trainable_variables)
+
+    @property
+    def trainable_weights(self):
+        return self._trained(super().trainable_weights)
+
+    @property
+    def non_trainable_variables(self):
+        trained = {id(variable) for variable in self.trainable_variables}
+        return [v for v in self.variables if id(v) not in trained]
+
+    @property
+    def non_trainable_weights(self):
+        trained = {id(weight) for weight in self.trainable_weights}
+        return [w for w in self.weights if id(w) not in trained]
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -160,54 +223,159 @@ class BertBackbone(EncoderModel):
         return quantize(cls(**config), quantized)
 
 
-# --- Initialization --------------------------------------------------------------
+class BertModel(EncoderModel):
+    """Base of functional models on a `BertBackbone`, with default losses and saving.
 
-
-def initialize_local_attention(backbone: BertBackbone, seed: int = 0) -> None:
-    """Replaces the random weights of a new encoder, for short trainings.
-
-    A BERT with random weights predicts little more than frequent tokens until its
-    attention has learned which positions are close. These weights start there, in the
-    way of mimetic initialization (arXiv 2305.09828): position embeddings are sinusoids
-    (arXiv 1706.03762), whose products are largest for close positions, and the product
-    of query and key matrices is close to a multiple of a projection.
-
-    - Position embeddings become sinusoids with four times the standard deviation of
-      the other embeddings.
-    - Matrices of the encoder layers are rescaled, to a standard deviation of about
-      H^-0.5 instead of `initializer_range`.
-    - In each layer, 0.7 times a random orthogonal matrix [H, H] is added to the query
-      and to the key matrix.
-
-    Args:
-        backbone: An encoder with newly initialized weights.
-        seed: Seed of the orthogonal matrices.
+    Attributes:
+        backbone: The encoder.
     """
-    config = backbone.config
-    positions = _sinusoids(config.max_sequence_length, config.hidden_dim)
-    stddev = _POSITION_SCALE * config.initializer_range
-    backbone.embeddings.position_embedding.embeddings.assign(
-        positions * (stddev / ops.std(positions))
-    )
-    scale = config.hidden_dim**-0.5 / config.initializer_range
-    for i, layer in enumerate(backbone.encoder_layers):
-        orthogonal = keras.initializers.Orthogonal(_QUERY_KEY_SCALE, seed=seed + i)
-        shared = orthogonal(layer.query.kernel.shape)
-        for dense in (layer.query, layer.key):
-            dense.kernel.assign(dense.kernel * scale + shared)
-        for dense in (
-            layer.value,
-            layer.attention_output,
-            layer.intermediate,
-            layer.output_dense,
-        ):
-            dense.kernel.assign(dense.kernel * scale)
+
+    _arguments: ClassVar[tuple[str, ...]] = ()
+    """Attributes that are constructor arguments, besides `backbone`."""
+
+    @classmethod
+    def from_checkpoint(
+        cls, path: str, *, dtype=None, name: str | None = None, **arguments
+    ):
+        """Returns the model with the weights of a checkpoint of any format.
+
+        Logs a warning if the checkpoint lacks a layer, which is newly initialized. The
+        head of another task counts as missing.
+
+        Args:
+            path: See `BertBackbone.from_checkpoint`.
+            dtype: Keras dtype policy of the encoder.
+            name: Name of the model.
+            **arguments: Other arguments of the constructor, such as `num_classes`. By
+                default those of the checkpoint's head.
+
+        Raises:
+            ValueError: The checkpoint is damaged or not a BERT, its head has another
+                size, or it has no head of this kind and an argument is missing.
+        """
+        checkpoint = lazy.checkpoints().open_checkpoint(path)
+        return checkpoint.load_model(cls, dtype=dtype, name=name, **arguments)
+
+    def fit(self, x=None, y=None, *args, **kwargs):
+        """`keras.Model.fit`, with the received and expected shapes in error notes."""
+        try:
+            return super().fit(x, y, *args, **kwargs)
+        except Exception as error:
+            # Python 3.10 has no notes, and `_shapes` may fail on unusual data.
+            with contextlib.suppress(Exception):
+                given = getattr(x, "element_spec", (x, y))
+                error.add_note(f"Received (x, y): {_shapes(given)}")
+                error.add_note(
+                    f"Inputs of {self.name}: {_shapes(self.input)}. Outputs, to be "
+                    f"labeled by y: {_shapes(self.output)}"
+                )
+            raise
+
+    def compile(
+        self,
+        optimizer="rmsprop",
+        loss=None,
+        loss_weights=None,
+        metrics=None,
+        weighted_metrics=None,
+        **kwargs,
+    ):
+        """`keras.Model.compile` with the model's losses and metrics as defaults.
+
+        The metrics are defaults only if neither `loss` nor metrics are passed. As in
+        Keras, a loss is the sum of the weighted losses divided by their number, and
+        `BertPretrainer`, whose data have weights that sum to one, has the weighted sum.
+
+        `jit_compile` is False by default on TensorFlow without an accelerator, where
+        XLA makes a step slower (docs/results.md), and else Keras' default.
+        """
+        defaults = self._losses_and_metrics()
+        if loss is not None or metrics is not None or weighted_metrics is not None:
+            defaults["weighted_metrics"] = weighted_metrics
+        super().compile(
+            optimizer,
+            defaults.get("loss") if loss is None else loss,
+            defaults.get("loss_weights") if loss_weights is None else loss_weights,
+            metrics,
+            defaults.get("weighted_metrics"),
+            **{"jit_compile": False if backend.cpu_only() else "auto", **kwargs},
+        )
+
+    def compile_from_config(self, config):
+        """Compiles a model loaded from a `.keras` file that was saved compiled.
+
+        Keras does not do so for models that override `compile`. Builds the optimizer,
+        so that Keras can load its variables and training can continue.
+        """
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def _losses_and_metrics(self) -> dict[str, Any]:
+        return cross_entropies(self.output)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, *args, **kwargs):
+        if isinstance(y_pred, Mapping) and isinstance(y, list | tuple):
+            raise ValueError(
+                f"The labels of {self.name} must be a dictionary with the keys "
+                f"{', '.join(y_pred)}: Keras would match a sequence to the outputs in "
+                f"alphabetical order. Received: {type(y).__name__} of {len(y)}"
+            )
+        return super().compute_loss(x, y, y_pred, *args, **kwargs)
+
+    def get_config(self):
+        backbone = keras.saving.serialize_keras_object(self.backbone)
+        arguments = {name: getattr(self, name) for name in self._arguments}
+        quantized = quantized_layers(self)
+        for path in quantized_layers(self.backbone):  # In the backbone's own config.
+            del quantized[path]
+        config = {"backbone": backbone, **arguments, "name": self.name}
+        return config | {"quantized": quantized}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
+        quantized = config.pop("quantized", {})
+        return quantize(cls(backbone, **config), quantized)
 
 
-def _sinusoids(length: int, width: int) -> keras.KerasTensor:
-    """Returns the position encoding of arXiv 1706.03762, [length, width] float32."""
-    columns = ops.arange(width)
-    exponents = ops.cast(columns // 2 * 2, "float32") / width
-    positions = ops.arange(length, dtype="float32")[:, None]
-    angles = positions / 10_000.0**exponents
-    return ops.where(columns % 2 == 1, ops.cos(angles), ops.sin(angles))
+def cross_entropies(outputs: Any) -> dict[str, Any]:
+    """Returns the `compile` arguments for outputs that are logits of classes.
+
+    That is cross-entropy and accuracy of each output.
+    """
+
+    def loss(_):
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def metrics(_):
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    return {
+        "loss": keras.tree.map_structure(loss, outputs),
+        "weighted_metrics": keras.tree.map_structure(metrics, outputs),
+    }
+
+
+def sum_losses(model: keras.Model) -> None:
+    """Makes all losses of a compiled model weighted sums.
+
+    `pretrain_dataset` and `batching.batches` make weights that sum to one over the
+    global batch. Sums are then its mean on any number of replicas, which a mean of the
+    replicas' means is not.
+    """
+    for loss in keras.tree.flatten(model.loss):
+        if isinstance(loss, keras.losses.Loss):  # None if the model has its own step.
+            loss.reduction = "sum"
+
+
+def _shapes(data: Any) -> str:
+    """Describes arrays, tensors or tensor specs in nested dicts and tuples."""
+
+    def describe(leaf):
+        if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+            return type(leaf).__name__
+        sizes = ", ".join("?" if size is None else str(size) for size in leaf.shape)
+        return f"{getattr(leaf.dtype, 'name', leaf.dtype)} [{sizes}]"
+
+    return str(keras.tree.map_structure(describe, data)).replace("'", "")

@@ -22,7 +22,6 @@ from keras import ops
 
 from bert_tf.modeling.backend import Dropout, check
 from bert_tf.modeling.config import MASKED_SCORE, BertConfig
-from bert_tf.modeling.keras_model import quantize, quantized_layers
 
 
 def initializer(config: BertConfig) -> keras.initializers.Initializer:
@@ -71,6 +70,27 @@ class ConfiguredLayer(keras.layers.Layer):
             return keras.activations.relu
         approximate = self.config.activation == "gelu_tanh"
         return functools.partial(keras.activations.gelu, approximate=approximate)
+
+
+# --- Quantization by Keras -------------------------------------------------------
+
+
+def quantized_layers(layer: keras.layers.Layer) -> dict[str, str]:
+    """Returns the quantization modes of inner layers, e.g. "int8", by their paths.
+
+    Keras saves a mode as part of a layer's dtype policy. Our layers pass their policy
+    on to the layers inside them, some of which cannot be quantized.
+    """
+    policies = {inner.path: inner.dtype_policy for inner in layer._flatten_layers()}
+    return {k: p.quantization_mode for k, p in policies.items() if p.quantization_mode}
+
+
+def quantize(layer: Any, modes: Mapping[str, str]) -> Any:
+    """Quantizes the layers that `quantized_layers` returned for an equal layer."""
+    for inner in list(layer._flatten_layers()):
+        if inner.path in modes:
+            inner.quantize(modes[inner.path])
+    return layer
 
 
 # --- Embeddings ------------------------------------------------------------------

@@ -12,10 +12,9 @@ import keras
 from keras import ops
 
 from bert_tf.modeling import fused
-from bert_tf.modeling.backbone import BertBackbone
+from bert_tf.modeling.backbone import BertBackbone, BertModel
 from bert_tf.modeling.backend import custom_gradient, take_positions, xla_fused
 from bert_tf.modeling.bert import ConfiguredLayer, initializer
-from bert_tf.modeling.keras_model import BertModel
 
 # --- Inputs ----------------------------------------------------------------------
 

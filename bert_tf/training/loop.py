@@ -10,34 +10,25 @@ several workers (Keras 3.15, keras-team/keras#20585, #20329).
 from __future__ import annotations
 
 import contextlib
-import math
 import os
-import re
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from bert_tf.lazy import lazy_import
-from bert_tf.training import steps
+from bert_tf.training.steps import JaxSteps, TensorFlowSteps
 from bert_tf.training.strategy import JaxDevices, is_multi_worker
 from bert_tf.training.training_state import TrainingState
-
-jax = lazy_import("jax")
 
 # A scheduler that sends SIGTERM expects a normal end; a shell, 128 + the signal.
 _EXIT_STATUS = {signal.SIGTERM: 0, signal.SIGINT: 130}
 _STOPPED = "Stopped. Rerun the same command to resume."
-
-# Steps between two reads of metrics from an accelerator.
-_STEPS_PER_CALL = 20
 
 
 class StopSignals(contextlib.AbstractContextManager):
@@ -97,28 +88,6 @@ class StopSignals(contextlib.AbstractContextManager):
             print("\nStopping after this step. Ctrl-C stops at once.", flush=True)
 
 
-def parse_save_every(text: str) -> tuple[float, float]:
-    """Parses `--save_every`.
-
-    Args:
-        text: A number of steps, or of minutes with the suffix `m`.
-
-    Returns:
-        The steps and the seconds between two states; one of them is infinite.
-
-    Raises:
-        ValueError: The text has another form.
-    """
-    match = re.fullmatch(r"([1-9]\d*)(m?)", text)
-    if not match:
-        raise ValueError(
-            "--save_every must be a number of steps, e.g. 500, or of minutes, e.g. 10m."
-            f" Received: save_every={text!r}"
-        )
-    number, is_minutes = int(match[1]), bool(match[2])
-    return (math.inf, 60 * number) if is_minutes else (number, math.inf)
-
-
 class TrainingLoop:
     """Base class of trainings that resume at any step.
 
@@ -129,9 +98,8 @@ class TrainingLoop:
         strategy: See `strategy.strategy`; the model was built in its scope.
         state: The training state of the compiled model, restored.
         signals: In use as a context manager.
-        save_every: See `parse_save_every`.
-        step: Trains on one batch; by default, as `model.fit`. On JAX, see
-            `steps.jax_step`.
+        save_every: Minutes between two states.
+        step: Trains on one batch, see `steps`; by default, as `model.fit`.
 
     Attributes:
         step: The number of finished steps.
@@ -148,7 +116,7 @@ class TrainingLoop:
         strategy: tf.distribute.Strategy | JaxDevices,
         state: TrainingState,
         signals: StopSignals,
-        save_every: str,
+        save_every: float = 10,
         step: Callable[..., Any] | None = None,
     ):
         self.model, self.strategy = state.model, strategy
@@ -157,19 +125,12 @@ class TrainingLoop:
         self.finished = False
         self._writer = None
         self._signals = signals
-        self._steps_between, self._seconds_between = parse_save_every(save_every)
+        self._seconds_between_states = 60 * save_every
         self._saved_time = time.monotonic()
-        self._is_jax = isinstance(strategy, JaxDevices)
-        self._steps_per_call = 1 if _on_cpu(strategy) else _STEPS_PER_CALL
-        self._train_step = step or self.model.train_step
-        self._test = (
-            steps.jax_test(self.model)
-            if self._is_jax
-            else tf.function(
-                lambda *batch: strategy.run(self.model.test_step, args=(batch,)),
-                autograph=False,
-            )
-        )
+        if isinstance(strategy, JaxDevices):
+            self._steps = JaxSteps(self.model, step)
+        else:
+            self._steps = TensorFlowSteps(self.model, strategy, step)
 
     # --- For subclasses ---
 
@@ -212,7 +173,7 @@ class TrainingLoop:
         """
         last, size = first_step + steps, steps_per_epoch
         self.steps_per_epoch = size
-        run_steps, iterator = self._compile(), None
+        run_steps, iterator = self._steps.compile(), None
         while not self.finished and ("epoch" in self.progress or self.step < last):
             # The steps of the epoch so far, and the means of their metrics. They are
             # part of the state, which may be at the end of an epoch, not yet evaluated.
@@ -223,17 +184,15 @@ class TrainingLoop:
             while self.step < end:
                 start = time.perf_counter()
                 if iterator is None:
-                    iterator = self._distribute(batches(self.step - first_step))
-                every = self._steps_between
-                until_save = every - self.step % every
-                count = min(end - self.step, until_save, self._steps_per_call)
+                    iterator = self._steps.distribute(batches(self.step - first_step))
+                count = min(end - self.step, self._steps.per_call)
                 logs = run_steps(iterator, count)
                 self._add(logs, count)
                 self.seconds += time.perf_counter() - start
                 self.after_steps(logs, count)
                 self.check_signals()
                 seconds = time.monotonic() - self._saved_time
-                if count == until_save or seconds >= self._seconds_between:
+                if seconds >= self._seconds_between_states:
                     self.save()
             scores = self.evaluate()
             logs = self.progress.pop("epoch")["logs"] | scores
@@ -264,8 +223,8 @@ class TrainingLoop:
     def evaluate_on(self, dataset: tf.data.Dataset) -> dict[str, float]:
         """Returns the model's metrics on a dataset; stops if a signal was received."""
         self.model.reset_metrics()
-        for batch in self._distribute(dataset):
-            self._test(*batch)
+        for batch in self._steps.distribute(dataset):
+            self._steps.test(*batch)
             self.check_signals()
         return {k: float(v) for k, v in self.model.get_metrics_result().items()}
 
@@ -278,73 +237,6 @@ class TrainingLoop:
             for name, value in logs.items():
                 tf.summary.scalar(name, value, step)
         self._writer.flush()
-
-    # --- Steps ---
-
-    def _distribute(self, dataset: tf.data.Dataset) -> Iterator:
-        if self._is_jax:
-            return map(steps.to_jax_devices, dataset.as_numpy_iterator())
-        return iter(self.strategy.experimental_distribute_dataset(dataset))
-
-    def _compile(self) -> Callable[[Iterator, int], dict[str, Any]]:
-        """Returns a function that runs some steps and returns the means of metrics.
-
-        Compiled anew for each phase. Otherwise `tf.function` relaxes the shapes to
-        dynamic ones, which round differently: resuming would not be bit-equal.
-        """
-        run = self._compile_jax() if self._is_jax else self._compile_tensorflow()
-
-        def run_steps(iterator, count):
-            self.model.reset_metrics()
-            # The only values that are read from the device.
-            return tf.nest.map_structure(np.asarray, run(iterator, count))
-
-        return run_steps
-
-    def _compile_tensorflow(self) -> Callable[[Iterator, int], dict[str, Any]]:
-        model, strategy = self.model, self.strategy
-
-        def run_one(iterator):
-            strategy.run(self._train_step, args=(next(iterator),))
-            return tf.convert_to_tensor(model.optimizer.gradient_norm)
-
-        @tf.function(autograph=False)
-        def run(iterator, count):
-            if self._steps_per_call == 1:
-                norms = run_one(iterator)[tf.newaxis]
-            else:
-                _, norms = tf.while_loop(
-                    lambda i, _: i < count,
-                    lambda i, norms: (i + 1, norms.write(i, run_one(iterator))),
-                    (0, tf.TensorArray(tf.float32, count)),
-                    parallel_iterations=1,
-                )
-                norms = norms.stack()
-            return model.get_metrics_result() | {"gradient_norm": norms}
-
-        return lambda iterator, count: run(iterator, tf.constant(count))
-
-    def _compile_jax(self) -> Callable[[Iterator, int], dict[str, Any]]:
-        model = self.model
-        groups = (
-            model.trainable_variables,
-            model.non_trainable_variables,
-            model.optimizer.variables,
-            model.metrics_variables,
-        )
-        run_one = jax.jit(self._train_step, donate_argnums=0)
-
-        def run(iterator, count):
-            state, norms = tuple([v.value for v in group] for group in groups), []
-            for _ in range(count):
-                logs, state = run_one(state, next(iterator))
-                norms.append(logs.pop("gradient_norm"))
-            for group, values in zip(groups, state, strict=True):
-                for variable, value in zip(group, values, strict=True):
-                    variable.assign(value)
-            return logs | {"gradient_norm": jax.numpy.stack(norms)}
-
-        return run
 
     # --- Signals ---
 
@@ -369,13 +261,6 @@ class TrainingLoop:
             total = _sum_over_workers(self.strategy, tf.constant(float(received)))
             received = received or (float(total) > 0 and signal.SIGTERM)
         return received
-
-
-def _on_cpu(strategy: tf.distribute.Strategy | JaxDevices) -> bool:
-    if isinstance(strategy, JaxDevices):
-        return jax.default_backend() == "cpu"
-    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-    return not (is_tpu or tf.config.list_logical_devices("GPU"))
 
 
 @tf.function

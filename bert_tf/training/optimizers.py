@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers and learning rate schedules for BERT (paper, appendix A.2).
+"""Optimizers for BERT (paper, appendix A.2).
 
 `AdamW` corrects three faults of `keras.optimizers.AdamW` (Keras 3.15, TensorFlow):
 
@@ -24,10 +24,7 @@ memory.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -35,14 +32,6 @@ from keras import ops
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
-
-# Fraction of the peak rate, by the remaining fraction of the decay phase.
-DECAYS = {
-    "linear": lambda remaining: remaining,
-    "cosine": lambda remaining: (1 - ops.cos(math.pi * remaining)) / 2,
-    "polynomial": ops.sqrt,  # Power 0.5, as in LAMB's recipe for BERT.
-    "constant": ops.ones_like,
-}
 
 # Initial loss scale for float16, and the steps without overflow until it doubles.
 _FIRST_LOSS_SCALE = 2.0**15
@@ -56,103 +45,8 @@ _NEWTON_SCHULZ_STEPS = 5
 _ADAM_RMS = 0.2
 
 
-@keras.saving.register_keras_serializable(package="bert_tf")
-@dataclasses.dataclass(frozen=True)
-class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up from 0 to `peak`, then decay until `total_steps`.
-
-    Args:
-        peak: The highest learning rate.
-        warmup_steps: Number of steps of the warm-up.
-        total_steps: Number of steps of the whole training.
-        decay: `"linear"` as in the paper, `"cosine"`, `"polynomial"` (power 0.5) or
-            `"constant"`. All but the last end at 0.
-
-    Raises:
-        ValueError: `warmup_steps` is not in [0, `total_steps`), or `decay` is unknown.
-
-    Example: `AdamW(WarmupDecay(1e-4, warmup_steps=10_000, total_steps=1_000_000))`.
-    """
-
-    peak: float
-    warmup_steps: int
-    total_steps: int
-    decay: str = "linear"
-
-    def __post_init__(self):
-        if not 0 <= self.warmup_steps < self.total_steps:
-            raise ValueError(
-                "`warmup_steps` must be at least 0 and below `total_steps`. Received: "
-                f"warmup_steps={self.warmup_steps}, total_steps={self.total_steps}"
-            )
-        if self.decay not in DECAYS:
-            raise ValueError(
-                f"`decay` must be one of {', '.join(DECAYS)}. "
-                f"Received: decay={self.decay!r}"
-            )
-
-    def __call__(self, step):
-        # The first update has step 0. Adding 1 gives it a rate above 0.
-        step = ops.cast(step, "float32") + 1.0
-        warmup = step / max(self.warmup_steps, 1)
-        remaining = (self.total_steps + 1 - step) / (
-            self.total_steps + 1 - self.warmup_steps
-        )
-        decay = DECAYS[self.decay](ops.clip(remaining, 0.0, 1.0))
-        return self.peak * ops.minimum(warmup, decay)
-
-    def get_config(self):
-        return dataclasses.asdict(self)
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-@dataclasses.dataclass(frozen=True)
-class SequentialSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Runs several schedules one after the other.
-
-    Args:
-        schedules: The schedules. Each starts at its own step 0.
-        steps: The number of steps of each.
-    """
-
-    schedules: Sequence[keras.optimizers.schedules.LearningRateSchedule]
-    steps: Sequence[int]
-
-    def __call__(self, step):
-        rate, start = self.schedules[0](step), 0
-        for schedule, length in zip(self.schedules[1:], self.steps):
-            start += length
-            own_step = ops.maximum(step - start, 0)
-            rate = ops.where(step < start, rate, schedule(own_step))
-        return rate
-
-    def get_config(self):
-        return {"schedules": list(self.schedules), "steps": list(self.steps)}
-
-    @classmethod
-    def from_config(cls, config):
-        deserialize = keras.saving.deserialize_keras_object
-        return cls([deserialize(s) for s in config["schedules"]], config["steps"])
-
-
 def _is_tensorflow() -> bool:
     return keras.backend.backend() == "tensorflow"
-
-
-class _Moments(NamedTuple):
-    """Scalars [] float32 that the updates of all variables in a step share.
-
-    Attributes:
-        beta_1: Decay rate of the first moment; 1 if the gradients are not finite.
-        beta_2: Decay rate of the second moment; 1 if the gradients are not finite.
-        correction_1: Divisor of the first moment; 1 without bias correction.
-        correction_2: Divisor of the second moment; 1 without bias correction.
-    """
-
-    beta_1: Any
-    beta_2: Any
-    correction_1: Any
-    correction_2: Any
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -166,8 +60,6 @@ class AdamW(keras.optimizers.AdamW):
     Args:
         learning_rate: A float or a schedule such as `WarmupDecay`.
         weight_decay: Each step subtracts learning_rate * weight_decay * weight.
-        beta_1: Decay rate of the first moment.
-        beta_2: Decay rate of the second moment.
         epsilon: Added to the denominator.
         bias_correction: Whether to correct the moments for their start at zero.
             google-research/bert does not. Without it, fine-tuning on small datasets is
@@ -185,23 +77,15 @@ class AdamW(keras.optimizers.AdamW):
         self,
         learning_rate=1e-4,
         weight_decay=0.01,
-        beta_1=0.9,
-        beta_2=0.999,
+        *,
         epsilon=1e-6,
         bias_correction=True,
         global_clipnorm=1.0,
         dynamic_loss_scale=False,
         **kwargs,
     ):
-        super().__init__(
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            beta_1=beta_1,
-            beta_2=beta_2,
-            epsilon=epsilon,
-            global_clipnorm=global_clipnorm,
-            **kwargs,
-        )
+        kwargs |= {"epsilon": epsilon, "global_clipnorm": global_clipnorm}
+        super().__init__(learning_rate, weight_decay, **kwargs)
         self.bias_correction = bias_correction
         self.dynamic_loss_scale = dynamic_loss_scale
 
@@ -274,30 +158,25 @@ class AdamW(keras.optimizers.AdamW):
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         finite = ops.isfinite(self.gradient_norm)
         # Computed here for all variables, which saves hundreds of small ops.
-        self._moments = self._moment_scalars(finite)
-        rate = ops.where(finite, ops.cast(learning_rate, "float32"), 0.0)
-        super()._backend_update_step(grads, trainable_variables, rate)
-        self._moments = None
-
-    def _moment_scalars(self, finite) -> _Moments:
-        """Returns the shared scalars; a step that is not `finite` changes nothing."""
-        betas = (ops.where(finite, beta, 1.0) for beta in (self.beta_1, self.beta_2))
-        corrections = (ops.ones(()), ops.ones(()))
+        betas = self.beta_1, self.beta_2
+        # With these decay rates and this rate, a non-finite step changes nothing.
+        self._betas = [ops.where(finite, beta, 1.0) for beta in betas]
+        self._corrections = ops.ones(()), ops.ones(())  # Divisors of the moments.
         if self.bias_correction:
             step = ops.cast(self.iterations + 1, "float32")
             # 1 - beta**step through expm1: float32 keeps only four digits of 1 - 0.999.
-            corrections = (
-                -ops.expm1(step * math.log(beta)) for beta in (self.beta_1, self.beta_2)
-            )
-        return _Moments(*betas, *corrections)
+            self._corrections = [-ops.expm1(step * math.log(beta)) for beta in betas]
+        rate = ops.where(finite, ops.cast(learning_rate, "float32"), 0.0)
+        super()._backend_update_step(grads, trainable_variables, rate)
+        self._betas = self._corrections = None
 
     def update_step(self, gradient, variable, learning_rate):
         """Applies weight decay and Adam's update to one variable."""
-        moments = self._moments
         if self._use_weight_decay(variable):
             decay = learning_rate * self.weight_decay
             self.assign_sub(variable, variable * decay)
-        rate = learning_rate * ops.sqrt(moments.correction_2) / moments.correction_1
+        correction_1, correction_2 = self._corrections
+        rate = learning_rate * ops.sqrt(correction_2) / correction_1
         if not _is_tensorflow():
             momentum, velocity = self._update_moments(gradient, variable)
             step = momentum / (ops.sqrt(velocity) + self.epsilon)
@@ -313,8 +192,8 @@ class AdamW(keras.optimizers.AdamW):
             beta1_power=0.0,
             beta2_power=0.0,
             lr=rate,
-            beta1=moments.beta_1,
-            beta2=moments.beta_2,
+            beta1=self._betas[0],
+            beta2=self._betas[1],
             epsilon=self.epsilon,
             grad=gradient,
         )
@@ -323,7 +202,7 @@ class AdamW(keras.optimizers.AdamW):
         """Updates and returns the moments of one variable."""
         index = self._get_variable_index(variable)
         momentum, velocity = self._momentums[index], self._velocities[index]
-        beta_1, beta_2 = self._moments.beta_1, self._moments.beta_2
+        beta_1, beta_2 = self._betas
         self.assign(momentum, momentum * beta_1 + gradient * (1 - beta_1))
         self.assign(velocity, velocity * beta_2 + ops.square(gradient) * (1 - beta_2))
         return momentum, velocity
@@ -346,10 +225,10 @@ class Lamb(AdamW):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
 
     def update_step(self, gradient, variable, learning_rate):
-        rate, moments = learning_rate, self._moments
+        rate, (correction_1, correction_2) = learning_rate, self._corrections
         momentum, velocity = self._update_moments(gradient, variable)
-        step = (momentum / moments.correction_1) / (
-            ops.sqrt(velocity / moments.correction_2) + self.epsilon
+        step = (momentum / correction_1) / (
+            ops.sqrt(velocity / correction_2) + self.epsilon
         )
         if self._use_weight_decay(variable):
             step = step + self.weight_decay * variable

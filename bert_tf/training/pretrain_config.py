@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -167,10 +166,11 @@ class PretrainConfig(cli.Options):
         common=True,
         resumable=True,
     )
-    save_every: str = cli.option(
-        "10m",
-        help="Steps (500) or minutes (10m) between training states to resume from. "
-        "Evaluations and SIGTERM save one, too.",
+    save_every: float = cli.option(
+        10.0,
+        help="Minutes between training states to resume from. Evaluations and SIGTERM "
+        "save one, too.",
+        minimum=0,
         resumable=True,
     )
     seed: int = cli.option(
@@ -218,7 +218,7 @@ class PretrainConfig(cli.Options):
                 of an option is not the number of phases.
         """
         # Imports TensorFlow, which `--help` does not need.
-        from bert_tf.training.optimizers import SequentialSchedule, WarmupDecay
+        from bert_tf.training.schedules import SequentialSchedule, WarmupDecay
 
         steps = self._per_phase("steps")
         if isinstance(self.learning_rate, tuple):
@@ -260,8 +260,3 @@ class Phase:
     def length(self) -> int:
         """Tokens per row."""
         return self.manifest["max_sequence_length"]
-
-    @property
-    def predictions(self) -> int:
-        """Predicted tokens per row."""
-        return math.ceil(self.length * self.mask_selection_rate)

@@ -4,17 +4,15 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import functools
 import math
 import pathlib
-import re
 import resource
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
@@ -27,30 +25,22 @@ from bert_tf.data import (
     check_records,
     pretrain_dataset,
     read_table,
-    read_token_ids,
     unigram_accuracy,
     write_table,
 )
 from bert_tf.lazy import lazy_import
-from bert_tf.modeling import (
-    BertBackbone,
-    BertConfig,
-    BertPretrainer,
-    initialize_local_attention,
-)
-from bert_tf.training import steps
+from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
 from bert_tf.training import strategy as distribution
-from bert_tf.training.initialization import initialize_from_counts
-from bert_tf.training.loop import StopSignals, TrainingLoop, parse_save_every
+from bert_tf.training.initialization import initialize_from_corpus
+from bert_tf.training.loop import StopSignals, TrainingLoop
 from bert_tf.training.optimizers import AdamW, Lamb, Muon
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
+from bert_tf.training.steps import create_step
 from bert_tf.training.training_state import TrainingState
 
 jax = lazy_import("jax")
 
 _HISTORY = "history.csv"
-# A training stops if the mean loss of this many steps rises this far above its minimum.
-_BAND_STEPS, _LOSS_BAND = 100, 1.0
 
 
 def pretrain(options: PretrainConfig) -> dict[str, float]:
@@ -77,7 +67,6 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
     _check_phases(options, phases, strategy)
     source = open_checkpoint(options.init_from) if options.init_from else None
     architecture = resolve_architecture(options, phases, source)
-    parse_save_every(options.save_every)
     head = {"kind": "pretrainer"}
     if not options.next_sentence_prediction:
         head["newly_initialized"] = ["pooler", "nsp"]
@@ -118,10 +107,8 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
         # === Train ===
         try:
             if options.initialization == "corpus" and not state.step:
-                token_ids = read_token_ids(phases[0].records)
                 with strategy.scope():
-                    initialize_local_attention(backbone, options.seed)
-                    initialize_from_counts(model, token_ids, options.seed)
+                    initialize_from_corpus(model, phases[0].records, options.seed)
             for phase in phases:
                 if state.step <= phase.end:
                     PretrainingLoop(options, phase, strategy, state, signals).train()
@@ -161,7 +148,6 @@ def _check_phases(
         )
     for phase in phases:
         distribution.check_batch_size(phase.batch_size, replicas)
-        distribution.check_reachable(strategy, phase.records)
         rows, size = phase.batch_size // replicas, options.micro_batch_size
         if size and rows % size:
             raise ValueError(
@@ -189,38 +175,36 @@ def resolve_architecture(
     """Returns the architecture to train.
 
     Raises:
-        ValueError: --init_from has another vocabulary than the records, another
-            architecture than --size, or is combined with --initialization; or the
-            model has too few positions.
+        ValueError: --init_from has another vocabulary than the records, or is combined
+            with --size or --initialization; or the model has too few positions.
     """
     vocabulary = phases[0].vocabulary
-    architecture = BertConfig.resolve(options.size or "base", vocabulary.size)
-    if source and not vocabulary.extends(source.vocabulary):
-        raise ValueError(
-            f"--init_from={source.path} has another vocabulary than {options.records}. "
-            "Write the records with the vocabulary of the checkpoint, or one that "
-            "`python -m bert_tf.vocab --extend` made from it."
-        )
-    if source and options.initialization != "normal":
-        raise ValueError(
-            f"--initialization={options.initialization} is for new models, but "
-            f"--init_from={source.path} has trained weights. Pass "
-            "--initialization=normal."
-        )
-    dropout = {}
-    if options.dropout >= 0:
-        dropout = {"dropout": options.dropout, "attention_dropout": options.dropout}
-    architecture = dataclasses.replace(architecture, **dropout)
     if source:
-        changes = {"vocabulary_size": vocabulary.size, **dropout}
-        loaded = dataclasses.replace(source.architecture, **changes)
-        for name, value in dataclasses.asdict(loaded).items():
-            if options.size and value != getattr(architecture, name):
-                raise ValueError(
-                    f"--size={options.size} has {name}={getattr(architecture, name)!r},"
-                    f" but --init_from={source.path} has {value!r}. Omit --size."
-                )
-        architecture = loaded
+        if not vocabulary.extends(source.vocabulary):
+            raise ValueError(
+                f"--init_from={source.path} has another vocabulary than "
+                f"{options.records}. Write the records with the vocabulary of the "
+                "checkpoint, or one that `python -m bert_tf.vocab --extend` made from "
+                "it."
+            )
+        if options.initialization != "normal":
+            raise ValueError(
+                f"--initialization={options.initialization} is for new models, but "
+                f"--init_from={source.path} has trained weights. Pass "
+                "--initialization=normal."
+            )
+        if options.size:
+            raise ValueError(
+                f"--init_from={source.path} has an architecture. Omit "
+                f"--size={options.size}."
+            )
+        architecture = source.architecture
+    else:
+        architecture = BertConfig.resolve(options.size or "base", vocabulary.size)
+    changes: dict[str, Any] = {"vocabulary_size": vocabulary.size}
+    if options.dropout >= 0:
+        changes |= dict.fromkeys(("dropout", "attention_dropout"), options.dropout)
+    architecture = dataclasses.replace(architecture, **changes)
     length = max(phase.length for phase in phases)
     if length > architecture.max_sequence_length:
         raise ValueError(
@@ -296,14 +280,7 @@ class PretrainingLoop(TrainingLoop):
         state: TrainingState,
         signals: StopSignals,
     ):
-        model = state.model
-        if isinstance(strategy, distribution.JaxDevices):
-            step = steps.jax_step(model, options.micro_batch_size)
-        else:
-            xla = options.xla == "true"
-            if options.xla == "auto":
-                xla = bool(tf.config.list_physical_devices("GPU"))
-            step = steps.tensorflow_step(model, options.micro_batch_size, xla)
+        step = create_step(state.model, options.micro_batch_size, options.xla)
         super().__init__(strategy, state, signals, options.save_every, step)
         self._phase = phase
         self._validate_every = options.validate_every
@@ -311,8 +288,6 @@ class PretrainingLoop(TrainingLoop):
         self._batches = functools.partial(masked_batches, options, replicas, phase)
         real_tokens = 1 - phase.manifest["padding_share"]
         self._batch_tokens = phase.batch_size * phase.length * real_tokens
-        self._recent_losses = collections.deque(maxlen=_BAND_STEPS)
-        self._lowest_mean = math.inf
         self._bar = tqdm.tqdm(
             total=int(np.sum(options.steps)),  # Of all phases.
             initial=self.step,
@@ -347,24 +322,11 @@ class PretrainingLoop(TrainingLoop):
         # Overflows are normal while the optimizer searches its loss scale.
         if not (finite.all() or self.model.optimizer.dynamic_loss_scale):
             self.fail(f"The gradients of step {failed:,} are not finite.")
-        self._check_band(loss, count)
         self.progress["gradient_norms"] += norms[finite].tolist()
         self.progress["tokens"] += count * self._batch_tokens
         accuracy = float(logs["mlm_accuracy"])
         self._bar.update(count)
         self._bar.set_postfix_str(f"loss {loss:.3f}, MLM {accuracy:.1%}", refresh=False)
-
-    def _check_band(self, loss: float, count: int) -> None:
-        self._recent_losses.extend([loss] * count)
-        mean = sum(self._recent_losses) / _BAND_STEPS
-        if len(self._recent_losses) < _BAND_STEPS:
-            return
-        self._lowest_mean = min(self._lowest_mean, mean)
-        if mean > self._lowest_mean + _LOSS_BAND:
-            self.fail(
-                f"The {_BAND_STEPS}-step mean loss at step {self.step:,} is {mean:.2f},"
-                f" more than {_LOSS_BAND} above its minimum of {self._lowest_mean:.2f}."
-            )
 
     def fail(self, reason: str) -> NoReturn:
         kept = "No checkpoint was saved yet in"
@@ -451,10 +413,6 @@ def peak_memory() -> int:
             return statistics["peak_bytes_in_use"]
     if tf.config.list_logical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    # On Linux, getrusage may return the peak of the parent process instead.
-    status = pathlib.Path("/proc/self/status")
-    if status.exists():
-        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1])
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return usage if sys.platform == "darwin" else usage * 1024
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps of pre-training: micro-batches, XLA per replica, JAX.
+"""Training steps: micro-batches, XLA per replica, several steps per call, JAX.
 
 Keras 3.15 cannot do this. Its `gradient_accumulation_steps` fails under strategies, and
 learning rate schedules count its micro-batches as steps (base_optimizer.py). Its
@@ -9,15 +9,35 @@ learning rate schedules count its micro-batches as steps (base_optimizer.py). It
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.lazy import lazy_import
 
 jax = lazy_import("jax")
+
+# Steps between two reads of metrics from an accelerator.
+_STEPS_PER_CALL = 20
+
+
+def create_step(
+    model: keras.Model, micro_batch_size: int = 0, xla: str = "auto"
+) -> Callable[..., Any]:
+    """Returns the step of `bert_tf.pretrain` for the backend of Keras.
+
+    Args:
+        model, micro_batch_size: See `tensorflow_step`.
+        xla: Whether TensorFlow uses XLA: "true", "false", or "auto", on GPUs only.
+    """
+    if keras.backend.backend() == "jax":
+        return jax_step(model, micro_batch_size)
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    use_xla = xla == "true" or (xla == "auto" and on_gpu)
+    return tensorflow_step(model, micro_batch_size, use_xla)
 
 
 def tensorflow_step(
@@ -157,28 +177,134 @@ def jax_step(
     return step
 
 
-def jax_test(model: keras.Model) -> Callable[..., None]:
-    """Returns a function that updates the metrics with the arrays of a batch."""
-    run, metrics = jax.jit(model.test_step), model.metrics_variables
-    groups = model.trainable_variables, model.non_trainable_variables, metrics
-
-    def test(*batch):
-        state = tuple([v.value for v in group] for group in groups)
-        _, (*_, values) = run(state, batch)
-        for variable, value in zip(metrics, values, strict=True):
-            variable.assign(value)
-
-    return test
+# --- Runs of several steps -------------------------------------------------------
 
 
-def to_jax_devices(batch: Any) -> Any:
-    """Divides the rows of a batch of arrays among the devices."""
-    distribution = keras.distribution.distribution()
-    if distribution is None:
-        return batch
+class TensorFlowSteps:
+    """Runs the steps of a training under a `tf.distribute.Strategy`.
 
-    def place(array):
-        layout = distribution.get_data_layout(array.shape)
-        return keras.distribution.distribute_tensor(array, layout)
+    Args:
+        model: The compiled model.
+        strategy: The strategy in whose scope it was built.
+        step: Trains on the batch of a replica, see `tensorflow_step`.
 
-    return tf.nest.map_structure(place, batch)
+    Attributes:
+        per_call: The maximum number of steps in one call.
+        test: Updates the metrics with a batch `(x, y, weights)`.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        strategy: tf.distribute.Strategy,
+        step: Callable[[Any], None] | None = None,
+    ):
+        self._model, self._strategy = model, strategy
+        self._step = step or model.train_step
+        self.per_call = 1 if _on_cpu(strategy) else _STEPS_PER_CALL
+        self.test = tf.function(
+            lambda *batch: strategy.run(model.test_step, args=(batch,)),
+            autograph=False,
+        )
+
+    def distribute(self, dataset: tf.data.Dataset) -> Iterator:
+        """Returns the batches, each divided among the replicas."""
+        return iter(self._strategy.experimental_distribute_dataset(dataset))
+
+    def compile(self) -> Callable[[Iterator, int], dict[str, Any]]:
+        """Returns a function that runs some steps and returns the means of metrics.
+
+        Compiled anew for each phase. Otherwise `tf.function` relaxes the shapes to
+        dynamic ones, which round differently: resuming would not be bit-equal.
+        """
+
+        def run_one(iterator):
+            self._strategy.run(self._step, args=(next(iterator),))
+            return tf.convert_to_tensor(self._model.optimizer.gradient_norm)
+
+        @tf.function(autograph=False)
+        def run(iterator, count):
+            if self.per_call == 1:
+                norms = run_one(iterator)[tf.newaxis]
+            else:
+                _, norms = tf.while_loop(
+                    lambda i, _: i < count,
+                    lambda i, norms: (i + 1, norms.write(i, run_one(iterator))),
+                    (0, tf.TensorArray(tf.float32, count)),
+                    parallel_iterations=1,
+                )
+                norms = norms.stack()
+            return self._model.get_metrics_result() | {"gradient_norm": norms}
+
+        def run_steps(iterator, count):
+            self._model.reset_metrics()
+            # The only values that are read from the device.
+            return tf.nest.map_structure(np.asarray, run(iterator, tf.constant(count)))
+
+        return run_steps
+
+
+class JaxSteps:
+    """Runs the steps of a training on JAX, with the interface of `TensorFlowSteps`.
+
+    Args:
+        model: The compiled model.
+        step: See `jax_step`.
+    """
+
+    def __init__(self, model: keras.Model, step: Callable[[tuple, Any], tuple]):
+        self._model = model
+        self._step = jax.jit(step, donate_argnums=0)
+        self._test = jax.jit(model.test_step)
+        self.per_call = 1 if _on_cpu() else _STEPS_PER_CALL
+        self._groups = (
+            model.trainable_variables,
+            model.non_trainable_variables,
+            model.optimizer.variables,
+            model.metrics_variables,
+        )
+
+    def distribute(self, dataset: tf.data.Dataset) -> Iterator:
+        distribution = keras.distribution.distribution()
+
+        def place(array):
+            layout = distribution.get_data_layout(array.shape)
+            return keras.distribution.distribute_tensor(array, layout)
+
+        batches = dataset.as_numpy_iterator()
+        if distribution is None:
+            return batches
+        return (tf.nest.map_structure(place, batch) for batch in batches)
+
+    def test(self, *batch):
+        weights, others, _, metrics = self._state()
+        _, state = self._test((weights, others, metrics), batch)
+        self._assign(self._groups[-1:], state[-1:])
+
+    def compile(self):
+        def run_steps(iterator, count):
+            self._model.reset_metrics()
+            state, norms = self._state(), []
+            for _ in range(count):
+                logs, state = self._step(state, next(iterator))
+                norms.append(logs.pop("gradient_norm"))
+            self._assign(self._groups, state)
+            logs["gradient_norm"] = jax.numpy.stack(norms)
+            return tf.nest.map_structure(np.asarray, logs)
+
+        return run_steps
+
+    def _state(self) -> tuple[list, ...]:
+        return tuple([variable.value for variable in group] for group in self._groups)
+
+    def _assign(self, groups, state):
+        for group, values in zip(groups, state, strict=True):
+            for variable, value in zip(group, values, strict=True):
+                variable.assign(value)
+
+
+def _on_cpu(strategy: tf.distribute.Strategy | None = None) -> bool:
+    if keras.backend.backend() == "jax":
+        return jax.default_backend() == "cpu"
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    return not (is_tpu or tf.config.list_logical_devices("GPU"))

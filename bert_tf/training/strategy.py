@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
-from bert_tf import startup, storage
+from bert_tf import startup
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,22 +182,6 @@ def _tpu() -> tf.distribute.Strategy:
             f"TensorFlow's error: {reason}"
         ) from error
     return tf.distribute.TPUStrategy(resolver)
-
-
-def check_reachable(strategy: tf.distribute.Strategy, records: str) -> None:
-    """Checks that the host of a TPU can read the records.
-
-    Raises:
-        ValueError: The TPU is on another machine and the records are local files.
-    """
-    resolver = strategy.cluster_resolver
-    if isinstance(resolver, tf.distribute.cluster_resolver.TPUClusterResolver):
-        address = resolver.master()  # Empty for the TPU of this machine.
-        if address and not storage.is_remote(records):
-            raise ValueError(
-                f"The TPU at {address} cannot read local files. Copy the records to a "
-                f"bucket (gs://...). Received: records={records!r}"
-            )
 
 
 def check_batch_size(batch_size: int, replicas: int) -> None:

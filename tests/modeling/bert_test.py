@@ -15,7 +15,6 @@ from bert_tf.modeling import (
     BertBackbone,
     BertConfig,
     BertPretrainer,
-    initialize_local_attention,
 )
 from bert_tf.modeling.config import ACTIVATIONS
 from bert_tf.modeling.fused import FusedEncoderLayer
@@ -190,48 +189,6 @@ def test_initialization_is_truncated_normal(tiny_config):
     assert np.abs(table).max() <= 2 * 0.02 + 1e-6
     # Cutting a normal distribution at two deviations leaves 0.88 of its deviation.
     np.testing.assert_allclose(table.std(), 0.88 * 0.02, rtol=0.02)
-
-
-@pytest.fixture
-def new_backbone():
-    keras.utils.set_random_seed(0)
-    config = BertConfig.from_size("2/64/2", 100, max_sequence_length=64)
-    return BertBackbone(config)
-
-
-def share_of_neighbors(backbone: BertBackbone) -> float:
-    """Returns the mean attention of the first layer to the 2 tokens on each side."""
-    length = 32
-    ids = np.random.default_rng(0).integers(5, 100, size=(4, length))
-    x = backbone.embeddings(ids, 0 * ids)
-    layer = backbone.encoder_layers[0]
-    query, key = (
-        np.reshape(dense(x), (4, length, 2, 32)) for dense in (layer.query, layer.key)
-    )
-    scores = np.einsum("bqnd,bknd->bnqk", query, key) / 32**0.5
-    attention = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
-    distance = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
-    near = (distance > 0) & (distance <= 2)
-    return float((attention * near).sum(axis=-1)[..., 2:-2].mean())
-
-
-def test_local_attention_begins_at_neighbors(new_backbone):
-    assert share_of_neighbors(new_backbone) == pytest.approx(4 / 32, rel=0.02)
-    initialize_local_attention(new_backbone)
-    assert share_of_neighbors(new_backbone) > 1.5 * 4 / 32
-
-
-def test_local_attention_gives_all_matrices_the_same_scale(new_backbone):
-    initialize_local_attention(new_backbone, seed=1)
-    for layer in new_backbone.encoder_layers:
-        for dense in (layer.value, layer.attention_output, layer.output_dense):
-            # Truncation at two standard deviations leaves 0.88 of one.
-            assert np.std(dense.kernel) == pytest.approx(0.88 * 64**-0.5, rel=0.05)
-    positions = np.array(new_backbone.embeddings.position_embedding.embeddings)
-    assert positions.std() == pytest.approx(0.08, rel=1e-4)
-    # Products of sinusoids depend on the distance only.
-    gram = positions @ positions.T
-    np.testing.assert_allclose(gram[0, :32], gram[20, 20:52], rtol=1e-4)
 
 
 def test_sequence_longer_than_the_positions_raises(pretrainer, tiny_config):

@@ -51,22 +51,6 @@ def report(loop, losses):
         loop.after_steps(logs, 1)
 
 
-def test_loss_above_its_band_stops_training(create_loop):
-    falling, high = np.linspace(9, 3, 300), np.full(100, 6.0)
-    # The minimum is the mean of the last 100 falling losses.
-    means = [
-        np.mean(np.concatenate([falling[200 + k :], high[:k]])) for k in range(101)
-    ]
-    step = 300 + np.argmax(np.array(means) > means[0] + 1)
-    with pytest.raises(ValueError, match=rf"at step {step} is .* minimum of 3\.99"):
-        report(create_loop(), np.concatenate([falling, high]))
-
-
-def test_single_spike_does_not_stop(create_loop):
-    falling, low = np.linspace(9, 3, 200), np.full(99, 3.0)
-    report(create_loop(), np.concatenate([falling, [50.0], low]))
-
-
 def test_failure_names_the_step_among_several_and_the_checkpoint(create_loop):
     loop = create_loop()
     loop.step = 20

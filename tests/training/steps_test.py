@@ -21,12 +21,12 @@ def batches(vocabulary):
     return tf.nest.map_structure(lambda *tensors: tf.stack(tensors), *made)
 
 
-def train(batches, config, strategy="default", recompute=False, **arguments):
+def train(batches, config, strategy="default", **arguments):
     """Returns the weights after three steps, the metrics, and the last norm."""
     keras.utils.set_random_seed(5)
     strategy = distribution.strategy(strategy)
     with strategy.scope():
-        model = BertPretrainer(BertBackbone(config, recompute=recompute))
+        model = BertPretrainer(BertBackbone(config))
         model.compile(AdamW(1e-2))
         distribution.create_training_variables(model)
     step = tensorflow_step(model, **arguments)
@@ -62,7 +62,6 @@ def whole(batches, one_layer):
     ("size", "xla", "strategy"),
     [
         (2, False, "default"),
-        pytest.param(0, True, "default", marks=pytest.mark.slow),
         pytest.param(2, True, "mirrored", marks=pytest.mark.slow),
     ],
 )
@@ -71,13 +70,3 @@ def test_micro_batches_and_xla_train_like_the_whole_batch(
 ):
     arguments = {"micro_batch_size": size, "xla": xla}
     assert_same(whole, train(batches, one_layer, strategy, **arguments))
-
-
-@pytest.mark.slow
-def test_recomputation_trains_the_same_weights_with_the_same_dropout(
-    batches, one_layer
-):
-    config = dataclasses.replace(one_layer, dropout=0.3, attention_dropout=0.3)
-    kept = train(batches, config)
-    recomputed = train(batches, config, recompute=True)
-    assert_same(kept, recomputed)
