@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from bert_tf import storage
 
 # Layers, hidden size, attention heads. The feed-forward layer is four times the
 # hidden size. base and large: arXiv 1810.04805, section 3; the small ones:
@@ -155,20 +156,16 @@ class BertConfig:
             ValueError: The file is not JSON, a key is missing, or a value is invalid.
                 The message names the file.
         """
+        google = storage.read_json(path)
         try:
-            google = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
             if not isinstance(google, dict):
                 raise ValueError(f"must be a JSON object. Received: {google!r:.80}")
             fields = {ours: google[key] for ours, key in GOOGLE_KEYS.items()}
             activation = fields["activation"]
             fields["activation"] = _GOOGLE_ACTIVATIONS.get(str(activation), activation)
             return cls(**fields)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"{path}: not a JSON file: {error}") from error
         except KeyError as error:
-            raise ValueError(
-                f"{path}: a bert_config.json needs the key {error}."
-            ) from error
+            raise ValueError(f"{path} lacks the key {error}.") from error
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 

@@ -10,13 +10,25 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.heads import SequenceClassifier, SpanPredictor
+from bert_tf.heads import SequenceClassifier
 from bert_tf.modeling import BertBackbone, BertPretrainer, cross_entropies, sum_losses
 from bert_tf.training import AdamW, WarmupDecay
 from tests.toy.models import randomize_weights
 
 _IDS = np.array([[2, 7, 8, 3]])
 INPUTS = {"token_ids": _IDS, "segment_ids": 0 * _IDS, "padding_mask": 0 * _IDS + 1}
+
+
+PRETRAINING_INPUTS = {
+    **INPUTS,
+    "mask_positions": np.array([[1, 2]]),
+    "first_positions": np.array([[0]]),
+}
+
+
+@pytest.fixture(scope="module")
+def one_layer(tiny_config):
+    return dataclasses.replace(tiny_config, num_layers=1)
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +54,8 @@ def test_losses_are_divided_by_their_number_as_in_keras():
 
 
 @pytest.mark.parametrize("num_classes", [1, 2])
-def test_reported_loss_does_not_grow_with_the_batch(tiny_config, num_classes):
-    model = SequenceClassifier(BertBackbone(tiny_config), num_classes)
+def test_reported_loss_does_not_grow_with_the_batch(one_layer, num_classes):
+    model = SequenceClassifier(BertBackbone(one_layer), num_classes)
     model.compile("sgd", run_eagerly=True)
     repeated = {name: np.repeat(x, 6, axis=0) for name, x in INPUTS.items()}
 
@@ -57,21 +69,16 @@ def test_reported_loss_does_not_grow_with_the_batch(tiny_config, num_classes):
     np.testing.assert_allclose(total["loss"], 6 * one["loss"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("model_class", [BertPretrainer, SpanPredictor])
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-def test_quantized_model_is_the_same_after_saving(
-    tiny_config, model_class, tmp_path, monkeypatch
-):
+def test_quantized_model_is_the_same_after_saving(one_layer, tmp_path, monkeypatch):
     # Keras collects garbage for each replaced weight, which takes longer the more
     # objects other tests have left.
     monkeypatch.setattr(gc, "collect", lambda: 0)
-    model = model_class(BertBackbone(dataclasses.replace(tiny_config, num_layers=1)))
-    positions = {"mask_positions": [[1, 2]], "first_positions": [[0]]}
-    inputs = INPUTS | {name: np.array(x) for name, x in positions.items()}
-    inputs = {name: inputs[name] for name in model.input}
+    model = BertPretrainer(BertBackbone(one_layer))
 
     def outputs(model):
-        return np.concatenate([np.ravel(x) for x in keras.tree.flatten(model(inputs))])
+        outputs = keras.tree.flatten(model(PRETRAINING_INPUTS))
+        return np.concatenate([np.ravel(output) for output in outputs])
 
     exact = outputs(randomize_weights(model, 0.05))
     model.quantize("int8")
@@ -84,9 +91,9 @@ def test_quantized_model_is_the_same_after_saving(
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-def test_quantized_model_with_a_head_of_the_user(tiny_config, tmp_path, monkeypatch):
+def test_quantized_model_with_a_head_of_the_user(one_layer, tmp_path, monkeypatch):
     monkeypatch.setattr(gc, "collect", lambda: 0)
-    backbone = BertBackbone(dataclasses.replace(tiny_config, num_layers=1))
+    backbone = BertBackbone(one_layer)
     logits = keras.layers.Dense(2, name="mine")(backbone.output["pooled_output"])
     model = randomize_weights(keras.Model(backbone.input, logits), 0.05)
     model.quantize("int8")
@@ -102,8 +109,8 @@ def test_from_config_leaves_the_dictionary_as_it_is(classifier):
         assert config == model.get_config()
 
 
-def test_masked_lm_head_is_saved_with_its_pretrainer_only(tiny_config, tmp_path):
-    model = BertPretrainer(BertBackbone(tiny_config))
+def test_masked_lm_head_is_saved_with_its_pretrainer_only(one_layer, tmp_path):
+    model = BertPretrainer(BertBackbone(one_layer))
     layers = keras.Model(model.input, model.output["mlm"])
     with pytest.raises(NotImplementedError, match="Call the pre-trainer"):
         layers.save(tmp_path / "layers.keras")
@@ -164,8 +171,8 @@ def test_too_long_sequences_in_a_graph_name_the_limit(classifier):
 # --- Training --------------------------------------------------------------------
 
 
-def test_compile_takes_the_arguments_of_keras(tiny_config):
-    classifier = SequenceClassifier(BertBackbone(tiny_config), num_classes=3)
+def test_compile_takes_the_arguments_of_keras(one_layer):
+    classifier = SequenceClassifier(BertBackbone(one_layer), num_classes=3)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     for arguments, options, names in (
         (("adam", loss), {}, ["loss"]),  # First: Keras keeps earlier metrics.
@@ -184,10 +191,8 @@ def test_compile_takes_the_arguments_of_keras(tiny_config):
     assert classifier.jit_compile
 
 
-def test_training_continues_from_a_keras_file(tiny_config, tmp_path):
-    model = BertPretrainer(BertBackbone(dataclasses.replace(tiny_config, num_layers=1)))
-    positions = {"mask_positions": [[1, 1]], "first_positions": [[0]]}
-    inputs = INPUTS | {name: np.array(x) for name, x in positions.items()}
+def test_training_continues_from_a_keras_file(one_layer, tmp_path):
+    model, inputs = BertPretrainer(BertBackbone(one_layer)), PRETRAINING_INPUTS
     labels = {"mlm": np.array([[7, 8]]), "nsp": np.array([[1]])}
     optimizer = AdamW(WarmupDecay(1e-2, warmup_steps=0, total_steps=9))
     model.compile(optimizer, run_eagerly=True)
@@ -204,8 +209,8 @@ def test_training_continues_from_a_keras_file(tiny_config, tmp_path):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Exceptions take no notes.")
-def test_errors_of_fit_show_keys_and_shapes(tiny_config):
-    model = BertPretrainer(BertBackbone(tiny_config))
+def test_errors_of_fit_show_keys_and_shapes(one_layer):
+    model = BertPretrainer(BertBackbone(one_layer))
     model.compile("sgd")
     inputs = dict.fromkeys(model.input, np.ones((3, 12), "int32"))
     inputs["mask_positions"] = np.ones((3, 4), "int32")

@@ -19,9 +19,6 @@ from bert_tf.modeling import (
 from bert_tf.modeling.config import ACTIVATIONS
 from bert_tf.modeling.fused import FusedEncoderLayer
 from tests.toy.encoder import (
-    BATCH,
-    LENGTH,
-    PREDICTIONS,
     check_packed_rows,
     make_encoder_inputs,
     make_inputs,
@@ -46,16 +43,13 @@ def pretrainer(tiny_config):
     return BertPretrainer(BertBackbone(tiny_config))
 
 
-@pytest.mark.parametrize(
-    "size",
-    [
-        size if size in ("tiny", "mini") else pytest.param(size, marks=pytest.mark.slow)
-        for size in SIZES
-    ],
-)
-def test_parameter_counts(size):
-    backbone = BertBackbone(BertConfig.from_size(size, vocabulary_size=30_522))
-    assert backbone.count_params() == PARAMETERS[size]
+def test_parameter_counts():
+    counts = {}
+    for size in SIZES:
+        with keras.StatelessScope(initialize_variables=False):  # Shapes only.
+            backbone = BertBackbone(BertConfig.from_size(size, vocabulary_size=30_522))
+            counts[size] = backbone.count_params()
+    assert counts == PARAMETERS
 
 
 def copy_to_keras_hub(backbone: BertBackbone, hub) -> None:
@@ -110,15 +104,6 @@ def test_outputs_equal_keras_hub(tiny_config):
     )
 
 
-def test_shapes_and_dtypes(pretrainer, tiny_config):
-    outputs = pretrainer(make_inputs(tiny_config))
-    assert outputs["mlm"].shape == (BATCH, PREDICTIONS, tiny_config.vocabulary_size)
-    assert outputs["nsp"].shape == (BATCH, 1, 2)
-    symbolic = pretrainer.output
-    assert symbolic["mlm"].shape == (None, None, tiny_config.vocabulary_size)
-    assert {output.dtype for output in symbolic.values()} == {"float32"}
-
-
 def test_padding_tokens_do_not_change_the_logits(pretrainer, tiny_config):
     inputs = make_inputs(tiny_config)
     changed = dict(inputs)
@@ -141,16 +126,6 @@ def test_block_diagonal_attention_mask_separates_sequences(pretrainer, tiny_conf
 
 def test_packed_rows_give_the_logits_of_unpacked_rows(pretrainer, tiny_config):
     check_packed_rows(pretrainer, tiny_config)
-
-
-def test_mlm_head_predicts_at_the_given_positions(pretrainer, tiny_config):
-    inputs = make_inputs(tiny_config)
-    all_positions = np.tile(np.arange(LENGTH, dtype="int32"), (BATCH, 1))
-    everywhere = pretrainer({**inputs, "mask_positions": all_positions})["mlm"].numpy()
-    chosen = pretrainer(inputs)["mlm"].numpy()
-    rows = np.arange(BATCH)[:, None]
-    expected = everywhere[rows, inputs["mask_positions"]]
-    np.testing.assert_allclose(chosen, expected, atol=1e-6)
 
 
 def numpy_activation(name, x):

@@ -42,8 +42,8 @@ def test_resolve_accepts_layers_hidden_size_and_heads():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "not a JSON file"),
-        (json.dumps({"hidden_act": "gelu"}), "needs the key 'vocab_size'"),
+        ("{", "is not valid JSON"),
+        (json.dumps({"hidden_act": "gelu"}), "lacks the key 'vocab_size'"),
         (json.dumps(GOOGLE | {"hidden_act": "swish"}), "`activation` must be one of"),
         (json.dumps(GOOGLE | {"hidden_size": 770}), "multiple of `num_heads`"),
         (
@@ -51,7 +51,7 @@ def test_resolve_accepts_layers_hidden_size_and_heads():
             "must be a positive integer",
         ),
         ("[]", r"must be a JSON object\. Received: \[\]"),
-        ("[" * 100_000, "not a JSON file"),
+        ("[" * 100_000, "is not valid JSON"),
         (json.dumps(GOOGLE | {"hidden_size": "768"}), "positive integer.*='768'"),
         (json.dumps(GOOGLE | {"hidden_act": {}}), "`activation` must be one of"),
         (json.dumps(GOOGLE | {"hidden_dropout_prob": None}), "`dropout` must be a num"),

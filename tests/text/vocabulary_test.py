@@ -96,23 +96,6 @@ def test_errors_name_file_and_line(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "size"),
-    [
-        ("base-uncased", 30522),
-        ("base-multilingual-cased", 119547),
-        ("base-chinese", 21128),
-    ],
-)
-def test_reads_published_vocabularies(name, size):
-    if "BERT_TF_DATA" not in os.environ:
-        pytest.skip("BERT_TF_DATA, the directory of real data sets, is not set")
-    path = f"{os.environ['BERT_TF_DATA']}/vocab/bert-{name}-vocab.txt"
-    vocabulary = Vocabulary.from_file(path)
-    assert vocabulary.size == size
-    assert vocabulary.special_ids == (0, 100, 101, 102, 103)
-
-
-@pytest.mark.parametrize(
     ("tokens", "lowercase"),
     [
         (("the", "cat", "##s", "[E1]", "<S>"), True),
