@@ -110,20 +110,13 @@ def read_token_ids(records: str | os.PathLike, count: int = 2**24) -> np.ndarray
         Token ids [R, S] int32, 0 at padding.
     """
     manifest, _ = read_manifest(records)
-    length = manifest["max_sequence_length"]
+    length, pairs = manifest["max_sequence_length"], manifest["pairs_per_row"]
     limit = max(1, count // length)  # In rows.
     paths = storage.glob(os.path.join(records, "train-*.tfrecord"))
     rows = tf.data.TFRecordDataset(paths[:: -(-manifest["train_rows"] // limit)])
-    feature = {"token_ids": tf.io.RaggedFeature(tf.int64)}
-    return np.concatenate(
-        [
-            tf.io.parse_example(batch, feature)["token_ids"]
-            .to_tensor(shape=(None, length))
-            .numpy()
-            .astype(np.int32)
-            for batch in rows.take(limit).batch(4096)
-        ]
-    )
+    batches = rows.take(limit).batch(4096)
+    parsed = (_parse(batch, len(batch), length, pairs) for batch in batches)
+    return np.concatenate([batch["token_ids"].numpy() for batch in parsed])
 
 
 def map_ahead(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:

@@ -109,9 +109,20 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
             if options.initialization == "corpus" and not state.step:
                 with strategy.scope():
                     initialize_from_corpus(model, phases[0].records, options.seed)
-            for phase in phases:
-                if state.step <= phase.end:
-                    PretrainingLoop(options, phase, strategy, state, signals).train()
+            bar = tqdm.tqdm(
+                total=phases[-1].end,
+                initial=state.step,
+                unit="step",
+                dynamic_ncols=True,
+                disable=None if chief else True,  # Only on terminals.
+            )
+            with bar:
+                for phase in phases:
+                    if state.step <= phase.end:
+                        loop = PretrainingLoop(
+                            options, phase, strategy, state, signals, bar
+                        )
+                        loop.train()
             if not chief:
                 return {}
 
@@ -270,6 +281,7 @@ class PretrainingLoop(TrainingLoop):
         options: The options of the training.
         phase: The phase to train.
         strategy, state, signals: See `TrainingLoop`.
+        bar: Shows the progress of all phases.
     """
 
     def __init__(
@@ -279,6 +291,7 @@ class PretrainingLoop(TrainingLoop):
         strategy: tf.distribute.Strategy | distribution.JaxDevices,
         state: TrainingState,
         signals: StopSignals,
+        bar: tqdm.tqdm,
     ):
         step = create_step(state.model, options.micro_batch_size, options.xla)
         super().__init__(strategy, state, signals, options.save_every, step)
@@ -288,13 +301,7 @@ class PretrainingLoop(TrainingLoop):
         self._batches = functools.partial(masked_batches, options, replicas, phase)
         real_tokens = 1 - phase.manifest["padding_share"]
         self._batch_tokens = phase.batch_size * phase.length * real_tokens
-        self._bar = tqdm.tqdm(
-            total=int(np.sum(options.steps)),  # Of all phases.
-            initial=self.step,
-            unit="step",
-            dynamic_ncols=True,
-            disable=None if state.write else True,  # Only on terminals.
-        )
+        self._bar = bar
 
     def train(self) -> None:
         """Trains to the end of the phase.
@@ -302,16 +309,12 @@ class PretrainingLoop(TrainingLoop):
         Raises:
             ValueError: The training diverged.
         """
-        first_step = self._phase.first_step
-        try:
-            self.run(
-                lambda step: self._batches(first_step=step),
-                first_step=first_step,
-                steps=self._phase.steps,
-                steps_per_epoch=self._validate_every,
-            )
-        finally:
-            self._bar.close()
+        self.run(
+            self._batches,
+            first_step=self._phase.first_step,
+            steps=self._phase.steps,
+            steps_per_epoch=self._validate_every,
+        )
 
     def after_steps(self, logs, count):
         loss, norms = float(logs["loss"]), logs["gradient_norm"]
@@ -376,7 +379,6 @@ def masked_batches(
     options: PretrainConfig,
     replicas: int,
     phase: Phase,
-    *,
     first_step: int = 0,
     split: str = "train",
 ) -> tf.data.Dataset:

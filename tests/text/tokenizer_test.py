@@ -183,10 +183,9 @@ def test_characters_and_random_texts_match_reference(lowercase):
 
 @pytest.mark.slow
 @BOTH_CASES
-@pytest.mark.parametrize("context", ["{}", "a{}b"])
-def test_all_assigned_code_points_match_reference(lowercase, context):
+def test_all_assigned_code_points_match_reference(lowercase):
     texts = [
-        context.format(char)
+        f"{char} a{char}b"
         for char in map(chr, range(sys.maxunicode + 1))
         if unicodedata.category(char) not in ("Cn", "Cs")
     ]
@@ -395,8 +394,6 @@ def test_encode_pairs():
     ("texts", "length", "keep", "tokens"),
     [
         (["a b c d"], 5, "head", "[CLS] a b c [SEP]"),
-        (["a b c d", "x"], 6, "head", "[CLS] a b [SEP] x [SEP]"),
-        (["a", "x y z z"], 6, "head", "[CLS] a [SEP] x y [SEP]"),
         # Equal lengths: the second loses first.
         (["a b c", "x y z"], 6, "head", "[CLS] a b [SEP] x [SEP]"),
         (["a", "b"], 3, "head", "[CLS] [SEP] [SEP]"),

@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
+import tqdm
 
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.training import AdamW, PretrainConfig, StopSignals, read_history
@@ -38,7 +39,8 @@ def create_loop(tmp_path, tiny_config):
             progress={"history": [], "tokens": 0, "gradient_norms": []},
         )
         strategy = tf.distribute.get_strategy()
-        return PretrainingLoop(options, phase, strategy, state, StopSignals())
+        bar = tqdm.tqdm(disable=True)
+        return PretrainingLoop(options, phase, strategy, state, StopSignals(), bar)
 
     return create
 
