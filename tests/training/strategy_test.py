@@ -1,8 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-import subprocess
-import sys
 import weakref
 
 import keras
@@ -12,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import Dropout
-from bert_tf.training import read_history
+from bert_tf.training import PretrainConfig, pretrain, read_history
 from bert_tf.training import strategy as distribution
 from tests.toy import workers
 from tests.toy.records import write_records
@@ -133,17 +131,20 @@ def test_two_workers_train_to_the_same_weights_as_one(
         write_records(
             tmp_path / "records", vocabulary, pairs, split, length=40, pairs_per_row=2
         )
-    size = random_encoder(tmp_path, max_sequence_length=40)["size"]
-    command = [
-        "bert_tf.pretrain",
-        *("--dropout=0", "--learning_rate=1e-2", "--batch_size=8"),
-        *("--steps=6", "--warmup_steps=1", "--validate_every=3"),
-        *(f"--records={tmp_path / 'records'}", f"--size={size}"),
-    ]
+    options = {
+        "records": str(tmp_path / "records"),
+        "size": random_encoder(tmp_path, num_layers=1, max_sequence_length=40)["size"],
+        "dropout": 0.0,
+        "learning_rate": 1e-2,
+        "batch_size": 8,
+        "steps": 6,
+        "warmup_steps": 1,
+        "validate_every": 3,
+    }
+    command = ["bert_tf.pretrain", *(f"--{k}={v}" for k, v in options.items())]
 
     workers.run(*command, f"--output={tmp_path / 'two'}")
-    alone = [sys.executable, "-m", *command, f"--output={tmp_path / 'one'}"]
-    subprocess.run(alone, check=True)
+    pretrain(PretrainConfig(**options, output=str(tmp_path / "one")))
     one, two = (open_checkpoint(tmp_path / name) for name in ("one", "two"))
     expected, found = one.read_weights(), two.read_weights()
     for name, weight in expected.items():
