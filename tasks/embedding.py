@@ -123,7 +123,10 @@ class Embedding(finetuning.TableTask):
         )
         pooling: str = cli.option("", help="How to pool tokens: mean, cls, max, ...")
         micro_batch_size: int = cli.option(
-            0, help="Examples to compute at once; 0: all.", minimum=0, resumable=True
+            0,
+            help="Examples to compute at once; 0 for the whole batch.",
+            minimum=0,
+            resumable=True,
         )
 
     @classmethod
