@@ -1,17 +1,13 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Measures speed and memory of corpus preparation, and of other libraries' tools.
+"""Measures speed and memory of corpus preparation, and of google-research/bert.
 
     python -m benchmarks.corpus_speed --text='wikipedia/*' --vocabulary=vocab.txt \
-        --google_bert=bert --datasets_python=datasets/bin/python
+        --google_bert=bert
 
-Prints a Markdown table for `bert_tf.corpus`, on one core and on all cores, and for
-
-* `create_pretraining_data.py` of google-research/bert with dupe_factor=1, if
-  --google_bert is a clone of that repository;
-* the preprocessing of transformers' `run_mlm.py`, if --datasets_python is a Python with
-  transformers and datasets. It maps text to tokens and groups them into rows of
-  --max_sequence_length, without pairs, masks or regard for sentences.
+Prints a Markdown table for `bert_tf.corpus`, on one core and on all cores, and, if
+--google_bert is a clone of google-research/bert, for its `create_pretraining_data.py`
+with dupe_factor=1.
 
 The text has one sentence per line and blank lines between documents, as google's script
 requires. Processor time is summed over all processes; memory is the peak of the largest
@@ -44,31 +40,6 @@ runpy.run_path(folder + "/create_pretraining_data.py", run_name="__main__")
 """
 
 
-# Steps and settings of transformers' examples/pytorch/language-modeling/run_mlm.py.
-_DATASETS_SCRIPT = """
-import itertools, sys
-import datasets, transformers
-text, vocabulary, out, length = sys.argv[1:]
-length = int(length)
-tokenizer = transformers.BertTokenizer(vocab=vocabulary, do_lower_case=True)
-
-def tokenize(batch):
-    return tokenizer(batch["text"], return_special_tokens_mask=True)
-
-def group(batch):
-    joined = {name: list(itertools.chain(*rows)) for name, rows in batch.items()}
-    total = len(joined["input_ids"]) // length * length
-    return {
-        name: [values[i : i + length] for i in range(0, total, length)]
-        for name, values in joined.items()
-    }
-
-lines = datasets.load_dataset("text", data_files=text, cache_dir=out, split="train")
-tokens = lines.map(tokenize, batched=True, remove_columns=["text"])
-print(len(tokens.map(group, batched=True)), "rows")
-"""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchmarkConfig(cli.Options):
     """Options of `python -m benchmarks.corpus_speed`."""
@@ -76,7 +47,6 @@ class BenchmarkConfig(cli.Options):
     text: str = cli.option(help="Text files: comma-separated globs.")
     vocabulary: str = cli.option(help="WordPiece vocabulary, one token per line.")
     google_bert: str = cli.option("", help="Clone of google-research/bert.")
-    datasets_python: str = cli.option("", help="Python with transformers and datasets.")
     sizes: str = cli.option(
         "8,66,400", help="Sizes in MB, ascending. The text is repeated as needed."
     )
@@ -103,8 +73,6 @@ def main(options: BenchmarkConfig) -> None:
     programs = {"bert_tf.corpus, one core": _ours, "bert_tf.corpus": _ours_in_parallel}
     if options.google_bert:
         programs["google-research/bert"] = _google
-    if options.datasets_python:
-        programs["transformers, datasets"] = _datasets
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         texts = [folder / f"{size}.txt" for size in sizes]
@@ -165,11 +133,6 @@ def _ours_in_parallel(
     return [*_ours(options, text, out)[:-1], "--num_workers=0"]
 
 
-def _datasets(options: BenchmarkConfig, text: pathlib.Path, out: str) -> list[str]:
-    length = str(options.max_sequence_length)
-    return ["-c", _DATASETS_SCRIPT, str(text), options.vocabulary, out, length]
-
-
 def _google(options: BenchmarkConfig, text: pathlib.Path, out: str) -> list[str]:
     return [
         *("-c", _GOOGLE_SCRIPT, options.google_bert),
@@ -189,8 +152,7 @@ def _run(
     out: pathlib.Path,
 ) -> Cost:
     place = f"{out}-{command.__name__}-{text.stem}"
-    python = options.datasets_python if command is _datasets else sys.executable
-    arguments = [python, *command(options, text, place)]
+    arguments = [sys.executable, *command(options, text, place)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     started = time.monotonic()
     with tempfile.TemporaryFile() as messages:

@@ -413,7 +413,7 @@ def _probabilities(model: Any, inputs: dict[str, Any]) -> np.ndarray:
         return torch.softmax(model(**inputs).logits, dim=-1).numpy()
 
 
-# --- Pre-training heads ----------------------------------------------------------
+# --- Masked words ----------------------------------------------------------------
 
 
 def _read_masked(data: pathlib.Path) -> tuple[list, list]:
@@ -449,25 +449,6 @@ def _compare_masks(serve, model, tokenizer, examples) -> tuple[int, float]:
     scores = [[x["score"] for x in row] for row in theirs]
     different = np.reshape(ids, (len(texts), 5)) != np.array(expected)
     return int(different.any(axis=1).sum()), _difference(ours["scores"][:, 0], scores)
-
-
-def _read_next(data: pathlib.Path) -> tuple[list, list]:
-    splits = []
-    for split in _read_squad(data):
-        contexts = dict.fromkeys(context for _, context, _ in split)
-        pairs = [c.split(". ")[:2] for c in contexts if c.count(". ") > 1]
-        splits.append([(*pair, i % 2) for i, pair in enumerate(pairs)])
-    return splits[0], splits[1]
-
-
-def _compare_next(serve, model, tokenizer, examples) -> tuple[int, float]:
-    a, b, _ = map(list, zip(*examples))
-    ours = serve(text_a=a, text_b=b)
-    expected = _probabilities(model, _encode(tokenizer, a, b))
-    labels = [label.decode() for label in ours["label"]]
-    right = [("next", "random")[best] for best in expected.argmax(axis=1)]
-    different = sum(x != y for x, y in zip(labels, right, strict=True))
-    return different, _difference(ours["probabilities"], expected)
 
 
 # --- The heads -------------------------------------------------------------------
@@ -519,9 +500,6 @@ HEADS = {
         "BertForMultipleChoice", _read_codah, _choice_batch, _compare_choices
     ),
     "masked_lm": Head("BertForMaskedLM", _read_masked, _masked_batch, _compare_masks),
-    "next_sentence": Head(
-        "BertForNextSentencePrediction", _read_next, _label_batch, _compare_next
-    ),
 }
 
 

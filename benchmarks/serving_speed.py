@@ -16,7 +16,6 @@ benchmark samples sentences of 10 to 600 characters. Output: tables of
   by NNCF's static quantization) and torch run after Hugging Face's tokenizer. The
   implementations take turns, each with all requests of a round: the threads of some
   busy-wait after a request;
-- with --profile, the time of each op in the float32 export, for 1 and 32 sentences;
 - gRPC requests to the development server on this machine, for texts of several lengths:
   from clients that each wait for their answer, and at random times at several shares
   of the most requests per second that those reached;
@@ -27,7 +26,6 @@ Each implementation uses its default number of threads unless --threads is set.
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import dataclasses
 import glob
@@ -68,7 +66,6 @@ class SpeedConfig(cli.Options):
     seconds: float = cli.option(
         5.0, help="Duration of each gRPC measurement; 0 skips gRPC.", minimum=0
     )
-    profile: bool = cli.option(False, help="Whether to print only a profile by op.")
     threads: int = cli.option(0, help="Threads of each; 0 for its default.", minimum=0)
 
 
@@ -77,11 +74,8 @@ def main(options: SpeedConfig) -> None:
     prepare_sessions(options.threads)
     sentences = read_sentences(options.texts, options.batches * _BATCH)
     with tempfile.TemporaryDirectory() as folder:
-        precisions = ["float32"]
-        if not options.profile:
-            precisions += ["mixed_bfloat16", "int8"]
         versions = {}
-        for precision in precisions:
+        for precision in ("float32", "mixed_bfloat16", "int8"):
             config = export.ExportConfig(
                 model_dir=options.model,
                 output=folder,
@@ -94,11 +88,6 @@ def main(options: SpeedConfig) -> None:
                 if precision != "int8":
                     raise
                 print(f"Without int8, which this processor cannot run: {error}")
-        version = versions["float32"]
-        if options.profile:
-            for count in (1, _BATCH):
-                profile(version, sentences[:count])
-            return
         embedders = {
             f"bert_tf {precision}": load_export(path, options.threads)
             for precision, path in versions.items()
@@ -107,7 +96,7 @@ def main(options: SpeedConfig) -> None:
         embedders["torch"] = load_torch(options.model, options.threads)
         compare(embedders, sentences, options.rounds)
         if options.seconds:
-            measure_grpc(version.parent, sentences, options.seconds)
+            measure_grpc(versions["float32"].parent, sentences, options.seconds)
         for path in versions.values():
             measure_startup(path)
 
@@ -355,29 +344,6 @@ def compare(embedders: dict[str, Embed], sentences: Sequence[str], rounds: int) 
                 f"{difference[name]:.1e} |",
                 flush=True,
             )
-
-
-def profile(version: pathlib.Path, texts: Sequence[str]) -> None:
-    """Prints the median time of each op; ops that run in parallel both count."""
-    tf1 = tf.compat.v1
-    with tf1.Session(graph=tf.Graph()) as session:
-        loaded = tf1.saved_model.loader.load(session, ["serve"], str(version))
-        signature = loaded.signature_def["embeddings"]
-        fetch, feed = signature.outputs["mean"].name, signature.inputs["text"].name
-        options = tf1.RunOptions(trace_level=tf1.RunOptions.SOFTWARE_TRACE)
-        runs = []
-        for _ in range(20):
-            metadata, times = tf1.RunMetadata(), collections.defaultdict(list)
-            session.run(fetch, {feed: texts}, options, metadata)
-            for device in metadata.step_stats.dev_stats:
-                for node in device.node_stats:
-                    op = node.timeline_label.split(" = ")[-1].split("(")[0]
-                    times[op].append(node.op_end_rel_micros - node.op_start_rel_micros)
-            runs.append(times)
-    print(f"\n{len(texts)} sentences\n\n| op | count | time, ms |\n|---|---|---|")
-    rows = {op: np.median([sum(run[op]) for run in runs]) for op in runs[-1]}
-    for op, time_us in sorted(rows.items(), key=lambda row: -row[1])[:12]:
-        print(f"| {op} | {len(runs[-1][op])} | {time_us / 1000:.2f} |")
 
 
 def measure_grpc(

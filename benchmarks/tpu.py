@@ -23,10 +23,12 @@ import re
 import time
 from typing import Any
 
-from benchmarks import random_step
+import numpy as np
+
 from bert_tf import cli, data, modeling
 
 _GIB = 2**30
+_VOCABULARY_SIZE = 30_522
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,9 +37,7 @@ class TpuConfig(cli.Options):
 
     strategy: str = cli.option("v5e-8", help="Chip and number of chips.")
     size: str = cli.option("base", help="Architecture.")
-    vocabulary_size: int = cli.option(
-        random_step.VOCABULARY_SIZE, help="Size of the vocabulary."
-    )
+    vocabulary_size: int = cli.option(_VOCABULARY_SIZE, help="Size of the vocabulary.")
     length: int = cli.option(128, help="Tokens per row.", minimum=8)
     batch_size: int = cli.option(256, help="Rows per step, all chips.", minimum=1)
     micro_batch_size: int = cli.option(0, help="As in bert_tf.pretrain.", minimum=0)
@@ -100,9 +100,9 @@ def measure(options: TpuConfig) -> dict[str, Any]:
     if program.error:
         raise ValueError(f"The step does not compile: {program.error[:3000]}")
     seconds = step_seconds(name, chips, count, program)
-    flops = random_step.step_flops(
-        _architecture(options), options.batch_size, options.length
-    ) / (3 if options.evaluation else 1)  # Without the backward pass.
+    flops = step_flops(_architecture(options), options.batch_size, options.length) / (
+        3 if options.evaluation else 1
+    )  # Without the backward pass.
     total = seconds["total"]
     return {k: v for k, v in options.to_dict().items() if k != "output"} | {
         "memory_gib": round(program.memory / _GIB, 2),
@@ -223,9 +223,7 @@ def compile_step(options: TpuConfig) -> Program:
     ]
     batch = keras.tree.map_structure(
         lambda value: describe(value, distribution.get_data_layout(value.shape)),
-        random_step.random_batch(
-            options.batch_size, options.length, options.vocabulary_size
-        ),
+        random_batch(options.batch_size, options.length, options.vocabulary_size),
     )
     step = training.jax_step(model, options.micro_batch_size)
     step = model.test_step if options.evaluation else step
@@ -324,6 +322,50 @@ def step_seconds(
     }
     total = max(seconds["compute"], seconds["memory"]) + seconds["all_reduce"]
     return seconds | {"total": total}
+
+
+# --- Arithmetic of a step --------------------------------------------------------
+
+
+def predictions(length: int) -> int:
+    """Returns the number of predicted tokens of a row, 15 %."""
+    return math.ceil(length * 15 / 100)
+
+
+def random_batch(rows: int, length: int, vocabulary_size: int):
+    """Returns `(x, y, sample_weight)` of rows with one pair each and no padding."""
+    generator = np.random.default_rng(0)
+    shape, count = (rows, length), predictions(length)
+    ids = generator.integers(0, vocabulary_size, shape, dtype="int32")
+    x = {
+        "token_ids": ids,
+        "segment_ids": np.zeros(shape, "int32"),
+        "padding_mask": np.ones(shape, "int32"),
+        "mask_positions": np.tile(np.arange(count, dtype="int32"), (rows, 1)),
+        "first_positions": np.zeros((rows, 1), "int32"),
+    }
+    y = {"mlm": ids[:, :count], "nsp": np.zeros((rows, 1), "int32")}
+    weights = {k: np.full(v.shape, 1 / v.size, "float32") for k, v in y.items()}
+    return x, y, weights
+
+
+def step_flops(bert: modeling.BertConfig, rows: int, length: int) -> float:
+    """Returns the floating-point operations of one pre-training step.
+
+    Counts the multiplications and additions of all matmuls; the backward pass takes
+    twice as many as the forward pass. Padding counts, recomputation does not.
+
+    Args:
+        bert: The architecture of the encoder.
+        rows: Sequences, or packed rows, per step.
+        length: Tokens per row, 15 % of them masked.
+    """
+    hidden = bert.hidden_dim
+    dense = (4 * hidden + 2 * bert.intermediate_dim) * hidden
+    attention = 2 * length * hidden
+    encoder = length * bert.num_layers * (dense + attention)
+    head = predictions(length) * hidden * (hidden + bert.vocabulary_size)
+    return 3.0 * 2 * rows * (encoder + head)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ Both folders hold records of the same text: `bert_tf.corpus` made the second one
 `--pack=false`. bert_tf trains on packed rows, the peers on one padded pair per row.
 Each variant runs in its own process. Each round runs all variants, so that changes of
 the machine's speed affect all of them. Prints the medians of wall time and processor
-time per step, the real tokens per second, the speed relative to KerasHub in float32
-(by processor time, which is less affected by other programs), and, with --peak_tflops,
-model FLOPs utilization (MFU). Skips transformers and JAX if not installed.
+time per step, the real tokens per second, and the speed relative to KerasHub float32
+(by processor time, which is less affected by other programs). Skips transformers and
+JAX if not installed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from benchmarks import peers, random_step
+from benchmarks import peers
 from bert_tf import cli
 from bert_tf.modeling import BertConfig
 
@@ -42,11 +42,6 @@ class BenchmarkConfig(cli.Options):
     batch_size: int = cli.option(16, help="Rows per step.", minimum=1)
     steps: int = cli.option(8, help="Timed steps per variant and round.")
     rounds: int = cli.option(3, help="Number of rounds.", minimum=1)
-    peak_tflops: float = cli.option(
-        0.0,
-        help="Peak of the machine at the dtype of the variants, for MFU.",
-        minimum=0,
-    )
     variants: str = cli.option("", help="Run only variants whose names contain this.")
     variant: str = cli.option(
         "", help="Time one variant and print JSON; for internal use."
@@ -94,8 +89,8 @@ def main(options: BenchmarkConfig) -> None:
     print(
         f"{options.size}, {options.batch_size} rows a step; medians of "
         f"{options.rounds} rounds\n\n"
-        "| | s/step | processor, s | tokens/s | speed relative to KerasHub float32 | "
-        "GFLOP/s | MFU |\n|---|---|---|---|---|---|---|"
+        "| | s/step | processor, s | tokens/s | speed relative to KerasHub float32 |\n"
+        "|---|---|---|---|---|"
     )
 
     def median(found: list[dict], of: Callable[[dict], float]) -> float:
@@ -107,15 +102,11 @@ def main(options: BenchmarkConfig) -> None:
     baseline = results["KerasHub float32"]
     for name, found in results.items():
         ratios = (cost(b) / cost(r) for b, r in zip(baseline, found, strict=True))
-        rate = median(found, lambda r: r["gflop"] / r["seconds"])
-        peak = 1e3 * options.peak_tflops
-        mfu = f"{rate / peak:.0%}" if peak else ""
         print(
             f"| {name} | {median(found, lambda r: r['seconds']):.2f} "
             f"| {median(found, lambda r: r['processor']):.2f} "
             f"| {median(found, lambda r: r['tokens'] / r['seconds']):,.0f} "
-            f"| {statistics.median(ratios):.2f} "
-            f"| {rate:,.0f} | {mfu} |"
+            f"| {statistics.median(ratios):.2f} |"
         )
 
 
@@ -124,10 +115,9 @@ def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict
 
     packed = library in ("bert_tf", "jax")
     records = options.packed if packed else options.unpacked
-    manifest, vocabulary = data.read_manifest(records)
+    _, vocabulary = data.read_manifest(records)
     dataset = data.pretrain_dataset(records, batch_size=options.batch_size)
     batches = list(dataset.take(_BATCHES))
-    length = manifest["max_sequence_length"]
     bert = BertConfig.from_size(options.size, vocabulary.size)
     if library == "torch":
         step = _torch_step(bert, batches)
@@ -146,7 +136,6 @@ def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict
         "processor": statistics.median(processor),
         "tokens": sum(int((x["padding_mask"].numpy() > 0).sum()) for x, _, _ in batches)
         / len(batches),
-        "gflop": 1e-9 * random_step.step_flops(bert, options.batch_size, length),
     }
 
 

@@ -25,7 +25,7 @@ import tensorflow as tf
 
 import bert_tf
 import tasks
-from benchmarks import figures, structure
+from benchmarks import structure
 from bert_tf import checkpoints, cli, data, export, finetuning, heads, modeling
 from tests.toy.records import write_records
 
@@ -144,12 +144,6 @@ def anchors(text: str) -> set[str]:
     headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
     words = (re.sub(r"[^\w -]", "", heading.lower()) for heading in headings)
     return {heading.strip().replace(" ", "-") for heading in words}
-
-
-def test_pictures_are_drawn_from_stored_results(tmp_path):
-    figures.main(figures.FiguresConfig(output=str(tmp_path)))
-    for picture in tmp_path.iterdir():
-        assert (ROOT / "docs" / picture.name).exists()
 
 
 def test_site_lists_all_pages():

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from benchmarks import random_step
+from benchmarks import tpu
 from bert_tf import modeling
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -85,5 +85,5 @@ def test_flops_of_base_follow_from_its_number_of_weights():
     per_token = 6 * (85e6 + 12 * 2 * 512 * 768)
     head = 6 * 77 * (768 * 30_522 + 768**2)
     base = modeling.BertConfig.from_size("base", 30_522)
-    count = random_step.step_flops(base, 2, 512)
+    count = tpu.step_flops(base, 2, 512)
     assert count == pytest.approx(2 * (512 * per_token + head), rel=1e-3)
