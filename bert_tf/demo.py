@@ -52,7 +52,7 @@ _MASKED = (
 class DemoConfig(cli.Options):
     """Options of `python -m bert_tf.demo`."""
 
-    output: str = cli.option("demo", help="Folder for all files.", local=True)
+    output: str = cli.option("demo", help="Folder for all files.")
     size: str = cli.option("tiny", help="Architecture: tiny, mini, small, ...")
     vocabulary_size: int = cli.option(4000, help="Size of the vocabulary.", minimum=200)
     minutes: float = cli.option(

@@ -71,7 +71,7 @@ class ExportConfig(cli.Options):
     )
 
 
-def main(options: ExportConfig) -> pathlib.Path | str:
+def main(options: ExportConfig) -> pathlib.Path:
     """Exports a model and returns the folder of the new version.
 
     Raises:

@@ -3,12 +3,11 @@
 """Serves exported models on this machine, for development and tests.
 
     python -m bert_tf.serve --model_name=sst2 --model_base_path=saved_models/sst2
-    python -m bert_tf.serve --model_config_file=saved_models/models.config --demo
+    python -m bert_tf.serve --model_config_file=saved_models/models.config
 
-Input: SavedModels in `<base_path>/<version>/`. Output: TensorFlow Serving's gRPC API
-(Predict, GetModelMetadata, GetModelStatus) and REST API (predict, metadata, status). A
-newer version replaces the served one as soon as it is loaded. `--demo` adds a page for
-trying the models in a browser. On SIGTERM or Ctrl-C, the server refuses connections,
+Input: SavedModels in `<base_path>/<version>/`, of which the newest is served. Output:
+TensorFlow Serving's gRPC API (Predict, GetModelMetadata, GetModelStatus) and REST API
+(predict, metadata, status). On SIGTERM or Ctrl-C, the server refuses connections,
 answers the requests in flight that take at most 7 s, and exits.
 
 Use TensorFlow Serving in production; its flags have the same names. See
@@ -26,7 +25,7 @@ import threading
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from bert_tf import cli, serving, storage
+from bert_tf import cli, serving
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,9 +39,9 @@ class ServeConfig(cli.Options):
     model_config_file: str = cli.option(
         "",
         help="ModelServerConfig as a text proto, for several models, in place of "
-        "--model_name and --model_base_path. Base paths are relative to the file. One "
-        "that does not exist, such as /models/NAME in TensorFlow Serving's container, "
-        "means NAME beside the file. Version policies and labels are ignored.",
+        "--model_name and --model_base_path. A base path such as /models/NAME, in "
+        "TensorFlow Serving's container, means NAME beside the file if that exists. "
+        "Version policies and labels are ignored.",
     )
     port: int = cli.option(
         8500, help="Port for gRPC; 0 for a free one.", minimum=0, maximum=65535
@@ -53,12 +52,6 @@ class ServeConfig(cli.Options):
     host: str = cli.option(
         "127.0.0.1", help="Address to listen on; 0.0.0.0 for all interfaces."
     )
-    file_system_poll_wait_seconds: float = cli.option(
-        1.0,
-        help="Seconds between checks for new versions; 0 checks at start only.",
-        minimum=0,
-    )
-    demo: bool = cli.option(False, help="Whether to serve the demo page.")
 
 
 def base_paths(options: ServeConfig) -> dict[str, str]:
@@ -78,19 +71,16 @@ def base_paths(options: ServeConfig) -> dict[str, str]:
         text_format.Parse(file.read_text(encoding="utf-8"), config)
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is not a ModelServerConfig: {error}") from error
-    paths = {}
-    for model in config.model_config_list.config:
-        folder = "" if storage.is_remote(model.base_path) else file.parent
-        path = os.path.join(folder, model.base_path)
-        beside = os.path.join(file.parent, os.path.basename(path))
-        is_beside = os.path.isdir(beside) and not storage.exists(path)
-        paths[model.name] = beside if is_beside else path
-    models = [m for m in config.model_config_list.config if m.name and m.base_path]
-    if not paths or len(paths) != len(models):
+    models = config.model_config_list.config
+    if not models or not all(model.name and model.base_path for model in models):
         raise ValueError(
-            f"{file} must have a model_config_list of configs with unique names and a "
+            f"{file} must have a model_config_list of configs with a name and a "
             f"base_path each. Got:\n{config}"
         )
+    paths = {}
+    for model in models:
+        beside = file.parent / os.path.basename(model.base_path)
+        paths[model.name] = str(beside) if beside.is_dir() else model.base_path
     return paths
 
 
@@ -110,15 +100,11 @@ def main(options: ServeConfig) -> None:
         host=options.host,
         port=options.port,
         rest_port=options.rest_api_port,
-        poll_seconds=options.file_system_poll_wait_seconds,
-        demo=options.demo,
     ) as server:
-        for name, model in server.models.items():
-            print(f"{name}: version {model.servable.version} of {model.base_path}")
+        for name, servable in server.models.items():
+            print(f"{name}: version {servable.version} of {models[name]}")
             print(f"  REST: {server.rest_address}/v1/models/{name}:predict")
         print(f"gRPC: {server.address}")
-        if options.demo:
-            print(f"Demo page: {server.rest_address}/")
         print("Ready.", flush=True)
         stopped.wait()
     os._exit(0)  # Without waiting for requests that take longer.

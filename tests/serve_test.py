@@ -14,8 +14,6 @@ import urllib.request
 from concurrent import futures
 
 import pytest
-import tensorflow as tf
-from tensorflow_serving.apis import prediction_log_pb2
 
 from bert_tf import client, serve
 from tests.toy.saved_model import write_toy_model
@@ -26,24 +24,14 @@ ROOT = pathlib.Path(__file__).parents[1]
 @pytest.mark.slow
 def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
     write_toy_model(tmp_path / "toy", 7)
-    endless_load = write_toy_model(tmp_path / "new", 8)
-    write_warmup(endless_load, "wait", seconds=tf.constant([3600.0]))
     config_file = tmp_path / "models.config"
     config_file.write_text(
         'model_config_list { config { name: "toy" base_path: "/models/toy" '
         'model_platform: "tensorflow" } }'
     )
+    command = [sys.executable, "-m", "bert_tf.serve", "--port=0", "--rest_api_port=0"]
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "bert_tf.serve",
-            f"--model_config_file={config_file}",
-            "--port=0",
-            "--rest_api_port=0",
-            "--demo",
-            "--file_system_poll_wait_seconds=0.1",
-        ],
+        [*command, f"--model_config_file={config_file}"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -57,13 +45,10 @@ def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
     printed = re.fullmatch(
         f"toy: version 7 of {tmp_path}/toy\n"
         r"  REST: (http://.*)/v1/models/toy:predict\n"
-        r"gRPC: (127.0.0.1:\d+)\n"
-        r"Demo page: \1/\n",
+        r"gRPC: (127.0.0.1:\d+)\n",
         "".join(lines[1:-1]),
     )
     rest_address, address = printed.groups()
-    with urllib.request.urlopen(f"{rest_address}/", timeout=20) as response:
-        assert b"<title>" in response.read()
 
     def request(seconds: float) -> dict:
         return client.predict(
@@ -76,7 +61,6 @@ def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
         with urllib.request.urlopen(url, body, timeout=20) as response:
             return {"turns": json.load(response)["outputs"]}
 
-    endless_load.rename(tmp_path / "toy" / "8")
     rest_port = urllib.parse.urlsplit(rest_address).port
     half_open = socket.create_connection(("127.0.0.1", rest_port), timeout=20)
     half_open.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
@@ -92,7 +76,6 @@ def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
             endless.result(timeout=0.2)
         process.send_signal(signal.SIGTERM)
         # The server is not ready from now on, although a request is in flight.
-        wait_until_refused(f"127.0.0.1:{rest_port}")
         wait_until_refused(address)
         assert not answers[1].done()
         for answer in answers:
@@ -102,18 +85,6 @@ def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
             endless.result()
     assert "Traceback" not in process.stderr.read()
     half_open.close()
-
-
-def write_warmup(version: pathlib.Path, signature: str, **inputs: tf.Tensor) -> None:
-    log = prediction_log_pb2.PredictionLog()
-    log.predict_log.request.model_spec.signature_name = signature
-    for name, tensor in inputs.items():
-        proto = tf.make_tensor_proto(tensor)
-        log.predict_log.request.inputs[name].CopyFrom(proto)
-    path = version / "assets.extra" / "tf_serving_warmup_requests"
-    path.parent.mkdir()
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        writer.write(log.SerializeToString())
 
 
 def wait_until_refused(address: str) -> None:
@@ -134,30 +105,12 @@ def base_paths(tmp_path, text: str) -> dict[str, str]:
     return serve.base_paths(options)
 
 
-def config_text(name: str, base_path: str) -> str:
-    return f'config {{ name: "{name}" base_path: "{base_path}" }}'
-
-
 def test_base_paths_of_a_config_file(tmp_path):
     (tmp_path / "beside").mkdir()
-    (tmp_path / "other").mkdir()
-    found = base_paths(
-        tmp_path,
-        "model_config_list {"
-        + config_text("relative", "sst2")
-        + config_text("absolute", f"{tmp_path}/other")
-        + config_text("container", "/models/beside")
-        + config_text("nowhere", "/models/nowhere")
-        + config_text("bucket", "ram://serve_test/beside2")
-        + "}",
-    )
-    assert found == {
-        "relative": f"{tmp_path}/sst2",
-        "absolute": f"{tmp_path}/other",
-        "container": f"{tmp_path}/beside",
-        "nowhere": "/models/nowhere",
-        "bucket": "ram://serve_test/beside2",
-    }
+    paths = {"container": "/models/beside", "other": "/x/y", "bucket": "gs://a/b"}
+    configs = (f'config {{ name: "{n}" base_path: "{p}" }}' for n, p in paths.items())
+    found = base_paths(tmp_path, f"model_config_list {{ {' '.join(configs)} }}")
+    assert found == paths | {"container": f"{tmp_path}/beside"}
 
 
 @pytest.mark.parametrize(
@@ -165,10 +118,8 @@ def test_base_paths_of_a_config_file(tmp_path):
     [
         ("", "must have a model_config_list"),
         ("model_config_list {", r"models.config is not a ModelServerConfig: 1:19"),
-        ("model_config_list { config { nom: 1 } }", "nom"),
         ("model_config_list { config { name: 'a' } }", "and a base_path each. Got:"),
-        ("model_config_list { config { base_path: '/a' } }", "with unique names"),
-        (f"model_config_list {{ {config_text('a', '/a') * 2} }}", "with unique names"),
+        ("model_config_list { config { base_path: '/a' } }", "with a name and"),
     ],
 )
 def test_invalid_config_files(tmp_path, text, message):
@@ -185,11 +136,3 @@ def test_config_file_of_the_project():
 def test_model_is_required():
     with pytest.raises(ValueError, match="--model_base_path or --model_config_file"):
         serve.base_paths(serve.ServeConfig())
-
-
-def test_import_does_not_load_tensorflow():
-    code = (
-        "import sys, bert_tf.serve;"
-        "assert 'tensorflow' not in sys.modules and 'grpc' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=20)

@@ -4,7 +4,6 @@
 
 import contextlib
 import os
-import pathlib
 import socket
 import subprocess
 import sys
@@ -12,7 +11,8 @@ import uuid
 
 import pytest
 
-from bert_tf import storage
+import bert_tf
+from bert_tf import serving, storage
 
 
 @pytest.fixture(params=["local", "remote"])
@@ -93,6 +93,17 @@ def test_unknown_scheme_is_named_in_error():
         storage.read_text("nfs2://bucket/x")
 
 
+def test_model_directories_and_exports_must_be_local(tmp_path):
+    path = "gs://bucket/model"
+    for use in (
+        lambda: bert_tf.open_checkpoint(path),
+        lambda: bert_tf.ModelDirectory.create(path),
+        lambda: serving.export_saved_model({}, path, directory=None),
+    ):
+        with pytest.raises(ValueError, match=f"{path} must be a local path"):
+            use()
+
+
 def test_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     synced = []
 
@@ -165,68 +176,3 @@ def test_expand_globs_names_pattern_without_match(tmp_path):
         storage.expand_globs(str(tmp_path))
     with pytest.raises(ValueError, match="At least one file"):
         storage.expand_globs(" , ")
-
-
-def test_local_copy_follows_changes_of_the_bucket():
-    remote = f"ram://{uuid.uuid4().hex}/model"
-    storage.make_directory(remote)
-    for name in ("same", "changed", "gone"):
-        storage.write_text(f"{remote}/{name}", name)
-    copy = pathlib.Path(storage.local_copy(remote))
-    (copy / "new_here").write_text("local")
-    for name in ("changed", "new_there"):
-        storage.write_text(f"{remote}/{name}", f"{name} again")
-    storage.remove(f"{remote}/gone")
-
-    assert storage.local_copy(remote) == str(copy)
-
-    expected = {
-        "same": "same",
-        "changed": "changed again",
-        "new_here": "local",
-        "new_there": "new_there again",
-    }
-    assert {path.name: path.read_text() for path in copy.iterdir()} == expected
-    storage.upload(copy)
-    found = {
-        n: storage.read_text(f"{remote}/{n}") for n in storage.list_directory(remote)
-    }
-    assert found == expected
-
-
-def test_upload_copies_changes_and_markers_last(monkeypatch, tmp_path):
-    remote = f"ram://{uuid.uuid4().hex}/model"
-    storage.make_directory(f"{remote}/logs")
-    for name in ("config.json", "old", "same", "logs/events"):
-        storage.write_text(f"{remote}/{name}", name)
-    copy = pathlib.Path(storage.local_copy(remote, ("logs/*",)))
-    assert copy.name == "model"
-    names = ("config.json", "old", "same")
-    assert {p.name: p.read_text() for p in copy.iterdir()} == dict(zip(names, names))
-
-    (copy / "state").mkdir()
-    changed = ("config.json", "state/ckpt-1.index", "state/a", "state/ckpt-1.data")
-    for name in (*changed, f"{storage.TEMPORARY_PREFIX}x"):
-        (copy / name).write_text("new")
-    (copy / "old").unlink()
-    order, rename = [], storage.rename
-
-    def record(source, target):
-        assert storage.exists(f"{remote}/old")  # Removed after everything is there.
-        order.append(target.removeprefix(f"{remote}/"))
-        rename(source, target)
-
-    monkeypatch.setattr(storage, "rename", record)
-    assert storage.upload(copy / "state") == f"{remote}/state"
-    assert set(order[:2]) == {"state/a", "state/ckpt-1.data"}
-    assert set(order[2:]) == {"config.json", "state/ckpt-1.index"}
-    for name in changed:
-        assert storage.read_text(f"{remote}/{name}") == "new"
-    assert not storage.exists(f"{remote}/old")
-    assert sorted(storage.list_directory(remote)) == [
-        *("config.json", "logs", "same", "state")
-    ]
-    # Only what has changed since.
-    storage.upload(copy)
-    assert len(order) == 4
-    assert storage.upload(tmp_path) == tmp_path

@@ -11,28 +11,20 @@ Paths of the REST API, where `/versions/V` may follow NAME::
     GET /v1/models/NAME/metadata    signatures
 
 "instances" has a value or object per example, "inputs" a list per input. Bytes that are
-not UTF-8 are `{"b64": "..."}`. Errors are `{"error": "..."}`. A body may be compressed
-with gzip.
-
-The server limits what a client can use: bytes of a request, connections, and requests
-in flight.
+not UTF-8 are `{"b64": "..."}`. Errors are `{"error": "..."}`.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
-import gzip
-import io
+import http.server
 import json
 import logging
 import os
-import pathlib
 import re
 import reprlib
-import socket
 import threading
-import zlib
+import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
 from concurrent import futures
 from typing import Any
@@ -40,25 +32,17 @@ from typing import Any
 import grpc
 import numpy as np
 import tensorflow as tf
-import uvicorn
 from google.protobuf import json_format, message
-from grpc_health.v1 import health, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
-from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
 from tensorflow_serving.apis import model_service_pb2_grpc as model_service
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_service
 
-from bert_tf.serving.servable import Model, Servable, check_names, invalid
+from bert_tf.serving.servable import Servable, check_names, invalid, load_newest
 
 _MAX_REQUEST_BYTES = 64 << 20
 
-# HTTP connections, and gRPC requests in flight.
-_MAX_CONNECTIONS = 256
+# gRPC requests in flight.
+_MAX_REQUESTS = 256
 
 # gRPC requests that are answered at the same time; others wait.
 _GRPC_THREADS = 64
@@ -97,16 +81,14 @@ class DevServer:
         host: Address to listen on.
         port: Port for gRPC; 0 for a free one.
         rest_port: Port for REST; 0 for a free one.
-        poll_seconds: Seconds between checks for new versions; 0 turns them off.
-        demo: Whether to serve the demo page at the REST port.
 
     Attributes:
-        models: The models, by name.
+        models: The newest versions of the models, by name.
         address: "HOST:PORT" for gRPC.
         rest_address: "http://HOST:PORT" for REST.
 
     Raises:
-        ValueError: No version of a model loads, or a port is in use.
+        ValueError: A model does not load, or a port is in use.
         OSError: A base path cannot be read.
     """
 
@@ -117,14 +99,11 @@ class DevServer:
         host: str = "127.0.0.1",
         port: int = 0,
         rest_port: int = 0,
-        poll_seconds: float = 0.0,
-        demo: bool = False,
     ):
-        self.models = {n: Model(n, path) for n, path in models.items()}
-        self._stopped = threading.Event()
+        self.models = {name: load_newest(name, path) for name, path in models.items()}
         self._grpc = grpc.server(
             futures.ThreadPoolExecutor(_GRPC_THREADS),
-            maximum_concurrent_rpcs=_MAX_CONNECTIONS,
+            maximum_concurrent_rpcs=_MAX_REQUESTS,
             options=[
                 ("grpc.max_receive_message_length", _MAX_REQUEST_BYTES),
                 ("grpc.max_send_message_length", -1),
@@ -134,35 +113,18 @@ class DevServer:
         services = _Services(self.models)
         model_service.add_ModelServiceServicer_to_server(services, self._grpc)
         prediction_service.add_PredictionServiceServicer_to_server(services, self._grpc)
-        self._health = health.HealthServicer()  # SERVING for "", the whole server.
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        names = [f"tensorflow.serving.{n}Service" for n in ("Prediction", "Model")]
-        names += [health.SERVICE_NAME, reflection.SERVICE_NAME]
-        reflection.enable_server_reflection(names, self._grpc)
         try:
             port = self._grpc.add_insecure_port(f"{host}:{port}")
-            listener = socket.create_server((host, rest_port))
+            self._rest = _RestServer((host, rest_port), _RestHandler)
         except (RuntimeError, OSError) as error:
-            raise ValueError(f"Cannot listen on {host}: {error}") from error
+            raise ValueError(
+                f"Cannot listen on {host}, ports {port} and {rest_port}: {error}"
+            ) from error
+        self._rest.models = self.models
         self.address = f"{host}:{port}"
-        self.rest_address = f"http://{host}:{listener.getsockname()[1]}"
-        # asyncio sets it on its own sockets only. Otherwise answers take 40 ms.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        config = uvicorn.Config(
-            _rest_app(self.models, demo),
-            limit_concurrency=_MAX_CONNECTIONS,
-            log_config=None,
-            log_level="critical",
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-        )
-        self._rest = uvicorn.Server(config)
-        self._threads = [
-            threading.Thread(target=self._rest.run, args=[[listener]], daemon=True),
-            threading.Thread(target=self._poll, args=[poll_seconds], daemon=True),
-        ]
+        self.rest_address = f"http://{host}:{self._rest.server_port}"
         self._grpc.start()
-        for thread in self._threads:
-            thread.start()
+        threading.Thread(target=self._rest.serve_forever, daemon=True).start()
 
     def __enter__(self) -> DevServer:
         return self
@@ -171,24 +133,13 @@ class DevServer:
         self.stop()
 
     def stop(self) -> None:
-        """Refuses new requests and waits for those in flight, at most 7 s.
-
-        Returns after at most 10 s, even if a version is still loading.
-        """
-        self._stopped.set()
-        self._health.enter_graceful_shutdown()
+        """Refuses new requests and waits for those in flight, at most 7 s."""
         done = self._grpc.stop(_GRACE_SECONDS)
-        self._rest.should_exit = True
+        self._rest.shutdown()
+        closing = threading.Thread(target=self._rest.server_close, daemon=True)
+        closing.start()
+        closing.join(_GRACE_SECONDS)
         done.wait()
-        # Python aborts if it exits while a daemon thread is in TensorFlow.
-        for thread in self._threads:
-            thread.join(timeout=2)
-
-    def _poll(self, seconds: float) -> None:
-        while seconds and not self._stopped.wait(seconds):
-            for model in self.models.values():
-                with contextlib.suppress(OSError):  # A bucket may not answer.
-                    model.poll()
 
 
 # --- Requests --------------------------------------------------------------------
@@ -198,14 +149,14 @@ def _not_found(message: str) -> tf.errors.OpError:
     return tf.errors.NotFoundError(None, None, message)
 
 
-def _find(models: Mapping[str, Model], name: str, version: int) -> Servable:
+def _find(models: Mapping[str, Servable], name: str, version: int) -> Servable:
     """Returns the served version of a model; it must be `version`, unless that is 0."""
     if name not in models:
         raise _not_found(f"No model {name!r}. The models are {sorted(models)}.")
-    servable = models[name].servable
-    if version not in (0, servable.version):
-        raise _not_found(f"Model {name!r} serves version {servable.version} only.")
-    return servable
+    found = models[name].version
+    if version not in (0, found):
+        raise _not_found(f"Model {name!r} serves version {found} only.")
+    return models[name]
 
 
 def _rpc(method: Callable[..., message.Message]) -> Callable[..., message.Message]:
@@ -214,8 +165,6 @@ def _rpc(method: Callable[..., message.Message]) -> Callable[..., message.Messag
     def answer(self, request, context):
         spec = request.model_spec
         try:
-            if not context.is_active():
-                raise tf.errors.CancelledError(None, None, "The client canceled.")
             servable = _find(self.models, spec.name, spec.version.value)
             return method(servable, request, context.time_remaining())
         except tf.errors.OpError as error:
@@ -228,7 +177,7 @@ def _rpc(method: Callable[..., message.Message]) -> Callable[..., message.Messag
 class _Services(
     prediction_service.PredictionServiceServicer, model_service.ModelServiceServicer
 ):
-    def __init__(self, models: Mapping[str, Model]):
+    def __init__(self, models: Mapping[str, Servable]):
         self.models = models
 
     Predict = _rpc(lambda servable, *call: servable.predict(*call))
@@ -321,8 +270,8 @@ def _bare_if_single(values: dict[str, Any]) -> Any:
     return next(iter(values.values())) if len(values) == 1 else values
 
 
-def _json(value: Any, status: int = 200) -> Response:
-    """Returns a response with strings, or `bytes` that are sent as they are."""
+def _encode(value: message.Message | dict[str, Any]) -> bytes:
+    """Returns the JSON of a response. Bytes in it are sent as they are."""
     if isinstance(value, message.Message):
         value = json_format.MessageToDict(
             value,
@@ -333,51 +282,57 @@ def _json(value: Any, status: int = 200) -> Response:
         value.get("metadata", {}).get("signature_def", {}).pop("@type", None)
     decode = lambda value: value.decode("utf-8", "surrogateescape")  # noqa: E731
     text = json.dumps(value, ensure_ascii=False, default=decode)
-    body = text.encode("utf-8", "surrogateescape")
-    return Response(body, status, media_type="application/json")
+    return text.encode("utf-8", "surrogateescape")
 
 
-def _error(_: Request, error: tf.errors.OpError) -> Response:
-    return _json({"error": error.message}, _HTTP_STATUS.get(error.error_code, 500))
+class _RestServer(http.server.ThreadingHTTPServer):
+    daemon_threads = False  # `server_close` waits for requests in flight.
+    request_queue_size = 256  # Connections that wait for a thread.
+    models: Mapping[str, Servable]
 
 
-async def _read_body(request: Request) -> bytes:
-    """Returns the body, decompressed, or raises an error above the limit."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MAX_REQUEST_BYTES:
-            break
-    if request.headers.get("Content-Encoding", "").lower() == "gzip":
+class _RestHandler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # Curl waits a second before large bodies otherwise.
+    timeout = _REST_TIMEOUT_SECONDS  # For a client that does not end its request.
+    disable_nagle_algorithm = True
+
+    def do_GET(self) -> None:
+        status = 200
         try:
-            body = gzip.GzipFile(fileobj=io.BytesIO(body)).read(_MAX_REQUEST_BYTES + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise invalid(f"The body is not gzip: {error}") from error
-    if len(body) > _MAX_REQUEST_BYTES:
-        raise tf.errors.ResourceExhaustedError(None, None, "The limit is 64 MiB.")
-    return bytes(body)
+            body = _encode(self._answer())
+        except tf.errors.OpError as error:
+            status = _HTTP_STATUS.get(error.error_code, 500)
+            body = _encode({"error": error.message})
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
 
+    do_POST = do_GET
 
-def _rest_app(models: Mapping[str, Model], demo: bool) -> Starlette:
-    """Returns the ASGI application, with the demo page at `/` if `demo` is set."""
-
-    async def answer(request: Request) -> Response:
-        if path := _PATH.fullmatch(request.scope["path"]):
-            name, version, method = path.groups()
-            servable = _find(models, name, int(version or 0))
-            match request.method, method:
+    def _answer(self) -> message.Message | dict[str, Any]:
+        path = urllib.parse.unquote(self.path.partition("?")[0])
+        if match := _PATH.fullmatch(path):
+            name, version, method = match.groups()
+            servable = _find(self.server.models, name, int(version or 0))
+            match self.command, method:
                 case "GET", "":
-                    return _json(servable.status())
+                    return servable.status()
                 case "GET", "/metadata":
-                    return _json(servable.metadata())
+                    return servable.metadata()
                 case "POST", ":predict":
-                    body = await _read_body(request)
-                    return _json(await run_in_threadpool(_predict, servable, body))
-        raise _not_found(f"There is no {request.method} {request.scope['path']}.")
+                    return _predict(servable, self._read_body())
+        raise _not_found(f"There is no {self.command} {path}.")
 
-    routes = [Route("/{path:path}", answer, methods=["GET", "POST"])]
-    if demo:
-        page = pathlib.Path(__file__).with_name("demo_page.html").read_bytes()
-        routes.insert(0, Route("/", lambda _: HTMLResponse(page)))
-        routes.insert(0, Route("/models.json", lambda _: _json(list(models))))
-    return Starlette(routes=routes, exception_handlers={tf.errors.OpError: _error})
+    def _read_body(self) -> bytes:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            raise invalid("The request must have a Content-Length.")
+        if int(length) > _MAX_REQUEST_BYTES:
+            raise tf.errors.ResourceExhaustedError(None, None, "The limit is 64 MiB.")
+        return self.rfile.read(int(length))
+
+    def log_message(self, *_: object) -> None:
+        """Does not log requests."""

@@ -64,7 +64,7 @@ def export_saved_model(
     *,
     directory: Checkpoint,
     version: int = 0,
-) -> pathlib.Path | str:
+) -> pathlib.Path:
     """Writes `<folder>/<version>/` and returns its path.
 
     Args:
@@ -73,7 +73,7 @@ def export_saved_model(
             adds the signature `metadata`: text [N], ignored -> json [N] string, a
             description of the model that includes its labels. TensorFlow Serving's
             REST API and its batching require an input.
-        folder: The folder of the served model, e.g. saved_models/sst2. May be remote.
+        folder: The folder of the served model, e.g. saved_models/sst2.
         directory: The model directory or checkpoint that the model comes from. Its head
             may have an `"example"`: the strings of the example request by input.
         version: A positive integer, or 0 for the newest version plus one.
@@ -84,19 +84,17 @@ def export_saved_model(
         OSError: The folder cannot be written.
     """
     startup.require_tensorflow("Export")
-    path = os.fspath(folder)
-    names = storage.list_directory(path) if storage.is_directory(path) else []
+    folder = storage.local_path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = os.listdir(folder)
     newest = max((int(name) for name in names if name.isdecimal()), default=0)
     name = str(version or newest + 1)
     if name in names:
         raise ValueError(
-            f"{os.path.join(path, name)} exists, and exports never replace a "
-            "version. Choose another --version, or 0 for the newest version plus one."
+            f"{folder / name} exists, and exports never replace a version. Choose "
+            "another --version, or 0 for the newest version plus one."
         )
-    folder = pathlib.Path(storage.local_copy(path, skip=("*",)))
-    folder.mkdir(parents=True, exist_ok=True)
-    final = folder / name
-    with storage.atomic_path(final) as path:
+    with storage.atomic_path(folder / name) as path:
         path.mkdir()
         functions = _save({**signatures, "metadata": _metadata(directory)}, path)
         if _can_batch(functions):
@@ -110,7 +108,7 @@ def export_saved_model(
         if "serving_default" in signatures:
             example = directory.head.get("example")
             _write_example(extra, signatures["serving_default"], folder.name, example)
-    return storage.upload(final)
+    return folder / name
 
 
 def _save(

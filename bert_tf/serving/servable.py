@@ -15,7 +15,6 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (registers the tokenizer's ops)
-from absl import logging
 from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2 as metadata_pb2
@@ -164,52 +163,31 @@ class Servable:
         return status_pb2.GetModelStatusResponse(model_version_status=[state])
 
 
-class Model:
-    """Serves the newest version of a model that can be loaded.
+def load_newest(name: str, base_path: str | os.PathLike) -> Servable:
+    """Loads the newest version of a model.
 
     Args:
         name: Name of the model.
         base_path: Folder with one folder per version, named by its number. May be
             remote.
 
-    Attributes:
-        servable: The version that is served.
-
     Raises:
-        ValueError: No version can be loaded.
+        ValueError: There is no version, or the newest cannot be loaded.
         OSError: `base_path` cannot be read.
     """
-
-    def __init__(self, name: str, base_path: str | os.PathLike):
-        self.name = name
-        self.base_path = os.fspath(base_path)
-        self.servable: Servable | None = None
-        self._broken: set[int] = set()
-        self.poll()
-        if not self.servable:
-            raise ValueError(
-                f"Model {name!r}: {base_path} must hold a SavedModel that loads, in a "
-                f"folder named by its version, such as {base_path}/1."
-            )
-
-    def poll(self) -> None:
-        """Loads the newest version, unless it is served or failed to load before.
-
-        Only one thread may call it. Requests in flight keep their version alive.
-        """
-        versions = {
-            int(name): os.path.join(self.base_path, name)
-            for name in storage.list_directory(self.base_path)
-            if re.fullmatch("[0-9]{1,18}", name)
-            # Exports to a bucket upload the graph last.
-            and storage.exists(f"{self.base_path}/{name}/saved_model.pb")
-        }
-        for version in sorted(versions.keys() - self._broken, reverse=True):
-            if self.servable and self.servable.version == version:
-                break
-            try:
-                self.servable = Servable(self.name, version, versions[version])
-                break
-            except Exception as error:  # An older version must keep serving.
-                logging.error("Cannot load %s: %s", versions[version], error)
-                self._broken.add(version)
+    base_path = os.fspath(base_path)
+    versions = {
+        int(folder): os.path.join(base_path, folder)
+        for folder in storage.list_directory(base_path)
+        if re.fullmatch("[0-9]{1,18}", folder)
+    }
+    if not versions:
+        raise ValueError(
+            f"{base_path} must hold a SavedModel in a folder named by its version, "
+            f"such as {base_path}/1."
+        )
+    version, path = max(versions.items())
+    try:
+        return Servable(name, version, path)
+    except Exception as error:  # TensorFlow raises many kinds.
+        raise ValueError(f"Cannot load {path}: {error}") from error

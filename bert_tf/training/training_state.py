@@ -116,7 +116,6 @@ class TrainingState:
         # Newer states are damaged: this training did not resume from them.
         steps = [step for step in self._steps() if step <= self.step]
         self._remove_all_but(steps[-_STATES_KEPT:])
-        storage.upload(self.directory.path)
 
     def _copies(self) -> Iterable[tuple[keras.Variable, tf.Variable]]:
         """Returns the variables that TensorFlow does not share with the backend."""
