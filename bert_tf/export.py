@@ -18,7 +18,7 @@ import dataclasses
 import os
 import pathlib
 
-from bert_tf import checkpoints, cli, heads, serving, text_files
+from bert_tf import checkpoints, cli, heads, serving
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,11 +64,6 @@ class ExportConfig(cli.Options):
         "mean_sqrt_len_tokens, weightedmean, lasttoken, or several joined by +. By "
         "default that of the checkpoint, or mean if it has none.",
     )
-    calibration_file: str = cli.option(
-        "",
-        help="Text file with typical texts, one per line. Adds int8 and binary vectors "
-        "to the signature sentence_embedding; its vectors give the range of int8.",
-    )
 
 
 def main(options: ExportConfig) -> pathlib.Path:
@@ -76,8 +71,7 @@ def main(options: ExportConfig) -> pathlib.Path:
 
     Raises:
         ValueError: The head cannot be served, a layer does not exist, the pooling is
-            unknown or contradicts the checkpoint, the calibration file has fewer than
-            two texts, or the version exists.
+            unknown or contradicts the checkpoint, or the version exists.
     """
     source = checkpoints.open_checkpoint(options.model_dir, head=options.head)
     print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
@@ -95,7 +89,6 @@ def main(options: ExportConfig) -> pathlib.Path:
         dtype=options.precision,
         layers=layers,
         pooling=options.pooling,
-        calibration_texts=_read_texts(options.calibration_file),
     )
     path = serving.export_saved_model(
         signatures,
@@ -105,18 +98,6 @@ def main(options: ExportConfig) -> pathlib.Path:
     )
     print(f"Exported to {path}.")
     return path
-
-
-def _read_texts(path: str) -> list[str]:
-    if not path:
-        return []
-    texts = [line for line in text_files.read_lines(path) if line.strip()]
-    if len(texts) < 2:
-        raise ValueError(
-            "--calibration_file must have at least two texts, one per line; a hundred "
-            f"or more are better. {path} has {len(texts)}."
-        )
-    return texts
 
 
 def _parse_layers(value: str, num_layers: int) -> list[int]:

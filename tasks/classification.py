@@ -17,8 +17,7 @@ Input: a GLUE data set in its own files, or TSV, CSV or JSONL tables with a head
 A text can have several labels (multi-label classification): in one column with
 --label_separator, or in columns of 0 and 1, --label=toxic,spam. The threshold of each
 label is tuned on the dev set. Rows without a gold label (empty, "-", -1 or NaN) are
-skipped with a warning. --calibrate fits a temperature there, so that the probabilities
-of classes match their frequencies.
+skipped with a warning.
 
 Output: a fine-tuned model directory with dev metrics in metrics.json and
 predictions_dev.tsv (.csv or .jsonl for data in that format): id, texts, prediction, its
@@ -51,8 +50,6 @@ tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
     from bert_tf.finetuning import Example, Split
-
-_ECE_BINS = 15  # As in arXiv 1706.04599.
 
 
 def _f1(average: str) -> Callable[..., float]:
@@ -110,9 +107,6 @@ class Classification(finetuning.TableTask):
             "logits (window_mean, window_max).",
             choices=("truncate", "head_tail", "window_mean", "window_max"),
         )
-        calibrate: bool = cli.option(
-            False, help="Fit a temperature of the probabilities on the dev set."
-        )
 
         @property
         def separator(self) -> str:
@@ -166,8 +160,6 @@ class Classification(finetuning.TableTask):
                 f"{train[0].path}: all labels are {train[0].gold!r}. Training needs "
                 "at least two different labels."
             )
-        if options.calibrate and self.target_kind != "class":
-            raise ValueError("--calibrate requires one class for each text.")
         problem = _PROBLEMS[self.target_kind]
         self.head = {"problem": problem, "pairs": pairs, **details}
         self.gold = {name: self._read_labels(rows) for name, rows in self.data.items()}
@@ -226,15 +218,12 @@ class Classification(finetuning.TableTask):
         logits = self.served_head().pool(logits, split.source).numpy()  # [N, C]
         if decision is None:
             decision = {}
-            if self.options.calibrate:
-                decision = {"temperature": best_temperature(gold, logits)}
-            elif self.target_kind == "labels":
+            if self.target_kind == "labels":
                 thresholds = best_thresholds(gold, scipy.special.expit(logits))
                 decision = {"thresholds": thresholds}
         predicted, probabilities = logits[:, 0], logits
         if self.target_kind == "class":
-            temperature = decision.get("temperature", 1.0)
-            probabilities = scipy.special.softmax(logits / temperature, axis=1)
+            probabilities = scipy.special.softmax(logits, axis=1)
             predicted = probabilities.argmax(axis=1)
         elif self.target_kind == "labels":
             probabilities = scipy.special.expit(logits)
@@ -242,10 +231,6 @@ class Classification(finetuning.TableTask):
         metrics = {}
         if gold is not None:
             metrics = {m: float(METRICS[m](gold, predicted)) for m in self.metrics}
-            if self.options.calibrate:
-                before = scipy.special.softmax(logits, axis=1)
-                metrics["ece"] = calibration_error(gold, probabilities)
-                metrics["ece_uncalibrated"] = calibration_error(gold, before)
             gold = self._names(gold)
         predicted = self._names(predicted)
         key = "label" if self.target_kind == "class" else self.target_kind
@@ -304,36 +289,6 @@ def best_thresholds(gold: np.ndarray, probabilities: np.ndarray) -> list[float]:
         lower = scores[scores < values[best]].max(initial=0.0)
         thresholds.append(float(values[best] + lower) / 2)
     return thresholds
-
-
-def best_temperature(gold: np.ndarray, logits: np.ndarray) -> float:
-    """Returns the divisor of the logits with the lowest cross-entropy.
-
-    Args:
-        gold: Class indices [N].
-        logits: [N, C].
-    """
-
-    def loss(log_temperature: float) -> float:
-        scores = scipy.special.log_softmax(logits / np.exp(log_temperature), axis=1)
-        return -scores[np.arange(len(gold)), gold].mean()
-
-    bounds = np.log([0.05, 20])
-    return float(np.exp(scipy.optimize.minimize_scalar(loss, bounds=bounds).x))
-
-
-def calibration_error(gold: np.ndarray, probabilities: np.ndarray) -> float:
-    """Returns the expected calibration error (arXiv 1706.04599, section 2).
-
-    Args:
-        gold: Class indices [N].
-        probabilities: [N, C].
-    """
-    confidence = probabilities.max(axis=1)
-    is_right = probabilities.argmax(axis=1) == gold
-    # Bins are open on the left: (0, 1/15], (1/15, 2/15], ...
-    bins = np.ceil(confidence * _ECE_BINS).astype(int)
-    return float(np.abs(np.bincount(bins, is_right - confidence)).sum() / len(gold))
 
 
 def main(options: Classification.Config | finetuning.PredictConfig) -> None:

@@ -9,9 +9,8 @@ sentence_bert_config.json                max_seq_length
 2_Dense/config.json, model.safetensors   optional
 config_sentence_transformers.json        kind of the model, prompts
 
-The modules must be Transformer, Pooling, Dense (optional), Normalize (optional); for
-sparse vectors, a Transformer with masked-LM head and SpladePooling. The writer uses the
-file formats of versions 2 and 5, which all versions since then read.
+The modules must be Transformer, Pooling, Dense (optional), Normalize (optional). The
+writer uses the file formats of version 2, which all versions since then read.
 """
 
 from __future__ import annotations
@@ -30,25 +29,18 @@ from bert_tf import storage
 from bert_tf.checkpoints import hugging_face, weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint, check_fields, read_json_object
 from bert_tf.checkpoints.hugging_face import TORCH, TORCH_ACTIVATIONS
-from bert_tf.heads import (
-    POOLING_MODES,
-    SPARSE_ACTIVATIONS,
-    SPARSE_POOLINGS,
-    EmbeddingConfig,
-)
+from bert_tf.heads import POOLING_MODES, EmbeddingConfig
 
 MODULES, _CONFIG = "modules.json", "config.json"
 _TRANSFORMER_CONFIG = "sentence_bert_config.json"
 _MODEL_CONFIG = "config_sentence_transformers.json"
 
-# The supported modules of sentence encoders and sparse encoders.
+# The supported modules of sentence encoders.
 _SUPPORTED = (
     "Transformer, Pooling",
     "Transformer, Pooling, Dense",
     "Transformer, Pooling, Normalize",
     "Transformer, Pooling, Dense, Normalize",
-    "Transformer, SpladePooling",
-    "MLMTransformer, SpladePooling",  # Version 5.
 )
 
 # Our pooling mode -> its key in configs of versions before 6.
@@ -86,7 +78,7 @@ def _is_cross_encoder(path: pathlib.Path) -> bool:
 
 
 def open_folder(path: pathlib.Path) -> Checkpoint:
-    """Opens a folder of `SentenceTransformer`, `SparseEncoder` or `CrossEncoder`.
+    """Opens a folder of `SentenceTransformer` or `CrossEncoder`.
 
     Raises:
         ValueError: The encoder is not a BERT, or a module or an option of it is not
@@ -97,8 +89,6 @@ def open_folder(path: pathlib.Path) -> Checkpoint:
         modules = _modules(path, ("Transformer",) if is_cross_encoder else _SUPPORTED)
     if is_cross_encoder:
         checkpoint = _open_cross_encoder(path)
-    elif "SpladePooling" in modules:
-        checkpoint = _open_sparse_encoder(path, *modules.values())
     else:
         checkpoint = _open_sentence_encoder(path, modules)
     format = f"{checkpoint.format}, sentence-transformers"
@@ -113,6 +103,12 @@ def _modules(path: pathlib.Path, supported: Sequence[str]) -> dict[str, str]:
         found = {re.sub(pattern, "", m["type"]): str(m["path"]) for m in modules}
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path / MODULES} is not valid: {error!r}") from error
+    if "SpladePooling" in found:
+        raise ValueError(
+            f"{path}: sparse vectors (SpladePooling) are not supported. Use the "
+            "SparseEncoder of sentence-transformers, or delete modules.json to read "
+            "the folder as a masked language model."
+        )
     names = ", ".join(found)
     outside = [f for f in found.values() if pathlib.PurePath(f).name != f]
     if names not in supported or outside or len(found) < len(modules):
@@ -132,7 +128,11 @@ def _open_cross_encoder(path: pathlib.Path) -> Checkpoint:
     )
     names = {**_ACTIVATIONS, f"{TORCH}.activation.Softmax": "softmax"}
     check_fields(path, {"activation_fn": torch}, activation_fn=tuple(names))
-    _refuse_prompts(path)
+    if prompts := _prompts(path, {}):
+        raise ValueError(
+            f"{path / _MODEL_CONFIG}: prompts of cross-encoders must be empty, because "
+            f"exports do not add them. Received: {prompts}"
+        )
     activation = names.get(torch)
     checkpoint = hugging_face.open_folder(path, "classification", activation=activation)
     head = {**checkpoint.head, "pairs": True}
@@ -199,26 +199,6 @@ def _read_dense(
     return fields, {_DENSE[name]: functools.partial(read, name) for name in tensors}
 
 
-def _open_sparse_encoder(path: pathlib.Path, encoder: str, pooling: str) -> Checkpoint:
-    config = read_json_object(
-        path / pooling / _CONFIG,
-        pooling_strategy=SPARSE_POOLINGS,
-        activation_function=SPARSE_ACTIVATIONS,
-    )
-    _refuse_prompts(path)
-    checkpoint = hugging_face.open_folder(path / encoder, "pretrainer")
-    head = checkpoint.head
-    if head["kind"] == "encoder" or "mlm" in head.get("newly_initialized", ()):
-        raise ValueError(
-            f"{path}: a sparse encoder needs a masked-LM head, which has no weights."
-        )
-    sparse = {
-        "pooling": config.get("pooling_strategy", "max"),
-        "activation": config.get("activation_function", "relu"),
-    }
-    return dataclasses.replace(checkpoint, head={**head, "sparse": sparse})
-
-
 def _prompts(path: pathlib.Path, pooling: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the entries of the head for prompts; none if all are empty."""
     config = read_json_object(path / _MODEL_CONFIG, prompts=dict)
@@ -232,49 +212,27 @@ def _prompts(path: pathlib.Path, pooling: Mapping[str, Any]) -> dict[str, Any]:
     return {"prompts": prompts, **default, "include_prompt": include}
 
 
-def _refuse_prompts(path: pathlib.Path) -> None:
-    if prompts := _prompts(path, {}):
-        raise ValueError(
-            f"{path / _MODEL_CONFIG}: prompts of sparse encoders and cross-encoders "
-            f"must be empty, because exports do not add them. Received: {prompts}"
-        )
-
-
 # --- Writing ---------------------------------------------------------------------
 
 
 def write_modules(checkpoint: Checkpoint) -> None:
-    """Writes the modules of an encoder of sentences into `checkpoint.path`, if any."""
-    path, head = checkpoint.path, checkpoint.head
-    package, values = "sentence_transformers", {}
-    if head["kind"] == "embedding":
-        modules = _dense_modules(checkpoint)
-    elif "sparse" in head:
-        package, values = f"{package}.sparse_encoder", {"model_type": "SparseEncoder"}
-        length = checkpoint.options["max_sequence_length"]
-        modules = {
-            "MLMTransformer": {"max_seq_length": length, "do_lower_case": False},
-            "SpladePooling": {
-                "pooling_strategy": head["sparse"]["pooling"],
-                "activation_function": head["sparse"]["activation"],
-            },
-        }
-    else:
+    """Writes the modules of a sentence encoder into `checkpoint.path`, if it is one."""
+    path, head, listed = checkpoint.path, checkpoint.head, []
+    if head["kind"] != "embedding":
         return
-    listed = []
-    for i, (name, config) in enumerate(modules.items()):
+    for i, (name, config) in enumerate(_modules_to_write(checkpoint).items()):
         folder, file = (f"{i}_{name}", _CONFIG) if i else ("", _TRANSFORMER_CONFIG)
         (path / folder).mkdir(exist_ok=True)
         storage.write_json(path / folder / file, config)
-        kind = f"{package}.models.{name}"
+        kind = f"sentence_transformers.models.{name}"
         listed.append({"idx": i, "name": str(i), "path": folder, "type": kind})
     storage.write_json(path / MODULES, listed)
     keys = ("prompts", "default_prompt_name", "truncate_dim")
-    if values := values | {key: head[key] for key in keys if head.get(key)}:
+    if values := {key: head[key] for key in keys if head.get(key)}:
         storage.write_json(path / _MODEL_CONFIG, values)
 
 
-def _dense_modules(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
+def _modules_to_write(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
     """Returns the configs of the modules of a sentence encoder, by their classes."""
     config = EmbeddingConfig.from_dict(checkpoint.head)
     hidden_dim, modes = checkpoint.architecture.hidden_dim, config.modes

@@ -3,18 +3,15 @@
 """Models that train with another loss than that of a head.
 
 **Distillation.** A student learns from the outputs of a teacher. The loss of a training
-step is (arXiv 1503.02531; hidden states: arXiv 1909.10351)
+step is (arXiv 1503.02531)
 
     (1 - teacher_share) * loss of the labels
         + teacher_share * difference to the outputs of the teacher
-        + hidden_loss * difference to its hidden states
 
 The teacher runs within the step, without dropout, on the inputs of the student. The
 difference of scores and vectors is the squared distance. That of logits is the
 Kullback-Leibler divergence of the probabilities, after a division of the logits by
-`teacher_temperature`. The difference of hidden states is the mean squared error over
-tokens and layers; each layer of the student is compared with the teacher's layer at the
-same share of the depth.
+`teacher_temperature`.
 
 **Sentence encoders.** An example is C texts: a pair, or a pair and its hard negatives.
 All losses compare cosine similarities, and most compare texts of different examples, so
@@ -28,13 +25,13 @@ they are functions of the whole batch:
 
 With several replicas, each compares the texts of its part of the batch.
 
-Letters: B batch, C texts of an example, S sequence, H hidden, R sequences of a batch
-(B * C), E size of an embedding, M examples of a micro-batch, K micro-batches.
+Letters: B batch, C texts of an example, S sequence, E size of an embedding, M examples
+of a micro-batch, K micro-batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -74,23 +71,20 @@ def check_teacher(task: Task, student: Checkpoint) -> None:
         student: The initial weights of the student.
 
     Raises:
-        ValueError: They differ, or a setting requires a teacher.
+        ValueError: They differ.
     """
-    path, hidden_loss = task.options.teacher, task.options.hidden_loss
+    path = task.options.teacher
     if not path:
-        if hidden_loss:
-            raise ValueError("--hidden_loss requires --teacher.")
         return
 
     def traits(checkpoint: Checkpoint, head: Mapping[str, Any]) -> dict[str, Any]:
         config, limit = checkpoint.architecture, task.options.max_sequence_length
-        same_size = hidden_loss or "pooling" in head
         head = {"problem": "classification", **head}
         keys = ("kind", "problem", "pooling", "dense_dim")
         return {
             **{key: head.get(key) for key in keys},
             "labels": sorted(head.get("labels") or ()),
-            "hidden size": config.hidden_dim if same_size else None,
+            "hidden size": config.hidden_dim if "pooling" in head else None,
             "vocabulary": checkpoint.vocabulary,
             "lowercase": checkpoint.lowercase,
             "tokenizer rules": checkpoint.rules,
@@ -115,7 +109,7 @@ class Distiller(_Trainer):
         model: The student, the result of `task.model`.
         trainable: Its `task.training_model`. Compile it before the first step.
 
-    Outputs: those of the student, and the hidden states [..., S, H] of its encoder.
+    Outputs: those of the student.
     """
 
     def __init__(self, task: Task, model: keras.Model, trainable: keras.Model):
@@ -126,43 +120,30 @@ class Distiller(_Trainer):
         backbone = BertBackbone(checkpoint.architecture, dtype=task.options.precision)
         teacher = task.model(backbone, checkpoint.head)
         standardized(checkpoint, task.head).load_into(teacher)
-        teacher, student = (
-            task.training_model(_with_hidden_states(model))
-            for model in (teacher, model)
-        )
+        teacher = task.training_model(teacher)
         labels = list(checkpoint.head.get("labels", ()))
         order = [labels.index(label) for label in task.head.get("labels", ())]
 
-        # Functions, because Keras would train and save attributes that are models.
+        # A function, because Keras would train and save an attribute that is a model.
         def teach(inputs):
-            outputs, states = teacher(inputs, training=False)
-            outputs = keras.tree.flatten(outputs)
-            if order:
-                outputs = [tf.gather(x, order, axis=-1) for x in outputs]
-            return outputs, states
+            outputs = keras.tree.flatten(teacher(inputs, training=False))
+            return [tf.gather(x, order, axis=-1) for x in outputs] if order else outputs
 
         self._teach = teach
-        self._call_student = lambda *args, **kwargs: student(*args, **kwargs)
 
     def call(self, inputs, training=None):
-        return self._call_student(inputs, training=training)
+        return self.trained(inputs, training=training)
 
     def compute_loss(self, x, y, y_pred, sample_weight, training=True):
-        options, (outputs, states) = self._options, y_pred
         weights = keras.tree.flatten(sample_weight)[0]  # Equal for all outputs.
-        targets, target_states = self._teach(x)
-        pairs = zip(targets, keras.tree.flatten(outputs), strict=True)
+        pairs = zip(self._teach(x), keras.tree.flatten(y_pred), strict=True)
         losses = tf.stack([self._difference(*pair) for pair in pairs], axis=-1)
-        loss = (1 - options.teacher_share) * self.trained.compute_loss(
-            x, y, outputs, sample_weight
-        )
-        loss += options.teacher_share * _weighted_sum(weights, losses)
-        if options.hidden_loss:
-            mask = tf.cast(x["padding_mask"], tf.float32)
-            rows = _hidden_difference(target_states, states, mask)
-            weights = tf.reduce_sum(tf.reshape(weights, [tf.shape(mask)[0], -1]), 1)
-            loss += options.hidden_loss * _weighted_sum(weights, rows)
-        return loss
+        # The mean over axes that `weights` lacks, such as the labels of a text.
+        axes = list(range(weights.shape.rank, losses.shape.rank))
+        difference = tf.reduce_sum(weights * tf.reduce_mean(losses, axes))
+        share = self._options.teacher_share
+        own_loss = self.trained.compute_loss(x, y, y_pred, sample_weight)
+        return (1 - share) * own_loss + share * difference
 
     def _difference(self, target, output):
         """Returns the differences of outputs [..., C], without their last axis."""
@@ -178,47 +159,6 @@ class Distiller(_Trainer):
         soft = tf.nn.softmax(target)
         # The factor keeps the size of the gradients.
         return (entropy(soft, output) - entropy(soft, target)) * temperature**2
-
-
-def _hidden_difference(
-    teacher: Sequence[tf.Tensor], student: Sequence[tf.Tensor], mask: tf.Tensor
-) -> tf.Tensor:
-    """Returns the mean squared error over layers and tokens [...].
-
-    Args:
-        teacher, student: The outputs of the embeddings and of each layer [R, S, H].
-        mask: 1 for tokens [..., S].
-    """
-    layers, error = len(student) - 1, 0.0
-    for index in range(1, layers + 1):
-        target = teacher[index * (len(teacher) - 1) // layers]
-        difference = tf.cast(student[index] - target, tf.float32)
-        error += tf.reduce_mean(tf.square(difference), axis=-1) / layers
-    error = tf.reduce_sum(mask * tf.reshape(error, tf.shape(mask)), axis=-1)
-    return tf.math.divide_no_nan(error, tf.reduce_sum(mask, axis=-1))
-
-
-def _weighted_sum(weights, losses):
-    """Returns the weighted sum of losses, averaged over axes that `weights` lacks."""
-    axes = list(range(weights.shape.rank, losses.shape.rank))
-    return tf.reduce_sum(weights * tf.reduce_mean(losses, axes))
-
-
-def _with_hidden_states(model: keras.Model) -> keras.Model:
-    """Returns a model with the outputs of `model` and the states of its encoder."""
-    backbone, states = model.backbone, []
-    encoder = keras.Model(backbone.input, [backbone.output, backbone.hidden_states])
-
-    def call(layer, *args, **kwargs):
-        if layer is not backbone:
-            return layer(*args, **kwargs)
-        outputs, states[:] = encoder(*args, **kwargs)
-        return outputs
-
-    same = keras.models.clone_model(
-        model, clone_function=lambda layer: layer, call_function=call
-    )
-    return keras.Model(same.input, [same.output, states])
 
 
 # --- Losses of sentence encoders --------------------------------------------------

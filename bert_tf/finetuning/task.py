@@ -101,9 +101,6 @@ class FinetuneConfig(ComputeOptions):
     teacher_temperature: float = cli.option(
         2.0, help="Divides the logits of teacher and student.", minimum=0.1
     )
-    hidden_loss: float = cli.option(
-        0.0, help="Weight of the difference to the teacher's hidden states.", minimum=0
-    )
 
     @property
     def padding(self) -> dict[str, Any]:

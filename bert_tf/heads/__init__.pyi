@@ -2,7 +2,6 @@ from bert_tf.heads.classification import ClassificationHead as ClassificationHea
 from bert_tf.heads.classification import SequenceClassifier as SequenceClassifier
 from bert_tf.heads.embedding import POOLING_MODES as POOLING_MODES
 from bert_tf.heads.embedding import EmbeddingConfig as EmbeddingConfig
-from bert_tf.heads.embedding import EmbeddingHead as EmbeddingHead
 from bert_tf.heads.embedding import EncoderHead as EncoderHead
 from bert_tf.heads.embedding import SentenceEmbedding as SentenceEmbedding
 from bert_tf.heads.embedding import SentenceEncoder as SentenceEncoder
@@ -21,8 +20,6 @@ from bert_tf.heads.head import signature as signature
 from bert_tf.heads.head import string_input as string_input
 from bert_tf.heads.multiple_choice import ChoiceScorer as ChoiceScorer
 from bert_tf.heads.multiple_choice import MultipleChoiceHead as MultipleChoiceHead
-from bert_tf.heads.pretraining import SPARSE_ACTIVATIONS as SPARSE_ACTIVATIONS
-from bert_tf.heads.pretraining import SPARSE_POOLINGS as SPARSE_POOLINGS
 from bert_tf.heads.pretraining import PretrainerHead as PretrainerHead
 from bert_tf.heads.question_answering import Passages as Passages
 from bert_tf.heads.question_answering import (

@@ -90,8 +90,7 @@ class SequenceClassifier(BertModel):
 class ClassificationHead(Head):
     """Settings: `labels` and `problem`, `"classification"` or `"multi_label"`; or the
     problem `"regression"`, and the `activation` of the score. `pairs`: whether a text
-    is a pair. Decision: `temperature`, the divisor of the logits (1 by default), or
-    `thresholds` of the labels (0.5 by default).
+    is a pair. Decision: `thresholds` of the labels (0.5 by default).
 
     Option: `long_text` of `tasks.classification`.
     """
@@ -175,8 +174,7 @@ class ClassificationHead(Head):
                 activation = keras.activations.get(settings.get("activation"))
                 return {"score": activation(logits[:, 0])}
             if settings.get("problem") != "multi_label":
-                temperature = settings.get("temperature", 1.0)
-                return class_probabilities(logits / temperature, labels)
+                return class_probabilities(logits, labels)
             probabilities = tf.sigmoid(logits)
             names = tf.broadcast_to(tf.constant(labels), tf.shape(logits))
             is_right = probabilities > tf.constant(settings.get("thresholds", 0.5))

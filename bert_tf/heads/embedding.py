@@ -14,9 +14,7 @@ Signatures, for N texts:
     sentence_embedding
                      text [N] -> sentence_embedding [N, E] float32: one vector per text,
                      as `EmbeddingConfig` describes it, with the default prompt of the
-                     checkpoint. If ranges were calibrated: also
-                     sentence_embedding_int8 [N, E] and sentence_embedding_binary
-                     [N, E/8] int8, one bit per value
+                     checkpoint
     query, document, ...
                      the same with another prompt of the checkpoint
     ids              token_ids, segment_ids, padding_mask [N, S] int32 ->
@@ -33,7 +31,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -232,8 +230,6 @@ class SentenceEncoder(BertModel):
 
 # --- The heads -------------------------------------------------------------------
 
-_CALIBRATION_BATCH = 32
-
 # Signatures that prompts cannot be named after.
 _SIGNATURES = ("embeddings", "ids", "metadata", "sentence_embedding", "serving_default")
 
@@ -250,11 +246,7 @@ class EncoderHead(Head):
         return backbone
 
     def signatures(
-        self,
-        model: keras.Model,
-        encoder: keras.Model,
-        pooling: str = "",
-        calibration_texts: Sequence[str] = (),
+        self, model: keras.Model, encoder: keras.Model, pooling: str = ""
     ) -> dict[str, Signature]:
         """Returns the signatures.
 
@@ -263,14 +255,7 @@ class EncoderHead(Head):
             encoder: Its encoder, or one for inference with the same weights.
             pooling: The pooling of `sentence_embedding`, see `EmbeddingConfig`; by
                 default that of a sentence encoder, else "mean".
-            calibration_texts: Texts whose vectors have the ranges of the int8 vectors;
-                none for float vectors only.
         """
-        embed, prompts = self._pooling_layer(model, pooling), self._prompts()
-        default = self._embedder(encoder, embed, prompts["sentence_embedding"])
-        ranges = (
-            _vector_ranges(default, calibration_texts) if calibration_texts else None
-        )
 
         @signature(string_input("text"))
         def embeddings(text):
@@ -289,9 +274,9 @@ class EncoderHead(Head):
 
         signatures = {"serving_default": embeddings, "embeddings": embeddings}
         signatures["ids"] = ids_signature(encoder)
-        for name, prompt in prompts.items():
-            embed_texts = self._embedder(encoder, embed, prompt)
-            signatures[name] = _sentence_embedding(embed_texts, ranges)
+        embed = self._pooling_layer(model, pooling)
+        for name, prompt in self._prompts().items():
+            signatures[name] = self._sentence_embedding(encoder, embed, prompt)
         return signatures
 
     def _pooling_layer(self, model: keras.Model, pooling: str) -> SentenceEmbedding:
@@ -317,23 +302,24 @@ class EncoderHead(Head):
         signatures = {names[prompt]: text for prompt, text in prompts.items()}
         return {"sentence_embedding": default, **signatures}
 
-    def _embedder(
+    def _sentence_embedding(
         self, encoder: keras.Model, embed: SentenceEmbedding, prompt: str
-    ) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Returns the function from texts [N] to vectors [N, E]."""
+    ) -> Signature:
         limit, skipped = embed.config.max_sequence_length, 0
         if prompt and not self.settings.get("include_prompt", True):
             # All tokens but the last, [SEP].
             tokens = self.tokenizer.encode([prompt], max_sequence_length=limit)
             skipped = int(tf.reduce_sum(tokens["padding_mask"])) - 1
 
-        def embed_texts(text):
+        @signature(string_input("text"))
+        def sentence_embedding(text):
             text = tf.strings.join([prompt, text]) if prompt else text
             inputs = self.tokenizer.encode(text, max_sequence_length=limit)
             hidden = encoder(inputs, training=False)["sequence_output"]
-            return embed(hidden, inputs["padding_mask"], skipped_tokens=skipped)
+            vectors = embed(hidden, inputs["padding_mask"], skipped_tokens=skipped)
+            return {"sentence_embedding": vectors}
 
-        return embed_texts
+        return sentence_embedding
 
 
 class EmbeddingHead(EncoderHead):
@@ -377,55 +363,3 @@ class EmbeddingHead(EncoderHead):
             is_default = name == settings["default_prompt_name"]
             lines.append(f"Prompt {name}{' (default)' * is_default}: {text!r}")
         return lines
-
-
-def _sentence_embedding(
-    embed: Callable[[tf.Tensor], tf.Tensor], ranges: tf.Variable | None
-) -> Signature:
-    @signature(string_input("text"))
-    def sentence_embedding(text):
-        vectors = embed(text)
-        quantized = {} if ranges is None else _quantize_vectors(vectors, ranges)
-        return {"sentence_embedding": vectors, **quantized}
-
-    return sentence_embedding
-
-
-# --- Quantized vectors, as `quantize_embeddings` of sentence-transformers ----------
-
-
-def _vector_ranges(
-    embed: Callable[[tf.Tensor], tf.Tensor], texts: Sequence[str]
-) -> tf.Variable:
-    """Returns minimum and step of each of the 255 steps [2, E].
-
-    A variable, because TensorFlow would turn the division by a constant into a product,
-    which rounds differently.
-    """
-    embed = tf.function(embed, input_signature=[string_input("text")], autograph=False)
-    starts = range(0, len(texts), _CALIBRATION_BATCH)
-    parts = [embed(tf.constant(texts[i : i + _CALIBRATION_BATCH])) for i in starts]
-    vectors = tf.concat(parts, axis=0)
-    start = tf.reduce_min(vectors, axis=0)
-    step = (tf.reduce_max(vectors, axis=0) - start) / 255
-    return tf.Variable([start, tf.where(step == 0, 1.0, step)], trainable=False)
-
-
-def _quantize_vectors(vectors: tf.Tensor, ranges: tf.Variable) -> dict[str, tf.Tensor]:
-    """Returns int8 vectors [N, E], and binary ones [N, E/8], of vectors [N, E].
-
-    Binary vectors tell whether values are positive, eight per number, first bit
-    highest.
-    """
-    start, step = tf.unstack(ranges)
-    steps = tf.clip_by_value(tf.floor((vectors - start) / step), 0, 255)
-    size = vectors.shape[-1]
-    bits = tf.pad(tf.cast(vectors > 0, tf.int32), [[0, 0], [0, -size % 8]])
-    bits = tf.reshape(bits, [-1, (size + 7) // 8, 8])
-    weights = tf.constant([128, 64, 32, 16, 8, 4, 2, 1])
-    return {
-        "sentence_embedding_int8": tf.cast(steps - 128, tf.int8),
-        "sentence_embedding_binary": tf.cast(
-            tf.reduce_sum(bits * weights, axis=-1) - 128, tf.int8
-        ),
-    }

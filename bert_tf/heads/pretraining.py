@@ -10,12 +10,7 @@ Signatures, for N texts with up to M masks, besides those of an encoder:
     next_sentence    text_a, text_b [N] -> label [N] string, `next` or `random`, and
                      probabilities [N, 2] float32
 
-Without a masked-LM head, `next_sentence` is the `serving_default`. With the setting
-`sparse`, SPLADE (arXiv 2107.05720), it is
-
-    sparse_embedding text [N] -> token_ids [N, K] int32, tokens [N, K] string, weights
-                     [N, K] float32: the nonzero values of a vector over the
-                     vocabulary, largest first; 0 and "" for texts with fewer than K
+Without a masked-LM head, `next_sentence` is the `serving_default`.
 """
 
 from __future__ import annotations
@@ -36,16 +31,9 @@ tf = lazy_import("tensorflow")
 
 _TOP_K = 5  # Predicted tokens for each [MASK].
 
-SPARSE_POOLINGS = ("max", "sum")
-# Activation -> how often log(1 + x) is applied after ReLU.
-SPARSE_ACTIVATIONS = {"relu": 1, "log1p_relu": 2}
-
 
 class PretrainerHead(EncoderHead):
-    """Settings: `newly_initialized`, the heads that are not trained, `mlm` or `nsp`;
-    `sparse`, how logits become a vector over the vocabulary: `pooling` over the tokens
-    and `activation`, by the names of sentence-transformers.
-    """
+    """Settings: `newly_initialized`, the heads that are not trained, `mlm` or `nsp`."""
 
     kind = "pretrainer"
     model_class = BertPretrainer
@@ -68,18 +56,7 @@ class PretrainerHead(EncoderHead):
             signatures["next_sentence"] = next_sentence
         if "mlm" not in untrained:
             signatures["serving_default"] = self._fill_mask(encoder, model.mlm_head)
-        if "sparse" in self.settings:
-            sparse = self._sparse_embedding(encoder, model.mlm_head)
-            signatures["serving_default"] = signatures["sparse_embedding"] = sparse
         return signatures
-
-    @classmethod
-    def describe(cls, settings):
-        lines = super().describe(settings)
-        if sparse := settings.get("sparse"):
-            steps = f"{sparse['activation']}, {sparse['pooling']} over tokens"
-            lines.append(f"Sparse vectors: {steps}")
-        return lines
 
     def _next_sentence(
         self, encoder: keras.Model, nsp_head: keras.layers.Layer
@@ -125,49 +102,3 @@ class PretrainerHead(EncoderHead):
             return {"tokens": group_by_row(tokens), "scores": group_by_row(scores)}
 
         return fill_mask
-
-    def _sparse_embedding(
-        self, encoder: keras.Model, mlm_head: keras.layers.Layer
-    ) -> Signature:
-        size = self.tokenizer.vocabulary.size
-        pooling = self.settings["sparse"]["pooling"]
-        num_logs = SPARSE_ACTIVATIONS[self.settings["sparse"]["activation"]]
-
-        @signature(string_input("text"))
-        def sparse_embedding(text):
-            inputs = self.encode(text)
-            hidden = encoder(inputs, training=False)["sequence_output"]  # [N, S, H]
-            mask = inputs["padding_mask"] > 0
-            states = mlm_head.transform(tf.boolean_mask(hidden, mask))  # [T, H]
-            embeddings = tf.cast(mlm_head.output_embeddings(), states.dtype)
-
-            def pool(states):  # [S, H] -> [V]
-                logits = tf.matmul(states, embeddings, transpose_b=True)
-                weights = tf.cast(logits, tf.float32) + mlm_head.bias
-                if pooling == "max":  # The functions below keep the order.
-                    weights = tf.reduce_max(weights, axis=0)
-                weights = tf.nn.relu(weights)
-                for _ in range(num_logs):
-                    weights = tf.math.log1p(weights)
-                return tf.reduce_sum(weights, axis=0) if pooling == "sum" else weights
-
-            # One text at a time: the logits of all texts would fill the memory.
-            vectors = tf.map_fn(
-                pool,
-                tf.RaggedTensor.from_row_lengths(
-                    states, tf.math.count_nonzero(mask, axis=1), validate=False
-                ),
-                fn_output_signature=tf.TensorSpec([size], tf.float32),
-            )
-            counts = tf.math.count_nonzero(vectors, axis=1, dtype=tf.int32)
-            longest = tf.reduce_max(tf.concat([[0], counts], axis=0))
-            weights, token_ids = tf.math.top_k(vectors, longest)
-            tokens = tf.gather(tf.constant(self.tokenizer.vocabulary.tokens), token_ids)
-            used = weights > 0
-            return {
-                "token_ids": tf.where(used, token_ids, 0),
-                "tokens": tf.where(used, tokens, ""),
-                "weights": weights,
-            }
-
-        return sparse_embedding

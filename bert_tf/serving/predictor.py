@@ -35,7 +35,7 @@ def load_signatures(
     Args:
         checkpoint: A checkpoint that `open_checkpoint` returned.
         dtype: Keras dtype policy of the layers, or "int8" for an int8 encoder.
-        **options: `layers`, `pooling` and `calibration_texts` of `head_signatures`.
+        **options: `layers` and `pooling` of `head_signatures`.
 
     Raises:
         ValueError: The head is unclear, has no weights, or is not one of `heads.HEADS`.
@@ -67,7 +67,6 @@ def head_signatures(
     int8: bool = False,
     layers: Sequence[int] = (),
     pooling: str = "",
-    calibration_texts: Sequence[str] = (),
 ) -> dict[str, Signature]:
     """Returns the signatures of a model, with an encoder that is fast at inference.
 
@@ -75,19 +74,18 @@ def head_signatures(
         head: Its head.
         model: The model that `head.build` returned, with weights.
         int8: Whether to quantize the encoder, see `optimize_for_inference`.
-        layers: The layers n to return as `layer_<n>`, as `pooling` and
-            `calibration_texts` only for models without a task.
+        layers: The layers n to return as `layer_<n>`, as `pooling` only for models
+            without a task.
         pooling: As in `EncoderHead.signatures`.
-        calibration_texts: The same.
     """
     if isinstance(head, EncoderHead):
         backbone = getattr(model, "backbone", model)
         encoder = optimize_for_inference(backbone, layers, int8=int8)
-        return head.signatures(model, encoder, pooling, calibration_texts)
-    if layers or pooling or calibration_texts:
+        return head.signatures(model, encoder, pooling)
+    if layers or pooling:
         raise ValueError(
-            "--layers, --pooling and --calibration_file require a model without a "
-            f"task. Received: a model for {head.kind}"
+            "--layers and --pooling require a model without a task. Received: a model "
+            f"for {head.kind}"
         )
     model = optimize_for_inference(model, int8=int8)
     return {**head.signatures(model), "ids": ids_signature(model)}

@@ -11,7 +11,6 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import bert_tf
 from bert_tf.checkpoints import ModelDirectory, open_checkpoint, write_checkpoint
@@ -227,40 +226,6 @@ def test_fine_tuned_sentence_encoder(pretrained, tmp_path, vocabulary):
     model.save_pretrained(str(tmp_path / "again"))
     again = bert_tf.load(tmp_path / "again").predict(TEXTS)["sentence_embedding"]
     np.testing.assert_array_equal(ours, again)
-
-
-@pytest.mark.parametrize(
-    ("pooling", "activation"), [("max", "relu"), ("sum", "log1p_relu")]
-)
-def test_sparse_encoder(tmp_path, vocabulary, pooling, activation):
-    tf.config.run_functions_eagerly(False)  # Compiled functions round differently.
-    config = {"pooling_strategy": pooling, "activation_function": activation}
-    toy.write_sentence_transformers(
-        tmp_path / "toy",
-        vocabulary,
-        {"SpladePooling": config},
-        class_name="BertForMaskedLM",
-    )
-    checkpoint = open_checkpoint(tmp_path / "toy")
-    assert f"Sparse vectors: {activation}, {pooling} over tokens" in (
-        checkpoint.describe()
-    )
-    write_checkpoint(checkpoint, tmp_path / "ours")
-    theirs = sentence_transformers.SparseEncoder(str(tmp_path / "ours"))
-    texts = [*TEXTS, "the cat sat on the mat, a b c d e f g"]
-    expected = theirs.encode(texts, convert_to_sparse_tensor=False).numpy()
-    theirs.save_pretrained(str(tmp_path / "again"))
-    assert open_checkpoint(tmp_path / "again").head == checkpoint.head
-    answer = bert_tf.load(tmp_path / "ours").predict(texts)
-    for row, vector in enumerate(expected):
-        weights = answer["weights"][row]
-        used = weights > 0
-        ids = answer["token_ids"][row][used]
-        assert sorted(ids) == np.flatnonzero(vector).tolist()
-        np.testing.assert_allclose(weights[used], vector[ids], rtol=1e-5, atol=1e-6)
-        assert (np.diff(weights) <= 0).all()
-        tokens = [vocabulary.tokens[i] for i in ids] + [""] * sum(~used)
-        assert answer["tokens"][row].tolist() == tokens
 
 
 @pytest.mark.parametrize("name", ["Model", "ForMaskedLM", "ForSequenceClassification"])

@@ -60,7 +60,7 @@ HEADS = [
     {"kind": "question_answering", "no_answer": True},
     {"kind": "multiple_choice", "example": {"prompt": ["a"]}},
     {"kind": "somebody's task", "labels": ["x"], "setting": {"a": [1, None]}},
-    {"kind": "classification", "labels": ["b", "a"], "decision": {"temperature": 2.5}},
+    {"kind": "classification", "labels": ["b", "a"], "decision": {"thresholds": 0.25}},
     {
         "kind": "embedding",
         **EmbeddingConfig(
@@ -179,7 +179,7 @@ def test_resuming_keeps_class_and_decision(tmp_path, tiny_config, vocabulary):
     directory = create(tmp_path / "m", tiny_config, vocabulary, head)
     model = FeatureTagger(BertBackbone(tiny_config), 2, "last", 3)
     directory.save_weights(model)
-    directory.write_decision({"temperature": 3.0})
+    directory.write_decision({"thresholds": 0.75})
     before = (directory.path / "config.json").read_text()
     create(tmp_path / "m", tiny_config, vocabulary, head).load_weights(model)
     assert (directory.path / "config.json").read_text() == before

@@ -269,12 +269,7 @@ def test_unsupported_cross_encoders_are_named(tmp_path, vocabulary, files, messa
             "use_residual=True",
         ),
         ({"Pooling": CLS, "Dense": TANH | {"bias": 0}}, "bias must have the type bool"),
-        ({"SpladePooling": {}}, "needs a masked-LM head"),
-        (
-            {"SpladePooling": {}, "Normalize": {}},
-            "Received: Transformer, SpladePooling,",
-        ),
-        ({"SpladePooling": {"pooling_strategy": "mean"}}, "pooling_strategy='mean'"),
+        ({"SpladePooling": {}}, "not supported. Use the SparseEncoder of sentence-tra"),
     ],
 )
 def test_unsupported_modules_are_named(tmp_path, vocabulary, modules, message):
@@ -311,7 +306,6 @@ PROMPT = '{"prompts": {"query": "Find: "}, "default_prompt_name": '
             "default_prompt_name must be .*'passage'",
         ),
         ("Pooling", MODEL, '{"truncate_dim": -1}', "positive integer or None.*=-1"),
-        ("SpladePooling", MODEL, PROMPT + '"query"}', "prompts .* must be empty"),
     ],
 )
 def test_invalid_files(tmp_path, vocabulary, module, name, content, message):

@@ -9,12 +9,9 @@ import pytest
 import tensorflow as tf
 from scipy.special import expit, softmax
 
-from bert_tf import heads, serving
+from bert_tf import heads
 from bert_tf.heads import (
     ClassificationHead,
-    EmbeddingConfig,
-    EmbeddingHead,
-    SentenceEncoder,
 )
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
@@ -121,29 +118,6 @@ def test_embeddings_and_ids_equal_the_model(pretrained, pretrainer, vocabulary):
         np.testing.assert_allclose(value, encoded[name], atol=1e-6)
 
 
-def test_quantized_vectors_equal_sentence_transformers(tiny_config, tokenizer):
-    """The formulas of `quantize_embeddings` of sentence-transformers 6.2."""
-    config = EmbeddingConfig(max_sequence_length=9, dense_dim=13)
-    model = randomize_weights(SentenceEncoder(BertBackbone(tiny_config), config))
-    texts = [f"{a} cat {b}" for a in "abcdefgh" for b in ("sat", "the mat", "on")]
-    head = EmbeddingHead({}, {"max_sequence_length": 32}, tokenizer)
-    signatures = serving.head_signatures(head, model, calibration_texts=texts[::2])
-    outputs = signatures["sentence_embedding"](tf.constant(texts))
-    outputs = {name: value.numpy() for name, value in outputs.items()}
-    vectors = outputs["sentence_embedding"]
-    calibration = signatures["sentence_embedding"](tf.constant(texts[::2]))
-    calibration = calibration["sentence_embedding"].numpy()
-    low, high = calibration.min(axis=0), calibration.max(axis=0)
-    steps = np.clip(np.floor((vectors - low) / ((high - low) / 255)), 0, 255)
-    int8 = outputs["sentence_embedding_int8"]
-    assert int8.dtype == np.int8
-    np.testing.assert_array_equal(int8, (steps - 128).astype(np.int8))
-    bits = np.packbits(vectors > 0, axis=-1) - 128
-    np.testing.assert_array_equal(
-        outputs["sentence_embedding_binary"], bits.astype(np.int8)
-    )
-
-
 def test_ids_of_model_with_one_output(pretrainer):
     backbone = pretrainer.backbone
     dense = tf.keras.layers.Dense(3, dtype="bfloat16")
@@ -166,10 +140,6 @@ LABELS = {"labels": ["no", "maybe", "yes"]}
     ("settings", "expected"),
     [
         (LABELS, {"label": [b"yes", b"maybe"], "probabilities": softmax(LOGITS, 1)}),
-        (
-            LABELS | {"decision": {"temperature": 2.0}},
-            {"label": [b"yes", b"maybe"], "probabilities": softmax(LOGITS / 2, 1)},
-        ),
         (
             LABELS | {"problem": "multi_label"},
             {"labels": [[b"no", b"yes"], [b"", b""]], "probabilities": expit(LOGITS)},

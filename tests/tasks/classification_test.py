@@ -12,7 +12,6 @@ import keras
 import numpy as np
 import pytest
 import scipy.special
-import sklearn.calibration
 import sklearn.metrics
 import tensorflow as tf
 
@@ -23,9 +22,7 @@ from bert_tf.modeling import BertBackbone
 from tasks.classification import (
     METRICS,
     Classification,
-    best_temperature,
     best_thresholds,
-    calibration_error,
 )
 from tests.toy import tables
 from tests.toy import tasks as toy_tasks
@@ -219,8 +216,6 @@ FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
          "--dev_file, --text_a, --label, --problem"),
         ("text\tx\ty\na\t1\t2\n", GOOD, {"label": "x,y"}, "train.tsv, line 2: column "
          "'y' must be one of 0, 1, "),
-        (GOOD, GOOD, {"label_separator": ",", "calibrate": True}, "--calibrate "
-         "requires one class for each text"),
         (GOOD, GOOD, {"text_b": "text", "long_text": "window_max"}, "--long_text="
          "window_max requires single texts"),
     ],
@@ -388,21 +383,6 @@ def test_several_labels(tmp_path, read, content, options):
     assert task.evaluate(dev, logits, {"thresholds": [0.5] * 2}).predicted[0] == ()
 
 
-def test_temperature_is_fitted_on_dev(tmp_path, read):
-    data = "text\tlabel\n" + "a\tyes\n" * 3 + "b\tno\n"
-    write(tmp_path, train__tsv=data, dev__tsv=data)
-    task = read(**OWN, **FILES, calibrate=True)
-    dev = task.dataset("dev")
-    outputs = np.array([[0.0, 5.0]] * 4)  # Sure of "yes", which is right in 3 of 4.
-    found = task.evaluate(dev, outputs)
-    expected = 5 / np.log(3)
-    assert found.decision["temperature"] == pytest.approx(expected, rel=1e-3)
-    assert found.metrics["ece"] == pytest.approx(0, abs=1e-3)
-    uncalibrated = 1 / (1 + np.exp(-5)) - 0.75
-    assert found.metrics["ece_uncalibrated"] == pytest.approx(uncalibrated)
-    assert next(found.predictions)["confidence"] == pytest.approx(0.75, abs=1e-3)
-
-
 # --- Decisions -------------------------------------------------------------------
 
 
@@ -421,24 +401,6 @@ def test_thresholds_have_the_best_f1():
         assert found == max(tried)
         # Rounding of the served probabilities does not change a decision.
         assert np.abs(probabilities[:, label] - thresholds[label]).min() > 0.004
-
-
-@pytest.mark.parametrize(("gold", "expected"), [([0, 1], 0.05), ([1, 0], 20)])
-def test_temperature_is_bounded_if_all_or_no_predictions_are_right(gold, expected):
-    temperature = best_temperature(np.array(gold), np.eye(2))
-    assert temperature == pytest.approx(expected, rel=1e-3)
-
-
-def test_calibration_error_is_the_gap_of_scikit_learns_curve():
-    rng = np.random.default_rng(1)
-    confidence = rng.uniform(0.5, 1, 500)
-    gold = rng.integers(0, 2, 500)
-    probabilities = np.stack([1 - confidence, confidence], axis=1)
-    accuracy, mean = sklearn.calibration.calibration_curve(gold, confidence, n_bins=15)
-    counts = np.histogram(confidence, np.linspace(0, 1, 16))[0]
-    expected = (counts[counts > 0] / 500) @ np.abs(accuracy - mean)
-    error = calibration_error(gold, probabilities)
-    assert error == pytest.approx(expected)
 
 
 # --- GLUE submissions -------------------------------------------------------------
@@ -602,7 +564,7 @@ def predictions(folder, split):
 
 def test_training_and_serving(toy, tmp_path):
     output = tmp_path / "model"
-    options = Classification.Config(**toy, calibrate=True, output=str(output))
+    options = Classification.Config(**toy, output=str(output))
     metrics = fine_tune(Classification, options)
     assert metrics["dev"]["accuracy"] > 0.95
     found = predictions(output, "dev")
