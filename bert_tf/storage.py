@@ -93,13 +93,14 @@ def atomic_path(path: _Path) -> Iterator[_Path]:
     try:
         yield type(path)(temporary)
         if is_remote(temporary):
-            rename(temporary, path)
+            with _remote() as gfile:
+                gfile.rename(temporary, path, overwrite=True)
         else:
             sync(temporary)
-            rename(temporary, path)
+            os.replace(temporary, path)
             _fsync(directory or ".")
     except BaseException:
-        remove_temporary = remove_directory if is_directory(temporary) else remove
+        remove_temporary = shutil.rmtree if os.path.isdir(temporary) else remove
         with contextlib.suppress(OSError):
             remove_temporary(temporary)
         raise
@@ -160,12 +161,7 @@ exists = _either(os.path.exists, "exists")
 is_directory = _either(os.path.isdir, "isdir")
 make_directory = _either(functools.partial(os.makedirs, exist_ok=True), "makedirs")
 remove = _either(os.remove, "remove")
-remove_directory = _either(shutil.rmtree, "rmtree")
 _glob = _either(functools.partial(local_glob.glob, recursive=True), "glob")
-_list_directory = _either(os.listdir, "listdir")
-_rename = _either(
-    lambda source, target, overwrite: os.replace(source, target), "rename"
-)
 
 
 def glob(pattern: str) -> list[str]:
@@ -178,26 +174,16 @@ def expand_globs(patterns: str) -> list[str]:
 
     Files are in the order of the patterns, sorted within each pattern.
 
-    Other entries, for example pipes and broken symbolic links, are skipped with a
-    warning.
-
     Raises:
         ValueError: A pattern matches no file.
     """
     paths: list[str] = []
-    for pattern in filter(None, map(str.strip, patterns.split(","))):
-        matches = [path for path in glob(pattern) if not is_directory(path)]
-        files = [path for path in matches if is_remote(path) or os.path.isfile(path)]
-        for path in set(matches).difference(files):
-            logging.warning("Skipped %s: a pipe, device or broken link.", path)
+    for pattern in map(str.strip, patterns.split(",")):
+        files = [path for path in glob(pattern) if not is_directory(path)]
         if not files:
             hint = f" It is a directory: use {pattern}/*." * is_directory(pattern)
             raise ValueError(f"No file matches the pattern {pattern!r}.{hint}")
         paths += files
-    if not paths:
-        raise ValueError(
-            f"At least one file or glob pattern is required. Got {patterns!r}."
-        )
     return list(dict.fromkeys(paths))
 
 
@@ -250,15 +236,5 @@ def exclusive(directory: str | os.PathLike) -> Iterator[None]:
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
         for path in pathlib.Path(directory).glob(f"{TEMPORARY_PREFIX}*"):
-            (remove_directory if path.is_dir() else remove)(str(path))
+            (shutil.rmtree if path.is_dir() else os.remove)(path)
         yield
-
-
-def list_directory(path: str) -> list[str]:
-    """Returns the names of the files and directories in a directory."""
-    return [name.rstrip("/") for name in _list_directory(path)]
-
-
-def rename(source: str, target: str) -> None:
-    """Renames a file, replacing `target` if it exists."""
-    _rename(source, target, True)

@@ -1,14 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Reads UTF-8 text files, local or remote, also compressed with gzip, bzip2 or xz.
-
-Files of other encodings and formats are refused with the command that converts them.
-"""
+"""Reads UTF-8 text files, local or remote, also compressed with gzip, bzip2 or xz."""
 
 from __future__ import annotations
 
 import bz2
-import codecs
 import contextlib
 import gzip
 import json
@@ -20,32 +16,14 @@ from typing import IO, Any
 
 from bert_tf import storage
 
+_FIRST_BYTES = 512
+
 # The first bytes of compressed text, and the function that reads it.
 _COMPRESSED = {
     rb"\x1f\x8b": gzip.open,
     rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.open,
     rb"\xfd7zXZ\0": lzma.open,
 }
-
-# The first bytes of files that are not UTF-8 text, and the command that converts them.
-_PANDAS = "import pandas; pandas.read_parquet('{path}').to_json('{path}.jsonl'"
-_NOT_TEXT = {
-    rb"\xff\xfe\0\0|\0\0\xfe\xff": ("UTF-32", "iconv -f UTF-32 -t UTF-8 {path}"),
-    rb"\xff\xfe|\xfe\xff": ("UTF-16", "iconv -f UTF-16 -t UTF-8 {path}"),
-    rb"(.[\0-\x08]){2}": ("UTF-16LE", "iconv -f UTF-16LE -t UTF-8 {path}"),
-    rb"([\0-\x08].){2}": ("UTF-16BE", "iconv -f UTF-16BE -t UTF-8 {path}"),
-    rb"PAR[1E]\x15": (
-        "a Parquet file",
-        f"python -c \"{_PANDAS}, orient='records', lines=True)\"",
-    ),
-    rb"PK(\x03\x04|\x05\x06|\x07\x08)": ("a zip archive", "unzip {path}"),
-    rb".{257}ustar": ("a tar archive", "tar -xf {path}"),
-    rb"7z\xbc\xaf\x27\x1c": ("a 7-Zip archive", "7z x {path}"),
-    rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18": ("Zstandard", "zstd -d {path}"),
-    rb"%PDF-": ("a PDF file", "pdftotext {path}"),
-    rb"version https://git-lfs": ("a Git LFS pointer", "git lfs pull"),
-}
-_FIRST_BYTES = 512
 
 
 def read_lines(path: str) -> Iterator[str]:
@@ -69,40 +47,28 @@ def parse_json(text: str) -> Any:
     return json.loads(raw.decode("utf-16", "replace"))
 
 
-def read_lines_from(
-    path: str, start: int, max_bytes: int = -1
-) -> Iterator[tuple[int, str]]:
+def read_lines_from(path: str, start: int) -> Iterator[tuple[int, str]]:
     """Yields (byte offset, text) of each line that begins at or after byte `start`.
-
-    Lines of local and compressed files that are longer than `max_bytes`, unless
-    negative, are yielded in pieces.
 
     Raises:
         ValueError: As `read_lines`.
     """
-    with open_text(path) as (file, is_compressed):
-        # The `readline` of a remote file has no limit and drops carriage returns.
-        is_plain = not storage.is_remote(path) or is_compressed
-        limit = (max_bytes,) if is_plain else ()
-        offset = 0
+    with open_text(path) as (file, _):
         if start:  # Begin one byte earlier, because a line may start at `start`.
             file.seek(start - 1)
-            while (piece := file.readline(*limit)) and not piece.endswith(b"\n"):
-                pass
-            offset = file.tell()
-        encoding = "utf-8" if offset else "utf-8-sig"
-        decoder = codecs.getincrementaldecoder(encoding)()  # Joins cut characters.
+            file.readline()
+        offset = file.tell()
         try:
-            while line := file.readline(*limit):
-                is_complete = line.endswith(b"\n") or len(line) != max_bytes
-                yield offset, decoder.decode(line, is_complete).rstrip("\r\n")
-                offset = offset + len(line) if is_plain else file.tell()
+            while line := file.readline():
+                encoding = "utf-8" if offset else "utf-8-sig"
+                yield offset, line.decode(encoding).rstrip("\r\n")
+                offset = file.tell()  # TensorFlow drops carriage returns of a bucket.
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path}, line {line_number(path, offset)}: not UTF-8 text "
                 f"({error.reason} 0x{error.object[error.start]:02x} at byte "
                 f"{error.start} of the line). Convert the file, for example: "
-                "iconv -f CP1252 -t UTF-8, or with -f UTF-16LE, -f GB18030, ..."
+                "iconv -f CP1252 -t UTF-8, or with -f UTF-16, -f GB18030, ..."
             ) from None
 
 
@@ -114,8 +80,7 @@ def open_text(path: str) -> Iterator[tuple[IO[bytes], bool]]:
         The bytes of the text, and whether the file is compressed: gzip, bzip2 or xz.
 
     Raises:
-        ValueError: The file is UTF-16, an archive or another known format, or is
-            damaged. The message names the format and the command that converts it.
+        ValueError: The file is damaged, or binary: many of its first bytes are 0.
     """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(storage.open_file(path, "rb"))
@@ -125,7 +90,11 @@ def open_text(path: str) -> Iterator[tuple[IO[bytes], bool]]:
             if opened:
                 file = stack.enter_context(opened[0](file))
                 head = _first_bytes(file)
-            _check_is_text(head, path, is_compressed=bool(opened))
+            if head.count(0) > len(head) / 4:
+                raise ValueError(
+                    f"{path} is not UTF-8 text, but UTF-16, an archive or another "
+                    "binary file. Convert it, for example: iconv -f UTF-16 -t UTF-8"
+                )
             yield file, bool(opened)
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             if getattr(error, "errno", None) or not opened:  # Not of the compression.
@@ -137,15 +106,6 @@ def _first_bytes(file: IO[bytes]) -> bytes:
     head = file.read(_FIRST_BYTES)
     file.seek(0)
     return head
-
-
-def _check_is_text(head: bytes, path: str, is_compressed: bool) -> None:
-    for start, (name, command) in _NOT_TEXT.items():
-        if re.match(start, head, re.DOTALL):
-            first = "Decompress it, then: " if is_compressed else "Convert it: "
-            raise ValueError(
-                f"{path} is {name}, not UTF-8 text. {first}{command.format(path=path)}"
-            )
 
 
 def line_number(path: str, offset: int) -> int:

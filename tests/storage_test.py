@@ -25,7 +25,7 @@ def directory(request, tmp_path) -> str:
     return path
 
 
-def test_write_find_rename_and_remove(directory):
+def test_write_find_and_remove(directory):
     path = os.path.join(directory, "a/b/c.txt")
     assert not storage.exists(path)
     storage.make_directory(os.path.dirname(path))
@@ -37,12 +37,8 @@ def test_write_find_rename_and_remove(directory):
     assert storage.is_directory(os.path.dirname(path))
     assert not storage.is_directory(path)
     assert storage.glob(os.path.join(directory, "a/b/*")) == [path]
-    storage.rename(path, path + "2")
-    assert storage.glob(os.path.join(directory, "a/b/c*")) == [path + "2"]
-    storage.remove(path + "2")
+    storage.remove(path)
     assert storage.glob(os.path.join(directory, "a/b/*")) == []
-    storage.remove_directory(os.path.join(directory, "a"))
-    assert not storage.exists(os.path.join(directory, "a/b"))
 
 
 def test_atomic_write_leaves_nothing_half_written(directory):
@@ -157,22 +153,11 @@ def test_expand_globs_keeps_pattern_order_without_duplicates(tmp_path):
     assert [os.path.basename(path) for path in found] == ["c.md", "a.txt", "b.txt"]
 
 
-def test_expand_globs_skips_pipes_and_broken_links(tmp_path, caplog):
-    (tmp_path / "a.txt").touch()
-    (tmp_path / "b.txt").symlink_to("nowhere")
-    os.mkfifo(tmp_path / "c.txt")
-    assert storage.expand_globs(f"{tmp_path}/*.txt") == [str(tmp_path / "a.txt")]
-    for name in ("b.txt", "c.txt"):
-        assert f"Skipped {tmp_path / name}: a pipe" in caplog.text
-        with pytest.raises(ValueError, match="No file matches the pattern"):
-            storage.expand_globs(str(tmp_path / name))
-
-
 def test_expand_globs_names_pattern_without_match(tmp_path):
     (tmp_path / "a.txt").touch()
     with pytest.raises(ValueError, match=r"No file matches the pattern '.*/\*\.md'"):
         storage.expand_globs(f"{tmp_path}/*.txt,{tmp_path}/*.md")
     with pytest.raises(ValueError, match=r"It is a directory: use .*/\*"):
         storage.expand_globs(str(tmp_path))
-    with pytest.raises(ValueError, match="At least one file"):
-        storage.expand_globs(" , ")
+    with pytest.raises(ValueError, match="No file matches the pattern ''"):
+        storage.expand_globs("")

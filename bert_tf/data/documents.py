@@ -30,11 +30,10 @@ from bert_tf.data.tables import parse_object, text_value
 
 DOCUMENT_SEPARATORS = ("auto", "doc_tag", "blank_line", "file")
 
-Document = tuple[str, list[str]]  # Path of the file, sentences.
+Document = list[str]  # Its sentences.
 
 END_OF_FILE = 1 << 62  # Larger than the size of any file.
 
-_LINE_BYTES = 1 << 20  # Longer lines are read in pieces, which bounds the memory.
 _BLOCK_CHARACTERS = 1 << 24  # Most parts of a text are one block.
 _MIN_DOCUMENTS = 10  # If the first block has fewer, none of its documents is held out.
 _JSON = re.compile(r'\s*(\[\s*)?\{\s*["}]')  # The start of objects, or a list of them.
@@ -117,7 +116,7 @@ def byte_ranges(path: str, size: int, separator: str = "auto") -> list[tuple[int
 
 def read_documents(
     path: str, separator: str = "auto", start: int = 0, end: int = END_OF_FILE
-) -> Iterator[list[str]]:
+) -> Iterator[Document]:
     """Yields the documents of a text file, each a non-empty list of sentences.
 
     Args:
@@ -134,7 +133,7 @@ def read_documents(
     if layout.separator == "json":
         yield from _read_json_lines(path, start, end)
         return
-    lines = text_files.read_lines_from(path, start, _LINE_BYTES)
+    lines = text_files.read_lines_from(path, start)
     if layout.is_wrapped:
         lines = _unwrap(lines)
     is_separator = _IS_SEPARATOR[layout.separator]
@@ -160,7 +159,7 @@ def read_documents(
         yield document
 
 
-def _read_json_lines(path: str, start: int, end: int) -> Iterator[list[str]]:
+def _read_json_lines(path: str, start: int, end: int) -> Iterator[Document]:
     """Yields the documents of the lines that begin in a range of bytes."""
     for offset, line in text_files.read_lines_from(path, start):
         if offset >= end:
@@ -223,12 +222,12 @@ def read_blocks(
     block: list[Document] = []
     size = 0
     for path, start, end in ranges:
-        for sentences in read_documents(path, separator, start, end):
+        for document in read_documents(path, separator, start, end):
             if size >= _BLOCK_CHARACTERS and len(block) > 1:
                 yield block
                 block, size = [], 0
-            block.append((path, sentences))
-            size += sum(map(len, sentences))
+            block.append(document)
+            size += sum(map(len, document))
     if block:
         yield block
 

@@ -158,8 +158,13 @@ def _manifest(
     Raises:
         ValueError: The text has too few documents.
     """
-    report = lint.merge(result["lint"] for result in results)
-    total = lint.total(report)
+    splits = {"train": collections.Counter(), "validation": collections.Counter()}
+    record_files: dict[str, int] = {}
+    for result in results:
+        record_files |= result["files"]  # Sizes in bytes, to find damaged files.
+        for split, counts in result["splits"].items():
+            splits[split].update(counts)
+    total = splits["train"] + splits["validation"]
     if total["documents"] < 2:
         raise ValueError(
             "Next sentence prediction requires at least two documents. "
@@ -167,18 +172,11 @@ def _manifest(
             f"document_separator={options.document_separator!r}). Add text, or select "
             "another separator, for example --document_separator=blank_line."
         )
-    splits = {"train": collections.Counter(), "validation": collections.Counter()}
-    record_files: dict[str, int] = {}
-    for result in results:
-        record_files |= result["files"]  # Sizes in bytes, to find damaged files.
-        for split, counts in result["splits"].items():
-            splits[split].update(counts)
     if options.held_out_share and not splits["validation"]["rows"]:
         logging.warning(
             "No documents are held out for validation, because there are only %d.",
             total["documents"],
         )
-    both = splits["train"] + splits["validation"]
     length = options.max_sequence_length
     return {
         "documents": total["documents"],
@@ -192,14 +190,13 @@ def _manifest(
         },
         "record_files": record_files,
         "pairs_per_row": max(result["pairs_per_row"] for result in results),
-        "random_next_share": both["random_next"] / both["pairs"],
-        "padding_share": 1 - both["tokens"] / (both["rows"] * length),
-        "padding_share_unpacked": 1 - both["tokens"] / (both["pairs"] * length),
+        "random_next_share": total["random_next"] / total["pairs"],
+        "padding_share": 1 - total["used"] / (total["rows"] * length),
+        "padding_share_unpacked": 1 - total["used"] / (total["pairs"] * length),
         "max_sequence_length": length,
         "lowercase": options.lowercase,
         "vocabulary_fingerprint": vocabulary.fingerprint,
-        "warnings": lint.warnings(report, files),
-        "sources": report["sources"],
+        "warnings": lint.warnings(total),
     }
 
 

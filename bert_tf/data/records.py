@@ -110,13 +110,13 @@ def write_part(part: Part) -> dict[str, Any]:
     The bytes of the files depend on `part` and the text only.
 
     Returns:
-        "splits": counts of each split. "pairs_per_row": the maximum. "files": name and
-        size in bytes of each file. "lint": a report of `bert_tf.data.lint`.
+        "splits": counts of each split, also those of `bert_tf.data.lint`.
+        "pairs_per_row": the maximum. "files": name and size in bytes of each file.
     """
     options = part.options
     tokenizer = _tokenizer(os.path.join(options.output, "vocab.txt"), options.lowercase)
     serialize = _serializer(tokenizer.vocabulary)
-    counts, paths, reports = {}, {}, []
+    counts, paths = {}, {}
     with contextlib.ExitStack() as stack:
         writers, pairs_per_row = {}, 1
         for split in ("train", "validation")[: 1 + bool(options.held_out_share)]:
@@ -132,22 +132,16 @@ def write_part(part: Part) -> dict[str, Any]:
             for split, documents in splits.items():
                 ids, lengths = _tokenize(tokenizer, documents)
                 counted = lint.count(documents, ids, lengths, tokenizer.vocabulary)
-                reports.append(counted)
                 pairs = _draw_pairs(documents, ids, lengths, rng, options)
                 max_pairs = _MAX_PAIRS_PER_ROW if options.pack else 1
                 rows = list(pack(pairs, options.max_sequence_length, max_pairs))
                 rng.shuffle(rows)
                 for row in rows:
                     writers[split].write(serialize(row))
-                counts[split].update(_count(rows), documents=len(documents))
+                counts[split].update(counted | _count(rows))
                 pairs_per_row = max(pairs_per_row, *map(len, rows))
     sizes = {os.path.basename(path): storage.stat(path)[0] for path in paths.values()}
-    return {
-        "splits": counts,
-        "pairs_per_row": pairs_per_row,
-        "files": sizes,
-        "lint": lint.merge(reports),
-    }
+    return {"splits": counts, "pairs_per_row": pairs_per_row, "files": sizes}
 
 
 @contextlib.contextmanager
@@ -170,7 +164,7 @@ def _tokenize(
     tokenizer: text.Tokenizer, documents: Iterable[Document]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns token ids [tokens] and their number in each sentence [sentences]."""
-    sentences = [sentence for _, document in documents for sentence in document]
+    sentences = list(itertools.chain.from_iterable(documents))
     ids, lengths = [], []
     for i in range(0, len(sentences), _BATCH_SENTENCES):
         pieces = tokenizer.tokenize(sentences[i : i + _BATCH_SENTENCES])
@@ -205,7 +199,7 @@ def _draw_pairs(
     """Yields the pairs of all documents; sentences without tokens are dropped."""
     has_tokens = lengths > 0
     starts = [0, *np.cumsum(lengths[has_tokens]).tolist()]  # Of sentences, in `ids`.
-    ends = np.cumsum([len(sentences) for _, sentences in documents])
+    ends = np.cumsum([len(document) for document in documents])
     bounds = np.unique([0, *np.cumsum(has_tokens)[ends - 1]]).tolist()  # Of documents.
 
     def random_segment(first: int, last: int, where: float, length: int) -> np.ndarray:
@@ -382,5 +376,5 @@ def _count(rows: Sequence[Sequence[Pair]]) -> dict[str, int]:
         "rows": len(rows),
         "pairs": len(pairs),
         "random_next": sum(pair.is_random_next for pair in pairs),
-        "tokens": sum(pair.length for pair in pairs),
+        "used": sum(pair.length for pair in pairs),
     }

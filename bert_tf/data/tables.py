@@ -33,7 +33,13 @@ csv.field_size_limit(2**31 - 1)
 
 _SUFFIXES = {".csv": ".csv"} | dict.fromkeys((".jsonl", ".ndjson", ".json"), ".jsonl")
 _COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_SEPARATORS = {";": "semicolons", ",": "commas", "\t": "tabs", "|": "bars"}
+
+# Arguments of `csv`. Strict mode reports an unclosed quote, which otherwise swallows
+# the rest.
+_DIALECTS = {
+    ".csv": {"strict": True},
+    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None},
+}
 
 
 def table_suffix(path: str | os.PathLike) -> str:
@@ -94,19 +100,7 @@ class Table:
                 raise ValueError(
                     f"{self.path} has no column {column!r}. Its columns are: "
                     f"{', '.join(self.columns)}. Select columns with {flags}."
-                    f"{self._separator_hint()}"
                 )
-
-    def _separator_hint(self) -> str:
-        """Returns advice if the header is in one piece."""
-        header = self.columns[0]
-        found = [s for s in _SEPARATORS if len(self.columns) == 1 and s in header]
-        if not found:
-            return ""
-        hint = f" They seem to be separated by {_SEPARATORS[found[0]]} ({found[0]!r})."
-        if found[0] in ",\t":
-            return f"{hint} Rename the file to {'.csv' if found[0] == ',' else '.tsv'}."
-        return f"{hint} Convert the file to a comma-separated .csv file."
 
     def rows(
         self,
@@ -144,8 +138,27 @@ class Table:
             logging.warning("%s: skipped %d malformed rows.", self.path, skipped)
 
     def _records(self) -> Iterator[tuple[int, Any]]:
-        read = {".csv": _read_csv, ".jsonl": _read_jsonl}
-        return read.get(self.suffix, _read_tsv)(self.path)
+        """Yields the line and the content of each row that is not empty."""
+        lines = text_files.read_lines(str(self.path))
+        if self.suffix == ".jsonl":
+            for number, line in enumerate(lines, start=1):
+                if line:
+                    try:
+                        yield number, parse_object(line)
+                    except ValueError as error:
+                        message = f"{self.path}, line {number}: {error}"
+                        raise ValueError(message) from error
+            return
+        reader = csv.reader((f"{line}\n" for line in lines), **_DIALECTS[self.suffix])
+        number = 1
+        try:
+            for fields in reader:
+                if fields:
+                    yield number, fields
+                number = reader.line_num + 1
+        except csv.Error as error:
+            message = f"{self.path}, line {number}: invalid CSV: {error}."
+            raise ValueError(message) from error
 
     def _select(
         self, record: Any, columns: Sequence[str], nested: Collection[str]
@@ -174,17 +187,15 @@ def write_table(path: str | os.PathLike, rows: Iterable[Mapping[str, Any]]) -> i
         storage.atomic_path(path) as temporary,
         open_text(temporary, "wt", newline="", encoding="utf-8") as file,
     ):
-        writer = csv.writer(file, lineterminator="\n")
+        writer = csv.writer(file, lineterminator="\n", **_DIALECTS.get(suffix, {}))
         for count, row in enumerate(rows, start=1):
-            lines = [row.values()] if count > 1 else [row.keys(), row.values()]
             if suffix == ".jsonl":
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            elif suffix == ".csv":
-                writer.writerows(lines)
-            else:
-                for line in lines:
-                    cells = (re.sub(r"[\t\r\n]", " ", str(cell)) for cell in line)
-                    file.write("\t".join(cells) + "\n")
+                continue
+            cells = list(row.values())
+            if suffix == ".tsv":
+                cells = [re.sub(r"[\t\r\n]", " ", str(cell)) for cell in cells]
+            writer.writerows([cells] if count > 1 else [row.keys(), cells])
     return count
 
 
@@ -199,35 +210,6 @@ def read_table(path: str | os.PathLike) -> list[dict[str, str]]:
         dict(zip(table.columns, values, strict=True))
         for _, values in table.rows(table.columns)
     ]
-
-
-def _read_tsv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(text_files.read_lines(str(path)), start=1):
-        if line:
-            yield number, line.split("\t")
-
-
-def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
-    # Strict mode reports an unclosed quote, which otherwise swallows the rest.
-    lines = (f"{line}\n" for line in text_files.read_lines(str(path)))
-    reader = csv.reader(lines, strict=True)
-    number = 1
-    try:
-        for fields in reader:
-            if fields:
-                yield number, fields
-            number = reader.line_num + 1
-    except csv.Error as error:
-        raise ValueError(f"{path}, line {number}: invalid CSV: {error}.") from error
-
-
-def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(text_files.read_lines(str(path)), start=1):
-        if line:
-            try:
-                yield number, parse_object(line)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from error
 
 
 def parse_object(line: str) -> dict[str, Any]:

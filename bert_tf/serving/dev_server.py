@@ -89,7 +89,6 @@ class DevServer:
 
     Raises:
         ValueError: A model does not load, or a port is in use.
-        OSError: A base path cannot be read.
     """
 
     def __init__(

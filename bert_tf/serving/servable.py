@@ -173,13 +173,12 @@ def load_newest(name: str, base_path: str | os.PathLike) -> Servable:
 
     Raises:
         ValueError: There is no version, or the newest cannot be loaded.
-        OSError: `base_path` cannot be read.
     """
     base_path = os.fspath(base_path)
     versions = {
-        int(folder): os.path.join(base_path, folder)
-        for folder in storage.list_directory(base_path)
-        if re.fullmatch("[0-9]{1,18}", folder)
+        int(os.path.basename(path)): path
+        for path in storage.glob(os.path.join(base_path, "*"))
+        if re.fullmatch("[0-9]{1,18}", os.path.basename(path))
     }
     if not versions:
         raise ValueError(

@@ -216,7 +216,7 @@ def test_errors_in_json_lines_name_line_and_command(tmp_path, text, message):
 @pytest.mark.parametrize("share", [0.01, 0.04, 0.1, 0.5])
 @pytest.mark.parametrize("size", [2, 3, 7, 40])
 def test_share_of_held_out_documents(share, size):
-    block = [("file", [str(i)]) for i in range(size)]
+    block = [[str(i)] for i in range(size)]
     counts = []
     for seed in range(500):
         rng = random.Random(seed)

@@ -73,22 +73,6 @@ def test_format_by_name_in_any_case_and_by_the_first_object(tmp_path, names, con
             assert table.suffix == table_suffix(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "header", "hint"),
-    [
-        ("a.csv", "text;label", "separated by semicolons (';'). Convert the file"),
-        ("a.tsv", "text;label", "separated by semicolons (';'). Convert the file"),
-        ("a.txt", "text|label", "separated by bars ('|'). Convert the file"),
-        ("a.txt", "text,label", "separated by commas (','). Rename the file to .csv."),
-        ("a.csv", "text\tlabel", "separated by tabs ('\\t'). Rename the file to .tsv."),
-    ],
-)
-def test_another_separator(tmp_path, name, header, hint):
-    table = Table(write(tmp_path, name, f"{header}\nx\n"))
-    with pytest.raises(ValueError, match=re.escape(hint)):
-        table.require(["text"], "--text_a")
-
-
 def test_skip_malformed_rows(tmp_path, caplog):
     path = write(tmp_path, "a.tsv", "text\tlabel\nx\t1\ncut\ny\t0\n")
     rows = Table(path).rows(["text"], skip_malformed=True)
