@@ -211,7 +211,7 @@ class SeedGenerator(keras.random.SeedGenerator):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class Dropout(keras.layers.Layer):
+class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout` with a `SeedGenerator` of this module.
 
     Args:
@@ -220,23 +220,12 @@ class Dropout(keras.layers.Layer):
     """
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(0.0, seed=seed, **kwargs)  # Without a generator of Keras'.
         self.rate = rate
-        self.seed = seed
-        self.seed_generator = SeedGenerator(seed) if rate else None
-        self.supports_masking = True
-        self.built = True
-
-    def call(self, x, training=None):
-        if training and self.rate:
-            return keras.random.dropout(x, self.rate, seed=self.seed_generator)
-        return x
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return super().get_config() | {"rate": self.rate, "seed": self.seed}
+        if rate:
+            self._tracker.unlock()
+            self.seed_generator = SeedGenerator(seed)
+            self._tracker.lock()
 
 
 def dropout_mask(shape: Sequence[int], dropout: Dropout):

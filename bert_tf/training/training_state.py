@@ -2,36 +2,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training state, which an interrupted training resumes from.
 
-A state is three files in `training_state/` of the model directory:
-
-    ckpt-<step>.json                        progress: history, metrics of the epoch
-    ckpt-<step>.data-00000-of-00001, .index TensorFlow checkpoint
-
-The index is written last. Without it, a state is incomplete and ignored.
+A state is the file `training_state/ckpt-<step>.npz` of the model directory: the arrays
+`0`, `1`, ... of NumPy, and `progress.json`, the history and the metrics of the epoch.
 """
 
 from __future__ import annotations
 
-import re
+import json
+import pathlib
 import shutil
-from collections.abc import Collection, Iterable
+import zipfile
 from typing import Any
 
 import keras
-import tensorflow as tf
+import numpy as np
 from absl import logging
 
 from bert_tf import storage
 from bert_tf.checkpoints import ModelDirectory
-from bert_tf.modeling import Dropout
 from bert_tf.training.strategy import create_training_variables
 
 _TRAINING_STATES = "training_state"
 _STATES_KEPT = 2
 
-# TensorFlow raises any of these for a state that is truncated or of another model.
-_UNREADABLE = (tf.errors.OpError, AssertionError, LookupError, OSError)
-_UNREADABLE += (RuntimeError, ValueError)
+# Errors of a file that is truncated, changed, or of another model.
+_UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
 
 
 class TrainingState:
@@ -73,12 +68,10 @@ class TrainingState:
         seeds = [
             layer.seed_generator.state
             for layer in model._flatten_layers()
-            if isinstance(layer, (keras.layers.Dropout, Dropout)) and layer.rate
+            if isinstance(layer, keras.layers.Dropout) and layer.rate
         ]
-        self._variables = [*model.weights, *seeds, *model.optimizer.variables]
         # In order, not by name, so that both backends can resume from a state.
-        self._saved = [_tensorflow_variable(variable) for variable in self._variables]
-        self._checkpoint = tf.train.Checkpoint(variables=self._saved)
+        self._variables = [*model.weights, *seeds, *model.optimizer.variables]
 
     @property
     def step(self) -> int:
@@ -100,39 +93,30 @@ class TrainingState:
         if weights:
             self.directory.save_weights(self.model)
         self.path.mkdir(exist_ok=True)
-        name = str(self.path / f"ckpt-{self.step}")
-        storage.write_json(f"{name}.json", self.progress)
-        for variable, saved in self._copies():
-            saved.assign(tf.cast(keras.ops.convert_to_numpy(variable), saved.dtype))
+        path = self.path / f"ckpt-{self.step}.npz"
         try:
-            self._checkpoint.write(name)
-        except tf.errors.OpError as error:
+            with storage.atomic_path(path) as file, zipfile.ZipFile(file, "w") as state:
+                for i, variable in enumerate(self._variables):
+                    with state.open(f"{i}.npy", "w", force_zip64=True) as array:
+                        np.save(array, keras.ops.convert_to_numpy(variable))
+                state.writestr("progress.json", json.dumps(self.progress))
+        except OSError as error:
             raise OSError(
                 f"The training state of step {self.step:,} cannot be written to "
                 f"{self.path}; the previous one is kept. Free some space and rerun the "
-                f"same command to resume from it. TensorFlow reports: {error.message}"
+                f"same command to resume from it: {error}"
             ) from error
-        storage.sync(self.path)
         # Newer states are damaged: this training did not resume from them.
-        steps = [step for step in self._steps() if step <= self.step]
-        self._remove_all_but(steps[-_STATES_KEPT:])
+        paths = self._paths()
+        kept = paths[: paths.index(path) + 1][-_STATES_KEPT:]
+        for other in self.path.iterdir():  # Also what killed processes left.
+            if other.is_file() and other not in kept:
+                other.unlink()
 
-    def _copies(self) -> Iterable[tuple[keras.Variable, tf.Variable]]:
-        """Returns the variables that TensorFlow does not share with the backend."""
-        pairs = zip(self._variables, self._saved, strict=True)
-        return () if keras.backend.backend() == "tensorflow" else pairs
-
-    def _steps(self) -> list[int]:
-        """Returns the steps of all complete states, in order."""
-        # Not from TensorFlow's file `checkpoint`, which may be lost or damaged.
-        names = (path.name for path in self.path.glob("ckpt-*.index"))
-        return sorted(int(m[1]) for m in map(re.compile(r"ckpt-(\d+)\.").match, names))
-
-    def _remove_all_but(self, steps: Collection[int]) -> None:
-        """Removes the other states, and what killed processes left."""
-        for path in self.path.glob("*"):
-            if not any(path.name.startswith(f"ckpt-{step}.") for step in steps):
-                (shutil.rmtree if path.is_dir() else storage.remove)(str(path))
+    def _paths(self) -> list[pathlib.Path]:
+        """Returns the files of all states, sorted by step."""
+        paths = self.path.glob("ckpt-*.npz")
+        return sorted(paths, key=lambda path: int(path.stem.removeprefix("ckpt-")))
 
     def restore(self) -> int:
         """Restores the newest readable state, if any, and returns its step.
@@ -140,39 +124,25 @@ class TrainingState:
         Raises:
             ValueError: There are states, but none is readable.
         """
-        steps = self._steps()
-        for step in reversed(steps):
-            path = self.path / f"ckpt-{step}"
+        paths = self._paths()
+        for path in reversed(paths):
             try:
-                status = self._checkpoint.read(str(path))
-                status.assert_existing_objects_matched()
-                for variable, saved in self._copies():
-                    variable.assign(saved.numpy())
-                self.progress |= storage.read_json(f"{path}.json")
-                break
+                with np.load(path) as state:
+                    for i, variable in enumerate(self._variables):
+                        # The dtypes of seeds and steps differ among the backends.
+                        variable.assign(state[str(i)].astype(variable.dtype))
+                    self.progress |= json.loads(state["progress.json"])
+                return self.step
             except _UNREADABLE as error:
-                reason = str(error).splitlines()[0]
-                logging.warning("%s is damaged; trying an older one: %s", path, reason)
-        else:
-            if steps:
-                raise ValueError(
-                    f"{self.path} has no readable training state. Remove the folder to "
-                    "start over, or pass the weights to --init_from."
-                )
-        if self.write:
-            self._remove_all_but(steps)
+                logging.warning("%s is damaged; trying an older one: %s", path, error)
+        if paths:
+            raise ValueError(
+                f"{self.path} has no readable training state. Remove the folder to "
+                "start over, or pass the weights to --init_from."
+            )
         return self.step
 
     def remove(self) -> None:
         """Removes all states, after the training is finished."""
         if self.write:
             shutil.rmtree(self.path, ignore_errors=True)
-
-
-def _tensorflow_variable(variable: keras.Variable) -> tf.Variable:
-    """Returns the variable of TensorFlow, on other backends a copy of equal dtype."""
-    if keras.backend.backend() == "tensorflow":
-        return variable.value
-    # The dtypes of seeds and steps differ among the backends.
-    dtype = variable.dtype if "float" in variable.dtype else "int64"
-    return tf.Variable(tf.zeros(variable.shape, dtype))

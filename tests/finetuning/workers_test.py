@@ -81,17 +81,17 @@ def test_resume_is_bit_equal_after_a_worker_is_lost(command, tmp_path):
     # SIGTERM to one worker stops both; the first one saves.
     (status, output, _), (other_status, *_) = workers.interrupt(
         *command,
-        after=states / "ckpt-6.index",
+        after=states / "ckpt-6.npz",
         act=lambda processes: processes[1].terminate(),
     )
     assert (status, other_status) == (0, 0)
     step = int(re.search(r"Stopped by SIGTERM\. Step (\d+) is saved", output)[1])
-    assert (states / f"ckpt-{step}.index").exists()
+    assert (states / f"ckpt-{step}.npz").exists()
 
     # If a worker dies, the other one exits with a message.
     _, (status, output, error) = workers.interrupt(
         *command,
-        after=states / f"ckpt-{step // 6 * 6 + 6}.index",
+        after=states / f"ckpt-{step // 6 * 6 + 6}.npz",
         act=lambda processes: processes[0].kill(),
     )
     assert f"resuming at step {step} of 180" in output

@@ -170,7 +170,7 @@ def test_ten_steps_equal_tensorflow(on_jax, on_tensorflow, name):
 
 
 def test_resume_is_bit_equal_after_sigterm(on_jax):
-    assert (on_jax / "stopped/training_state/ckpt-10.index").exists()
+    assert (on_jax / "stopped/training_state/ckpt-10.npz").exists()
     for a, b in zip(weights(on_jax / "dropout"), weights(on_jax / "stopped")):
         np.testing.assert_array_equal(a, b)
     histories = read_history(on_jax / "dropout"), read_history(on_jax / "stopped")
@@ -181,7 +181,7 @@ def test_resume_is_bit_equal_after_sigterm(on_jax):
 def test_tensorflow_resumes_from_a_state_of_jax(options, on_jax, on_tensorflow):
     unfinished = on_jax / "unfinished"
     assert read_history(unfinished)[-1]["step"] == 5
-    assert (unfinished / "training_state/ckpt-7.index").exists()
+    assert (unfinished / "training_state/ckpt-7.npz").exists()
     pretrain(PretrainConfig(**options | {"output": str(unfinished)}))
     assert_same_training(unfinished, on_tensorflow({}), atol=2e-5)
 

@@ -203,7 +203,7 @@ def test_resume_is_bit_equal_after_signals_and_a_kill(
             assert ended.value.code == 0
             line = f"Stopped by SIGTERM. Step {step} is saved in {states}. Rerun the"
             assert line in capsys.readouterr().out
-            assert (states / f"ckpt-{step}.index").exists()
+            assert (states / f"ckpt-{step}.npz").exists()
     pretrain(options)
     assert_same_weights(trained[0].path, options.output)
     of_machine = {"tokens_per_second", "peak_memory_gb"}
@@ -255,8 +255,8 @@ def test_lamb_with_float16_and_less_memory_on_two_devices(options, tmp_path):
     metrics = pretrain(options)
     assert metrics["val_mlm_accuracy"] > 1.5 * metrics["unigram_accuracy"]
     # A state after each step; the last two are kept.
-    states = (tmp_path / "half/training_state").glob("*.index")
-    assert {path.name for path in states} == {"ckpt-29.index", "ckpt-30.index"}
+    states = (tmp_path / "half/training_state").glob("*.npz")
+    assert {path.name for path in states} == {"ckpt-29.npz", "ckpt-30.npz"}
 
 
 def test_finished_run_is_not_trained_again(trained, two_phases):

@@ -159,7 +159,7 @@ def test_two_workers_train_to_the_same_weights_as_one(
     for file in states.glob("ckpt-6.*"):
         file.unlink()
     workers.run(*command, f"--output={two.path}")
-    assert (states / "ckpt-6.index").exists()
+    assert (states / "ckpt-6.npz").exists()
     for name, weight in two.read_weights().items():
         np.testing.assert_array_equal(found[name], weight, err_msg=name)
     assert len(read_history(two.path)) == 2

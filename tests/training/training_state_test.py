@@ -11,8 +11,6 @@ from bert_tf.checkpoints import ModelDirectory
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.training import AdamW, TrainingState
 
-ENDINGS = ("data-00000-of-00001", "index", "json")
-
 
 @pytest.fixture
 def directory(tmp_path, tiny_config, vocabulary):
@@ -74,11 +72,13 @@ def test_restores_older_state_if_newest_is_damaged(directory, tiny_config, caplo
         step(model)
         state.save()
     states = directory.path / "training_state"
-    newest = states / "ckpt-2.data-00000-of-00001"
-    newest.write_bytes(newest.read_bytes()[:1000])
+    newest = states / "ckpt-2.npz"
+    content = bytearray(newest.read_bytes())
+    content[1000] ^= 1
+    newest.write_bytes(content)
     assert training(directory, tiny_config)[1].restore() == 1
-    assert "ckpt-2 is damaged" in caplog.text
-    oldest = states / "ckpt-1.index"
+    assert "ckpt-2.npz is damaged" in caplog.text
+    oldest = states / "ckpt-1.npz"
     oldest.write_bytes(oldest.read_bytes()[:50])
     with pytest.raises(ValueError, match="no readable training state"):
         training(directory, tiny_config)[1].restore()
@@ -89,16 +89,13 @@ def test_removes_what_killed_processes_left(directory, tiny_config):
     for _ in range(3):
         step(model)
         state.save()
-    complete = [f"ckpt-{s}.{e}" for s in (2, 3) for e in ENDINGS]
-    assert sorted(path.name for path in state.path.iterdir()) == sorted(complete)
-    (state.path / "ckpt-4_temp").mkdir()
-    (state.path / "ckpt-4_temp/part-00000-of-00001.data").touch()
-    (state.path / "ckpt-4.data-00000-of-00001").touch()
-    (state.path / "ckpt-4.json").touch()
-    # TensorFlow's tools write this file.
-    (state.path / "checkpoint").write_bytes(b"not a protocol buffer")
-    assert training(directory, tiny_config)[1].restore() == 3
-    assert sorted(path.name for path in state.path.iterdir()) == sorted(complete)
+    (state.path / ".unfinished-12345678-ckpt-4.npz").touch()
+    model, state = training(directory, tiny_config)
+    assert state.restore() == 3
+    step(model)
+    state.save()
+    found = sorted(path.name for path in state.path.iterdir())
+    assert found == ["ckpt-3.npz", "ckpt-4.npz"]
 
 
 def test_another_worker_writes_nothing(directory, tiny_config):
