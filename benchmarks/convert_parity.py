@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks import peers
-from bert_tf import checkpoints, cli, modeling
+from bert_tf import checkpoints, cli, modeling, text
 from bert_tf.lazy import lazy_import
 
 keras = lazy_import("keras")
@@ -55,7 +55,7 @@ def main(options: ParityConfig) -> None:
 
     sentences = _read(options.sentences, options.count)
     checkpoint = checkpoints.open_checkpoint(options.model)
-    tokenizer = checkpoints.load_tokenizer(checkpoint)
+    tokenizer = text.Tokenizer.from_checkpoint(checkpoint)
     print(f"{len(sentences)} sentences of {options.sentences}, at most {_MAX_LENGTH}")
     print("| what | against | largest difference |")
     print("|---|---|---|")

@@ -50,7 +50,6 @@ def main(options: ConvertConfig) -> None:
     """Converts a checkpoint and compares the outputs of source and target."""
     source = checkpoints.open_checkpoint(options.from_, head=options.head)
     print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
-    tokenizer = checkpoints.load_tokenizer(source)
     left_out = checkpoints.write_checkpoint(source, options.to, options.format)
     print(f"Wrote {options.to} ({options.format}).")
     if left_out:
@@ -63,9 +62,6 @@ def main(options: ConvertConfig) -> None:
                 f"  The format's own code always uses {name}={computed[name]!r}; the "
                 f"checkpoint has {value!r}."
             )
-    if target.original_tokenizer is not None:
-        difference = checkpoints.find_difference(tokenizer, target.original_tokenizer)
-        print("Tokenizers of source and target:", difference or "equal")
     inputs = _random_inputs(source.architecture)
     output = _run(source, inputs)
     difference = np.abs(output - _run(target, inputs)).max()

@@ -5,5 +5,3 @@ from bert_tf.checkpoints.checkpoint import standardized as standardized
 from bert_tf.checkpoints.model_directory import ModelDirectory as ModelDirectory
 from bert_tf.checkpoints.model_directory import open_checkpoint as open_checkpoint
 from bert_tf.checkpoints.model_directory import write_checkpoint as write_checkpoint
-from bert_tf.checkpoints.tokenizer_check import find_difference as find_difference
-from bert_tf.checkpoints.tokenizer_check import load_tokenizer as load_tokenizer

@@ -48,8 +48,6 @@ class Checkpoint:
         weights: Functions that read the weights, by our names. Empty if a training did
             not reach its first checkpoint yet.
         rules: All other rules of the tokenizer.
-        original_tokenizer: The tokenizer of a Hugging Face folder in the library
-            tokenizers, which `load_tokenizer` compares with ours.
     """
 
     path: pathlib.Path
@@ -64,7 +62,6 @@ class Checkpoint:
         default_factory=dict
     )
     rules: TokenizerRules = GOOGLE_RULES
-    original_tokenizer: Any = None
 
     def __repr__(self) -> str:
         name, kind = type(self).__name__, self.head["kind"]
@@ -281,7 +278,6 @@ def extend_vocabulary(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Checkpo
         ),
         architecture=architecture,
         vocabulary=vocabulary,
-        original_tokenizer=None,
     )
 
 

@@ -30,7 +30,6 @@ from bert_tf.checkpoints import (
     Checkpoint,
     ModelDirectory,
     keep_layers,
-    load_tokenizer,
     open_checkpoint,
 )
 from bert_tf.finetuning import batching, objectives
@@ -67,7 +66,7 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
     encoder = _open_encoder(options)
     replicas = strategy.num_replicas_in_sync
     training.strategy.check_batch_size(options.batch_size, replicas)
-    task = task_class(options, load_tokenizer(encoder))
+    task = task_class(options, Tokenizer.from_checkpoint(encoder))
     _check_hyperparameters(task, encoder)
     objectives.check_teacher(task, encoder)
     directory = ModelDirectory.create(

@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import startup
-from bert_tf.checkpoints import Checkpoint, load_tokenizer, open_checkpoint
+from bert_tf.checkpoints import Checkpoint, open_checkpoint
 from bert_tf.heads import (
     EncoderHead,
     Head,
@@ -25,6 +25,7 @@ from bert_tf.heads import (
 )
 from bert_tf.modeling import BertBackbone
 from bert_tf.serving.ragged_encoder import optimize_for_inference
+from bert_tf.text import Tokenizer
 
 
 def load_signatures(
@@ -42,10 +43,9 @@ def load_signatures(
     """
     check_declared(checkpoint.head, checkpoint.path)
     architecture, kind = checkpoint.architecture, checkpoint.head["kind"]
+    tokenizer = Tokenizer.from_checkpoint(checkpoint)
     limit = {"max_sequence_length": architecture.max_sequence_length}
-    head = find_head(kind)(
-        checkpoint.head, limit | checkpoint.options, load_tokenizer(checkpoint)
-    )
+    head = find_head(kind)(checkpoint.head, limit | checkpoint.options, tokenizer)
     int8 = dtype == "int8"
     model = head.build(BertBackbone(architecture, dtype="float32" if int8 else dtype))
     missing = set(checkpoint.load_into(model)) - {*head.unused_layers}

@@ -18,7 +18,7 @@ import functools
 import itertools
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import flatbuffers
@@ -82,25 +82,51 @@ def is_single_character_word(char: str) -> bool:
 
 
 @functools.cache
-def pretokenization_table(lowercase: bool) -> dict[int, str]:
+def pretokenization_table(
+    lowercase: bool, strip_accents: bool | None = None, split_chinese: bool = True
+) -> dict[int, str]:
     """Returns a table such that `text.translate(table).split()` gives BERT's words.
 
-    `text` must be lowercased already if `lowercase`. Takes about a second.
+    Words of one character have a space on each side. `text` must be lowercased already
+    if `lowercase`. Takes about a second.
     """
     table = {}
-    for char in _assigned_characters():
-        form = normalize_character(char, lowercase)
-        form = "".join(f" {c} " if is_single_character_word(c) else c for c in form)
-        if form != char:
-            table[ord(char)] = form
+    for char in map(chr, range(sys.maxunicode + 1)):
+        # Unassigned, private-use and surrogate characters stay the same.
+        if unicodedata.category(char) not in ("Cn", "Co", "Cs"):
+            form = normalize_character(char, lowercase, strip_accents)
+            table[ord(char)] = "".join(
+                f" {c} "
+                if is_punctuation(c) or (split_chinese and is_ideograph(c))
+                else c
+                for c in form
+            )
     return table
 
 
-def _assigned_characters() -> Iterator[str]:
-    """Yields all characters except unassigned, private-use and surrogate ones."""
-    for char in map(chr, range(sys.maxunicode + 1)):
-        if unicodedata.category(char) not in ("Cn", "Co", "Cs"):
-            yield char
+def _table_of_tokenizers(
+    lowercase: bool, strip_accents: bool | None, split_chinese: bool
+) -> dict[int, str]:
+    """Like `pretokenization_table`, by the library tokenizers.
+
+    Its Unicode tables differ from Python's, and it skips a part of a CJK block.
+    """
+    import tokenizers  # Google's rules do not need it.
+
+    # Planes without characters are left out.
+    planes = (range(0xD800), range(0xE000, 0x32000), range(0xE0000, 0x10FFFE))
+    chars = [chr(code) for plane in planes for code in plane if code != ord("~")]
+    normalizer = tokenizers.normalizers.BertNormalizer(
+        handle_chinese_chars=split_chinese,
+        strip_accents=strip_accents,
+        lowercase=lowercase,
+    )
+    forms = normalizer.normalize_str("~".join(chars)).split("~")
+    split = tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+    pieces = split(f"x~x{'x'.join(chars)}x")
+    marks = {ord(c): f" {c} " for c, _ in pieces if len(c) == 1 and c != "x"}
+    forms = [form.translate(marks) for form in forms]
+    return dict(zip(map(ord, chars), forms, strict=True)) | {ord("~"): " ~ "}
 
 
 # --- Rules of a tokenizer --------------------------------------------------------
@@ -129,99 +155,34 @@ _FIRST_ESCAPE = 0xF0000
 
 
 def character_rules(lowercase: bool, rules: TokenizerRules) -> CharacterRules:
-    """Returns the character rules of a tokenizer. Takes up to a second; cached."""
-    names = ("library", "strip_accents", "clean_text")
-    names += ("split_chinese", "split_punctuation")
-    relevant = TokenizerRules(**{name: getattr(rules, name) for name in names})
-    return _character_rules(lowercase, relevant)
+    """Returns the character rules of a tokenizer. Takes about a second; cached."""
+    settings = (rules.strip_accents, rules.split_chinese)
+    return _character_rules(rules.library, lowercase, *settings)
 
 
 @functools.cache
-def _character_rules(lowercase: bool, rules: TokenizerRules) -> CharacterRules:
-    if rules.library == "google":
-        marks, is_split_ideograph = None, is_ideograph
-        normalized = (
-            (char, normalize_character(char, lowercase, rules.strip_accents))
-            for char in _assigned_characters()
-            # Unified ideographs never change.
-            if not ("\u4e00" <= char <= "\u9fff" and rules.split_chinese)
-        )
-    else:
-        normalized, marks, is_split_ideograph = _ask_tokenizers(lowercase, rules)
-    escapes: dict[int, str] = {}
+def _character_rules(library: str, *settings: bool | None) -> CharacterRules:
+    is_google = library == "google"
+    table = (pretokenization_table if is_google else _table_of_tokenizers)(*settings)
+    forms, escapes = {}, {}
 
-    def is_word(char: str) -> bool:
-        if is_ideograph(char):
-            return rules.split_chinese and is_split_ideograph(char)
-        is_mark = is_punctuation(char) if marks is None else char in marks
-        return rules.split_punctuation and is_mark
+    def escape(char: str) -> str:
+        if not is_single_character_word(char):
+            return char
+        return escapes.setdefault(ord(char), chr(_FIRST_ESCAPE + len(escapes)))
 
-    @functools.cache
-    def form(char: str) -> str:
-        if char.isspace() and not "\x1c" <= char <= "\x1f":
-            return " "
-        if is_word(char):
+    for code, form in table.items():
+        if form not in ("", " "):
+            others, words = form.split(" ")[::2], form.split(" ")[1::2]
+            others = ["".join(map(escape, part)) for part in others]
             # The ICU version of a server may be older than ours and miss some
-            # punctuation, so non-ASCII punctuation gets its spaces here.
-            return char if char.isascii() or is_ideograph(char) else f" {char} "
-        if is_single_character_word(char):
-            return escapes.setdefault(ord(char), chr(_FIRST_ESCAPE + len(escapes)))
-        return char
-
-    forms = {}
-    for char, chars in normalized:
-        changed = form(chars) if len(chars) == 1 else "".join(map(form, chars))
-        if changed != char:
-            forms[char] = changed
+            # punctuation, so non-ASCII punctuation keeps its spaces.
+            words = [c if c.isascii() or is_ideograph(c) else f" {c} " for c in words]
+            pairs = itertools.zip_longest(others, words, fillvalue="")
+            form = "".join(itertools.chain.from_iterable(pairs))
+        if form != chr(code):
+            forms[chr(code)] = form
     return CharacterRules(forms, escapes)
-
-
-def _ask_tokenizers(
-    lowercase: bool, rules: TokenizerRules
-) -> tuple[Iterable[tuple[str, str]], Set[str], Callable[[str], bool]]:
-    """Asks the library tokenizers, whose Unicode tables differ from Python's.
-
-    Returns:
-        Characters with their replacements, the punctuation marks, and a function that
-        tells whether an ideograph is a word.
-    """
-    import tokenizers  # Google's rules do not need it.
-
-    separator = "~"
-    bmp = (c for c in range(0x20000) if not 0xD800 <= c < 0xF900 and c != ord("~"))
-    # Unified ideographs never change, only compatibility ideographs do.
-    chars = [c for c in map(chr, bmp) if c >= "\uf900" or not is_ideograph(c)]
-    chars += map(chr, (*range(0x2F800, 0x2FA20), *range(0xE0000, 0xE0200)))
-    normalizer = tokenizers.normalizers.BertNormalizer(
-        clean_text=rules.clean_text,
-        handle_chinese_chars=False,
-        strip_accents=rules.strip_accents,
-        lowercase=lowercase,
-    )
-    forms = normalizer.normalize_str(separator.join(chars)).split(separator)
-    split = tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize_str
-    marks = {piece for piece, _ in split(f"x~x{'x'.join(chars)}x") if len(piece) == 1}
-    # The library skips a part of a block. All boundaries are multiples of 32.
-    is_split = functools.cache(
-        lambda block: (
-            len(tokenizers.normalizers.BertNormalizer().normalize_str(block)) > 1
-        )
-    )
-
-    def is_split_ideograph(char: str) -> bool:
-        return is_split(chr(ord(char) // 32 * 32))
-
-    ideographs = [chr(c) for a, b in CJK_IDEOGRAPHS for c in range(a, b + 1)]
-    if rules.split_chinese:
-        ideographs = [c for c in ideographs if not is_split_ideograph(c)]
-    planes = (range(0xE000, 0xF900), range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
-    private = map(chr, itertools.chain(*planes))
-    pairs = itertools.chain(
-        ((char, char) for char in (separator, *ideographs)),
-        zip(chars, forms, strict=True),
-        ((char, "") for char in private if rules.clean_text),
-    )
-    return pairs, marks - {"x"}, is_split_ideograph
 
 
 # --- Model -----------------------------------------------------------------------
@@ -281,7 +242,6 @@ def normalizer_model(lowercase: bool, rules: TokenizerRules = GOOGLE_RULES) -> b
 # The labels of a trie are bytes. Label 0 holds the value of the key that ends there.
 _VALUE_LABEL = 0
 _PAGE_SIZE = 256  # Labels are single bytes, so the children of a node share one page.
-_MAX_PAGES = (1 << 21) // _PAGE_SIZE  # An offset has 21 bits.
 
 
 def double_array_trie(values: Mapping[bytes, int]) -> np.ndarray:
@@ -339,32 +299,21 @@ def _number_child_sets(
 def _assign_bases(child_sets: Sequence[Sequence[int]]) -> tuple[list[int], int]:
     """Finds a base for each set of labels such that no two children share a unit.
 
-    Bases are unique too, because a lookup recognizes a child only by its label. Large
-    sets are placed first, on one of the last four pages. Sets of one label then fill
-    the gaps on all pages.
+    Bases are unique too, because a lookup recognizes a child only by its label. Each
+    set of several labels has a page. Sets of one label fill the gaps on all pages.
 
     Returns:
         The bases and the number of units.
     """
-    index_of = np.arange(_PAGE_SIZE)[:, None] ^ np.arange(_PAGE_SIZE)  # [base, label]
-    is_free_unit = np.ones((_MAX_PAGES, _PAGE_SIZE), bool)  # [page, index in page]
-    is_free_base = np.ones((_MAX_PAGES, _PAGE_SIZE), bool)
-    is_free_unit[0, 0] = False  # The root.
-    bases = [0] * len(child_sets)
-    num_pages = 0
-    first_page = 0  # No page before it has a gap for a single label.
-    for number in sorted(range(len(child_sets)), key=lambda n: -len(child_sets[n])):
-        indices = index_of[:, child_sets[number]]
-        is_single = len(child_sets[number]) == 1
-        start = first_page if is_single else max(0, num_pages - 4)
-        for page in range(start, _MAX_PAGES):
-            fits = is_free_base[page] & is_free_unit[page, indices].all(axis=1)
-            if fits.any():
-                break
-        first_page = page if is_single else 0
-        num_pages = max(num_pages, page + 1)
-        base = int(fits.argmax())
-        is_free_unit[page, indices[base]] = False
-        is_free_base[page, base] = False
-        bases[number] = page * _PAGE_SIZE + base
-    return bases, num_pages * _PAGE_SIZE
+    large = [number for number, labels in enumerate(child_sets) if len(labels) > 1]
+    bases = {number: page * _PAGE_SIZE for page, number in enumerate(large, start=1)}
+    used = {bases[number] ^ label for number in large for label in child_sets[number]}
+    free_units = (unit for unit in itertools.count(1) if unit not in used)
+    taken = set(bases.values())
+    for number, (label, *others) in enumerate(child_sets):
+        if not others:
+            candidates = (unit ^ label for unit in free_units)
+            bases[number] = next(base for base in candidates if base not in taken)
+            taken.add(bases[number])
+    num_pages = max(taken) // _PAGE_SIZE + 1
+    return [bases[number] for number in range(len(bases))], num_pages * _PAGE_SIZE

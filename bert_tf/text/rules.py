@@ -14,20 +14,13 @@ class AddedToken:
 
     Attributes:
         content: The string, a token of the vocabulary.
-        single_word: Whether letters or digits next to it prevent a match.
-        lstrip, rstrip: Whether the token covers the blanks on its left or right.
         normalized: Whether to compare after normalization, e.g. in lower case.
         special: Whether transformers calls it a special token.
-        in_wordpiece: Whether the WordPiece algorithm may produce it, too.
     """
 
     content: str
-    single_word: bool = False
-    lstrip: bool = False
-    rstrip: bool = False
     normalized: bool = False
     special: bool = True
-    in_wordpiece: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,28 +30,26 @@ class TokenizerRules:
     Attributes:
         library: "google" for google-research/bert, or "tokenizers" for the library of
             Hugging Face. It decides about character properties, a final sigma (only
-            google's rules keep ς), the order of lowercasing and stripping accents, and
-            which of two truncated segments gets an odd token.
-        max_characters_per_word: Longer words become [UNK].
+            google's rules keep ς), the order of lowercasing and stripping accents, the
+            length of the longest words, and which of two truncated segments gets an odd
+            token.
         strip_accents: Whether to strip accents. None: if the tokenizer lowercases.
-        clean_text: Whether to delete control characters.
         split_chinese: Whether each Chinese character is a word.
-        split_punctuation: Whether each punctuation mark is a word.
-        truncation_side: Which end of a long text is cut: "right" or "left".
         second_segment: The segment id of second texts, 0 or 1.
         added_tokens: Tokens to find inside texts. By default none, so the names of
             special tokens are ordinary text.
     """
 
     library: str = "google"
-    max_characters_per_word: int = 200
     strip_accents: bool | None = None
-    clean_text: bool = True
     split_chinese: bool = True
-    split_punctuation: bool = True
-    truncation_side: str = "right"
     second_segment: int = 1
     added_tokens: tuple[AddedToken, ...] = ()
+
+    @property
+    def max_characters_per_word(self) -> int:
+        """Longer words become [UNK]."""
+        return 200 if self.library == "google" else 100
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the values that differ from google's."""

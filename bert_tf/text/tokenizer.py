@@ -64,18 +64,25 @@ class Tokenizer:
         self._pieces = WordPieces(vocabulary, lowercase, rules)
 
     @classmethod
-    def from_checkpoint(cls, path: str | os.PathLike) -> Tokenizer:
+    def from_checkpoint(cls, checkpoint: Any) -> Tokenizer:
         """Returns the tokenizer of a checkpoint, with its casing and maximum length.
 
         Args:
-            path: As for `BertBackbone.from_checkpoint`.
+            checkpoint: A `Checkpoint`, or its path as for
+                `BertBackbone.from_checkpoint`.
 
         Raises:
             ValueError: The checkpoint is damaged or not a BERT, or its tokenizer has
                 rules that are not supported.
         """
-        checkpoints = lazy.checkpoints()
-        return checkpoints.load_tokenizer(checkpoints.open_checkpoint(path))
+        if isinstance(checkpoint, str | os.PathLike):
+            checkpoint = lazy.checkpoints().open_checkpoint(checkpoint)
+        return cls(
+            checkpoint.vocabulary,
+            checkpoint.lowercase,
+            checkpoint.architecture.max_sequence_length,
+            rules=checkpoint.rules,
+        )
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.vocabulary!r}, lowercase={self.lowercase})"
@@ -147,10 +154,9 @@ class Tokenizer:
                 `max_sequence_length`, so that `dataset.map(tokenizer.encode).batch(8)`
                 gets rows of one length. `dataset.batch(8).map(tokenizer.encode)` pads
                 less, which is faster.
-            keep: Which part of a truncated segment to keep: "head" (the tail if the
-                rules have `truncation_side="left"`), or "head_tail" for one quarter
-                from the head and the rest from the tail (arXiv 1905.05583, section
-                5.3.1).
+            keep: Which part of a truncated segment to keep: "head", or "head_tail" for
+                one quarter from the head and the rest from the tail (arXiv 1905.05583,
+                section 5.3.1).
             allow_mask: See `tokenize`.
             return_offsets: Whether to return `start_offsets` and `end_offsets` [B, S]
                 int32: byte offsets in `text_a`, or `text_b` in segment 1. Both are 0
@@ -197,9 +203,8 @@ class Tokenizer:
         max_pieces = max_sequence_length - num_special
         sizes = tf.split(sizes, len(texts))
         sizes = truncate_sizes(sizes, max_pieces, self.rules.library)
-        head = {"head_tail": 0.25, "head": self.rules.truncation_side == "right"}[keep]
-        if head < 1:
-            pieces = _keep_head_and_tail(pieces, tf.concat(sizes, axis=0), head)
+        if keep == "head_tail":
+            pieces = _keep_head_and_tail(pieces, tf.concat(sizes, axis=0))
         starts = tf.cast(pieces.ids.row_starts(), tf.int32)
         inputs = self.pack(pieces, tf.split(starts, len(texts)), sizes, padded_length)
         return {name: x[0] for name, x in inputs.items()} if is_single else inputs
@@ -325,13 +330,12 @@ def truncate_sizes(
     return [tf.minimum(a, max_pieces - b), b]
 
 
-def _keep_head_and_tail(pieces: Pieces, sizes: tf.Tensor, head: float) -> Pieces:
-    """Truncates each text to `sizes` [B] pieces, the fraction `head` from its head."""
+def _keep_head_and_tail(pieces: Pieces, sizes: tf.Tensor) -> Pieces:
+    """Truncates each text to `sizes` [B] pieces, a quarter of them from its head."""
     num_removed = tf.cast(pieces.ids.row_lengths(), tf.int32) - sizes
     kept = tf.ragged.range(sizes)
     row = kept.value_rowids()
-    from_head = tf.cast(head * tf.cast(sizes, tf.float32), tf.int32)
-    is_tail = kept.values >= tf.gather(from_head, row)
+    is_tail = kept.values >= tf.gather(sizes // 4, row)
     skipped = tf.where(is_tail, tf.gather(num_removed, row), 0)
     index = kept.values + skipped
     index += tf.cast(tf.gather(pieces.ids.row_starts(), row), tf.int32)

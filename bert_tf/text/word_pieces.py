@@ -94,12 +94,12 @@ class WordPieces:
         # Words with more bytes than allowed characters are checked again.
         self._max_bytes = rules.max_characters_per_word
         self.characters = normalization.character_rules(lowercase, rules)
-        unreachable = {t.content for t in rules.added_tokens if not t.in_wordpiece}
+        added = {token.content for token in rules.added_tokens}
 
         def protect(index: int, token: str) -> str:
             # tf_text would find a token with a space across words. It never finds
             # tokens with punctuation inside.
-            if token.split() != [token] or token in unreachable:
+            if token.split() != [token] or token in added:
                 return f"[]{index}"
             prefix = CONTINUATION_PREFIX * token.startswith(CONTINUATION_PREFIX)
             escapes = self.characters.escapes
@@ -257,9 +257,6 @@ def _to_text(
 # wins, the longest if several begin there. Texts are split at the tokens, the parts
 # between them are tokenized, and the results are joined.
 
-_BLANK = r"[\t-\r\x{85}\p{Z}]"
-_WORD = r"[\p{L}\p{M}\p{N}\p{Pc}\x{200c}\x{200d}]"
-
 
 class _Parts(NamedTuple):
     """B texts, split into P parts.
@@ -268,7 +265,7 @@ class _Parts(NamedTuple):
         row: Index of the text [P] int64.
         start: Offset of the first byte in the text [P] int64.
         size: Number of bytes [P] int64.
-        id: Id of the added token [P] int32, or -1.
+        id: Id of the added token [P] int32, or a negative number.
         text: The part [P] string, or "" instead of an added token.
     """
 
@@ -304,53 +301,18 @@ class _Matcher:
             normalize(token.content) if token.normalized else token.content
             for token in self.tokens
         ]
-        self.pattern = "|".join(
-            f"{_BLANK}*" * token.lstrip
-            + re.escape(content)
-            + f"{_BLANK}*" * token.rstrip
-            for token, content in zip(self.tokens, self._contents)
-        )
+        nothing = r"[^\x00-\x{10ffff}]"
+        self.pattern = "|".join(map(re.escape, self._contents)) or nothing
 
     def split(self, text: tf.Tensor) -> _Parts:
         """Splits texts [B] at the tokens."""
-        if not self.tokens:
-            row = tf.range(tf.size(text, tf.int64))
-            size = tf.cast(tf.strings.length(text), tf.int64)
-            return _Parts(row, 0 * row, size, tf.cast(0 * row - 1, tf.int32), text)
         fields = tf_text.regex_split_with_offsets(text, self.pattern, self.pattern)
         part, start, end = (field.values for field in fields)
-        row = fields[0].value_rowids()
-        blanks = f"^{_BLANK}+|{_BLANK}+$"
-        content = tf.strings.regex_replace(part, blanks, "")
-        contents = [re.sub(r"^\s+|\s+$", "", content) for content in self._contents]
-        is_equal = content[:, tf.newaxis] == tf.constant(contents)  # [P, tokens]
-        is_token = tf.reduce_any(is_equal, axis=1)
-        index = tf.argmax(tf.cast(is_equal, tf.int32), axis=1)
-        follows = tf.concat([[False], row[1:] == row[:-1]], 0)[: tf.size(row)]
-        if any(token.single_word for token in self.tokens):
-            before = tf.where(follows, tf.roll(part, 1, 0), "")
-            after = tf.where(tf.roll(follows, -1, 0), tf.roll(part, -1, 0), "")
-            touches = tf.strings.regex_full_match(before, f"(?s).*{_WORD}")
-            touches &= ~tf.strings.regex_full_match(part, f"(?s){_BLANK}.*")
-            touches_next = tf.strings.regex_full_match(after, f"(?s){_WORD}.*")
-            touches |= touches_next & ~tf.strings.regex_full_match(
-                part, f"(?s).*{_BLANK}"
-            )
-            single = tf.constant([token.single_word for token in self.tokens])
-            is_token &= ~(touches & tf.gather(single, index))
-            # Join the parts around a match that is none after all.
-            was_token = tf.concat([[False], is_token[:-1]], 0)[: tf.size(row)]
-            begins = is_token | was_token | ~follows
-            group = tf.cumsum(tf.cast(begins, tf.int64)) - 1
-            count = tf.reduce_sum(tf.cast(begins, tf.int64))
-            part = tf.strings.unsorted_segment_join(part, group, count)
-            row, start, is_token, index = (
-                tf.boolean_mask(values, begins)
-                for values in (row, start, is_token, index)
-            )
-            end = start + tf.cast(tf.strings.length(part), tf.int64)
-        ids = tf.where(is_token, tf.gather(tf.constant(self._ids), index), -1)
-        return _Parts(row, start, end - start, ids, tf.where(is_token, "", part))
+        is_equal = part[:, tf.newaxis] == tf.constant(self._contents, tf.string)
+        ids = tf.where(is_equal, tf.constant(self._ids, tf.int32), -1)  # [P, tokens]
+        ids = tf.reduce_max(ids, axis=1)
+        rest = tf.where(ids >= 0, "", part)
+        return _Parts(fields[0].value_rowids(), start, end - start, ids, rest)
 
 
 def _join_parts(
