@@ -336,7 +336,6 @@ def run(
     try:
         main(_to_options(used, values))
     except Exception as error:
-        startup.show_errors()
         is_missing = isinstance(error, ModuleNotFoundError)
         extra = is_missing and _EXTRAS.get(error.name.partition(".")[0])
         if not isinstance(error, (ValueError, OSError)) and not extra:

@@ -6,8 +6,8 @@
 
 Collects the documentation of Python and of packages that this project requires (each
 topic and each docstring is a document), learns a vocabulary, writes records, pre-trains
-a small BERT for `--minutes`, exports a SavedModel and fills in masks over gRPC. Each
-step prints its command. Rerun the same command to continue after an interruption.
+a small BERT, exports a SavedModel and fills in masks over gRPC. Each step prints its
+command. Rerun the same command to continue after an interruption.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from __future__ import annotations
 import ast
 import concurrent.futures
 import dataclasses
-import functools
 import importlib.util
 import inspect
 import pathlib
 import pydoc_data.topics
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -30,22 +28,18 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from bert_tf import cli, client, data, serving, storage
+from bert_tf import cli, client, serving, storage
 
 # Requirements with much prose in their docstrings.
 _PACKAGES = ("keras", "numpy", "scipy", "sklearn")
 
-_PROBE = 40  # Steps that measure the speed of this machine.
-# With fewer steps, the model predicts frequent words only.
-_MIN_STEPS = 700
-
 # Sentences of the same domain that are not in the text.
-_MASKED = (
+_MASKED = [
     "The function returns a new [MASK] with the same shape.",
     "If the argument is not given, the default value is [MASK].",
     "This method raises a ValueError if the [MASK] is negative.",
     "The number of [MASK] in the list must be a positive integer.",
-)
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,50 +47,43 @@ class DemoConfig(cli.Options):
     """Options of `python -m bert_tf.demo`."""
 
     output: str = cli.option("demo", help="Folder for all files.")
-    size: str = cli.option("tiny", help="Architecture: tiny, mini, small, ...")
-    vocabulary_size: int = cli.option(4000, help="Size of the vocabulary.", minimum=200)
-    minutes: float = cli.option(
-        1.5,
-        help="Minutes of pre-training on this machine; more if it is too slow for "
-        f"{_MIN_STEPS} steps.",
-        minimum=0.01,
+    steps: int = cli.option(
+        1000,
+        help="Steps of pre-training; with fewer than 700, the model predicts frequent "
+        "words only.",
+        minimum=20,
     )
 
 
 def main(options: DemoConfig) -> None:
-    """Runs the pipeline and prints what the served model predicts.
-
-    Raises:
-        ValueError: The folder holds results of other options.
-    """
+    """Runs the pipeline and prints what the served model predicts."""
     folder = pathlib.Path(options.output)
     text, vocabulary = folder / "text.txt", folder / "vocab.txt"
     records, model, served = folder / "records", folder / "model", folder / "serving"
     folder.mkdir(parents=True, exist_ok=True)
-    with storage.exclusive(folder):
-        plan = _plan(folder / "plan.json", options)
-        if any(folder.glob("*.txt")):
-            _print(f"Continuing with what {folder} has. Remove it to start over.")
-        if not text.exists():
-            _print("\n=== Collecting the documentation of Python and of packages")
-            storage.write_text(str(text), "\n\n".join(_documents()))
-        if not vocabulary.exists():
-            size = options.vocabulary_size
-            _run("vocab", input=text, output=vocabulary, vocabulary_size=size)
-        if not (records / "manifest.json").exists():
-            flags = {"max_sequence_length": 64, "held_out_share": 0.02}
-            _run("corpus", input=text, vocabulary=vocabulary, output=records, **flags)
-        flags = {"recipe": "short", "records": records, "size": options.size}
-        if "steps" not in plan:
-            plan["steps"] = _measure(flags, folder / "speed", options.minutes)
-            storage.write_json(folder / "plan.json", plan)
-        if not (model / "metrics.json").exists():
-            steps = plan["steps"]
-            flags |= {"steps": steps, "warmup_steps": steps // 20}
-            _run("pretrain", output=model, **flags, validate_every=max(1, steps // 10))
-        if not (served / "demo").exists():
-            _run("export", model_dir=model, output=served, name="demo")
-    _fill_masks(served / "demo")
+    if not text.exists():
+        print("=== Collecting the documentation of Python and of packages", flush=True)
+        storage.write_text(str(text), "\n\n".join(_documents()))
+    if not vocabulary.exists():
+        _run("vocab", input=text, output=vocabulary, vocabulary_size=4000)
+    flags = {"max_sequence_length": 64, "held_out_share": 0.02}
+    _run("corpus", input=text, vocabulary=vocabulary, output=records, **flags)
+    flags = {"size": "tiny", "steps": options.steps}
+    flags |= {"warmup_steps": options.steps // 20}
+    flags |= {"validate_every": options.steps // 10}
+    _run("pretrain", recipe="short", records=records, output=model, **flags)
+    if not served.exists():
+        _run("export", model_dir=model, output=served, name="demo")
+    print("\n=== Filling in masks over gRPC")
+    with serving.DevServer({"demo": served / "demo"}) as server:
+        answer = client.predict({"text": _MASKED}, "demo", address=server.address)
+    tokens, scores = (
+        answer["tokens"][:, 0],
+        answer["scores"][:, 0],
+    )  # Of the first mask.
+    for i, sentence in enumerate(_MASKED):
+        guesses = [f"{t.decode()} {s:.0%}" for t, s in zip(tokens[i], scores[i])]
+        print(f"  {sentence}\n    {', '.join(guesses)}")
     print(
         f"The model is in {model}, the SavedModel in {served / 'demo'}. Serve it with\n"
         "  python -m bert_tf.serve --model_name=demo "
@@ -104,66 +91,10 @@ def main(options: DemoConfig) -> None:
     )
 
 
-def _plan(path: pathlib.Path, options: DemoConfig) -> dict[str, Any]:
-    """Returns the options of the first run, and the number of steps once it is known.
-
-    Raises:
-        ValueError: The options differ from those of the first run.
-    """
-    wanted = options.to_dict()
-    del wanted["output"]
-    if not path.exists():
-        storage.write_json(path, wanted)
-    plan = storage.read_json(path)
-    for name, value in wanted.items():
-        if plan[name] != value:
-            raise ValueError(
-                f"{path.parent} holds a demo with --{name}={plan[name]}. Received: "
-                f"{name}={value}. Use another --output, or remove the folder to start "
-                "over."
-            )
-    return plan
-
-
-def _measure(flags: dict[str, Any], folder: pathlib.Path, minutes: float) -> int:
-    """Returns the number of training steps that this machine does in `minutes`."""
-    shutil.rmtree(folder, ignore_errors=True)
-    _print("\n=== Measuring the speed of this machine")
-    # The first half compiles the step.
-    probe = {"steps": _PROBE, "warmup_steps": 2, "validate_every": _PROBE // 2}
-    _run("pretrain", output=folder, **flags, **probe)
-    row = data.read_table(folder / "history.csv")[-1]
-    seconds = float(row["tokens"]) / _PROBE / float(row["tokens_per_second"])
-    shutil.rmtree(folder)
-    steps = max(round(60 * minutes / seconds), _MIN_STEPS)
-    _print(
-        f"\nA step takes {1000 * seconds:.0f} ms here: {steps:,} steps in about "
-        f"{steps * seconds / 60:.1f} minutes (--minutes={minutes:g}, at least "
-        f"{_MIN_STEPS} steps)."
-    )
-    return steps
-
-
-def _fill_masks(model: pathlib.Path) -> None:
-    _print("\n=== Filling in masks over gRPC")
-    with serving.DevServer({"demo": model}) as server:
-        inputs = {"text": list(_MASKED)}
-        outputs = client.predict(inputs, "demo", address=server.address)
-    for sentence, tokens, scores in zip(
-        _MASKED, outputs["tokens"][:, 0], outputs["scores"][:, 0], strict=True
-    ):
-        guesses = (f"{t.decode()} {s:.0%}" for t, s in zip(tokens, scores, strict=True))
-        print(f"  {sentence}\n    {', '.join(guesses)}")
-
-
-# Flushes, because the commands write to the same file.
-_print = functools.partial(print, flush=True)
-
-
 def _run(command: str, **flags: Any) -> None:
     """Prints and runs a command of this project."""
     line = [f"bert_tf.{command}", *(f"--{k}={v}" for k, v in flags.items())]
-    _print(f"\n=== python -m {shlex.join(line)}")
+    print(f"\n=== python -m {shlex.join(line)}", flush=True)
     if status := subprocess.call([sys.executable, "-m", *line]):
         sys.exit(status)
 
@@ -183,23 +114,19 @@ def _documents() -> Iterator[str]:
 
 def _raw_documents() -> Iterator[str]:
     yield from pydoc_data.topics.topics.values()
-    library = pathlib.Path(sysconfig.get_path("stdlib"))
+    folders = [pathlib.Path(sysconfig.get_path("stdlib"))]
+    for package in _PACKAGES:
+        folders.append(pathlib.Path(importlib.util.find_spec(package).origin).parent)
+    skipped = re.compile("/(test|site-packages)")
     files = [
         file
-        for package in (library, *map(_folder, _PACKAGES))
-        for file in sorted(package.rglob("*.py"))
-        if not any(
-            part.startswith(("test", "site-packages"))
-            for part in file.relative_to(package).parts
-        )
+        for folder in folders
+        for file in sorted(folder.rglob("*.py"))
+        if not skipped.search(str(file).removeprefix(str(folder)))
     ]
     with concurrent.futures.ProcessPoolExecutor() as pool:
         for documents in pool.map(_docstrings, files, chunksize=64):
             yield from documents
-
-
-def _folder(package: str) -> pathlib.Path:
-    return pathlib.Path(importlib.util.find_spec(package).origin).parent
 
 
 def _docstrings(file: pathlib.Path) -> list[str]:

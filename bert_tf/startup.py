@@ -1,12 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Hides the log lines that TensorFlow and CUDA print while they are imported.
+"""Hides the log lines that TensorFlow prints while it is imported.
 
-TensorFlow's C++ code writes to file descriptor 2 before it reads its log level. So the
-descriptor points to a temporary file while TensorFlow is imported and looks for
-devices. Then lines of other origin are written to standard error. Errors are kept for
-`show_errors`, which a command calls when it fails. If the process dies during the
-import, the lines are lost: set TF_CPP_MIN_LOG_LEVEL=0 to see all of them at once.
+TensorFlow's C++ code writes to file descriptor 2 before it reads its log level, for
+example that there is no GPU. So the descriptor points to /dev/null during the import,
+unless the machine has a GPU. Set TF_CPP_MIN_LOG_LEVEL=0 to see all lines.
 """
 
 from __future__ import annotations
@@ -16,36 +14,19 @@ import glob
 import importlib.abc
 import importlib.machinery
 import os
-import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-_LOG_LINE = re.compile(
-    rb"(?P<level>[IWEF])\d{4} [\d:.]+ +\d+ [\w.]+:\d+\] "
-    rb"|\d{4}-\d\d-\d\d [\d:.]+ (?P<old_level>[IWEF]) \w+/"
-    rb"|WARNING: All log messages before absl::InitializeLog"
-    rb"|To enable the following instructions: "
-)
-
-_errors: list[bytes] = []
-
 
 def hide_tensorflow_logs() -> None:
-    """Filters the log lines of a later import of TensorFlow, and its log level.
+    """Hides the log lines of a later import of TensorFlow, and sets its log level.
 
     Does nothing if TF_CPP_MIN_LOG_LEVEL asks for more than errors.
     """
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if level in ("2", "3") and "tensorflow" not in sys.modules:
         sys.meta_path.insert(0, _TensorFlowFinder())
-
-
-def show_errors() -> None:
-    """Writes the hidden errors to standard error."""
-    while _errors:
-        os.write(2, _errors.pop(0))
 
 
 def require_tensorflow(feature: str) -> None:
@@ -65,7 +46,7 @@ def require_tensorflow(feature: str) -> None:
 
 
 class _TensorFlowFinder(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow as Python does, and filters its import."""
+    """Finds TensorFlow as Python does, and imports it quietly."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name != "tensorflow":
@@ -76,7 +57,7 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
             execute = spec.loader.exec_module
 
             def exec_module(module):
-                with _filtered_stderr(), _without_plotting():
+                with _quiet():
                     execute(module)
                     module.config.list_physical_devices()  # Loads CUDA.
 
@@ -85,42 +66,22 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
 
 
 @contextlib.contextmanager
-def _without_plotting() -> Iterator[None]:
-    """Hides two optional packages from Keras, which TensorFlow imports.
+def _quiet() -> Iterator[None]:
+    """Hides what is written to file descriptor 2, and two packages from Keras.
 
     Keras has wrappers for scikit-learn and plots that no command uses. Importing the
     packages took 1.7 of the 4.1 s of processor time of `import tensorflow`.
     """
     hidden = {"matplotlib", "sklearn"} - sys.modules.keys()
     sys.modules.update(dict.fromkeys(hidden))  # Their import raises ImportError.
+    stderr = os.dup(2)
+    if not glob.glob("/dev/nvidia[0-9]*"):
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
     try:
         yield
     finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
         for name in hidden:
             del sys.modules[name]
-
-
-@contextlib.contextmanager
-def _filtered_stderr() -> Iterator[None]:
-    try:
-        stderr = os.dup(2)
-    except OSError:  # It is closed.
-        yield
-        return
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(stderr, 2)
-            os.close(stderr)
-            file.seek(0)
-            for line in file:
-                match = _LOG_LINE.match(line)
-                if not match:
-                    os.write(2, line)
-                elif b"cuInit" in line and not glob.glob("/dev/nvidia[0-9]*"):
-                    continue  # This machine has no GPU.
-                elif match["level"] in (b"E", b"F") or match["old_level"] == b"E":
-                    _errors.append(line)

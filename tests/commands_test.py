@@ -16,7 +16,6 @@ COMMANDS = [
     for folder in ("bert_tf", "tasks", "benchmarks")
     for path in sorted((ROOT / folder).glob("*.py"))
     if '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
-    if path.stem != "__main__"
 ]
 
 # Runs each command with each argument in a forked process, which saves the start of

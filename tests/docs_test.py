@@ -44,7 +44,6 @@ COMMANDS = {
     for folder in ("bert_tf", "tasks", "benchmarks")
     for file in sorted((ROOT / folder).glob("*.py"))
     if '\nif __name__ == "__main__":' in file.read_text(encoding="utf-8")
-    if file.stem != "__main__"
 }
 # docs/adding_a_task.md writes tasks/acceptability.py.
 WRITTEN_IN_DOCS = "tasks.acceptability"
