@@ -71,18 +71,15 @@ def main(options: DemoConfig) -> None:
     flags = {"size": "tiny", "steps": options.steps}
     flags |= {"warmup_steps": options.steps // 20}
     flags |= {"validate_every": options.steps // 10}
-    _run("pretrain", recipe="short", records=records, output=model, **flags)
+    if not (model / "metrics.json").exists():
+        _run("pretrain", recipe="short", records=records, output=model, **flags)
     if not served.exists():
         _run("export", model_dir=model, output=served, name="demo")
     print("\n=== Filling in masks over gRPC")
     with serving.DevServer({"demo": served / "demo"}) as server:
         answer = client.predict({"text": _MASKED}, "demo", address=server.address)
-    tokens, scores = (
-        answer["tokens"][:, 0],
-        answer["scores"][:, 0],
-    )  # Of the first mask.
-    for i, sentence in enumerate(_MASKED):
-        guesses = [f"{t.decode()} {s:.0%}" for t, s in zip(tokens[i], scores[i])]
+    for sentence, tokens, scores in zip(_MASKED, answer["tokens"], answer["scores"]):
+        guesses = [f"{t.decode()} {s:.0%}" for t, s in zip(tokens[0], scores[0])]
         print(f"  {sentence}\n    {', '.join(guesses)}")
     print(
         f"The model is in {model}, the SavedModel in {served / 'demo'}. Serve it with\n"
