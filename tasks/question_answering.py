@@ -36,6 +36,7 @@ Long passages are cut into overlapping windows, in training and in the exported 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -45,16 +46,15 @@ from bert_tf import cli, data, finetuning, storage, text
 from bert_tf.finetuning import squad
 from bert_tf.lazy import lazy_import
 
+keras = lazy_import("keras")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
     from bert_tf.finetuning import Question, Split
     from bert_tf.heads import Passages
 
-# Maximum number of characters of the passages that are tokenized together, without the
-# first passage. Each passage counts as at least `_MIN_CHARACTERS`.
-_CHUNK_CHARACTERS = 2_000_000
-_MIN_CHARACTERS = 2_000
+# Questions whose passages are tokenized together.
+_CHUNK = 1000
 
 # --- The task --------------------------------------------------------------------
 
@@ -156,7 +156,8 @@ class QuestionAnswering(finetuning.Task):
         Its `source` is a list of (questions, `Passages`) pairs.
         """
         source, inputs, targets = [], [], []
-        for chunk in chunk_questions(self.data[name]):
+        for start in range(0, len(self.data[name]), _CHUNK):
+            chunk = self.data[name][start : start + _CHUNK]
             passages = self.served_head().encode(
                 tf.constant([question.question for question in chunk]),
                 tf.constant([question.context for question in chunk]),
@@ -176,11 +177,19 @@ class QuestionAnswering(finetuning.Task):
 
     def evaluate(self, split, outputs, decision=None):
         questions, predictions = self.data[split.name], Predictions({}, {})
-        head, begin = self.served_head(), 0
+        head, remaining = self.served_head(), iter(outputs)
+
+        def logits(windows: text.Windows) -> dict[str, np.ndarray]:
+            part = list(itertools.islice(remaining, len(windows)))
+            return {
+                name: keras.utils.pad_sequences(
+                    [output[name] for output in part], None, "float32", "post"
+                )
+                for name in part[0]
+            }
+
         for chunk, passages in split.source:
-            end = begin + len(passages.windows)
-            answers = head.answers_from_logits(outputs[begin:end], passages)
-            begin = end
+            answers = head.answers(passages, logits)
             ids = [question.id for question in chunk]
             predictions.n_best.update(zip(ids, answers.to_n_best()))
             if self.no_answer:
@@ -271,14 +280,6 @@ def answer_targets(
         "start_logits": np.where(is_inside, first + offset, 0).astype(np.int32),
         "end_logits": np.where(is_inside, last + offset, 0).astype(np.int32),
     }
-
-
-def chunk_questions(questions: Sequence[Question]) -> list[Sequence[Question]]:
-    """Returns groups of questions that are tokenized together, to bound memory."""
-    sizes = [max(len(question.context), _MIN_CHARACTERS) for question in questions]
-    chunk = np.cumsum(sizes) // _CHUNK_CHARACTERS
-    splits = np.flatnonzero(np.diff(chunk, prepend=-1)).tolist()
-    return [questions[a:b] for a, b in zip(splits, [*splits[1:], None])]
 
 
 def main(options: QuestionAnswering.Config | finetuning.PredictConfig) -> None:

@@ -251,8 +251,7 @@ class SiameseEncoder(_Trainer):
         micro_batch_size: Number of examples per forward pass, M. The batch of a
             replica must be a multiple of it. 0: the whole batch.
 
-    Inputs: those of the encoder, but [B, C, S]. Outputs: embeddings [B, C, E]; all
-    outputs of the encoder if there are more.
+    Inputs: those of the encoder, but [B, C, S]. Outputs: embeddings [B, C, E].
     """
 
     def __init__(self, encoder, loss, temperature, micro_batch_size=0):
@@ -264,10 +263,8 @@ class SiameseEncoder(_Trainer):
     def call(self, inputs, training=None):
         batch, texts, length = ops.shape(inputs["token_ids"])
         inputs = {k: ops.reshape(x, (-1, length)) for k, x in inputs.items()}
-        outputs = self.trained(inputs, training=training)  # [B * C, ...]
-        return keras.tree.map_structure(
-            lambda x: ops.reshape(x, (batch, texts, *ops.shape(x)[1:])), outputs
-        )
+        embeddings = self.trained(inputs, training=training)  # [B * C, E]
+        return ops.reshape(embeddings, (batch, texts, embeddings.shape[-1]))
 
     def compute_loss(self, x, y, y_pred, sample_weight, training=True):
         embeddings = tf.math.l2_normalize(y_pred, axis=2)

@@ -23,7 +23,7 @@ combines only the 20 best starts and the 20 best ends; here all valid spans comp
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -40,9 +40,6 @@ tf = lazy_import("tensorflow")
 
 # Candidates in the outputs of the signature.
 _SERVED_CANDIDATES = 5
-
-# Windows whose spans are scored at once in evaluation.
-_WINDOWS_AT_ONCE = 1024
 
 # Options of `tasks.question_answering`, for checkpoints of other projects: the defaults
 # of google-research/bert.
@@ -135,7 +132,10 @@ class QuestionAnsweringHead(Head):
 
         @signature(string_input("question"), string_input("context"))
         def serving_default(question, context):
-            answers = self.answers_from_model(model, self.encode(question, context))
+            passages = self.encode(question, context)
+            answers = self.answers(
+                passages, lambda windows: model(windows.inputs(), training=False)
+            )
             best = answers.best(threshold)
             outputs = {}
             for name in ("answer", "start", "end", "start_byte", "end_byte", "score"):
@@ -147,37 +147,28 @@ class QuestionAnsweringHead(Head):
 
         return {"serving_default": serving_default}
 
-    def answers_from_model(self, model: keras.Model, passages: Passages) -> Answers:
-        """Runs a model on all windows and returns the candidate answers."""
+    def answers(
+        self,
+        passages: Passages,
+        logits: Callable[[text.Windows], Mapping[str, tf.Tensor]],
+    ) -> Answers:
+        """Returns the candidate answers.
 
-        def window_spans(windows: text.Windows) -> Spans:
-            logits = model(windows.inputs(), training=False)
-            return best_spans(windows, **logits, **self._limits)
-
+        Args:
+            passages: The result of `encode`.
+            logits: Returns the model's outputs for a few windows. It is called for all
+                windows, in order.
+        """
         n_best = self._limits["n_best"]
         specs = Spans(
             pieces=tf.TensorSpec([None, n_best, 2], tf.int32),
             logits=tf.TensorSpec([None, n_best, 2]),
             null_logits=tf.TensorSpec([None, 2]),
         )
-        spans = passages.windows.map(window_spans, specs)
-        return extract(passages, merge(passages, spans), self._no_answer)
-
-    def answers_from_logits(
-        self, outputs: Sequence[Mapping[str, np.ndarray]], passages: Passages
-    ) -> Answers:
-        """As `answers_from_model`, from the model's outputs for each of W windows."""
-        parts = []
-        for begin in range(0, len(outputs), _WINDOWS_AT_ONCE):
-            part = slice(begin, begin + _WINDOWS_AT_ONCE)
-            logits = {
-                name: keras.utils.pad_sequences(
-                    [output[name] for output in outputs[part]], None, "float32", "post"
-                )
-                for name in ("start_logits", "end_logits")
-            }
-            parts.append(best_spans(passages.windows[part], **logits, **self._limits))
-        spans = Spans(*(tf.concat(columns, axis=0) for columns in zip(*parts)))
+        spans = passages.windows.map(
+            lambda windows: best_spans(windows, **logits(windows), **self._limits),
+            specs,
+        )
         return extract(passages, merge(passages, spans), self._no_answer)
 
 

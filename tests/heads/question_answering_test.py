@@ -106,39 +106,6 @@ def test_fewer_spans_than_n_best(tokenizer):
     assert (scores[1:] <= MASKED_SCORE).all()
 
 
-class Model:
-    """Logits that depend on token and position; records the batch sizes."""
-
-    batch_sizes = ()
-
-    def __call__(self, inputs, training):
-        assert training is False
-        self.batch_sizes = (*self.batch_sizes, len(inputs["token_ids"]))
-        position = tf.range(tf.shape(inputs["token_ids"])[1]) * inputs["padding_mask"]
-        x = tf.cast(inputs["token_ids"] * 7 + position * 3, tf.float32)
-        return {"start_logits": tf.sin(x), "end_logits": tf.cos(x)}
-
-
-@pytest.mark.parametrize("no_answer", [False, True])
-def test_model_and_logits_give_the_same_answers(tokenizer, no_answer):
-    passages = cut(tokenizer, ["a", "b"], [letters(300), letters(9)], stride=4)
-    model, logits = Model(), Model()(passages.windows.inputs(), training=False)
-    head = make_head(tokenizer, no_answer=no_answer)
-    found = head.answers_from_model(model, passages)
-    assert len(passages.windows) == 72
-    assert model.batch_sizes == (32, 32, 8)
-    outputs = [{k: x[w].numpy() for k, x in logits.items()} for w in range(72)]
-    expected = head.answers_from_logits(outputs, passages)
-    assert found.candidates.keys() == expected.candidates.keys()
-    for name, values in found.candidates.items():
-        others = expected.candidates[name]
-        if values.dtype == tf.float32:
-            np.testing.assert_allclose(values, others, atol=1e-6)
-        else:
-            np.testing.assert_array_equal(values, others)
-    np.testing.assert_allclose(found.null_odds, expected.null_odds, atol=1e-6)
-
-
 # --- Answers ---------------------------------------------------------------------
 
 

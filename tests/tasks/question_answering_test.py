@@ -15,7 +15,7 @@ from bert_tf.data import Table
 from bert_tf.finetuning import fine_tune, predict, squad
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer
-from tasks.question_answering import QuestionAnswering, chunk_questions
+from tasks.question_answering import QuestionAnswering
 from tests.toy import tasks as toy_tasks
 
 LIMITS = {"max_sequence_length": 16, "max_question_length": 4, "stride": 4}
@@ -290,22 +290,3 @@ def test_predicting_a_file_matches_the_evaluation(finished, tmp_path):
     found = {row["id"]: row["prediction"] for row in rows}
     assert found == load(options, "predictions_dev.json")
     assert all(row.keys() >= {"question", "confidence", "gold"} for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("lengths", "expected"),
-    [
-        ([0] * 2_500, [999, 1_000, 501]),  # Each counts for 2,000 characters.
-        ([5_000_000, 10, 1_999_999, 10], [2, 2]),
-    ],
-)
-def test_chunks_add_less_than_two_million_characters_to_their_first_passage(
-    lengths, expected
-):
-    questions = [
-        squad.Question(pathlib.Path(), str(row), "?", "a" * length, None, False)
-        for row, length in enumerate(lengths)
-    ]
-    chunks = chunk_questions(questions)
-    assert [question for chunk in chunks for question in chunk] == questions
-    assert [len(chunk) for chunk in chunks] == expected
