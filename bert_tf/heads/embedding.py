@@ -243,7 +243,9 @@ class EncoderHead(Head):
     transformers = ("BertModel",)
 
     def build(self, backbone: BertBackbone) -> keras.Model:
-        return backbone
+        if self.model_class is BertBackbone:
+            return backbone
+        return super().build(backbone)
 
     def signatures(
         self, model: keras.Model, encoder: keras.Model, pooling: str = ""
@@ -260,16 +262,13 @@ class EncoderHead(Head):
         @signature(string_input("text"))
         def embeddings(text):
             inputs = self.encode(text)
-            encoded = to_float32(encoder(inputs, training=False))
-            pooled, hidden = (
-                encoded.pop(name) for name in ("pooled_output", "sequence_output")
-            )
+            states = to_float32(encoder(inputs, training=False))
+            pooled = states.pop("pooled_output")
+            states["mean"] = hidden = states.pop("sequence_output")
             count = tf.reduce_sum(inputs["padding_mask"], axis=1, keepdims=True)
             count = tf.cast(count, tf.float32)
-            means = {  # Hidden states are 0 at padding.
-                name: tf.reduce_sum(states, axis=1) / count
-                for name, states in {"mean": hidden, **encoded}.items()
-            }
+            # Hidden states are 0 at padding.
+            means = {k: tf.reduce_sum(x, axis=1) / count for k, x in states.items()}
             return {"cls": hidden[:, 0], "pooled_output": pooled, **means}
 
         signatures = {"serving_default": embeddings, "embeddings": embeddings}
@@ -333,9 +332,6 @@ class EmbeddingHead(EncoderHead):
     @classmethod
     def arguments(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         return {"config": EmbeddingConfig.from_dict(settings)}
-
-    def build(self, backbone: BertBackbone) -> keras.Model:
-        return SentenceEncoder(backbone, **self.arguments(self.settings))
 
     def signatures(self, *args, **kwargs) -> dict[str, Signature]:
         signatures = super().signatures(*args, **kwargs)

@@ -44,9 +44,6 @@ class PretrainerHead(EncoderHead):
         "BertForNextSentencePrediction",
     )
 
-    def build(self, backbone):
-        return BertPretrainer(backbone)
-
     def signatures(self, model, encoder, *args, **kwargs) -> dict[str, Signature]:
         signatures = super().signatures(model, encoder, *args, **kwargs)
         untrained = self.settings.get("newly_initialized", ())

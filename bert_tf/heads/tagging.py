@@ -107,34 +107,16 @@ class FrozenEncoder(keras.Model):
         return super().call(inputs, training=False)
 
 
-@keras.saving.register_keras_serializable(package="bert_tf")
-class CombineLayers(keras.layers.Layer):
-    """Combines K layers into one vector per token: [B, S, K, H] -> [B, S, F].
-
-    Args:
-        feature_set: One of `FEATURES`. `weighted_sum...` adds the layers with learned
-            weights, F = H. The others concatenate them, F = K * H.
-    """
-
-    def __init__(self, feature_set: str, **kwargs):
-        super().__init__(**kwargs)
-        self.feature_set = feature_set
-        self._is_sum = feature_set.startswith("weighted_sum")
+class WeightedSum(keras.layers.Layer):
+    """Adds K layers with learned weights: [B, S, K, H] -> [B, S, H]."""
 
     def build(self, input_shape):
-        if self._is_sum:
-            self.layer_logits = self.add_weight(
-                name="layer_logits", shape=(input_shape[2],), initializer="zeros"
-            )
+        self.layer_logits = self.add_weight(
+            name="layer_logits", shape=(input_shape[2],), initializer="zeros"
+        )
 
     def call(self, layers):
-        if self._is_sum:
-            return ops.einsum("bskh,k->bsh", layers, ops.softmax(self.layer_logits))
-        batch, length = ops.shape(layers)[:2]
-        return ops.reshape(layers, (batch, length, layers.shape[2] * layers.shape[3]))
-
-    def get_config(self):
-        return super().get_config() | {"feature_set": self.feature_set}
+        return ops.einsum("bskh,k->bsh", layers, ops.softmax(self.layer_logits))
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -160,9 +142,12 @@ class FeatureTagger(BertModel):
         units: int = 768,
         **kwargs,
     ):
-        encoder = FrozenEncoder(backbone, feature_set, name="encoder")
-        combine = CombineLayers(feature_set, dtype="float32", name="combine_layers")
-        x = combine(encoder(backbone.input))
+        x = FrozenEncoder(backbone, feature_set, name="encoder")(backbone.input)
+        if feature_set.startswith("weighted_sum"):
+            x = WeightedSum(dtype="float32", name="combine_layers")(x)
+        else:  # Concatenated.
+            flat = (-1, x.shape[2] * x.shape[3])
+            x = keras.layers.Reshape(flat, dtype="float32", name="concatenate")(x)
         mask = ops.cast(backbone.input["padding_mask"], "bool")
         rate = backbone.config.dropout
         for name in ("lstm_0", "lstm_1"):

@@ -11,7 +11,7 @@ from scipy.special import softmax
 from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf.finetuning import to_iob2
-from bert_tf.heads.tagging import CombineLayers, FeatureTagger, FrozenEncoder, tag_text
+from bert_tf.heads.tagging import FeatureTagger, FrozenEncoder, WeightedSum, tag_text
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer, join_features
 
@@ -73,11 +73,9 @@ def test_only_the_lstms_are_trained(tiny_config):
     assert names == {"lstm_0", "lstm_1", "tag_logits"}
 
 
-def test_combine_layers():
+def test_weighted_sum_of_layers():
     layers = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype("float32")
-    concatenated = CombineLayers("concat_last_four")(layers)
-    np.testing.assert_array_equal(concatenated, layers.reshape(2, 3, 20))
-    weighted = CombineLayers("weighted_sum_last_four")
+    weighted = WeightedSum()
     np.testing.assert_allclose(weighted(layers), layers.mean(axis=2), atol=1e-6)
     weighted.layer_logits.assign(np.log([1, 2, 3, 4]))
     expected = np.einsum("bskh,k->bsh", layers, [0.1, 0.2, 0.3, 0.4])
