@@ -11,11 +11,9 @@ from bert_tf.heads.head import Head as Head
 from bert_tf.heads.head import Signature as Signature
 from bert_tf.heads.head import check_declared as check_declared
 from bert_tf.heads.head import class_probabilities as class_probabilities
-from bert_tf.heads.head import classify_signature as classify_signature
 from bert_tf.heads.head import find_head as find_head
 from bert_tf.heads.head import ids_signature as ids_signature
 from bert_tf.heads.head import known_head as known_head
-from bert_tf.heads.head import regress_signature as regress_signature
 from bert_tf.heads.head import signature as signature
 from bert_tf.heads.head import string_input as string_input
 from bert_tf.heads.multiple_choice import ChoiceScorer as ChoiceScorer

@@ -9,7 +9,6 @@ Signatures, for N texts and C classes:
                      several labels can be right, labels [N, L] string, those with a
                      probability above their threshold padded with "", and their
                      independent probabilities; or score [N] float32
-    classify         or regress: the same answers for tf.Examples
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from bert_tf.heads.head import (
     Head,
     Signature,
     class_probabilities,
-    classify_signature,
-    regress_signature,
     signature,
     string_input,
 )
@@ -183,8 +180,4 @@ class ClassificationHead(Head):
                 "probabilities": probabilities,
             }
 
-        if labels:
-            other = {"classify": classify_signature(serving_default, labels)}
-        else:
-            other = {"regress": regress_signature(serving_default)}
-        return {"serving_default": serving_default, **other}
+        return {"serving_default": serving_default}

@@ -16,7 +16,6 @@ C classes.
 
     ids              token_ids, segment_ids, padding_mask [N, S] int32 -> the outputs of
                      the model
-    classify         or regress: for TensorFlow Serving's Classify and Regress APIs
 """
 
 from __future__ import annotations
@@ -293,53 +292,3 @@ def ids_signature(model: keras.Model) -> Signature:
 def to_float32(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Casts bfloat16, which many clients cannot read."""
     return {name: tf.cast(value, tf.float32) for name, value in outputs.items()}
-
-
-# --- Serialized tf.Examples ------------------------------------------------------
-
-
-def classify_signature(serving_default: Signature, labels: Sequence[str]) -> Signature:
-    """Returns a signature for TensorFlow Serving's Classify API.
-
-    Args:
-        serving_default: Maps strings to `probabilities` [N, C].
-        labels: The names of the C classes.
-
-    Returns:
-        The signature inputs [N] -> classes [N, C] string, scores [N, C] float32. The
-        inputs are serialized tf.Examples with one feature per input of
-        `serving_default`.
-    """
-
-    @signature(string_input("inputs"))
-    def classify(inputs):
-        scores = _run_on_examples(serving_default, inputs)["probabilities"]
-        classes = tf.broadcast_to(tf.constant(labels), tf.shape(scores))
-        return {"classes": classes, "scores": scores}
-
-    return classify
-
-
-def regress_signature(serving_default: Signature) -> Signature:
-    """Returns a signature for TensorFlow Serving's Regress API.
-
-    Args:
-        serving_default: Maps strings to `score` [N].
-
-    Returns:
-        The signature inputs [N] -> outputs [N] float32, with inputs as in
-        `classify_signature`.
-    """
-
-    @signature(string_input("inputs"))
-    def regress(inputs):
-        return {"outputs": _run_on_examples(serving_default, inputs)["score"]}
-
-    return regress
-
-
-def _run_on_examples(function: Signature, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-    specs = function.input_signature
-    features = {s.name: tf.io.FixedLenFeature(s.shape[1:], s.dtype) for s in specs}
-    parsed = tf.io.parse_example(examples, features)
-    return function(*(parsed[spec.name] for spec in specs))

@@ -254,7 +254,7 @@ def _write_warmup(
     names = [name for name, function in signatures.items() if function.input_signature]
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name, (rows, length) in itertools.product(names, _WARMUP):
-            inputs = _warmup_inputs(name, signatures, min(length, max_length), rows)
+            inputs = _warmup_inputs(signatures[name], min(length, max_length), rows)
             signatures[name](*inputs.values())
             request = _predict_request(inputs, signature_name=name)
             log = prediction_log_pb2.PredictionLog(predict_log={"request": request})
@@ -269,24 +269,18 @@ def _predict_request(
 
 
 def _warmup_inputs(
-    name: str, signatures: Mapping[str, Signature], length: int, batch: int
+    function: Signature, length: int, batch: int
 ) -> dict[str, np.ndarray]:
-    """Returns inputs of the signature `name` with `length` tokens per text.
+    """Returns inputs of a signature with `length` tokens per text.
 
     Additional dimensions, such as choices, have size 2.
     """
     # Every vocabulary has tokens for single letters. [CLS] and [SEP] are added.
     text = " ".join(["[MASK]", *["a"] * (length - 3)]).encode()
     inputs = {}
-    for spec in signatures[name].input_signature:
+    for spec in function.input_signature:
         shape = [batch] + [2] * (spec.shape.rank - 1)
-        if spec.name == "inputs":  # Serialized examples for Classify or Regress.
-            example = tf.train.Example()
-            for feature in signatures["serving_default"].input_signature:
-                value = example.features.feature[feature.name].bytes_list.value
-                value.append(text)
-            value = example.SerializeToString()
-        elif spec.dtype == tf.string:
+        if spec.dtype == tf.string:
             value = text
         else:
             # Id 0 is valid for tokens and segments. The padding mask is 1.

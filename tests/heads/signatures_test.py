@@ -16,7 +16,6 @@ from bert_tf.heads import (
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from tests.toy.models import pretrained_signatures, randomize_weights
-from tests.toy.saved_model import serialized_examples
 
 TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "no masks", "", "a [MASK]"]
 
@@ -161,8 +160,6 @@ LABELS = {"labels": ["no", "maybe", "yes"]}
 def test_answers_of_classifiers(tokenizer, settings, expected):
     head = ClassificationHead(settings, {"max_sequence_length": 8}, tokenizer)
     signatures = head.signatures(lambda inputs, training: tf.constant(LOGITS))
-    other = "classify" if "labels" in settings else "regress"
-    assert signatures.keys() == {"serving_default", other}
     found = signatures["serving_default"](tf.constant(["a", "b"]))
     assert found.keys() == expected.keys()
     for name, values in expected.items():
@@ -170,36 +167,6 @@ def test_answers_of_classifiers(tokenizer, settings, expected):
             assert found[name].numpy().tolist() == values
         else:
             np.testing.assert_allclose(found[name], values, atol=1e-6)
-
-
-# --- Serialized examples ---------------------------------------------------------
-
-
-@heads.signature(heads.string_input("text_a"), heads.string_input("text_b"))
-def lengths(text_a, text_b):
-    """Outputs that depend on the order of the inputs."""
-    a, b = (tf.cast(tf.strings.length(t), tf.float32) for t in (text_a, text_b))
-    return {"probabilities": tf.stack([a, b], axis=1), "score": a - b}
-
-
-def test_classify_reads_examples():
-    answer = heads.classify_signature(lengths, ["first", "second"])(
-        serialized_examples(text_a=["aaa", ""], text_b=["b", "bb"])
-    )
-    assert answer["scores"].numpy().tolist() == [[3, 1], [0, 2]]
-    assert answer["classes"].numpy().tolist() == 2 * [[b"first", b"second"]]
-
-
-def test_regress_reads_examples():
-    answer = heads.regress_signature(lengths)(
-        serialized_examples(text_b=["b"], text_a=["aaa"])
-    )
-    assert answer["outputs"].numpy().tolist() == [2]
-
-
-def test_example_with_missing_feature_is_rejected():
-    with pytest.raises(tf.errors.InvalidArgumentError, match="text_b"):
-        heads.regress_signature(lengths)(serialized_examples(text_a=["a"]))
 
 
 @pytest.mark.parametrize("outputs", [lambda x: x, lambda x: [x], lambda x: None])

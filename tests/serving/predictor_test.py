@@ -35,7 +35,7 @@ def test_single_label_of_texts_at_most_as_long_as_the_tokenizer_says(
     name = "BertForSequenceClassification"
     toy.write_hugging_face(tmp_path, vocabulary, name, tokenizer=tokenizer)
     model = bert_tf.load(tmp_path)
-    assert model.signatures.keys() == {"serving_default", "ids", "classify"}
+    assert model.signatures.keys() == {"serving_default", "ids"}
     found = model.predict(TEXTS)
     inputs = Tokenizer(vocabulary).encode(tf.constant(TEXTS), max_sequence_length=5)
     logits = model.predict(**inputs, signature="ids")["logits"]

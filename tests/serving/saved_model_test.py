@@ -270,14 +270,13 @@ def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
     path = serving.export_saved_model(
         {
             "serving_default": pair,
-            "classify": heads.classify_signature(pair, ["one"]),
             "ids": ids,
         },
         tmp_path,
         directory=directory,
     )
     loaded = tf.saved_model.load(str(path)).signatures
-    sizes = {name: set() for name in ("serving_default", "classify", "ids")}
+    sizes = {name: set() for name in ("serving_default", "ids")}
     file = path / "assets.extra" / "tf_serving_warmup_requests"
     for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
         request = prediction_log_pb2.PredictionLog.FromString(
@@ -292,8 +291,6 @@ def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
         batch = {len(value) for value in (*inputs.values(), *outputs.values())}
         if name == "serving_default":
             words = int(outputs["probabilities"][0, 0]) + 2
-        elif name == "classify":
-            words = int(outputs["scores"][0, 0]) + 2
         else:
             words = inputs["token_ids"].shape[1]
         sizes[name].add((*batch, words))

@@ -1,9 +1,8 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A small SavedModel with several dtypes and signatures, and tf.Examples for it."""
+"""A small SavedModel with several dtypes and signatures."""
 
 import pathlib
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -104,14 +103,3 @@ def write_toy_model(
         },
     )
     return unfinished.rename(base_path / str(version))
-
-
-def serialized_examples(**columns: Sequence[str]) -> tf.Tensor:
-    """Returns a serialized tf.Example for each row of `columns`."""
-    examples = []
-    for texts in zip(*columns.values(), strict=True):
-        example = tf.train.Example()
-        for name, text in zip(columns, texts, strict=True):
-            example.features.feature[name].bytes_list.value.append(text.encode())
-        examples.append(example.SerializeToString())
-    return tf.constant(examples)
