@@ -65,19 +65,6 @@ DATA_SETS: Mapping[str, finetuning.DataSet] = {
 }
 
 
-# How to call a model of SWAG; in its head, so that its export tells clients.
-_SWAG_USAGE = {
-    "inputs": {
-        "prompt": "sent1",
-        "choices": "sent2 and an ending, joined by a space, for each choice",
-    },
-    "example": {
-        "prompt": ["A man sits down at a piano."],
-        "choices": [["He starts to play a song.", "He paints the wall with it."]],
-    },
-}
-
-
 class MultipleChoice(finetuning.TableTask):
     """See the module docstring."""
 
@@ -117,7 +104,7 @@ class MultipleChoice(finetuning.TableTask):
 
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)
-        self.head = _SWAG_USAGE if options.task == "swag" else {}
+        self.head = {}
         found = {
             name: [_example(row, self.data_set) for row in rows]
             for name, rows in self.data.items()

@@ -74,8 +74,7 @@ def export_saved_model(
             description of the model that includes its labels. TensorFlow Serving's
             REST API and its batching require an input.
         folder: The folder of the served model, e.g. saved_models/sst2.
-        directory: The model directory or checkpoint that the model comes from. Its head
-            may have an `"example"`: the strings of the example request by input.
+        directory: The model directory or checkpoint that the model comes from.
         version: A positive integer, or 0 for the newest version plus one.
 
     Raises:
@@ -106,8 +105,7 @@ def export_saved_model(
         max_length = directory.architecture.max_sequence_length
         _write_warmup(extra / "tf_serving_warmup_requests", signatures, max_length)
         if "serving_default" in signatures:
-            example = directory.head.get("example")
-            _write_example(extra, signatures["serving_default"], folder.name, example)
+            _write_example(extra, signatures["serving_default"], folder.name)
     return folder / name
 
 
@@ -290,18 +288,11 @@ def _warmup_inputs(
     return inputs
 
 
-def _write_example(
-    folder: pathlib.Path,
-    function: Signature,
-    model: str,
-    example: Mapping[str, list] | None,
-) -> None:
+def _write_example(folder: pathlib.Path, function: Signature, model: str) -> None:
     """Writes an example request for REST and gRPC, and the REST response."""
     text = b"An example, with a [MASK] in it."
     inputs = {
-        spec.name: np.char.encode(example[spec.name], "utf-8").astype(object)
-        if example
-        else np.full([1] * spec.shape.rank, text, object)
+        spec.name: np.full([1] * spec.shape.rank, text, object)
         for spec in function.input_signature
     }
     request = _predict_request(inputs, name=model)

@@ -58,7 +58,7 @@ HEADS = [
     {"kind": "classification", "problem": "regression", "pairs": True},
     {"kind": "tagging", "labels": ["O", "B-X", "I-X"]},
     {"kind": "question_answering", "no_answer": True},
-    {"kind": "multiple_choice", "example": {"prompt": ["a"]}},
+    {"kind": "multiple_choice"},
     {"kind": "somebody's task", "labels": ["x"], "setting": {"a": [1, None]}},
     {"kind": "classification", "labels": ["b", "a"], "decision": {"thresholds": 0.25}},
     {
