@@ -78,9 +78,6 @@ class FinetuneConfig(ComputeOptions):
     dropout: float | None = cli.option(
         None, help="Dropout rate; the encoder's own by default.", minimum=0, maximum=0.9
     )
-    layer_decay: float = cli.option(
-        1.0, help="Factor of the rate of each lower layer.", minimum=0, maximum=1
-    )
     frozen_layers: int = cli.option(
         0, help="Lowest layers that are not trained, nor embeddings.", minimum=0
     )

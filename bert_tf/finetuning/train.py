@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import time
 from typing import Any, NoReturn
 
@@ -114,12 +113,8 @@ def train(
     trainable = task.training_model(model)
     with strategy.scope():
         distiller = Distiller(task, model, trainable) if options.teacher else None
-        optimizer = LayerwiseAdamW(
-            schedule,
-            layer_decay=options.layer_decay,
-            num_layers=directory.architecture.num_layers,
-            weight_decay=options.weight_decay,
-            global_clipnorm=1.0,
+        optimizer = AdamW(
+            schedule, weight_decay=options.weight_decay, global_clipnorm=1.0
         )
         # Without XLA, which would compile for every sequence length.
         trainable.compile(optimizer, jit_compile=False, **_losses(task))
@@ -193,31 +188,6 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         return keras.losses.categorical_crossentropy(
             targets, y_pred, from_logits=True, label_smoothing=self._smoothing
         )
-
-
-class LayerwiseAdamW(AdamW):
-    """`AdamW` with lower learning rates for lower layers.
-
-    Args:
-        learning_rate: Rate of the head and the pooler.
-        layer_decay: Factor of the rate from each layer to the one below. The embeddings
-            are below all `num_layers` layers.
-        num_layers: Layers of the encoder.
-        **kwargs: See `AdamW`.
-    """
-
-    def __init__(self, learning_rate, *, layer_decay, num_layers, **kwargs):
-        super().__init__(learning_rate, **kwargs)
-        self._layer_decay = layer_decay
-        self._num_layers = num_layers
-
-    def update_step(self, gradient, variable, learning_rate):
-        layer = re.match(r"encoder_layer_(\d+)/", variable.name)
-        depth = self._num_layers - int(layer[1]) if layer else 0
-        if variable.name.startswith("embeddings/"):
-            depth = self._num_layers + 1
-        rate = learning_rate * self._layer_decay**depth
-        super().update_step(gradient, variable, rate)
 
 
 def _balance_classes(split: batching.Split) -> batching.Split:

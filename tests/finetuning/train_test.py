@@ -11,22 +11,6 @@ import tensorflow as tf
 from sklearn.utils import class_weight
 
 from bert_tf.finetuning import Split, train
-from bert_tf.modeling import BertBackbone
-
-
-def test_layer_decay_scales_the_learning_rates(tiny_config):
-    backbone = BertBackbone(tiny_config)
-    optimizer = train.LayerwiseAdamW(
-        1.0, layer_decay=0.5, num_layers=2, weight_decay=0.0, global_clipnorm=None
-    )
-    before = [variable.numpy() for variable in backbone.trainable_variables]
-    gradients = [tf.ones(x.shape) for x in before]
-    optimizer.apply(gradients, backbone.trainable_variables)
-    # The first step of Adam is the learning rate times the sign of the gradient.
-    rates = {"encoder_layer_1": 0.5, "encoder_layer_0": 0.25, "embeddings": 0.125}
-    for variable, old in zip(backbone.trainable_variables, before, strict=True):
-        rate = rates.get(variable.path.partition("/")[0], 1.0)
-        np.testing.assert_allclose(old - variable.numpy(), rate, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
