@@ -132,12 +132,7 @@ class QuestionAnswering(finetuning.Task):
             )
         columns = _columns(options)
         self.data = options.read_splits(
-            lambda split, path: squad.read(
-                path,
-                columns,
-                needs_answers=split != "test",
-                training=split == "train",
-            )
+            lambda split, path: squad.read(path, columns, split=split)
         )
         self.no_answer = not all(q.answers for q in self.data["train"])
         self.head = {"no_answer": self.no_answer}

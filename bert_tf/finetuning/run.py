@@ -36,7 +36,7 @@ from bert_tf.finetuning import batching, objectives
 from bert_tf.finetuning.task import Example, FinetuneConfig, PredictConfig, Task
 from bert_tf.finetuning.train import build_model, train
 from bert_tf.modeling import BertConfig
-from bert_tf.text import Tokenizer, Vocabulary, guess_lowercase
+from bert_tf.text import Vocabulary, guess_lowercase
 
 _CHUNK = 1024  # Examples that are sorted by length, for batches of similar texts.
 
@@ -140,18 +140,10 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
         architecture = BertConfig.resolve(options.size, vocabulary.size)
         lowercase, note = guess_lowercase(vocabulary)
         print(f"{options.vocabulary}: {note}")
-        _check_reachable(Tokenizer(vocabulary, lowercase), options.vocabulary)
         path = pathlib.Path(options.output)
         encoder = ModelDirectory(path, architecture, vocabulary, lowercase, {}, {})
     else:
         encoder = open_checkpoint(options.init_from)
-    limit = encoder.architecture.max_sequence_length
-    if options.max_sequence_length > limit:
-        raise ValueError(
-            f"--max_sequence_length must be at most {limit}, the number of positions "
-            "of the encoder. Received: max_sequence_length="
-            f"{options.max_sequence_length}"
-        )
     if options.layers:
         numbers, limit = options.layers.split(","), encoder.architecture.num_layers
         if from_scratch or not set(numbers) <= set(map(str, range(1, limit + 1))):
@@ -167,29 +159,18 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
     return dataclasses.replace(encoder, architecture=architecture)
 
 
-def _check_reachable(tokenizer: Tokenizer, path: str) -> None:
-    """Checks that the tokenizer finds most words of its own vocabulary."""
-    tokens = tokenizer.vocabulary.tokens
-    words = [t for t in tokens if not t.startswith(("##", "[", "<"))]
-    ids = tokenizer.tokenize(tf.constant(words, tf.string)).flat_values.numpy()
-    found = {tokens[index] for index in np.unique(ids)}
-    lost = [word for word in words if word not in found]
-    if len(lost) > len(words) / 2:
-        raise ValueError(
-            f"--vocabulary={path}: the {'un' * tokenizer.lowercase}cased tokenizer of "
-            f"BERT cannot produce {len(lost):,} of {len(words):,} words, e.g. "
-            f"{', '.join(map(repr, lost[:3]))}. Each line must be one token without "
-            "blanks or punctuation inside, as bert_tf.vocab writes it."
-        )
-
-
 def _check_hyperparameters(task: Task, encoder: Checkpoint) -> None:
-    options, limit = task.options, encoder.architecture.num_layers
-    if options.frozen_layers > limit:
-        raise ValueError(
-            f"--frozen_layers must be at most {limit}, the number of layers. Received: "
-            f"frozen_layers={options.frozen_layers}"
-        )
+    options, architecture = task.options, encoder.architecture
+    limits = {
+        "max_sequence_length": architecture.max_sequence_length,
+        "frozen_layers": architecture.num_layers,
+    }
+    for name, limit in limits.items():
+        if getattr(options, name) > limit:
+            raise ValueError(
+                f"--{name} must be at most {limit}, as in the encoder. Received: "
+                f"{name}={getattr(options, name)}"
+            )
     if options.class_weight and task.target_kind not in ("class", "tags"):
         raise ValueError("--class_weight requires one class for each text or word.")
     if options.label_smoothing and task.target_kind in ("score", "other"):
@@ -327,21 +308,25 @@ def prediction_rows(
         are independent: the confidence is the probability that all are right.
     """
     for example, answer in zip(examples, answers, strict=True):
-        yield _prediction_row(example, answer, labels)
+        row = {"id": example.id, **example.texts} | _prediction(answer, labels)
+        probabilities = answer.get("probabilities", ())
+        if example.gold is not None:
+            row["gold"] = example.gold
+        if "choice" in answer:  # Their number may vary. Batches are padded.
+            row["probabilities"] = _rounded(probabilities[: len(example.inputs[1])])
+        else:
+            row |= {f"P({n})": _rounded(p) for n, p in zip(labels, probabilities)}
+        yield row
 
 
-def _prediction_row(
-    example: Example, answer: Mapping[str, Any], labels: Sequence[str]
-) -> dict[str, Any]:
-    row, probabilities = {"id": example.id, **example.texts}, ()
+def _prediction(answer: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+    """Returns the prediction and, if it has one, its probability."""
     match answer:
         case {"label": prediction, "probabilities": probabilities}:
             confidence = max(probabilities)
         case {"labels": chosen, "probabilities": probabilities}:
-            prediction, pairs = (
-                ",".join(filter(None, chosen)),
-                zip(labels, probabilities),
-            )
+            prediction = ",".join(filter(None, chosen))
+            pairs = zip(labels, probabilities)
             confidence = math.prod(p if name in chosen else 1 - p for name, p in pairs)
         case {"choice": choice, "probabilities": probabilities}:
             prediction, confidence = int(choice), max(probabilities)
@@ -351,21 +336,13 @@ def _prediction_row(
             tags = [tag for tag in tags if tag]  # Of the padded row.
             prediction, confidence = " ".join(tags), scores[: len(tags)]
         case {"score": score}:
-            prediction, confidence = _rounded(score), None
+            return {"prediction": _rounded(score)}
         case _:
             raise ValueError(
                 "The signature serving_default must have the outputs of one of the "
                 f"tasks to predict files. Got {', '.join(answer)}."
             )
-    row["prediction"] = prediction
-    if confidence is not None:
-        row["confidence"] = _rounded(confidence)
-    if example.gold is not None:
-        row["gold"] = example.gold
-    if "choice" in answer:  # Their number may vary. Batches are padded.
-        count = len(example.inputs[1])
-        return row | {"probabilities": _rounded(probabilities[:count])}
-    return row | {f"P({n})": _rounded(p) for n, p in zip(labels, probabilities)}
+    return {"prediction": prediction, "confidence": _rounded(confidence)}
 
 
 def _rounded(value: Any) -> float | str:

@@ -58,8 +58,7 @@ def read(
     path: str | os.PathLike,
     columns: Sequence[str] = ("question", "context", "answer", ""),
     *,
-    needs_answers: bool = False,
-    training: bool = False,
+    split: str = "test",
 ) -> list[Question]:
     """Reads a JSON file in the format of SQuAD, or a table (.csv, .jsonl, else TSV).
 
@@ -72,20 +71,19 @@ def read(
         path: The file.
         columns: Columns of a table: the question; the passage; the answer, empty or
             null for none; the answer's offset in the passage in characters, "" if the
-            table has no such column. The last two may be missing unless
-            `needs_answers`. A JSONL file may have `answers` instead of `answer`, with
-            texts and offsets as in Hugging Face's data sets:
-            {"text": ["France"], "answer_start": [53]}.
-        needs_answers: Whether to require answers, possibly empty.
-        training: Whether to skip, with a warning, questions without an answer at its
-            offset; see `answer_bytes`.
+            table has no such column. The last two may be missing in a test set. A JSONL
+            file may have `answers` instead of `answer`, with texts and offsets as in
+            Hugging Face's data sets: {"text": ["France"], "answer_start": [53]}.
+        split: Only a `"test"` set may lack answers. In the `"train"` set, questions
+            whose answers are not at their offsets are skipped with a warning, see
+            `answer_bytes`.
 
     Raises:
-        ValueError: The format is wrong, ids are not unique, or `training` has no
-            question left. The message has the file and the question or line.
+        ValueError: The format is wrong, ids are not unique, or no question is left. The
+            message has the file and the question or line.
         OSError: The file cannot be read.
     """
-    questions = list(stream(path, columns, needs_answers=needs_answers))
+    questions = list(stream(path, columns, needs_answers=split != "test"))
     if not questions:
         raise ValueError(f"{path} contains no questions.")
     ids = collections.Counter(question.id for question in questions)
@@ -95,12 +93,12 @@ def read(
             f"{path}: ids must be unique. Got {count} questions with the id {first!r}."
         )
     for question in questions:
-        if needs_answers and question.answers is None:
+        if split != "test" and question.answers is None:
             raise ValueError(
                 f"{path}, question {question.id!r}: answers[] is missing. Only "
                 "--test_file can omit it."
             )
-    return _aligned(questions) if training else questions
+    return _aligned(questions) if split == "train" else questions
 
 
 def is_table(path: str | os.PathLike) -> bool:
@@ -114,20 +112,20 @@ def is_table(path: str | os.PathLike) -> bool:
 
 def _aligned(questions: Sequence[Question]) -> list[Question]:
     """Skips questions whose answers are not at their offsets, as google's BERT does."""
-    kept = [q for q in questions if not q.answers or answer_bytes(q)]
-    skipped = len(questions) - len(kept)
-    if skipped:
-        first = next(q for q in questions if q.answers and not answer_bytes(q))
-        (text, start), *_ = first.answers
-        message = (
-            f"{first.path}: {skipped} of {len(questions)} questions have no answer at "
-            f"its offset in the passage. The first is {first.id!r}: the answer "
-            f"{text!r} is not at character answer_start={start}."
-        )
-        if not kept:
-            raise ValueError(message)
-        logging.warning("%s They are skipped.", message)
-    return kept
+    lost = {q.id: q for q in questions if q.answers and not answer_bytes(q)}
+    if not lost:
+        return questions
+    first = next(iter(lost.values()))
+    (text, start), *_ = first.answers
+    message = (
+        f"{first.path}: {len(lost)} of {len(questions)} questions have no answer at "
+        f"its offset in the passage. The first is {first.id!r}: the answer {text!r} is "
+        f"not at character answer_start={start}."
+    )
+    if len(lost) == len(questions):
+        raise ValueError(message)
+    logging.warning("%s They are skipped.", message)
+    return [q for q in questions if q.id not in lost]
 
 
 def stream(
@@ -209,7 +207,7 @@ def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Que
         impossible = str(entry.get("is_impossible") or 0).lower()
         is_impossible = {"true": 1, "1": 1, "false": 0, "0": 0}[impossible]
         if "answers" in entry or is_impossible:
-            answers = _answers(entry.get("answers"))
+            answers = () if is_impossible else _answers(entry["answers"])
         if not (isinstance(question, str) and isinstance(context, str)):
             raise TypeError(f"question={question!r}, context={context!r:.80}")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -219,11 +217,6 @@ def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Que
             "as text, and answers[] with text and a number answer_start; is_impossible "
             f"must be true or false. Got {error!r}."
         ) from error
-    if answers and is_impossible:
-        raise ValueError(
-            f"{path}, question {name!r}: a question with is_impossible=true must not "
-            "have answers."
-        )
     version_2 = "is_impossible" in entry or answers == ()
     return Question(path, name, question, context, answers, version_2)
 

@@ -78,7 +78,7 @@ class EmbeddingConfig:
             all.
 
     Raises:
-        ValueError: A pooling mode is unknown, or a size is too small.
+        ValueError: A pooling mode is unknown.
     """
 
     max_sequence_length: int
@@ -94,18 +94,6 @@ class EmbeddingConfig:
             raise ValueError(
                 f"`pooling` must be one of {', '.join(POOLING_MODES)}, or several "
                 f"joined by +. Received: pooling={self.pooling!r}"
-            )
-        length = self.max_sequence_length
-        if not isinstance(length, int) or length < 3:
-            raise ValueError(
-                "`max_sequence_length` must be an integer of at least 3, for [CLS], a "
-                f"token and [SEP]. Received: max_sequence_length={length!r}"
-            )
-        size = self.truncate_dim
-        if size is not None and (not isinstance(size, int) or size < 1):
-            raise ValueError(
-                "`truncate_dim` must be a positive integer or None. Received: "
-                f"truncate_dim={size!r}"
             )
 
     @property
@@ -230,9 +218,6 @@ class SentenceEncoder(BertModel):
 
 # --- The heads -------------------------------------------------------------------
 
-# Signatures that prompts cannot be named after.
-_SIGNATURES = ("embeddings", "ids", "metadata", "sentence_embedding", "serving_default")
-
 
 class EncoderHead(Head):
     """An encoder without a head; base of the heads of pre-trained models."""
@@ -271,35 +256,22 @@ class EncoderHead(Head):
             means = {k: tf.reduce_sum(x, axis=1) / count for k, x in states.items()}
             return {"cls": hidden[:, 0], "pooled_output": pooled, **means}
 
-        signatures = {"serving_default": embeddings, "embeddings": embeddings}
-        signatures["ids"] = ids_signature(encoder)
+        prompts = self.settings.get("prompts", {})
+        default = prompts.get(self.settings.get("default_prompt_name"), "")
         embed = self._pooling_layer(model, pooling)
-        for name, prompt in self._prompts().items():
-            signatures[name] = self._sentence_embedding(encoder, embed, prompt)
-        return signatures
+        signatures = {  # Their names are names of nodes in the graph.
+            re.sub(r"[^A-Za-z0-9_]", "_", name): self._sentence_embedding(
+                encoder, embed, prompt
+            )
+            for name, prompt in {**prompts, "sentence_embedding": default}.items()
+        }
+        ids = ids_signature(encoder)
+        own = {"serving_default": embeddings, "embeddings": embeddings, "ids": ids}
+        return signatures | own
 
     def _pooling_layer(self, model: keras.Model, pooling: str) -> SentenceEmbedding:
         limit = {"max_sequence_length": self.options["max_sequence_length"]}
         return SentenceEmbedding({**limit, "pooling": pooling or "mean"})
-
-    def _prompts(self) -> dict[str, str]:
-        """Returns the prompts by the names of their signatures.
-
-        Raises:
-            ValueError: The names of two signatures would be equal.
-        """
-        prompts = self.settings.get("prompts", {})
-        default = prompts.get(self.settings.get("default_prompt_name"), "")
-        # Names of signatures are names of nodes in the graph.
-        names = {prompt: re.sub(r"[^A-Za-z0-9_]", "_", prompt) for prompt in prompts}
-        taken = [*_SIGNATURES, *names.values()]
-        if clashes := [p for p, name in names.items() if taken.count(name) > 1]:
-            raise ValueError(
-                "Prompts become signatures and need names of their own. Rename in "
-                f"config_sentence_transformers.json: {clashes}"
-            )
-        signatures = {names[prompt]: text for prompt, text in prompts.items()}
-        return {"sentence_embedding": default, **signatures}
 
     def _sentence_embedding(
         self, encoder: keras.Model, embed: SentenceEmbedding, prompt: str

@@ -164,13 +164,6 @@ def test_without_default_no_prompt_is_added(tmp_path, vocabulary):
     assert "prompts" not in open_checkpoint(folder).head
 
 
-@pytest.mark.parametrize("prompts", [{"ids": "a"}, {"a b": "x", "a-b": "y"}])
-def test_names_of_prompts_must_differ_from_signatures(tmp_path, vocabulary, prompts):
-    write_with_prompts(tmp_path, vocabulary, prompts=prompts, default_prompt_name=None)
-    with pytest.raises(ValueError, match=rf"need names of their own.*{min(prompts)}"):
-        serving.load_signatures(open_checkpoint(tmp_path))
-
-
 # --- Cross-encoders ----------------------------------------------------------------
 
 
@@ -298,14 +291,12 @@ PROMPT = '{"prompts": {"query": "Find: "}, "default_prompt_name": '
             '[{"path": "../a", "type": "sentence_transformers.models.Pooling"}]',
             "in subfolders.*\\.\\./a",
         ),
-        ("Pooling", ENCODER, '{"max_seq_length": 1}', "at least 3.*=1"),
         (
             "Pooling",
             MODEL,
             PROMPT + '"passage"}',
             "default_prompt_name must be .*'passage'",
         ),
-        ("Pooling", MODEL, '{"truncate_dim": -1}', "positive integer or None.*=-1"),
     ],
 )
 def test_invalid_files(tmp_path, vocabulary, module, name, content, message):

@@ -351,36 +351,19 @@ def test_initial_weights_are_those_of_the_checkpoint(
     assert f"Newly initialized layers: {random}.\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["the", "Cat", "café"], "Assumed to be cased"),
-        (["the", "cat", "##s"], "Assumed to be uncased"),
-        (["cat,500", "the,20", "mat"], "cannot produce 2 of 3 words, e.g. 'cat,500'"),
-        (["a", "don't", "e.g."], "uncased tokenizer of BERT cannot produce 2 of 3"),
-    ],
-)
-def test_casing_of_a_vocabulary_is_printed_and_checked(
-    options, tmp_path, capsys, words, said
-):
+def test_casing_of_a_vocabulary_is_printed(options, tmp_path, capsys):
     path = tmp_path / "vocab.txt"
-    path.write_text("\n".join([*SPECIAL_TOKENS, *words]), encoding="utf-8")
-    options = dataclasses.replace(
-        options, init_from="", size="tiny", vocabulary=str(path)
-    )
-    message = ""
-    try:
-        run_module._open_encoder(options)
-    except ValueError as error:
-        message = str(error)
-    assert said in message or (said in capsys.readouterr().out and not message)
+    path.write_text("\n".join([*SPECIAL_TOKENS, "the", "Cat"]), encoding="utf-8")
+    changes = {"init_from": "", "size": "tiny", "vocabulary": str(path)}
+    run_module._open_encoder(dataclasses.replace(options, **changes))
+    assert "Assumed to be cased" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"init_from": ""}, "Pass either --init_from, or both --size and --vocabulary"),
-        ({"max_sequence_length": 64}, "at most 32, the number of positions .*=64"),
+        ({"max_sequence_length": 64}, "at most 32, as in the encoder. .*=64"),
         ({"strategy": "mirrored", "batch_size": 15}, "use --batch_size=16"),
         ({"frozen_layers": 2}, "frozen_layers must be at most 1"),
         ({"label_smoothing": 0.1}, "label_smoothing requires classes"),

@@ -77,7 +77,7 @@ COLUMNS = ("q", "p", "a", "at")
 
 def test_read_tables_with_answers(write):
     rows = "p,q,a,at\naß cat a,?,a,7\na,?,,\n"
-    given, none = squad.read(write(rows, "x.csv"), COLUMNS, needs_answers=True)
+    given, none = squad.read(write(rows, "x.csv"), COLUMNS, split="dev")
     assert (given.answers, given.may_be_impossible) == ((("a", 7),), False)
     assert (none.answers, none.may_be_impossible) == ((), True)
 
@@ -98,17 +98,15 @@ def test_read_tables_with_answers(write):
 )
 def test_read_answers_of_hugging_face(write, answers, expected):
     row = '{"id": "x", "question": "?", "context": "aß Köln", "answers": '
-    (question,) = squad.read(
-        write(f"{row}{answers}}}\n", "x.jsonl"), needs_answers=True
-    )
+    (question,) = squad.read(write(f"{row}{answers}}}\n", "x.jsonl"), split="dev")
     assert (question.answers, question.may_be_impossible) == (expected, not expected)
     entry = {"id": "1", "question": "?", "answers": json.loads(answers)}
     path = write(data(entry, context="aß Köln"))
-    (question,) = squad.read(path, needs_answers=True)
+    (question,) = squad.read(path, split="dev")
     assert question.answers == expected
     if answers == "null":
         row = row.replace("answers", "answer") + "null}\n"
-        (question,) = squad.read(write(row, "x.jsonl"), needs_answers=True)
+        (question,) = squad.read(write(row, "x.jsonl"), split="dev")
         assert (question.answers, question.may_be_impossible) == ((), True)
 
 
@@ -119,7 +117,7 @@ def test_malformed_answers_of_hugging_face(write, answers):
     row = f'{{"question": "?", "context": "a", "answers": {answers}}}\n'
     message = "x.jsonl, question '1': a question must have id, question and context"
     with pytest.raises(ValueError, match=re.escape(message)):
-        squad.read(write(row, "x.jsonl"), needs_answers=True)
+        squad.read(write(row, "x.jsonl"), split="dev")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +132,7 @@ def test_answer_without_offset_is_the_first_occurrence(
     write, caplog, context, answer, start
 ):
     path = write(f"context\tquestion\tanswer\n{context}\t?\t{answer}\n", "x.tsv")
-    (question,) = squad.read(path, needs_answers=True)
+    (question,) = squad.read(path, split="dev")
     assert question.answers == ((answer, start),)
     warned = "1 answers occur several times" in caplog.text
     assert warned == (context.count(answer) > 1)
@@ -152,12 +150,12 @@ def test_training_skips_answers_that_are_not_at_their_offset(
     columns = "question", "context", "answer", "at"
     assert [q.id for q in squad.read(path, columns)] == ["7", "8"]
     assert not caplog.text
-    questions = squad.read(path, columns, needs_answers=True, training=True)
+    questions = squad.read(path, columns, split="train")
     assert [(q.id, q.answers) for q in questions] == [("8", (("cat", 2),))]
     assert f"{name}: 1 of 2 questions have no answer at its offset" in caplog.text
     assert "The first is '7': the answer 'dog' is not at" in caplog.text
     with pytest.raises(ValueError, match=r"1 of 1 questions have no answer at its"):
-        squad.read(write(lines, name), columns, training=True)
+        squad.read(write(lines, name), columns, split="train")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +167,7 @@ def test_table_without_a_column(write, header, missing):
         f"no column {missing}. .* with --question, --context, --answer and --answer"
     )
     with pytest.raises(ValueError, match=message):
-        squad.read(path, COLUMNS, needs_answers=True)
+        squad.read(path, COLUMNS, split="dev")
 
 
 @pytest.mark.parametrize(
@@ -221,7 +219,7 @@ def test_answers_that_google_bert_finds(write, text, start, found):
 
 def test_the_first_answer_that_is_at_its_offset(write):
     answers = [{"text": "Köln", "answer_start": 3}, {"text": "the", "answer_start": 20}]
-    (question,) = squad.read(write(data(entry() | {"answers": answers})), training=True)
+    (question,) = squad.read(write(data(entry() | {"answers": answers})), split="train")
     begin = CONTEXT.encode().index(b"the")
     assert squad.answer_bytes(question) == (begin, begin + 3)
 
@@ -233,20 +231,15 @@ def test_the_first_answer_that_is_at_its_offset(write):
 )  # fmt: skip
 def test_is_impossible_as_text(write, value, impossible):
     path = write(data(entry("q7", is_impossible=value)))
-    if impossible is False:
+    if impossible is None:
+        with pytest.raises(ValueError, match="must be true or"):
+            squad.read(path)
+    else:
         (question,) = squad.read(path)
-        assert (len(question.answers), question.may_be_impossible) == (1, True)
-        return
-    message = "is_impossible=true must not have" if impossible else "must be true or"
-    with pytest.raises(ValueError, match=message):
-        squad.read(path)
-
-
-def test_impossible_question_may_lack_answers(write):
-    """As in transformers."""
-    path = write(data({"id": "a", "question": "Why?", "is_impossible": True}))
-    (question,) = squad.read(path, needs_answers=True)
-    assert question.answers == ()
+        assert (len(question.answers), question.may_be_impossible) == (
+            0 if impossible else 1,
+            True,
+        )
 
 
 def test_integer_ids_are_text(write):
