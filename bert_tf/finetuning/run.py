@@ -36,7 +36,7 @@ from bert_tf.finetuning import batching, objectives
 from bert_tf.finetuning.task import Example, FinetuneConfig, PredictConfig, Task
 from bert_tf.finetuning.train import build_model, train
 from bert_tf.modeling import BertConfig
-from bert_tf.text import Vocabulary, guess_lowercase
+from bert_tf.text import Tokenizer, Vocabulary, guess_lowercase
 
 _CHUNK = 1024  # Examples that are sorted by length, for batches of similar texts.
 
