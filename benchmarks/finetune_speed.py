@@ -149,7 +149,7 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
     split = dataclasses.replace(
         split, inputs=inputs, targets=tf.gather(split.targets, chosen)
     )
-    architecture = BertConfig.resolve(options.size, tokenizer.vocabulary.size)
+    architecture = BertConfig.from_size(options.size, tokenizer.vocabulary.size)
     batches, step = variant(options, task, split, architecture)
     for batch in batches:  # Traces the step for each shape.
         step(batch)

@@ -137,7 +137,7 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
         )
     if from_scratch:
         vocabulary = Vocabulary.from_file(options.vocabulary)
-        architecture = BertConfig.resolve(options.size, vocabulary.size)
+        architecture = BertConfig.from_size(options.size, vocabulary.size)
         lowercase, note = guess_lowercase(vocabulary)
         print(f"{options.vocabulary}: {note}")
         path = pathlib.Path(options.output)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -13,23 +12,13 @@ import keras
 
 from bert_tf import lazy
 from bert_tf.modeling import backend
-from bert_tf.modeling.bert import Embeddings, initializer, quantize, quantized_layers
+from bert_tf.modeling.bert import Embeddings, initializer
 from bert_tf.modeling.config import BertConfig
 from bert_tf.modeling.fused import FusedEncoderLayer
 
 
 class EncoderModel(keras.Model):
     """Base of functional models that take the named inputs of an encoder."""
-
-    def __setattr__(self, name, value):
-        # torch refuses layers as attributes before `__init__`. The functional model
-        # tracks them anyway, as in KerasHub's `Backbone`.
-        is_property = isinstance(getattr(type(self), name, None), property)
-        is_torch = keras.backend.backend() == "torch"
-        if is_torch and not is_property and "_parameters" not in self.__dict__:
-            self.__dict__[name] = value
-        else:
-            super().__setattr__(name, value)
 
     def __call__(self, inputs, *args, **kwargs):
         self._check_inputs(inputs)
@@ -62,23 +51,19 @@ class EncoderModel(keras.Model):
         """
         return ()
 
-    def _trained(self, variables: list[Any]) -> list[Any]:
-        layers = self._unused_layers()
-        unused = {id(variable) for layer in layers for variable in layer.variables}
-        return [variable for variable in variables if id(variable) not in unused]
-
     @property
     def trainable_variables(self):
-        return self._trained(super().trainable_variables)
-
-    @property
-    def trainable_weights(self):
-        return self._trained(super().trainable_weights)
+        unused = {id(v) for layer in self._unused_layers() for v in layer.variables}
+        return [v for v in super().trainable_variables if id(v) not in unused]
 
     @property
     def non_trainable_variables(self):
         trained = {id(variable) for variable in self.trainable_variables}
         return [v for v in self.variables if id(v) not in trained]
+
+    @property
+    def trainable_weights(self):
+        return self.trainable_variables
 
     @property
     def non_trainable_weights(self):
@@ -210,17 +195,13 @@ class BertBackbone(EncoderModel):
         return {
             "config": dataclasses.asdict(self.config),
             "recompute": self.recompute,
-            # Not the policy of a layer that `quantize` may have changed.
             "dtype": keras.saving.serialize_keras_object(self.embeddings.dtype_policy),
             "name": self.name,
-            "quantized": quantized_layers(self),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        quantized = config.pop("quantized", {})
-        return quantize(cls(**config), quantized)
+        return cls(**config)
 
 
 class BertModel(EncoderModel):
@@ -255,21 +236,6 @@ class BertModel(EncoderModel):
         """
         checkpoint = lazy.checkpoints().open_checkpoint(path)
         return checkpoint.load_model(cls, dtype=dtype, name=name, **arguments)
-
-    def fit(self, x=None, y=None, *args, **kwargs):
-        """`keras.Model.fit`, with the received and expected shapes in error notes."""
-        try:
-            return super().fit(x, y, *args, **kwargs)
-        except Exception as error:
-            # Python 3.10 has no notes, and `_shapes` may fail on unusual data.
-            with contextlib.suppress(Exception):
-                given = getattr(x, "element_spec", (x, y))
-                error.add_note(f"Received (x, y): {_shapes(given)}")
-                error.add_note(
-                    f"Inputs of {self.name}: {_shapes(self.input)}. Outputs, to be "
-                    f"labeled by y: {_shapes(self.output)}"
-                )
-            raise
 
     def compile(
         self,
@@ -325,18 +291,12 @@ class BertModel(EncoderModel):
     def get_config(self):
         backbone = keras.saving.serialize_keras_object(self.backbone)
         arguments = {name: getattr(self, name) for name in self._arguments}
-        quantized = quantized_layers(self)
-        for path in quantized_layers(self.backbone):  # In the backbone's own config.
-            del quantized[path]
-        config = {"backbone": backbone, **arguments, "name": self.name}
-        return config | {"quantized": quantized}
+        return {"backbone": backbone, **arguments, "name": self.name}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        backbone = keras.saving.deserialize_keras_object(config.pop("backbone"))
-        quantized = config.pop("quantized", {})
-        return quantize(cls(backbone, **config), quantized)
+        backbone = keras.saving.deserialize_keras_object(config["backbone"])
+        return cls(**config | {"backbone": backbone})
 
 
 def cross_entropies(outputs: Any) -> dict[str, Any]:
@@ -367,15 +327,3 @@ def sum_losses(model: keras.Model) -> None:
     for loss in keras.tree.flatten(model.loss):
         if isinstance(loss, keras.losses.Loss):  # None if the model has its own step.
             loss.reduction = "sum"
-
-
-def _shapes(data: Any) -> str:
-    """Describes arrays, tensors or tensor specs in nested dicts and tuples."""
-
-    def describe(leaf):
-        if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-            return type(leaf).__name__
-        sizes = ", ".join("?" if size is None else str(size) for size in leaf.shape)
-        return f"{getattr(leaf.dtype, 'name', leaf.dtype)} [{sizes}]"
-
-    return str(keras.tree.map_structure(describe, data)).replace("'", "")

@@ -30,23 +30,14 @@ def custom_gradient(
 ) -> Callable[..., Any]:
     """Decorates a function that returns its output and its gradient function.
 
-    Unlike `keras.ops.custom_gradient`, the result also accepts Keras variables, and
-    the gradient function has the same signature on every backend.
+    Unlike `keras.ops.custom_gradient`, the result also accepts Keras variables.
 
     Args:
         function: Takes tensors. Returns the output tensor and a function that maps the
             gradient w.r.t. the output to the gradients w.r.t. the inputs.
     """
 
-    @ops.custom_gradient
-    def with_gradient(*inputs):
-        output, gradient_of = function(*inputs)
-
-        def gradient(*arguments, upstream=None):
-            # TensorFlow and JAX pass it by position, torch by keyword.
-            return gradient_of(arguments[0] if upstream is None else upstream)
-
-        return output, gradient
+    with_gradient = ops.custom_gradient(function)
 
     @functools.wraps(function)
     def wrapper(*inputs):
@@ -167,14 +158,9 @@ def _is_tensorflow() -> bool:
 
 def take_positions(x, positions):
     """Returns the vectors at some positions: [B, S, H], [B, P] -> [B, P, H]."""
-    if keras.backend.backend() == "jax":
-        # Lookups in each row stay on the device that has the row.
-        return ops.take_along_axis(x, ops.expand_dims(positions, 2), axis=1)
-    batch, length, hidden_dim = ops.shape(x)
-    row_starts = ops.expand_dims(ops.arange(batch, dtype="int32") * length, 1)
-    flat = ops.reshape(positions + row_starts, (-1,))
-    taken = ops.take(ops.reshape(x, (-1, hidden_dim)), flat, axis=0)
-    return ops.reshape(taken, (batch, ops.shape(positions)[1], hidden_dim))
+    if _is_tensorflow():  # Faster than `take_along_axis`.
+        return tf.gather(x, positions, batch_dims=1)
+    return ops.take_along_axis(x, ops.expand_dims(positions, 2), axis=1)
 
 
 # --- Dropout ---------------------------------------------------------------------

@@ -38,15 +38,6 @@ class ConfiguredLayer(keras.layers.Layer):
     def get_config(self):
         return super().get_config() | {"config": dataclasses.asdict(self.config)}
 
-    def get_build_config(self):
-        return super().get_build_config() | {"quantized": quantized_layers(self)}
-
-    def build_from_config(self, config):
-        config = dict(config)
-        quantized = config.pop("quantized", {})
-        super().build_from_config(config)
-        quantize(self, quantized)
-
     def _dense(self, units: int, name: str) -> keras.layers.Dense:
         return keras.layers.Dense(
             units,
@@ -70,27 +61,6 @@ class ConfiguredLayer(keras.layers.Layer):
             return keras.activations.relu
         approximate = self.config.activation == "gelu_tanh"
         return functools.partial(keras.activations.gelu, approximate=approximate)
-
-
-# --- Quantization by Keras -------------------------------------------------------
-
-
-def quantized_layers(layer: keras.layers.Layer) -> dict[str, str]:
-    """Returns the quantization modes of inner layers, e.g. "int8", by their paths.
-
-    Keras saves a mode as part of a layer's dtype policy. Our layers pass their policy
-    on to the layers inside them, some of which cannot be quantized.
-    """
-    policies = {inner.path: inner.dtype_policy for inner in layer._flatten_layers()}
-    return {k: p.quantization_mode for k, p in policies.items() if p.quantization_mode}
-
-
-def quantize(layer: Any, modes: Mapping[str, str]) -> Any:
-    """Quantizes the layers that `quantized_layers` returned for an equal layer."""
-    for inner in list(layer._flatten_layers()):
-        if inner.path in modes:
-            inner.quantize(modes[inner.path])
-    return layer
 
 
 # --- Embeddings ------------------------------------------------------------------

@@ -106,25 +106,30 @@ class BertConfig:
 
     @classmethod
     def from_size(cls, size: str, vocabulary_size: int, **overrides: Any) -> BertConfig:
-        """Returns an architecture of the paper.
+        """Returns the architecture that a command's `--size` names.
 
         Args:
-            size: A name of `SIZES`, or layers, hidden size and attention heads as in
-                table 6 of the paper, e.g. `"3/768/12"`.
-            vocabulary_size: Number of tokens in the vocabulary.
+            size: A name of `SIZES`; layers, hidden size and attention heads as in
+                table 6 of the paper, e.g. `"3/768/12"`; or the path of a
+                `bert_config.json`.
+            vocabulary_size: Number of tokens in the vocabulary. It replaces the number
+                in a `bert_config.json`.
             **overrides: Other arguments of the constructor.
 
         Raises:
             ValueError: `size` is neither.
         """
+        overrides["vocabulary_size"] = vocabulary_size
+        if size.endswith(".json"):
+            return dataclasses.replace(cls.from_google(size), **overrides)
         if re.fullmatch(r"\d+/\d+/\d+", size):
             num_layers, hidden_dim, num_heads = map(int, size.split("/"))
         elif size in SIZES:
             num_layers, hidden_dim, num_heads = SIZES[size]
         else:
             raise ValueError(
-                f"`size` must be one of {', '.join(SIZES)}, or layers/hidden size/heads"
-                f", for example 3/768/12. Received: size={size!r}"
+                f"`size` must be one of {', '.join(SIZES)}, layers/hidden size/heads, "
+                f"for example 3/768/12, or a .json file. Received: size={size!r}"
             )
         architecture = {
             "num_layers": num_layers,
@@ -132,21 +137,12 @@ class BertConfig:
             "hidden_dim": hidden_dim,
             "intermediate_dim": 4 * hidden_dim,
         }
-        return cls(vocabulary_size=vocabulary_size, **(architecture | overrides))
+        return cls(**architecture | overrides)
 
     @classmethod
     def from_dict(cls, fields: BertConfig | Mapping[str, Any]) -> BertConfig:
-        """Inverse of `dataclasses.asdict`.
-
-        Raises:
-            ValueError: A field is unknown, missing or invalid.
-        """
-        if isinstance(fields, BertConfig):
-            return fields
-        try:
-            return cls(**fields)
-        except TypeError as error:
-            raise ValueError(f"These are not the fields of BERT: {error}") from error
+        """Inverse of `dataclasses.asdict`."""
+        return fields if isinstance(fields, BertConfig) else cls(**fields)
 
     @classmethod
     def from_google(cls, path: str | pathlib.Path) -> BertConfig:
@@ -168,18 +164,3 @@ class BertConfig:
             raise ValueError(f"{path} lacks the key {error}.") from error
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-
-    @classmethod
-    def resolve(cls, size: str, vocabulary_size: int) -> BertConfig:
-        """Returns the architecture that a command's `--size` names.
-
-        Args:
-            size: The path of a `bert_config.json`, or as in `from_size`.
-            vocabulary_size: Number of tokens in the vocabulary. It replaces the number
-                in a `bert_config.json`.
-        """
-        if size.endswith(".json"):
-            return dataclasses.replace(
-                cls.from_google(size), vocabulary_size=vocabulary_size
-            )
-        return cls.from_size(size, vocabulary_size)

@@ -24,7 +24,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_tf.modeling import backend
 from bert_tf.modeling.backend import (
     Dropout,
     custom_gradient,
@@ -123,8 +122,6 @@ def project(x, layer: keras.layers.Dense):
     slower than a matmul on CPUs with AMX if the weights change. So the next operation
     adds the bias: `add_bias`, `add_and_norm` or `dense_and_activation`.
     """
-    if layer.quantization_mode:  # The kernel is scaled integers.
-        return layer(x) - ops.cast(layer.bias, layer.compute_dtype)
     return ops.matmul(x, ops.cast(layer.kernel, layer.compute_dtype))
 
 
@@ -145,14 +142,8 @@ def _d_bias(dy, bias):
     The sum is in float32. TensorFlow's own gradient of a bias adds up bfloat16 numbers
     on CPUs: with 4,096 rows, errors of biases were 5 to 60% (TensorFlow 2.21).
     """
-    if (
-        backend.cpu_only()
-    ):  # Faster there. A bfloat16 matmul of Eigen's would be 0.7% off.
-        total = ops.matmul(ops.ones((1, ops.shape(dy)[0])), _float32(dy))[0]
-    else:
-        total = ops.sum(_float32(dy), axis=0)
     # With recomputation, `bias` may be of float32 and `dy` of float16.
-    return ops.cast(total, bias.dtype)
+    return ops.cast(ops.sum(_float32(dy), axis=0), bias.dtype)
 
 
 # --- Attention -------------------------------------------------------------------

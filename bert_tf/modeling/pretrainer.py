@@ -66,20 +66,7 @@ class UnpackRows(keras.layers.Layer):
         )
 
 
-# --- Loss and metric of masked LM ------------------------------------------------
-
-
-@custom_gradient
-def tied_logits(x, embeddings):
-    """Returns x embeddingsᵀ, [T, V], from x [T, H] and token embeddings [V, H].
-
-    Autodiff would return the gradient of the embeddings transposed.
-    """
-
-    def gradient(d_logits):
-        return ops.matmul(d_logits, embeddings), ops.matmul(ops.transpose(d_logits), x)
-
-    return ops.matmul(x, ops.transpose(embeddings)), gradient
+# --- Loss of masked LM -----------------------------------------------------------
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -107,18 +94,6 @@ class MaskedLMLoss(keras.losses.Loss):
             return losses, gradient
 
         return cross_entropy(y_pred)
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-def masked_lm_accuracy(token_ids, logits):
-    """Returns 1 where the largest of the logits [..., V] is that of the token id [...].
-
-    Equals `keras.metrics.sparse_categorical_accuracy`, for which XLA:TPU copies the
-    logits to another layout.
-    """
-    rows = ops.reshape(logits, (-1, logits.shape[-1]))
-    predicted = ops.reshape(ops.argmax(rows, axis=-1), ops.shape(token_ids))
-    return ops.cast(predicted == ops.cast(token_ids, predicted.dtype), "float32")
 
 
 @xla_fused
@@ -178,25 +153,14 @@ class MaskedLMHead(ConfiguredLayer):
         x = self.masked(sequence_output, mask_positions)
         batch, positions, hidden_dim = ops.shape(x)
         x = ops.reshape(x, (-1, hidden_dim))  # One matrix, as in `EncoderLayer`.
-        embeddings = self.output_embeddings()
         if training:  # The same values with less memory, see `fused`.
             x = fused.dense_and_activation(x, self.dense, self.config.activation)
-            logits = tied_logits(self.layer_norm(x), embeddings)
         else:
-            logits = ops.matmul(self.transform(x), ops.transpose(embeddings))
+            x = self.activation(self.dense(x))
+        embeddings = ops.transpose(self.token_embedding.embeddings)
+        logits = ops.matmul(self.layer_norm(x), embeddings)
         logits = ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
         return ops.reshape(logits, (batch, positions, self.config.vocabulary_size))
-
-    def transform(self, x):
-        """Returns the vectors [T, H] that are multiplied with `output_embeddings`."""
-        return self.layer_norm(self.activation(self.dense(x)))
-
-    def output_embeddings(self):
-        """Returns the token embeddings [V, H]."""
-        if self.token_embedding.quantization_mode:
-            all_ids = ops.arange(self.config.vocabulary_size, dtype="int32")
-            return self.token_embedding(all_ids)
-        return self.token_embedding.embeddings
 
     def get_config(self):
         raise NotImplementedError(
@@ -273,8 +237,6 @@ class BertPretrainer(BertModel):
     def _losses_and_metrics(self):
         defaults = super()._losses_and_metrics()
         defaults["loss"]["mlm"] = MaskedLMLoss()
-        accuracy = keras.metrics.MeanMetricWrapper(masked_lm_accuracy, "accuracy")
-        defaults["weighted_metrics"]["mlm"] = [accuracy]
         # The weights of `pretrain_dataset` sum to one over the batch of all replicas.
         defaults["loss"]["nsp"].reduction = "sum"
         return defaults

@@ -211,7 +211,7 @@ def resolve_architecture(
             )
         architecture = source.architecture
     else:
-        architecture = BertConfig.resolve(options.size or "base", vocabulary.size)
+        architecture = BertConfig.from_size(options.size or "base", vocabulary.size)
     changes: dict[str, Any] = {"vocabulary_size": vocabulary.size}
     if options.dropout >= 0:
         changes |= dict.fromkeys(("dropout", "attention_dropout"), options.dropout)

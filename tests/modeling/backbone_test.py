@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
-import gc
-import sys
 
 import keras
 import numpy as np
@@ -13,7 +11,6 @@ import tensorflow as tf
 from bert_tf.heads import SequenceClassifier
 from bert_tf.modeling import BertBackbone, BertPretrainer, cross_entropies, sum_losses
 from bert_tf.training import AdamW, WarmupDecay
-from tests.toy.models import randomize_weights
 
 _IDS = np.array([[2, 7, 8, 3]])
 INPUTS = {"token_ids": _IDS, "segment_ids": 0 * _IDS, "padding_mask": 0 * _IDS + 1}
@@ -67,39 +64,6 @@ def test_reported_loss_does_not_grow_with_the_batch(one_layer, num_classes):
     model.make_test_function(force=True)
     total = model.evaluate(repeated, np.ones(6), verbose=0, return_dict=True)
     np.testing.assert_allclose(total["loss"], 6 * one["loss"], rtol=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-def test_quantized_model_is_the_same_after_saving(one_layer, tmp_path, monkeypatch):
-    # Keras collects garbage for each replaced weight, which takes longer the more
-    # objects other tests have left.
-    monkeypatch.setattr(gc, "collect", lambda: 0)
-    model = BertPretrainer(BertBackbone(one_layer))
-
-    def outputs(model):
-        outputs = keras.tree.flatten(model(PRETRAINING_INPUTS))
-        return np.concatenate([np.ravel(output) for output in outputs])
-
-    exact = outputs(randomize_weights(model, 0.05))
-    model.quantize("int8")
-    quantized = outputs(model)
-    assert 0 < np.abs(quantized - exact).max() < 0.1
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(outputs(again), quantized)
-    assert again.get_config() == model.get_config()
-
-
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-def test_quantized_model_with_a_head_of_the_user(one_layer, tmp_path, monkeypatch):
-    monkeypatch.setattr(gc, "collect", lambda: 0)
-    backbone = BertBackbone(one_layer)
-    logits = keras.layers.Dense(2, name="mine")(backbone.output["pooled_output"])
-    model = randomize_weights(keras.Model(backbone.input, logits), 0.05)
-    model.quantize("int8")
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again(INPUTS), model(INPUTS))
 
 
 def test_from_config_leaves_the_dictionary_as_it_is(classifier):
@@ -206,19 +170,3 @@ def test_training_continues_from_a_keras_file(one_layer, tmp_path):
     assert again.optimizer.iterations == 3
     for a, b in zip(model.get_weights(), again.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Exceptions take no notes.")
-def test_errors_of_fit_show_keys_and_shapes(one_layer):
-    model = BertPretrainer(BertBackbone(one_layer))
-    model.compile("sgd")
-    inputs = dict.fromkeys(model.input, np.ones((3, 12), "int32"))
-    inputs["mask_positions"] = np.ones((3, 4), "int32")
-    inputs["first_positions"] = np.zeros((3, 1), "int32")
-    with pytest.raises(ValueError, match="different structures") as caught:
-        model.fit(inputs, {"mlm": inputs["mask_positions"]}, verbose=0)
-    given, taken = caught.value.__notes__
-    assert "token_ids: int32 [3, 12], segment_ids: int32 [3, 12]" in given
-    assert "mlm: int32 [3, 4]" in given
-    assert "mask_positions: int32 [?, ?]" in taken
-    assert "mlm: float32 [?, ?, " in taken

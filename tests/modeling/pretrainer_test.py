@@ -47,28 +47,3 @@ def test_masked_lm_loss_keeps_only_the_logits(predictions):
     kept = kept_tensors(lambda logits: loss(token_ids, logits, weights), logits)
     (large,) = [tensor for tensor in kept if tensor.shape[-1] == 50]
     assert large.op.type == "Placeholder"
-
-
-def test_masked_lm_accuracy_equals_that_of_keras(predictions):
-    token_ids, logits, _ = predictions
-    token_ids = tf.where(token_ids % 2 == 0, token_ids, tf.argmax(logits, -1, "int32"))
-    expected = keras.metrics.sparse_categorical_accuracy(token_ids, logits)
-    assert 0 < np.mean(expected) < 1
-    found = pretrainer.masked_lm_accuracy(tf.cast(token_ids, tf.float32), logits)
-    np.testing.assert_array_equal(found, expected)
-
-
-def test_tied_logits_gradient_equals_autodiff():
-    x, embeddings, upstream = (
-        tf.random.stateless_normal(shape, [1, i])
-        for i, shape in enumerate([(5, 4), (9, 4), (5, 9)])
-    )
-    found, expected = (
-        value_and_gradients(function, [x, embeddings], upstream)
-        for function in (
-            pretrainer.tied_logits,
-            lambda x, y: tf.matmul(x, y, transpose_b=True),
-        )
-    )
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

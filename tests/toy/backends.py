@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains models with all optimizers on the current backend of Keras.
 
-    KERAS_BACKEND=torch python -m tests.toy.backends model.keras
+    KERAS_BACKEND=jax python -m tests.toy.backends model.keras
 
 Prints the losses, and the error of a function that needs TensorFlow.
 """
