@@ -101,21 +101,18 @@ def main(options: ParityConfig) -> None:
         "the checkpoint's GELU": ours[-1:],
     }
     with tempfile.TemporaryDirectory() as folder:
-        written = {}
-        for name in ("hugging_face", "keras_hub"):
-            written[name] = pathlib.Path(folder) / name
-            checkpoints.write_checkpoint(checkpoint, written[name], name)
-        model = transformers.BertModel.from_pretrained(written["hugging_face"]).eval()
+        checkpoints.write_checkpoint(checkpoint, folder)
+        model = transformers.BertModel.from_pretrained(folder).eval()
         row(
             "converted to the Hugging Face format, all layers",
             "transformers, torch",
             _largest(ours, _torch_hidden_states(model, inputs), inputs),
         )
-        theirs = keras_hub.models.BertBackbone.from_preset(str(written["keras_hub"]))
+        theirs = keras_hub.models.BertBackbone.from_preset(folder)
         outputs = theirs.predict(inputs, batch_size=_BATCH, verbose=0)
     for gelu, expected in last.items():
         difference = _largest(expected, [outputs["sequence_output"]], inputs)
-        row(f"converted to its format, last layer, {gelu}", "KerasHub", difference)
+        row(f"converted, last layer, {gelu}", "KerasHub", difference)
 
 
 def _read(path: str, count: int) -> list[str]:

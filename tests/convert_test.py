@@ -14,17 +14,13 @@ def test_command_prints_what_it_read_and_wrote(tmp_path, vocabulary, capsys, cap
     source = toy.write_hugging_face(
         tmp_path / "theirs", vocabulary, "BertForMaskedLM", tensors=tensors
     )
-    options = ConvertConfig(
-        from_=str(source), to=str(tmp_path / "to"), format="keras_hub"
-    )
-    convert.main(options)
+    convert.main(ConvertConfig(from_=str(source), to=str(tmp_path / "to")))
     printed = capsys.readouterr().out
     for line in (
         f"Read {source} (Hugging Face BertForMaskedLM).",
         "  2 layers, hidden size 8, 2 heads, 16 positions, gelu_erf; 40 tokens, un",
         "  Layers without weights: pooler, nsp",
-        "always uses activation='gelu_tanh'; the checkpoint has 'gelu_erf'.",
-        "Largest difference of hidden states of random tokens: ",
+        f"Wrote {tmp_path / 'to'}.",
     ):
         assert line in printed, line
     assert "Tensors that are not used: bert.extra." in caplog.text

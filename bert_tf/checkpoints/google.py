@@ -63,7 +63,7 @@ MASKED_LM = {
 }
 
 
-def _google_rows(kind: str | None) -> list[weight_files.Row]:
+def _google_names(kind: str | None) -> weight_files.Names:
     """Returns the table, with the output layer of a head that google's scripts have.
 
     These are those of run_squad.py, run_classifier.py and BioBERT's run_ner.py.
@@ -72,14 +72,15 @@ def _google_rows(kind: str | None) -> list[weight_files.Row]:
     prefix = heads.known_head(kind or "encoder").google_prefix
     if prefix is not None:
         outputs["logits"] = prefix
-    suffixes = {"kernel": "output_weights", "bias": "output_bias"}
-    return [
-        *weight_files.rows_of_layers(
+    return {
+        **weight_files.names_of_layers(
             GOOGLE_ENCODER | MASKED_LM, weight_files.KERAS_SUFFIXES | {"embeddings": ""}
         ),
-        weight_files.Row("mlm/bias", ("cls/predictions/output_bias",), "V"),
-        *weight_files.rows_of_layers(outputs, suffixes, transposed=True),
-    ]
+        "mlm/bias": ["cls/predictions/output_bias"],
+        **weight_files.names_of_layers(
+            outputs, {"kernel": "output_weights", "bias": "output_bias"}
+        ),
+    }
 
 
 _GARDEN_TOKENS = "word_embeddings/embeddings"
@@ -102,30 +103,26 @@ _GARDEN_ENCODER = {
 }
 
 
-def _garden_rows(scope: str) -> list[weight_files.Row]:
+def _garden_names(scope: str) -> weight_files.Names:
     """Returns the table for encoders whose names begin with `scope`."""
-    encoder = {ours: scope + theirs for ours, theirs in _GARDEN_ENCODER.items()}
-    masked_lm = {ours: f"bert/{theirs}" for ours, theirs in MASKED_LM.items()}
-    return [
-        *weight_files.rows_of_layers(encoder, per_head=True),
-        *weight_files.rows_of_layers(masked_lm),
-        weight_files.Row("mlm/bias", ("bert/cls/predictions/output_bias/bias",), "V"),
-    ]
+    layers = {ours: scope + theirs for ours, theirs in _GARDEN_ENCODER.items()}
+    layers |= {ours: f"bert/{theirs}" for ours, theirs in MASKED_LM.items()}
+    names = weight_files.names_of_layers(layers)
+    return names | {"mlm/bias": ["bert/cls/predictions/output_bias/bias"]}
 
 
 # --- Reading ---------------------------------------------------------------------
 
 
 def find_prefix(path: pathlib.Path) -> str | None:
-    """Returns a folder's checkpoint path without suffix, the newest if several."""
-    state = tf.train.get_checkpoint_state(str(path))
-    # The file `checkpoint` may have the path of a folder that was moved.
-    latest = pathlib.Path(state.model_checkpoint_path).name if state else ""
-    for name in (_PREFIX, latest):
-        if (path / f"{name}.index").is_file():
-            return str(path / name)
-    found = sorted(path.glob("*.index"), key=lambda file: file.stat().st_mtime)
-    return str(found[-1].with_suffix("")) if found else None
+    """Returns a folder's checkpoint path without suffix, that of the last step."""
+
+    def order(file: pathlib.Path) -> tuple[bool, int]:
+        step = file.stem.rpartition("-")[2]
+        return file.stem == _PREFIX, int(step) if step.isdigit() else 0
+
+    files = sorted(path.glob("*.index"), key=order)
+    return str(files[-1].with_suffix("")) if files else None
 
 
 def open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
@@ -150,16 +147,16 @@ def open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
         format = _GARDEN_FORMAT
         tensors = _variables(tensors)
         scope = weight_files.find_prefix(prefix, tensors, _GARDEN_TOKENS)
-        rows = _garden_rows(scope)
+        names = _garden_names(scope)
     else:
         kind = kind or _task(path, tensors)
-        rows, tensors = _google_rows(kind), _without_optimizer_state(tensors)
+        names, tensors = _google_names(kind), _without_optimizer_state(tensors)
     vocabulary = Vocabulary.from_file(path / _VOCABULARY)
     lowercase, note = guess_lowercase(vocabulary)
     logging.warning("%s: %s", path, note)
     return weight_files.open_tensors(
         path,
-        rows,
+        names,
         tensors,
         architecture=BertConfig.from_google(path / name),
         vocabulary=vocabulary,
@@ -196,19 +193,15 @@ def _load(prefix: str) -> dict[str, weight_files.Tensor]:
 def _task(path: pathlib.Path, tensors: Mapping[str, weight_files.Tensor]) -> str | None:
     """Returns the kind of the head of a TensorFlow 1 checkpoint.
 
-    Classifiers and taggers have the same names. Training does not change the pooler of
-    a tagger, so the optimizer has no slots for it.
+    Classifiers and taggers have the same names.
     """
     if "cls/squad/output_weights" in tensors:
         return "question_answering"
     if "output_weights" not in tensors:
         return None
-    has_slots = any(name.startswith("output_weights/") for name in tensors)
-    of_pooler = any(name.startswith("bert/pooler/dense/kernel/") for name in tensors)
-    kind = "tagging" if has_slots and not of_pooler else "classification"
-    text = "%s: The head is assumed to be of the kind %s; --head sets another."
-    logging.warning(text, path, kind)
-    return kind
+    text = "%s: The head is assumed to be a classifier; --head=tagging sets a tagger."
+    logging.warning(text, path)
+    return "classification"
 
 
 def _without_optimizer_state(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +19,12 @@ import numpy as np
 
 from bert_tf import heads, storage
 from bert_tf.checkpoints import weight_files
-from bert_tf.checkpoints.checkpoint import Checkpoint, check_fields, read_json_object
+from bert_tf.checkpoints.checkpoint import (
+    TOKEN_EMBEDDING,
+    Checkpoint,
+    check_fields,
+    read_json_object,
+)
 from bert_tf.checkpoints.folder_tokenizer import open_tokenizer
 from bert_tf.checkpoints.google import GOOGLE_ENCODER, MASKED_LM
 from bert_tf.modeling import GOOGLE_KEYS, BertConfig
@@ -29,10 +33,8 @@ CONFIG = "config.json"
 
 # --- Classes and names of weights ------------------------------------------------
 
-# The last part of names in TensorFlow and Flax, and in early versions -> in torch.
-_PARTS = dict.fromkeys(
-    ("kernel", "gamma", "scale", "embedding", "embeddings"), "weight"
-) | {"beta": "bias"}
+# The last part of names in early versions -> in torch.
+_PARTS = {"gamma": "weight", "beta": "bias"}
 
 _ENCODER_PARTS = ("embeddings.", "encoder.", "pooler.")
 
@@ -48,33 +50,30 @@ _KINDS = {
 }
 
 
-def _rows(kind: str | None) -> list[weight_files.Row]:
+def _names(kind: str | None) -> weight_files.Names:
     """Returns the table for models with a head of this kind, see `open_tensors`."""
-    layers, bias = dict(GOOGLE_ENCODER), []
+    layers, further = dict(GOOGLE_ENCODER), {}
     head = heads.known_head(kind or "encoder")
     if "logits" in head.layers and head.transformers:
         layers["logits"] = head.transformers_layer
     elif kind != "encoder":
         layers |= MASKED_LM | {"nsp": "cls/seq_relationship"}
-        names = ("cls.predictions.bias", "cls.predictions.decoder.bias")
-        bias = [weight_files.Row("mlm/bias", names, "V")]
+        further["mlm/bias"] = ["cls.predictions.bias", "cls.predictions.decoder.bias"]
     # transformers names layers as google-research/bert does, with dots.
     layers = {
         ours: name.replace("/layer_", "/layer/").replace("/", ".")
         for ours, name in layers.items()
     }
-    tokens, *others = weight_files.rows_of_layers(
-        layers, weight_files.TORCH_SUFFIXES, transposed=True
-    )
+    names = weight_files.names_of_layers(layers, weight_files.TORCH_SUFFIXES) | further
     # Some files have a copy of the token embedding as the output matrix of masked LM.
-    names = (*tokens.theirs, "cls.predictions.decoder.weight")
-    return [tokens._replace(theirs=names), *others, *bias]
+    names[TOKEN_EMBEDDING].append("cls.predictions.decoder.weight")
+    return names
 
 
-def _with_torch_names(
+def _with_current_names(
     path: pathlib.Path, tensors: Mapping[str, weight_files.Tensor]
 ) -> dict[str, weight_files.Tensor]:
-    """Renames tensors to their names in torch, and transposes kernels of TensorFlow.
+    """Renames tensors of early versions of transformers.
 
     Removes the prefix of a model that contains the whole model, such as `module.` of
     DataParallel, adds `bert.` to the names of a `BertModel`, and leaves out buffers.
@@ -82,33 +81,17 @@ def _with_torch_names(
     Raises:
         ValueError: There are two encoders.
     """
-    names = {name: _torch_name(name) for name in tensors}
-    encoder = weight_files.find_prefix(path, names.values(), _ANCHOR)
+    encoder = weight_files.find_prefix(path, tensors, _ANCHOR)
     wrapper = encoder.removesuffix("bert.")
     renamed = {}
-    for source, name in names.items():
-        name, tensor = name.removeprefix(wrapper), tensors[source]
+    for name, tensor in tensors.items():
+        stem, dot, part = name.removeprefix(wrapper).rpartition(".")
+        name = stem + dot + _PARTS.get(part, part)
         if wrapper == encoder and name.startswith(_ENCODER_PARTS):
             name = f"bert.{name}"
-        if re.search(r"\bkernel(:0)?$", source):
-            tensor = weight_files.Tensor(
-                tensor.shape[::-1], lambda read=tensor.read: read().T
-            )
         if not name.endswith((".position_ids", ".token_type_ids")):
             renamed[name] = tensor
     return renamed
-
-
-def _torch_name(name: str) -> str:
-    """Returns the name that transformers gives to a weight in torch.
-
-    Example: `bert/encoder/layer_._0/output/LayerNorm/gamma:0` in TensorFlow is
-    `bert.encoder.layer.0.output.LayerNorm.weight`.
-    """
-    name = name.removesuffix(":0").replace("_._", ".").replace("/", ".")
-    # TensorFlow's heads are called `mlm___cls` and `nsp___cls`.
-    stem, dot, part = re.sub(r"[^.]*___", "", name).rpartition(".")
-    return stem + dot + _PARTS.get(part, part)
 
 
 # --- Config ----------------------------------------------------------------------
@@ -246,7 +229,7 @@ def open_folder(
     own_names = bool(ours) and not config.get("architectures")
     tensors = weight_files.read_safetensors(path, may_lack_weights=bool(ours))
     if not own_names:
-        tensors = _with_torch_names(path, tensors)
+        tensors = _with_current_names(path, tensors)
     tokenizer = open_tokenizer(
         path, config, architecture.max_sequence_length, ours.get("tokenizer")
     )
@@ -255,7 +238,7 @@ def open_folder(
     problem = _PROBLEMS.get(config.get("problem_type"))
     checkpoint = weight_files.open_tensors(
         path,
-        _rows(kind),
+        _names(kind),
         tensors,
         architecture=architecture,
         kind=kind,
@@ -349,14 +332,18 @@ def write_weights(
     Returns:
         Our names of the weights that the class cannot hold.
     """
-    class_name, architecture = model_class(checkpoint.head), checkpoint.architecture
+    class_name, layers = (
+        model_class(checkpoint.head),
+        checkpoint.architecture.num_layers,
+    )
     kind = _KINDS.get(class_name)
-    unused = "pooler" in heads.known_head(kind or "encoder").unused_layers
-    rows = [r for r in _rows(kind) if not (unused and r.ours.startswith("pooler/"))]
-    tensors, left_out = weight_files.to_tensors(rows, weights, architecture)
+    names = _names(kind)
+    if "pooler" in heads.known_head(kind or "encoder").unused_layers:
+        del names["pooler/kernel"], names["pooler/bias"]
+    tensors, left_out = weight_files.to_tensors(names, weights, layers)
     if class_name is None or not all(n.startswith(_LEFT_OUT) for n in left_out):
-        class_name, rows = None, _rows(None)
-        tensors, left_out = weight_files.to_tensors(rows, weights, architecture)
+        class_name = None
+        tensors, left_out = weight_files.to_tensors(_names(None), weights, layers)
         tensors |= {name: weights[name] for name in left_out}
         left_out = []
     elif class_name == "BertModel":

@@ -6,8 +6,8 @@
     task.json, task.weights.h5       a head: BertMaskedLM or BertTextClassifier
     tokenizer.json, assets/tokenizer/vocabulary.txt
 
-KerasHub itself reads and writes the files. It is imported in the functions because the
-import takes seconds and only this format needs it.
+KerasHub itself reads the files. It is imported in a function because the import takes
+seconds and only this format needs it.
 """
 
 from __future__ import annotations
@@ -51,10 +51,8 @@ _HUB_LAYERS = {
     "mlm/layer_norm": "mlm_head/intermediate_layer_norm",
     "logits": "logits",
 }
-_ROWS = [
-    *weight_files.rows_of_layers(_HUB_LAYERS, per_head=True),
-    weight_files.Row("mlm/bias", ("mlm_head/output_bias",), "V"),
-]
+_NAMES = weight_files.names_of_layers(_HUB_LAYERS)
+_NAMES["mlm/bias"] = ["mlm_head/output_bias"]
 
 # Settings that KerasHub's encoder lacks. The others have the same names as ours.
 _FIXED = ("attention_dropout", "activation", "layer_norm_epsilon", "initializer_range")
@@ -111,7 +109,7 @@ def open_preset(preset: str | pathlib.Path, kind: str | None = None) -> Checkpoi
     doubt = f"Its task.json declares the class {task}, which is not supported."
     return weight_files.open_tensors(
         path,
-        _ROWS,
+        _NAMES,
         {
             variable.path: weight_files.Tensor(
                 tuple(variable.shape),
@@ -146,57 +144,3 @@ def _rules(preset: str | pathlib.Path, preprocessor: Any) -> TokenizerRules:
         split_chinese=options.get("split_on_cjk", True),
         added_tokens=tuple(map(AddedToken, SPECIAL_TOKENS if in_strings else ())),
     )
-
-
-# --- Writing ---------------------------------------------------------------------
-
-
-def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
-    """Writes a preset.
-
-    Args:
-        path: An empty folder.
-        checkpoint: The checkpoint to write.
-
-    Returns:
-        The names of the weights that the format cannot hold.
-    """
-    import keras_hub
-
-    weights, architecture = checkpoint.read_weights(), checkpoint.architecture
-    backbone = keras_hub.models.BertBackbone(
-        **{name: getattr(architecture, name) for name in _SETTINGS}, dtype="float32"
-    )
-    strips = checkpoint.rules.strip_accents
-    tokenizer = keras_hub.models.BertTokenizer(
-        list(checkpoint.vocabulary.tokens),
-        lowercase=checkpoint.lowercase,
-        strip_accents=checkpoint.lowercase if strips is None else strips,
-        split_on_cjk=checkpoint.rules.split_chinese,
-        special_tokens_in_strings=bool(checkpoint.rules.added_tokens),
-    )
-    head, options, task = checkpoint.head, {}, None
-    if head["kind"] == "classification":
-        task = keras_hub.models.BertTextClassifier
-        is_multi_label = head.get("problem") == "multi_label"
-        options["num_classes"] = len(weights["logits/bias"])
-        activation = "sigmoid" if is_multi_label else None
-        options["activation"] = head.get("activation", activation)
-    elif "mlm/bias" in weights:
-        task = keras_hub.models.BertMaskedLM
-    model = backbone
-    if task:
-        length = checkpoint.options.get(
-            "max_sequence_length", architecture.max_sequence_length
-        )
-        preprocessor = task.preprocessor_cls(tokenizer, sequence_length=length)
-        model = task(backbone, preprocessor=preprocessor, **options)
-    else:
-        tokenizer.save_to_preset(str(path))
-    tensors, left_out = weight_files.to_tensors(_ROWS, weights, architecture)
-    for variable in model.weights:
-        if variable.path in tensors:
-            variable.assign(tensors.pop(variable.path))
-    model.save_to_preset(str(path))
-    left_out += [row.ours for row in _ROWS if row.theirs[0] in tensors]
-    return sorted(left_out)

@@ -33,7 +33,6 @@ from bert_tf.checkpoints import (
     hugging_face,
     keras_hub,
     sentence_transformers,
-    weight_files,
 )
 from bert_tf.checkpoints.checkpoint import (
     METRICS,
@@ -87,7 +86,6 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
         )
     if not path.is_dir():
         raise ValueError(f"There is no checkpoint folder {path}.")
-    _check_no_lfs_pointers(path)
     config = read_json_object(path / CONFIG)
     if "registered_name" in config:
         return keras_hub.open_preset(path, kind)
@@ -99,7 +97,7 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
             )
         return open_folder(path)
     # The config.json of a TensorFlow checkpoint may be a bert_config.json.
-    if google.find_prefix(path) and not weight_files.has_weights(path):
+    if google.find_prefix(path) and not any(path.glob("*.safetensors")):
         return google.open_folder(path, kind)
     if config.keys() & hugging_face.CONFIG_KEYS:
         return hugging_face.open_folder(path, kind)
@@ -114,22 +112,6 @@ def open_folder(path: pathlib.Path) -> Checkpoint:
     if sentence_transformers.is_folder(path):
         return sentence_transformers.open_folder(path)
     return hugging_face.open_folder(path)
-
-
-# The first bytes of the files that git leaves in the place of large ones.
-_LFS_POINTER = b"version https://git-lfs"
-
-
-def _check_no_lfs_pointers(path: pathlib.Path) -> None:
-    files = sorted([*path.glob("*"), *path.glob("[0-9]_*/*")])
-    small = (file for file in files if file.is_file() and file.stat().st_size < 1024)
-    found = [file for file in small if file.read_bytes().startswith(_LFS_POINTER)]
-    pointers = [str(file.relative_to(path)) for file in found]
-    if pointers:
-        raise ValueError(
-            f"{path} has Git LFS pointers in the place of {', '.join(pointers)}. "
-            "Download the files with `git lfs pull` in that folder."
-        )
 
 
 # --- Model directories -----------------------------------------------------------
@@ -276,15 +258,12 @@ class ModelDirectory(Checkpoint):
 # --- Writing checkpoints ---------------------------------------------------------
 
 
-def write_checkpoint(
-    checkpoint: Checkpoint, path: str | os.PathLike, format: str = "hugging_face"
-) -> list[str]:
-    """Writes a checkpoint as a model directory, or in another format.
+def write_checkpoint(checkpoint: Checkpoint, path: str | os.PathLike) -> list[str]:
+    """Writes a checkpoint as a model directory.
 
     Args:
         checkpoint: A checkpoint that `open_checkpoint` returned.
         path: The folder to write. It must not exist or be empty.
-        format: `"hugging_face"`, a model directory, or `"keras_hub"`.
 
     Returns:
         The names of the weights that the format cannot hold.
@@ -299,10 +278,6 @@ def write_checkpoint(
     path.parent.mkdir(parents=True, exist_ok=True)
     with storage.atomic_path(path) as unfinished:
         unfinished.mkdir()
-        if format == "keras_hub":
-            left_out = keras_hub.write_folder(unfinished, checkpoint)
-        else:
-            attributes = {name: getattr(checkpoint, name) for name in _WRITTEN}
-            directory = ModelDirectory.create(unfinished, **attributes)
-            left_out = directory.write_weights(checkpoint.read_weights())
-    return left_out
+        attributes = {name: getattr(checkpoint, name) for name in _WRITTEN}
+        directory = ModelDirectory.create(unfinished, **attributes)
+        return directory.write_weights(checkpoint.read_weights())

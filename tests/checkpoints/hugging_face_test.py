@@ -91,16 +91,13 @@ def test_sharded_weights(folder, vocabulary, tmp_path):
     sharded = toy.write_hugging_face(tmp_path / "sharded", vocabulary)
     tensors = safetensors.numpy.load_file(sharded / "model.safetensors")
     (sharded / "model.safetensors").unlink()
-    weight_map = {}
-    for number in range(2):
-        part = dict(list(tensors.items())[number::2])
-        safetensors.numpy.save_file(part, sharded / f"{number}.safetensors")
-        weight_map |= dict.fromkeys(part, f"{number}.safetensors")
-    index = sharded / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": weight_map}))
+    for number in (1, 2):
+        part = dict(list(tensors.items())[number - 1 :: 2])
+        shard = sharded / f"model-0000{number}-of-00002.safetensors"
+        safetensors.numpy.save_file(part, shard)
     assert same_weights(folder, sharded)
-    (sharded / "1.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"1\.safetensors is missing"):
+    shard.unlink()
+    with pytest.raises(ValueError, match=r"Weights of BERT are missing"):
         open_checkpoint(sharded)
 
 
@@ -122,57 +119,19 @@ def test_copies_of_tied_weights(folder, vocabulary, tmp_path, caplog):
         open_checkpoint(other).read_weights()
 
 
-def tensorflow_name(name):
-    """Returns the name of a weight in transformers 4's TFBert models.
-
-    Its `save_pretrained(safe_serialization=True)` writes them without the model's name.
-    """
-    stem, _, part = name.rpartition(".")
-    if "_embeddings" in stem:
-        part = "weight" if "word" in stem else "embeddings"
-    elif "LayerNorm" in stem:
-        part = {"weight": "gamma", "bias": "beta"}[part]
-    elif part == "weight":
-        part = "kernel"
-    stem = stem.replace(".", "/").replace("encoder/layer/", "encoder/layer_._")
-    stem = stem.replace("cls/pred", "mlm___cls/pred").replace(
-        "cls/seq", "nsp___cls/seq"
-    )
-    return f"{stem}/{part}:0"
-
-
-def flax_name(name):
-    """Returns the name of a weight in transformers 4's FlaxBert models."""
-    stem, _, part = name.rpartition(".")
-    if part == "weight":
-        part = "embedding" if stem.endswith("_embeddings") else "kernel"
-        part = "scale" if stem.endswith("LayerNorm") else part
-    return f"{stem}.{part}"
-
-
 def early_name(name):
     """Returns the name of a weight in early versions of transformers."""
     return name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")
 
 
 @pytest.mark.parametrize("class_name", ["BertModel", "BertForPreTraining"])
-@pytest.mark.parametrize(
-    "rename",
-    [tensorflow_name, flax_name, early_name, lambda name: f"module.{name}"],
-    ids=["tensorflow", "flax", "early", "DataParallel"],
-)
+@pytest.mark.parametrize("rename", [early_name, lambda name: f"module.{name}"])
 def test_other_names_of_weights(folder, vocabulary, class_name, rename, tmp_path):
     toy.write_hugging_face(folder, vocabulary, class_name)
-    renamed = {}
-    for name, tensor in toy.values(toy.hugging_face_shapes(class_name)).items():
-        new = rename(name)
-        if class_name == "BertModel" and rename is tensorflow_name:
-            new = f"bert/{new}"
-        is_kernel = new.endswith(("kernel", "kernel:0"))
-        renamed[new] = np.ascontiguousarray(tensor.T) if is_kernel else tensor
-    other = toy.write_hugging_face(
-        tmp_path / "other", vocabulary, class_name, tensors=renamed
-    )
+    tensors = toy.values(toy.hugging_face_shapes(class_name))
+    renamed = {rename(name): tensor for name, tensor in tensors.items()}
+    other = tmp_path / "other"
+    toy.write_hugging_face(other, vocabulary, class_name, tensors=renamed)
     assert same_weights(folder, other)
     assert open_checkpoint(other).head == open_checkpoint(folder).head
 
@@ -236,7 +195,10 @@ def test_reads_settings_from_config_and_tokenizer(folder, vocabulary, caplog):
         ({"model_type": "roberta"}, "Received: model_type='roberta'"),
         ({"is_decoder": True}, "is_decoder must be False. Received: is_decoder=True"),
         ({"hidden_act": "silu"}, r"config\.json: `activation` must be one of"),
-        ({"hidden_size": 16}, r"weight has shape \[40, 8\], .* implies \[40, 16\]"),
+        (
+            {"hidden_size": 16},
+            r"has shape \[40, 8\] in .*, but \[40, 16\] in the model",
+        ),
         ({"num_hidden_layers": 1}, "has 1 layers, but the file has more: bert.encoder"),
         ({"num_hidden_layers": 3}, r"missing \(16\): bert.encoder.layer.2"),
         ({"vocab_size": 41}, "size 41, the token embedding 40 .* vocabulary has 40"),
@@ -254,7 +216,7 @@ def test_invalid_config_raises(folder, vocabulary, config, message):
     name = "BertForSequenceClassification"
     toy.write_hugging_face(folder, vocabulary, name, **config)
     with pytest.raises(ValueError, match=message):
-        open_checkpoint(folder)
+        open_checkpoint(folder).load_backbone()
 
 
 @pytest.mark.parametrize(
@@ -328,25 +290,10 @@ def test_head_is_validated(folder, vocabulary, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "index",
-    [
-        {},
-        {"weight_map": ["model.safetensors"]},
-        {"weight_map": {"a": "../theirs/model.safetensors"}},
-    ],
-)
-def test_shards_must_be_plain_file_names(folder, vocabulary, index):
-    toy.write_hugging_face(folder, vocabulary)
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ValueError, match=r"index\.json.*weight_map|missing or damaged"):
-        open_checkpoint(folder)
-
-
-@pytest.mark.parametrize(
     ("values", "message"),
     [
         (np.float64(1e300), "contains NaN or infinite values"),
-        (np.int8(1), "must have floats of at least 16 bits. Received: int8"),
+        (np.int8(1), "must have floats of at least 16 bits. Received: I8"),
         (ml_dtypes.float8_e4m3fn(1), r"must .* Received: F8_E4M3"),
     ],
 )
@@ -373,15 +320,15 @@ def test_vocabularies_must_be_equal(folder, vocabulary):
 def test_damaged_files_raise(folder, vocabulary):
     toy.write_hugging_face(folder, vocabulary)
     weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:5000])
-    with pytest.raises(ValueError, match=r"model\.safetensors is missing or damaged"):
-        open_checkpoint(folder)
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n"
-    for file in ("model.safetensors", "vocab.txt"):
-        (folder / file).write_text(pointer)
-    message = r"of model\.safetensors, vocab\.txt\. .*lfs pull"
-    with pytest.raises(ValueError, match=message):
-        open_checkpoint(folder)
+    for contents in (
+        weights.read_bytes()[:5000],
+        b"version https://git-lfs.github.com",
+    ):
+        weights.write_bytes(contents)
+        with pytest.raises(
+            ValueError, match=r"model\.safetensors is damaged.*lfs pull"
+        ):
+            open_checkpoint(folder)
 
 
 def test_missing_files_and_weights_raise(folder, vocabulary):
@@ -394,13 +341,5 @@ def test_missing_files_and_weights_raise(folder, vocabulary):
     with pytest.raises(ValueError, match=r"vocab\.txt does not exist"):
         open_checkpoint(folder)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"has no model\.safetensors"):
+    with pytest.raises(ValueError, match=r"has no model\.safetensors.*from_tf=True"):
         open_checkpoint(folder)
-    for file, message in (
-        ("flax_model.msgpack", r"flax_model\.msgpack\. .*from_flax=True"),
-        ("tf_model.h5", r"tf_model\.h5\. .*from_tf=True"),
-        ("pytorch_model.bin", "a pickle can run arbitrary code"),
-    ):
-        (folder / file).write_bytes(b"\x80")
-        with pytest.raises(ValueError, match=message):
-            open_checkpoint(folder)

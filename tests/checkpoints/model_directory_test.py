@@ -354,5 +354,5 @@ def test_existing_folder_raises_and_failed_write_leaves_nothing(theirs, tmp_path
         write_checkpoint(checkpoint, theirs)
     broken = dataclasses.replace(checkpoint, vocabulary=None)
     with pytest.raises(AttributeError):
-        write_checkpoint(broken, tmp_path / "to", "hugging_face")
+        write_checkpoint(broken, tmp_path / "to")
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
