@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterable
 
 import numpy as np
-from absl import logging
 
 from bert_tf import storage, text_files
 from bert_tf.text.normalization import normalize_character
@@ -38,12 +37,11 @@ def _id_of(token: str) -> property:
 class Vocabulary:
     """The tokens of a `vocab.txt`. The index of a token is its id.
 
-    Empty tokens and tokens with spaces occur in no text. Only masked language models
-    need [MASK].
+    Tokens must be unique. Empty tokens and tokens with spaces occur in no text. Only
+    masked language models need [MASK].
 
     Raises:
-        ValueError: A token is listed twice, or another special token is missing. The
-            message names the tokens and their lines.
+        ValueError: Another special token is missing. The message names it.
     """
 
     tokens: tuple[str, ...]
@@ -55,16 +53,8 @@ class Vocabulary:
     mask_id = _id_of(MASK)
 
     def __post_init__(self):
-        lines: dict[str, int] = {}
-        for line, token in enumerate(self.tokens, start=1):
-            if token and token in lines:
-                raise ValueError(
-                    f"The tokens of a vocabulary must be unique. Got {token!r} in line "
-                    f"{lines[token]} and line {line}."
-                )
-            lines[token] = line
         required = [token for token in SPECIAL_TOKENS if token != MASK]
-        missing = [token for token in required if token not in lines]
+        missing = [token for token in required if token not in self._ids]
         if missing:
             raise ValueError(
                 f"A vocabulary must contain {' '.join(required)}. "
@@ -76,8 +66,8 @@ class Vocabulary:
         """Reads a UTF-8 file with one token per line.
 
         As in google-research/bert, spaces around tokens are removed. Blank lines at the
-        end are skipped, others keep their id. The last of equal tokens counts,
-        with a warning; the others occur in no text.
+        end are skipped, others keep their id. The last of equal tokens counts; the
+        others become empty.
 
         Raises:
             ValueError: The file does not exist, is not UTF-8, or its tokens are
@@ -94,14 +84,7 @@ class Vocabulary:
         while tokens and not tokens[-1]:
             tokens.pop()
         last = {token: index for index, token in enumerate(tokens)}
-        repeated = [i for i, token in enumerate(tokens) if token and last[token] != i]
-        if repeated:
-            first = tokens[repeated[0]]
-            text = "%s: %d repeated tokens, e.g. %r in lines %d and %d; the last counts"
-            lines = repeated[0] + 1, last[first] + 1
-            logging.warning(text, path, len(repeated), first, *lines)
-        for index in repeated:
-            tokens[index] = ""
+        tokens = [token * (last[token] == i) for i, token in enumerate(tokens)]
         try:
             return cls(tuple(tokens))
         except ValueError as error:

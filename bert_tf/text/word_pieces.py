@@ -17,10 +17,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-import flatbuffers
-import flatbuffers.encode
-import flatbuffers.packer
-import flatbuffers.table
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -40,25 +36,16 @@ _IGNORED = (
 )
 _FINAL_SIGMA = f"([{_CASED}][{_IGNORED}]*)Σ([{_IGNORED}]*(?:[^{_CASED}{_IGNORED}]|$))"
 
-# The characters of words in a normalized text, by their number of UTF-8 bytes: all but
-# spaces, ASCII punctuation and ideographs. Other punctuation has spaces around it.
-# With them, a character of the same size that no vocabulary contains.
-_WORD_CHARACTERS = (
-    (r"\x00-\x1f0-9A-Za-z\x7f", "\1"),
-    (r"\x{80}-\x{7ff}", "\x80"),
-    (r"\x{800}-\x{33ff}\x{4dc0}-\x{4dff}\x{a000}-\x{f8ff}\x{fb00}-\x{ffff}", "\ufdd0"),
-    (
-        r"\x{10000}-\x{1ffff}\x{2a6e0}-\x{2a6ff}\x{2ceb0}-\x{2f7ff}"
-        r"\x{2fa20}-\x{10ffff}",
-        "\U0010ffff",
-    ),
+# The characters of words in a normalized text: all but spaces, ASCII punctuation and
+# ideographs. Other punctuation has spaces around it. In other texts, such words may be
+# longer, but never shorter than a third.
+_IDEOGRAPHS = "".join(
+    rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in normalization.CJK_IDEOGRAPHS
 )
-_WORD_CHARACTER = f"[{''.join(characters for characters, _ in _WORD_CHARACTERS)}]"
+_WORD_CHARACTER = f"[^ -/:-@[-`{{-~{_IDEOGRAPHS}]"
 _MAX_BYTES_PER_CHARACTER = 4
-
-# The place of `max_bytes_per_word` in the vtable of a WordPiece model, a flatbuffer of
-# the schema `fast_wordpiece_tokenizer_model.fbs` of tensorflow/text.
-_MAX_BYTES_FIELD = 12
+# The normalizer makes up to three characters of one, of Hangul syllables.
+_MAX_EXPANSION = 3
 
 
 class Pieces(NamedTuple):
@@ -91,8 +78,6 @@ class WordPieces:
             model_buffer=tf.constant(np.frombuffer(model, np.uint8))
         )
         self._has_final_sigma = lowercase and rules.library == "google"
-        # Words with more bytes than allowed characters are checked again.
-        self._max_bytes = rules.max_characters_per_word
         self.characters = normalization.character_rules(lowercase, rules)
         added = {token.content for token in rules.added_tokens}
 
@@ -108,15 +93,10 @@ class WordPieces:
         tokens = [*itertools.starmap(protect, enumerate(vocabulary.tokens))]
         self._wordpiece = tf_text.FastWordpieceTokenizer(
             tokens,
-            max_bytes_per_word=self._max_bytes,
+            max_bytes_per_word=_MAX_BYTES_PER_CHARACTER * rules.max_characters_per_word,
             token_out_type=tf.int32,
             unknown_token=tokens[vocabulary.unk_id],
         )
-        with tf.init_scope():
-            buffer = self._wordpiece._model.numpy()
-        root = flatbuffers.encode.Get(flatbuffers.packer.uoffset, buffer, 0)
-        table = flatbuffers.table.Table(buffer, root)
-        self._max_bytes_offset = root + table.Offset(_MAX_BYTES_FIELD)
         self._rare_function = tf.function(
             self._tokenize_rare,
             autograph=False,
@@ -127,36 +107,31 @@ class WordPieces:
     def tokenize(self, text: tf.Tensor, allow_mask: bool, with_offsets: bool) -> Pieces:
         """Splits strings [B] into pieces; see `Tokenizer.tokenize`."""
         raw, normalized = self._matchers(allow_mask)
-        patterns = [raw.pattern] * bool(raw.tokens) + ["Σ"] * self._has_final_sigma
-        # Rules that need more than one character are rare and slow. Texts that need
+        # Rules that need more than one character are rare and slow. Texts that may need
         # them are tokenized again.
-        rest = tf.strings.regex_replace(text, "|".join(patterns) or "^$", "")
+        limit = self._rules.max_characters_per_word // _MAX_EXPANSION
+        patterns = (raw.pattern, "Σ" * self._has_final_sigma, _word_longer_than(limit))
+        rest = tf.strings.regex_replace(text, "|".join(filter(None, patterns)), "")
         forms, *origins = (
             self._normalizer.normalize_with_offsets(rest)
             if with_offsets
             else [self._normalizer.normalize(rest)]
         )
         pieces = self._wordpiece.tokenize_with_offsets(forms)
-        # In parallel to the tokenizer, these ops would take longer.
-        with tf.control_dependencies([pieces[0].values]):
-            is_long = pieces[2].values - pieces[1].values > self._max_bytes
-            is_matched = tf.strings.length(rest) != tf.strings.length(text)
-            if normalized.tokens:
-                is_matched |= forms != tf.strings.regex_replace(
-                    forms, normalized.pattern, "", replace_global=False
-                )
-            is_rare = tf.reduce_any(tf.concat([is_long, is_matched], axis=0))
         common = _to_text(pieces, *origins, rest) if origins else pieces[:1]
+        is_rare = tf.strings.length(rest) != tf.strings.length(text)
+        if normalized.tokens:
+            is_rare |= forms != tf.strings.regex_replace(
+                forms, normalized.pattern, "", replace_global=False
+            )
 
         def with_rare() -> tuple[tf.RaggedTensor, ...]:
-            row = tf.boolean_mask(pieces[0].value_rowids(), is_long)[:, tf.newaxis]
-            mask = tf.tensor_scatter_nd_update(is_matched, row, row[:, 0] >= 0)
             # Inlined ops of an untaken branch would take time.
             eager = tf.executing_eagerly()
             replace = self._tokenize_rare if eager else self._rare_function
-            return replace(text, mask, common, allow_mask)
+            return replace(text, is_rare, common, allow_mask)
 
-        return Pieces(*tf.cond(is_rare, with_rare, lambda: common))
+        return Pieces(*tf.cond(tf.reduce_any(is_rare), with_rare, lambda: common))
 
     def _tokenize_rare(
         self,
@@ -176,8 +151,9 @@ class WordPieces:
         parts = raw.split(rest)
         forms, origins = self._normalizer.normalize_with_offsets(parts.text)
         form_parts = normalized.split(forms)
-        words = self._mark_long_words(form_parts.text)
-        pieces = self._long_wordpiece().tokenize_with_offsets(words)
+        word_parts = self._split_at_long_words(form_parts.text)
+        pieces = self._wordpiece.tokenize_with_offsets(word_parts.text)
+        pieces = _join_parts(pieces, word_parts, tf.size(form_parts.text))
         pieces = _join_parts(pieces, form_parts, tf.size(parts.text))
         pieces = _to_text(pieces, origins, parts.text)
         pieces = _join_parts(pieces, parts, tf.size(rare))
@@ -187,16 +163,6 @@ class WordPieces:
         order = tf.tensor_scatter_nd_update(order, tf.where(is_rare), last)
         return tuple(
             tf.gather(tf.concat(both, axis=0), order) for both in zip(common, pieces)
-        )
-
-    def _long_wordpiece(self) -> tf_text.FastWordpieceTokenizer:
-        """Returns the WordPiece model with `_max_bytes` for the longest scripts."""
-        buffer = self._wordpiece._model
-        start = self._max_bytes_offset
-        size = np.array([_MAX_BYTES_PER_CHARACTER * self._max_bytes], "<i4")
-        changed = [buffer[:start], size.view(np.uint8), buffer[start + 4 :]]
-        return tf_text.FastWordpieceTokenizer(
-            model_buffer=tf.concat(changed, axis=0), token_out_type=tf.int32
         )
 
     def _matchers(self, allow_mask: bool) -> tuple[_Matcher, _Matcher]:
@@ -214,13 +180,19 @@ class WordPieces:
         )
         return raw, normalized
 
-    def _mark_long_words(self, words: tf.Tensor) -> tf.Tensor:
-        """Makes words that are too long unknown. The number of bytes stays the same."""
-        limit = self._rules.max_characters_per_word
-        for characters, marker in _WORD_CHARACTERS:
-            pattern = f"({_WORD_CHARACTER}{{{limit}}})[{characters}]"
-            words = tf.strings.regex_replace(words, pattern, rf"\1{marker}")
-        return words
+    def _split_at_long_words(self, text: tf.Tensor) -> _Parts:
+        """Splits normalized texts at the words that are too long, which are unknown."""
+        pattern = _word_longer_than(self._rules.max_characters_per_word)
+        unknown = self._vocabulary.unk_id
+
+        def find(part: tf.Tensor) -> tf.Tensor:
+            return tf.where(tf.strings.regex_full_match(part, pattern), unknown, -1)
+
+        return _split(text, pattern, find)
+
+
+def _word_longer_than(limit: int) -> str:
+    return f"{_WORD_CHARACTER}{{{limit + 1},}}"
 
 
 def _to_text(
@@ -252,7 +224,7 @@ def _to_text(
     return ids, *(ids.with_values(offset) for offset in offsets)
 
 
-# --- Added tokens ----------------------------------------------------------------
+# --- Parts -----------------------------------------------------------------------
 # The rules are those of `AddedVocabulary` in the library tokenizers: the leftmost match
 # wins, the longest if several begin there. Texts are split at the tokens, the parts
 # between them are tokenized, and the results are joined.
@@ -306,13 +278,23 @@ class _Matcher:
 
     def split(self, text: tf.Tensor) -> _Parts:
         """Splits texts [B] at the tokens."""
-        fields = tf_text.regex_split_with_offsets(text, self.pattern, self.pattern)
-        part, start, end = (field.values for field in fields)
+        return _split(text, self.pattern, self._find)
+
+    def _find(self, part: tf.Tensor) -> tf.Tensor:
         is_equal = part[:, tf.newaxis] == tf.constant(self._contents, tf.string)
         ids = tf.where(is_equal, tf.constant(self._ids, tf.int32), -1)  # [P, tokens]
-        ids = tf.reduce_max(ids, axis=1)
-        rest = tf.where(ids >= 0, "", part)
-        return _Parts(fields[0].value_rowids(), start, end - start, ids, rest)
+        return tf.reduce_max(ids, axis=1)
+
+
+def _split(
+    text: tf.Tensor, pattern: str, find: Callable[[tf.Tensor], tf.Tensor]
+) -> _Parts:
+    """Splits texts [B] at a regular expression; `find` maps parts [P] to ids [P]."""
+    fields = tf_text.regex_split_with_offsets(text, pattern, pattern)
+    part, start, end = (field.values for field in fields)
+    ids = find(part)
+    rest = tf.where(ids >= 0, "", part)
+    return _Parts(fields[0].value_rowids(), start, end - start, ids, rest)
 
 
 def _join_parts(
