@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Learns a WordPiece vocabulary from text files, or extends one.
+"""Learns a WordPiece vocabulary from text files.
 
     python -m bert_tf.vocab --input='text/*' --output=vocab.txt
 
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 
 import tqdm
 
-from bert_tf import checkpoints, cli, storage, text
+from bert_tf import cli, storage, text
 from bert_tf.data import read_documents
 
 
@@ -41,54 +41,7 @@ class VocabularyConfig(cli.Options):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExtendConfig(cli.Options):
-    """Adds frequent words of a text to the vocabulary of a checkpoint.
-
-        python -m bert_tf.vocab --extend=models/base --input='text/*' \\
-            --output=models/extended
-
-    The words are those that the checkpoint's tokenizer splits. They take the place of
-    [unused...] tokens, then follow the last token; all others keep their ids. Their
-    weights begin as the mean of their pieces. Then continue the pre-training with
-    `bert_tf.corpus --vocabulary=models/extended/vocab.txt` and `bert_tf.pretrain
-    --init_from=models/extended`.
-    """
-
-    extend: str = cli.option(help="Checkpoint in any format that --init_from takes.")
-    input: str = cli.option(help="Text files: comma-separated glob patterns.")
-    output: str = cli.option(help="Model directory to write.")
-    words: int = cli.option(1000, help="Maximum number of words to add.", minimum=1)
-
-
-def main(options: VocabularyConfig | ExtendConfig) -> None:
-    """Learns a vocabulary, or extends that of a checkpoint."""
-    extend(options) if isinstance(options, ExtendConfig) else learn(options)
-
-
-def extend(options: ExtendConfig) -> None:
-    """Writes a checkpoint with frequent words as additional tokens.
-
-    Raises:
-        ValueError: `input` matches no file or contains no words, a file is not UTF-8,
-            `extend` is no checkpoint, or `output` exists.
-    """
-    if storage.exists(options.output):
-        raise ValueError(f"--output={options.output} exists. Choose another folder.")
-    source = checkpoints.open_checkpoint(options.extend)
-    sentences = _sentences(storage.expand_globs(options.input), "Counting words")
-    old, lowercase = source.vocabulary, source.lowercase
-    new, before, after = text.add_words(sentences, old, lowercase, options.words)
-    extended = checkpoints.extend_vocabulary(source, new)
-    checkpoints.write_checkpoint(extended, options.output)
-    added = len({*new.tokens} - {*old.tokens})
-    print(
-        f"{options.output}: {added:,} new tokens. The words of the text have "
-        f"{after:.3f} pieces on average, instead of {before:.3f}."
-    )
-
-
-def learn(options: VocabularyConfig) -> None:
+def main(options: VocabularyConfig) -> None:
     """Learns a vocabulary and writes it.
 
     Raises:
@@ -138,4 +91,4 @@ def _sentences(paths: Sequence[str], description: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    cli.run(main, VocabularyConfig, extend=ExtendConfig)
+    cli.run(main, VocabularyConfig)

@@ -9,9 +9,7 @@ import re
 import pytest
 
 from bert_tf import vocab
-from bert_tf.checkpoints import open_checkpoint
 from bert_tf.text import Vocabulary, learn_vocabulary
-from tests.toy.checkpoints import write_hugging_face
 
 SENTENCES = ["the cats sat on the mats.", "the cat sat on a hat."] * 20
 
@@ -52,21 +50,3 @@ def test_command_reads_wikipedia_and_gzip(tmp_path, capsys):
     assert {"abab", "cdcd", "."} <= set(tokens)
     assert not set('<>=/"o') & set(tokens)
     assert "too small for --vocabulary_size=100" in capsys.readouterr().out
-
-
-def test_command_extends_a_checkpoint(tmp_path, vocabulary, capsys):
-    write(tmp_path / "corpus.txt", "\n".join(SENTENCES))
-    source = write_hugging_face(tmp_path / "source", vocabulary, "BertForPreTraining")
-    output = str(tmp_path / "extended")
-    options = vocab.ExtendConfig(
-        extend=str(source), input=f"{tmp_path}/corpus.txt", output=output, words=1
-    )
-    vocab.main(options)
-    extended = open_checkpoint(output)
-    assert extended.vocabulary.tokens == (*vocabulary.tokens, "cats")
-    assert extended.load_pretrainer().count_params() > 0
-    shown = capsys.readouterr().out
-    assert "extended: 1 new tokens." in shown
-    assert "have 1.071 pieces on average, instead of 1.143." in shown
-    with pytest.raises(ValueError, match=r"--output=.*extended exists"):
-        vocab.main(options)

@@ -24,11 +24,6 @@ CONTINUATION_PREFIX = "##"
 _MAX_UNREACHABLE = 0.001
 
 
-def is_unused(token: str) -> bool:
-    """Whether a token is a placeholder for a token of the user, e.g. `[unused0]`."""
-    return token.startswith("[unused")
-
-
 def _id_of(token: str) -> property:
     return property(lambda vocabulary: vocabulary._id(token), doc=f"Id of {token}.")
 
@@ -113,7 +108,8 @@ class Vocabulary:
         Other tokens may follow, or replace `[unused...]`.
         """
         return self.size >= other.size and all(
-            new == old or is_unused(old) for new, old in zip(self.tokens, other.tokens)
+            new == old or old.startswith("[unused")
+            for new, old in zip(self.tokens, other.tokens)
         )
 
     def _id(self, token: str) -> int:

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a WordPiece vocabulary with the `tokenizers` library, or adds words to one.
+"""Trains a WordPiece vocabulary with the `tokenizers` library.
 
 Sentences are normalized and split into words by BERT's rules. The trainer then merges
 the most frequent pair of adjacent pieces until the vocabulary has the requested size.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import collections
 import itertools
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bert_tf.lazy import lazy_import
@@ -20,7 +19,6 @@ from bert_tf.text.vocabulary import (
     SPECIAL_TOKENS,
     UNK,
     Vocabulary,
-    is_unused,
 )
 
 tokenizers = lazy_import("tokenizers")
@@ -77,51 +75,6 @@ def learn_vocabulary(
     model.train_from_iterator((s.translate(table) for s in read()), trainer)
     ids = model.get_vocab()
     return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
-
-
-def add_words(
-    sentences: Iterable[str], vocabulary: Vocabulary, lowercase: bool, limit: int
-) -> tuple[Vocabulary, float, float]:
-    """Adds the words of a text for which the vocabulary needs the most pieces.
-
-    These have the highest frequency times additional pieces. They replace the tokens
-    `[unused...]`, the first ones first; the others follow at the end.
-
-    Args:
-        sentences: All sentences of the text.
-        vocabulary: The vocabulary to extend.
-        lowercase: Whether it is uncased.
-        limit: The maximum number of words to add.
-
-    Returns:
-        The vocabulary, and the mean number of pieces of the text's words before and
-        after.
-
-    Raises:
-        ValueError: The sentences contain no words.
-    """
-    table = pretokenization_table(lowercase)
-    counts: collections.Counter[str] = collections.Counter()
-    for sentence in sentences:
-        sentence = sentence.lower() if lowercase else sentence
-        counts.update(sentence.translate(table).split())
-    if not counts:
-        raise ValueError("The text to take words from contains no words.")
-
-    def mean_pieces(vocabulary: Vocabulary) -> float:
-        sizes = map(len, split_words(counts, vocabulary))
-        return sum(map(operator.mul, sizes, counts.values())) / counts.total()
-
-    words = sorted(word for word in counts if counts[word] >= _MIN_FREQUENCY)
-    sizes = zip(words, map(len, split_words(words, vocabulary)))
-    saved = {word: counts[word] * (size - 1) for word, size in sizes if size > 1}
-    tokens = list(vocabulary.tokens)
-    unused = (index for index, token in enumerate(tokens) if is_unused(token))
-    for word in sorted(saved, key=saved.__getitem__, reverse=True)[:limit]:
-        slot = next(unused, len(tokens))
-        tokens[slot : slot + 1] = [word]
-    extended = Vocabulary(tuple(tokens))
-    return extended, mean_pieces(vocabulary), mean_pieces(extended)
 
 
 def split_words(words: Iterable[str], vocabulary: Vocabulary) -> list[list[int]]:

@@ -195,8 +195,8 @@ def resolve_architecture(
             raise ValueError(
                 f"--init_from={source.path} has another vocabulary than "
                 f"{options.records}. Write the records with the vocabulary of the "
-                "checkpoint, or one that `python -m bert_tf.vocab --extend` made from "
-                "it."
+                "checkpoint, or one with further tokens at its end or in the place of "
+                "[unused...]."
             )
         if options.initialization != "normal":
             raise ValueError(

@@ -9,7 +9,7 @@ import pytest
 from bert_tf.text.normalization import is_single_character_word
 from bert_tf.text.tokenizer import Tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, Vocabulary
-from bert_tf.text.wordpiece_trainer import add_words, learn_vocabulary
+from bert_tf.text.wordpiece_trainer import learn_vocabulary
 
 SYLLABLES = ("ba", "ko", "ri", "tun", "mes", "lo", "dra", "pi", "gu", "fen")
 TEXT = (
@@ -71,35 +71,6 @@ def test_rare_characters_are_excluded():
     assert vocabulary.size < 100
 
 
-def test_words_with_most_additional_pieces_are_added():
-    letters = [*"acdeostuz", *(f"##{c}" for c in "acdeostu")]
-    tokens = (*SPECIAL_TOKENS, "[unused0]", *letters, "[unused1]", "cat")
-    vocabulary = Vocabulary(tokens)
-    # Pieces saved: toast 4 * 2, cats 1 * 3, at 1 * 2; dose occurs once, ß is unknown.
-    text = ["Toast, cats at toast?", "cats at dose sß sß sß", "cats cat cat cat cat"]
-    new, before, after = add_words(text, vocabulary, True, 3)
-    added = ("toast", "cats", "at")
-    expected = (*SPECIAL_TOKENS, added[0], *letters, added[1], "cat", added[2])
-    assert new.tokens == expected
-    assert new.extends(vocabulary)
-    # 17 words, two of them punctuation.
-    assert (before, after) == pytest.approx((33 / 17, 20 / 17))
-    assert add_words(text, vocabulary, True, 9)[0] == new
-    assert add_words(text, vocabulary, True, 1)[0].tokens[-1] == "cat"
-    for lowercase in (True, False):
-        new, _, _ = add_words(["Toast"] * 4, vocabulary, lowercase, 9)
-        assert ("toast" in new.tokens) == lowercase
-    assert "toast" in add_words(["Toást"] * 4, vocabulary, True, 9)[0].tokens
-    # coast 4 * 2, to 1 * 6.
-    new, _, _ = add_words(["coast to to to"] * 2, vocabulary, True, 1)
-    assert new.tokens[len(SPECIAL_TOKENS)] == "coast"
-    greek = Vocabulary((*SPECIAL_TOKENS, "ο", "##σ", "##ς"))
-    assert add_words(["ΟΣ", "ΟΣ"], greek, True, 1)[0].tokens[-1] == "ος"
-
-
 def test_sentences_without_words_are_rejected():
-    vocabulary = Vocabulary((*SPECIAL_TOKENS, "a"))
     with pytest.raises(ValueError, match="to learn a vocabulary from contains no word"):
         learn_vocabulary(lambda: ["", " \u200b "], 100)
-    with pytest.raises(ValueError, match="to take words from contains no words"):
-        add_words([" "], vocabulary, True, 9)
