@@ -32,7 +32,6 @@ import logging as python_logging
 import os
 import re
 import shutil
-import signal
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -321,10 +320,7 @@ def run(
         doc = inspect.getdoc(mode or module)
         if module.__package__ == "bert_tf.tasks":  # Installed from a wheel.
             doc = doc.replace("python -m tasks.", "python -m bert_tf.tasks.")
-        help_ = help_text(doc, used, "--helpfull" in names, {} if mode else modes)
-        handler = signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # For `--help | head`.
-        print(help_, flush=True)
-        signal.signal(signal.SIGPIPE, handler)
+        print(help_text(doc, used, "--helpfull" in names, {} if mode else modes))
         sys.exit()
     passed, unknown = _Parser(used).parse_known_args(arguments)
     if unknown:

@@ -3,7 +3,7 @@
 """Serves exported models on this machine, for development and tests.
 
     python -m bert_tf.serve --model_name=sst2 --model_base_path=saved_models/sst2
-    python -m bert_tf.serve --model_config_file=saved_models/models.config
+    python -m bert_tf.serve --model_base_path=saved_models/minilm,saved_models/reranker
 
 Input: SavedModels in `<base_path>/<version>/`, of which the newest is served. Output:
 TensorFlow Serving's gRPC API (Predict, GetModelMetadata, GetModelStatus) and REST API
@@ -18,12 +18,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pathlib
 import signal
 import threading
-
-from google.protobuf import text_format
-from tensorflow_serving.config import model_server_config_pb2
 
 from bert_tf import cli, serving
 
@@ -32,16 +28,12 @@ from bert_tf import cli, serving
 class ServeConfig(cli.Options):
     """Options of `python -m bert_tf.serve`."""
 
-    model_name: str = cli.option("default", help="Name of the model.")
     model_base_path: str = cli.option(
-        "", help="Folder of the model, which holds one folder per version."
+        help="Folder of the model, which holds one folder per version; or several, "
+        "separated by commas."
     )
-    model_config_file: str = cli.option(
-        "",
-        help="ModelServerConfig as a text proto, for several models, in place of "
-        "--model_name and --model_base_path. A base path such as /models/NAME, in "
-        "TensorFlow Serving's container, means NAME beside the file if that exists. "
-        "Version policies and labels are ignored.",
+    model_name: str = cli.option(
+        "", help="Name of each model; by default those of the folders."
     )
     port: int = cli.option(
         8500, help="Port for gRPC; 0 for a free one.", minimum=0, maximum=65535
@@ -58,30 +50,18 @@ def base_paths(options: ServeConfig) -> dict[str, str]:
     """Returns the base path of each model, by name.
 
     Raises:
-        ValueError: The options name no model, or the config file is invalid.
-        OSError: The config file cannot be read.
+        ValueError: There are not as many different names as folders.
     """
-    if not options.model_config_file:
-        if not options.model_base_path:
-            raise ValueError("--model_base_path or --model_config_file is required.")
-        return {options.model_name: options.model_base_path}
-    file = pathlib.Path(options.model_config_file)
-    config = model_server_config_pb2.ModelServerConfig()
-    try:
-        text_format.Parse(file.read_text(encoding="utf-8"), config)
-    except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not a ModelServerConfig: {error}") from error
-    models = config.model_config_list.config
-    if not models or not all(model.name and model.base_path for model in models):
+    paths = [path.rstrip("/") for path in options.model_base_path.split(",")]
+    names = options.model_name.split(",") if options.model_name else []
+    models = dict(zip(names or map(os.path.basename, paths), paths))
+    if not len(paths) == len(models) == len(names or paths):
         raise ValueError(
-            f"{file} must have a model_config_list of configs with a name and a "
-            f"base_path each. Got:\n{config}"
+            "--model_name must have a different name for each folder in "
+            f"--model_base_path={options.model_base_path}. Received: "
+            f"--model_name={options.model_name}"
         )
-    paths = {}
-    for model in models:
-        beside = file.parent / os.path.basename(model.base_path)
-        paths[model.name] = str(beside) if beside.is_dir() else model.base_path
-    return paths
+    return models
 
 
 def main(options: ServeConfig) -> None:

@@ -24,14 +24,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 @pytest.mark.slow
 def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
     write_toy_model(tmp_path / "toy", 7)
-    config_file = tmp_path / "models.config"
-    config_file.write_text(
-        'model_config_list { config { name: "toy" base_path: "/models/toy" '
-        'model_platform: "tensorflow" } }'
-    )
     command = [sys.executable, "-m", "bert_tf.serve", "--port=0", "--rest_api_port=0"]
     process = subprocess.Popen(
-        [*command, f"--model_config_file={config_file}"],
+        [*command, f"--model_base_path={tmp_path / 'toy'}"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -98,41 +93,21 @@ def wait_until_refused(address: str) -> None:
     raise AssertionError(f"{address} still accepts connections after 30 s")
 
 
-def base_paths(tmp_path, text: str) -> dict[str, str]:
-    path = tmp_path / "models.config"
-    path.write_text(text)
-    options = serve.ServeConfig(model_config_file=str(path))
-    return serve.base_paths(options)
-
-
-def test_base_paths_of_a_config_file(tmp_path):
-    (tmp_path / "beside").mkdir()
-    paths = {"container": "/models/beside", "other": "/x/y", "bucket": "gs://a/b"}
-    configs = (f'config {{ name: "{n}" base_path: "{p}" }}' for n, p in paths.items())
-    found = base_paths(tmp_path, f"model_config_list {{ {' '.join(configs)} }}")
-    assert found == paths | {"container": f"{tmp_path}/beside"}
-
-
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("names", "expected"),
     [
-        ("", "must have a model_config_list"),
-        ("model_config_list {", r"models.config is not a ModelServerConfig: 1:19"),
-        ("model_config_list { config { name: 'a' } }", "and a base_path each. Got:"),
-        ("model_config_list { config { base_path: '/a' } }", "with a name and"),
+        ("", {"a": "models/a", "b": "gs://bucket/b"}),
+        ("x,y", {"x": "models/a", "y": "gs://bucket/b"}),
+        ("x", None),
+        ("x,x", None),
     ],
 )
-def test_invalid_config_files(tmp_path, text, message):
-    with pytest.raises(ValueError, match=message):
-        base_paths(tmp_path, text)
-
-
-def test_config_file_of_the_project():
-    path = ROOT / "saved_models" / "models.config"
-    options = serve.ServeConfig(model_config_file=str(path))
-    assert serve.base_paths(options) == {"sst2": "/models/sst2"}
-
-
-def test_model_is_required():
-    with pytest.raises(ValueError, match="--model_base_path or --model_config_file"):
-        serve.base_paths(serve.ServeConfig())
+def test_names_of_models(names, expected):
+    options = serve.ServeConfig(
+        model_base_path="models/a/,gs://bucket/b", model_name=names
+    )
+    if expected:
+        assert serve.base_paths(options) == expected
+    else:
+        with pytest.raises(ValueError, match="a different name for each folder"):
+            serve.base_paths(options)

@@ -105,19 +105,16 @@ def _claim_directory(directory: str, settings: dict[str, Any]) -> None:
     """Creates a directory and its `settings.json`, or checks an existing one.
 
     Raises:
-        ValueError: The directory holds records of different or unknown settings.
+        ValueError: The directory holds records of different settings.
     """
     path = os.path.join(directory, "settings.json")
-    found = storage.glob(os.path.join(directory, "*.tfrecord"))
-    remedy = "Use another --output or remove the directory."
-    if found and not storage.exists(path):
-        raise ValueError(f"{found[0]} exists, but no settings.json. {remedy}")
-    previous = storage.read_json(path) if found else settings
+    previous = storage.read_json(path) if storage.exists(path) else settings
     for name, value in settings.items():
         if previous.get(name) != value:
             raise ValueError(
                 f"{directory} holds results of other settings: {name} was "
-                f"{previous.get(name)!r}, now {value!r}. {remedy}"
+                f"{previous.get(name)!r}, now {value!r}. Use another --output or "
+                "remove the directory."
             )
     storage.make_directory(directory)
     storage.write_json(path, settings)

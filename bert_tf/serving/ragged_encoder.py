@@ -23,24 +23,21 @@ heads, D = H / N, K requested hidden states.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling import (
-    BertBackbone,
-    EncoderLayer,
-    attend,
-    attention_bias,
-)
+from bert_tf.modeling import BertBackbone, EncoderLayer, attend, attention_bias
 from bert_tf.serving import int8_layers
 
 # Maximum number of tokens per chunk, rounded up to whole rows: enough to run matmuls at
 # full speed, few enough for the CPU caches.
 _CHUNK_SIZE = 512
+
+_TensorFunction = Callable[[tf.Tensor], tf.Tensor]
 
 
 def optimize_for_inference(
@@ -81,7 +78,8 @@ def optimize_for_inference(
     return keras.models.clone_model(model, clone_function=replace)
 
 
-def _variable(value: np.ndarray, dtype: str = "float32") -> tf.Variable:
+def _variable(value: np.ndarray | keras.Variable, dtype="float32") -> tf.Variable:
+    value = keras.ops.convert_to_numpy(value)
     return tf.Variable(tf.cast(value, dtype), trainable=False)
 
 
@@ -91,14 +89,10 @@ def _weights(layer: keras.layers.Dense) -> tuple[np.ndarray, np.ndarray]:
     return kernel, bias
 
 
-class _Dense:
-    """A dense layer with weights of the compute dtype."""
-
-    def __init__(self, kernel: np.ndarray, bias: np.ndarray, dtype: str):
-        self._kernel, self._bias = _variable(kernel, dtype), _variable(bias, dtype)
-
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.nn.bias_add(tf.matmul(x, self._kernel), self._bias)
+def _dense(kernel: np.ndarray, bias: np.ndarray, dtype: str) -> _TensorFunction:
+    """Returns a dense layer with weights of the compute dtype."""
+    kernel, bias = _variable(kernel, dtype), _variable(bias, dtype)
+    return lambda x: tf.nn.bias_add(tf.matmul(x, kernel), bias)
 
 
 def _transpose(
@@ -117,20 +111,18 @@ def _transpose(
     return tf.reshape(tf.bitcast(y, x.dtype), [shape[axis] for axis in permutation])
 
 
-class _LayerNorm:
-    """LayerNorm in float32, with as few passes over memory as possible."""
+def _layer_norm(layer: keras.layers.LayerNormalization) -> _TensorFunction:
+    """Returns LayerNorm in float32, with as few passes over memory as possible."""
+    gamma, beta = _variable(layer.gamma), _variable(layer.beta)
 
-    def __init__(self, layer: keras.layers.LayerNormalization):
-        self._gamma = _variable(keras.ops.convert_to_numpy(layer.gamma))
-        self._beta = _variable(keras.ops.convert_to_numpy(layer.beta))
-        self._epsilon = layer.epsilon
-
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+    def normalize(x: tf.Tensor) -> tf.Tensor:
         y = tf.cast(x, tf.float32)
         y -= tf.reduce_mean(y, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(y), axis=-1, keepdims=True)
-        y *= tf.math.rsqrt(variance + self._epsilon)
-        return tf.cast(y * self._gamma + self._beta, x.dtype)
+        y *= tf.math.rsqrt(variance + layer.epsilon)
+        return tf.cast(y * gamma + beta, x.dtype)
+
+    return normalize
 
 
 class _Padding(NamedTuple):
@@ -189,7 +181,7 @@ class _LayerPart:
             kernel, bias = (np.concatenate(w, axis=-1) for w in zip(*weights))
             if int8:
                 return int8_layers.int8_dense(kernel, bias)
-            return _Dense(kernel, bias, layer.compute_dtype)
+            return _dense(kernel, bias, layer.compute_dtype)
 
         def outputs(layer: keras.layers.Dense, columns: slice, scale: float = 1.0):
             kernel, bias = _weights(layer)
@@ -229,23 +221,24 @@ class _LayerPart:
         return self._output(self._activation(self._intermediate(x)))
 
 
-class _Layer:
-    """`EncoderLayer` on the tokens of R rows, [T, H] -> [T, H]."""
+def _layer(
+    layer: EncoderLayer, *, int8: bool
+) -> Callable[[tf.Tensor, _Padding], tf.Tensor]:
+    """Returns `layer` on the tokens of R rows, [T, H] -> [T, H]."""
+    # TensorFlow runs two parts on two cores: one text takes little more than half of
+    # the time. More threads within ops do not achieve that for short texts.
+    is_odd = layer.config.num_heads % 2 or layer.config.intermediate_dim % 2
+    count = 1 if is_odd else 2
+    parts = [_LayerPart(layer, i, count, int8=int8) for i in range(count)]
+    attention_layer_norm = _layer_norm(layer.attention_layer_norm)
+    output_layer_norm = _layer_norm(layer.output_layer_norm)
 
-    def __init__(self, layer: EncoderLayer, *, int8: bool = False):
-        # TensorFlow runs two parts on two cores: one text takes little more than half
-        # of the time. More threads within ops do not achieve that for short texts.
-        config = layer.config
-        parts = 1 if config.num_heads % 2 or config.intermediate_dim % 2 else 2
-        self._parts = [_LayerPart(layer, i, parts, int8=int8) for i in range(parts)]
-        self._attention_layer_norm = _LayerNorm(layer.attention_layer_norm)
-        self._output_layer_norm = _LayerNorm(layer.output_layer_norm)
+    def run(x: tf.Tensor, padding: _Padding) -> tf.Tensor:
+        x += tf.add_n([part.attention(x, padding) for part in parts])
+        x = attention_layer_norm(x)
+        return output_layer_norm(x + tf.add_n([p.feed_forward(x) for p in parts]))
 
-    def __call__(self, x: tf.Tensor, padding: _Padding) -> tf.Tensor:
-        y = tf.add_n([part.attention(x, padding) for part in self._parts])
-        x = self._attention_layer_norm(x + y)
-        y = tf.add_n([part.feed_forward(x) for part in self._parts])
-        return self._output_layer_norm(x + y)
+    return run
 
 
 class _Encoder(keras.layers.Layer):
@@ -278,16 +271,16 @@ class _Encoder(keras.layers.Layer):
             self._token_table = self._table(embeddings.token_embedding)
         self._segment_table = self._table(embeddings.segment_embedding)
         self._position_table = self._table(embeddings.position_embedding)
-        self._layer_norm = _LayerNorm(embeddings.layer_norm)
+        self._layer_norm = _layer_norm(embeddings.layer_norm)
         self._names = ["sequence_output", *(f"layer_{layer}" for layer in layers)]
         self._layer_numbers = [
             range(self.config.num_layers + 1)[layer] for layer in (-1, *layers)
         ]
         self._width = len(self._names) * self.config.hidden_dim  # K * H
         self._encoder_layers = [
-            _Layer(layer, int8=int8) for layer in backbone.encoder_layers
+            _layer(layer, int8=int8) for layer in backbone.encoder_layers
         ]
-        self._pooler = _Dense(*_weights(backbone.pooler), self.compute_dtype)
+        self._pooler = _dense(*_weights(backbone.pooler), self.compute_dtype)
         # A `tf.function`, so that all signatures of an export share one graph.
         self._encode = tf.function(
             self._encode,
@@ -299,8 +292,7 @@ class _Encoder(keras.layers.Layer):
     def _table(self, layer: keras.layers.Embedding) -> tf.Variable:
         if self.compute_dtype == layer.embeddings.dtype:
             return layer.embeddings.value  # Shared with the masked-LM head.
-        table = keras.ops.convert_to_numpy(layer.embeddings)
-        return _variable(table, self.compute_dtype)
+        return _variable(layer.embeddings, self.compute_dtype)
 
     def call(self, inputs, training=None, mask=None):
         # Keras passes `training` and `mask` to any model. Both are ignored.
@@ -384,11 +376,9 @@ class _Encoder(keras.layers.Layer):
 
         def run(start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
             """Returns the hidden states of the chunks from `start` to `end`."""
+            shape = [None, self._width]
             chunks = tf.TensorArray(
-                self.compute_dtype,
-                size=end - start,
-                infer_shape=False,
-                element_shape=[None, self._width],
+                self.compute_dtype, end - start, infer_shape=False, element_shape=shape
             )
 
             def step(i: tf.Tensor, chunks: tf.TensorArray):

@@ -15,8 +15,6 @@ Input: `tf.function`s by signature name, see `bert_tf.heads`. Output:
             eight texts for each signature. The export runs them too.
         example_request.json, example_response.json
             A REST request for `serving_default` and the model's response.
-        example_request.pb
-            The same request for gRPC, a serialized PredictRequest.
         vocab.txt
             The vocabulary, for reference only.
 
@@ -38,7 +36,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
-from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+from tensorflow_serving.apis import prediction_log_pb2
 
 from bert_tf import startup, storage
 from bert_tf.checkpoints import Checkpoint
@@ -105,7 +103,7 @@ def export_saved_model(
         max_length = directory.architecture.max_sequence_length
         _write_warmup(extra / "tf_serving_warmup_requests", signatures, max_length)
         if "serving_default" in signatures:
-            _write_example(extra, signatures["serving_default"], folder.name)
+            _write_example(extra, signatures["serving_default"])
     return folder / name
 
 
@@ -254,16 +252,10 @@ def _write_warmup(
         for name, (rows, length) in itertools.product(names, _WARMUP):
             inputs = _warmup_inputs(signatures[name], min(length, max_length), rows)
             signatures[name](*inputs.values())
-            request = _predict_request(inputs, signature_name=name)
+            protos = {key: tf.make_tensor_proto(x) for key, x in inputs.items()}
+            request = {"model_spec": {"signature_name": name}, "inputs": protos}
             log = prediction_log_pb2.PredictionLog(predict_log={"request": request})
             writer.write(log.SerializeToString())
-
-
-def _predict_request(
-    inputs: Mapping[str, np.ndarray], **model_spec: str
-) -> predict_pb2.PredictRequest:
-    protos = {name: tf.make_tensor_proto(array) for name, array in inputs.items()}
-    return predict_pb2.PredictRequest(model_spec=model_spec, inputs=protos)
 
 
 def _warmup_inputs(
@@ -288,15 +280,13 @@ def _warmup_inputs(
     return inputs
 
 
-def _write_example(folder: pathlib.Path, function: Signature, model: str) -> None:
-    """Writes an example request for REST and gRPC, and the REST response."""
+def _write_example(folder: pathlib.Path, function: Signature) -> None:
+    """Writes an example request for REST, and the response."""
     text = b"An example, with a [MASK] in it."
     inputs = {
         spec.name: np.full([1] * spec.shape.rank, text, object)
         for spec in function.input_signature
     }
-    request = _predict_request(inputs, name=model)
-    (folder / "example_request.pb").write_bytes(request.SerializeToString())
     outputs = function(*map(tf.constant, inputs.values()))
     outputs = {name: value.numpy().tolist() for name, value in outputs.items()}
     if len(outputs) == 1:  # REST responses do not name a single output.

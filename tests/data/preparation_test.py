@@ -322,14 +322,6 @@ def test_other_settings_require_another_output(written):
     prepare_corpus(dataclasses.replace(written, num_workers=2))
 
 
-def test_records_without_settings_are_not_overwritten(options):
-    output = pathlib.Path(options.output)
-    output.mkdir()
-    (output / "train-00000-of-00009.tfrecord").touch()
-    with pytest.raises(ValueError, match=r"00009\.tfrecord exists, but no set"):
-        prepare_corpus(options)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

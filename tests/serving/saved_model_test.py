@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text as tf_text
 from tensorflow.core.protobuf import saved_model_pb2
-from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+from tensorflow_serving.apis import prediction_log_pb2
 
 from bert_tf import heads, serving
 from bert_tf.checkpoints import ModelDirectory
@@ -235,10 +235,6 @@ def test_example_requests(tmp_path, directory):
     (text,) = request["inputs"]["text"]
     assert request["inputs"]["choices"] == [[text]]
     assert response["outputs"] == {"text": [text], "joined": [[2 * text]]}
-    binary = (path / "assets.extra" / "example_request.pb").read_bytes()
-    over_grpc = predict_pb2.PredictRequest.FromString(binary)
-    assert over_grpc.model_spec.name == "several"
-    assert over_grpc.inputs["choices"].string_val == [text.encode()]
 
 
 def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
