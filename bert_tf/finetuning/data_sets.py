@@ -27,8 +27,7 @@ NO_GOLD = frozenset(("", "-", "-1", "nan"))
 NO_SCORE = NO_GOLD - {"-1"}
 
 # Values of several label columns.
-_BOOLEANS = {"0": False, "1": True, "0.0": False, "1.0": True}
-_BOOLEANS |= {"false": False, "true": True}
+_BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -239,24 +238,22 @@ def read_rows(
 
 def _label(row: Mapping[str, Any], columns: Sequence[str], where: str) -> str:
     """Returns the label in a column, or the names of the columns with a 1."""
-    values = {c: "" if row[c] is None else row[c] for c in columns}
-    for column, value in values.items():
-        if not isinstance(value, str):
-            raise ValueError(
-                f"{where}: {column!r} must be text or a number. Join several labels, "
-                f"and pass --label_separator. Got {value!r}"
-            )
+    values = {column: row[column] or "" for column in columns}
+    rule = "text or a number. Join several labels, and pass --label_separator"
+    wrong = [c for c, value in values.items() if not isinstance(value, str)]
+    if len(columns) > 1 and not wrong:
+        values = {column: _normalized(value) for column, value in values.items()}
+        if {*values.values()} == {"-1"}:
+            return "-1"
+        rule = f"one of {', '.join(_BOOLEANS)}, as one of several label columns"
+        wrong = [c for c, value in values.items() if value not in _BOOLEANS]
+    if wrong:
+        raise ValueError(
+            f"{where}: column {wrong[0]!r} must be {rule}. Got {row[wrong[0]]!r}."
+        )
     if len(columns) == 1:
-        return value.strip()
-    if {*map(_normalized, values.values())} == {"-1"}:
-        return "-1"
-    for column, value in values.items():
-        if value.lower() not in _BOOLEANS:
-            raise ValueError(
-                f"{where}: column {column!r} must be one of {', '.join(_BOOLEANS)}, as "
-                f"one of several label columns. Got {value!r}."
-            )
-    return ",".join(c for c, value in values.items() if _BOOLEANS[value.lower()])
+        return values[columns[0]].strip()
+    return ",".join(c for c, value in values.items() if _BOOLEANS[value])
 
 
 def _normalized(label: str) -> str:

@@ -173,8 +173,6 @@ def _check_hyperparameters(task: Task, encoder: Checkpoint) -> None:
             )
     if options.class_weight and task.target_kind not in ("class", "tags"):
         raise ValueError("--class_weight requires one class for each text or word.")
-    if options.label_smoothing and task.target_kind in ("score", "other"):
-        raise ValueError("--label_smoothing requires classes for each text or word.")
 
 
 # --- Evaluation ------------------------------------------------------------------

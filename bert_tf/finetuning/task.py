@@ -84,9 +84,6 @@ class FinetuneConfig(ComputeOptions):
     early_stopping_patience: int = cli.option(
         0, help="Epochs without a better score that end the training.", minimum=0
     )
-    label_smoothing: float = cli.option(
-        0.0, help="Share of the targets for all classes.", minimum=0, maximum=0.9
-    )
     class_weight: str = cli.option(
         "", help="Gives all classes the same total weight.", choices=("", "balanced")
     )

@@ -163,31 +163,10 @@ def train(
 
 def _losses(task: Task) -> dict[str, Any]:
     """Returns the arguments of `compile` that differ from the model's defaults."""
-    smoothing = task.options.label_smoothing
-    if task.target_kind == "labels":
-        loss = keras.losses.BinaryCrossentropy(
-            from_logits=True, label_smoothing=smoothing, reduction="sum"
-        )
-        return {"loss": loss, "weighted_metrics": []}
-    return {"loss": SmoothedCrossEntropy(smoothing)} if smoothing else {}
-
-
-class SmoothedCrossEntropy(keras.losses.Loss):
-    """Cross-entropy with label smoothing; a weighted sum.
-
-    Args:
-        smoothing: The share of the targets that all classes get equally.
-    """
-
-    def __init__(self, smoothing: float):
-        super().__init__(reduction="sum")
-        self._smoothing = smoothing
-
-    def call(self, y_true, y_pred):
-        targets = keras.ops.one_hot(y_true, y_pred.shape[-1])
-        return keras.losses.categorical_crossentropy(
-            targets, y_pred, from_logits=True, label_smoothing=self._smoothing
-        )
+    if task.target_kind != "labels":
+        return {}
+    loss = keras.losses.BinaryCrossentropy(from_logits=True, reduction="sum")
+    return {"loss": loss, "weighted_metrics": []}
 
 
 def _balance_classes(split: batching.Split) -> batching.Split:

@@ -366,7 +366,6 @@ def test_casing_of_a_vocabulary_is_printed(options, tmp_path, capsys):
         ({"max_sequence_length": 64}, "at most 32, as in the encoder. .*=64"),
         ({"strategy": "mirrored", "batch_size": 15}, "use --batch_size=16"),
         ({"frozen_layers": 2}, "frozen_layers must be at most 1"),
-        ({"label_smoothing": 0.1}, "label_smoothing requires classes"),
         ({"class_weight": "balanced"}, "class_weight requires one"),
     ],
 )

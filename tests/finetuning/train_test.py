@@ -35,21 +35,8 @@ def test_balanced_classes_match_scikit_learn(per_token):
     np.testing.assert_allclose(values[values > 0], expected, rtol=1e-6)
 
 
-def test_label_smoothing():
-    logits = np.random.default_rng(0).normal(size=[5, 3]).astype("float32")
-    classes = np.array([0, 2, 1, 1, 0])
-    targets = 0.8 * np.eye(3)[classes] + 0.2 / 3
-    losses = -(targets * scipy.special.log_softmax(logits, axis=1)).sum(axis=1)
-    weights = np.array([0.1, 0.3, 0.2, 0.4, 0.0], "float32")
-    loss = train.SmoothedCrossEntropy(0.2)(classes, logits, weights)
-    np.testing.assert_allclose(loss, weights @ losses, rtol=1e-6)
-
-
 def test_loss_of_several_labels_is_the_mean_over_texts_and_labels():
-    task = types.SimpleNamespace(
-        target_kind="labels",
-        options=types.SimpleNamespace(label_smoothing=0.0),
-    )
+    task = types.SimpleNamespace(target_kind="labels")
     rng = np.random.default_rng(0)
     logits = rng.normal(size=[4, 3]).astype("float32")
     labels = rng.integers(0, 2, [4, 3]).astype("float32")
