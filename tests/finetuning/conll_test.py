@@ -69,25 +69,15 @@ def test_read_wnut(tmp_path):
         ("B-A M-A E-A S-A O E-A W-B", "B-A I-A I-A B-A O B-A B-B"),  # BMES, BMEWO.
         ("B-A E-A I-A S-A I-A", "B-A I-A B-A B-A B-A"),  # After the end of an entity.
         ("B I O B B I", "B-_ I-_ O B-_ B-_ I-_"),  # Without types.
-        ("O I I O M E S", "O B-_ I-_ O B-_ I-_ B-_"),
         ("B-a-b I-a-b B-A I-a", "B-a-b I-a-b B-A B-a"),
-        ("I-A I-B I-B", "B-A B-B I-B"),
         ("B-A I-B", "B-A B-B"),
-        ("B-A I-A O O B-B", "B-A I-A O O B-B"),
     ],
 )
 def test_to_iob2(tags, expected):
     assert to_iob2(tags.split()) == expected.split()
     assert to_iob2(expected.split()) == expected.split()
-
-
-@pytest.mark.parametrize(
-    "tags",
-    ["B I O I B B", "B-A I-A E-A I-A S-A I-A", "O E-A E-A B-A B-A E-B", "I S E I"],
-)
-def test_iob2_has_the_entities_of_seqeval(tags):
-    tags = tags.split()
-    assert get_entities(to_iob2(tags)) == get_entities(tags)
+    if not set(tags) & set("LUMW"):  # seqeval does not know BILOU and BMES.
+        assert get_entities(expected.split()) == get_entities(tags.split())
 
 
 INDEXED = "1\tIn\tO\tO\n2\tBonn\tB-LOC\tO\n\n1\tSie\tO\tO\n2\tkam\tO\tO\n"
@@ -132,12 +122,6 @@ def test_write_appends_a_column(tmp_path):
     again = ColumnFile.read(tmp_path / "out")
     assert again.tags()[2] == ["O", "B-Y"]
     assert [s.begins_document for s in again.sentences] == [True, False, True]
-
-
-def test_write_gold_in_the_scheme_of_the_predictions(tmp_path):
-    file = read(tmp_path, "a X I-A\nb X B-A\n\nc X S-B\n")
-    file.write(tmp_path / "out", [["O", "B-A"], ["B-B"]], file.tags())
-    assert (tmp_path / "out").read_text() == ("a X B-A O\nb X B-A B-A\n\nc X B-B B-B\n")
 
 
 def test_documents_without_sentences_are_kept(tmp_path):

@@ -57,19 +57,16 @@ def test_read_json_of_both_versions(write):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "ids"),
+    ("name", "content", "id_"),
     [
-        ("x.csv", 'id,context,question\na,"x, y",z\n', ["a"]),
-        ("x.tsv", "context\tquestion\nx, y\tz\n", ["2"]),
-        ("x.jsonl", '{"question": "z", "context": "x, y"}\n', ["1"]),
+        ("x.csv", 'id,context,question\na,"x, y",z\n', "a"),
+        ("x.tsv", "context\tquestion\nx, y\tz\n", "2"),
+        ("x.jsonl", '{"question": "z", "context": "x, y"}\n', "1"),
     ],
 )
-def test_read_tables_of_questions(write, name, content, ids):
-    questions = squad.read(write(content, name))
-    assert [q.id for q in questions] == ids
-    assert [(q.context, q.question, q.answers) for q in questions] == [
-        ("x, y", "z", None)
-    ]
+def test_read_tables_of_questions(write, name, content, id_):
+    (question,) = squad.read(write(content, name))
+    assert question[1:5] == (id_, "z", "x, y", None)
 
 
 COLUMNS = ("q", "p", "a", "at")
@@ -139,10 +136,8 @@ def test_answer_without_offset_is_the_first_occurrence(
 
 
 @pytest.mark.parametrize("start", ["", "NaN", '"two"', "1", "-1", "400"])
-@pytest.mark.parametrize("name", ["x.jsonl", "x.json"])
-def test_training_skips_answers_that_are_not_at_their_offset(
-    write, caplog, name, start
-):
+def test_training_skips_answers_that_are_not_at_their_offset(write, caplog, start):
+    name = "x.jsonl"
     bad = {"id": 7, "question": "?", "context": "a cat and a dog", "answer": "dog"}
     good = bad | {"id": "8", "answer": "cat", "at": 2}
     lines = json.dumps(bad)[:-1] + (f', "at": {start}}}' if start else ', "at": ""}')
@@ -217,13 +212,6 @@ def test_answers_that_google_bert_finds(write, text, start, found):
     assert (span and context.encode()[slice(*span)].decode()) == found
 
 
-def test_the_first_answer_that_is_at_its_offset(write):
-    answers = [{"text": "Köln", "answer_start": 3}, {"text": "the", "answer_start": 20}]
-    (question,) = squad.read(write(data(entry() | {"answers": answers})), split="train")
-    begin = CONTEXT.encode().index(b"the")
-    assert squad.answer_bytes(question) == (begin, begin + 3)
-
-
 @pytest.mark.parametrize(
     ("value", "impossible"),
     [("false", False), ("False", False), (0, False), (None, False), ("true", True),
@@ -248,8 +236,10 @@ def test_integer_ids_are_text(write):
         squad.read(write(data(entry("7"), entry(7))))
 
 
-@pytest.mark.parametrize("name", ["x.json", "x.JSON", "x.json.gz", "x.jsonl"])
-@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize(
+    ("name", "indent"),
+    [("x.json", None), ("x.JSON", 1), ("x.json.gz", 1), ("x.jsonl", 1)],
+)
 def test_squad_by_its_content(tmp_path, name, indent):
     text = "\ufeff" + json.dumps(data(entry()), indent=indent).replace("\n", "\r\n")
     raw = text.encode()
@@ -278,9 +268,9 @@ def test_real_squad():
 # --- Scores: worked out by hand and checked with SQuAD's own scripts -----------------
 
 
-def question(name, *texts, may_be_impossible=True):
+def question(name, *texts):
     answers = tuple((text, 0) for text in texts)
-    return Question(pathlib.Path(), name, "?", "", answers, may_be_impossible)
+    return Question(pathlib.Path(), name, "?", "", answers, may_be_impossible=True)
 
 
 @pytest.mark.parametrize(
@@ -302,10 +292,8 @@ def test_exact_match_and_f1(prediction, reference, exact, f1):
 
 
 def test_scores_of_squad_1():
-    questions = [
-        question("1", "late 1990s", "1990s", may_be_impossible=False),
-        question("2", "The", may_be_impossible=False),
-    ]
+    questions = [question("1", "late 1990s", "1990s"), question("2", "The")]
+    questions = [q._replace(may_be_impossible=False) for q in questions]
     scores = squad.scores(questions, {"1": "the 1990s", "2": "a"})
     assert scores == {"exact": 100.0, "f1": 50.0}
 

@@ -65,21 +65,6 @@ def test_loss_is_divided_by_the_batch(
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_span_predictor_is_a_start_and_an_end_vector(tiny_config):
-    backbone = BertBackbone(tiny_config)
-    model = SpanPredictor(backbone)
-    inputs = batch(model, (2, 5))
-    inputs["token_ids"] *= np.array([[7], [9]], "int32")
-    inputs["padding_mask"][1, 3:] = 0
-    outputs = model(inputs)
-    hidden = backbone(inputs)["sequence_output"].numpy()
-    kernel = model.get_layer("logits").kernel.numpy()
-    for column, name in enumerate(("start_logits", "end_logits")):
-        expected = hidden @ kernel[:, column]
-        expected[1, 3:] = -1e9
-        np.testing.assert_allclose(outputs[name], expected, atol=1e-5)
-
-
 def test_heads_leave_the_pooler_of_a_shared_encoder_as_it_is(tiny_config):
     backbone = BertBackbone(tiny_config)
     classifier = SequenceClassifier(backbone, num_classes=2)

@@ -41,23 +41,6 @@ def cut(tokenizer, questions, contexts, **options):
 # --- Spans -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("size", "stride"), [(61, 7), (61, 6), (25, 12), (27, 1)])
-def test_spans_start_in_the_window_with_max_context(tokenizer, size, stride):
-    windows = cut(tokenizer, ["a b"], [letters(size)], stride=stride).windows
-    plan = list(zip(windows.start.numpy().tolist(), windows.size.numpy().tolist()))
-    logits = tf.zeros([len(plan), LENGTH])
-    spans = best_spans(windows, logits, logits, max_answer_length=1, n_best=LENGTH)
-    starts = {
-        (window, int(piece))
-        for window in range(len(plan))
-        for piece, logit in zip(
-            spans.pieces[window, :, 0].numpy(), spans.logits[window, :, 0].numpy()
-        )
-        if logit == 0
-    }
-    assert starts == {(max_context_window(plan, p), p) for p in range(size)}
-
-
 def spans_by_loops(windows, start_logits, end_logits, row, max_answer_length):
     """(score, first piece, last piece) of all valid spans of a question, best first."""
     mine = np.flatnonzero(windows.row == row)
@@ -95,15 +78,6 @@ def test_best_of_all_valid_spans(tokenizer):
         ][:count] == [(pytest.approx(s, abs=1e-6), *span) for s, *span in expected[:7]]
         assert (scores[row, count:] <= MASKED_SCORE / 2).all()
         assert sum(best.null_logits[row].numpy()) == pytest.approx(null, abs=1e-6)
-
-
-def test_fewer_spans_than_n_best(tokenizer):
-    passages = cut(tokenizer, ["a"], ["b"], max_sequence_length=12)
-    logits = tf.zeros([1, 5])
-    spans = best_spans(passages.windows, logits, logits, max_answer_length=1, n_best=9)
-    scores = tf.reduce_sum(spans.logits, axis=2).numpy()[0]
-    assert scores[0] == 0
-    assert (scores[1:] <= MASKED_SCORE).all()
 
 
 # --- Answers ---------------------------------------------------------------------
