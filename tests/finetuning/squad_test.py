@@ -54,6 +54,8 @@ def test_read_json_of_both_versions(write):
     )
     assert (impossible.answers, impossible.may_be_impossible) == ((), True)
     assert (unknown.answers, unknown.question) == (None, "")
+    with pytest.raises(ValueError, match=r"question '3': answers\[\] is missing"):
+        squad.read(path, split="dev")
 
 
 @pytest.mark.parametrize(

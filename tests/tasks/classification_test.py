@@ -316,17 +316,6 @@ def test_predictions_of_classes(tmp_path, read):
     )
 
 
-def test_predictions_of_scores(tmp_path, read):
-    write(tmp_path, train__tsv="text\tlabel\na\t10\nb\t30\n", dev__tsv=SCORES)
-    task = read(**OWN, **FILES, problem="regression")
-    dev = task.dataset("dev")
-    found = task.evaluate(dev, [np.array([10.0]), np.array([25.0])])
-    assert found.metrics == pytest.approx({"spearman": 1, "pearson": 1})
-    task.write_predictions(dev, found, tmp_path)
-    expected = "id\ttext\tprediction\tgold\n0\ta\t10.0\t1\n1\tb\t25.0\t2\n"
-    assert (tmp_path / "predictions_dev.tsv").read_text() == expected
-
-
 @pytest.mark.parametrize(
     ("suffix", "content"),
     [("txt", "text\na\n"), ("csv", "text\na\n"), ("jsonl", '{"text": "a"}')],
