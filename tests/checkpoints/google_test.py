@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints import google, open_checkpoint, write_checkpoint
+from bert_tf.checkpoints import google, open_checkpoint
 from tests.toy import checkpoints as toy
 
 
@@ -107,17 +107,6 @@ def test_classifiers_and_taggers(folder, vocabulary, outputs, state, caplog):
         assert open_checkpoint(folder, head=head).head["kind"] == head
 
 
-def test_unknown_head_can_be_left_out(folder, vocabulary, tmp_path):
-    tensors = task_tensors(3) | {"crf_loss/transitions": np.ones([3, 3], np.float32)}
-    del tensors["output_weights"], tensors["output_bias"]
-    toy.write_google(folder, vocabulary, tensors)
-    checkpoint = open_checkpoint(folder)
-    assert checkpoint.load_backbone().count_params()
-    with pytest.raises(ValueError, match=r"crf_loss/transitions\. Choose .*=encoder"):
-        write_checkpoint(checkpoint, tmp_path / "to")
-    write_checkpoint(open_checkpoint(folder, head="encoder"), tmp_path / "to")
-
-
 def test_last_step_is_read(folder, vocabulary):
     toy.write_google(folder, vocabulary)
     assert google.find_prefix(folder) == f"{folder}/bert_model.ckpt"
@@ -177,13 +166,3 @@ def test_outputs_equal_model_garden(tmp_path, vocabulary, prefix, caplog):
         ],
         atol=2e-6,
     )
-
-
-def test_object_based_checkpoint_of_another_model_raises(tmp_path, vocabulary):
-    toy.write_model_garden(tmp_path, vocabulary)
-    variable = tf.Variable([1.0], name="kernel")
-    for file in tmp_path.glob("bert_model.ckpt*"):
-        file.unlink()
-    tf.train.Checkpoint(v=variable).write(str(tmp_path / "bert_model.ckpt"))
-    with pytest.raises(ValueError, match="Weights of BERT are missing"):
-        open_checkpoint(tmp_path)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.checkpoints import ModelDirectory, open_checkpoint, write_checkpoint
+from bert_tf.checkpoints import ModelDirectory, open_checkpoint
 from bert_tf.finetuning import fine_tune
 from bert_tf.text import Tokenizer
 from bert_tf.training import PretrainConfig, pretrain
@@ -226,16 +226,3 @@ def test_fine_tuned_sentence_encoder(pretrained, tmp_path, vocabulary):
     model.save_pretrained(str(tmp_path / "again"))
     again = bert_tf.load(tmp_path / "again").predict(TEXTS)["sentence_embedding"]
     np.testing.assert_array_equal(ours, again)
-
-
-@pytest.mark.parametrize("name", ["Model", "ForMaskedLM", "ForSequenceClassification"])
-def test_converted_folders(tmp_path, vocabulary, name):
-    class_name = f"Bert{name}"
-    toy.write_hugging_face(tmp_path / "theirs", vocabulary, class_name)
-    write_checkpoint(open_checkpoint(tmp_path / "theirs"), tmp_path / "ours")
-    model = getattr(transformers, class_name)
-    loaded, info = model.from_pretrained(tmp_path / "ours", output_loading_info=True)
-    assert not any(info.values()), info
-    before = model.from_pretrained(tmp_path / "theirs").state_dict()
-    for name, tensor in loaded.state_dict().items():
-        assert torch.equal(tensor, before[name])

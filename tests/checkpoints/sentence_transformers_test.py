@@ -13,7 +13,6 @@ import pytest
 
 from bert_tf import serving
 from bert_tf.checkpoints import open_checkpoint, write_checkpoint
-from bert_tf.heads import SentenceEncoder
 from tests.toy import checkpoints as toy
 
 H = toy.H
@@ -203,7 +202,6 @@ def predicted():
     [
         ({OLD: f"{TORCH}.Sigmoid"}, [0.5103560, 0.5039728]),
         ({NEW: {"activation_fn": IDENTITY}}, [0.0414299, 0.0158917]),
-        ({NEW: {"version": "5.1.0"}}, [0.5103560, 0.5039728]),
         ({"saved": VERSION_6, "modules": ["Transformer"]}, [0.5103560, 0.5039728]),
         (
             {
@@ -257,11 +255,6 @@ def test_unsupported_cross_encoders_are_named(tmp_path, vocabulary, files, messa
             {"Pooling": CLS, "Dense": TANH | {"activation_function": "my.Activation"}},
             "activation_function must be .*'my.Activation'",
         ),
-        (
-            {"Pooling": CLS, "Dense": TANH | {"use_residual": True}},
-            "use_residual=True",
-        ),
-        ({"Pooling": CLS, "Dense": TANH | {"bias": 0}}, "bias must have the type bool"),
         ({"SpladePooling": {}}, "not supported. Use the SparseEncoder of sentence-tra"),
     ],
 )
@@ -269,13 +262,6 @@ def test_unsupported_modules_are_named(tmp_path, vocabulary, modules, message):
     toy.write_sentence_transformers(tmp_path, vocabulary, modules)
     with pytest.raises(ValueError, match=message):
         open_checkpoint(tmp_path)
-
-
-def test_dense_layer_must_fit_the_pooling(tmp_path, vocabulary):
-    modules = {"Pooling": TWO, "Dense": TANH}
-    toy.write_sentence_transformers(tmp_path, vocabulary, modules)
-    with pytest.raises(ValueError, match=r"kernel has shape \[8, 3\] .* \[16, 3\]"):
-        SentenceEncoder.from_checkpoint(tmp_path)
 
 
 PROMPT = '{"prompts": {"query": "Find: "}, "default_prompt_name": '

@@ -335,30 +335,12 @@ def test_offsets_are_byte_offsets_in_the_text(text, spans):
     assert b" ".join(span for _, span in found).decode() == spans
 
 
-def test_offsets_of_unknown_words_cover_the_word():
-    spans = spans_of(Tokenizer(WORDPIECES), "the Ünknown— the")
-    assert [span.decode() for _, span in spans] == ["the", "Ünknown", "—", "the"]
-
-
 def test_texts_with_rare_rules_keep_their_places_in_the_batch():
     tokenizer = Tokenizer(LETTERS)
     texts = ["the cat", "ΣΑΣ sat", "", "on " + "a" * 300, "mats", "Σ"]
     assert tokens_of(tokenizer, texts) == [
         token for text in texts for token in tokens_of(tokenizer, [text])
     ]
-
-
-@BOTH_CASES
-def test_bytes_at_offsets_normalize_to_the_piece(lowercase):
-    texts = [*GOLDEN]
-    tokenizer = Tokenizer(character_vocabulary(texts, lowercase), lowercase)
-    pieces = tokenizer.tokenize_with_offsets(texts)
-    assert pieces.ids.to_list() == tokenizer.tokenize(texts).to_list()
-    for text in texts:
-        for piece, span in spans_of(tokenizer, text):
-            words = "".join(reference_words(span.decode(), lowercase))
-            # Alone, a sigma is not final. Hangul gives several pieces.
-            assert piece in words.replace("σ", "ς") or piece in words
 
 
 # --- Model inputs -----------------------------------------------------------------
@@ -480,25 +462,3 @@ def test_single_strings_in_tf_data():
     tokens = [reverse.tokens[i] for i in alone["token_ids"]]
     assert tokens == ["[CLS]", "a", "c", "[SEP]", "a", "[SEP]"]
     assert tokenizer.tokenize("a b").shape == (2,)
-
-
-def test_encode_in_saved_model(tmp_path):
-    options = {"padded_length": 16, "allow_mask": True, "return_offsets": True}
-    module = tf.Module()
-    module.tokenizer = Tokenizer(LETTERS)
-    module.encode = tf.function(
-        lambda text_a, text_b: module.tokenizer.encode(text_a, text_b, **options),
-        input_signature=[tf.TensorSpec([None], tf.string)] * 2,
-        autograph=False,
-    )
-    tf.saved_model.save(module, tmp_path, signatures=module.encode)
-    loaded = tf.saved_model.load(tmp_path).signatures["serving_default"]
-    a, b = tf.constant(["Éa [MASK]", "", "ΑΣ"]), tf.constant(["a\u0301b", "c", ""])
-    outputs = loaded(text_a=a, text_b=b)
-    expected = Tokenizer(LETTERS).encode(a, b, **options)
-    assert outputs.keys() == expected.keys()
-    for name, values in expected.items():
-        assert outputs[name].shape == [3, 16]
-        assert (outputs[name] == values).numpy().all(), name
-    assert names(outputs)[0].startswith("[CLS] e ##a [MASK] [SEP] a ##b [SEP]")
-    assert outputs["end_offsets"][0].numpy().tolist()[:8] == [0, 2, 3, 10, 0, 3, 4, 0]

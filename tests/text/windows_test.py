@@ -79,21 +79,6 @@ def test_window_with_most_context_owns_a_piece(tokenizer):
             assert context(piece, row) >= 3  # An eighth of a window, rounded down.
 
 
-def test_ranges_of_windows_and_ragged_inputs(tokenizer, monkeypatch):
-    windows = cut_windows(tokenizer, ragged(SIZES), 10)
-    expected = windows.inputs()
-    assert len(windows[3:7]) == 4
-    np.testing.assert_array_equal(
-        windows[3:7].owned_pieces(10), windows.owned_pieces(10)[3:7]
-    )
-    monkeypatch.setattr(windows_module, "_PACKED_AT_ONCE", 4)
-    for name, rows in windows.ragged_inputs().items():
-        np.testing.assert_array_equal(rows.to_tensor(), expected[name])
-        np.testing.assert_array_equal(
-            rows.row_lengths(), tf.reduce_sum(expected["padding_mask"], axis=1)
-        )
-
-
 @pytest.mark.parametrize("batch_size", [3, 64])
 def test_map_concatenates_batches(tokenizer, monkeypatch, batch_size):
     monkeypatch.setattr(windows_module, "_BATCH_SIZE", batch_size)
