@@ -141,18 +141,6 @@ def test_empty_batch(predict, model):
 
 
 @pytest.mark.parametrize("model", STRINGS)
-def test_special_tokens_in_the_input_are_text(predict, model):
-    """They are tokenized like [sep]. Only fill-mask accepts a special token, [MASK]."""
-    names = ["[SEP]", "[CLS]", "[PAD]", "[UNK]"]
-    names += ["[MASK]"] if model != "masks" else []
-    typed = predict(**request(model, [f"the {name} cat" for name in names]))
-    words = predict(**request(model, [f"the {name.lower()} cat" for name in names]))
-    for name, value in typed.items():
-        if value.dtype.kind == "f":
-            np.testing.assert_allclose(value, words[name], atol=1e-6)
-
-
-@pytest.mark.parametrize("model", STRINGS)
 def test_bad_requests_are_invalid_arguments(predict, model):
     good = request(model, ["the cat", "a"])
     for name in good:

@@ -12,10 +12,8 @@ is several times faster for batches of texts that differ in length:
 - Small batches without padding, such as single texts, skip sorting and chunking.
 - Query, key and value are one matmul, with the scale of the scores in its weights.
 - Each layer is the sum of two halves of its heads and units, which run on two cores.
-- Weights are stored in the compute dtype, or in int8.
-
-With `int8`, the matmuls of the layers use int8, see `int8_layers`. Everything else is
-float32.
+- Weights are stored in the compute dtype. With `int8`, the matmuls of the layers use
+  int8, see `int8_layers`, and everything else is float32.
 
 Letters: B batch, S sequence, T tokens without padding, R rows of a chunk, H hidden, N
 heads, D = H / N, K requested hidden states.
@@ -221,9 +219,7 @@ class _LayerPart:
         return self._output(self._activation(self._intermediate(x)))
 
 
-def _layer(
-    layer: EncoderLayer, *, int8: bool
-) -> Callable[[tf.Tensor, _Padding], tf.Tensor]:
+def _layer(layer: EncoderLayer, int8: bool) -> Callable[..., tf.Tensor]:
     """Returns `layer` on the tokens of R rows, [T, H] -> [T, H]."""
     # TensorFlow runs two parts on two cores: one text takes little more than half of
     # the time. More threads within ops do not achieve that for short texts.
@@ -277,9 +273,7 @@ class _Encoder(keras.layers.Layer):
             range(self.config.num_layers + 1)[layer] for layer in (-1, *layers)
         ]
         self._width = len(self._names) * self.config.hidden_dim  # K * H
-        self._encoder_layers = [
-            _layer(layer, int8=int8) for layer in backbone.encoder_layers
-        ]
+        self._encoder_layers = [_layer(x, int8) for x in backbone.encoder_layers]
         self._pooler = _dense(*_weights(backbone.pooler), self.compute_dtype)
         # A `tf.function`, so that all signatures of an export share one graph.
         self._encode = tf.function(

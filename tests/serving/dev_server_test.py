@@ -162,7 +162,6 @@ MALFORMED = "values do not fit dtype and shape"
             "There is no signature 'none', only ['add', ",
         ),
         (predict_request({}), INVALID, "inputs of the signature are ['text']. Got []."),
-        (predict_request({"txt": ["a"]}), INVALID, "are ['text']. Got ['txt']"),
         (
             predict_request({"text": ["a"], "b": [1]}),
             INVALID,
@@ -181,17 +180,12 @@ MALFORMED = "values do not fit dtype and shape"
             "Incompatible shapes: [2] vs. [3]",
         ),
         (with_tensor(0, 1), INVALID, MALFORMED),
-        (with_tensor(9999, 1), INVALID, MALFORMED),
         (with_tensor(tf.resource, 1), INVALID, "Got resource of shape (1,)"),
-        (with_tensor(tf.variant, 1), INVALID, "Got variant of shape (1,)"),
         (with_tensor(tf.string, 3, tensor_content=b"\2\0\3abxy"), INVALID, MALFORMED),
         (with_tensor(tf.int32, 1, 3, tensor_content=b"1234"), INVALID, MALFORMED),
         (with_tensor(tf.int32, -1, 3, int_val=[1, 2, 3]), INVALID, MALFORMED),
-        (with_tensor(tf.int32, 5, 3, tensor_content=b"1234"), INVALID, MALFORMED),
-        (with_tensor(tf.int32, 2**20, 2**20, int_val=[1]), INVALID, MALFORMED),
         (with_tensor(tf.int32, 2**62, 2**62, int_val=[1]), INVALID, MALFORMED),
         (with_tensor(tf.string, 2**40, string_val=[b"a"]), INVALID, MALFORMED),
-        (with_tensor(tf.string, *[1] * 300, string_val=[b"a"]), INVALID, MALFORMED),
         (with_outputs("scores"), INVALID, "['label', 'probabilities']. Got ['scores']"),
     ],
 )
@@ -203,20 +197,10 @@ def test_predict_rejects(stubs, request_, code, message):
     assert stubs.label("next") == "toy:next"
 
 
-@pytest.mark.parametrize(
-    ("proto", "values"),
-    [  # As `tensorflow::Tensor::FromProto`.
-        (with_tensor(tf.string, 2, string_val=[b"a"]), ["a", "a"]),
-        (with_tensor(tf.string, 3, string_val=[b"a", b"b"]), ["a", "b", "b"]),
-        (
-            with_tensor(tf.string, 3, tensor_content=b"\2\0\3abxyz"),
-            ["ab", "", "xyz"],
-        ),
-    ],
-)
-def test_forms_of_tensors_that_tensorflow_reads(stubs, proto, values):
-    outputs = stubs.predict(proto).outputs
-    assert list(outputs["label"].string_val) == [f"toy:{v}".encode() for v in values]
+def test_missing_values_repeat_the_last_as_in_tensorflow(stubs):
+    request = with_tensor(tf.string, 3, string_val=[b"a", b"b"])
+    label = stubs.predict(request).outputs["label"]
+    assert list(label.string_val) == [b"toy:a", b"toy:b", b"toy:b"]
 
 
 def test_long_error_messages_are_truncated(stubs):
