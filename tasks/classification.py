@@ -117,17 +117,15 @@ class Classification(finetuning.TableTask):
     def own_data_set(cls, options: Config) -> finetuning.DataSet:
         """Returns the columns that the flags select; `text` by default."""
         texts = tuple(filter(None, (options.text_a or "text", options.text_b)))
-        changes = {"metrics": ("accuracy", "macro_f1")}
+        metrics, changes = ("accuracy", "macro_f1"), {}
         if options.problem == "regression":
-            changes = {
-                "metrics": ("spearman", "pearson"),
-                "no_gold": finetuning.NO_SCORE,
-            }
-            changes["score_range"] = (-np.inf, np.inf)
+            metrics, limits = ("spearman", "pearson"), (-np.inf, np.inf)
+            changes = {"no_gold": finetuning.NO_SCORE, "score_range": limits}
         elif options.separator:  # "" is a text without any label.
-            changes = {"metrics": ("micro_f1", "macro_f1")}
-            changes["no_gold"] = finetuning.NO_GOLD - {""}
-        return finetuning.DataSet(texts=texts, label=options.label, **changes)
+            metrics = ("micro_f1", "macro_f1")
+            changes = {"no_gold": finetuning.NO_GOLD - {""}}
+        columns = {"texts": texts, "label": options.label}
+        return finetuning.DataSet(**columns, metrics=metrics, **changes)
 
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
         super().__init__(options, tokenizer)

@@ -224,11 +224,10 @@ class Embedding(finetuning.TableTask):
         targets = None
         if name == "train":
             inputs = {key: tf.gather(x, indices) for key, x in inputs.items()}
-            targets = tf.constant(
-                np.where(texts == "", -1, np.arange(len(texts))), tf.int32
-            )
-            targets = tf.gather(targets, indices)
-            if self.loss != "in_batch_negatives":
+            if self.loss == "in_batch_negatives":
+                ids = np.where(texts == "", -1, np.arange(len(texts)))
+                targets = ids.astype(np.int32)[indices]
+            else:
                 targets = self.as_cosines(self.scores[name])
         return finetuning.Split(name, indices[:, :2], inputs, targets)
 

@@ -154,14 +154,14 @@ class TableTask(Task):
             )
         if options.task:
             return self.benchmarks[options.task]
+        if options.data_dir:
+            missing.append("task")
         if missing:
             raise ValueError(
                 f"Missing flags: {_flags(missing)}. Pass {_flags(required)} to read "
                 f"your own tables, or --task ({', '.join(self.benchmarks)}) and "
                 "--data_dir."
             )
-        if options.data_dir:
-            raise ValueError("--data_dir requires --task. Pass both or none.")
         # There is no default test set, only --test_file.
         return dataclasses.replace(self.own_data_set(options), files={"test": []})
 

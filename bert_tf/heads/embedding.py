@@ -320,14 +320,6 @@ class EmbeddingHead(EncoderHead):
 
     @classmethod
     def describe(cls, settings: Mapping[str, Any]) -> list[str]:
-        e = EmbeddingConfig.from_dict(settings)
-        dense = f", dense layer of {e.dense_dim}" if e.dense_dim else ""
-        length = ", normalized" if e.normalize else ""
-        lines = [
-            f"Sentence embeddings of at most {e.max_sequence_length} tokens: "
-            f"{e.pooling} pooling{dense}{length}."
-        ]
-        for name, text in settings.get("prompts", {}).items():
-            is_default = name == settings["default_prompt_name"]
-            lines.append(f"Prompt {name}{' (default)' * is_default}: {text!r}")
-        return lines
+        names = ("prompts", "default_prompt_name")
+        prompts = [f"{name}: {settings[name]}" for name in names if name in settings]
+        return [f"Sentence embeddings: {EmbeddingConfig.from_dict(settings)}", *prompts]

@@ -132,10 +132,7 @@ def test_prompts_are_signatures(tmp_path, vocabulary, include_prompt, golden):
         tmp_path / "a", vocabulary, list(golden), include_prompt, normalize=False
     )
     checkpoint = open_checkpoint(folder)
-    lines = checkpoint.describe()
-    assert {"Prompt query (default): 'on the '", "Prompt passage-2: 'a mat'"} <= {
-        *lines
-    }
+    assert f"prompts: {PROMPTS}" in checkpoint.describe()
     write_checkpoint(checkpoint, tmp_path / "b")
     assert open_checkpoint(tmp_path / "b").head == checkpoint.head
     signatures = serving.load_signatures(checkpoint)

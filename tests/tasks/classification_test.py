@@ -16,7 +16,7 @@ import sklearn.metrics
 import tensorflow as tf
 
 from bert_tf import serving
-from bert_tf.data import read_table, write_table
+from bert_tf.data import read_table
 from bert_tf.finetuning import GLUE, fine_tune, predict
 from bert_tf.modeling import BertBackbone
 from tasks.classification import (
@@ -47,70 +47,49 @@ def rows(task, split):
 # --- GLUE's file formats, with invented rows ------------------------------------
 
 COLA = "gj04\t1\t\tThey left.\ngj04\t0\t*\tThey leaves.\n"
-COLA_ROWS = [("They left.", "1"), ("They leaves.", "0")]
 MRPC = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
 MRPC += '1\t70\t71\tHe said "no.\tHe said no.\r\n0\t72\t73\tA\tB\r\n'
-MRPC_ROWS = [('He said "no.', "He said no.", "1"), ("A", "B", "0")]
 STSB = "index\tgenre\tsentence1\tsentence2"
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "files", "train", "test", "metrics"),
-    [
-        ("sst2", {"train": "sentence\tlabel\nit 's \"fine\t1\nnot so \t0\n",
-                  "test": "index\tsentence\n0\tgood .\n"},
-         [("it 's \"fine", "1"), ("not so ", "0")], ("good .", None), ("accuracy",)),
-        ("cola", {"train": COLA, "test": "index\tsentence\n0\tWho left?\n"},
-         COLA_ROWS, ("Who left?", None), ("matthews_correlation", "accuracy")),
-        # Line breaks inside questions split some rows in two.
-        ("qqp", {"train": QQP + '0\t1\t2\tWhy?\tWhat\n" is it?\t0\n'
-                 "1\t3\t4\tHow?\tHow so?\t1\n2\t5\t6\tWho?\tWhen?\t0\n",
-                 "dev": QQP + "7\t8\t9\tWho?\tWhom?\t0\n",
-                 "test": "id\tquestion1\tquestion2\n0\tIs it?\tWas it?\n"},
-         [("How?", "How so?", "1"), ("Who?", "When?", "0")],
-         ("Is it?", "Was it?", None), ("f1", "accuracy")),
-        ("qnli", {"train": "index\tquestion\tsentence\tlabel\n0\tWho?\tThey.\tyes\n"
-                  "1\tWhen?\tHe.\tno\n", "test": "index\tquestion\tsentence\n"
-                  "0\tWho?\tThey.\n"},
-         [("Who?", "They.", "yes"), ("When?", "He.", "no")], ("Who?", "They.", None),
-         ("accuracy",)),
-    ],
-)  # fmt: skip
-@pytest.mark.filterwarnings("ignore:A single label was found")
-def test_glue(tmp_path, read, name, files, train, test, metrics):
-    files = {"dev": files["train"], **files}
-    write(tmp_path, **{f"{split}__tsv": text for split, text in files.items()})
-    task = read(task=name, data_dir=str(tmp_path))
-    assert rows(task, "train") == train
-    assert task.metrics == metrics
-    assert rows(task, "test")[0] == test
-    assert task.dataset("test").targets is None
+MNLI = "index\tsentence1\tsentence2\tlabel1\tgold_label\n0\tIt rains.\tWet.\tx\t"
 
 
 @pytest.mark.parametrize(
     ("name", "files", "expected"),
     [
-        ("cola", {"in_domain_train__tsv": COLA,
-                  "in_domain_dev__tsv": "gj04\t1\t\tHe left.\n",
-                  "out_of_domain_dev__tsv": "clc95\t0\t*\tHe leave."},
-         [("He left.", "1"), ("He leave.", "0")]),
-        ("mrpc", {"msr_paraphrase_train__txt": MRPC, "msr_paraphrase_test__txt": MRPC},
-         MRPC_ROWS),
+        ("cola", {"in_domain_train": COLA, "in_domain_dev": "gj04\t1\t\tHe left.\n",
+                  "out_of_domain_dev": "clc95\t0\t*\tHe leave.",
+                  "test": "index\tsentence\n0\tWho left?\n"},
+         {"train": [("They left.", "1"), ("They leaves.", "0")],
+          "dev": [("He left.", "1"), ("He leave.", "0")],
+          "test": [("Who left?", None)]}),
+        ("mrpc", {"train": MRPC, "dev": MRPC},
+         {"dev": [('He said "no.', "He said no.", "1"), ("A", "B", "0")]}),
+        # Line breaks inside questions split some rows in two.
+        ("qqp", {"train": QQP + '0\t1\t2\tWhy?\tWhat\n" is it?\t0\n'
+                 "1\t3\t4\tHow?\tHow so?\t1\n2\t5\t6\tWho?\tWhen?\t0\n",
+                 "dev": QQP + "7\t8\t9\tWho?\tWhom?\t0\n",
+                 "test": "id\tquestion1\tquestion2\n0\tIs it?\tWas it?\n"},
+         {"train": [("How?", "How so?", "1"), ("Who?", "When?", "0")],
+          "test": [("Is it?", "Was it?", None)]}),
+        ("mnli", {"train": f"{MNLI}neutral\n1\tA\tB\tx\tentailment\n",
+                  "dev_matched": f"{MNLI}entailment",
+                  "dev_mismatched": f"{MNLI}neutral",
+                  "test_mismatched": "index\tsentence1\tsentence2\n0\tC\tD\n"},
+         {"dev": [("It rains.", "Wet.", "entailment")],
+          "dev_mismatched": [("It rains.", "Wet.", "neutral")],
+          "test_mismatched": [("C", "D", None)]}),
     ],
 )  # fmt: skip
-def test_files_of_the_authors(tmp_path, read, name, files, expected):
-    write(tmp_path, **files)
-    assert rows(read(task=name, data_dir=str(tmp_path)), "dev") == expected
+@pytest.mark.filterwarnings("ignore:A single label was found")
+def test_glue(tmp_path, read, name, files, expected):
+    write(tmp_path, **{f"{file}__tsv": text for file, text in files.items()})
+    task = read(task=name, data_dir=str(tmp_path))
+    assert {split: rows(task, split) for split in expected} == expected
+    assert task.evaluation_splits[0] == "dev"
 
 
-def test_heads_and_targets(tmp_path, read):
-    data = "sentence\tlabel\na\t1\nb\t0\n"
-    write(tmp_path, train__tsv=data, dev__tsv=data)
-    task = read(task="sst2", data_dir=str(tmp_path))
-    labels = {"labels": ["0", "1"]}
-    assert task.head == {"problem": "classification", "pairs": False, **labels}
-    np.testing.assert_array_equal(task.dataset("train").targets, [1, 0])
+def test_regression_is_trained_on_standardized_scores(tmp_path, read):
     data = f"{STSB}\tscore\n0\tx\tA\tB\t5\n1\tx\tC\tD\t1\n"
     write(tmp_path, train__tsv=data, dev__tsv=data)
     task = read(task="stsb", data_dir=str(tmp_path))
@@ -118,27 +97,6 @@ def test_heads_and_targets(tmp_path, read):
     assert task.head == {"problem": "regression", "pairs": True, **scale}
     np.testing.assert_array_equal(task.dataset("train").targets, [[1], [-1]])
     np.testing.assert_array_equal(task.gold["dev"], [5, 1])
-
-
-def test_mnli_has_two_dev_sets(tmp_path, read):
-    front, pair = "index\tsentence1\tsentence2", "0\tIt rains.\tIt pours."
-    labels = ("neutral", "entailment", "contradiction")
-    lines = "\n".join(f"{pair}\tx\t{label}" for label in labels)
-    dev = f"{front}\tlabel1\tgold_label\n{pair}\tneutral\t"
-    write(
-        tmp_path,
-        train__tsv=f"{front}\tlabel1\tgold_label\n{lines}\n",
-        dev_matched__tsv=dev + "entailment\n",
-        dev_mismatched__tsv=dev + "contradiction\n",
-        test_matched__tsv=f"{front}\n{pair}\n",
-        test_mismatched__tsv=f"{front}\n{pair}\n{pair}\n",
-    )
-    task = read(task="mnli", data_dir=str(tmp_path))
-    assert rows(task, "dev") == [("It rains.", "It pours.", "entailment")]
-    assert rows(task, "dev_mismatched")[0][-1] == "contradiction"
-    assert len(rows(task, "test_mismatched")) == 2
-    assert task.labels == ("contradiction", "entailment", "neutral")
-    assert task.evaluation_splits[0] == "dev"
 
 
 @pytest.mark.parametrize(
@@ -211,7 +169,7 @@ FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
          "train.tsv: all labels are '1'"),
         (GOOD, GOOD, {"dev_file": "none.tsv"}, "The dev set is missing: there is no"),
         (GOOD, GOOD, {"label": ""}, "Missing flags: --label. Pass --train_file"),
-        (GOOD, GOOD, {"data_dir": "x"}, "--data_dir requires --task"),
+        (GOOD, GOOD, {"data_dir": "x"}, "Missing flags: --task. Pass --train_file"),
         (GOOD, GOOD, {"task": "sst2", "problem": "regression"}, "Remove --train_file, "
          "--dev_file, --text_a, --label, --problem"),
         ("text\tx\ty\na\t1\t2\n", GOOD, {"label": "x,y"}, "train.tsv, line 2: column "
@@ -230,31 +188,22 @@ def test_invalid_data_or_options(tmp_path, read, train, dev, options, message):
 # --- Rows without a gold label ---------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "missing"),
-    [("x.csv", "-"), ("x.tsv", "-1"), ("x.csv", ""), ("x.csv", "NaN"), ("x.tsv", " ")],
-)
-def test_rows_without_gold_label_are_skipped(tmp_path, read, caplog, name, missing):
-    """As SNLI's papers and Hugging Face's examples filter them; -1 is ClassLabel's."""
-    table = [{"text": "a", "label": "yes"}, {"text": "b", "label": "no"}]
-    write_table(tmp_path / name, table + 3 * [{"text": "c", "label": missing}])
-    options = {**OWN, "train_file": name, "dev_file": name}
-    task = read(**options, test_file=name)
-    assert task.labels == ("no", "yes")
-    for split in ("train", "dev", "test"):
-        assert [row.gold for row in task.data[split]] == ["yes", "no"]
-    gold = missing.strip().lower()
-    assert f"skipped 3 of 5 rows, whose label {gold!r} means" in caplog.text
-    write_table(tmp_path / f"test{name}", 3 * [{"text": "c", "label": missing}])
-    task = read(**options, test_file=f"test{name}")
-    assert [row.gold for row in task.data["test"]] == [None] * 3
+def test_rows_without_gold_label_are_skipped(tmp_path, read, caplog):
+    """As SNLI's papers filter them."""
+    write(tmp_path, x__csv="text,label\na,yes\na,-\na,no\n")
+    write(tmp_path, test__csv="text,label\nb,NaN\nb,NaN\n")
+    files = {"train_file": "x.csv", "dev_file": "x.csv", "test_file": "test.csv"}
+    task = read(**OWN, **files)
+    golds = [[row.gold for row in rows] for rows in task.data.values()]
+    assert golds == [["yes", "no"], ["yes", "no"], [None] * 2]
+    assert "skipped 1 of 3 rows, whose label '-' means" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("labels", "options", "expected"),
     [
         *((("0", "1", "2", value), {}, {"0", "1", "2"})
-          for value in ("null", "NaN", "-1", "-1.0", '""', '"-"')),
+          for value in ("null", "NaN", "-1", "-1.0", '" "', '"-"')),
         (("-1", "1"), {}, {"-1", "1"}),
         (("-1.0", "1.0"), {}, {"-1.0", "1.0"}),
         (("-1", "0", "1", '" 1 "'), {}, {"-1", "0", "1"}),
@@ -498,20 +447,15 @@ def test_serving_matches_evaluation_of_long_texts(tmp_path, read, tiny_config):
     np.testing.assert_allclose(answer["score"], expected, atol=1e-4)
 
 
-def test_pooling_of_window_logits(tmp_path, read):
+def test_maximum_of_window_logits(tmp_path, read):
     write(tmp_path, train__tsv=LONG, dev__tsv=LONG)
-    outputs = np.float32(
-        [[0, 3], [6, 0], [3, 3], [1, 2], [2, 1]]
-    )  # Three for the first text.
-    for long_text, expected in (
-        ("window_mean", [[3, 2], [1, 2], [2, 1]]),
-        ("window_max", [[6, 3], [1, 2], [2, 1]]),
-    ):
-        task = read(**OWN, **FILES, long_text=long_text, max_sequence_length=8)
-        found = task.evaluate(task.dataset("dev"), outputs)
-        found = [[row["P(no)"], row["P(yes)"]] for row in found.predictions]
-        expected = scipy.special.softmax(np.float64(expected), axis=1)
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+    task = read(**OWN, **FILES, long_text="window_max", max_sequence_length=8)
+    # Three for the first text.
+    outputs = np.float32([[0, 3], [6, 0], [3, 3], [1, 2], [2, 1]])
+    found = task.evaluate(task.dataset("dev"), outputs)
+    found = [[row["P(no)"], row["P(yes)"]] for row in found.predictions]
+    expected = scipy.special.softmax([[6.0, 3.0], [1.0, 2.0], [2.0, 1.0]], axis=1)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 # --- Training and serving --------------------------------------------------------
