@@ -106,14 +106,13 @@ class Distiller(_Trainer):
 
     Args:
         task: The task, whose options name the teacher.
-        model: The student, the result of `task.model`.
-        trainable: Its `task.training_model`. Compile it before the first step.
+        student: The result of `task.training_model`. Compile it before the first step.
 
     Outputs: those of the student.
     """
 
-    def __init__(self, task: Task, model: keras.Model, trainable: keras.Model):
-        super().__init__(trainable)
+    def __init__(self, task: Task, student: keras.Model):
+        super().__init__(student)
         self._options = task.options
         self._target_kind = task.target_kind
         checkpoint = open_checkpoint(task.options.teacher)

@@ -112,16 +112,15 @@ def train(
     schedule = WarmupDecay(learning_rate, warmup_steps, steps)
     trainable = task.training_model(model)
     with strategy.scope():
-        distiller = Distiller(task, model, trainable) if options.teacher else None
         optimizer = AdamW(
             schedule, weight_decay=options.weight_decay, global_clipnorm=1.0
         )
         # Without XLA, which would compile for every sequence length.
         trainable.compile(optimizer, jit_compile=False, **_losses(task))
         sum_losses(trainable)
-        if distiller:
+        if options.teacher:
             distribution.create_training_variables(trainable)
-            trainable = distiller
+            trainable = Distiller(task, trainable)
             trainable.compile(optimizer, jit_compile=False)
         write = distribution.is_chief(strategy)
         state = TrainingState(directory, trainable, write=write)

@@ -120,7 +120,7 @@ def distill(teachers, tmp_path, vocabulary):
         own = dataclasses.replace(checkpoint.architecture, num_layers=num_layers)
         model = task.model(BertBackbone(own))
         trainable = task.training_model(model)
-        distiller = objectives.Distiller(task, model, trainable)
+        distiller = objectives.Distiller(task, trainable)
         trainable.compile("sgd", **train._losses(task))
         standardized(checkpoint, task.head).load_into(model)
         batch = next(iter(batches(task.dataset("train"), 2, max_length=32)))
