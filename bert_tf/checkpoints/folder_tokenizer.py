@@ -84,12 +84,8 @@ _FIELDS = {
 }
 _SENTENCE_FIELDS = {
     "do_lower_case": bool,
-    "transformer_task": ("feature-extraction", "fill-mask", "sequence-classification"),
-    "tokenizer_name_or_path": (),
-    **dict.fromkeys(("query_length", "document_length", "query_expansion"), ()),
     **dict.fromkeys(("processing_kwargs", "processor_kwargs", "tokenizer_args"), ({},)),
     **dict.fromkeys(("model_args", "model_kwargs", "config_args"), ({},)),
-    "config_kwargs": ({},),
 }
 # In tokenizer.json.
 _JSON_FIELDS = {

@@ -65,6 +65,7 @@ _PREPROCESSING = {
     "suffix_indicator": (CONTINUATION_PREFIX,),
     "oov_token": (UNK,),
     "truncate": ("round_robin",),
+    "split_on_cjk": (True,),
 }
 
 # The tasks that have a head of BERT.
@@ -141,6 +142,5 @@ def _rules(preset: str | pathlib.Path, preprocessor: Any) -> TokenizerRules:
     in_strings = options.get("special_tokens_in_strings", False)
     return TokenizerRules(
         strip_accents=None if strips == tokenizer.lowercase else strips,
-        split_chinese=options.get("split_on_cjk", True),
         added_tokens=tuple(map(AddedToken, SPECIAL_TOKENS if in_strings else ())),
     )

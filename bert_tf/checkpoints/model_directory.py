@@ -79,11 +79,6 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
     elif handle.startswith(("kaggle://", "modelscope://")):
         return keras_hub.open_preset(handle, kind)
     path = storage.local_path(path)
-    if path.suffix == ".keras":
-        raise ValueError(
-            f"{path} is a model in Keras' own format. Open it with "
-            f"keras.saving.load_model({str(path)!r}) after `import bert_tf`."
-        )
     if not path.is_dir():
         raise ValueError(f"There is no checkpoint folder {path}.")
     config = read_json_object(path / CONFIG)
@@ -176,7 +171,8 @@ class ModelDirectory(Checkpoint):
             values |= {"vocabulary": checkpoint.vocabulary.fingerprint}
             values |= {"lowercase": checkpoint.lowercase}
             added = sorted(checkpoint.rules.added_tokens, key=str)
-            values |= checkpoint.rules.to_dict() | {"added_tokens": added}
+            rules = dataclasses.replace(checkpoint.rules, added_tokens=tuple(added))
+            values |= dataclasses.asdict(rules)
             head = {k: v for k, v in checkpoint.head.items() if k not in _NOT_COMPARED}
             values |= {**head, **checkpoint.options}
             return {k: v for k, v in values.items() if k not in resumable}

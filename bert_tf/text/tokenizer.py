@@ -87,10 +87,6 @@ class Tokenizer:
     def __repr__(self) -> str:
         return f"Tokenizer({self.vocabulary!r}, lowercase={self.lowercase})"
 
-    def normalize(self, text: str) -> str:
-        """Returns the text that is split into words; in Python, not in the graph."""
-        return self._pieces.characters.apply(text)
-
     # --- Word pieces -------------------------------------------------------------
 
     def tokenize(self, text: tf.Tensor, *, allow_mask: bool = False) -> tf.RaggedTensor:

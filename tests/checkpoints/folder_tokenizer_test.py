@@ -210,12 +210,11 @@ TEXTS = [
 )
 def test_library_tokenizers_gives_the_same_tokens(tmp_path, tiny_config, files):
     opened = open_files(tmp_path, files)
-    letters = {c for text in TEXTS for c in text.lower() + text if c.isprintable()} - {
-        " "
-    }
+    letters = {c for text in TEXTS for c in text.lower() + text if c.strip()}
+    letters = {c for c in letters if c.isprintable()}
     tokens = [*TOKENS, *({*letters, *(f"##{c}" for c in letters)} - {*TOKENS})]
-    added = [token.content for token in opened.rules.added_tokens]
-    vocabulary = Vocabulary((*tokens, *(t for t in added if t not in tokens)))
+    contents = [token.content for token in opened.rules.added_tokens]
+    vocabulary = Vocabulary((*tokens, *(t for t in contents if t not in tokens)))
     for _ in range(2):  # The second time compares with the first.
         ModelDirectory.create(
             tmp_path / "ours",
@@ -230,19 +229,15 @@ def test_library_tokenizers_gives_the_same_tokens(tmp_path, tiny_config, files):
         )
     back = open_checkpoint(tmp_path / "ours")
     assert (back.vocabulary, back.lowercase) == (vocabulary, opened.lowercase)
-    rules = [r.to_dict() | {"added_tokens": 0} for r in (back.rules, opened.rules)]
-    assert rules[0] == rules[1]
-    assert {*back.rules.added_tokens} == {*opened.rules.added_tokens}
+    added = opened.rules.added_tokens  # Perhaps in another order.
+    assert {*back.rules.added_tokens} == {*added}
+    assert dataclasses.replace(back.rules, added_tokens=added) == opened.rules
     library = tokenizers.Tokenizer.from_file(str(tmp_path / "ours/tokenizer.json"))
     theirs = library.encode_batch(TEXTS, add_special_tokens=False)
     tokenizer = Tokenizer.from_checkpoint(back)
-    ids, starts, ends = tokenizer.tokenize_with_offsets(TEXTS)
+    ids, starts, _ = tokenizer.tokenize_with_offsets(TEXTS)
     for number, (text, their) in enumerate(zip(TEXTS, theirs)):
         assert ids[number].numpy().tolist() == their.ids, text
         bytes_before = np.cumsum([0, *(len(char.encode()) for char in text)])
-        spans = bytes_before[np.array(their.offsets, int).reshape(-1, 2)]
-        assert starts[number].numpy().tolist() == spans[:, 0].tolist(), text
-        # Our pieces include deleted characters after them, e.g. accents.
-        for end, their_end in zip(ends[number].numpy(), spans[:, 1]):
-            deleted = text.encode()[their_end:end].decode()
-            assert tokenizer.normalize(deleted) == ""
+        expected = [bytes_before[start] for start, _ in their.offsets]
+        assert starts[number].numpy().tolist() == expected, text

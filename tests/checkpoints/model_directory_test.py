@@ -244,19 +244,6 @@ def test_head_of_another_size_is_refused(classifier):
         BertPretrainer.from_checkpoint(classifier[0])
 
 
-def test_two_encoders_fit_into_one_model(classifier):
-    towers = [BertBackbone.from_checkpoint(classifier[0], name=n) for n in "qd"]
-    inputs = [
-        {key: keras.Input((None,), dtype="int32") for key in tower.input}
-        for tower in towers
-    ]
-    vectors = [t(x)["pooled_output"] for t, x in zip(towers, inputs, strict=True)]
-    model = keras.Model(inputs, keras.layers.Dot(1, normalize=True)(vectors))
-    ids = np.array([[2, 7, 8, 3], [2, 9, 3, 0]])
-    one = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": np.sign(ids)}
-    np.testing.assert_allclose(model([one, one]), [[1], [1]], rtol=1e-5)
-
-
 # --- Folders of other projects ---------------------------------------------------
 
 
@@ -280,8 +267,6 @@ def test_handles_are_downloaded(theirs, monkeypatch):
 
 
 def test_folder_without_checkpoint_raises(theirs, tmp_path):
-    with pytest.raises(ValueError, match=r"load_model\('.*film.keras'\) after"):
-        open_checkpoint(tmp_path / "film.keras")
     with pytest.raises(ValueError, match=r"no checkpoint folder .*safetensors"):
         open_checkpoint(theirs / "model.safetensors")
     (tmp_path / "empty").mkdir()

@@ -103,19 +103,6 @@ def test_map_concatenates_batches(tokenizer, monkeypatch, batch_size):
     np.testing.assert_array_equal(np.bincount(windows.row), [1, 1, 3, 1, 2, 1, 10])
 
 
-def test_no_texts_in_a_graph(tokenizer):
-    @tf.function(
-        autograph=False, input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)]
-    )
-    def function(ids):
-        windows = cut_windows(tokenizer, ids, 8)
-        rows = windows.map(lambda w: w.row, tf.TensorSpec([None], tf.int32))
-        return windows.inputs()["token_ids"], rows
-
-    token_ids, rows = function(ragged([]))
-    assert len(token_ids) == len(rows) == 0
-
-
 # --- Questions and passages ------------------------------------------------------
 
 
