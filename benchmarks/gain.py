@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 from bert_tf import checkpoints, cli, data, finetuning
 from bert_tf.finetuning import ComputeOptions, FinetuneConfig, Task
 from bert_tf.lazy import lazy_import
+from bert_tf.training import DivergedError
 from tasks.classification import Classification
 from tasks.embedding import Embedding
 from tasks.question_answering import QuestionAnswering
@@ -158,7 +159,7 @@ def _run(row: _Row, options: FinetuneConfig) -> tuple[float, float]:
     if not metrics.exists():
         try:
             finetuning.fine_tune(row.task_class, options)
-        except finetuning.DivergedError as error:
+        except DivergedError as error:
             print(error)
             return math.nan, math.nan
         finally:

@@ -105,11 +105,6 @@ def test_batches_have_static_shapes(vocabulary, tmp_path):
         assert spec.dtype in (tf.int32, tf.float32)
 
 
-@pytest.mark.parametrize("installed", [False, True])
-def test_messages_tell_missing_tpu_from_missing_package(monkeypatch, installed):
-    spec = object() if installed else None
-    monkeypatch.setattr(distribution.importlib.util, "find_spec", lambda _: spec)
-    expected = "finds no TPU" if installed else "docs/accelerators"
-    with pytest.raises(ValueError, match=expected) as error:
+def test_missing_tpu_is_named():
+    with pytest.raises(ValueError, match=r"finds no TPU.*docs/accelerators"):
         distribution.strategy("tpu")
-    assert "\n" not in str(error.value)

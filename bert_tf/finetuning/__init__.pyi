@@ -25,4 +25,3 @@ from bert_tf.finetuning.task import FilesConfig as FilesConfig
 from bert_tf.finetuning.task import FinetuneConfig as FinetuneConfig
 from bert_tf.finetuning.task import PredictConfig as PredictConfig
 from bert_tf.finetuning.task import Task as Task
-from bert_tf.finetuning.train import DivergedError as DivergedError

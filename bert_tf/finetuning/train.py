@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
-from typing import Any, NoReturn
+from typing import Any
 
 import keras
 import numpy as np
@@ -30,12 +29,6 @@ from bert_tf.training import (
     WarmupDecay,
 )
 from bert_tf.training import strategy as distribution
-
-_SECONDS_PER_LINE = 60  # Between lines about a long epoch.
-
-
-class DivergedError(ValueError):
-    """The training loss became NaN or infinite."""
 
 
 def build_model(
@@ -143,15 +136,47 @@ def train(
             **options.padding,
         )
 
-    epochs = _Epochs(task, model, strategy, state, signals)
-    epochs.run(batches, steps=steps, steps_per_epoch=steps_per_epoch)
+    loop = TrainingLoop(strategy, state, signals, steps)
+    dev = task.dataset(task.evaluation_splits[0])
+    metric = f"{dev.name}_{task.metric}"
+    history = loop.progress.setdefault("epochs", [])
+    loop.progress.setdefault("seconds", 0.0)
+    callback = keras.callbacks.Callback()
+    callback.on_predict_batch_end = lambda batch, logs: loop.check_signals()
+
+    def evaluate() -> dict[str, float]:
+        outputs = batching.predict(
+            model, dev, options.batch_size, callbacks=[callback], **options.padding
+        )
+        scores = task.evaluate(dev, outputs).metrics
+        return {f"{dev.name}_{name}": float(score) for name, score in scores.items()}
+
+    for epoch in loop.epochs(
+        batches, evaluate, steps=steps, steps_per_epoch=steps_per_epoch
+    ):
+        logs = epoch["logs"]
+        history.append(logs)
+        loop.progress["seconds"] += epoch["seconds"]
+        scores = [row[metric] for row in history]
+        best = scores.index(max(scores))
+        if write and best + 1 == len(history):
+            directory.save_weights(model)
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
+        loop.report(
+            logs, len(history) - 1, f"Epoch {len(history)} of {options.epochs}: {shown}"
+        )
+        patience = options.early_stopping_patience
+        if patience and len(history) > best + patience:
+            break
+        if len(history) < options.epochs:
+            loop.save()
     metrics = {
-        "metric": f"{epochs.split.name} {task.metric}",
-        "score": epochs.scores[epochs.best],
+        "metric": f"{dev.name} {task.metric}",
+        "score": scores[best],
         "majority_baseline": task.majority_baseline,
-        "best_epoch": epochs.best + 1,
-        "epochs": epochs.history,
-        "seconds": round(state.progress["seconds"], 1),
+        "best_epoch": best + 1,
+        "epochs": history,
+        "seconds": round(loop.progress["seconds"], 1),
     }
     if write:  # Marks the training as finished.
         directory.write_metrics({"training": metrics})
@@ -181,95 +206,3 @@ def _balance_classes(split: batching.Split) -> batching.Split:
         weights = tf.ones_like(split.targets, tf.float32)
     weights = tf.ragged.map_flat_values(balance, split.targets, weights)
     return dataclasses.replace(split, weights=weights)
-
-
-class _Epochs(TrainingLoop):
-    """Evaluates on the dev set after each epoch, and saves the best weights.
-
-    Attributes:
-        split: The dev set.
-
-    Raises:
-        DivergedError: From `run`, if the loss is NaN or infinite. The weights of the
-            best epoch so far are kept.
-    """
-
-    def __init__(
-        self,
-        task: Task,
-        whole_model: keras.Model,
-        strategy: tf.distribute.Strategy,
-        state: TrainingState,
-        signals: StopSignals,
-    ):
-        super().__init__(strategy, state, signals)
-        self._task = task
-        self._whole_model = whole_model
-        self.split = task.dataset(task.evaluation_splits[0])
-        self.progress.setdefault("epochs", [])
-        self.progress.setdefault("seconds", 0.0)
-        self._start = time.perf_counter() - self.progress["seconds"]
-        self._last_line = time.perf_counter()
-
-    @property
-    def history(self) -> list[dict[str, float]]:
-        """Losses and scores of each epoch."""
-        return self.progress["epochs"]
-
-    @property
-    def scores(self) -> list[float]:
-        """The task's metric on the dev set after each epoch."""
-        return [row[f"{self.split.name}_{self._task.metric}"] for row in self.history]
-
-    @property
-    def best(self) -> int:
-        """Index of the first epoch with the best score."""
-        return max(range(len(self.history)), key=self.scores.__getitem__)
-
-    def after_steps(self, logs, count):
-        epoch, step = len(self.history) + 1, self.progress["epoch"]["steps"]
-        loss = float(logs["loss"])
-        if not math.isfinite(loss):
-            self.fail(f"The loss is {loss} in epoch {epoch}, step {step}.")
-        now = time.perf_counter()
-        if now > self._last_line + _SECONDS_PER_LINE:
-            self._last_line = now
-            mean = self.progress["epoch"]["logs"]["loss"]
-            print(
-                f"Epoch {epoch}, step {step:,} of {self.steps_per_epoch:,}: "
-                f"loss {mean:.4f}",
-                flush=True,
-            )
-        self.progress["seconds"] = now - self._start
-
-    def fail(self, reason: str) -> NoReturn:
-        raise DivergedError(f"{reason} Try a lower --learning_rate.")
-
-    def evaluate(self):
-        options = self._task.options
-        callback = keras.callbacks.Callback()
-        callback.on_predict_batch_end = lambda batch, logs: self.check_signals()
-        outputs = batching.predict(
-            self._whole_model,
-            self.split,
-            options.batch_size,
-            callbacks=[callback],
-            **options.padding,
-        )
-        scores = self._task.evaluate(self.split, outputs).metrics
-        return {f"{self.split.name}_{k}": float(v) for k, v in scores.items()}
-
-    def end_epoch(self, logs):
-        options, epoch = self._task.options, len(self.history)
-        self.history.append(logs)
-        if self.best == epoch and self.state.write:
-            self.state.directory.save_weights(self._whole_model)
-        if self.state.write:
-            self.write_tensorboard(logs, epoch)
-            shown = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
-            print(f"Epoch {epoch + 1} of {options.epochs}: {shown}", flush=True)
-        self.progress["seconds"] = time.perf_counter() - self._start
-        patience = options.early_stopping_patience
-        self.finished = patience and epoch >= self.best + patience
-        if not self.finished and epoch + 1 < options.epochs:
-            self.save()

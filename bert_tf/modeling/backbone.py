@@ -20,29 +20,18 @@ from bert_tf.modeling.fused import FusedEncoderLayer
 class EncoderModel(keras.Model):
     """Base of functional models that take the named inputs of an encoder."""
 
-    def __call__(self, inputs, *args, **kwargs):
-        self._check_inputs(inputs)
-        return super().__call__(inputs, *args, **kwargs)
-
     def call(self, inputs, training=None, mask=None):
-        self._check_inputs(inputs)  # JAX's `predict` does not use `__call__`.
-        backend.check_mask(inputs["padding_mask"])
-        return super().call(inputs, training=training, mask=mask)
-
-    def _check_inputs(self, inputs: Any) -> None:
-        """Refuses what Keras would match to the inputs by position."""
-        names = list(self.input)
-        if not isinstance(inputs, Mapping):
+        # Keras would match lists and dictionaries with more keys by position.
+        if not isinstance(inputs, Mapping) or inputs.keys() != self.input.keys():
+            is_mapping = isinstance(inputs, Mapping)
             raise ValueError(
-                f"{self.name} takes a dictionary with the keys {', '.join(names)}. "
-                f"Received: {type(inputs).__name__}"
-            )
-        if inputs.keys() != set(names):
-            raise ValueError(
-                f"{self.name} takes the inputs {', '.join(names)}. "
-                f"Received: {', '.join(map(str, inputs))}. "
+                f"{self.name} takes a dictionary with the keys "
+                f"{', '.join(self.input)}. Received: "
+                f"{', '.join(inputs) if is_mapping else type(inputs).__name__}. "
                 "Pass {name: inputs[name] for name in model.input}."
             )
+        backend.check_mask(inputs["padding_mask"])
+        return super().call(inputs, training=training, mask=mask)
 
     def _unused_layers(self) -> Sequence[keras.layers.Layer]:
         """Returns layers of the encoder that this model does not train.

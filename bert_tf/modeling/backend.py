@@ -156,13 +156,6 @@ def _is_tensorflow() -> bool:
     return keras.backend.backend() == "tensorflow"
 
 
-def take_positions(x, positions):
-    """Returns the vectors at some positions: [B, S, H], [B, P] -> [B, P, H]."""
-    if _is_tensorflow():  # Faster than `take_along_axis`.
-        return tf.gather(x, positions, batch_dims=1)
-    return ops.take_along_axis(x, ops.expand_dims(positions, 2), axis=1)
-
-
 # --- Dropout ---------------------------------------------------------------------
 
 

@@ -13,24 +13,10 @@ from keras import ops
 
 from bert_tf.modeling import fused
 from bert_tf.modeling.backbone import BertBackbone, BertModel
-from bert_tf.modeling.backend import custom_gradient, take_positions, xla_fused
+from bert_tf.modeling.backend import custom_gradient, xla_fused
 from bert_tf.modeling.bert import ConfiguredLayer, initializer
 
 # --- Inputs ----------------------------------------------------------------------
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class TakePositions(keras.layers.Layer):
-    """The vectors at some positions: x [B, S, H], positions [B, P] -> [B, P, H]."""
-
-    def call(self, x, positions):
-        return take_positions(x, positions)
-
-    def compute_output_shape(self, x_shape, positions_shape):
-        return (*positions_shape, x_shape[-1])
-
-    def get_config(self):
-        return super().get_config()  # By default, Keras saves no policy as `dtype`.
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -64,6 +50,11 @@ class UnpackRows(keras.layers.Layer):
             keras.KerasTensor((batch, length, length), dtype="bool"),
             keras.KerasTensor((batch, length), dtype="int32"),
         )
+
+
+def take_positions(x, positions):
+    """Returns the vectors at some positions: [B, S, H], [B, P] -> [B, P, H]."""
+    return ops.take_along_axis(x, ops.expand_dims(positions, 2), axis=1)
 
 
 # --- Loss of masked LM -----------------------------------------------------------
@@ -138,19 +129,17 @@ class MaskedLMHead(ConfiguredLayer):
         self.dense = self._dense(self.config.hidden_dim, "dense")
         self.layer_norm = self._layer_norm("layer_norm")
         self.token_embedding = token_embedding
-        self.masked = TakePositions(dtype=self.dtype_policy, name="masked")
 
     def build(self, sequence_output_shape, mask_positions_shape):
         tokens_shape = (None, self.config.hidden_dim)
         self.dense.build(tokens_shape)
         self.layer_norm.build(tokens_shape)
-        self.masked.build(sequence_output_shape)
         self.bias = self.add_weight(
             name="bias", shape=(self.config.vocabulary_size,), initializer="zeros"
         )
 
     def call(self, sequence_output, mask_positions, training=None):
-        x = self.masked(sequence_output, mask_positions)
+        x = take_positions(sequence_output, mask_positions)
         batch, positions, hidden_dim = ops.shape(x)
         x = ops.reshape(x, (-1, hidden_dim))  # One matrix, as in `EncoderLayer`.
         if training:  # The same values with less memory, see `fused`.
@@ -221,7 +210,7 @@ class BertPretrainer(BertModel):
         x = backbone.encode(
             inputs["token_ids"], inputs["segment_ids"], mask, position_ids
         )[-1]
-        pooled = backbone.pooler(TakePositions(dtype=dtype, name="firsts")(x, firsts))
+        pooled = backbone.pooler(take_positions(x, firsts))
         outputs = {
             "mlm": self.mlm_head(x, inputs["mask_positions"]),
             "nsp": self.nsp_head(pooled),

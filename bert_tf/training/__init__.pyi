@@ -2,6 +2,7 @@ from bert_tf.training import strategy as strategy
 from bert_tf.training.initialization import (
     initialize_from_corpus as initialize_from_corpus,
 )
+from bert_tf.training.loop import DivergedError as DivergedError
 from bert_tf.training.loop import StopSignals as StopSignals
 from bert_tf.training.loop import TrainingLoop as TrainingLoop
 from bert_tf.training.optimizers import AdamW as AdamW

@@ -2,25 +2,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training loop, which saves its state periodically and resumes at any step.
 
-`TrainingLoop` is the base class of pre-training and fine-tuning. It replaces `fit` of
-Keras, which evaluates after whole epochs only, reads metrics in each step, and fails on
-several workers (Keras 3.15, keras-team/keras#20585, #20329).
+Pre-training and fine-tuning share `TrainingLoop`. It replaces `fit` of Keras, which
+after whole epochs only, reads metrics in each step, and fails on several workers
+(Keras 3.15, keras-team/keras#20585, #20329).
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
+import functools
+import math
 import signal
-import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import keras
+import numpy as np
 import tensorflow as tf
+import tqdm
 
 from bert_tf.training.steps import JaxSteps, TensorFlowSteps
 from bert_tf.training.strategy import JaxDevices, is_multi_worker
@@ -28,18 +30,18 @@ from bert_tf.training.training_state import TrainingState
 
 # A scheduler that sends SIGTERM expects a normal end; a shell, 128 + the signal.
 _EXIT_STATUS = {signal.SIGTERM: 0, signal.SIGINT: 130}
-_STOPPED = "Stopped. Rerun the same command to resume."
+_SECONDS_PER_LINE = 60  # Between lines about a long epoch, without a progress bar.
 
 
 class StopSignals(contextlib.AbstractContextManager):
     """Records SIGTERM and SIGINT, for a training that stops after the current step.
 
-    A second SIGINT ends the process at once. Use it in the main thread; elsewhere it
-    does nothing.
+    The process ends at once if nothing is unsaved, or at a second SIGINT. Python calls
+    the handlers between two operations of TensorFlow, so not during a step. Use it in
+    the main thread; elsewhere it does nothing.
 
     Args:
-        together: Whether several workers stop together, after a step. A single one
-            stops at once if nothing is unsaved.
+        together: Whether several workers stop together, after a step.
 
     Attributes:
         received: The first signal; 0 if there was none.
@@ -51,64 +53,46 @@ class StopSignals(contextlib.AbstractContextManager):
         self.received = 0
         self.unsaved = False
         self.together = together
+        self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
-        self._handlers = {}
         if threading.current_thread() is threading.main_thread():
-            # Python calls signal handlers between TensorFlow's steps only, which may
-            # take minutes. This thread reads the numbers of the signals at once.
-            self._reader, self._writer = socket.socketpair()
-            self._writer.setblocking(False)
-            threading.Thread(target=self._watch, daemon=True).start()
-            self._wakeup = signal.set_wakeup_fd(self._writer.fileno())
             for number in _EXIT_STATUS:
-                self._handlers[number] = signal.signal(number, lambda *_: None)
+                self._handlers[number] = signal.signal(number, self._receive)
         return self
 
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if self._handlers:
-            for number, handler in self._handlers.items():
-                signal.signal(number, handler)
-            signal.set_wakeup_fd(self._wakeup)
-            self._writer.close()
-        if self.received and not error:  # After the last step.
-            print(_STOPPED)
-            sys.exit(_EXIT_STATUS[self.received])
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
 
-    def _watch(self) -> None:
-        while data := self._reader.recv(1):
-            number = data[0]
-            if number not in _EXIT_STATUS:
-                continue
-            is_saved = not self.unsaved and not self.together
-            if is_saved or (self.received and number == signal.SIGINT):
-                print(f"\n{_STOPPED}", flush=True)
-                os._exit(_EXIT_STATUS[number])
-            self.received = self.received or number
-            print("\nStopping after this step. Ctrl-C stops at once.", flush=True)
+    def _receive(self, number: int, _: Any) -> None:
+        is_saved = not self.unsaved and not self.together
+        if is_saved or (self.received and number == signal.SIGINT):
+            print("\nStopped. Rerun the same command to resume.", flush=True)
+            sys.exit(_EXIT_STATUS[number])
+        self.received = self.received or number
+
+
+class DivergedError(ValueError):
+    """The loss, the gradients or the weights became NaN or infinite."""
 
 
 class TrainingLoop:
-    """Base class of trainings that resume at any step.
+    """Trains a model; saves, stops and resumes at any step.
 
-    An epoch is the interval between two evaluations. Subclasses implement `evaluate`,
-    `end_epoch` and `fail`.
+    An epoch is the interval between two evaluations.
 
     Args:
         strategy: See `strategy.strategy`; the model was built in its scope.
         state: The training state of the compiled model, restored.
         signals: In use as a context manager.
+        total_steps: Steps of the whole training, for the progress bar.
         save_every: Minutes between two states.
-        step: Trains on one batch, see `steps`; by default, as `model.fit`.
+        create_steps: Returns the steps of a phase; by default, those of `model.fit`.
 
     Attributes:
         step: The number of finished steps.
-        saved_step: That of the last saved state.
-        progress: `state.progress`. Subclasses keep what they need to resume here.
-        finished: Whether to end the training after this epoch.
-        steps_per_epoch: See `run`.
-        seconds: Time of the training steps of this epoch, `epoch_steps`, since the
-            training was resumed.
+        progress: `state.progress`, in which the caller of `epochs` keeps its results.
     """
 
     def __init__(
@@ -116,100 +100,116 @@ class TrainingLoop:
         strategy: tf.distribute.Strategy | JaxDevices,
         state: TrainingState,
         signals: StopSignals,
+        total_steps: int,
         save_every: float = 10,
-        step: Callable[..., Any] | None = None,
+        create_steps: Callable[[], TensorFlowSteps | JaxSteps] | None = None,
     ):
         self.model, self.strategy = state.model, strategy
         self.state, self.progress = state, state.progress
-        self.step = self.saved_step = state.step
-        self.finished = False
-        self._writer = None
+        self.step = self._saved_step = state.step
         self._signals = signals
+        self._create_steps = create_steps or functools.partial(
+            TensorFlowSteps, self.model, strategy
+        )
         self._seconds_between_states = 60 * save_every
-        self._saved_time = time.monotonic()
-        if isinstance(strategy, JaxDevices):
-            self._steps = JaxSteps(self.model, step)
-        else:
-            self._steps = TensorFlowSteps(self.model, strategy, step)
+        self._saved_time = self._line_time = time.monotonic()
+        self._bar = tqdm.tqdm(
+            total=total_steps,
+            initial=self.step,
+            unit="step",
+            dynamic_ncols=True,
+            disable=None if state.write else True,  # Only on terminals.
+        )
 
-    # --- For subclasses ---
-
-    def after_steps(self, logs: Mapping[str, Any], count: int) -> None:
-        """Is called after `count` steps.
-
-        Args:
-            logs: The means of the metrics, and `gradient_norm` of each step [count].
-        """
-
-    def evaluate(self) -> dict[str, float]:
-        """Returns the metrics of the evaluation after an epoch."""
-        raise NotImplementedError
-
-    def end_epoch(self, logs: dict[str, float]) -> None:
-        """Records the metrics of the epoch and its evaluation, and saves the state."""
-        raise NotImplementedError
-
-    def fail(self, reason: str) -> NoReturn:
-        """Raises the error that ends a diverged training."""
-        raise NotImplementedError
-
-    # --- The loop ---
-
-    def run(
+    def epochs(
         self,
         batches: Callable[[int], tf.data.Dataset],
+        evaluate: Callable[[], dict[str, float]],
         *,
         first_step: int = 0,
         steps: int,
         steps_per_epoch: int,
-    ) -> None:
+    ) -> Iterator[dict[str, Any]]:
         """Trains from the step of the training state to `first_step + steps`.
 
         Args:
             batches: Returns the batches from a step on, counted from `first_step`.
-            first_step: Steps of the training before this call.
-            steps: Steps of this call.
+            evaluate: Returns the metrics of the evaluation after an epoch.
+            first_step: Steps of the training before this phase.
+            steps: Steps of this phase.
             steps_per_epoch: Steps between evaluations. The last epoch may be shorter.
+
+        Yields:
+            After each evaluation: `logs`, the means of the metrics and those of the
+            evaluation; `steps` of the epoch, their `seconds`, and the finite ones of
+            their `gradient_norms`. The caller records them and calls `save`.
+
+        Raises:
+            DivergedError: A loss or a gradient is not finite.
         """
         last, size = first_step + steps, steps_per_epoch
-        self.steps_per_epoch = size
-        run_steps, iterator = self._steps.compile(), None
-        while not self.finished and ("epoch" in self.progress or self.step < last):
-            # The steps of the epoch so far, and the means of their metrics. They are
-            # part of the state, which may be at the end of an epoch, not yet evaluated.
-            epoch = self.progress.setdefault("epoch", {"steps": 0, "logs": {}})
+        self._steps, iterator = self._create_steps(), None
+        while "epoch" in self.progress or self.step < last:
+            # Part of the state, which may be at the end of an epoch, not yet evaluated.
+            start = {"logs": {}, "steps": 0, "seconds": 0.0, "gradient_norms": []}
+            epoch = self.progress.setdefault("epoch", start)
             begin = self.step - epoch["steps"]
             end = min(begin + size - (begin - first_step) % size, last)
-            self.seconds, self.epoch_steps = 0.0, 0
             while self.step < end:
                 start = time.perf_counter()
                 if iterator is None:
                     iterator = self._steps.distribute(batches(self.step - first_step))
                 count = min(end - self.step, self._steps.per_call)
-                logs = run_steps(iterator, count)
-                self._add(logs, count)
-                self.seconds += time.perf_counter() - start
-                self.after_steps(logs, count)
+                self.model.reset_metrics()
+                norms = self._steps.run(iterator, count)
+                self._add(epoch, self._metrics(), norms)
+                epoch["seconds"] += time.perf_counter() - start
                 self.check_signals()
                 seconds = time.monotonic() - self._saved_time
                 if seconds >= self._seconds_between_states:
                     self.save()
-            scores = self.evaluate()
-            logs = self.progress.pop("epoch")["logs"] | scores
-            self.end_epoch(logs)
+            epoch["logs"] |= evaluate()
+            del self.progress["epoch"]
+            yield epoch
 
-    def _add(self, logs: Mapping[str, Any], count: int) -> None:
-        """Adds the metrics of `count` steps to those of the epoch."""
-        epoch = self.progress["epoch"]
+    def _metrics(self) -> dict[str, float]:
+        return {k: float(v) for k, v in self.model.get_metrics_result().items()}
+
+    def _add(
+        self, epoch: dict[str, Any], logs: Mapping[str, float], norms: np.ndarray
+    ) -> None:
+        """Checks the metrics and gradient norms of some steps; adds them to `epoch`."""
+        finite, count = np.isfinite(norms), len(norms)
+        first = self.step + 1 + (0 if finite.all() else int(finite.argmin()))
+        self.step += count
+        self._signals.unsaved = True
+        if not math.isfinite(logs["loss"]):
+            self.fail(f"The loss of step {first:,} is not finite ({logs['loss']}).")
+        # Overflows are normal while the optimizer searches its loss scale.
+        if not (finite.all() or self.model.optimizer.dynamic_loss_scale):
+            self.fail(f"The gradients of step {first:,} are not finite.")
         before, total = epoch["steps"], epoch["steps"] + count
         for name, value in logs.items():
-            if name != "gradient_norm":
-                mean = epoch["logs"].get(name, 0.0)
-                epoch["logs"][name] = (before * mean + count * float(value)) / total
+            mean = epoch["logs"].get(name, 0.0)
+            epoch["logs"][name] = (before * mean + count * value) / total
         epoch["steps"] = total
-        self.step += count
-        self.epoch_steps += count
-        self._signals.unsaved = True
+        epoch["gradient_norms"] += norms[finite].tolist()
+        self._bar.update(count)
+        self._bar.set_postfix_str(f"loss {logs['loss']:.3f}", refresh=False)
+        is_due = time.monotonic() > self._line_time + _SECONDS_PER_LINE
+        if self._bar.disable and self.state.write and is_due:
+            self._line_time = time.monotonic()
+            mean = epoch["logs"]["loss"]
+            print(f"Step {self.step:,} of {self._bar.total:,}: loss {mean:.4f}")
+
+    def fail(self, reason: str) -> NoReturn:
+        kept = "No checkpoint was saved yet in"
+        if self._saved_step:
+            kept = f"The checkpoint of step {self._saved_step:,} is kept in"
+        raise DivergedError(
+            f"{reason} {kept} {self.state.directory.path}. Try a lower "
+            "--learning_rate or a longer warm-up."
+        )
 
     def save(self, *, weights: bool = False) -> None:
         """Saves the state, unless weights are NaN or infinite."""
@@ -217,26 +217,31 @@ class TrainingLoop:
         if not keras.ops.all(keras.ops.stack(finite)):
             self.fail(f"The weights after step {self.step:,} are not finite.")
         self.state.save(weights=weights)
-        self.saved_step, self._saved_time = self.step, time.monotonic()
+        self._saved_step, self._saved_time = self.step, time.monotonic()
         self._signals.unsaved = False
 
-    def evaluate_on(self, dataset: tf.data.Dataset) -> dict[str, float]:
+    def evaluate(self, dataset: tf.data.Dataset) -> dict[str, float]:
         """Returns the model's metrics on a dataset; stops if a signal was received."""
         self.model.reset_metrics()
         for batch in self._steps.distribute(dataset):
             self._steps.test(*batch)
             self.check_signals()
-        return {k: float(v) for k, v in self.model.get_metrics_result().items()}
+        return {f"val_{name}": value for name, value in self._metrics().items()}
 
-    def write_tensorboard(self, logs: Mapping[str, float], step: int) -> None:
-        """Writes metrics to the folder `logs` of the model directory."""
-        if self._writer is None:
-            folder = self.state.directory.path / "logs"
-            self._writer = tf.summary.create_file_writer(str(folder))
+    def report(self, logs: Mapping[str, float], step: int, text: str) -> None:
+        """Prints `text`, and writes metrics to the folder `logs` of the directory."""
+        if not self.state.write:
+            return
+        self._bar.write(text)
+        sys.stdout.flush()
         with self._writer.as_default():
             for name, value in logs.items():
                 tf.summary.scalar(name, value, step)
         self._writer.flush()
+
+    @functools.cached_property
+    def _writer(self) -> Any:
+        return tf.summary.create_file_writer(str(self.state.directory.path / "logs"))
 
     # --- Signals ---
 

@@ -18,8 +18,8 @@
 `Muon` has them too, which `keras.optimizers.Muon` lacks. Keras also orthogonalizes one
 matrix at a time; here matrices of equal shape share batched matmuls.
 
-The optimizers run on every Keras backend. On TensorFlow, fused kernels save passes over
-memory.
+The optimizers run on every Keras backend. On TensorFlow, a fused kernel of AdamW saves
+passes over memory.
 """
 
 from __future__ import annotations
@@ -139,11 +139,8 @@ class AdamW(keras.optimizers.AdamW):
         self.gradient_norm.assign(norm)
         if self.global_clipnorm:
             factor *= ops.minimum(1.0, self.global_clipnorm / norm)
-        factor = ops.where(ops.isfinite(norm), factor, 0.0)
-        return [
-            _multiply_no_nan(gradient, ops.cast(factor, gradient.dtype))
-            for gradient in grads
-        ]
+        finite = ops.isfinite(norm)
+        return [ops.where(finite, gradient * factor, 0.0) for gradient in grads]
 
     def _adapt_loss_scale(self, finite):
         good_steps = ops.where(finite, self.good_steps + 1, 0.0)
@@ -333,18 +330,6 @@ class Muon(AdamW):
         return super().get_config() | {name: getattr(self, name) for name in names}
 
 
-# --- Kernels ---------------------------------------------------------------------
-
-
 def _global_norm(tensors):
     """Returns the Euclidean norm of all values, [] float32."""
-    if _is_tensorflow():
-        return tf.linalg.global_norm(tensors)  # One pass over memory.
     return ops.sqrt(sum(ops.sum(ops.square(tensor)) for tensor in tensors))
-
-
-def _multiply_no_nan(tensor, factor):
-    """Returns the product, which is 0 for the factor 0, even for infinity and NaN."""
-    if _is_tensorflow():
-        return tf.math.multiply_no_nan(tensor, factor)  # One pass over memory.
-    return ops.where(factor == 0, 0.0, tensor * factor)

@@ -257,6 +257,15 @@ class Phase:
         return self.first_step + self.steps
 
     @property
+    def tokens_per_step(self) -> float:
+        """Tokens without padding."""
+        return self.batch_size * self.length * (1 - self.manifest["padding_share"])
+
+    def tokens_until(self, step: int) -> float:
+        """Returns the tokens that the phase has read at a step of the training."""
+        return min(max(step - self.first_step, 0), self.steps) * self.tokens_per_step
+
+    @property
     def length(self) -> int:
         """Tokens per row."""
         return self.manifest["max_sequence_length"]

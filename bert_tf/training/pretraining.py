@@ -12,12 +12,11 @@ import pathlib
 import resource
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-import tqdm
 
 from bert_tf import checkpoints, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
@@ -35,7 +34,7 @@ from bert_tf.training.initialization import initialize_from_corpus
 from bert_tf.training.loop import StopSignals, TrainingLoop
 from bert_tf.training.optimizers import AdamW, Lamb, Muon
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
-from bert_tf.training.steps import create_step
+from bert_tf.training.steps import create_steps
 from bert_tf.training.training_state import TrainingState
 
 jax = lazy_import("jax")
@@ -102,33 +101,35 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
             )
             state = TrainingState(directory, model, write=chief)
             _restore(state)
-        _print_start(model, phases[-1], state.step, replicas)
+        last = phases[-1]
+        print(
+            f"{model.count_params():,} weights, {replicas} replica"
+            f"{'s' * (replicas > 1)}, {last.manifest['train_pairs']:,} pairs, "
+            f"{last.manifest['padding_share']:.1%} padding; "
+            f"{'resuming' if state.step else 'starting'} at step {state.step:,} of "
+            f"{last.end:,}."
+        )
 
         # === Train ===
         try:
             if options.initialization == "corpus" and not state.step:
                 with strategy.scope():
                     initialize_from_corpus(model, phases[0].records, options.seed)
-            bar = tqdm.tqdm(
-                total=phases[-1].end,
-                initial=state.step,
-                unit="step",
-                dynamic_ncols=True,
-                disable=None if chief else True,  # Only on terminals.
+            steps = functools.partial(
+                create_steps, model, strategy, options.micro_batch_size, options.xla
             )
-            with bar:
-                for phase in phases:
-                    if state.step <= phase.end:
-                        loop = PretrainingLoop(
-                            options, phase, strategy, state, signals, bar
-                        )
-                        loop.train()
+            loop = TrainingLoop(
+                strategy, state, signals, last.end, options.save_every, steps
+            )
+            for phase in phases:
+                if loop.step <= phase.end:
+                    _train_phase(options, loop, phases, phase)
             if not chief:
                 return {}
 
             # === Report ===
             baseline = unigram_accuracy(
-                masked_batches(options, replicas, phases[-1], split="validation")
+                masked_batches(options, replicas, last, split="validation")
             )
         except tf.errors.DataLossError as error:
             check_records(phase.records for phase in phases)
@@ -198,16 +199,11 @@ def resolve_architecture(
                 "checkpoint, or one with further tokens at its end or in the place of "
                 "[unused...]."
             )
-        if options.initialization != "normal":
+        if options.size or options.initialization != "normal":
             raise ValueError(
-                f"--initialization={options.initialization} is for new models, but "
-                f"--init_from={source.path} has trained weights. Pass "
-                "--initialization=normal."
-            )
-        if options.size:
-            raise ValueError(
-                f"--init_from={source.path} has an architecture. Omit "
-                f"--size={options.size}."
+                f"--init_from={source.path} has an architecture and trained weights. "
+                "Omit --size and pass --initialization=normal. Received: "
+                f"size={options.size!r}, initialization={options.initialization!r}"
             )
         architecture = source.architecture
     else:
@@ -244,12 +240,12 @@ def create_optimizer(
 
 
 def _restore(state: TrainingState) -> None:
-    """Restores the training state and `history.csv`.
+    """Restores the training state.
 
     Raises:
         ValueError: There is a history, but no readable state.
     """
-    state.progress |= {"history": [], "tokens": 0, "gradient_norms": []}
+    state.progress["history"] = []
     step, directory = state.restore(), state.directory.path
     history = read_history(directory)
     if history and not step:
@@ -258,120 +254,51 @@ def _restore(state: TrainingState) -> None:
             "training state to resume from. Choose another --output, with "
             f"--init_from={directory} to start from its weights."
         )
-    if history and state.write:  # Without rows after the state.
-        write_table(directory / _HISTORY, state.progress["history"])
 
 
-def _print_start(model: BertPretrainer, last: Phase, step: int, replicas: int) -> None:
-    print(
-        f"{model.count_params():,} weights, {replicas} "
-        f"replica{'s' * (replicas > 1)}, {last.manifest['train_pairs']:,} pairs, "
-        f"{last.manifest['padding_share']:.1%} padding; "
-        f"{'resuming' if step else 'starting'} at step {step:,} of {last.end:,}."
-    )
+# --- The phases ------------------------------------------------------------------
 
 
-# --- The loop --------------------------------------------------------------------
-
-
-class PretrainingLoop(TrainingLoop):
-    """Trains a phase: evaluates, writes history and checkpoints, stops if it diverges.
-
-    Args:
-        options: The options of the training.
-        phase: The phase to train.
-        strategy, state, signals: See `TrainingLoop`.
-        bar: Shows the progress of all phases.
-    """
-
-    def __init__(
-        self,
-        options: PretrainConfig,
-        phase: Phase,
-        strategy: tf.distribute.Strategy | distribution.JaxDevices,
-        state: TrainingState,
-        signals: StopSignals,
-        bar: tqdm.tqdm,
+def _train_phase(
+    options: PretrainConfig, loop: TrainingLoop, phases: Sequence[Phase], phase: Phase
+) -> None:
+    """Trains to the end of a phase; each evaluation adds a row to `history.csv`."""
+    replicas = loop.strategy.num_replicas_in_sync
+    batches = functools.partial(masked_batches, options, replicas, phase)
+    history = loop.progress["history"]
+    for epoch in loop.epochs(
+        batches,
+        lambda: loop.evaluate(batches(split="validation")),
+        first_step=phase.first_step,
+        steps=phase.steps,
+        steps_per_epoch=options.validate_every,
     ):
-        step = create_step(state.model, options.micro_batch_size, options.xla)
-        super().__init__(strategy, state, signals, options.save_every, step)
-        self._phase = phase
-        self._validate_every = options.validate_every
-        replicas = strategy.num_replicas_in_sync
-        self._batches = functools.partial(masked_batches, options, replicas, phase)
-        real_tokens = 1 - phase.manifest["padding_share"]
-        self._batch_tokens = phase.batch_size * phase.length * real_tokens
-        self._bar = bar
-
-    def train(self) -> None:
-        """Trains to the end of the phase.
-
-        Raises:
-            ValueError: The training diverged.
-        """
-        self.run(
-            self._batches,
-            first_step=self._phase.first_step,
-            steps=self._phase.steps,
-            steps_per_epoch=self._validate_every,
-        )
-
-    def after_steps(self, logs, count):
-        loss, norms = float(logs["loss"]), logs["gradient_norm"]
-        finite = np.isfinite(norms)
-        failed = self.step if finite.all() else self.step - count + 1 + finite.argmin()
-        if not math.isfinite(loss):
-            self.fail(f"The loss of step {failed:,} is not finite ({loss}).")
-        # Overflows are normal while the optimizer searches its loss scale.
-        if not (finite.all() or self.model.optimizer.dynamic_loss_scale):
-            self.fail(f"The gradients of step {failed:,} are not finite.")
-        self.progress["gradient_norms"] += norms[finite].tolist()
-        self.progress["tokens"] += count * self._batch_tokens
-        accuracy = float(logs["mlm_accuracy"])
-        self._bar.update(count)
-        self._bar.set_postfix_str(f"loss {loss:.3f}, MLM {accuracy:.1%}", refresh=False)
-
-    def fail(self, reason: str) -> NoReturn:
-        kept = "No checkpoint was saved yet in"
-        if self.saved_step:
-            kept = f"The checkpoint of step {self.saved_step:,} is kept in"
-        raise ValueError(
-            f"{reason} {kept} {self.state.directory.path}. Try a lower "
-            "--learning_rate or more --warmup_steps."
-        )
-
-    def evaluate(self):
-        scores = self.evaluate_on(self._batches(split="validation"))
-        return {f"val_{name}": value for name, value in scores.items()}
-
-    def end_epoch(self, logs):
-        norms = self.progress["gradient_norms"]
-        rate = self.model.optimizer.learning_rate
-        speed = self.epoch_steps / self.seconds if self.epoch_steps else math.nan
-        row = logs | {
-            "step": self.step,
-            "tokens": round(self.progress["tokens"]),
+        norms = epoch["gradient_norms"]
+        rate = loop.model.optimizer.learning_rate
+        row = epoch["logs"] | {
+            "step": loop.step,
+            "tokens": round(sum(p.tokens_until(loop.step) for p in phases)),
             "learning_rate": float(keras.ops.convert_to_numpy(rate)),
             "gradient_norm": float(np.mean(norms)) if norms else math.nan,
             "gradient_norm_max": max(norms, default=math.nan),
-            "tokens_per_second": float(np.round(speed * self._batch_tokens)),
+            "tokens_per_second": round(
+                epoch["steps"] * phase.tokens_per_step / epoch["seconds"]
+            ),
             "peak_memory_gb": peak_memory() / 1e9,
         }
-        self.progress["gradient_norms"] = []
-        self.progress["history"].append({k: float(row[k]) for k in sorted(row)})
-        self.save(weights=True)
-        if not self.state.write:
-            return
+        history.append({name: float(row[name]) for name in sorted(row)})
+        loop.save(weights=True)
         # After the state, which has the history, so that a history implies a state.
-        path = self.state.directory.path / _HISTORY
-        write_table(path, self.progress["history"])
-        self.write_tensorboard(row, self.step)
-        self._bar.write(
-            f"step {self.step:,}: loss {row['loss']:.3f}; held-out loss "
+        if loop.state.write:
+            write_table(loop.state.directory.path / _HISTORY, history)
+        loop.report(
+            row,
+            loop.step,
+            f"step {loop.step:,}: loss {row['loss']:.3f}; held-out loss "
             f"{row['val_loss']:.3f}, MLM accuracy {row['val_mlm_accuracy']:.2%}, "
             f"NSP accuracy {row['val_nsp_accuracy']:.2%}; gradient norm "
-            f"{row['gradient_norm']:.2f}; {row['tokens_per_second']:,.0f} tokens/s, "
-            f"{row['peak_memory_gb']:.1f} GB"
+            f"{row['gradient_norm']:.2f}; {row['tokens_per_second']:,} tokens/s, "
+            f"{row['peak_memory_gb']:.1f} GB",
         )
 
 

@@ -17,27 +17,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.lazy import lazy_import
+from bert_tf.training.strategy import JaxDevices
 
 jax = lazy_import("jax")
 
 # Steps between two reads of metrics from an accelerator.
 _STEPS_PER_CALL = 20
-
-
-def create_step(
-    model: keras.Model, micro_batch_size: int = 0, xla: str = "auto"
-) -> Callable[..., Any]:
-    """Returns the step of `bert_tf.pretrain` for the backend of Keras.
-
-    Args:
-        model, micro_batch_size: See `tensorflow_step`.
-        xla: Whether TensorFlow uses XLA: "true", "false", or "auto", on GPUs only.
-    """
-    if keras.backend.backend() == "jax":
-        return jax_step(model, micro_batch_size)
-    on_gpu = bool(tf.config.list_physical_devices("GPU"))
-    use_xla = xla == "true" or (xla == "auto" and on_gpu)
-    return tensorflow_step(model, micro_batch_size, use_xla)
 
 
 def tensorflow_step(
@@ -70,25 +55,22 @@ def tensorflow_step(
     if xla:
         compute_gradients = tf.function(compute_gradients, jit_compile=True)
 
-    def sum_gradients(batch, count):
-        """Returns the sum of the gradients of `count` equal parts of a batch."""
+    def mean_gradients(batch, count):
+        """Returns the mean of the gradients of `count` equal parts of a batch."""
+        parts = tf.nest.map_structure(
+            lambda x: tf.reshape(x, [count, micro_batch_size, *x.shape[1:]]), batch
+        )
 
-        def body(part, *sums):
-            def rows(tensor):
-                size = tensor.shape[0] // count
-                # Not tensor[a:b], whose size XLA does not recognize as constant.
-                start = tf.one_hot(0, tensor.shape.rank, part * size)
-                return tf.slice(tensor, start, [size, *tensor.shape[1:]])
-
-            gradients = compute_gradients(*tf.nest.map_structure(rows, batch))
-            return part + 1, *(a + b for a, b in zip(sums, gradients, strict=True))
+        def add(part, *sums):
+            batch = tf.nest.map_structure(lambda x: x[part], parts)
+            return part + 1, *map(tf.add, sums, compute_gradients(*batch))
 
         zeros = [tf.zeros(v.shape, v.dtype) for v in model.trainable_variables]
         # One micro-batch at a time saves the memory.
         _, *sums = tf.while_loop(
-            lambda part, *sums: part < count, body, (0, *zeros), parallel_iterations=1
+            lambda part, *_: part < count, add, (0, *zeros), parallel_iterations=1
         )
-        return sums
+        return [total / count for total in sums]
 
     def step(batch):
         rows = tf.nest.flatten(batch)[0].shape[0]
@@ -100,7 +82,7 @@ def tensorflow_step(
             # Weights sum to one over the batch. Scaled by `count`, they do so in the
             # mean over micro-batches.
             weights = tf.nest.map_structure(lambda weight: weight * count, weights)
-            gradients = [g / count for g in sum_gradients((x, y, weights), count)]
+            gradients = mean_gradients((x, y, weights), count)
         model.optimizer.apply_gradients(zip(gradients, model.trainable_variables))
 
     return step
@@ -180,16 +162,41 @@ def jax_step(
 # --- Runs of several steps -------------------------------------------------------
 
 
+def create_steps(
+    model: keras.Model,
+    strategy: tf.distribute.Strategy | JaxDevices,
+    micro_batch_size: int = 0,
+    xla: str = "auto",
+) -> TensorFlowSteps | JaxSteps:
+    """Returns the steps of `bert_tf.pretrain` for the backend of Keras.
+
+    Args:
+        model, micro_batch_size: See `tensorflow_step`.
+        strategy: The strategy in whose scope the model was built.
+        xla: Whether TensorFlow uses XLA: "true", "false", or "auto", on GPUs only.
+    """
+    if isinstance(strategy, JaxDevices):
+        return JaxSteps(model, jax_step(model, micro_batch_size))
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    use_xla = xla == "true" or (xla == "auto" and on_gpu)
+    step = tensorflow_step(model, micro_batch_size, use_xla)
+    return TensorFlowSteps(model, strategy, step)
+
+
 class TensorFlowSteps:
     """Runs the steps of a training under a `tf.distribute.Strategy`.
+
+    Create an object for each phase: for other shapes, `tf.function` would relax the
+    shapes to dynamic ones, which round differently. Resuming would not be bit-equal.
 
     Args:
         model: The compiled model.
         strategy: The strategy in whose scope it was built.
-        step: Trains on the batch of a replica, see `tensorflow_step`.
+        step: Trains on the batch of a replica, see `tensorflow_step`; by default, as
+            `model.fit`.
 
     Attributes:
-        per_call: The maximum number of steps in one call.
+        per_call: Steps between two reads from the device.
         test: Updates the metrics with a batch `(x, y, weights)`.
     """
 
@@ -199,49 +206,27 @@ class TensorFlowSteps:
         strategy: tf.distribute.Strategy,
         step: Callable[[Any], None] | None = None,
     ):
-        self._model, self._strategy = model, strategy
-        self._step = step or model.train_step
+        self._strategy = strategy
         self.per_call = 1 if _on_cpu(strategy) else _STEPS_PER_CALL
-        self.test = tf.function(
-            lambda *batch: strategy.run(model.test_step, args=(batch,)),
-            autograph=False,
-        )
+
+        @tf.function(autograph=False)
+        def train(iterator):
+            strategy.run(step or model.train_step, args=(next(iterator),))
+            return tf.convert_to_tensor(model.optimizer.gradient_norm)
+
+        @tf.function(autograph=False)
+        def test(*batch):
+            strategy.run(model.test_step, args=(batch,))
+
+        self._train, self.test = train, test
 
     def distribute(self, dataset: tf.data.Dataset) -> Iterator:
         """Returns the batches, each divided among the replicas."""
         return iter(self._strategy.experimental_distribute_dataset(dataset))
 
-    def compile(self) -> Callable[[Iterator, int], dict[str, Any]]:
-        """Returns a function that runs some steps and returns the means of metrics.
-
-        Compiled anew for each phase. Otherwise `tf.function` relaxes the shapes to
-        dynamic ones, which round differently: resuming would not be bit-equal.
-        """
-
-        def run_one(iterator):
-            self._strategy.run(self._step, args=(next(iterator),))
-            return tf.convert_to_tensor(self._model.optimizer.gradient_norm)
-
-        @tf.function(autograph=False)
-        def run(iterator, count):
-            if self.per_call == 1:
-                norms = run_one(iterator)[tf.newaxis]
-            else:
-                _, norms = tf.while_loop(
-                    lambda i, _: i < count,
-                    lambda i, norms: (i + 1, norms.write(i, run_one(iterator))),
-                    (0, tf.TensorArray(tf.float32, count)),
-                    parallel_iterations=1,
-                )
-                norms = norms.stack()
-            return self._model.get_metrics_result() | {"gradient_norm": norms}
-
-        def run_steps(iterator, count):
-            self._model.reset_metrics()
-            # The only values that are read from the device.
-            return tf.nest.map_structure(np.asarray, run(iterator, tf.constant(count)))
-
-        return run_steps
+    def run(self, iterator: Iterator, count: int) -> np.ndarray:
+        """Trains on `count` batches, and returns the gradient norms, [count]."""
+        return np.array([self._train(iterator) for _ in range(count)])
 
 
 class JaxSteps:
@@ -253,7 +238,6 @@ class JaxSteps:
     """
 
     def __init__(self, model: keras.Model, step: Callable[[tuple, Any], tuple]):
-        self._model = model
         self._step = jax.jit(step, donate_argnums=0)
         self._test = jax.jit(model.test_step)
         self.per_call = 1 if _on_cpu() else _STEPS_PER_CALL
@@ -281,18 +265,13 @@ class JaxSteps:
         _, state = self._test((weights, others, metrics), batch)
         self._assign(self._groups[-1:], state[-1:])
 
-    def compile(self):
-        def run_steps(iterator, count):
-            self._model.reset_metrics()
-            state, norms = self._state(), []
-            for _ in range(count):
-                logs, state = self._step(state, next(iterator))
-                norms.append(logs.pop("gradient_norm"))
-            self._assign(self._groups, state)
-            logs["gradient_norm"] = jax.numpy.stack(norms)
-            return tf.nest.map_structure(np.asarray, logs)
-
-        return run_steps
+    def run(self, iterator, count):
+        state, norms = self._state(), []
+        for _ in range(count):
+            logs, state = self._step(state, next(iterator))
+            norms.append(logs["gradient_norm"])
+        self._assign(self._groups, state)
+        return np.array(norms)
 
     def _state(self) -> tuple[list, ...]:
         return tuple([variable.value for variable in group] for group in self._groups)

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
-import json
 import os
 import traceback
 from collections.abc import Iterator
@@ -65,15 +63,12 @@ def _jax(name: str) -> JaxDevices:
         startup.require_tensorflow("--strategy=multi_worker")
     tf.config.set_visible_devices([], "GPU")  # TensorFlow only reads the records.
     devices = keras.distribution.list_devices()
-    if name == "tpu" and not devices[0].startswith("tpu"):
+    is_found = {"tpu": devices[0].startswith("tpu"), "mirrored": len(devices) > 1}
+    if not is_found.get(name, True):
         raise ValueError(
-            "--strategy=tpu finds no TPU. On a TPU VM, install JAX for TPUs: "
-            f'pip install "jax[tpu]". JAX finds: {", ".join(devices)}'
-        )
-    if name == "mirrored" and len(devices) == 1:
-        raise ValueError(
-            "--strategy=mirrored needs several devices. Use --strategy=default, or "
-            f'install JAX with CUDA: pip install "jax[cuda12]". JAX finds: {devices[0]}'
+            f"--strategy={name} does not find its devices. Use --strategy=default, or "
+            'install JAX for TPUs or GPUs: pip install "jax[tpu]" or "jax[cuda12]". '
+            f"JAX finds: {', '.join(devices)}"
         )
     devices = devices[:1] if name == "default" else devices
     keras.distribution.set_distribution(
@@ -96,21 +91,13 @@ def _mirrored() -> tf.distribute.Strategy:
 
 
 def _multi_worker() -> tf.distribute.Strategy:
-    example = (
-        '{"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
-        '"task": {"type": "worker", "index": 0}}'
-    )
-    try:
-        config = json.loads(os.environ.get("TF_CONFIG", ""))
-        workers, index = config["cluster"]["worker"], config["task"]["index"]
-        complete = config["task"]["type"] == "worker" and 0 <= index < len(workers)
-    except (ValueError, KeyError, TypeError):
-        complete = False
-    if not complete:
+    # Without it, TensorFlow trains alone.
+    if "cluster" not in os.environ.get("TF_CONFIG", ""):
         raise ValueError(
             "--strategy=multi_worker needs the environment variable TF_CONFIG, with "
-            f"the same workers and a different index on each host: {example}. "
-            f"Received: TF_CONFIG={os.environ.get('TF_CONFIG', '')!r}"
+            "the same workers and a different index on each host: "
+            '{"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
+            '"task": {"type": "worker", "index": 0}}'
         )
     return tf.distribute.MultiWorkerMirroredStrategy()
 
@@ -168,18 +155,13 @@ def _clear_frames(error: BaseException | None) -> None:
 
 
 def _tpu() -> tf.distribute.Strategy:
-    if not importlib.util.find_spec("libtpu"):
-        raise ValueError(
-            "--strategy=tpu needs tensorflow-tpu, which is not installed. On a TPU VM, "
-            "in a separate environment, see docs/accelerators.md."
-        )
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect()
     except (ValueError, tf.errors.OpError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
-            "--strategy=tpu finds no TPU. Run on a TPU VM, or set TPU_NAME. "
-            f"TensorFlow's error: {reason}"
+            "--strategy=tpu finds no TPU. Run on a TPU VM with tensorflow-tpu (see "
+            f"docs/accelerators.md), or set TPU_NAME. TensorFlow's error: {reason}"
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 

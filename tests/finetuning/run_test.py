@@ -9,7 +9,6 @@ import random
 import re
 import shutil
 import signal
-import time
 
 import keras
 import numpy as np
@@ -137,15 +136,15 @@ class BestInSecondEpoch(Tagging):
 def test_keeps_the_best_epoch_and_stops_early(
     options, encoder, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr("bert_tf.finetuning.train._SECONDS_PER_LINE", 0.0)
+    monkeypatch.setattr("bert_tf.training.loop._SECONDS_PER_LINE", 0.0)
     changes = {"early_stopping_patience": 1, "frozen_layers": 1, "dropout": 0.2}
     changes |= {"learning_rate": None}
     run = other(options, tmp_path, examples="few", epochs=9, **changes)
     metrics = fine_tune(BestInSecondEpoch, run)
     shown = capsys.readouterr().out
     assert "learning rate 0.0003;" in shown  # For hidden sizes up to 256.
-    lines = re.findall(r"Epoch \d, step (\d+) of (\d+)", shown)
-    assert lines == [("1", "2"), ("2", "2")] * 3
+    lines = re.findall(r"^Step (\d+) of 18: loss", shown, re.MULTILINE)
+    assert lines == list("123456")
     assert metrics["training"]["best_epoch"] == 2
     assert len(metrics["training"]["epochs"]) == 3
     directory = open_checkpoint(run.output)
@@ -169,7 +168,6 @@ def test_resume_is_bit_equal_after_sigterm(
 
     def stop():
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.5)  # A thread receives the signal.
 
     def check_signals(self):
         if not in_evaluation and self.step == 14:
@@ -246,7 +244,7 @@ def test_two_replicas_match_one(options, tmp_path):
 
 @pytest.mark.usefixtures("eagerly")
 def test_diverged_loss_stops_training(options, tmp_path):
-    with pytest.raises(ValueError, match=r"The loss is (nan|inf) in epoch 1, step \d+"):
+    with pytest.raises(ValueError, match=r"loss of step \d+ is not finite"):
         fine_tune(Tagging, other(options, tmp_path, learning_rate=1e38))
 
 

@@ -27,21 +27,19 @@ pytestmark = pytest.mark.skipif(
 # with a `message`, it must fail.
 PRETRAIN = """
 import contextlib, json, os, signal, sys, time
-from bert_tf.training import PretrainConfig, pretrain
-from bert_tf.training.pretraining import PretrainingLoop
+from bert_tf.training import PretrainConfig, TrainingLoop, pretrain
 
-after_steps = PretrainingLoop.after_steps
+check_signals = TrainingLoop.check_signals
 for options in json.loads(sys.argv[1]):
     message = options.pop("message", None)
     stop_after = options.pop("stop_after", None)
 
-    def stop(self, logs, count):
-        after_steps(self, logs, count)
+    def stop(self):
         if self.step == stop_after:
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.5)  # A thread receives the signal.
+        check_signals(self)
 
-    PretrainingLoop.after_steps = stop
+    TrainingLoop.check_signals = stop
     with contextlib.suppress(SystemExit):
         try:
             pretrain(PretrainConfig(**options))
@@ -189,8 +187,8 @@ def test_tensorflow_resumes_from_a_state_of_jax(options, on_jax, on_tensorflow):
 def test_missing_devices_are_named(options, tmp_path):
     messages = {
         "multi_worker": "needs the TensorFlow backend of Keras. Unset KERAS_BACKEND",
-        "tpu": "finds no TPU. On a TPU VM, install JAX for TPUs",
-        "mirrored": "needs several devices. Use --strategy=default",
+        "tpu": "--strategy=tpu does not find its devices",
+        "mirrored": "does not find its devices. Use --strategy=default",
     }
     output = {"output": str(tmp_path / "model")}
     runs = [

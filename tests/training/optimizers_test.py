@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.training.optimizers import AdamW, Lamb, Muon
-from bert_tf.training.schedules import SequentialSchedule, WarmupDecay
+from bert_tf.training.schedules import WarmupDecay
 
 
 @pytest.fixture(params=["TensorFlow", "other backends"])
@@ -309,36 +309,3 @@ def test_weights_of_other_dtypes_are_refused(dtype, policy):
     variable = keras.Variable(np.ones((2, 3)), dtype=dtype, name="kernel")
     with pytest.raises(ValueError, match=f"kernel of {dtype}. Use .* '{policy}'"):
         AdamW(0.1).build([variable])
-
-
-@pytest.mark.parametrize(
-    ("optimizer_class", "options"),
-    [
-        (AdamW, {}),
-        (Lamb, {}),
-        (Muon, {"momentum": 0.9, "orthogonalization_dtype": "bfloat16"}),
-    ],
-)
-def test_optimizer_and_schedule_serialize(optimizer_class, options):
-    first = WarmupDecay(1e-4, 10, 100, "cosine")
-    arguments = {
-        "learning_rate": SequentialSchedule([first, first], [100, 10]),
-        "weight_decay": 0.25,
-        "beta_1": 0.8,
-        "beta_2": 0.95,
-        "epsilon": 1e-4,
-        "bias_correction": False,
-        "global_clipnorm": 2.0,
-        "dynamic_loss_scale": True,
-        **options,
-    }
-    optimizer = optimizer_class(**arguments)
-    config = optimizer.get_config()
-    schedule = keras.saving.deserialize_keras_object(config["learning_rate"])
-    assert schedule == arguments["learning_rate"]
-    assert {k: config[k] for k in arguments if k != "learning_rate"} == {
-        k: v for k, v in arguments.items() if k != "learning_rate"
-    }
-    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert type(copy) is optimizer_class
-    assert copy.get_config() == config

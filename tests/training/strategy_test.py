@@ -16,10 +16,6 @@ from tests.toy import workers
 from tests.toy.records import write_records
 
 
-def test_default_has_one_replica():
-    assert distribution.strategy("default").num_replicas_in_sync == 1
-
-
 def test_a_lost_worker_is_an_error_that_keeps_no_objects_alive():
     class Pool:
         pass
@@ -85,11 +81,8 @@ def test_mirrored_without_gpus_raises(monkeypatch):
         distribution.strategy("mirrored")
 
 
-@pytest.mark.parametrize(
-    "value", ["", "{", '{"cluster": {"worker": ["a:1"]}}', '{"cluster": 1, "task": 2}']
-)
-def test_multi_worker_without_tf_config_raises(monkeypatch, value):
-    monkeypatch.setenv("TF_CONFIG", value)
+def test_multi_worker_without_tf_config_raises(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
     with pytest.raises(ValueError, match="needs the environment variable TF_CONFIG"):
         distribution.strategy("multi_worker")
 
