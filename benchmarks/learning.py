@@ -67,7 +67,7 @@ class LearningConfig(cli.Options):
 
 
 def main(options: LearningConfig) -> None:
-    """Trains the runs without a curve and prints the last losses."""
+    """Trains the runs without a curve and prints their losses."""
     from bert_tf.data import read_table, write_table
 
     folder = pathlib.Path(options.output)
@@ -89,13 +89,6 @@ def main(options: LearningConfig) -> None:
         names = ("library", "seed", "step", "tokens", "val_loss", "processor_seconds")
         rows += [dict(zip(names, point, strict=True)) for point in curve]
         write_table(path, rows)
-    for (name, seed), curve in _curves(rows):
-        last = curve[-1]
-        print(
-            f"{name}, seed {seed}: held-out loss {float(last['val_loss']):.4f} after "
-            f"{float(last['tokens']) / 1e6:.1f} million tokens, "
-            f"{float(last['processor_seconds']) / 60:.0f} CPU minutes"
-        )
 
 
 _TrainStep = Callable[[tuple], None]  # Trains on a batch `(x, y, sample_weight)`.
@@ -231,14 +224,6 @@ def _transformers(
 
 
 LIBRARIES = {"bert_tf": _bert_tf, "transformers + torch": _transformers}
-
-
-def _curves(rows: list[dict]) -> Iterator[tuple[tuple[str, int], list[dict]]]:
-    """Yields (library, seed) and the rows of each run."""
-    for (name, seed), curve in itertools.groupby(
-        rows, key=lambda row: (row["library"], int(row["seed"]))
-    ):
-        yield (name, seed), list(curve)
 
 
 if __name__ == "__main__":

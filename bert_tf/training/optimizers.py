@@ -92,12 +92,10 @@ class AdamW(keras.optimizers.AdamW):
     def build(self, variables):
         for variable in variables:
             if variable.dtype != "float32":  # bfloat16 rounds 0.999 to 1.
-                is_half = variable.dtype in ("bfloat16", "float16")
-                policy = f"mixed_{variable.dtype}" if is_half else "float32"
                 raise ValueError(
                     f"{type(self).__name__} trains weights of float32. Received: "
-                    f"{variable.path} of {variable.dtype}. Use the dtype policy "
-                    f"'{policy}'."
+                    f"{variable.path} of {variable.dtype}. Use a dtype policy such as "
+                    "'mixed_bfloat16'."
                 )
         if not self.built:
             self.gradient_norm = self._scalar("gradient_norm", 0.0)

@@ -9,8 +9,6 @@ import dataclasses
 import functools
 import math
 import pathlib
-import resource
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +25,6 @@ from bert_tf.data import (
     unigram_accuracy,
     write_table,
 )
-from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
 from bert_tf.training import strategy as distribution
 from bert_tf.training.initialization import initialize_from_corpus
@@ -36,8 +33,6 @@ from bert_tf.training.optimizers import AdamW, Lamb, Muon
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
 from bert_tf.training.steps import create_steps
 from bert_tf.training.training_state import TrainingState
-
-jax = lazy_import("jax")
 
 _HISTORY = "history.csv"
 
@@ -284,7 +279,6 @@ def _train_phase(
             "tokens_per_second": round(
                 epoch["steps"] * phase.tokens_per_step / epoch["seconds"]
             ),
-            "peak_memory_gb": peak_memory() / 1e9,
         }
         history.append({name: float(row[name]) for name in sorted(row)})
         loop.save(weights=True)
@@ -297,8 +291,7 @@ def _train_phase(
             f"step {loop.step:,}: loss {row['loss']:.3f}; held-out loss "
             f"{row['val_loss']:.3f}, MLM accuracy {row['val_mlm_accuracy']:.2%}, "
             f"NSP accuracy {row['val_nsp_accuracy']:.2%}; gradient norm "
-            f"{row['gradient_norm']:.2f}; {row['tokens_per_second']:,} tokens/s, "
-            f"{row['peak_memory_gb']:.1f} GB",
+            f"{row['gradient_norm']:.2f}; {row['tokens_per_second']:,} tokens/s",
         )
 
 
@@ -332,18 +325,6 @@ def masked_batches(
         seed=options.seed,
         **masking,
     )
-
-
-def peak_memory() -> int:
-    """Returns the peak memory in bytes: of the first GPU, else of this process."""
-    if keras.backend.backend() == "jax":
-        statistics = jax.local_devices()[0].memory_stats()
-        if statistics:  # None on CPUs.
-            return statistics["peak_bytes_in_use"]
-    if tf.config.list_logical_devices("GPU"):
-        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return usage if sys.platform == "darwin" else usage * 1024
 
 
 def read_history(path: pathlib.Path | str) -> list[dict[str, float]]:

@@ -143,14 +143,7 @@ def _clear_frames(error: BaseException | None) -> None:
     process exits, Python might print another traceback then.
     """
     while error:
-        for frame, _ in traceback.walk_tb(error.__traceback__):
-            # Keras removes frames from the traceback, but not from their callees.
-            while frame:
-                try:
-                    frame.clear()
-                except RuntimeError:  # It is running, and so are its callers.
-                    break
-                frame = frame.f_back
+        traceback.clear_frames(error.__traceback__)
         error = error.__context__
 
 

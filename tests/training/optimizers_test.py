@@ -207,16 +207,6 @@ def test_orthogonalization_in_its_dtype(dtype, tolerance):
     assert np.array_equal(update, rounded) == (dtype == "bfloat16")
 
 
-def test_orthogonalized_matrices_have_no_second_moments():
-    optimizer = Muon()
-    optimizer.build(make_encoder_variables())
-    missing = [velocity is None for velocity in optimizer._velocities]
-    assert missing == ["kernel" in path for path in SHAPES]
-    names = {variable.name for variable in optimizer.variables}
-    assert "encoder_layer_0_query_kernel_momentum" in names
-    assert "encoder_layer_0_query_kernel_velocity" not in names
-
-
 @pytest.mark.parametrize("optimizer_class", [AdamW, Lamb, Muon])
 @pytest.mark.usefixtures("kernels")
 def test_step_with_infinite_gradients_only_increments_iterations(optimizer_class):
@@ -302,10 +292,7 @@ def test_two_replicas_take_the_same_steps_as_one():
         np.testing.assert_allclose(a, b, atol=tolerance)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "policy"), [("bfloat16", "mixed_bfloat16"), ("float64", "float32")]
-)
-def test_weights_of_other_dtypes_are_refused(dtype, policy):
-    variable = keras.Variable(np.ones((2, 3)), dtype=dtype, name="kernel")
-    with pytest.raises(ValueError, match=f"kernel of {dtype}. Use .* '{policy}'"):
+def test_weights_of_other_dtypes_are_refused():
+    variable = keras.Variable(np.ones((2, 3)), dtype="bfloat16", name="kernel")
+    with pytest.raises(ValueError, match=r"kernel of bfloat16\. Use .* 'mixed_bf"):
         AdamW(0.1).build([variable])

@@ -4,7 +4,6 @@
 import dataclasses
 import pathlib
 
-import numpy as np
 import pytest
 
 from bert_tf.training import PretrainConfig
@@ -45,21 +44,6 @@ def test_single_number_applies_to_all_phases(two_phases):
     options = dataclasses.replace(two_phases, batch_size=4, mask_selection_rate=0.5)
     numbers = [(p.batch_size, p.mask_selection_rate) for p in options.phases()]
     assert numbers == [(4, 0.5), (4, 0.5)]
-
-
-def test_each_rate_has_its_own_warmup_and_decay():
-    rates = np.array([TWO_PHASES.schedule()(step) for step in range(100)])
-    np.testing.assert_allclose(rates[[19, 91]], [1e-2, 5e-3], rtol=1e-6)
-    assert (np.diff(rates[:19]) > 0).all()
-    assert (np.diff(rates[20:90]) < 0).all()
-    assert rates[89] < 2e-4
-    assert (np.diff(rates[92:]) < 0).all()
-
-
-def test_single_rate_decays_over_all_phases():
-    options = dataclasses.replace(TWO_PHASES, learning_rate=1e-2, warmup_steps=20)
-    rates = np.array([options.schedule()(step) for step in range(100)])
-    np.testing.assert_allclose(np.diff(rates[20:]), -1e-2 / 81, rtol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,6 @@ def test_learns_and_writes_model_directory(trained):
     losses = metrics["val_mlm_loss"] + metrics["val_nsp_loss"]
     assert metrics["val_loss"] == pytest.approx(losses, rel=1e-5)
     assert directory.head == {"kind": "pretrainer"}
-    assert 0.1 < history[-1]["peak_memory_gb"] < 100
     architecture = directory.architecture
     assert (architecture.dropout, architecture.attention_dropout) == (0.05, 0.05)
 
@@ -187,10 +186,9 @@ def test_resume_is_bit_equal_after_signals_and_a_kill(
             assert (states / f"ckpt-{step}.npz").exists()
     pretrain(options)
     assert_same_weights(trained[0].path, options.output)
-    of_machine = {"tokens_per_second", "peak_memory_gb"}
     histories = read_history(trained[0].path), read_history(options.output)
     for a, b in zip(*histories, strict=True):
-        for name in a.keys() - of_machine:
+        for name in a.keys() - {"tokens_per_second"}:
             assert b[name] == pytest.approx(a[name], rel=1e-6), name
 
 

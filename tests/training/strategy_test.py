@@ -30,19 +30,9 @@ def test_a_lost_worker_is_an_error_that_keeps_no_objects_alive():
         pools.append(weakref.ref(pool))
         connect()
 
-    def fit():
-        try:
-            reduce()
-        except tf.errors.UnavailableError as error:
-            # As Keras, which removes frames from the traceback.
-            last = error.__traceback__
-            while last.tb_next:
-                last = last.tb_next
-            raise error.with_traceback(last) from None
-
     def train():
         try:
-            fit()
+            reduce()
         finally:
             reduce()
 
@@ -142,9 +132,8 @@ def test_two_workers_train_to_the_same_weights_as_one(
     expected, found = one.read_weights(), two.read_weights()
     for name, weight in expected.items():
         np.testing.assert_allclose(found[name], weight, atol=2e-5, err_msg=name)
-    machine_dependent = {"tokens_per_second", "peak_memory_gb"}
     for name, value in one.read_metrics().items():
-        if name not in machine_dependent:
+        if name != "tokens_per_second":
             assert two.read_metrics()[name] == pytest.approx(value, rel=1e-4), name
 
     # Without the checkpoint of step 6, both workers resume from that of step 3.
