@@ -31,10 +31,9 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf import checkpoints, cli, data, finetuning
+from bert_tf import checkpoints, cli, data, finetuning, training
 from bert_tf.finetuning import ComputeOptions, FinetuneConfig, Task
 from bert_tf.lazy import lazy_import
-from bert_tf.training import DivergedError
 from tasks.classification import Classification
 from tasks.embedding import Embedding
 from tasks.question_answering import QuestionAnswering
@@ -159,15 +158,15 @@ def _run(row: _Row, options: FinetuneConfig) -> tuple[float, float]:
     if not metrics.exists():
         try:
             finetuning.fine_tune(row.task_class, options)
-        except DivergedError as error:
+        except training.DivergedError as error:
             print(error)
             return math.nan, math.nan
         finally:
             keras.backend.clear_session()
         metrics.with_name("model.safetensors").unlink(missing_ok=True)
-    training = json.loads(metrics.read_text(encoding="utf-8"))["training"]
+    scores = json.loads(metrics.read_text(encoding="utf-8"))["training"]
     to_percent = 1 if row.task_class is QuestionAnswering else 100
-    return tuple(to_percent * training[k] for k in ("score", "majority_baseline"))
+    return tuple(to_percent * scores[k] for k in ("score", "majority_baseline"))
 
 
 def _sample(entry: Mapping[str, Any], size: int, folder: pathlib.Path) -> str:
