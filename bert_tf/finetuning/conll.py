@@ -116,11 +116,10 @@ class ColumnFile:
                     f"{separator.join(row)!r}."
                 )
         if num_columns > 1 and _are_counted(sentences):
-            cut = "cut -f2-" if separator == "\t" else "cut -d' ' -f2-"
             raise ValueError(
                 f"{path}: the first column must be the word. Got numbers that count "
                 f"the words: {', '.join(sentences[0].words[:3])}, ... Remove this "
-                f"column{'' if read else f', for example with {cut}'}."
+                "column, for example with `cut -f2-` in a file with tabs."
             )
         return cls(path, separator, [row for _, row in lines], sentences)
 

@@ -250,10 +250,8 @@ class EncoderHead(Head):
             states = to_float32(encoder(inputs, training=False))
             pooled = states.pop("pooled_output")
             states["mean"] = hidden = states.pop("sequence_output")
-            count = tf.reduce_sum(inputs["padding_mask"], axis=1, keepdims=True)
-            count = tf.cast(count, tf.float32)
-            # Hidden states are 0 at padding.
-            means = {k: tf.reduce_sum(x, axis=1) / count for k, x in states.items()}
+            mask = tf.cast(inputs["padding_mask"], tf.float32)
+            means = {k: _pool("mean", x, mask, 0) for k, x in states.items()}
             return {"cls": hidden[:, 0], "pooled_output": pooled, **means}
 
         prompts = self.settings.get("prompts", {})

@@ -122,11 +122,8 @@ class MultipleChoiceHead(Head):
                 tf.shape(choices)[0],
                 "`choices` must have shape [N, C] for `prompt` of shape [N].",
             )
-            not_empty = tf.debugging.assert_positive(
-                tf.shape(choices)[1], "`choices` must have at least one choice."
-            )
             # Otherwise another op may fail first, with an unclear message.
-            with tf.control_dependencies([same_size, not_empty]):
+            with tf.control_dependencies([same_size]):
                 inputs = self.encode(prompt, tf.identity(choices))
             logits = model(inputs, training=False)  # [N, C]
             exists = inputs["padding_mask"][:, :, 0] > 0

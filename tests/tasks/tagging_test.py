@@ -88,27 +88,6 @@ def test_only_first_pieces_have_weights(read):
     assert targets == [[0, b_p], [b_l, b_p]]  # From IOB1.
 
 
-@pytest.fixture
-def write(tmp_path):
-    """Writes predictions and returns the text of the file."""
-
-    def write(task, split, outputs):
-        task.write_predictions(split, task.evaluate(split, outputs), tmp_path)
-        return (tmp_path / f"predictions_{split.name}.conll").read_text()
-
-    return write
-
-
-def test_parts_of_words_have_no_weight(read, write):
-    content = "a.b. B-P\ncat. I-P\n"
-    task = read(content, content)
-    split = task.dataset("train")
-    assert pieces(task, split) == ["[CLS] a . b . cat . [SEP]"]
-    assert split.weights.to_list() == [[0, 1, 0, 0, 0, 1, 0, 0]]
-    logits = np.eye(3)[[0, 1, 0, 0, 0, 2, 0, 0]]
-    assert write(task, split, [logits]) == "a.b. B-P B-P\ncat. I-P I-P\n"
-
-
 @pytest.mark.parametrize(
     ("length", "expected"),
     [
@@ -150,18 +129,20 @@ def test_every_word_is_predicted_once(read, tmp_path, context, length):
         assert sentence.words == original.words
 
 
-def test_unlabeled_test_set(read, write):
-    task = read(test="the\nmats\n")
-    assert task.evaluation_splits == ["dev", "test"]
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("the\nmats\n", "the B-P\nmats I-P\n"),  # Unlabeled.
+        # With labels, both tags are in one scheme.
+        ("the I-L\nmats S-P\n", "the B-L B-P\nmats B-P I-P\n"),
+    ],
+)
+def test_predictions_of_test_sets(read, tmp_path, test, expected):
+    task = read(test=test)
     split = task.dataset("test")
-    assert split.targets is None
-    logits = np.zeros([5, 5])
-    logits[1, 4] = logits[2, 4] = 1  # I-P twice.
-    assert write(task, split, [logits]) == "the B-P\nmats I-P\n"
-    # With labels, both tags are in one scheme.
-    task = read(test="the I-L\nmats S-P\n")
-    split = task.dataset("test")
-    assert write(task, split, [logits]) == "the B-L B-P\nmats B-P I-P\n"
+    logits = np.eye(5)[[0, 4, 4, 0, 0]]  # I-P twice.
+    task.write_predictions(split, task.evaluate(split, [logits]), tmp_path)
+    assert (tmp_path / "predictions_test.conll").read_text() == expected
 
 
 @pytest.mark.parametrize(
@@ -331,12 +312,6 @@ def test_lstm_on_features(toy, tmp_path):
         epochs=4,
         output=str(tmp_path / "model"),
     )
-    metrics = fine_tune(Tagging, options)
-    assert metrics["dev"]["f1"] > 0.95
-
-    found = ColumnFile.read(tmp_path / "model" / "predictions_dev.conll")
-    texts = [" ".join(sentence.words) for sentence in found.sentences]
-    answer = serving.load(options.output).predict(texts)
-    assert by_text(answer, "words", "tags") == [
-        [(word, tag) for word, _, tag in sentence.rows] for sentence in found.sentences
-    ]
+    assert fine_tune(Tagging, options)["dev"]["f1"] > 0.95
+    answer = serving.load(options.output).predict(["a cat the b"])
+    assert by_text(answer, "entities", "entity_types") == [[("cat the", "P")]]
