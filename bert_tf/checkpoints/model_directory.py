@@ -171,8 +171,7 @@ class ModelDirectory(Checkpoint):
             values |= {"vocabulary": checkpoint.vocabulary.fingerprint}
             values |= {"lowercase": checkpoint.lowercase}
             added = sorted(checkpoint.rules.added_tokens, key=str)
-            rules = dataclasses.replace(checkpoint.rules, added_tokens=tuple(added))
-            values |= dataclasses.asdict(rules)
+            values |= checkpoint.rules.to_dict() | {"added_tokens": added}
             head = {k: v for k, v in checkpoint.head.items() if k not in _NOT_COMPARED}
             values |= {**head, **checkpoint.options}
             return {k: v for k, v in values.items() if k not in resumable}

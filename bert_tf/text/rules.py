@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,12 @@ class TokenizerRules:
     def max_characters_per_word(self) -> int:
         """Longer words become [UNK]."""
         return 200 if self.library == "google" else 100
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the values that differ from google's."""
+        values = dataclasses.asdict(self)
+        default = dataclasses.asdict(GOOGLE_RULES)
+        return {k: v for k, v in values.items() if v != default[k]}
 
 
 GOOGLE_RULES = TokenizerRules()
