@@ -166,7 +166,7 @@ def _metadata(directory: Checkpoint) -> Signature:
         "architecture": dataclasses.asdict(directory.architecture),
         "head": dict(directory.head),
         "lowercase": directory.lowercase,
-        "tokenizer_rules": directory.rules.to_dict(),
+        "tokenizer_rules": dataclasses.asdict(directory.rules),
         "vocabulary_sha256": directory.vocabulary.fingerprint,
     }
 
