@@ -333,23 +333,6 @@ def old_python() -> str:
     return python
 
 
-@pytest.fixture(scope="module")
-def real(tmp_path_factory):
-    """Returns (texts, model directory) of a model with a published vocabulary."""
-    data = os.environ.get("BERT_TF_DATA")
-    if not data:
-        pytest.skip("BERT_TF_DATA, the directory of real data sets, is not set")
-    data, path = pathlib.Path(data), tmp_path_factory.mktemp("real")
-    (vocabulary_file,) = data.glob("vocab/*uncased*.txt")
-    vocabulary = Vocabulary.from_file(vocabulary_file)
-    config = BertConfig.from_size("tiny", vocabulary.size)
-    directory, _ = write_model(path / "model", config, vocabulary)
-    lines = (data / "sst2" / "dev.tsv").read_text(encoding="utf-8").splitlines()
-    texts = [line.split("\t")[0] for line in lines[1:33]]
-    texts += ["naïve Ünïcode, ½ of 北京 ﬁn…", "An [MASK] a [MASK].", "", "word " * 600]
-    return texts, directory
-
-
 def assert_versions_agree(
     old_python: str, requests: list[tuple], rejected: list[tuple] = (), atol=1e-5
 ) -> None:
@@ -367,38 +350,6 @@ def assert_versions_agree(
                 np.testing.assert_allclose(value, new_outputs[name], atol=atol)
             else:
                 assert value == new_outputs[name], request
-
-
-@pytest.mark.slow
-def test_tensorflow_2_12_runs_pretrained_models(old_python, real, tmp_path):
-    texts, directory = real
-    path = str(export_to(tmp_path, directory.path, layers="-2,0"))
-    ids = dict(zip(IDS, ([[2, 7, 9, 3]], [[0, 0, 1, 1]], [[1, 1, 1, 0]])))
-    requests = [
-        (path, "serving_default", {"text": texts}),
-        (path, "embeddings", {"text": texts}),
-        (path, "embeddings", {"text": []}),
-        (path, "ids", ids),
-        (path, "metadata", {"text": [""]}),
-    ]
-    assert_versions_agree(
-        old_python, requests, [(path, "embeddings", {"text": "not in a list"})]
-    )
-
-
-@pytest.mark.slow
-def test_tensorflow_2_12_runs_bfloat16(old_python, real, tmp_path):
-    texts, directory = real
-    path = export_to(tmp_path, directory.path, precision="mixed_bfloat16")
-    requests = [(str(path), "embeddings", {"text": texts})]
-    assert_versions_agree(old_python, requests, atol=0.1)
-
-
-@needs_vnni
-@pytest.mark.slow
-def test_tensorflow_2_12_runs_int8(old_python, int8):
-    requests = [(str(int8), "embeddings", {"text": UNUSUAL})]
-    assert_versions_agree(old_python, requests, atol=0.1)
 
 
 TEXT, NO_TEXT = {"text": UNUSUAL}, {"text": []}
@@ -442,11 +393,16 @@ def test_tensorflow_2_12_runs_tasks(old_python, toy, tmp_path):
 
 
 @pytest.mark.slow
-def test_tensorflow_2_12_runs_hugging_face_heads(old_python, vocabulary, tmp_path):
-    """The heads whose graphs no task has."""
+def test_tensorflow_2_12_runs_checkpoints(old_python, toy, vocabulary, tmp_path):
+    """A pre-trained model, and heads of Hugging Face whose graphs no task has."""
+    path = str(export_to(tmp_path, toy[0].path, layers="-2,0"))
+    ids = dict(zip(IDS, ([[2, 7, 9, 3]], [[0, 0, 1, 1]], [[1, 1, 1, 0]])))
+    requests = [(path, "ids", ids), (path, "metadata", {"text": [""]})]
+    for name in ("serving_default", "embeddings"):
+        requests += [(path, name, TEXT), (path, name, NO_TEXT)]
+    rejected = [(path, "embeddings", {"text": "not in a list"})]
     multi_label = {"problem_type": "multi_label_classification"}
     iob = {"id2label": {"0": "I-A", "1": "O", "2": "B-B"}}
-    requests = []
     for class_name, config, inputs in (
         ("BertForSequenceClassification", multi_label, TEXT),
         ("BertForTokenClassification", iob, TEXT),
@@ -457,7 +413,16 @@ def test_tensorflow_2_12_runs_hugging_face_heads(old_python, vocabulary, tmp_pat
         path = str(export_to(tmp_path, folder, f"served-{class_name}"))
         requests.append((path, "serving_default", inputs))
         requests.append((path, "serving_default", {name: [] for name in inputs}))
-    assert_versions_agree(old_python, requests)
+    assert_versions_agree(old_python, requests, rejected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "precision", ["mixed_bfloat16", pytest.param("int8", marks=needs_vnni)]
+)
+def test_tensorflow_2_12_runs_other_precisions(old_python, toy, tmp_path, precision):
+    path = str(export_to(tmp_path, toy[0].path, precision=precision))
+    assert_versions_agree(old_python, [(path, "embeddings", TEXT)], atol=0.1)
 
 
 @pytest.mark.slow

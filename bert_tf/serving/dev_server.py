@@ -123,7 +123,9 @@ class DevServer:
         self.address = f"{host}:{port}"
         self.rest_address = f"http://{host}:{self._rest.server_port}"
         self._grpc.start()
-        threading.Thread(target=self._rest.serve_forever, daemon=True).start()
+        seconds = [0.05]  # Between checks for `shutdown`.
+        serve = self._rest.serve_forever
+        threading.Thread(target=serve, args=seconds, daemon=True).start()
 
     def __enter__(self) -> DevServer:
         return self
