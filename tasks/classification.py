@@ -214,17 +214,14 @@ class Classification(finetuning.TableTask):
     def evaluate(self, split, outputs, decision=None):
         logits, gold = np.stack(outputs).astype(np.float64), self.gold[split.name]
         logits = self.served_head().pool(logits, split.source).numpy()  # [N, C]
-        if decision is None:
-            decision = {}
-            if self.target_kind == "labels":
-                thresholds = best_thresholds(gold, scipy.special.expit(logits))
-                decision = {"thresholds": thresholds}
         predicted, probabilities = logits[:, 0], logits
         if self.target_kind == "class":
             probabilities = scipy.special.softmax(logits, axis=1)
             predicted = probabilities.argmax(axis=1)
         elif self.target_kind == "labels":
             probabilities = scipy.special.expit(logits)
+            if decision is None:
+                decision = {"thresholds": best_thresholds(gold, probabilities)}
             predicted = probabilities > decision.get("thresholds", 0.5)
         metrics = {}
         if gold is not None:
@@ -237,7 +234,7 @@ class Classification(finetuning.TableTask):
             for prediction, values in zip(predicted, probabilities, strict=True)
         )
         rows = finetuning.prediction_rows(self.data[split.name], answers, self.labels)
-        return finetuning.Evaluation(metrics, rows, decision, gold, predicted)
+        return finetuning.Evaluation(metrics, rows, decision or {}, gold, predicted)
 
     def _names(self, values: np.ndarray) -> list[str] | list[tuple] | list[float]:
         """Returns names of classes, tuples of labels, or the scores."""

@@ -170,40 +170,6 @@ def test_the_student_learns_from_the_teacher(teachers, tmp_path, vocabulary):
     assert student.options["teacher"] == options.teacher
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
-def test_resumed_distillation_is_bit_equal(
-    teachers, tmp_path, vocabulary, monkeypatch, capsys
-):
-    changes = {"layers": "1", "dropout": 0.1}
-    changes |= {"epochs": 3, "learning_rate": 1e-2}
-    kind, options = make_options(
-        "tags", tmp_path, Tokenizer(vocabulary), teachers("tags"), **changes
-    )
-
-    class Interrupted(kind):
-        evaluations = 0
-
-        def evaluate(self, *args):
-            self.evaluations += 1
-            if self.evaluations == 2:
-                raise KeyboardInterrupt
-            return super().evaluate(*args)
-
-    fine_tune(kind, options)
-    again = dataclasses.replace(options, output=str(tmp_path / "again"))
-    with pytest.raises(KeyboardInterrupt):
-        fine_tune(Interrupted, again)
-    fine_tune(kind, again)
-    assert "resuming at step 1 of 3" in capsys.readouterr().out
-    first, second = (open_checkpoint(o.output).read_weights() for o in (options, again))
-    for name, weight in first.items():
-        np.testing.assert_array_equal(second[name], weight)
-    other = dataclasses.replace(again, teacher=again.output)
-    with pytest.raises(ValueError, match="teacher: "):
-        fine_tune(kind, other)
-
-
 # --- Checks ----------------------------------------------------------------------
 
 
