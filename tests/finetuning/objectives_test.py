@@ -108,30 +108,29 @@ def test_loss_of_the_outputs_matches_scipy(target_kind):
 
 @pytest.fixture
 def distill(teachers, tmp_path, vocabulary):
-    """Returns the distiller of a student, the teacher, and a batch."""
+    """Returns the distiller of a copy of a teacher, its task, and a batch."""
 
-    def make(name: str, num_layers: int, **head):
+    def make(name: str, **head):
         kind, options = make_options(
             name, tmp_path, Tokenizer(vocabulary), teachers(name)
         )
         task = kind(options, Tokenizer(vocabulary))
         task.head = {**task.head, **head}
         checkpoint = open_checkpoint(options.teacher)
-        own = dataclasses.replace(checkpoint.architecture, num_layers=num_layers)
-        model = task.model(BertBackbone(own))
+        model = task.model(BertBackbone(checkpoint.architecture))
         trainable = task.training_model(model)
         distiller = objectives.Distiller(task, trainable)
         trainable.compile("sgd", **train._losses(task))
         standardized(checkpoint, task.head).load_into(model)
         batch = next(iter(batches(task.dataset("train"), 2, max_length=32)))
-        return distiller, model.backbone, (task, checkpoint), batch
+        return distiller, (task, checkpoint), batch
 
     return make
 
 
 @pytest.mark.parametrize("name", ["labels", "spans", "choices", "vectors"])
 def test_the_loss_of_a_copy_of_the_teacher_is_zero(name, distill):
-    distiller, _, _, (inputs, targets, weights) = distill(name, 2)
+    distiller, _, (inputs, targets, weights) = distill(name)
     outputs = distiller(inputs, training=True)
     loss = distiller.compute_loss(inputs, targets, outputs, weights)
     assert abs(float(loss)) < 1e-6
@@ -147,7 +146,7 @@ def test_the_loss_of_a_copy_of_the_teacher_is_zero(name, distill):
     ],
 )
 def test_labels_and_scores_of_the_teacher_are_aligned(name, head, align, distill):
-    distiller, _, (task, teacher), (inputs, *_) = distill(name, 2, **head)
+    distiller, (task, teacher), (inputs, *_) = distill(name, **head)
     model = task.model(BertBackbone(teacher.architecture), teacher.head)
     teacher.load_into(model)
     (outputs,) = distiller._teach(inputs)
@@ -237,22 +236,17 @@ def make_encoder(tiny_config):
     return make
 
 
-@pytest.fixture
-def loss_and_gradient(make_encoder):
+def loss_and_gradient(loss, embeddings, targets, weights=None):
     """Returns the loss and its gradient w.r.t. the embeddings."""
-
-    def compute(loss, embeddings, targets, weights=None):
-        model = SiameseEncoder(make_encoder(), loss, temperature=0.25)
-        embeddings = tf.constant(embeddings)
-        if weights is None:
-            weights = np.full(len(embeddings), 1 / len(embeddings))
-        weights = tf.constant(weights, tf.float32)
-        with tf.GradientTape() as tape:
-            tape.watch(embeddings)
-            value = model.compute_loss(None, tf.constant(targets), embeddings, weights)
-        return float(value), tape.gradient(value, embeddings).numpy()
-
-    return compute
+    embeddings = tf.constant(embeddings)
+    if weights is None:
+        weights = np.full(len(embeddings), 1 / len(embeddings))
+    weights = tf.constant(weights, tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(embeddings)
+        unit = tf.math.l2_normalize(embeddings, axis=2)
+        value = objectives.LOSSES[loss](unit, tf.constant(targets), weights, 0.25)
+    return float(value), tape.gradient(value, embeddings).numpy()
 
 
 @pytest.mark.parametrize(
@@ -266,7 +260,7 @@ def loss_and_gradient(make_encoder):
     ],
 )  # fmt: skip
 def test_losses_equal_sentence_transformers(
-    loss_and_gradient, loss, texts, targets, expected, gradient, total
+    loss, texts, targets, expected, gradient, total
 ):
     value, found = loss_and_gradient(loss, EMBEDDINGS[:, :texts], targets)
     assert value == pytest.approx(expected, rel=1e-5)
@@ -278,7 +272,7 @@ def test_losses_equal_sentence_transformers(
     ("loss", "targets"),
     [("cosent", SCORES), ("cosine", SCORES), ("in_batch_negatives", IDS[:, :2])],
 )
-def test_padding_rows_do_not_count(loss_and_gradient, loss, targets):
+def test_padding_rows_do_not_count(loss, targets):
     embeddings = EMBEDDINGS[:, :2]
     expected, gradient = loss_and_gradient(loss, embeddings[:3], targets[:3])
     weights = [1 / 3, 1 / 3, 1 / 3, 0]
@@ -288,7 +282,7 @@ def test_padding_rows_do_not_count(loss_and_gradient, loss, targets):
     np.testing.assert_array_equal(found[3], 0)
 
 
-def test_known_positives_are_no_negatives(loss_and_gradient):
+def test_known_positives_are_no_negatives():
     """In-batch negatives equal a softmax over the other texts only."""
     ids = np.array([[0, 1, 2], [0, 3, -1], [4, 1, 0], [3, 5, 6]], np.int32)
     # For each example, the candidates (example, column) that remain.

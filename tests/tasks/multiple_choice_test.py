@@ -148,17 +148,6 @@ def test_invalid_choices_in_one_column(tmp_path, read, value):
         read(**options, dev_file="train.jsonl")
 
 
-@pytest.mark.parametrize("label", ["-1", ""])
-def test_hidden_labels_of_a_test_set(tmp_path, read, label):
-    test = f"start\tx\ty\tz\tright\na\tb\tc\td\t{label}\n" + f"a\tb\tc\td\t{label}\n"
-    write(tmp_path, train__tsv=GOOD, test__tsv=test)
-    files = {"train_file": "train.tsv", "dev_file": "train.tsv"}
-    task = read(**OWN, **files, test_file="test.tsv")
-    assert "test" not in task.labels
-    write(tmp_path, test__tsv=test + "a\tb\tc\td\t0\n")
-    assert read(**OWN, **files, test_file="test.tsv").labels["test"] == [0]
-
-
 @pytest.mark.parametrize(
     ("train", "options", "message"),
     [
