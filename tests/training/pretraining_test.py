@@ -312,35 +312,35 @@ def test_every_token_is_predicted_without_next_sentence(options, tmp_path):
     assert again["val_mlm_accuracy"] == metrics["val_mlm_accuracy"]
 
 
-def test_init_from_with_other_vocabulary_raises(trained, options, tmp_path):
-    source = trained[0]
-    other = Vocabulary((*source.vocabulary.tokens[:-1], "dog"))
+def write_checkpoint(source, folder, tokens):
+    """Writes a checkpoint with random weights and the vocabulary `tokens`."""
     directory = ModelDirectory.create(
-        tmp_path / "other",
-        architecture=source.architecture,
-        vocabulary=other,
+        folder,
+        architecture=dataclasses.replace(
+            source.architecture, vocabulary_size=len(tokens)
+        ),
+        vocabulary=Vocabulary(tokens),
         lowercase=True,
         head={"kind": "pretrainer"},
         options={},
     )
-    options = dataclasses.replace(options, init_from=str(directory.path))
+    directory.save_weights(BertPretrainer(BertBackbone(directory.architecture)))
+    return directory
+
+
+def test_init_from_with_other_vocabulary_raises(trained, options, tmp_path):
+    source = trained[0]
+    tokens = (*source.vocabulary.tokens[:-1], "dog")
+    other = write_checkpoint(source, tmp_path / "other", tokens)
+    options = dataclasses.replace(options, init_from=str(other.path))
     with pytest.raises(ValueError, match="has another vocabulary than"):
         pretrain(options)
 
 
 @pytest.mark.slow
 def test_init_from_with_fewer_tokens(trained, options, tmp_path):
-    source, vocabulary = trained[0], trained[0].vocabulary
-    size = vocabulary.size - 1
-    before = ModelDirectory.create(
-        tmp_path / "before",
-        architecture=dataclasses.replace(source.architecture, vocabulary_size=size),
-        vocabulary=Vocabulary(vocabulary.tokens[:-1]),
-        lowercase=True,
-        head={"kind": "pretrainer"},
-        options={},
-    )
-    before.save_weights(BertPretrainer(BertBackbone(before.architecture)))
+    tokens = trained[0].vocabulary.tokens
+    before = write_checkpoint(trained[0], tmp_path / "before", tokens[:-1])
     output = str(tmp_path / "after")
     further = {"init_from": str(before.path), "size": "", "steps": 1}
     further["learning_rate"] = 0.0
@@ -348,7 +348,7 @@ def test_init_from_with_fewer_tokens(trained, options, tmp_path):
     old = before.read_weights()
     for name, values in open_checkpoint(output).read_weights().items():
         if name == "mlm/bias" or "token_embedding" in name:
-            assert len(values) == vocabulary.size
+            assert len(values) == len(tokens)
             values = values[:-1]
         np.testing.assert_array_equal(values, old[name])
 
