@@ -81,10 +81,8 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         write=chief,
     )
     lock = storage.exclusive(directory.path) if chief else contextlib.nullcontext()
-    together = training.strategy.is_multi_worker(strategy)
-    stop_signals = training.StopSignals(together=together)
-    with lock, stop_signals as signals, training.strategy.device_errors():
-        return _run(task, encoder, directory, strategy, signals)
+    with lock, training.strategy.device_errors():
+        return _run(task, encoder, directory, strategy)
 
 
 def _run(
@@ -92,19 +90,19 @@ def _run(
     encoder: Checkpoint,
     directory: ModelDirectory,
     strategy: tf.distribute.Strategy,
-    signals: training.StopSignals,
 ) -> dict[str, Any]:
     metrics = directory.read_metrics()
     if is_new := not metrics:
         model = build_model(task, encoder, directory, strategy)
-        metrics = {"training": train(task, model, directory, strategy, signals)}
+        metrics = {"training": train(task, model, directory, strategy)}
     if not training.strategy.is_chief(strategy):
         return metrics
     if not is_new:
         print(f"{directory.path} is already trained; skipping training.")
-    if signals.together or not is_new:
-        if signals.together:  # The others have finished.
-            signals.together, strategy = False, tf.distribute.get_strategy()
+    together = training.strategy.is_multi_worker(strategy)
+    if together or not is_new:
+        if together:  # The others have finished.
+            strategy = tf.distribute.get_strategy()
         model = build_model(task, encoder, directory, strategy)
     directory.load_weights(model)  # Those of the best epoch.
     scores, decision = _evaluate(task, model, directory)

@@ -23,7 +23,6 @@ from bert_tf.finetuning.task import Task
 from bert_tf.modeling import BertBackbone, sum_losses
 from bert_tf.training import (
     AdamW,
-    StopSignals,
     TrainingLoop,
     TrainingState,
     WarmupDecay,
@@ -81,7 +80,6 @@ def train(
     model: keras.Model,
     directory: ModelDirectory,
     strategy: tf.distribute.Strategy,
-    signals: StopSignals,
 ) -> dict[str, Any]:
     """Trains the model, or resumes from the last training state.
 
@@ -136,7 +134,7 @@ def train(
             **options.padding,
         )
 
-    loop = TrainingLoop(strategy, state, signals, steps)
+    loop = TrainingLoop(strategy, state, steps)
     dev = task.dataset(task.evaluation_splits[0])
     metric = f"{dev.name}_{task.metric}"
     history = loop.progress.setdefault("epochs", [])
@@ -181,7 +179,6 @@ def train(
     if write:  # Marks the training as finished.
         directory.write_metrics({"training": metrics})
     state.remove()
-    signals.unsaved = False
     return metrics
 
 

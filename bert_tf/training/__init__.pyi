@@ -3,7 +3,6 @@ from bert_tf.training.initialization import (
     initialize_from_corpus as initialize_from_corpus,
 )
 from bert_tf.training.loop import DivergedError as DivergedError
-from bert_tf.training.loop import StopSignals as StopSignals
 from bert_tf.training.loop import TrainingLoop as TrainingLoop
 from bert_tf.training.optimizers import AdamW as AdamW
 from bert_tf.training.optimizers import Lamb as Lamb

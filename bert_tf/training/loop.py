@@ -33,46 +33,6 @@ _EXIT_STATUS = {signal.SIGTERM: 0, signal.SIGINT: 130}
 _SECONDS_PER_LINE = 60  # Between lines about a long epoch, without a progress bar.
 
 
-class StopSignals(contextlib.AbstractContextManager):
-    """Records SIGTERM and SIGINT, for a training that stops after the current step.
-
-    The process ends at once if nothing is unsaved, or at a second SIGINT. Python calls
-    the handlers between two operations of TensorFlow, so not during a step. Use it in
-    the main thread; elsewhere it does nothing.
-
-    Args:
-        together: Whether several workers stop together, after a step.
-
-    Attributes:
-        received: The first signal; 0 if there was none.
-        together: See above.
-        unsaved: Whether a step has finished since the last state was saved.
-    """
-
-    def __init__(self, *, together: bool = False) -> None:
-        self.received = 0
-        self.unsaved = False
-        self.together = together
-        self._handlers: dict[int, Any] = {}
-
-    def __enter__(self) -> StopSignals:
-        if threading.current_thread() is threading.main_thread():
-            for number in _EXIT_STATUS:
-                self._handlers[number] = signal.signal(number, self._receive)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-
-    def _receive(self, number: int, _: Any) -> None:
-        is_saved = not self.unsaved and not self.together
-        if is_saved or (self.received and number == signal.SIGINT):
-            print("\nStopped. Rerun the same command to resume.", flush=True)
-            sys.exit(_EXIT_STATUS[number])
-        self.received = self.received or number
-
-
 class DivergedError(ValueError):
     """The loss, the gradients or the weights became NaN or infinite."""
 
@@ -85,7 +45,6 @@ class TrainingLoop:
     Args:
         strategy: See `strategy.strategy`; the model was built in its scope.
         state: The training state of the compiled model, restored.
-        signals: In use as a context manager.
         total_steps: Steps of the whole training, for the progress bar.
         save_every: Minutes between two states.
         create_steps: Returns the steps of a phase; by default, those of `model.fit`.
@@ -99,7 +58,6 @@ class TrainingLoop:
         self,
         strategy: tf.distribute.Strategy | JaxDevices,
         state: TrainingState,
-        signals: StopSignals,
         total_steps: int,
         save_every: float = 10,
         create_steps: Callable[[], TensorFlowSteps | JaxSteps] | None = None,
@@ -107,7 +65,8 @@ class TrainingLoop:
         self.model, self.strategy = state.model, strategy
         self.state, self.progress = state, state.progress
         self.step = self._saved_step = state.step
-        self._signals = signals
+        self._received_signal = 0
+        self._is_saved = True
         self._create_steps = create_steps or functools.partial(
             TensorFlowSteps, self.model, strategy
         )
@@ -132,6 +91,8 @@ class TrainingLoop:
     ) -> Iterator[dict[str, Any]]:
         """Trains from the step of the training state to `first_step + steps`.
 
+        SIGTERM or SIGINT stop the training after the current step.
+
         Args:
             batches: Returns the batches from a step on, counted from `first_step`.
             evaluate: Returns the metrics of the evaluation after an epoch.
@@ -149,28 +110,31 @@ class TrainingLoop:
         """
         last, size = first_step + steps, steps_per_epoch
         self._steps, iterator = self._create_steps(), None
-        while "epoch" in self.progress or self.step < last:
-            # Part of the state, which may be at the end of an epoch, not yet evaluated.
-            start = {"logs": {}, "steps": 0, "seconds": 0.0, "gradient_norms": []}
-            epoch = self.progress.setdefault("epoch", start)
-            begin = self.step - epoch["steps"]
-            end = min(begin + size - (begin - first_step) % size, last)
-            while self.step < end:
-                start = time.perf_counter()
-                if iterator is None:
-                    iterator = self._steps.distribute(batches(self.step - first_step))
-                count = min(end - self.step, self._steps.per_call)
-                self.model.reset_metrics()
-                norms = self._steps.run(iterator, count)
-                self._add(epoch, self._metrics(), norms)
-                epoch["seconds"] += time.perf_counter() - start
-                self.check_signals()
-                seconds = time.monotonic() - self._saved_time
-                if seconds >= self._seconds_between_states:
-                    self.save()
-            epoch["logs"] |= evaluate()
-            del self.progress["epoch"]
-            yield epoch
+        with self._signal_handlers():
+            while "epoch" in self.progress or self.step < last:
+                # Part of the state, which may be at the end of an epoch, not yet
+                # evaluated.
+                new = {"logs": {}, "steps": 0, "seconds": 0.0, "gradient_norms": []}
+                epoch = self.progress.setdefault("epoch", new)
+                begin = self.step - epoch["steps"]
+                end = min(begin + size - (begin - first_step) % size, last)
+                while self.step < end:
+                    start = time.perf_counter()
+                    if iterator is None:
+                        dataset = batches(self.step - first_step)
+                        iterator = self._steps.distribute(dataset)
+                    count = min(end - self.step, self._steps.per_call)
+                    self.model.reset_metrics()
+                    norms = self._steps.run(iterator, count)
+                    self._add(epoch, self._metrics(), norms)
+                    epoch["seconds"] += time.perf_counter() - start
+                    self.check_signals()
+                    seconds = time.monotonic() - self._saved_time
+                    if seconds >= self._seconds_between_states:
+                        self.save()
+                epoch["logs"] |= evaluate()
+                del self.progress["epoch"]
+                yield epoch
 
     def _metrics(self) -> dict[str, float]:
         return {k: float(v) for k, v in self.model.get_metrics_result().items()}
@@ -182,7 +146,7 @@ class TrainingLoop:
         finite, count = np.isfinite(norms), len(norms)
         first = self.step + 1 + (0 if finite.all() else int(finite.argmin()))
         self.step += count
-        self._signals.unsaved = True
+        self._is_saved = False
         if not math.isfinite(logs["loss"]):
             self.fail(f"The loss of step {first:,} is not finite ({logs['loss']}).")
         # Overflows are normal while the optimizer searches its loss scale.
@@ -218,7 +182,7 @@ class TrainingLoop:
             self.fail(f"The weights after step {self.step:,} are not finite.")
         self.state.save(weights=weights)
         self._saved_step, self._saved_time = self.step, time.monotonic()
-        self._signals.unsaved = False
+        self._is_saved = True
 
     def evaluate(self, dataset: tf.data.Dataset) -> dict[str, float]:
         """Returns the model's metrics on a dataset; stops if a signal was received."""
@@ -245,6 +209,30 @@ class TrainingLoop:
 
     # --- Signals ---
 
+    @contextlib.contextmanager
+    def _signal_handlers(self) -> Iterator[None]:
+        """Records SIGTERM and SIGINT, in the main thread only.
+
+        Python calls the handlers between two operations of TensorFlow, so not during a
+        step. They end the process at once if nothing is unsaved, or at a second SIGINT.
+        """
+        together = is_multi_worker(self.strategy)  # Stop after the same step.
+
+        def receive(number: int, _: Any) -> None:
+            is_second = self._received_signal and number == signal.SIGINT
+            if is_second or (self._is_saved and not together):
+                print("\nStopped. Rerun the same command to resume.", flush=True)
+                sys.exit(_EXIT_STATUS[number])
+            self._received_signal = self._received_signal or number
+
+        is_main = threading.current_thread() is threading.main_thread()
+        handlers = {n: signal.signal(n, receive) for n in _EXIT_STATUS if is_main}
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
     def check_signals(self) -> None:
         """Saves the state and ends the process if a signal was received."""
         if not (number := self._stop_requested()):
@@ -260,7 +248,7 @@ class TrainingLoop:
 
     def _stop_requested(self) -> int:
         """Returns the signal that this process or another worker received, or 0."""
-        received = self._signals.received
+        received = self._received_signal
         if is_multi_worker(self.strategy):
             # All workers must stop at the same step.
             total = _sum_over_workers(self.strategy, tf.constant(float(received)))

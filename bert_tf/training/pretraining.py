@@ -28,7 +28,7 @@ from bert_tf.data import (
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
 from bert_tf.training import strategy as distribution
 from bert_tf.training.initialization import initialize_from_corpus
-from bert_tf.training.loop import StopSignals, TrainingLoop
+from bert_tf.training.loop import TrainingLoop
 from bert_tf.training.optimizers import AdamW, Lamb, Muon
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
 from bert_tf.training.steps import create_steps
@@ -76,9 +76,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
     )
 
     lock = storage.exclusive(directory.path) if chief else contextlib.nullcontext()
-    together = distribution.is_multi_worker(strategy)
-    stop_signals = StopSignals(together=together)
-    with lock, stop_signals as signals, distribution.device_errors():
+    with lock, distribution.device_errors():
         # === Build the model ===
         keras.utils.set_random_seed(options.seed)
         with strategy.scope():
@@ -113,9 +111,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
             steps = functools.partial(
                 create_steps, model, strategy, options.micro_batch_size, options.xla
             )
-            loop = TrainingLoop(
-                strategy, state, signals, last.end, options.save_every, steps
-            )
+            loop = TrainingLoop(strategy, state, last.end, options.save_every, steps)
             for phase in phases:
                 if loop.step <= phase.end:
                     _train_phase(options, loop, phases, phase)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.training import AdamW, StopSignals, TrainingLoop
+from bert_tf.training import AdamW, TrainingLoop
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def loop(tmp_path, tiny_config):
         model=model, step=0, directory=directory, write=True, progress={}
     )
     state.save = lambda weights: None
-    loop = TrainingLoop(tf.distribute.get_strategy(), state, StopSignals(), 1000)
+    loop = TrainingLoop(tf.distribute.get_strategy(), state, 1000)
     loop.step = 20
     return loop
 
