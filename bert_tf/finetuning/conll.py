@@ -241,10 +241,8 @@ def _are_counted(sentences: Sequence[Sentence]) -> bool:
     """
     for sentence in sentences:
         words = [w for w in sentence.words if not re.fullmatch(r"\d+[-.]\d+", w)]
-        if not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words):
-            return False
-        numbers = map(int, words)
-        if any(b != a + 1 for a, b in itertools.pairwise(numbers)):
+        first = int(words[0]) if words and words[0].isdecimal() else 0
+        if words != [str(first + i) for i in range(len(words))]:
             return False
     return any(len(sentence.rows) > 1 for sentence in sentences)
 

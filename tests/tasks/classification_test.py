@@ -360,8 +360,6 @@ def test_every_test_set_of_glue_has_metrics_and_a_submission_file():
         ("rte", "test", ("entailment", "not_entailment"), [[0, 1], [1, 0]], "RTE",
          ["not_entailment", "entailment"]),
         ("stsb", "test", (1, 3), [[-0.5], [11]], "STS-B", ["0.0", "5.0"]),
-        ("mnli", "diagnostic", ("neutral", "contradiction"), [[0, 1], [1, 0]], "AX",
-         ["neutral", "contradiction"]),
         ("mnli", "../diagnostic/diagnostic", ("neutral", "contradiction"),
          [[0, 1], [1, 0]], "AX", ["neutral", "contradiction"]),
     ],
@@ -389,10 +387,6 @@ def test_submissions(tmp_path, read, name, test, labels, outputs, file, predicti
     assert not submit(task, "dev").exists()
     lines = [f"{i}\t{value}\n" for i, value in enumerate(predictions)]
     assert submit(task, split).read_text() == "index\tprediction\n" + "".join(lines)
-    (tmp_path / f"{file}.tsv").unlink()
-    (tmp_path / "own.tsv").write_text(rows)
-    own = read(task=name, data_dir=str(folder), test_file="own.tsv")
-    assert not submit(own, "test").exists()
 
 
 # --- Long texts ------------------------------------------------------------------

@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import functools
-import json
 import os
 import pathlib
 import random
 import re
-import shutil
+import types
 
 import numpy as np
 import pytest
@@ -271,29 +270,17 @@ def test_training_with_scores_and_serving(train_toy, vocabulary):
 
 
 def test_training_continues_with_the_pooling_of_the_encoder(
-    train_toy, vocabulary, tmp_path, caplog
+    tmp_path, read, monkeypatch, caplog
 ):
-    trained, _ = train_toy("scored", pooling="max")  # Trained already.
-    folder = shutil.copytree(trained.output, tmp_path / "with_prompts")
     prompts = {"prompts": {"query": "Find: "}, "default_prompt_name": "query"}
-    config = folder / "config.json"
-    values = json.loads(config.read_text())
-    values["bert_tf"]["head"] |= prompts
-    config.write_text(json.dumps(values))
-    again = Embedding.Config(
-        init_from=str(folder),
-        output="unused",
-        texts="a,b",
-        label="score",
-        train_file=trained.train_file,
-        dev_file=trained.dev_file,
-        max_sequence_length=8,
-    )
-    head = Embedding(again, Tokenizer(vocabulary)).head
-    assert (head["pooling"], head["max_sequence_length"]) == ("max", 8)
-    assert "prompts" not in head
+    head = {"kind": "embedding", "max_sequence_length": 32, "pooling": "max", **prompts}
+    encoder = types.SimpleNamespace(head=head)
+    monkeypatch.setattr(checkpoints, "open_checkpoint", lambda _: encoder)
+    write(tmp_path, train__tsv=SCORED, dev__tsv=SCORED)
+    task = read(**OWN, label="score", init_from="encoder", max_sequence_length=8)
+    assert (task.head["pooling"], task.head["max_sequence_length"]) == ("max", 8)
+    assert "prompts" not in task.head
     assert "training adds no prompts to texts" in caplog.text
-    assert "It drops query." in caplog.text
 
 
 def test_training_without_scores_in_micro_batches(train_toy):
