@@ -165,7 +165,7 @@ def test_api_pages_list_the_interface(package):
 @pytest.mark.slow
 def test_keras_scripts_run(tmp_path, monkeypatch, vocabulary, tiny_config, capsys):
     (head,) = python_blocks(README)
-    (script,) = python_blocks(ROOT / "docs/pretraining.md")
+    extend, script = python_blocks(ROOT / "docs/pretraining.md")
     pair = [2, *range(5, 11), 3, *range(11, 17), 3]
     for split in ("train", "validation"):
         rows = [(pair, 8, i % 2) for i in range(48)]
@@ -175,6 +175,10 @@ def test_keras_scripts_run(tmp_path, monkeypatch, vocabulary, tiny_config, capsy
     exec(script, {})
     assert capsys.readouterr().out.rstrip().endswith("(1, 128)")
     save_encoder("models/mini", tiny_config, vocabulary)
+    bert_tf.Vocabulary((*vocabulary.tokens, "dog")).write("domain.txt")
+    exec(extend, {})
+    extended = bert_tf.Vocabulary.from_file("extended.txt").tokens
+    assert extended == (*vocabulary.tokens, "dog")
     names = {}
     exec(head, names)
     served = tf.saved_model.load("saved_models/film/1").signatures["serving_default"]

@@ -26,7 +26,6 @@ ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
     ("environment", "hidden"),
     [
         ({}, True),
-        ({"TF_CPP_MIN_LOG_LEVEL": "3"}, True),
         ({"TF_CPP_MIN_LOG_LEVEL": "0"}, False),
     ],
 )
@@ -38,7 +37,8 @@ def test_only_the_import_of_tensorflow_is_quiet(tmp_path, environment, hidden):
     path = os.pathsep.join(map(str, (tmp_path, ROOT)))
     script = (
         "from bert_tf import startup; startup.hide_tensorflow_logs(); import tensorflow"
-        "; import sys, sklearn; print(*sorted(tensorflow.hidden), file=sys.stderr)"
+        "; import sys; assert 'sklearn' not in sys.modules"
+        "; print(*sorted(tensorflow.hidden), file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],

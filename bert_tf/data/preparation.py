@@ -122,26 +122,23 @@ def _claim_directory(directory: str, settings: dict[str, Any]) -> None:
 
 def _parts(options: CorpusConfig, files: Sequence[str]) -> list[Part]:
     """Divides the text into parts of about `_PART_BYTES`."""
-    ranges, starts = [], [0]
+    groups: list[list[tuple[str, int, int]]] = []
+    sizes: list[int] = []
     for path in files:
-        size, _ = storage.stat(path)
+        length, _ = storage.stat(path)
         for start, end in documents.byte_ranges(
             path, _PART_BYTES, options.document_separator
         ):
-            ranges.append((path, start, end))
-            starts.append(starts[-1] + min(end, size) - start)
-    total = starts[-1]
-    num_parts = max(1, round(total / _PART_BYTES))
-    groups: dict[int, list[int]] = {}
-    for i, start in enumerate(starts[:-1]):
-        groups.setdefault(start * num_parts // max(1, total), []).append(i)
-    parts = []
-    for index, group in enumerate(groups.values()):
-        path = os.path.join(options.output, f"part-{index:05d}")
-        chosen = [ranges[i] for i in group]
-        size = starts[group[-1] + 1] - starts[group[0]]
-        parts.append(Part(path, index, len(groups), chosen, size, options))
-    return parts
+            if not sizes or sizes[-1] >= _PART_BYTES:
+                groups.append([])
+                sizes.append(0)
+            groups[-1].append((path, start, end))
+            sizes[-1] += min(end, length) - start
+    paths = (os.path.join(options.output, f"part-{i:05d}") for i in range(len(groups)))
+    return [
+        Part(path, index, len(groups), ranges, size, options)
+        for index, (path, ranges, size) in enumerate(zip(paths, groups, sizes))
+    ]
 
 
 def _manifest(
