@@ -1,162 +1,300 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Initial weights for short trainings, from the text that the model will be trained on.
+"""Initial weights for short trainings: a bigram model of the text, by counting.
 
-Letters: V vocabulary, C contexts, H hidden.
+A BERT with random weights learns for millions of tokens what counts of neighboring
+tokens show. These weights begin there. With the unigram distribution p(w) and the
+distribution p_d(w | n) of the tokens whose neighbor at distance d is n, the encoder
+predicts a masked token w from its neighbors n_d, d = -2, -1, 1, 2, as if they were
+independent:
+
+    log p(w | n) = log p(w) + sum_d weight_d * log(p_d(w | n_d) / p(w)) + constant
+
+The last factor is approximated by x_n M_d x_w, with token vectors x and a matrix M_d of
+low rank. Then p(w) is the output bias of masked LM, x are the token embeddings, an
+attention head of the first layer attends to the neighbor at distance d and multiplies
+its vector by M_d, and residual connections carry the sum to the masked LM head.
+
+Letters: V vocabulary, H hidden, D units of a head, T units of token vectors.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import keras
 import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from bert_tf.data import read_token_ids
-from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
+from bert_tf.modeling.bert import EncoderLayer
 
-# Contexts are the most frequent tokens at these distances, with these weights.
-_CONTEXTS = 2048
-_DISTANCES = {1: 1.0, 2: 0.75, 3: 0.5, 4: 0.25}
-# The power of context counts, which makes rare contexts count less (arXiv 1301.3781).
-_SMOOTHING = 0.75
-_POWER_ITERATIONS = 2
+# Distances of the neighbors, with the weights of their terms.
+_NEIGHBORS = {-1: 1.0, 1: 1.0, -2: 0.5, 2: 0.5}
+# Pseudo-counts: p_d(w | n) = (count of the pair + 200 p(w)) / (count of n + 200).
+_PSEUDO_COUNTS = 200.0
+_OVERSAMPLING = 32
+_POWER_ITERATIONS = 3
 
-# Found by experiment: the standard deviation of the positions relative to that of the
-# other embeddings, and the norm of the rows that query and key matrix share.
-_POSITION_SCALE = 4.0
-_QUERY_KEY_SCALE = 0.7
+# The following were found by experiment with BERT mini.
+# Norm of token vectors times H^0.5, which is about the largest logit of masked LM.
+_LARGEST_LOGIT = 20.0
+# Attention score at the favored position: in the first layer, and in the others.
+_NEIGHBOR_SCORE, _LOCAL_SCORE = 32.0, 1.5
+# Share of the predicted logits that the first layer adds to token vectors.
+_PREDICTION_SCALE = 0.1
+# Scale of what matters little at the beginning: segment embeddings, random queries and
+# keys, outputs of feed-forward layers. Inputs of that scale pass GELU almost linearly.
+_SMALL_SCALE = 0.3
 
 
 def initialize_from_corpus(
     model: BertPretrainer, records: str | os.PathLike, seed: int = 0
 ) -> None:
-    """Replaces the random weights of a new model, see the functions of this module.
+    """Replaces the random weights of a new model by those of a bigram model.
 
     Args:
         model: A new model.
-        records: The records that it will be trained on.
-        seed: Seed of the orthogonal matrices and of the randomized SVD.
+        records: The records that it will be trained on. The first 2^24 tokens count.
+        seed: Seed of orthogonal matrices and of the randomized factorization.
     """
-    initialize_local_attention(model.backbone, seed)
-    initialize_from_counts(model, read_token_ids(records), seed)
+    initialize_from_tokens(model, read_token_ids(records), seed)
 
 
-# --- Attention to neighbors ------------------------------------------------------
+def initialize_from_tokens(
+    model: BertPretrainer, token_ids: np.ndarray, seed: int = 0
+) -> None:
+    """Replaces the random weights of a new model by those of a bigram model.
 
+    Positions, tokens of the text, other tokens such as [MASK], and segments have
+    orthogonal subspaces of the H units. So attention reads only positions in the first
+    layer, and the masked LM head reads only tokens of the text.
 
-def initialize_local_attention(backbone: BertBackbone, seed: int = 0) -> None:
-    """Replaces the random weights of a new encoder, for short trainings.
-
-    A BERT with random weights predicts little more than frequent tokens until its
-    attention has learned which positions are close. These weights start there, in the
-    way of mimetic initialization (arXiv 2305.09828): position embeddings are sinusoids
-    (arXiv 1706.03762), whose products are largest for close positions, and the product
-    of query and key matrices is close to a multiple of a projection.
-
-    - Position embeddings become sinusoids with four times the standard deviation of
-      the other embeddings.
-    - Matrices of the encoder layers are rescaled, to a standard deviation of about
-      H^-0.5 instead of `initializer_range`.
-    - In each layer, 0.7 times a random orthogonal matrix [H, H] is added to the query
-      and to the key matrix.
+    The other layers favor close positions and equal tokens: their query and key
+    matrices share an orthogonal matrix (arXiv 2305.09828). Other matrices stay random,
+    with a standard deviation of about H^-0.5.
 
     Args:
-        backbone: An encoder with newly initialized weights.
-        seed: Seed of the orthogonal matrices.
+        model: A new model with H >= 16.
+        token_ids: Rows of text [R, S] int32, 0 at padding.
+        seed: Seed of orthogonal matrices and of the randomized factorization.
     """
-    config = backbone.config
-    columns = np.arange(config.hidden_dim)
-    frequencies = 10_000.0 ** -(columns // 2 * 2 / config.hidden_dim)
-    angles = np.arange(config.max_sequence_length)[:, np.newaxis] * frequencies
-    sinusoids = np.where(columns % 2, np.cos(angles), np.sin(angles))
-    stddev = _POSITION_SCALE * config.initializer_range
-    backbone.embeddings.position_embedding.embeddings.assign(
-        sinusoids * (stddev / sinusoids.std())
+    config, backbone = model.backbone.config, model.backbone
+    hidden_dim = config.hidden_dim
+    counts = np.bincount(token_ids.ravel(), minlength=config.vocabulary_size)
+    counts[0] = 0
+    model.mlm_head.bias.assign(np.log(_frequencies(counts)))
+
+    rng = np.random.default_rng(seed)
+    units = np.linalg.qr(rng.standard_normal((hidden_dim, hidden_dim)))[0]
+    position_dim = min(hidden_dim // config.num_heads, hidden_dim // 4) // 2 * 2
+    unseen_dim = -(-hidden_dim // 64)
+    positions, unseen, segment, tokens = np.split(
+        units.T, np.cumsum([position_dim, unseen_dim, 1])
     )
-    scale = config.hidden_dim**-0.5 / config.initializer_range
-    for i, layer in enumerate(backbone.encoder_layers):
-        orthogonal = keras.initializers.Orthogonal(_QUERY_KEY_SCALE, seed=seed + i)
-        shared = orthogonal(layer.query.kernel.shape)
+    tokens = tokens[: config.vocabulary_size]
+    vectors, maps = bigram_factors(token_ids, counts, len(tokens), seed)
+    others = rng.standard_normal((len(vectors), unseen_dim))
+    others /= np.linalg.norm(others, axis=1, keepdims=True)
+    table = np.where(counts[:, np.newaxis], vectors @ tokens, others @ unseen)
+    _initialize_embeddings(backbone, table, positions, segment)
+
+    first, *rest = backbone.encoder_layers
+    scale = hidden_dim**-0.5 / config.initializer_range
+    for layer in backbone.encoder_layers:
+        for dense in (layer.value, layer.attention_output, layer.intermediate):
+            _multiply(dense, scale)
+        _multiply(layer.output_dense, scale * _SMALL_SCALE)
+    _initialize_first_attention(first, maps, positions, tokens)
+    for i, layer in enumerate(rest):
+        shared = keras.initializers.Orthogonal(seed=seed + i)(units.shape)
         for dense in (layer.query, layer.key):
-            dense.kernel.assign(dense.kernel * scale + shared)
-        for dense in (
-            layer.value,
-            layer.attention_output,
-            layer.intermediate,
-            layer.output_dense,
-        ):
-            dense.kernel.assign(dense.kernel * scale)
+            _multiply(dense, scale * _SMALL_SCALE)
+            dense.kernel.assign_add(shared * _score_scale(config, _LOCAL_SCORE))
+    model.mlm_head.dense.kernel.assign(_SMALL_SCALE * tokens.T @ tokens)
+
+
+# --- Layers ----------------------------------------------------------------------
+
+
+def _multiply(dense: keras.layers.Dense, scale: float) -> None:
+    dense.kernel.assign(dense.kernel * scale)
+
+
+def _initialize_embeddings(
+    backbone: BertBackbone,
+    tokens: np.ndarray,
+    position_units: np.ndarray,
+    segment_unit: np.ndarray,
+) -> None:
+    """Assigns embeddings of equal norm for tokens and positions.
+
+    Position embeddings are sinusoids (arXiv 1706.03762) with wavelengths from 2 to the
+    maximum length. The product of two of them depends on their distance.
+
+    Args:
+        backbone: A new encoder.
+        tokens: A vector of norm 1 for each token, [V, H].
+        position_units: Orthonormal rows [P, H].
+        segment_unit: A vector of norm 1, [1, H].
+    """
+    embeddings, config = backbone.embeddings, backbone.config
+    norm = _LARGEST_LOGIT * config.hidden_dim**-0.5
+    embeddings.token_embedding.embeddings.assign(norm * tokens)
+
+    frequencies = _position_frequencies(config, len(position_units))
+    angles = np.arange(config.max_sequence_length)[:, np.newaxis] * frequencies
+    sinusoids = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+    sinusoids *= norm / len(frequencies) ** 0.5
+    embeddings.position_embedding.embeddings.assign(sinusoids @ position_units)
+
+    segments = np.linspace(-1, 1, config.num_segments)[:, np.newaxis] * segment_unit
+    embeddings.segment_embedding.embeddings.assign(norm * _SMALL_SCALE * segments)
+
+
+def _position_frequencies(config: BertConfig, position_dim: int) -> np.ndarray:
+    """Returns the angles between neighboring positions in radians, [P / 2]."""
+    shortest, longest = 2, config.max_sequence_length
+    return 2 * np.pi / np.geomspace(shortest, longest, position_dim // 2)
+
+
+def _score_scale(config: BertConfig, score: float) -> float:
+    """Returns the scale of query and key matrices for an attention score.
+
+    After LayerNorm, the parts of a vector for token and position have the squared norm
+    H / 2 each.
+    """
+    head_dim = config.hidden_dim // config.num_heads
+    return (score * head_dim**0.5 / (config.hidden_dim / 2)) ** 0.5
+
+
+def _initialize_first_attention(
+    layer: EncoderLayer,
+    maps: Mapping[int, tuple[np.ndarray, np.ndarray]],
+    position_units: np.ndarray,
+    token_units: np.ndarray,
+) -> None:
+    """Makes each head read the token at one distance and map it to what it predicts.
+
+    Heads take turns in the distances and in the components of their maps.
+
+    Args:
+        layer: The first layer.
+        maps: See `bigram_factors`.
+        position_units: Orthonormal rows [P, H].
+        token_units: Orthonormal rows [T, H].
+    """
+    config = layer.config
+    num_heads, head_dim = config.num_heads, config.hidden_dim // config.num_heads
+    scale = _score_scale(config, _NEIGHBOR_SCORE)
+    frequencies = _position_frequencies(config, len(position_units))
+    query, key, value, output = np.zeros((4, config.hidden_dim, num_heads, head_dim))
+    unit = slice(len(position_units))
+    for head in range(num_heads):
+        turn, i = divmod(head, len(_NEIGHBORS))
+        distance = list(_NEIGHBORS)[i]
+        # The product of a rotated sinusoid is largest at the distance.
+        cosines, sines = (np.diag(f(distance * frequencies)) for f in (np.cos, np.sin))
+        rotation = np.block([[cosines, sines], [-sines, cosines]])
+        query[:, head, unit] = position_units.T @ rotation
+        key[:, head, unit] = position_units.T
+        component = slice(turn * head_dim, (turn + 1) * head_dim)
+        left, right = (factor[:, component] for factor in maps[distance])
+        rank = slice(left.shape[1])  # Small vocabularies have fewer components.
+        value[:, head, rank] = token_units.T @ left
+        output[:, head, rank] = token_units.T @ right
+    query, key, value, output = (
+        x.reshape(len(x), -1) for x in (query, key, value, output)
+    )
+    layer.query.kernel.assign(scale * query)
+    layer.key.kernel.assign(scale * key)
+    layer.value.kernel.assign(_PREDICTION_SCALE * value)
+    layer.attention_output.kernel.assign(output.T)
 
 
 # --- Counts of tokens -------------------------------------------------------------
 
 
-def initialize_from_counts(
-    model: BertPretrainer, token_ids: np.ndarray, seed: int = 0
-) -> None:
-    """Initializes token embeddings and output biases by the counts of tokens.
+def bigram_factors(
+    token_ids: np.ndarray, counts: np.ndarray, rank: int, seed: int = 0
+) -> tuple[np.ndarray, dict[int, tuple[np.ndarray, np.ndarray]]]:
+    """Factorizes weight_d * log(p_d(w | n) / p(w)) for all tokens w and neighbors n.
 
-    A BERT with random embeddings first learns how frequent tokens are, and then which
-    tokens are alike. Counting finds both without gradients:
-
-    - The biases of masked LM become the logarithms of the tokens' relative frequencies.
-    - Token embeddings become the left singular vectors, times the roots of the singular
-      values, of the positive pointwise mutual information of tokens and their neighbors
-      (Levy and Goldberg, 2014). Each row is scaled to the norm of a random row. Tokens
-      without neighbors in the text keep their random embeddings.
+    Errors are weighted by the frequencies of both tokens, and terms that depend on n
+    only are left out, because softmax ignores them. The vectors are right singular
+    vectors of the matrices of all distances, one below the other.
 
     Args:
-        model: A new model.
         token_ids: Rows of text [R, S] int32, 0 at padding.
-        seed: Seed of the randomized singular value decomposition (arXiv 0909.4061).
+        counts: How often each token occurs, [V].
+        rank: T, at most V.
+        seed: Seed of the randomized factorization (arXiv 0909.4061).
+
+    Returns:
+        Token vectors [V, T] of norm 1; and for each distance two matrices [T, T], left
+        and right, with M_d = left rightᵀ and the most important components first.
     """
-    config = model.backbone.config
-    counts = np.bincount(token_ids.ravel(), minlength=config.vocabulary_size)
-    counts[0] = 0
-    model.mlm_head.bias.assign(np.log((counts + 1) / (counts + 1).sum()))
+    weights = np.sqrt(counts)
+    matrices = {
+        distance: _weighted_information(token_ids, counts, weights, distance)
+        for distance in _NEIGHBORS
+    }
 
-    table = model.backbone.embeddings.token_embedding.embeddings
-    information = _mutual_information(token_ids, counts)
-    vectors = _left_factors(information, config.hidden_dim, seed)
-    known = information.any(axis=1)
-    norms = np.linalg.norm(vectors[known], axis=1, keepdims=True)
-    norm = config.initializer_range * config.hidden_dim**0.5
-    values = np.array(keras.ops.convert_to_numpy(table))
-    values[known] = vectors[known] * (norm / norms)
-    table.assign(values)
+    def squared(x: np.ndarray) -> np.ndarray:
+        return sum(matrix.T @ (matrix @ x) for matrix in matrices.values())
 
-
-def _mutual_information(token_ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Returns max(0, log p(token, context) / (p(token) p(context))), [V, C] float32."""
-    contexts = np.argsort(-counts, kind="stable")[:_CONTEXTS]
-    columns = np.full(len(counts), -1)
-    columns[contexts] = np.arange(len(contexts))
-    pairs = np.zeros(len(counts) * len(contexts), np.float32)
-    for distance, weight in _DISTANCES.items():
-        left, right = token_ids[:, :-distance].ravel(), token_ids[:, distance:].ravel()
-        for tokens, neighbors in ((left, right), (right, left)):
-            column = columns[neighbors]
-            known = (tokens > 0) & (neighbors > 0) & (column >= 0)
-            cells = tokens[known] * np.int64(len(contexts)) + column[known]
-            np.add.at(pairs, cells, np.float32(weight))
-    pairs = pairs.reshape(len(counts), len(contexts))
-    rows = pairs.sum(1, keepdims=True)
-    shares = pairs.sum(0) ** _SMOOTHING
-    shares /= shares.sum()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        information = np.log(pairs / rows / shares)
-    return np.where(pairs > 0, np.maximum(information, 0), 0)
-
-
-def _left_factors(matrix: np.ndarray, rank: int, seed: int) -> np.ndarray:
-    """Returns U sqrt(S) of the largest singular values, [V, rank], filled with 0."""
     rng = np.random.default_rng(seed)
-    width = min(rank + 32, *matrix.shape)
-    basis = rng.standard_normal((matrix.shape[1], width), dtype=np.float32)
+    width = min(rank + _OVERSAMPLING, len(counts))
+    basis = rng.standard_normal((len(counts), width), dtype=np.float32)
     for _ in range(_POWER_ITERATIONS):
-        basis, _ = np.linalg.qr(matrix @ basis)
-        basis, _ = np.linalg.qr(matrix.T @ basis)
-    left, values, _ = np.linalg.svd(matrix @ basis, full_matrices=False)
-    factors = (left * np.sqrt(values))[:, :rank]
-    return np.pad(factors, [(0, 0), (0, rank - factors.shape[1])])
+        basis, _ = np.linalg.qr(squared(basis))
+    values, rotation = np.linalg.eigh(basis.T @ squared(basis))  # Ascending.
+    values, rotation = values[-rank:], rotation[:, -rank:]
+    vectors = basis @ rotation * np.maximum(values, 0) ** 0.25
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+
+    # The least squares solution of matrix = (weights * vectors) M (weights * vectors)ᵀ.
+    basis, triangle = np.linalg.qr(weights[:, np.newaxis] * vectors)
+    inverse = np.linalg.pinv(triangle, rcond=1e-3)
+    maps = {}
+    for distance, matrix in matrices.items():
+        left, values, right = np.linalg.svd(basis.T @ (matrix @ basis))
+        roots = np.sqrt(values)
+        maps[distance] = (inverse @ left * roots, inverse @ right.T * roots)
+    return vectors, maps
+
+
+def _frequencies(counts: np.ndarray) -> np.ndarray:
+    """Returns p(w), [V]; every token counts once more."""
+    return (counts + 1) / (counts + 1).sum()
+
+
+def _weighted_information(
+    token_ids: np.ndarray, counts: np.ndarray, weights: np.ndarray, distance: int
+) -> LinearOperator:
+    """Returns weights[n] weights[w] weight_d log(p_d(w | n) / p(w)), [V, V], centered.
+
+    A pair that does not occur has the same value with each token: that of its row is
+    left out, so the matrix is sparse before centering.
+    """
+    rows = token_ids if distance < 0 else token_ids[:, ::-1]
+    columns = abs(distance)
+    neighbors, tokens = rows[:, :-columns].ravel(), rows[:, columns:].ravel()
+    both = (neighbors > 0) & (tokens > 0)
+    ones = np.ones(both.sum(), np.float32)
+    matrix = sparse.csr_array(
+        (ones, (neighbors[both], tokens[both])), shape=(len(counts),) * 2
+    )  # Sums duplicates.
+    expected = _PSEUDO_COUNTS * _frequencies(counts)
+    matrix.data = _NEIGHBORS[distance] * np.log1p(
+        matrix.data / expected[matrix.indices]
+    )
+    shares = weights**2 / (weights**2).sum()
+    means = matrix @ shares
+    weighted = sparse.diags_array(weights) @ matrix @ sparse.diags_array(weights)
+    return aslinearoperator(weighted.astype(np.float32)) - aslinearoperator(
+        (weights * means)[:, np.newaxis].astype(np.float32)
+    ) @ aslinearoperator(weights[np.newaxis].astype(np.float32))
