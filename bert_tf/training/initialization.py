@@ -30,7 +30,6 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from bert_tf.data import read_token_ids
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
-from bert_tf.modeling.bert import EncoderLayer
 
 # Distances of the neighbors, with the weights of their terms.
 _NEIGHBORS = {-1: 1.0, 1: 1.0, -2: 0.5, 2: 0.5}
@@ -172,7 +171,7 @@ def _score_scale(config: BertConfig, score: float) -> float:
 
 
 def _initialize_first_attention(
-    layer: EncoderLayer,
+    layer: keras.layers.Layer,
     maps: Mapping[int, tuple[np.ndarray, np.ndarray]],
     position_units: np.ndarray,
     token_units: np.ndarray,
