@@ -120,15 +120,15 @@ class PretrainConfig(cli.Options):
     )
     warmup_steps: int | tuple[int, ...] = cli.option(
         10_000,
-        help="Steps of linear learning rate warm-up; one number per --learning_rate.",
+        help="Steps of linear learning rate warm-up.",
         minimum=0,
         per_phase=True,
         common=True,
     )
     learning_rate: float | tuple[float, ...] = cli.option(
         1e-4,
-        help="Peak learning rate. With one number per phase, each phase has its own "
-        "warm-up and decay.",
+        help="Peak learning rate. With one number per phase of this flag or of "
+        "--warmup_steps, each phase has its own warm-up and decay.",
         minimum=0,
         per_phase=True,
         common=True,
@@ -220,22 +220,14 @@ class PretrainConfig(cli.Options):
         # Imports TensorFlow, which `--help` does not need.
         from bert_tf.training.schedules import SequentialSchedule, WarmupDecay
 
+        rate, warmup = self.learning_rate, self.warmup_steps
         steps = self._per_phase("steps")
-        if isinstance(self.learning_rate, tuple):
-            rates = self._per_phase("learning_rate")
-            warmups = self._per_phase("warmup_steps")
-            arguments = zip(rates, warmups, steps, strict=True)
-            return SequentialSchedule(
-                [WarmupDecay(*a, self.decay) for a in arguments], steps
-            )
-        if isinstance(self.warmup_steps, tuple):
-            raise ValueError(
-                "--warmup_steps must have one number, because --learning_rate has one. "
-                f"Received: warmup_steps={self.warmup_steps}"
-            )
-        return WarmupDecay(
-            self.learning_rate, self.warmup_steps, sum(steps), self.decay
-        )
+        if isinstance(rate, tuple) or isinstance(warmup, tuple):
+            names = ("learning_rate", "warmup_steps", "steps")
+            arguments = zip(*map(self._per_phase, names), strict=True)
+            schedules = [WarmupDecay(*numbers, self.decay) for numbers in arguments]
+            return SequentialSchedule(schedules, steps)
+        return WarmupDecay(rate, warmup, sum(steps), self.decay)
 
 
 @dataclasses.dataclass(frozen=True)
