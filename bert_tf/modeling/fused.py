@@ -165,13 +165,13 @@ def attend_in_training(query, key, value, bias, dropout: Dropout):
     scale = 1 / (1 - dropout.rate)
 
     def kept(signed):
-        return signed if mask is None else _relu(signed)
+        return signed if mask is None else ops.relu(signed)
 
     @custom_gradient
     def attend_with_dropout(query, key, value):
         signed = attention_probabilities(query, key, bias)
         if mask is not None:
-            signed = _negate_dropped(signed, mask)
+            signed = ops.where(mask, signed, -signed)
         y = ops.matmul(kept(signed), value) * scale
 
         def gradient(dy):
@@ -187,16 +187,6 @@ def attend_in_training(query, key, value, bias, dropout: Dropout):
         return y, gradient
 
     return attend_with_dropout(query, key, value)
-
-
-@xla_fused
-def _negate_dropped(probabilities, mask):
-    return ops.where(mask, probabilities, -probabilities)
-
-
-@xla_fused  # TensorFlow's own is slow in bfloat16.
-def _relu(x):
-    return ops.relu(x)
 
 
 @xla_fused
