@@ -81,7 +81,7 @@ def test_new_model_predicts_masked_tokens_from_their_neighbors(model, token_ids)
     assert np.mean(logits.argmax(-1) == labels) > 0.8
 
 
-@pytest.mark.parametrize("head, distance", enumerate([-1, 1, -2, 2]))
+@pytest.mark.parametrize(("head", "distance"), enumerate([-1, 1, -2, 2]))
 def test_heads_of_the_first_layer_attend_to_one_neighbor(
     model, token_ids, head, distance
 ):
