@@ -148,10 +148,10 @@ class TrainingLoop:
         self.step += count
         self._is_saved = False
         if not math.isfinite(logs["loss"]):
-            self.fail(f"The loss of step {first:,} is not finite ({logs['loss']}).")
+            self._fail(f"The loss of step {first:,} is not finite ({logs['loss']}).")
         # Overflows are normal while the optimizer searches its loss scale.
         if not (finite.all() or self.model.optimizer.dynamic_loss_scale):
-            self.fail(f"The gradients of step {first:,} are not finite.")
+            self._fail(f"The gradients of step {first:,} are not finite.")
         before, total = epoch["steps"], epoch["steps"] + count
         for name, value in logs.items():
             mean = epoch["logs"].get(name, 0.0)
@@ -164,9 +164,10 @@ class TrainingLoop:
         if self._bar.disable and self.state.write and is_due:
             self._line_time = time.monotonic()
             mean = epoch["logs"]["loss"]
-            print(f"Step {self.step:,} of {self._bar.total:,}: loss {mean:.4f}")
+            line = f"Step {self.step:,} of {self._bar.total:,}: loss {mean:.4f}"
+            print(line, flush=True)
 
-    def fail(self, reason: str) -> NoReturn:
+    def _fail(self, reason: str) -> NoReturn:
         kept = "No checkpoint was saved yet in"
         if self._saved_step:
             kept = f"The checkpoint of step {self._saved_step:,} is kept in"
@@ -179,7 +180,7 @@ class TrainingLoop:
         """Saves the state, unless weights are NaN or infinite."""
         finite = [keras.ops.all(keras.ops.isfinite(w)) for w in self.model.weights]
         if not keras.ops.all(keras.ops.stack(finite)):
-            self.fail(f"The weights after step {self.step:,} are not finite.")
+            self._fail(f"The weights after step {self.step:,} are not finite.")
         self.state.save(weights=weights)
         self._saved_step, self._saved_time = self.step, time.monotonic()
         self._is_saved = True
