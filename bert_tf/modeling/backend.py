@@ -202,7 +202,7 @@ class Dropout(keras.layers.Dropout):
         super().__init__(0.0, seed=seed, **kwargs)  # Without a generator of Keras'.
         self.rate = rate
         if rate:
-            self._tracker.unlock()
+            self._tracker.unlock()  # Keras regards the layer as built.
             self.seed_generator = SeedGenerator(seed)
             self._tracker.lock()
 
