@@ -144,17 +144,6 @@ def test_listed_names_are_used_outside_of_the_package(name):
     fail_if([f"{name}.{unused}" for unused in CHECKOUT.index[name].keys() - used])
 
 
-def test_own_modules_are_imported_lazily_through_packages():
-    """`lazy_import` is for other people's packages."""
-    wrong = [
-        str(file.relative_to(ROOT))
-        for module, file in CHECKOUT.modules.items()
-        if module.startswith(("bert_tf", "tasks"))
-        if re.search(r"lazy_import\(\s*\"bert_tf", file.read_text(encoding="utf-8"))
-    ]
-    fail_if(wrong)
-
-
 def test_modeling_imports_keras_only():
     """TensorFlow and JAX in `backend` only: all else runs on every backend."""
     wrong = []

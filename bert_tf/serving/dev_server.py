@@ -17,6 +17,7 @@ not UTF-8 are `{"b64": "..."}`. Errors are `{"error": "..."}`.
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.server
 import json
 import logging
@@ -296,6 +297,10 @@ class _RestHandler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # Curl waits a second before large bodies otherwise.
     timeout = _REST_TIMEOUT_SECONDS  # For a client that does not end its request.
     disable_nagle_algorithm = True
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):  # The client has gone.
+            super().handle()
 
     def do_GET(self) -> None:
         status = 200

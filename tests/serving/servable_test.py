@@ -49,14 +49,10 @@ def test_predict_requests_of_the_warmup_file_are_run(folder, monkeypatch):
     assert labels == [[b"toy:warm"]] * 2
 
 
-def test_failing_warmup_request_raises(folder):
-    write_warmup(folder, warmup_log("txt"))
+def test_failing_or_truncated_warmup_raises(folder):
+    path = write_warmup(folder, warmup_log("txt"))
     with pytest.raises(tf.errors.InvalidArgumentError, match="signature are"):
         Servable("toy", 1, folder)
-
-
-def test_truncated_warmup_file_raises(folder):
-    path = write_warmup(folder, warmup_log("text"))
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(tf.errors.DataLossError):
         Servable("toy", 1, folder)
