@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Extreme and invalid gRPC requests to exports of every kind.
 
-See dev_server_test.py for unknown models, versions and signatures, and fuzz_test.py
-for arbitrary strings.
+See dev_server_test.py for unknown models, versions and signatures.
 """
 
 import dataclasses
 import pathlib
+import random
 
 import numpy as np
 import pytest
@@ -108,17 +108,35 @@ def assert_valid(outputs: dict[str, np.ndarray], count: int) -> None:
         assert value.dtype.kind != "f" or np.isfinite(value).all()
 
 
+PARTS = ["the", " cat", "[MASK]", "[SEP]", "\0", "é", "\u0301", "🙂", "漢", " " * 9]
+SPANS = {  # Outputs that are parts of the text.
+    "answers": ("answers", "start_bytes", "end_bytes"),
+    "tags": ("entities", "entity_start_bytes", "entity_end_bytes"),
+}
+
+
 @pytest.mark.parametrize("model", STRINGS)
-def test_batch_of_2000(predict, model):
-    texts = ["the cat sat on [MASK].", "a", "", "sat " * 40] * 500
+def test_large_batch_of_arbitrary_bytes(predict, model):
+    rng = random.Random(0)
+    texts = [rng.randbytes(rng.randint(0, 60)) for _ in range(998)]
+    texts += ["".join(rng.choices(PARTS, k=rng.randint(0, 40))) for _ in range(998)]
+    texts = [*texts, "the cat sat on [MASK].", "a", "", "sat " * 40]
+    texts = [text.encode() if isinstance(text, str) else text for text in texts]
     outputs = predict(**request(model, texts))
     assert_valid(outputs, 2_000)
-    few = predict(**request(model, texts[:4]))
-    for name, value in few.items():
+    few = predict(**request(model, texts[-4:]))
+    for name, value in few.items():  # The other texts may need more columns.
+        rows = outputs[name][(slice(-4, None), *map(slice, value.shape[1:]))]
         if value.dtype.kind == "f":
-            np.testing.assert_allclose(outputs[name][-4:], value, atol=1e-5)
+            np.testing.assert_allclose(rows, value, atol=1e-5)
         else:
-            assert outputs[name][-4:].tolist() == value.tolist()
+            assert rows.tolist() == value.tolist()
+    if model in SPANS:
+        columns = (outputs[name] for name in SPANS[model])
+        for text, *row in zip(texts, *columns, strict=True):
+            for part, start, end in zip(*row, strict=True):
+                assert 0 <= start <= end <= len(text)
+                assert text[start:end] == part
 
 
 @pytest.mark.parametrize("model", STRINGS)
