@@ -14,8 +14,10 @@ exported model contains the compiled rules.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,11 +71,13 @@ CJK_IDEOGRAPHS = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
+# The first code point of each block, and the one after it, sorted.
+_BOUNDARIES = sorted(n for first, last in CJK_IDEOGRAPHS for n in (first, last + 1))
 
 
 def is_ideograph(char: str) -> bool:
     """Whether `char` is in a block of CJK ideographs."""
-    return any(first <= ord(char) <= last for first, last in CJK_IDEOGRAPHS)
+    return bisect.bisect(_BOUNDARIES, ord(char)) % 2 == 1
 
 
 def is_single_character_word(char: str) -> bool:
@@ -113,9 +117,14 @@ def _table_of_tokenizers(
     """
     import tokenizers  # Google's rules do not need it.
 
-    # Planes without characters are left out.
-    planes = (range(0xD800), range(0xE000, 0x32000), range(0xE0000, 0x10FFFE))
+    # Planes without characters and private-use characters are left out.
+    planes = (range(0xD800), range(0xF900, 0x32000), range(0xE0000, 0xE0200))
     chars = [chr(code) for plane in planes for code in plane if code != ord("~")]
+    private = (
+        range(0xE000, 0xF900),
+        range(0xF0000, 0xFFFFE),
+        range(0x100000, 0x10FFFE),
+    )
     normalizer = tokenizers.normalizers.BertNormalizer(
         handle_chinese_chars=split_chinese,
         strip_accents=strip_accents,
@@ -126,7 +135,8 @@ def _table_of_tokenizers(
     pieces = split(f"x~x{'x'.join(chars)}x")
     marks = {ord(c): f" {c} " for c, _ in pieces if len(c) == 1 and c != "x"}
     forms = [form.translate(marks) for form in forms]
-    return dict(zip(map(ord, chars), forms, strict=True)) | {ord("~"): " ~ "}
+    table = dict.fromkeys(itertools.chain(*private), "") | {ord("~"): " ~ "}
+    return table | dict(zip(map(ord, chars), forms, strict=True))
 
 
 # --- Rules of a tokenizer --------------------------------------------------------
@@ -171,15 +181,17 @@ def _character_rules(library: str, *settings: bool | None) -> CharacterRules:
             return char
         return escapes.setdefault(ord(char), chr(_FIRST_ESCAPE + len(escapes)))
 
+    def replace(match: re.Match) -> str:
+        word, other = match.groups()
+        if other:
+            return escape(other)
+        # The ICU version of a server may be older than ours and miss some punctuation,
+        # so non-ASCII punctuation keeps its spaces.
+        return word if word.isascii() or is_ideograph(word) else match[0]
+
+    part = re.compile(" (.) |(.)", re.DOTALL)
     for code, form in table.items():
-        if form not in ("", " "):
-            others, words = form.split(" ")[::2], form.split(" ")[1::2]
-            others = ["".join(map(escape, part)) for part in others]
-            # The ICU version of a server may be older than ours and miss some
-            # punctuation, so non-ASCII punctuation keeps its spaces.
-            words = [c if c.isascii() or is_ideograph(c) else f" {c} " for c in words]
-            pairs = itertools.zip_longest(others, words, fillvalue="")
-            form = "".join(itertools.chain.from_iterable(pairs))
+        form = escape(form) if len(form) == 1 else part.sub(replace, form)
         if form != chr(code):
             forms[chr(code)] = form
     return CharacterRules(forms, escapes)
@@ -299,21 +311,28 @@ def _number_child_sets(
 def _assign_bases(child_sets: Sequence[Sequence[int]]) -> tuple[list[int], int]:
     """Finds a base for each set of labels such that no two children share a unit.
 
-    Bases are unique too, because a lookup recognizes a child only by its label. Each
-    set of several labels has a page. Sets of one label fill the gaps on all pages.
+    Bases are unique too, because a lookup recognizes a child only by its label. The
+    largest sets are placed first, each on the first page with a place for it.
 
     Returns:
         The bases and the number of units.
     """
-    large = [number for number, labels in enumerate(child_sets) if len(labels) > 1]
-    bases = {number: page * _PAGE_SIZE for page, number in enumerate(large, start=1)}
-    used = {bases[number] ^ label for number in large for label in child_sets[number]}
-    free_units = (unit for unit in itertools.count(1) if unit not in used)
-    taken = set(bases.values())
-    for number, (label, *others) in enumerate(child_sets):
-        if not others:
-            candidates = (unit ^ label for unit in free_units)
-            bases[number] = next(base for base in candidates if base not in taken)
-            taken.add(bases[number])
-    num_pages = max(taken) // _PAGE_SIZE + 1
-    return [bases[number] for number in range(len(bases))], num_pages * _PAGE_SIZE
+    index_of = np.arange(_PAGE_SIZE)[:, None] ^ np.arange(_PAGE_SIZE)  # [base, label]
+    is_free_unit = np.ones((len(child_sets), _PAGE_SIZE), bool)  # [page, index in page]
+    is_free_base = is_free_unit.copy()
+    is_free_unit[0, 0] = False  # The root.
+    first_page = dict.fromkeys(map(len, child_sets), 0)  # By the number of labels.
+    bases = [0] * len(child_sets)
+    for number in sorted(range(len(child_sets)), key=lambda n: -len(child_sets[n])):
+        indices = index_of[:, child_sets[number]]
+        for page in range(first_page[indices.shape[1]], len(child_sets)):
+            fits = is_free_base[page] & is_free_unit[page, indices].all(axis=1)
+            if fits.any():
+                break
+        first_page[indices.shape[1]] = page
+        base = int(fits.argmax())
+        is_free_unit[page, indices[base]] = False
+        is_free_base[page, base] = False
+        bases[number] = page * _PAGE_SIZE + base
+    num_pages = max(bases) // _PAGE_SIZE + 1
+    return bases, num_pages * _PAGE_SIZE
