@@ -93,13 +93,23 @@ def test_sharded_weights(folder, vocabulary, tmp_path):
     sharded = toy.write_hugging_face(tmp_path / "sharded", vocabulary)
     tensors = safetensors.numpy.load_file(sharded / "model.safetensors")
     (sharded / "model.safetensors").unlink()
-    for number in (1, 2):
-        part = dict(list(tensors.items())[number - 1 :: 2])
-        shard = sharded / f"model-0000{number}-of-00002.safetensors"
-        safetensors.numpy.save_file(part, shard)
+    # BERT without the second shard is complete: it lacks only the optional pooler.
+    files = {
+        name: f"model-0000{1 + name.startswith('pooler')}-of-00002.safetensors"
+        for name in tensors
+    }
+    for file in set(files.values()):
+        part = {name: tensors[name] for name in files if files[name] == file}
+        safetensors.numpy.save_file(part, sharded / file)
+    index = sharded / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": files}))
     assert same_weights(folder, sharded)
-    shard.unlink()
-    with pytest.raises(ValueError, match=r"Weights of BERT are missing"):
+    (sharded / "model-00002-of-00002.safetensors").rename(tmp_path / "file")
+    message = r"sharded lacks model-00002-of-00002\.safetensors, listed in model"
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(sharded)
+    index.write_text(json.dumps({"weight_map": files | {"a": "../file"}}))
+    with pytest.raises(ValueError, match=r"sharded lacks \.\./file, model-00002"):
         open_checkpoint(sharded)
 
 
