@@ -101,18 +101,20 @@ def main(options: ParityConfig) -> None:
         "the checkpoint's GELU": ours[-1:],
     }
     with tempfile.TemporaryDirectory() as folder:
-        checkpoints.write_checkpoint(checkpoint, folder)
-        model = transformers.BertModel.from_pretrained(folder).eval()
+        hugging_face, preset = f"{folder}/hugging_face", f"{folder}/preset"
+        checkpoints.write_checkpoint(checkpoint, hugging_face)
+        checkpoints.write_checkpoint(checkpoint, preset, "keras_hub")
+        model = transformers.BertModel.from_pretrained(hugging_face).eval()
         row(
             "converted to the Hugging Face format, all layers",
             "transformers, torch",
             _largest(ours, _torch_hidden_states(model, inputs), inputs),
         )
-        theirs = keras_hub.models.BertBackbone.from_preset(folder)
+        theirs = keras_hub.models.BertBackbone.from_preset(preset)
         outputs = theirs.predict(inputs, batch_size=_BATCH, verbose=0)
     for gelu, expected in last.items():
         difference = _largest(expected, [outputs["sequence_output"]], inputs)
-        row(f"converted, last layer, {gelu}", "KerasHub", difference)
+        row(f"converted to a preset, last layer, {gelu}", "KerasHub", difference)
 
 
 def _read(path: str, count: int) -> list[str]:

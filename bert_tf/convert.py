@@ -1,13 +1,15 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Converts a checkpoint of another project to a model directory.
+"""Converts a checkpoint to a model directory or a KerasHub preset.
 
     python -m bert_tf.convert --from=all-MiniLM-L6-v2 --to=models/minilm
+    python -m bert_tf.convert --from=models/sst2 --to=sst2 --format=keras_hub
 
 The input is a model directory, or a folder in the format of Google (TensorFlow 1), the
 Model Garden (TensorFlow 2), Hugging Face (safetensors) or KerasHub (a preset). The
 format is detected from the files. Handles such as hf://google-bert/bert-base-uncased
-are downloaded. transformers opens the output.
+are downloaded. transformers opens a model directory; --format=keras_hub writes a preset
+that KerasHub opens.
 
 The command prints the weights that it found or left out. Every command that reads a
 model directory also accepts these formats directly.
@@ -28,6 +30,11 @@ class ConvertConfig(cli.Options):
         help="Checkpoint folder in any format, or a handle (hf://...)."
     )
     to: str = cli.option(help="Folder to write.")
+    format: str = cli.option(
+        "hugging_face",
+        help="Format: hugging_face, a model directory, or keras_hub, a preset.",
+        choices=("hugging_face", "keras_hub"),
+    )
     head: str = cli.option(
         "",
         help="Kind of the head of a checkpoint from another project that does not "
@@ -41,7 +48,7 @@ def main(options: ConvertConfig) -> None:
     source = checkpoints.open_checkpoint(options.from_, head=options.head)
     print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
     source.load_backbone()  # Weights of another shape than the config implies raise.
-    left_out = checkpoints.write_checkpoint(source, options.to)
+    left_out = checkpoints.write_checkpoint(source, options.to, options.format)
     print(f"Wrote {options.to}.")
     if left_out:
         print(f"  Left out, because the format cannot hold it: {', '.join(left_out)}")

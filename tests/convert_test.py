@@ -14,7 +14,10 @@ def test_command_prints_what_it_read_and_wrote(tmp_path, vocabulary, capsys, cap
     source = toy.write_hugging_face(
         tmp_path / "theirs", vocabulary, "BertForMaskedLM", tensors=tensors
     )
-    convert.main(ConvertConfig(from_=str(source), to=str(tmp_path / "to")))
+    options = ConvertConfig(
+        from_=str(source), to=str(tmp_path / "to"), format="keras_hub"
+    )
+    convert.main(options)
     printed = capsys.readouterr().out
     for line in (
         f"Read {source} (Hugging Face BertForMaskedLM).",
@@ -24,3 +27,6 @@ def test_command_prints_what_it_read_and_wrote(tmp_path, vocabulary, capsys, cap
     ):
         assert line in printed, line
     assert "Tensors that are not used: bert.extra." in caplog.text
+    text = "KerasHub always computes with activation='gelu_tanh'; the checkpoint has 'g"
+    assert text in caplog.text
+    assert (tmp_path / "to" / "task.json").exists()

@@ -6,8 +6,8 @@
     task.json, task.weights.h5       a head: BertMaskedLM or BertTextClassifier
     tokenizer.json, assets/tokenizer/vocabulary.txt
 
-KerasHub itself reads the files. It is imported in a function because the import takes
-seconds and only this format needs it.
+KerasHub itself reads and writes the files. It is imported in the functions because the
+import takes seconds and only this format needs it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import pathlib
 from typing import Any
 
 import keras
+import numpy as np
+from absl import logging
 
 from bert_tf.checkpoints import weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint, check_fields, read_json_object
@@ -65,7 +67,6 @@ _PREPROCESSING = {
     "suffix_indicator": (CONTINUATION_PREFIX,),
     "oov_token": (UNK,),
     "truncate": ("round_robin",),
-    "split_on_cjk": (True,),
 }
 
 # The tasks that have a head of BERT.
@@ -142,5 +143,68 @@ def _rules(preset: str | pathlib.Path, preprocessor: Any) -> TokenizerRules:
     in_strings = options.get("special_tokens_in_strings", False)
     return TokenizerRules(
         strip_accents=None if strips == tokenizer.lowercase else strips,
+        split_chinese=options.get("split_on_cjk", True),
         added_tokens=tuple(map(AddedToken, SPECIAL_TOKENS if in_strings else ())),
     )
+
+
+# --- Writing ---------------------------------------------------------------------
+
+
+def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
+    """Writes a preset. Logs a warning about what KerasHub computes differently.
+
+    Args:
+        path: An empty folder.
+        checkpoint: The checkpoint to write.
+
+    Returns:
+        The names of the weights that the format cannot hold.
+    """
+    from keras_hub import models
+
+    weights, architecture = checkpoint.read_weights(), checkpoint.architecture
+    for name in ("activation", "layer_norm_epsilon"):
+        theirs, ours = getattr(BertConfig, name), getattr(architecture, name)
+        if theirs != ours:
+            text = "KerasHub always computes with %s=%r; the checkpoint has %r."
+            logging.warning(text, name, theirs, ours)
+    model = backbone = models.BertBackbone(
+        **{name: getattr(architecture, name) for name in _SETTINGS}, dtype="float32"
+    )
+    strips = checkpoint.rules.strip_accents
+    tokenizer = models.BertTokenizer(
+        list(checkpoint.vocabulary.tokens),
+        lowercase=checkpoint.lowercase,
+        strip_accents=checkpoint.lowercase if strips is None else strips,
+        split_on_cjk=checkpoint.rules.split_chinese,
+        special_tokens_in_strings=bool(checkpoint.rules.added_tokens),
+    )
+    tokenizer.save_to_preset(str(path))
+    length = checkpoint.options.get(
+        "max_sequence_length", architecture.max_sequence_length
+    )
+    head = checkpoint.head
+    if head["kind"] == "classification":
+        is_multi_label = head.get("problem") == "multi_label"
+        model = models.BertTextClassifier(
+            backbone,
+            num_classes=len(weights["logits/bias"]),
+            preprocessor=models.BertTextClassifierPreprocessor(tokenizer, length),
+            activation="sigmoid" if is_multi_label else head.get("activation"),
+        )
+    elif "mlm/bias" in weights:
+        preprocessor = models.BertMaskedLMPreprocessor(tokenizer, length)
+        model = models.BertMaskedLM(backbone, preprocessor)
+    tensors, left_out = weight_files.to_tensors(
+        _NAMES, weights, architecture.num_layers
+    )
+    for variable in model.weights:
+        if variable.path in tensors:
+            tensor = tensors.pop(variable.path)
+            variable.assign(np.reshape(tensor, variable.shape))
+        else:
+            text = "%s has no %s, which is newly initialized."
+            logging.warning(text, checkpoint.path, variable.path)
+    model.save_to_preset(str(path))
+    return sorted([*left_out, *tensors])

@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Opens checkpoints in any format, and writes model directories.
+"""Opens checkpoints in any format, and writes model directories and KerasHub presets.
 
 A model directory, which every command writes, is a Hugging Face folder:
 
@@ -253,12 +253,15 @@ class ModelDirectory(Checkpoint):
 # --- Writing checkpoints ---------------------------------------------------------
 
 
-def write_checkpoint(checkpoint: Checkpoint, path: str | os.PathLike) -> list[str]:
-    """Writes a checkpoint as a model directory.
+def write_checkpoint(
+    checkpoint: Checkpoint, path: str | os.PathLike, format: str = "hugging_face"
+) -> list[str]:
+    """Writes a checkpoint as a model directory or a KerasHub preset.
 
     Args:
         checkpoint: A checkpoint that `open_checkpoint` returned.
         path: The folder to write. It must not exist or be empty.
+        format: `"hugging_face"`, a model directory, or `"keras_hub"`.
 
     Returns:
         The names of the weights that the format cannot hold.
@@ -273,6 +276,8 @@ def write_checkpoint(checkpoint: Checkpoint, path: str | os.PathLike) -> list[st
     path.parent.mkdir(parents=True, exist_ok=True)
     with storage.atomic_path(path) as unfinished:
         unfinished.mkdir()
+        if format == "keras_hub":
+            return keras_hub.write_folder(unfinished, checkpoint)
         attributes = {name: getattr(checkpoint, name) for name in _WRITTEN}
         directory = ModelDirectory.create(unfinished, **attributes)
         return directory.write_weights(checkpoint.read_weights())
