@@ -54,6 +54,7 @@ def option(
     common: bool = False,
     per_phase: bool = False,
     resumable: bool = False,
+    local: bool = False,
 ) -> Any:
     """Defines a dataclass field that is also a flag.
 
@@ -69,9 +70,11 @@ def option(
         per_phase: Whether the flag accepts one number per training phase. The field
             then holds a tuple, or a number if there is only one.
         resumable: Whether an interrupted run may resume with another value.
+        local: Whether it is a path that must not be in a bucket.
     """
     metadata = {"help": help, "choices": choices, "min": minimum, "max": maximum}
-    metadata |= {"common": common, "per_phase": per_phase, "resumable": resumable}
+    metadata |= {"common": common, "per_phase": per_phase}
+    metadata |= {"resumable": resumable, "local": local}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -82,7 +85,7 @@ def _flag_name(field: dataclasses.Field) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Base class of a command's options. Checks choices and ranges.
+    """Base class of a command's options. Checks choices, ranges and local paths.
 
     Raises:
         ValueError: A value violates its `option`.
@@ -104,6 +107,8 @@ class Options:
                 rule = f"must be at least {rules['min']}"
             elif rules.get("max") is not None and max(values) > rules["max"]:
                 rule = f"must be at most {rules['max']}"
+            elif rules.get("local") and "://" in value:
+                rule = "must be a path of this machine, not of a bucket"
             else:
                 continue
             name = _flag_name(field)

@@ -46,7 +46,7 @@ _MASKED = [
 class DemoConfig(cli.Options):
     """Options of `python -m bert_tf.demo`."""
 
-    output: str = cli.option("demo", help="Folder for all files.")
+    output: str = cli.option("demo", help="Folder for all files.", local=True)
     steps: int = cli.option(
         1000,
         help="Steps of pre-training; with fewer than 700, the model predicts frequent "

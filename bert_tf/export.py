@@ -66,7 +66,7 @@ class ExportConfig(cli.Options):
     )
 
 
-def main(options: ExportConfig) -> pathlib.Path:
+def main(options: ExportConfig) -> pathlib.Path | str:
     """Exports a model and returns the folder of the new version.
 
     Raises:

@@ -9,8 +9,10 @@ Every function raises `OSError` on failure, for either kind of path.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
+import fnmatch
 import functools
 import glob as local_glob
 import json
@@ -18,6 +20,7 @@ import os
 import pathlib
 import shutil
 import socket
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from typing import IO, Any, TypeVar
@@ -27,25 +30,14 @@ from absl import logging
 # Prefix of the names of unfinished files and directories.
 TEMPORARY_PREFIX = ".unfinished-"
 
+# Files that mark others as complete, in models and exports.
+_MARKERS = ("config.json", "metrics.json", "saved_model.pb")
+
 _Path = TypeVar("_Path", str, pathlib.Path)
 
 
 def is_remote(path: str) -> bool:
     return "://" in path
-
-
-def local_path(path: str | os.PathLike) -> pathlib.Path:
-    """Returns a path.
-
-    Raises:
-        ValueError: It is remote.
-    """
-    if is_remote(os.fspath(path)):
-        raise ValueError(
-            f"{path} must be a local path. Only text, records and served models may be "
-            "in a bucket: mount the bucket as a folder, or copy the files."
-        )
-    return pathlib.Path(path)
 
 
 @contextlib.contextmanager
@@ -162,6 +154,12 @@ is_directory = _either(os.path.isdir, "isdir")
 make_directory = _either(functools.partial(os.makedirs, exist_ok=True), "makedirs")
 remove = _either(os.remove, "remove")
 _glob = _either(functools.partial(local_glob.glob, recursive=True), "glob")
+_list_directory = _either(os.listdir, "listdir")
+
+
+def list_directory(path: str) -> list[str]:
+    """Returns the names of the files and directories in a directory."""
+    return [name.rstrip("/") for name in _list_directory(path)]
 
 
 def glob(pattern: str) -> list[str]:
@@ -215,6 +213,8 @@ def _fsync(path: str | os.PathLike) -> None:
 def exclusive(directory: str | os.PathLike) -> Iterator[None]:
     """Locks a local directory; removes unfinished files that a killed process left.
 
+    At the end, a copy of a remote directory is uploaded. That one is not locked.
+
     The operating system releases the lock when the process ends. The lock also holds
     between hosts that share the directory, if their file system supports `flock`.
 
@@ -237,4 +237,97 @@ def exclusive(directory: str | os.PathLike) -> Iterator[None]:
         file.flush()
         for path in pathlib.Path(directory).glob(f"{TEMPORARY_PREFIX}*"):
             (shutil.rmtree if path.is_dir() else os.remove)(path)
-        yield
+        try:
+            yield
+        finally:
+            upload(pathlib.Path(directory))
+
+
+# --- Copies of remote directories ------------------------------------------------
+
+_Stats = dict[str, tuple[int, int]]  # What `stat` returns, by path.
+
+# By remote directory and skipped files: the local copy, and the stats of the files that
+# are the same in both places, remote and local ones.
+_copies: dict[tuple[str, tuple[str, ...]], tuple[str, _Stats]] = {}
+
+
+def local_copy(path: str | os.PathLike, skip: tuple[str, ...] = ()) -> pathlib.Path:
+    """Copies a remote directory to this machine until the process ends.
+
+    Later calls update the same copy with the files that changed in the bucket.
+
+    Args:
+        path: The directory. A remote one may not exist yet: the copy is empty then.
+        skip: Glob patterns of files that are not copied.
+
+    Returns:
+        The copy, whose changes `upload` copies back; `path` if it is local.
+    """
+    path = os.fspath(path)
+    if not is_remote(path):
+        return pathlib.Path(path)
+    if (path, skip) not in _copies:
+        parent = tempfile.mkdtemp(prefix="bert_tf-")
+        atexit.register(shutil.rmtree, parent, ignore_errors=True)
+        copy = os.path.join(parent, pathlib.Path(path).name)
+        os.mkdir(copy)
+        print(f"{copy} is the local copy of {path}.", flush=True)
+        _copies[path, skip] = copy, {}
+    copy, synced = _copies[path, skip]
+    _copy_changes(path, copy, synced, skip)
+    return pathlib.Path(copy)
+
+
+def upload(path: pathlib.Path) -> pathlib.Path | str:
+    """Copies what changed in a `local_copy` back; other directories are left alone.
+
+    Object stores cannot rename directories. Files are copied in the order in which they
+    were written, those that mark others as complete last, before old ones are removed.
+
+    Args:
+        path: The copy, or a directory in it.
+
+    Returns:
+        The remote directory of `path`; `path` itself if it is in no copy.
+    """
+    for (remote, _), (copy, synced) in _copies.items():
+        if path.is_relative_to(copy):
+            _copy_changes(copy, remote, synced)
+            return os.path.join(remote, path.relative_to(copy)).removesuffix("/.")
+    return path
+
+
+def _copy_changes(
+    source: str, target: str, synced: _Stats, skip: tuple[str, ...] = ()
+) -> None:
+    """Copies the files that are not in `synced`, and removes those that are gone."""
+    stats = _stats(source, skip)
+    for name in sorted(stats, key=lambda n: (n.endswith(_MARKERS), stats[n][1])):
+        path, copy = os.path.join(source, name), os.path.join(target, name)
+        if synced.get(path) != stats[name]:
+            make_directory(os.path.dirname(copy))
+            with atomic_path(copy) as temporary, _remote() as gfile:
+                gfile.copy(path, temporary)
+            synced[path], synced[copy] = stats[name], stat(copy)
+    prefix = os.path.join(source, "")
+    names = [p.removeprefix(prefix) for p in synced if p.startswith(prefix)]
+    for name in set(names) - stats.keys():
+        remove(os.path.join(target, name))
+        del synced[prefix + name], synced[os.path.join(target, name)]
+
+
+def _stats(directory: str, skip: tuple[str, ...]) -> _Stats:
+    """Returns the stats of each complete file by relative path."""
+    skip += (f"*{TEMPORARY_PREFIX}*", "*.lock")
+    stats = {}
+    with _remote() as gfile:  # Walks through local directories, too.
+        walk = list(gfile.walk(directory)) if gfile.exists(directory) else []
+    for parent, _, files in walk:
+        for path in (os.path.join(parent, file) for file in files):
+            name = os.path.relpath(path, directory)
+            if not any(fnmatch.fnmatch(name, pattern) for pattern in skip):
+                # Removed meanwhile; and ram:// lists runs.tsv as runs/.tsv.
+                with contextlib.suppress(FileNotFoundError):
+                    stats[name] = stat(path)
+    return stats

@@ -11,8 +11,7 @@ import uuid
 
 import pytest
 
-import bert_tf
-from bert_tf import serving, storage
+from bert_tf import storage
 
 
 @pytest.fixture(params=["local", "remote"])
@@ -89,17 +88,6 @@ def test_unknown_scheme_is_named_in_error():
         storage.read_text("nfs2://bucket/x")
 
 
-def test_model_directories_and_exports_must_be_local(tmp_path):
-    path = "gs://bucket/model"
-    for use in (
-        lambda: bert_tf.open_checkpoint(path),
-        lambda: bert_tf.ModelDirectory.create(path),
-        lambda: serving.export_saved_model({}, path, directory=None),
-    ):
-        with pytest.raises(ValueError, match=f"{path} must be a local path"):
-            use()
-
-
 def test_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     synced = []
 
@@ -161,3 +149,52 @@ def test_expand_globs_names_pattern_without_match(tmp_path):
         storage.expand_globs(str(tmp_path))
     with pytest.raises(ValueError, match="No file matches the pattern ''"):
         storage.expand_globs("")
+
+
+def test_upload_copies_changes_and_markers_last(monkeypatch):
+    remote = f"ram://{uuid.uuid4().hex}/model"
+    storage.make_directory(f"{remote}/logs")
+    names = ("config.json", "old", "same")
+    for name in (*names, "logs/events"):
+        storage.write_text(f"{remote}/{name}", name)
+    copy = storage.local_copy(remote, ("logs/*",))
+    assert {path.name: path.read_text() for path in copy.iterdir()} == dict(
+        zip(names, names)
+    )
+    (copy / "state").mkdir()
+    changed = ("config.json", "state/b", "state/a")
+    for name in (*changed, f"{storage.TEMPORARY_PREFIX}x"):
+        (copy / name).write_text("new")
+    (copy / "old").unlink()
+    order, atomic_path = [], storage.atomic_path
+
+    def record(path):
+        assert storage.exists(f"{remote}/old")  # Removed after everything is there.
+        order.append(path.removeprefix(f"{remote}/"))
+        return atomic_path(path)
+
+    monkeypatch.setattr(storage, "atomic_path", record)
+    assert storage.upload(copy / "state") == f"{remote}/state"
+    assert sorted(order[:2]) == ["state/a", "state/b"]
+    assert order[2:] == ["config.json"]
+    assert all(storage.read_text(f"{remote}/{name}") == "new" for name in changed)
+    remaining = sorted(storage.list_directory(remote))
+    assert remaining == ["config.json", "logs", "same", "state"]
+    storage.upload(copy)  # Only what has changed since.
+    assert len(order) == 3
+
+
+def test_local_copy_follows_changes_of_the_bucket():
+    remote = f"ram://{uuid.uuid4().hex}/model"
+    storage.make_directory(remote)
+    for name in ("same", "changed", "gone"):
+        storage.write_text(f"{remote}/{name}", name)
+    copy = storage.local_copy(remote)
+    (copy / "new_here").touch()
+    for name in ("changed", "new_there"):
+        storage.write_text(f"{remote}/{name}", f"{name} again")
+    storage.remove(f"{remote}/gone")
+    assert storage.local_copy(remote) == copy
+    names = {path.name for path in copy.iterdir()}
+    assert names == {"same", "changed", "new_here", "new_there"}
+    assert (copy / "changed").read_text() == "changed again"

@@ -46,6 +46,8 @@ CONFIG = hugging_face.CONFIG
 
 # The files of a Hugging Face repository that are downloaded.
 _HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.weights.h5")
+# The files of a remote model directory that are not copied.
+_NOT_WEIGHTS = ("training_state/*", "logs/*")
 
 # --- Opening ---------------------------------------------------------------------
 
@@ -55,9 +57,9 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
 
     Args:
         path: A model directory or a folder in the format of Google, the Model Garden,
-            Hugging Face, sentence-transformers or KerasHub; or a handle:
-            `hf://owner/repository`, or one that KerasHub downloads, e.g.
-            `kaggle://...`.
+            Hugging Face, sentence-transformers or KerasHub, local or in a bucket
+            (`gs://...`); or a handle: `hf://owner/repository`, or one that KerasHub
+            downloads, e.g. `kaggle://...`.
         head: The kind of head to read from another project's folder that does not
             declare it: `"encoder"` for none, `"pretrainer"`, `"classification"`,
             `"tagging"`, `"question_answering"` or `"multiple_choice"`.
@@ -78,7 +80,7 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
         )
     elif handle.startswith(("kaggle://", "modelscope://")):
         return keras_hub.open_preset(handle, kind)
-    path = storage.local_path(path)
+    path = storage.local_copy(path, _NOT_WEIGHTS)
     if not path.is_dir():
         raise ValueError(f"There is no checkpoint folder {path}.")
     config = read_json_object(path / CONFIG)
@@ -139,7 +141,7 @@ class ModelDirectory(Checkpoint):
         """Creates the folder, or resumes one that the same command created.
 
         Args:
-            path: The folder.
+            path: The folder. If it is remote, `storage.upload` copies the files there.
             resumable: Names of `options` that may differ from the earlier run.
             write: Whether to write files. With several workers, only one writes.
             **attributes: `architecture`, `vocabulary`, `lowercase`, `rules`, `head`
@@ -149,7 +151,7 @@ class ModelDirectory(Checkpoint):
             ValueError: The folder contains a model with another configuration. The
                 message lists each difference with both values.
         """
-        path = storage.local_path(path)
+        path = storage.local_copy(path)
         new = cls(path, **attributes)
         if (path / CONFIG).exists():
             old = open_folder(path)
@@ -270,7 +272,7 @@ def write_checkpoint(
         ValueError: `path` exists, or the head of the checkpoint is unclear.
     """
     heads.check_declared(checkpoint.head, checkpoint.path)
-    path = storage.local_path(path)
+    path = storage.local_copy(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} already exists. Choose another folder.")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -280,4 +282,6 @@ def write_checkpoint(
             return keras_hub.write_folder(unfinished, checkpoint)
         attributes = {name: getattr(checkpoint, name) for name in _WRITTEN}
         directory = ModelDirectory.create(unfinished, **attributes)
-        return directory.write_weights(checkpoint.read_weights())
+        left_out = directory.write_weights(checkpoint.read_weights())
+    storage.upload(path)
+    return left_out

@@ -36,13 +36,13 @@ class TablesConfig(FilesConfig):
 
     task: str = cli.option("", help="Benchmark to read from --data_dir.", common=True)
     data_dir: str = cli.option(
-        "", help="Folder of --task.", common=True, resumable=True
+        "", help="Folder of --task.", common=True, resumable=True, local=True
     )
     train_file: str = cli.option(
-        "", help="Training data, TSV, .csv or .jsonl.", common=True
+        "", help="Training data, TSV, .csv or .jsonl.", common=True, local=True
     )
     dev_file: str = cli.option(
-        "", help="Dev set, which selects the best epoch.", common=True
+        "", help="Dev set, which selects the best epoch.", common=True, local=True
     )
 
 

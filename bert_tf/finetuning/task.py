@@ -107,10 +107,10 @@ class FinetuneConfig(ComputeOptions):
 class FilesConfig(FinetuneConfig):
     """Options of a task that reads the user's own files."""
 
-    train_file: str = cli.option(help="Training data.")
-    dev_file: str = cli.option(help="Data that selects the best epoch.")
+    train_file: str = cli.option(help="Training data.", local=True)
+    dev_file: str = cli.option(help="Data that selects the best epoch.", local=True)
     test_file: str = cli.option(
-        "", help="Data to predict.", common=True, resumable=True
+        "", help="Data to predict.", common=True, resumable=True, local=True
     )
 
     def read_splits(self, read: Callable[[str, str], Any]) -> dict[str, Any]:
@@ -133,8 +133,8 @@ class PredictConfig(cli.Options):
 
     predict: bool = cli.option(help="Predict instead of training.")
     model: str = cli.option(help="Model directory, or another checkpoint of the task.")
-    input: str = cli.option(help="File to predict, as training data.")
-    output: str = cli.option(help="File to write: TSV, .csv or .jsonl.")
+    input: str = cli.option(help="File to predict, as training data.", local=True)
+    output: str = cli.option(help="File to write: TSV, .csv or .jsonl.", local=True)
     batch_size: int = cli.option(32, help="Examples per batch.", minimum=1)
 
 

@@ -62,7 +62,7 @@ def export_saved_model(
     *,
     directory: Checkpoint,
     version: int = 0,
-) -> pathlib.Path:
+) -> pathlib.Path | str:
     """Writes `<folder>/<version>/` and returns its path.
 
     Args:
@@ -71,7 +71,7 @@ def export_saved_model(
             adds the signature `metadata`: text [N], ignored -> json [N] string, a
             description of the model that includes its labels. TensorFlow Serving's
             REST API and its batching require an input.
-        folder: The folder of the served model, e.g. saved_models/sst2.
+        folder: The folder of the served model, e.g. saved_models/sst2. May be remote.
         directory: The model directory or checkpoint that the model comes from.
         version: A positive integer, or 0 for the newest version plus one.
 
@@ -81,16 +81,17 @@ def export_saved_model(
         OSError: The folder cannot be written.
     """
     startup.require_tensorflow("Export")
-    folder = storage.local_path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    names = os.listdir(folder)
+    path = os.fspath(folder)
+    names = storage.list_directory(path) if storage.is_directory(path) else []
     newest = max((int(name) for name in names if name.isdecimal()), default=0)
     name = str(version or newest + 1)
     if name in names:
         raise ValueError(
-            f"{folder / name} exists, and exports never replace a version. Choose "
-            "another --version, or 0 for the newest version plus one."
+            f"{os.path.join(path, name)} exists, and exports never replace a version. "
+            "Choose another --version, or 0 for the newest version plus one."
         )
+    folder = storage.local_copy(path, skip=("*",))
+    folder.mkdir(parents=True, exist_ok=True)
     with storage.atomic_path(folder / name) as path:
         path.mkdir()
         functions = _save({**signatures, "metadata": _metadata(directory)}, path)
@@ -104,7 +105,7 @@ def export_saved_model(
         _write_warmup(extra / "tf_serving_warmup_requests", signatures, max_length)
         if "serving_default" in signatures:
             _write_example(extra, signatures["serving_default"])
-    return folder / name
+    return storage.upload(folder / name)
 
 
 def _save(

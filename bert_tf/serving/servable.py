@@ -175,9 +175,11 @@ def load_newest(name: str, base_path: str | os.PathLike) -> Servable:
         ValueError: There is no version, or the newest cannot be loaded.
     """
     base_path = os.fspath(base_path)
+    # Without the graph, which exports to a bucket copy last, a version is incomplete.
+    graphs = storage.glob(os.path.join(base_path, "*", "saved_model.pb"))
     versions = {
         int(os.path.basename(path)): path
-        for path in storage.glob(os.path.join(base_path, "*"))
+        for path in map(os.path.dirname, graphs)
         if re.fullmatch("[0-9]{1,18}", os.path.basename(path))
     }
     if not versions:

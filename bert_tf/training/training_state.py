@@ -112,6 +112,7 @@ class TrainingState:
         for other in self.path.iterdir():  # Also what killed processes left.
             if other.is_file() and other not in kept:
                 other.unlink()
+        storage.upload(self.directory.path)
 
     def _paths(self) -> list[pathlib.Path]:
         """Returns the files of all states, sorted by step."""
