@@ -15,7 +15,8 @@ The records depend on the text, the vocabulary and the options, but not on the n
 workers. Memory does not grow with the text. Rerun the same command to resume after an
 interruption.
 
-Paths may be remote, see `bert_tf.storage`.
+Paths may be remote, see `bert_tf.storage`. `--runner` runs the same jobs on a cluster,
+see `bert_tf.data.preparation`.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ for command in sys.argv[1].split():
 print(json.dumps(results))
 """
 SLOW_TO_IMPORT = {
+    "apache_beam",
     "keras",
     "keras_hub",
     "matplotlib",

@@ -4,7 +4,15 @@
 
 The parts of the text are independent jobs. A job writes its result, a JSON value, to a
 file. Jobs with such a file are not run again, so the same command resumes after an
-interruption. The jobs run on all cores of this machine.
+interruption. The jobs run on all cores of this machine, or with the same results on a
+cluster with Apache Beam::
+
+    pip install '.[beam]'  # In an environment of its own.
+    python -m bert_tf.corpus ... --runner=FlinkRunner --beam_options=--flink_master=...
+
+All machines must see the same paths: `gs://` or a shared mount. bert_tf must be
+installed on them, for example in the container image of
+`--beam_options=--sdk_container_image=...`.
 """
 
 from __future__ import annotations
@@ -16,6 +24,7 @@ import functools
 import hashlib
 import multiprocessing
 import os
+import shlex
 import signal
 import threading
 import time
@@ -91,7 +100,7 @@ def _settings(
 ) -> dict[str, object]:
     """Returns everything that determines the records."""
     settings = options.to_dict()
-    for name in ("output", "num_workers"):
+    for name in ("output", "num_workers", "runner", "beam_options"):
         del settings[name]
     stats = [(path, *storage.stat(path)) for path in files]
     digest = hashlib.sha256(repr(stats).encode()).hexdigest()
@@ -208,9 +217,13 @@ def run_jobs(
         options: Where the jobs run. A single worker is this process.
 
     Raises:
+        ValueError: Apache Beam is not installed.
         OSError: A worker process ended early.
     """
     run = functools.partial(_run_unless_done, function)
+    if options.runner != "local":
+        _run_with_beam(run, jobs, options)
+        return list(map(run, jobs))  # Reads the results.
     num_workers = min(options.num_workers or _num_cores(), len(jobs))
     with contextlib.ExitStack() as stack:
         results: Iterator[Any] = map(run, jobs)
@@ -242,6 +255,24 @@ def run_jobs(
                 '`if __name__ == "__main__":`, or with num_workers=1. Rerun the same '
                 "command to resume."
             ) from None
+
+
+def _run_with_beam(
+    run: Callable[[Any], Any], jobs: Sequence[Any], options: CorpusConfig
+) -> None:
+    """Calls `run(job)` for every job. The runner's web interface shows the progress."""
+    try:  # An optional dependency.
+        import apache_beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"--runner={options.runner} requires Apache Beam: "
+            "pip install '.[beam]' (in an environment of its own)."
+        ) from error
+    flags = [f"--runner={options.runner}", *shlex.split(options.beam_options)]
+    with apache_beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
+        created = pipeline | apache_beam.Create(list(jobs), reshuffle=True)
+        _ = created | apache_beam.Map(run)
 
 
 def _run_unless_done(function: Callable[[Any], Any], job: Any) -> Any:

@@ -37,6 +37,7 @@ from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
 
+_RUNNERS = ("local", "DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")
 _BATCH_SENTENCES = 1 << 13  # Per call of the tokenizer, about 1 MB of text.
 _NUM_SPECIAL_TOKENS = 3  # [CLS] first segment [SEP] second segment [SEP]
 _MAX_PAIRS_PER_ROW = 8  # Shapes are static: more would enlarge the inputs of all rows.
@@ -77,6 +78,15 @@ class CorpusConfig(cli.Options):
     seed: int = cli.option(0, help="Seed of all random choices.", minimum=0)
     num_workers: int = cli.option(
         0, help="Processes of 1 GB each; 0 for one per core.", minimum=0, common=True
+    )
+    runner: str = cli.option(
+        "local",
+        help="local runs processes on this machine; the others are runners of Apache "
+        "Beam, whose machines must see all paths.",
+        choices=_RUNNERS,
+    )
+    beam_options: str = cli.option(
+        "", help="Flags of Apache Beam, for example '--flink_master=host:8081'."
     )
 
 

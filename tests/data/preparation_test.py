@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import sys
 from typing import NamedTuple
 
 import pytest
@@ -264,6 +265,20 @@ def three_parts(options, monkeypatch) -> CorpusConfig:
 def test_records_do_not_depend_on_the_number_of_workers(three_parts):
     one, two = (prepare(three_parts, num_workers=number) for number in (1, 2))
     assert contents(one) == contents(two)
+
+
+def test_beam_writes_equal_records(three_parts):
+    pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
+    with_beam = prepare(three_parts, runner="DirectRunner")
+    assert contents(with_beam) == contents(prepare(three_parts))
+    with pytest.raises(ValueError, match="txt, line 1: not a JSON object"):
+        prepare(three_parts, '{"text": 1', runner="DirectRunner")
+
+
+def test_missing_beam_raises_value_error(options, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    with pytest.raises(ValueError, match="--runner=FlinkRunner requires Apache Beam"):
+        prepare(options, runner="FlinkRunner")
 
 
 def test_seed_determines_records(written):
