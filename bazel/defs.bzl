@@ -23,7 +23,7 @@ def library(name = None, srcs = None, deps = []):
     py_library(
         name = name or native.package_name().split("/")[-1],
         srcs = native.glob(["*.py"]) if srcs == None else srcs,
-        data = native.glob(["*.pyi", "*.txt", "py.typed"], allow_empty = True),
+        data = native.glob(["*.html", "*.pyi", "*.txt", "py.typed"], allow_empty = True),
         visibility = ["//visibility:public"],
         deps = deps + ["//:requirements"],
     )

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves exported models on this machine, for development and tests.
 
-    python -m bert_tf.serve --model_name=sst2 --model_base_path=saved_models/sst2
+    python -m bert_tf.serve --model_name=sst2 --model_base_path=saved_models/sst2 --demo
     python -m bert_tf.serve --model_base_path=saved_models/minilm,saved_models/reranker
 
 Input: SavedModels in `<base_path>/<version>/`, of which the newest is served. Output:
 TensorFlow Serving's gRPC API (Predict, GetModelMetadata, GetModelStatus) and REST API
-(predict, metadata, status). On SIGTERM or Ctrl-C, the server refuses connections,
-answers the requests in flight that take at most 7 s, and exits.
+(predict, metadata, status). `--demo` adds a page for trying the models in a browser. On
+SIGTERM or Ctrl-C, the server refuses connections, answers the requests in flight that
+take at most 7 s, and exits.
 
 Use TensorFlow Serving in production; its flags have the same names. See
 saved_models/README.md.
@@ -44,6 +45,7 @@ class ServeConfig(cli.Options):
     host: str = cli.option(
         "127.0.0.1", help="Address to listen on; 0.0.0.0 for all interfaces."
     )
+    demo: bool = cli.option(False, help="Whether to serve the demo page.")
 
 
 def base_paths(options: ServeConfig) -> dict[str, str]:
@@ -80,11 +82,14 @@ def main(options: ServeConfig) -> None:
         host=options.host,
         port=options.port,
         rest_port=options.rest_api_port,
+        demo=options.demo,
     ) as server:
         for name, servable in server.models.items():
             print(f"{name}: version {servable.version} of {models[name]}")
             print(f"  REST: {server.rest_address}/v1/models/{name}:predict")
         print(f"gRPC: {server.address}")
+        if options.demo:
+            print(f"Demo page: {server.rest_address}/")
         print("Ready.", flush=True)
         stopped.wait()
     os._exit(0)  # Without waiting for requests that take longer.

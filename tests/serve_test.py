@@ -26,7 +26,7 @@ def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
     write_toy_model(tmp_path / "toy", 7)
     command = [sys.executable, "-m", "bert_tf.serve", "--port=0", "--rest_api_port=0"]
     process = subprocess.Popen(
-        [*command, f"--model_base_path={tmp_path / 'toy'}"],
+        [*command, f"--model_base_path={tmp_path / 'toy'}", "--demo"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -40,7 +40,8 @@ def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
     printed = re.fullmatch(
         f"toy: version 7 of {tmp_path}/toy\n"
         r"  REST: (http://.*)/v1/models/toy:predict\n"
-        r"gRPC: (127.0.0.1:\d+)\n",
+        r"gRPC: (127.0.0.1:\d+)\n"
+        r"Demo page: \1/\n",
         "".join(lines[1:-1]),
     )
     rest_address, address = printed.groups()

@@ -22,6 +22,7 @@ import http.server
 import json
 import logging
 import os
+import pathlib
 import re
 import reprlib
 import threading
@@ -54,6 +55,8 @@ _REST_TIMEOUT_SECONDS = 30
 # How long `stop` waits for requests in flight.
 _GRACE_SECONDS = 7
 
+_JSON = "application/json"
+
 _GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _HTTP_STATUS = {
     tf.errors.INVALID_ARGUMENT: 400,
@@ -82,6 +85,7 @@ class DevServer:
         host: Address to listen on.
         port: Port for gRPC; 0 for a free one.
         rest_port: Port for REST; 0 for a free one.
+        demo: Whether to serve the demo page at the REST port.
 
     Attributes:
         models: The newest versions of the models, by name.
@@ -99,6 +103,7 @@ class DevServer:
         host: str = "127.0.0.1",
         port: int = 0,
         rest_port: int = 0,
+        demo: bool = False,
     ):
         self.models = {name: load_newest(name, path) for name, path in models.items()}
         self._grpc = grpc.server(
@@ -121,6 +126,12 @@ class DevServer:
                 f"Cannot listen on {host}, ports {port} and {rest_port}: {error}"
             ) from error
         self._rest.models = self.models
+        if demo:
+            page = pathlib.Path(__file__).with_name("demo_page.html").read_bytes()
+            self._rest.pages = {
+                "GET /": ("text/html; charset=utf-8", page),
+                "GET /models.json": (_JSON, _encode(list(models))),
+            }
         self.address = f"{host}:{port}"
         self.rest_address = f"http://{host}:{self._rest.server_port}"
         self._grpc.start()
@@ -272,7 +283,7 @@ def _bare_if_single(values: dict[str, Any]) -> Any:
     return next(iter(values.values())) if len(values) == 1 else values
 
 
-def _encode(value: message.Message | dict[str, Any]) -> bytes:
+def _encode(value: message.Message | dict[str, Any] | list[str]) -> bytes:
     """Returns the JSON of a response. Bytes in it are sent as they are."""
     if isinstance(value, message.Message):
         value = json_format.MessageToDict(
@@ -291,6 +302,8 @@ class _RestServer(http.server.ThreadingHTTPServer):
     daemon_threads = False  # `server_close` waits for requests in flight.
     request_queue_size = 256  # Connections that wait for a thread.
     models: Mapping[str, Servable]
+    # Type and content of the demo page's files, by method and path.
+    pages: Mapping[str, tuple[str, bytes]] = {}
 
 
 class _RestHandler(http.server.BaseHTTPRequestHandler):
@@ -303,14 +316,15 @@ class _RestHandler(http.server.BaseHTTPRequestHandler):
             super().handle()
 
     def do_GET(self) -> None:
-        status = 200
+        path = urllib.parse.unquote(self.path.partition("?")[0])
+        status, page = 200, self.server.pages.get(f"{self.command} {path}")
         try:
-            body = _encode(self._answer())
+            kind, body = page or (_JSON, _encode(self._answer(path)))
         except tf.errors.OpError as error:
             status = _HTTP_STATUS.get(error.error_code, 500)
-            body = _encode({"error": error.message})
+            kind, body = _JSON, _encode({"error": error.message})
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Connection", "close")
         self.end_headers()
@@ -318,8 +332,7 @@ class _RestHandler(http.server.BaseHTTPRequestHandler):
 
     do_POST = do_GET
 
-    def _answer(self) -> message.Message | dict[str, Any]:
-        path = urllib.parse.unquote(self.path.partition("?")[0])
+    def _answer(self, path: str) -> message.Message | dict[str, Any]:
         if match := _PATH.fullmatch(path):
             name, version, method = match.groups()
             servable = _find(self.server.models, name, int(version or 0))
