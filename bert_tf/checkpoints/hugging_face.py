@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,8 +34,10 @@ CONFIG = "config.json"
 
 # --- Classes and names of weights ------------------------------------------------
 
-# The last part of names in early versions -> in torch.
-_PARTS = {"gamma": "weight", "beta": "bias"}
+# The last part of names in TensorFlow and Flax, and in early versions -> in torch.
+_PARTS = dict.fromkeys(
+    ("kernel", "gamma", "scale", "embedding", "embeddings"), "weight"
+) | {"beta": "bias"}
 
 _ENCODER_PARTS = ("embeddings.", "encoder.", "pooler.")
 
@@ -70,10 +73,10 @@ def _names(kind: str | None) -> weight_files.Names:
     return names
 
 
-def _with_current_names(
+def _with_torch_names(
     path: pathlib.Path, tensors: Mapping[str, weight_files.Tensor]
 ) -> dict[str, weight_files.Tensor]:
-    """Renames tensors of early versions of transformers.
+    """Renames tensors to their names in torch, and transposes kernels of TensorFlow.
 
     Removes the prefix of a model that contains the whole model, such as `module.` of
     DataParallel, adds `bert.` to the names of a `BertModel`, and leaves out buffers.
@@ -81,17 +84,33 @@ def _with_current_names(
     Raises:
         ValueError: There are two encoders.
     """
-    encoder = weight_files.find_prefix(path, tensors, _ANCHOR)
+    names = {name: _torch_name(name) for name in tensors}
+    encoder = weight_files.find_prefix(path, names.values(), _ANCHOR)
     wrapper = encoder.removesuffix("bert.")
     renamed = {}
-    for name, tensor in tensors.items():
-        stem, dot, part = name.removeprefix(wrapper).rpartition(".")
-        name = stem + dot + _PARTS.get(part, part)
+    for source, name in names.items():
+        name, tensor = name.removeprefix(wrapper), tensors[source]
         if wrapper == encoder and name.startswith(_ENCODER_PARTS):
             name = f"bert.{name}"
+        if re.search(r"\bkernel(:0)?$", source):
+            tensor = weight_files.Tensor(
+                tensor.shape[::-1], lambda read=tensor.read: read().T
+            )
         if not name.endswith((".position_ids", ".token_type_ids")):
             renamed[name] = tensor
     return renamed
+
+
+def _torch_name(name: str) -> str:
+    """Returns the name that transformers gives to a weight in torch.
+
+    Example: `bert/encoder/layer_._0/output/LayerNorm/gamma:0` in TensorFlow is
+    `bert.encoder.layer.0.output.LayerNorm.weight`.
+    """
+    name = name.removesuffix(":0").replace("_._", ".").replace("/", ".")
+    # TensorFlow's heads are called `mlm___cls` and `nsp___cls`.
+    stem, dot, part = re.sub(r"[^.]*___", "", name).rpartition(".")
+    return stem + dot + _PARTS.get(part, part)
 
 
 # --- Config ----------------------------------------------------------------------
@@ -229,7 +248,7 @@ def open_folder(
     own_names = bool(ours) and not config.get("architectures")
     tensors = weight_files.read_safetensors(path, may_lack_weights=bool(ours))
     if not own_names:
-        tensors = _with_current_names(path, tensors)
+        tensors = _with_torch_names(path, tensors)
     tokenizer = open_tokenizer(
         path, config, architecture.max_sequence_length, ours.get("tokenizer")
     )

@@ -97,9 +97,12 @@ class Table:
         """Raises ValueError for a missing column, naming the `flags` that select it."""
         for column in columns:
             if column not in self.columns:
+                rule = f"Select columns with {flags}."
+                if len(self.columns) == 1 and ";" in self.columns[0]:
+                    rule = "Replace ';' by commas in a .csv file, else by tabs."
                 raise ValueError(
                     f"{self.path} has no column {column!r}. Its columns are: "
-                    f"{', '.join(self.columns)}. Select columns with {flags}."
+                    f"{', '.join(self.columns)}. {rule}"
                 )
 
     def rows(

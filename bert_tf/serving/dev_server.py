@@ -63,6 +63,7 @@ _HTTP_STATUS = {
     tf.errors.FAILED_PRECONDITION: 400,
     tf.errors.NOT_FOUND: 404,
     tf.errors.RESOURCE_EXHAUSTED: 413,
+    tf.errors.UNIMPLEMENTED: 415,
     tf.errors.DEADLINE_EXCEEDED: 504,
 }
 _PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d{1,18}))?(:predict|/metadata|)")
@@ -346,6 +347,9 @@ class _RestHandler(http.server.BaseHTTPRequestHandler):
         raise _not_found(f"There is no {self.command} {path}.")
 
     def _read_body(self) -> bytes:
+        if "Content-Encoding" in self.headers:
+            message = "The development server does not read compressed bodies."
+            raise tf.errors.UnimplementedError(None, None, message)
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
             raise invalid("The request must have a Content-Length.")

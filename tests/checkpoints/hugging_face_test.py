@@ -131,19 +131,57 @@ def test_copies_of_tied_weights(folder, vocabulary, tmp_path, caplog):
         open_checkpoint(other).read_weights()
 
 
+def tensorflow_name(name):
+    """Returns the name of a weight in transformers 4's TFBert models.
+
+    Its `save_pretrained(safe_serialization=True)` writes them without the model's name.
+    """
+    stem, _, part = name.rpartition(".")
+    if "_embeddings" in stem:
+        part = "weight" if "word" in stem else "embeddings"
+    elif "LayerNorm" in stem:
+        part = {"weight": "gamma", "bias": "beta"}[part]
+    elif part == "weight":
+        part = "kernel"
+    stem = stem.replace(".", "/").replace("encoder/layer/", "encoder/layer_._")
+    stem = stem.replace("cls/pred", "mlm___cls/pred").replace(
+        "cls/seq", "nsp___cls/seq"
+    )
+    return f"{stem}/{part}:0"
+
+
+def flax_name(name):
+    """Returns the name of a weight in transformers 4's FlaxBert models."""
+    stem, _, part = name.rpartition(".")
+    if part == "weight":
+        part = "embedding" if stem.endswith("_embeddings") else "kernel"
+        part = "scale" if stem.endswith("LayerNorm") else part
+    return f"{stem}.{part}"
+
+
 def early_name(name):
     """Returns the name of a weight in early versions of transformers."""
     return name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")
 
 
 @pytest.mark.parametrize("class_name", ["BertModel", "BertForPreTraining"])
-@pytest.mark.parametrize("rename", [early_name, lambda name: f"module.{name}"])
+@pytest.mark.parametrize(
+    "rename",
+    [tensorflow_name, flax_name, early_name, lambda name: f"module.{name}"],
+    ids=["tensorflow", "flax", "early", "DataParallel"],
+)
 def test_other_names_of_weights(folder, vocabulary, class_name, rename, tmp_path):
     toy.write_hugging_face(folder, vocabulary, class_name)
-    tensors = toy.values(toy.hugging_face_shapes(class_name))
-    renamed = {rename(name): tensor for name, tensor in tensors.items()}
-    other = tmp_path / "other"
-    toy.write_hugging_face(other, vocabulary, class_name, tensors=renamed)
+    renamed = {}
+    for name, tensor in toy.values(toy.hugging_face_shapes(class_name)).items():
+        new = rename(name)
+        if class_name == "BertModel" and rename is tensorflow_name:
+            new = f"bert/{new}"
+        is_kernel = new.endswith(("kernel", "kernel:0"))
+        renamed[new] = np.ascontiguousarray(tensor.T) if is_kernel else tensor
+    other = toy.write_hugging_face(
+        tmp_path / "other", vocabulary, class_name, tensors=renamed
+    )
     assert same_weights(folder, other)
     assert open_checkpoint(other).head == open_checkpoint(folder).head
 

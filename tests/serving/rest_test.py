@@ -183,3 +183,12 @@ def test_metadata(port):
     signatures = answer["metadata"]["signature_def"]["signature_def"]
     assert signatures["serving_default"]["inputs"]["text"]["dtype"] == "DT_STRING"
     assert "@type" not in answer["metadata"]["signature_def"]
+
+
+def test_compressed_bodies_are_refused(port):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    headers = {"Content-Encoding": "gzip"}
+    connection.request("POST", "/v1/models/toy:predict", b"\x1f\x8b", headers)
+    response = connection.getresponse()
+    assert response.status == 415
+    assert "compressed" in json.loads(response.read())["error"]
