@@ -22,26 +22,36 @@ _STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-# File -> label, and the column that labels several curves of a file.
-_TINY = ("learning.csv", "{library}, {recipe} recipe")
-_MINI = (
-    ("mini_initialization.csv", "begins with {initialization}"),
-    ("mini_longer_rows.csv", "local attention, rows of 32 to 128"),
-    ("mini_bigram_rows.csv", "bigram model, rows of 32 to 128"),
-)
+# Title -> column with its unit and scale; files with the labels of their curves.
+_PANELS = {
+    "BERT tiny, local attention": (
+        ("val_loss", "held-out loss", 1),
+        {"learning.csv": "{library}, {recipe} recipe"},
+    ),
+    "BERT mini, initialization": (
+        ("val_mlm_accuracy", "held-out masked LM accuracy, %", 100),
+        {"mini_initialization.csv": "{initialization}"},
+    ),
+    "BERT mini, rows of 32 to 128": (
+        ("val_mlm_accuracy", "held-out masked LM accuracy, %", 100),
+        {
+            "mini_longer_rows.csv": "local attention",
+            "mini_bigram_rows.csv": "bigram model",
+        },
+    ),
+}
 
 
 def main() -> None:
     with matplotlib.rc_context(_STYLE):
-        drawing = figure.Figure(figsize=(9, 3.4), layout="constrained")
-        left, right = drawing.subplots(1, 2)
-        _plot(left, *_TINY, "val_loss", 1)
-        for file, label in _MINI:
-            _plot(right, file, label, "val_mlm_accuracy", 100)
-        left.set(title="BERT tiny", ylabel="held-out loss, masked LM + next sentence")
-        right.set(title="BERT mini, short recipe", ylabel="held-out accuracy, %")
-        for axes in (left, right):
-            axes.set_xlabel("million tokens")
+        drawing = figure.Figure(figsize=(10.5, 3.2), layout="constrained")
+        all_axes = drawing.subplots(1, len(_PANELS))
+        for axes, (title, (y, files)) in zip(all_axes, _PANELS.items(), strict=True):
+            column, unit, scale = y
+            for file, label in files.items():
+                _plot(axes, file, label, column, scale)
+            axes.set_title(title, fontsize=10)
+            axes.set(xlabel="million tokens", ylabel=unit)
             axes.legend(frameon=False, fontsize=8)
             axes.grid(alpha=0.3)
         path = _ROOT / "docs" / "learning.svg"

@@ -9,8 +9,9 @@ of --model and from random weights, with the same seeds. `--tasks` is a JSON fil
 the kind of the task and the options of its command by data set::
 
     {
-      "SST-2": {"kind": "classification", "task": "sst2", "data_dir": "glue/SST-2",
-                "examples": [500, 4000]},
+      "SST-2": {"kind": "classification", "train_file": "glue/SST-2/train.tsv",
+                "dev_file": "glue/SST-2/dev.tsv", "text_a": "sentence",
+                "label": "label", "examples": [500, 4000]},
       "WNUT-17": {"kind": "tagging", "train_file": "train.conll",
                   "dev_file": "dev.conll"}
     }

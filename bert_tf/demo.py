@@ -47,12 +47,7 @@ class DemoConfig(cli.Options):
     """Options of `python -m bert_tf.demo`."""
 
     output: str = cli.option("demo", help="Folder for all files.", local=True)
-    steps: int = cli.option(
-        1000,
-        help="Steps of pre-training; with fewer than 700, the model predicts frequent "
-        "words only.",
-        minimum=20,
-    )
+    steps: int = cli.option(500, help="Steps of pre-training.", minimum=20)
 
 
 def main(options: DemoConfig) -> None:
