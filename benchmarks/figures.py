@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Draws docs/learning.svg from the numbers in benchmarks/results.
+"""Draws the held-out losses and accuracies in benchmarks/results.
 
     python -m benchmarks.figures
 
@@ -10,12 +10,16 @@ benchmarks/results/README.md has the hardware and the commands of the CSV files.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import pathlib
 
-import matplotlib
-from matplotlib import figure
+from bert_tf import cli
+from bert_tf.lazy import lazy_import
 
-_ROOT = pathlib.Path(__file__).parent.parent
+matplotlib = lazy_import("matplotlib")
+figure = lazy_import("matplotlib.figure")
+
+_RESULTS = pathlib.Path(__file__).parent / "results"
 _STYLE = {
     "svg.fonttype": "none",  # Text stays text.
     "svg.hashsalt": "bert_tf",  # The same file each time.
@@ -42,7 +46,14 @@ _PANELS = {
 }
 
 
-def main() -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FiguresConfig(cli.Options):
+    """Options of `python -m benchmarks.figures`."""
+
+    output: str = cli.option("docs/learning.svg", help="Picture to write.")
+
+
+def main(options: FiguresConfig) -> None:
     with matplotlib.rc_context(_STYLE):
         drawing = figure.Figure(figsize=(10.5, 3.2), layout="constrained")
         all_axes = drawing.subplots(1, len(_PANELS))
@@ -54,15 +65,12 @@ def main() -> None:
             axes.set(xlabel="million tokens", ylabel=unit)
             axes.legend(frameon=False, fontsize=8)
             axes.grid(alpha=0.3)
-        path = _ROOT / "docs" / "learning.svg"
-        drawing.savefig(path, metadata={"Date": None})
-        print(path)
+        drawing.savefig(options.output, metadata={"Date": None})
 
 
 def _plot(axes, file: str, label: str, column: str, scale: float) -> None:
     """Plots the curves of a CSV file, one for each label."""
-    path = _ROOT / "benchmarks" / "results" / file
-    with path.open(encoding="utf-8", newline="") as lines:
+    with (_RESULTS / file).open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     for name in dict.fromkeys(label.format_map(row) for row in rows):
         curve = [row for row in rows if label.format_map(row) == name]
@@ -71,4 +79,4 @@ def _plot(axes, file: str, label: str, column: str, scale: float) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, FiguresConfig)
