@@ -25,11 +25,14 @@ from collections.abc import Mapping
 
 import keras
 import numpy as np
-from scipy import sparse
-from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from bert_tf.data import read_token_ids
+from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
+
+# Only `--initialization=corpus` needs SciPy, which TPU VMs may lack.
+sparse = lazy_import("scipy.sparse")
+linalg = lazy_import("scipy.sparse.linalg")
 
 # Distances of the neighbors, with the weights of their terms.
 _NEIGHBORS = {-1: 1.0, 1: 1.0, -2: 0.5, 2: 0.5}
@@ -236,7 +239,7 @@ def bigram_factors(
         Token vectors [V, T] of norm 1; and for each distance two matrices [T, T], left
         and right, with M_d = left rightᵀ and the most important components first.
     """
-    weights = np.sqrt(counts)
+    weights = np.sqrt(counts, dtype=np.float32)
     matrices = {
         distance: _weighted_information(token_ids, counts, weights, distance)
         for distance in _NEIGHBORS
@@ -273,7 +276,7 @@ def _frequencies(counts: np.ndarray) -> np.ndarray:
 
 def _weighted_information(
     token_ids: np.ndarray, counts: np.ndarray, weights: np.ndarray, distance: int
-) -> LinearOperator:
+) -> linalg.LinearOperator:
     """Returns weights[n] weights[w] weight_d log(p_d(w | n) / p(w)), [V, V], centered.
 
     A pair that does not occur has the same value with each token: that of its row is
@@ -287,13 +290,11 @@ def _weighted_information(
     matrix = sparse.csr_array(
         (ones, (neighbors[both], tokens[both])), shape=(len(counts),) * 2
     )  # Sums duplicates.
-    expected = _PSEUDO_COUNTS * _frequencies(counts)
-    matrix.data = _NEIGHBORS[distance] * np.log1p(
-        matrix.data / expected[matrix.indices]
-    )
-    shares = weights**2 / (weights**2).sum()
-    means = matrix @ shares
-    weighted = sparse.diags_array(weights) @ matrix @ sparse.diags_array(weights)
-    return aslinearoperator(weighted.astype(np.float32)) - aslinearoperator(
-        (weights * means)[:, np.newaxis].astype(np.float32)
-    ) @ aslinearoperator(weights[np.newaxis].astype(np.float32))
+    expected = np.float32(_PSEUDO_COUNTS) * _frequencies(counts).astype(np.float32)
+    ratios = matrix.data / expected[matrix.indices]
+    matrix.data = np.float32(_NEIGHBORS[distance]) * np.log1p(ratios)
+    means = matrix @ (weights**2 / (weights**2).sum())
+    matrix = sparse.diags_array(weights) @ matrix @ sparse.diags_array(weights)
+    operator = linalg.aslinearoperator
+    column, row = (weights * means)[:, np.newaxis], weights[np.newaxis]
+    return operator(matrix) - operator(column) @ operator(row)
