@@ -3,7 +3,7 @@
 """The training loop, which saves its state periodically and resumes at any step.
 
 Pre-training and fine-tuning share `TrainingLoop`. It replaces `fit` of Keras, which
-after whole epochs only, reads metrics in each step, and fails on several workers
+saves after whole epochs only, reads metrics in each step, and fails on several workers
 (Keras 3.15, keras-team/keras#20585, #20329).
 """
 
@@ -215,7 +215,7 @@ class TrainingLoop:
         """Records SIGTERM and SIGINT, in the main thread only.
 
         Python calls the handlers between two operations of TensorFlow, so not during a
-        step. They end the process at once if nothing is unsaved, or at a second SIGINT.
+        step. The process ends at once if its state is saved, or at a second SIGINT.
         """
         together = is_multi_worker(self.strategy)  # Stop after the same step.
 
