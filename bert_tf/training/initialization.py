@@ -60,7 +60,7 @@ def initialize_from_corpus(
 
     Args:
         model: A new model.
-        records: The records that it will be trained on. The first 2^24 tokens count.
+        records: The records that it will be trained on, see `read_token_ids`.
         seed: Seed of orthogonal matrices and of the randomized factorization.
     """
     initialize_from_tokens(model, read_token_ids(records), seed)
@@ -80,19 +80,28 @@ def initialize_from_tokens(
     with a standard deviation of about H^-0.5.
 
     Args:
-        model: A new model with H >= 16.
+        model: A new model.
         token_ids: Rows of text [R, S] int32, 0 at padding.
         seed: Seed of orthogonal matrices and of the randomized factorization.
+
+    Raises:
+        ValueError: The encoder is too small.
     """
     config, backbone = model.backbone.config, model.backbone
     hidden_dim = config.hidden_dim
+    position_dim = min(hidden_dim // config.num_heads, hidden_dim // 4) // 2 * 2
+    if not position_dim:
+        raise ValueError(
+            "--initialization=corpus needs a hidden size of at least 8, and 2 per head."
+            f" Received: hidden_dim={hidden_dim}, num_heads={config.num_heads}. Pass "
+            "--initialization=normal."
+        )
     counts = np.bincount(token_ids.ravel(), minlength=config.vocabulary_size)
     counts[0] = 0
     model.mlm_head.bias.assign(np.log(_frequencies(counts)))
 
     rng = np.random.default_rng(seed)
     units = np.linalg.qr(rng.standard_normal((hidden_dim, hidden_dim)))[0]
-    position_dim = min(hidden_dim // config.num_heads, hidden_dim // 4) // 2 * 2
     unseen_dim = -(-hidden_dim // 64)
     positions, unseen, segment, tokens = np.split(
         units.T, np.cumsum([position_dim, unseen_dim, 1])

@@ -215,7 +215,8 @@ class TrainingLoop:
         """Records SIGTERM and SIGINT, in the main thread only.
 
         Python calls the handlers between two operations of TensorFlow, so not during a
-        step. The process ends at once if its state is saved, or at a second SIGINT.
+        step. A handler exits at once if the state is already saved, or on a second
+        SIGINT. Otherwise the loop saves the state and exits after the step.
         """
         together = is_multi_worker(self.strategy)  # Stop after the same step.
 

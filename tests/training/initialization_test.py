@@ -113,3 +113,10 @@ def test_output_biases_are_log_frequencies(model, token_ids):
         (counts + 1) / (counts + 1).sum(),
         rtol=1e-5,
     )
+
+
+@pytest.mark.parametrize("size", ["1/4/2", "1/16/16"])
+def test_too_small_encoders_raise(token_ids, size):
+    config = BertConfig.from_size(size, _VOCABULARY_SIZE)
+    with pytest.raises(ValueError, match="at least 8, and 2 per head"):
+        initialize_from_tokens(BertPretrainer(BertBackbone(config)), token_ids)
