@@ -27,10 +27,9 @@ sets, the file to submit is written too, e.g. SST-2.tsv.
 
 Expected: BERT base has 92.7 % accuracy on the dev set of SST-2 (table 6).
 
-Texts longer than --max_sequence_length are truncated, or keep their first quarter and
-their end (--long_text=head_tail), or are split into overlapping windows. Each window is
-trained with the label of its text, and the logits of the windows are averaged
-(window_mean) or maximized (window_max).
+Texts longer than --max_sequence_length are truncated, or with --long_text split into
+overlapping windows. Each window is trained with the label of its text, and the logits
+of the windows are averaged (window_mean) or maximized (window_max).
 """
 
 from __future__ import annotations
@@ -103,9 +102,9 @@ class Classification(finetuning.TableTask):
         long_text: str = cli.option(
             "truncate",
             help="How to read texts longer than --max_sequence_length: without their "
-            "end (truncate) or middle (head_tail), or in windows with mean or maximum "
-            "logits (window_mean, window_max).",
-            choices=("truncate", "head_tail", "window_mean", "window_max"),
+            "end (truncate), or in windows with mean or maximum logits (window_mean, "
+            "window_max).",
+            choices=("truncate", "window_mean", "window_max"),
         )
 
         @property
@@ -136,7 +135,7 @@ class Classification(finetuning.TableTask):
         if self.in_windows and pairs:
             raise ValueError(
                 f"--long_text={options.long_text} requires single texts. For pairs, "
-                "use truncate or head_tail."
+                "use truncate."
             )
         self.labels = ()
         if self.data_set.score_range:

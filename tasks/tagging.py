@@ -20,11 +20,9 @@ The first piece of a word is trained to predict the word's tag. A text longer th
 --max_sequence_length is cut into overlapping windows, so no word is lost. With
 --context=document, as in the paper, sentences of a document share a window.
 
-The exported model takes raw text and must split it into words as the corpus does, which
-has "U.S." and "Australia 's". A linear classifier of neighboring pieces, fitted on the
-words of the training data, decides which words of BERT's basic tokenizer (U . S . and
-Australia ' s) to join. It needs no rules for abbreviations, possessives or hyphens, and
-does not change the training. The signature `words` takes texts that are split already.
+The exported model takes raw text and splits it into words as BERT's basic tokenizer
+does: each punctuation mark is a word. The signature `words` takes texts that are split
+already.
 
 The feature-based approach (table 7) freezes the encoder and trains two BiLSTM layers on
 its activations. It needs a higher learning rate:
@@ -36,7 +34,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,8 +41,6 @@ import numpy as np
 from bert_tf import cli, finetuning, modeling, text
 from bert_tf.lazy import lazy_import
 
-scipy = lazy_import("scipy")
-sklearn = lazy_import("sklearn")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
@@ -124,13 +119,6 @@ class Tagging(finetuning.Task):
     def answer(cls, model, columns, batch_size):
         return model.predict(*columns, signature="words", batch_size=batch_size)
 
-    @functools.cached_property
-    def _join_weights(self) -> str:
-        """How the exported model splits text into words."""
-        word_pieces, ids = self._tokenize(self.data["train"])
-        words, vocabulary = word_pieces.value_rowids(), self.tokenizer.vocabulary
-        return fit_join_weights(ids, words, vocabulary)
-
     def dataset(self, name: str) -> Split:
         word_pieces, ids = self._tokenize(self.data[name])
         windows = self.served_head().encode(ids)
@@ -170,8 +158,7 @@ class Tagging(finetuning.Task):
                 gold, tags, average="micro", zero_division=0
             )
             metrics = dict(zip(("precision", "recall", "f1"), map(float, scores[:3])))
-        decision = {"join_weights": self._join_weights}
-        return finetuning.Evaluation(metrics, tags, decision, gold, tags)
+        return finetuning.Evaluation(metrics, tags, gold=gold, predicted=tags)
 
     def write_predictions(self, split, evaluation, folder):
         path = folder / f"predictions_{split.name}.conll"
@@ -194,43 +181,6 @@ class Tagging(finetuning.Task):
             splits = splits[[*file.pack(sizes, limit), -1]]
         texts = tf.RaggedTensor.from_row_splits(pieces, splits)
         return pieces, texts.merge_dims(1, 2)
-
-
-def fit_join_weights(
-    ids: tf.RaggedTensor, words: np.ndarray, vocabulary: text.Vocabulary
-) -> str:
-    """Fits which words of BERT's basic tokenizer a corpus joins, as in U.S.
-
-    Args:
-        ids: Pieces of N texts that are split into words, ragged [N, (pieces)] int32.
-        words: Index of the word of each piece [pieces].
-        vocabulary: text.Vocabulary of the pieces.
-
-    Returns:
-        The `join_weights` of `find_words`; "" if no words are joined.
-    """
-    is_basic_word = ~vocabulary.is_continuation[ids.values]
-    is_joined = np.diff(words, prepend=-1)[is_basic_word] == 0
-    if not is_joined.any():
-        return ""
-    features, size = text.join_features(ids, vocabulary)
-    columns = features.numpy()[is_basic_word]
-    rows, per_row = columns.shape
-    matrix = scipy.sparse.csr_matrix(
-        (np.ones(columns.size), columns.ravel(), np.arange(rows + 1) * per_row),
-        shape=(rows, size),
-    )
-    # The L1 penalty makes most weights zero.
-    model = sklearn.svm.LinearSVC(
-        penalty="l1",
-        C=0.2,
-        tol=0.01,
-        dual=False,
-        fit_intercept=False,
-        random_state=0,
-    )
-    weights = model.fit(matrix, is_joined).coef_[0].round(2)
-    return " ".join(f"{index}:{weights[index]}" for index in weights.nonzero()[0])
 
 
 def main(options: Tagging.Config | finetuning.PredictConfig) -> None:

@@ -131,12 +131,11 @@ class ClassificationHead(Head):
 
     def encode(self, *texts: Any) -> Any:
         """Returns the inputs [N, S] of texts or pairs, or the windows of texts."""
+        if not self._long_text.startswith("window"):
+            return super().encode(*texts)
+        pieces = self.tokenizer.tokenize(*texts)
         limit = self.options["max_sequence_length"]
-        if self._long_text.startswith("window"):
-            pieces = self.tokenizer.tokenize(*texts)
-            return text.cut_windows(self.tokenizer, pieces, limit)
-        keep = "head_tail" if self._long_text == "head_tail" else "head"
-        return self.tokenizer.encode(*texts, max_sequence_length=limit, keep=keep)
+        return text.cut_windows(self.tokenizer, pieces, limit)
 
     def pool(self, logits: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
         """Pools logits of windows [W, C] over each text [N, C].

@@ -166,7 +166,7 @@ class FeatureTagger(BertModel):
 
 class TaggingHead(Head):
     """Settings: `labels`; `aggregation`, `"simple"` if every word piece has a tag of
-    its own, as in pipelines of transformers. Decision: `join_weights` of `find_words`.
+    its own, as in pipelines of transformers.
 
     Options: `features` and `lstm_units` of `tasks.tagging`.
     """
@@ -218,7 +218,6 @@ class TaggingHead(Head):
                 vocabulary=self.tokenizer.vocabulary,
                 labels=labels,
                 by_word=settings.get("aggregation") != "simple",
-                join_weights=settings.get("join_weights", ""),
             )
 
         @signature(tf.TensorSpec([None, None], tf.string, "words"))
@@ -244,7 +243,6 @@ def tag_text(
     vocabulary: text.Vocabulary,
     labels: Sequence[str],
     by_word: bool = True,
-    join_weights: str = "",
 ) -> dict[str, tf.Tensor]:
     """Returns the words of N texts with their tags, and the entities.
 
@@ -257,9 +255,10 @@ def tag_text(
         vocabulary: Vocabulary of the pieces.
         labels: The C tags.
         by_word: Whether the first piece of a word decides its tag, as in the paper.
-            Otherwise, every piece counts as a word; these are the entities of
-            transformers' pipeline with `aggregation_strategy="simple"`.
-        join_weights: As in `find_words`.
+            Words are those of BERT's basic tokenizer: separated by whitespace; each
+            punctuation mark and each Chinese character is a word. Otherwise, every
+            piece counts as a word; these are the entities of transformers' pipeline
+            with `aggregation_strategy="simple"`.
 
     Returns:
         For the W words of a text: `words`, `tags` [N, W] string, `scores` [N, W]
@@ -269,13 +268,14 @@ def tag_text(
         `entity_ends`, and in bytes, `entity_start_bytes`, `entity_end_bytes` [N, E]
         int32, ends exclusive. Rows are padded with "" and 0.
     """
-    if by_word:
-        found = text.find_words(pieces, vocabulary, join_weights)
-        row, start, end, is_first_piece = found
-        logits = tf.boolean_mask(logits, is_first_piece)
-    else:
-        row = tf.cast(pieces.ids.value_rowids(), tf.int32)
-        start, end = pieces.starts.values, pieces.ends.values
+    begins_word = tf.constant(~vocabulary.is_continuation | (not by_word))
+    begins_word = tf.gather(begins_word, pieces.ids.values)
+    ends_word = tf.concat([begins_word[1:], [True]], 0)[: tf.size(begins_word)]
+    row = tf.boolean_mask(pieces.ids.value_rowids(), begins_word)
+    row = tf.cast(row, tf.int32)
+    start = tf.boolean_mask(pieces.starts.values, begins_word)
+    end = tf.boolean_mask(pieces.ends.values, ends_word)
+    logits = tf.boolean_mask(logits, begins_word)
     tags, scores, entity_type, is_first, is_last = _decode(logits, row, labels)
     words = text.substrings(texts, row, start, end)
     words = {"words": words, "tags": tags, "scores": scores}

@@ -1,10 +1,8 @@
+from bert_tf.text.normalization import GOOGLE_RULES as GOOGLE_RULES
+from bert_tf.text.normalization import AddedToken as AddedToken
+from bert_tf.text.normalization import TokenizerRules as TokenizerRules
 from bert_tf.text.offsets import character_offsets as character_offsets
-from bert_tf.text.offsets import find_words as find_words
-from bert_tf.text.offsets import join_features as join_features
 from bert_tf.text.offsets import substrings as substrings
-from bert_tf.text.rules import GOOGLE_RULES as GOOGLE_RULES
-from bert_tf.text.rules import AddedToken as AddedToken
-from bert_tf.text.rules import TokenizerRules as TokenizerRules
 from bert_tf.text.tokenizer import Tokenizer as Tokenizer
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX as CONTINUATION_PREFIX
 from bert_tf.text.vocabulary import SPECIAL_TOKENS as SPECIAL_TOKENS

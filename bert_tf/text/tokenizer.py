@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import lazy
-from bert_tf.text.rules import GOOGLE_RULES, TokenizerRules
+from bert_tf.text.normalization import GOOGLE_RULES, TokenizerRules
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX, Vocabulary
 from bert_tf.text.word_pieces import Pieces, WordPieces
 
@@ -133,7 +133,6 @@ class Tokenizer:
         *,
         max_sequence_length: int | None = None,
         padded_length: int | None = None,
-        keep: str = "head",
         allow_mask: bool = False,
         return_offsets: bool = False,
     ) -> dict[str, tf.Tensor]:
@@ -150,9 +149,6 @@ class Tokenizer:
                 `max_sequence_length`, so that `dataset.map(tokenizer.encode).batch(8)`
                 gets rows of one length. `dataset.batch(8).map(tokenizer.encode)` pads
                 less, which is faster.
-            keep: Which part of a truncated segment to keep: "head", or "head_tail" for
-                one quarter from the head and the rest from the tail (arXiv 1905.05583,
-                section 5.3.1).
             allow_mask: See `tokenize`.
             return_offsets: Whether to return `start_offsets` and `end_offsets` [B, S]
                 int32: byte offsets in `text_a`, or `text_b` in segment 1. Both are 0
@@ -199,8 +195,6 @@ class Tokenizer:
         max_pieces = max_sequence_length - num_special
         sizes = tf.split(sizes, len(texts))
         sizes = truncate_sizes(sizes, max_pieces, self.rules.library)
-        if keep == "head_tail":
-            pieces = _keep_head_and_tail(pieces, tf.concat(sizes, axis=0))
         starts = tf.cast(pieces.ids.row_starts(), tf.int32)
         inputs = self.pack(pieces, tf.split(starts, len(texts)), sizes, padded_length)
         return {name: x[0] for name, x in inputs.items()} if is_single else inputs
@@ -324,17 +318,3 @@ def truncate_sizes(
         half += tf.cast(b >= a, tf.int32) * (max_pieces % 2)
     b = tf.minimum(b, tf.maximum(half, max_pieces - a))
     return [tf.minimum(a, max_pieces - b), b]
-
-
-def _keep_head_and_tail(pieces: Pieces, sizes: tf.Tensor) -> Pieces:
-    """Truncates each text to `sizes` [B] pieces, a quarter of them from its head."""
-    num_removed = tf.cast(pieces.ids.row_lengths(), tf.int32) - sizes
-    kept = tf.ragged.range(sizes)
-    row = kept.value_rowids()
-    is_tail = kept.values >= tf.gather(sizes // 4, row)
-    skipped = tf.where(is_tail, tf.gather(num_removed, row), 0)
-    index = kept.values + skipped
-    index += tf.cast(tf.gather(pieces.ids.row_starts(), row), tf.int32)
-
-    fields = [field for field in pieces if field is not None]
-    return Pieces(*(kept.with_values(tf.gather(f.values, index)) for f in fields))

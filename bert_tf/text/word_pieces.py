@@ -22,7 +22,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.text import normalization
-from bert_tf.text.rules import AddedToken, TokenizerRules
+from bert_tf.text.normalization import AddedToken, TokenizerRules
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX, MASK, Vocabulary
 
 # Python lowercases a sigma at the end of a word to ς (Unicode standard, section 3.13):

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
+import string
 
 import keras
 import numpy as np
@@ -13,7 +14,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from bert_tf.finetuning import to_iob2
 from bert_tf.heads.tagging import FeatureTagger, FrozenEncoder, WeightedSum, tag_text
 from bert_tf.modeling import BertBackbone
-from bert_tf.text import Tokenizer, join_features
+from bert_tf.text import SPECIAL_TOKENS, Tokenizer, Vocabulary
 
 # --- Features of a frozen encoder ------------------------------------------------
 
@@ -148,19 +149,28 @@ def test_first_piece_decides_unless_every_piece_is_tagged(vocabulary):
     assert by_piece["words"] == [[b"a", b"cat", b"s", b"sat"]]
 
 
-def test_first_piece_decides_the_tag_of_joined_words(vocabulary):
-    tokenizer = Tokenizer(vocabulary)
-    features, _ = join_features(tokenizer.tokenize(tf.constant(["."])), vocabulary)
-    is_stop = features[0, 3]
-    labels = ["O", "B-X", "I-X"]
-    tags = ["B-X", "O", "O", "O", "B-X", "I-X", "O", "O"]
-    found, _ = tag(
-        vocabulary, ["a.cats . the b."], tags, labels, join_weights=f"{is_stop}:1"
-    )
-    assert found["words"] == [[b"a.", b"cats", b".", b"the", b"b."]]
-    assert found["tags"] == [[b"B-X", b"O", b"B-X", b"I-X", b"O"]]
-    assert found["entities"] == [[b"a.", b". the"]]
-    assert found["entity_ends"] == [[2, 12]]
+WORDS = {
+    "": "",
+    "  the cat\tsat\n": "the cat sat",
+    "\"It's Mr. O'Neil,\" she (1-0).": "\" It ' s Mr . O ' Neil , \" she ( 1 - 0 ) .",
+    "“Hello”… (http://a.b)!": "“ Hello ” … ( http : / / a . b ) !",
+    "Thé\u0301 naïve é.": "Thé\u0301 naïve é .",
+    "in東京,now": "in 東 京 , now",
+    "xyz\u200bxyz.": "xyz\u200bxyz .",
+    "\u200b \x00": "",
+    "a\u00a0b\u3000c": "a b c",
+}
+
+
+def test_words_are_those_of_the_basic_tokenizer():
+    letters, marks = string.ascii_lowercase + string.digits, "\"'.,:!?()-/…“”東京"
+    continued = (f"##{letter}" for letter in letters)
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, *letters, *continued, *marks))
+    texts = [*(text.encode() for text in WORDS), b"a\xff\xfeb. \xff"]
+    num_pieces = Tokenizer(vocabulary).tokenize(texts).values.shape[0]
+    found, _ = tag(vocabulary, texts, ["O"] * num_pieces, ["O"])
+    expected = [words.encode().split() for words in WORDS.values()]
+    assert found["words"] == [*expected, [b"a\xff\xfeb", b"."]]
 
 
 def test_other_labels_are_not_grouped(vocabulary):

@@ -399,7 +399,6 @@ LONG = "text\tlabel\na b c d e f g h i j k l\tyes\nb\tno\n\tno\n"
     ("long_text", "rows"),
     [
         ("truncate", ["abcdef", "b", ""]),
-        ("head_tail", ["ahijkl", "b", ""]),
         ("window_mean", ["abcdef", "fghijk", "ghijkl", "b", ""]),
         ("window_max", ["abcdef", "fghijk", "ghijkl", "b", ""]),
     ],

@@ -6,12 +6,11 @@ import re
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf import serving
 from bert_tf.finetuning import ColumnFile, fine_tune
-from bert_tf.text import Tokenizer, find_words, substrings
-from tasks.tagging import Tagging, fit_join_weights
+from bert_tf.text import Tokenizer
+from tasks.tagging import Tagging
 from tests.toy import tasks as toy_tasks
 
 GOOD = "the O\ncats B-P\n\nmats I-L\nsat I-P\n"
@@ -161,25 +160,6 @@ def test_bad_input(read, files, message):
         read(**files)
 
 
-def test_join_weights_split_text_as_the_corpus(vocabulary, tokenizer):
-    rng = np.random.default_rng(0)
-    # Words of letters end with their full stop, others do not. Commas are words.
-    words = rng.choice(["u.s.", "a.", "cats", "sat", ".", ","], [200, 9])
-    pieces = tokenizer.tokenize_words(tf.constant(words.ravel()))
-    word = pieces.value_rowids().numpy()
-    ids = tf.RaggedTensor.from_uniform_row_length(pieces, 9).merge_dims(1, 2)
-    weights = fit_join_weights(ids, word, vocabulary)
-    texts = tf.constant(["u.s.,cats.", "sat,a.", "the mat."])
-    found = find_words(tokenizer.tokenize_with_offsets(texts), vocabulary, weights)
-    assert substrings(texts, *found[:3]).numpy().tolist() == [
-        *(b"u.s.", b",", b"cats", b"."),
-        *(b"sat", b",", b"a."),
-        *(b"the", b"mat", b"."),
-    ]
-    basic_word = np.cumsum(~vocabulary.is_continuation[ids.values]) - 1
-    assert fit_join_weights(ids, basic_word, vocabulary) == ""
-
-
 # --- Scores ----------------------------------------------------------------------
 
 GOLD = [
@@ -213,19 +193,14 @@ def test_metrics_match_conlleval(read):
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory, random_encoder):
-    """Options for sentences in which "cat the" is a P and "mats" is an L.
-
-    "a.b" is one word.
-    """
+    """Options for sentences in which "cat the" is a P and "mats" is an L."""
     folder = tmp_path_factory.mktemp("toy")
     rng = random.Random(0)
     entities = {"cat": "B-P", "the": "I-P", "mats": "B-L"}
     for split, count in (("train", 250), ("dev", 30)):
         lines = []
         for _ in range(count):
-            words = rng.choices(
-                [*"abcdef", "a.b", "cat the", "mats"], k=rng.randint(1, 10)
-            )
+            words = rng.choices([*"abcdef", "cat the", "mats"], k=rng.randint(1, 10))
             words = " ".join(words).split()
             lines += [f"{word} {entities.get(word, 'O')}" for word in words] + [""]
         (folder / f"{split}.conll").write_text("\n".join(lines))
