@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Set
 from bert_tf import cli
 
 # Modules that any other may import.
-FOUNDATION = {"cli", "lazy", "startup", "storage", "text_files"}
+FOUNDATION = {"cli", "lazy", "storage"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,6 @@ _REGISTERING = (
     "bert_tf.heads.tagging",
     "bert_tf.modeling.pretrainer",
     "bert_tf.training.optimizers",
-    "bert_tf.training.schedules",
 )
 
 

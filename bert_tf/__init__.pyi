@@ -14,6 +14,6 @@ from bert_tf.text.vocabulary import Vocabulary as Vocabulary
 from bert_tf.training.optimizers import AdamW as AdamW
 from bert_tf.training.optimizers import Lamb as Lamb
 from bert_tf.training.optimizers import Muon as Muon
-from bert_tf.training.schedules import WarmupDecay as WarmupDecay
+from bert_tf.training.optimizers import WarmupDecay as WarmupDecay
 
 __version__: str

@@ -39,7 +39,7 @@ from typing import Any, ClassVar, NoReturn
 
 from absl import logging
 
-from bert_tf import startup
+from bert_tf import lazy
 
 # --- Options of a command --------------------------------------------------------
 
@@ -315,7 +315,7 @@ def run(
         **modes: Other uses of the command with flags of their own: the options class
             by the name of its flag that selects the mode. Its docstring is the help.
     """
-    startup.hide_tensorflow_logs()
+    lazy.hide_tensorflow_logs()
     arguments = sys.argv[1:]
     names = {a.partition("=")[0] for a in arguments if a.startswith("-")}
     mode = next((modes[name] for name in modes if f"--{name}" in names), None)

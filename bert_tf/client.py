@@ -32,8 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import startup
-from bert_tf.lazy import lazy_import
+from bert_tf.lazy import hide_tensorflow_logs, lazy_import
 
 grpc = lazy_import("grpc")
 tf = lazy_import("tensorflow")
@@ -154,7 +153,7 @@ def _to_proto(name: str, value: Any) -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    startup.hide_tensorflow_logs()
+    hide_tensorflow_logs()
     parser = argparse.ArgumentParser(
         prog="python -m bert_tf.client",
         allow_abbrev=False,

@@ -21,8 +21,8 @@ PACKAGES = sorted(name for name in CHECKOUT.index if name != "bert_tf")
 # From the bottom up: a module imports from its own package and from the lines above
 # its own only.
 LAYERS = """
-    lazy startup storage
-    cli text_files
+    lazy storage
+    cli
     text modeling
     data heads
     checkpoints

@@ -20,9 +20,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 LOAD = """
 import json, pathlib, sys
-import bert_tf.startup
+import bert_tf.lazy
 assert "keras" not in sys.modules
-bert_tf.startup.hide_tensorflow_logs()
+bert_tf.lazy.hide_tensorflow_logs()
 import keras
 folder = pathlib.Path(sys.argv[1])
 model = keras.saving.load_model(folder / "own.keras")

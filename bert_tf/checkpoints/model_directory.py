@@ -181,7 +181,7 @@ class ModelDirectory(Checkpoint):
         before, now = flat(old), flat(self)
         differences = [
             f"  {name}: {before.get(name)!r} before, {now.get(name)!r} now"
-            for name in sorted(before.keys() | now.keys())
+            for name in sorted(now)  # Not options of an earlier version.
             if before.get(name) != now.get(name)
         ]
         if differences:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Splits text files into documents and sentences.
 
-Text is UTF-8, optionally compressed, local or remote (see `text_files.read_lines`). In
+Text is UTF-8, optionally compressed, local or remote (see `storage.read_lines`). In
 JSON lines, which begin with "{", the "text" of each line is a document. For other
 files, one of three separators of documents is detected or set by the user:
 
@@ -25,7 +25,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from bert_tf import storage, text_files
+from bert_tf import storage
 from bert_tf.data.tables import parse_object, text_value
 
 DOCUMENT_SEPARATORS = ("auto", "doc_tag", "blank_line", "file")
@@ -56,7 +56,7 @@ def detect_layout(path: str, separator: str = "auto") -> Layout:
     With `separator="auto"` a file is one document if its lines are wrapped, or if many
     lines have a blank line before and after them: these are paragraphs.
     """
-    with text_files.open_text(path) as (file, _):
+    with storage.open_text(path) as (file, _):
         sample = file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
     if _JSON.match(sample):
         return Layout("json", is_wrapped=False)
@@ -107,7 +107,7 @@ def byte_ranges(path: str, size: int, separator: str = "auto") -> list[tuple[int
     starts: Sequence[int] = [0]
     length = storage.stat(path)[0]
     if length > size:
-        with text_files.open_text(path) as (_, is_compressed):
+        with storage.open_text(path) as (_, is_compressed):
             pass
         if not is_compressed and detect_layout(path, separator).separator != "file":
             starts = range(0, length, size)
@@ -127,13 +127,13 @@ def read_documents(
         end: End of the range. Reading stops at the first separator at or after it.
 
     Raises:
-        ValueError: As `text_files.read_lines`.
+        ValueError: As `storage.read_lines`.
     """
     layout = detect_layout(path, separator)
     if layout.separator == "json":
         yield from _read_json_lines(path, start, end)
         return
-    lines = text_files.read_lines_from(path, start)
+    lines = storage.read_lines_from(path, start)
     if layout.is_wrapped:
         lines = _unwrap(lines)
     is_separator = _IS_SEPARATOR[layout.separator]
@@ -161,7 +161,7 @@ def read_documents(
 
 def _read_json_lines(path: str, start: int, end: int) -> Iterator[Document]:
     """Yields the documents of the lines that begin in a range of bytes."""
-    for offset, line in text_files.read_lines_from(path, start):
+    for offset, line in storage.read_lines_from(path, start):
         if offset >= end:
             return
         if _is_blank(line):
@@ -170,7 +170,7 @@ def _read_json_lines(path: str, start: int, end: int) -> Iterator[Document]:
             record = parse_object(line)
             lines = text_value(record, "text").split("\n")
         except ValueError as error:
-            number = text_files.line_number(path, offset)
+            number = storage.line_number(path, offset)
             raise ValueError(
                 f"{path}, line {number}: {error} The text of a document must be under "
                 "the key 'text', for example: jq -c '{text: .KEY | strings}'"

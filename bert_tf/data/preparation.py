@@ -35,9 +35,9 @@ from typing import Any
 import tqdm
 from absl import logging
 
-from bert_tf import startup, storage
-from bert_tf.data import documents, lint
-from bert_tf.data.records import CorpusConfig, Part, write_part
+from bert_tf import lazy, storage
+from bert_tf.data import documents
+from bert_tf.data.records import CorpusConfig, Part, text_warnings, write_part
 from bert_tf.text import Vocabulary, guess_lowercase
 
 _PART_BYTES = 1 << 23  # Text per job.
@@ -199,7 +199,7 @@ def _manifest(
         "max_sequence_length": length,
         "lowercase": options.lowercase,
         "vocabulary_fingerprint": vocabulary.fingerprint,
-        "warnings": lint.warnings(total),
+        "warnings": text_warnings(total),
     }
 
 
@@ -293,7 +293,7 @@ def _num_cores() -> int:
 
 def _start_worker() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Leave accelerators to training.
-    startup.hide_tensorflow_logs()
+    lazy.hide_tensorflow_logs()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 

@@ -25,13 +25,13 @@ import functools
 import itertools
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_tf import cli, storage, text
-from bert_tf.data import lint
 from bert_tf.data.documents import DOCUMENT_SEPARATORS, Document, hold_out, read_blocks
 from bert_tf.lazy import lazy_import
 
@@ -120,7 +120,7 @@ def write_part(part: Part) -> dict[str, Any]:
     The bytes of the files depend on `part` and the text only.
 
     Returns:
-        "splits": counts of each split, also those of `bert_tf.data.lint`.
+        "splits": counts of each split, also those of `count_problems`.
         "pairs_per_row": the maximum. "files": name and size in bytes of each file.
     """
     options = part.options
@@ -141,7 +141,7 @@ def write_part(part: Part) -> dict[str, Any]:
             splits = hold_out(block, options.held_out_share, rng, is_first)
             for split, documents in splits.items():
                 ids, lengths = _tokenize(tokenizer, documents)
-                counted = lint.count(documents, ids, lengths, tokenizer.vocabulary)
+                counted = count_problems(documents, ids, lengths, tokenizer.vocabulary)
                 pairs = _draw_pairs(documents, ids, lengths, rng, options)
                 max_pairs = _MAX_PAIRS_PER_ROW if options.pack else 1
                 rows = list(pack(pairs, options.max_sequence_length, max_pairs))
@@ -181,6 +181,75 @@ def _tokenize(
         ids.append(pieces.flat_values.numpy())
         lengths.append(pieces.row_lengths().numpy())
     return np.concatenate(ids), np.concatenate(lengths)
+
+
+# --- Problems in the text --------------------------------------------------------
+
+# Problems that commonly ruin pre-training, which the training loss shows late or never:
+# repeated text, a vocabulary for another language, files decoded with a wrong encoding,
+# and documents too short for next sentence prediction. Repeats are found within a block
+# of documents, see `documents.read_blocks`.
+
+# Warn if the ratio of two counts exceeds a limit.
+_LIMITS = (
+    # count, of which, limit, problem
+    ("unknown", "tokens", 0.01, "are [UNK]: the vocabulary does not fit"),
+    ("garbled", "sentences", 0.01, "contain text like Ã© or â€™: wrong encoding?"),
+    ("repeated", "tokens", 0.05, "are in sentences that occurred before"),
+    ("one_sentence", "documents", 1 / 3, "have 1 sentence: wrong separator?"),
+)
+
+# Control characters, the replacement character, and UTF-8 that was decoded as Latin-1
+# or Windows-1252: Ã© for é, â€™ for ’.
+_GARBLED = re.compile("[\x80-\x84\x86-\x9f\ufffd]|[\xc2\xc3][\xa0-\xbf]|\xe2\u20ac")
+
+
+def count_problems(
+    documents: Sequence[Document],
+    ids: np.ndarray,
+    lengths: np.ndarray,
+    vocabulary: text.Vocabulary,
+) -> dict[str, int]:
+    """Counts documents, sentences and tokens, and those with problems.
+
+    Args:
+        documents: The documents.
+        ids: Token ids of all sentences, [tokens].
+        lengths: Number of tokens of each sentence, [sentences]. A sentence without
+            tokens, or a document of such sentences, does not count.
+        vocabulary: The vocabulary.
+    """
+    sentences = list(itertools.chain.from_iterable(documents))
+    seen: set[str] = set()
+    repeated = 0
+    for sentence, size in zip(sentences, lengths.tolist(), strict=True):
+        if sentence in seen:
+            repeated += size
+        seen.add(sentence)
+    ends = np.cumsum([len(document) for document in documents])
+    sizes = np.diff(np.cumsum(lengths > 0)[ends - 1], prepend=0)  # Of documents.
+    return {
+        "documents": int(np.count_nonzero(sizes)),
+        "sentences": int(sizes.sum()),
+        "tokens": len(ids),
+        "unknown": int(np.count_nonzero(ids == vocabulary.unk_id)),
+        "garbled": sum(map(_is_garbled, sentences)),
+        "repeated": repeated,
+        "one_sentence": int(np.count_nonzero(sizes == 1)),
+    }
+
+
+def _is_garbled(sentence: str) -> bool:
+    return not sentence.isascii() and bool(_GARBLED.search(sentence))
+
+
+def text_warnings(counts: Mapping[str, int]) -> list[str]:
+    """Returns a message for each kind of problem."""
+    return [
+        f"{counts[name] / counts[whole]:.1%} of the {whole} {problem}"
+        for name, whole, limit, problem in _LIMITS
+        if counts[name] > limit * counts[whole]
+    ]
 
 
 # --- Sentence pairs --------------------------------------------------------------

@@ -25,7 +25,7 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf import storage, text_files
+from bert_tf import storage
 
 # The default limit of 128 KiB per field is too small for a text as long as a book.
 csv.field_size_limit(2**31 - 1)
@@ -44,7 +44,7 @@ _DIALECTS = {
 
 def table_suffix(path: str | os.PathLike) -> str:
     """Returns the format of an existing table: ".csv", ".jsonl" or ".tsv"."""
-    line = next(filter(None, text_files.read_lines(os.fspath(path))), "")
+    line = next(filter(None, storage.read_lines(os.fspath(path))), "")
     if line.startswith("{"):
         with contextlib.suppress(ValueError):
             json.loads(line)
@@ -142,7 +142,7 @@ class Table:
 
     def _records(self) -> Iterator[tuple[int, Any]]:
         """Yields the line and the content of each row that is not empty."""
-        lines = text_files.read_lines(str(self.path))
+        lines = storage.read_lines(str(self.path))
         if self.suffix == ".jsonl":
             for number, line in enumerate(lines, start=1):
                 if line:
@@ -222,7 +222,7 @@ def parse_object(line: str) -> dict[str, Any]:
         ValueError: The line is not an object. The message ends with a command.
     """
     try:
-        record = text_files.parse_json(line)
+        record = storage.parse_json(line)
         if not isinstance(record, dict):
             raise ValueError(line[:80])
     except (ValueError, RecursionError) as error:

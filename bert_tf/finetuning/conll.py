@@ -37,7 +37,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from bert_tf import storage, text_files
+from bert_tf import storage
 from bert_tf.data import Table, table_suffix
 
 _DOCUMENT = "-DOCSTART-"
@@ -253,7 +253,7 @@ def _are_counted(sentences: Sequence[Sentence]) -> bool:
 def _read_columns(path: pathlib.Path) -> tuple[str, _Rows]:
     """Returns the separator and the rows. A -DOCSTART- line is a row of one column."""
     separator, first_shape, rows = "", None, []
-    for number, line in enumerate(text_files.read_lines(str(path)), start=1):
+    for number, line in enumerate(storage.read_lines(str(path)), start=1):
         if not line.strip() or line.startswith(_DOCUMENT):
             rows.append((number, [line] if line.strip() else []))
             continue

@@ -25,7 +25,7 @@ import sklearn.metrics
 import tensorflow as tf
 from tqdm import tqdm
 
-from bert_tf import data, serving, startup, storage, training
+from bert_tf import data, lazy, serving, storage, training
 from bert_tf.checkpoints import (
     Checkpoint,
     ModelDirectory,
@@ -58,7 +58,7 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         ValueError: An option or the data are invalid.
         DivergedError: The loss became NaN or infinite.
     """
-    startup.require_tensorflow("Fine-tuning")
+    lazy.require_tensorflow("Fine-tuning")
     # With several workers, this must precede all other TensorFlow calls.
     strategy = training.strategy.strategy(options.strategy)
     chief = training.strategy.is_chief(strategy)

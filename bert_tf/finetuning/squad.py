@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from absl import logging
 
-from bert_tf import text_files
+from bert_tf import storage
 from bert_tf.data import Table
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -103,7 +103,7 @@ def read(
 
 def is_table(path: str | os.PathLike) -> bool:
     """Whether a file is a table, not one JSON object in the format of SQuAD."""
-    line = next(filter(None, text_files.read_lines(os.fspath(path))), "")
+    line = next(filter(None, storage.read_lines(os.fspath(path))), "")
     try:
         return not line.startswith("{") or "data" not in json.loads(line)
     except ValueError:  # An object of several lines.
@@ -144,8 +144,8 @@ _Rows: TypeAlias = Iterator[tuple[str, Mapping[str, Any]]]
 
 def _read(path: pathlib.Path) -> _Rows:
     try:
-        text = "\n".join(text_files.read_lines(str(path)))
-        articles = text_files.parse_json(text)["data"]
+        text = "\n".join(storage.read_lines(str(path)))
+        articles = storage.parse_json(text)["data"]
         for article in articles:
             for paragraph in article["paragraphs"]:
                 for entry in paragraph["qas"]:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import startup
+from bert_tf import lazy
 from bert_tf.checkpoints import Checkpoint, open_checkpoint
 from bert_tf.heads import (
     EncoderHead,
@@ -106,7 +106,7 @@ def load(
         ValueError: The checkpoint is damaged, not a BERT, or its head has no weights;
             or Keras uses another backend than TensorFlow.
     """
-    startup.require_tensorflow("bert_tf.load")
+    lazy.require_tensorflow("bert_tf.load")
     checkpoint = open_checkpoint(path, head=head)
     return Predictor(checkpoint, load_signatures(checkpoint, dtype=dtype))
 

@@ -13,7 +13,7 @@ is several times faster for batches of texts that differ in length:
 - Query, key and value are one matmul, with the scale of the scores in its weights.
 - Each layer is the sum of two halves of its heads and units, which run on two cores.
 - Weights are stored in the compute dtype. With `int8`, the matmuls of the layers use
-  int8, see `int8_layers`, and everything else is float32.
+  int8, and everything else is float32.
 
 Letters: B batch, S sequence, T tokens without padding, R rows of a chunk, H hidden, N
 heads, D = H / N, K requested hidden states.
@@ -29,7 +29,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling import BertBackbone, EncoderLayer, attend, attention_bias
-from bert_tf.serving import int8_layers
 
 # Maximum number of tokens per chunk, rounded up to whole rows: enough to run matmuls at
 # full speed, few enough for the CPU caches.
@@ -63,7 +62,7 @@ def optimize_for_inference(
                 f"{type(model).__name__} has no encoder that int8 is possible for. "
                 "Export it with another --precision."
             )
-        int8_layers.require_int8()
+        _require_int8()
     if type(model) is BertBackbone:
         outputs = _Encoder(model, layers, int8=int8, name=model.name)(model.input)
         return keras.Model(model.input, outputs, name=model.name)
@@ -178,7 +177,7 @@ class _LayerPart:
         def dense(*weights: tuple[np.ndarray, np.ndarray]):
             kernel, bias = (np.concatenate(w, axis=-1) for w in zip(*weights))
             if int8:
-                return int8_layers.int8_dense(kernel, bias)
+                return _int8_dense(kernel, bias)
             return _dense(kernel, bias, layer.compute_dtype)
 
         def outputs(layer: keras.layers.Dense, columns: slice, scale: float = 1.0):
@@ -260,7 +259,7 @@ class _Encoder(keras.layers.Layer):
         embeddings = backbone.embeddings
         if int8:
             table = keras.ops.convert_to_numpy(embeddings.token_embedding.embeddings)
-            table, scales = int8_layers.quantize(table, axis=1)
+            table, scales = _quantize(table, axis=1)
             self._token_table = _variable(table, "int8")
             self._token_scales = _variable(scales)
         else:
@@ -304,7 +303,7 @@ class _Encoder(keras.layers.Layer):
         is_token = tf.not_equal(padding_mask, 0)  # [B, S]
         rows, length = tf.unstack(tf.shape(is_token))
         if self._int8:
-            rows = int8_layers.check_int8(rows)
+            rows = _check_int8(rows)
         # All S positions, not only those of tokens, so that too long rows fail.
         positions = tf.gather(self._position_table, tf.range(length))  # [S, H]
 
@@ -396,3 +395,89 @@ class _Encoder(keras.layers.Layer):
         for layer in self._encoder_layers:
             states.append(layer(states[-1], padding))
         return tf.concat([states[n] for n in self._layer_numbers], axis=1)
+
+
+# --- int8 -----------------------------------------------------------------------
+
+# Weights have one scale per column, activations one per row, computed for each
+# request. So the answer for a text does not depend on the other texts of its batch. The
+# op exists only in TensorFlow builds with oneDNN, and is exact only on CPUs with VNNI.
+# Elsewhere each request fails, also those of the warm-up, so that servers do not load
+# the model.
+
+
+def _require_int8() -> None:
+    """Raises ValueError if int8 models do not run on this machine."""
+    try:
+        tf.function(_check_int8, autograph=False)(1)
+    except tf.errors.OpError as error:
+        raise ValueError(
+            "int8 models need an x86 CPU with VNNI, and TensorFlow with oneDNN: do "
+            "not set TF_ENABLE_ONEDNN_OPTS=0. Export on another machine, or with "
+            "another --precision."
+        ) from error
+
+
+def _check_int8(rows: tf.Tensor) -> tf.Tensor:
+    """Returns `rows` if a matmul of the largest integers is exact.
+
+    It overflows on CPUs without VNNI. As `rows` is a part of it, TensorFlow does not
+    try to fold it.
+    """
+    kernel = np.full([64, 16], 127, np.int8)
+    x = tf.cast(tf.fill([rows, 64], 255), tf.uint8)
+    products = _int8_matmul(x, kernel, np.zeros(16, np.int32))
+    is_exact = tf.reduce_all(tf.equal(products, 64 * 255 * 127))
+    message = "int8 models need a CPU with VNNI. Export with another precision."
+    with tf.control_dependencies([tf.debugging.Assert(is_exact, [message])]):
+        return tf.identity(rows)
+
+
+def _quantize(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns int8 values and float32 scales: `values` is about their product."""
+    scales = np.abs(values).max(axis=axis, keepdims=True) / np.float32(127)
+    scales = np.maximum(scales, np.float32(1e-30))  # Zeros stay zeros.
+    return np.rint(values / scales).astype(np.int8), scales
+
+
+def _int8_dense(kernel: np.ndarray, bias: np.ndarray) -> _TensorFunction:
+    """Returns a dense layer in int8."""
+    kernel, column_scales = _quantize(kernel, axis=0)
+    # The op takes unsigned inputs, so 128 is added to them.
+    offset = -128 * kernel.sum(axis=0, dtype=np.int32)
+
+    # A `tf.function`, so that all its calls share one copy of the kernel.
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, len(kernel)], tf.float32)],
+        autograph=False,
+    )
+    def dense(x: tf.Tensor) -> tf.Tensor:
+        largest = tf.reduce_max(tf.abs(x), axis=1, keepdims=True)
+        x *= tf.math.divide_no_nan(np.float32(127), largest)
+        x = tf.cast(x + np.float32(128.5), tf.uint8)  # Rounds half up.
+        y = _int8_matmul(x, kernel, offset) * largest
+        return y * (column_scales / np.float32(127)) + bias
+
+    return dense
+
+
+def _int8_matmul(x: tf.Tensor, kernel: np.ndarray, bias: np.ndarray) -> tf.Tensor:
+    """Returns `x @ kernel + bias` for uint8 and int8, exact, as float32.
+
+    TensorFlow replaces the op by one of oneDNN. Without it, the op has no outputs,
+    which is an error.
+    """
+    return tf.raw_ops.QuantizedMatMulWithBiasAndDequantize(
+        a=tf.bitcast(x, tf.quint8),
+        b=tf.constant(kernel, tf.qint8),  # oneDNN caches the layout of constants.
+        bias=tf.constant(bias, tf.qint32),
+        # These ranges are those of the integers, so that all scales are 1.
+        min_a=0.0,
+        max_a=255.0,
+        min_b=-127.0,
+        max_b=127.0,
+        min_freezed_output=0.0,  # Not used.
+        max_freezed_output=1.0,
+        Toutput=tf.float32,
+        input_quant_mode="SCALED",
+    )

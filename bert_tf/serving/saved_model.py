@@ -38,7 +38,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
-from bert_tf import startup, storage
+from bert_tf import lazy, storage
 from bert_tf.checkpoints import Checkpoint
 from bert_tf.heads import Signature, signature, string_input
 
@@ -80,7 +80,7 @@ def export_saved_model(
             model; the message names the op.
         OSError: The folder cannot be written.
     """
-    startup.require_tensorflow("Export")
+    lazy.require_tensorflow("Export")
     path = os.fspath(folder)
     names = storage.list_directory(path) if storage.is_directory(path) else []
     newest = max((int(name) for name in names if name.isdecimal()), default=0)

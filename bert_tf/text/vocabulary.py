@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from bert_tf import storage, text_files
+from bert_tf import storage
 from bert_tf.text.normalization import normalize_character
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
@@ -70,7 +70,7 @@ class Vocabulary:
         """
         path = os.fspath(path)
         try:
-            tokens = [line.strip() for line in text_files.read_lines(path)]
+            tokens = [line.strip() for line in storage.read_lines(path)]
         except FileNotFoundError as error:
             raise ValueError(
                 f"{path} does not exist. Learn a vocabulary with "

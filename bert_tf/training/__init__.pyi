@@ -4,15 +4,15 @@ from bert_tf.training.initialization import (
 )
 from bert_tf.training.loop import DivergedError as DivergedError
 from bert_tf.training.loop import TrainingLoop as TrainingLoop
+from bert_tf.training.loop import TrainingState as TrainingState
 from bert_tf.training.optimizers import AdamW as AdamW
 from bert_tf.training.optimizers import Lamb as Lamb
 from bert_tf.training.optimizers import Muon as Muon
+from bert_tf.training.optimizers import WarmupDecay as WarmupDecay
 from bert_tf.training.pretrain_config import PretrainConfig as PretrainConfig
 from bert_tf.training.pretraining import create_optimizer as create_optimizer
 from bert_tf.training.pretraining import pretrain as pretrain
 from bert_tf.training.pretraining import read_history as read_history
 from bert_tf.training.pretraining import resolve_architecture as resolve_architecture
-from bert_tf.training.schedules import WarmupDecay as WarmupDecay
 from bert_tf.training.steps import jax_step as jax_step
 from bert_tf.training.steps import tensorflow_step as tensorflow_step
-from bert_tf.training.training_state import TrainingState as TrainingState

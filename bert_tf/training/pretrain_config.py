@@ -84,13 +84,6 @@ class PretrainConfig(cli.Options):
         choices=("float32", "mixed_bfloat16", "mixed_float16"),
         common=True,
     )
-    xla: str = cli.option(
-        "auto",
-        help="Whether to compile the training step with XLA, which is slower on CPUs. "
-        "auto: on GPUs. JAX and TPUs always use XLA.",
-        choices=("auto", "true", "false"),
-        resumable=True,
-    )
     batch_size: int | tuple[int, ...] = cli.option(
         256,
         help="Rows per step on all replicas together: one number, or one per phase.",
@@ -218,7 +211,7 @@ class PretrainConfig(cli.Options):
                 of an option is not the number of phases.
         """
         # Imports TensorFlow, which `--help` does not need.
-        from bert_tf.training.schedules import SequentialSchedule, WarmupDecay
+        from bert_tf.training.optimizers import SequentialSchedule, WarmupDecay
 
         rate, warmup = self.learning_rate, self.warmup_steps
         steps = self._per_phase("steps")

@@ -28,11 +28,10 @@ from bert_tf.data import (
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
 from bert_tf.training import strategy as distribution
 from bert_tf.training.initialization import initialize_from_corpus
-from bert_tf.training.loop import TrainingLoop
+from bert_tf.training.loop import TrainingLoop, TrainingState
 from bert_tf.training.optimizers import AdamW, Lamb, Muon
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
 from bert_tf.training.steps import create_steps
-from bert_tf.training.training_state import TrainingState
 
 _HISTORY = "history.csv"
 
@@ -109,7 +108,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
                 with strategy.scope():
                     initialize_from_corpus(model, phases[0].records, options.seed)
             steps = functools.partial(
-                create_steps, model, strategy, options.micro_batch_size, options.xla
+                create_steps, model, strategy, options.micro_batch_size
             )
             loop = TrainingLoop(strategy, state, last.end, options.save_every, steps)
             for phase in phases:

@@ -166,20 +166,19 @@ def create_steps(
     model: keras.Model,
     strategy: tf.distribute.Strategy | JaxDevices,
     micro_batch_size: int = 0,
-    xla: str = "auto",
 ) -> TensorFlowSteps | JaxSteps:
     """Returns the steps of `bert_tf.pretrain` for the backend of Keras.
+
+    XLA compiles them on accelerators; on CPUs it is slower.
 
     Args:
         model, micro_batch_size: See `tensorflow_step`.
         strategy: The strategy in whose scope the model was built.
-        xla: Whether TensorFlow uses XLA: "true", "false", or "auto", on GPUs only.
     """
     if isinstance(strategy, JaxDevices):
         return JaxSteps(model, jax_step(model, micro_batch_size))
     on_gpu = bool(tf.config.list_physical_devices("GPU"))
-    use_xla = xla == "true" or (xla == "auto" and on_gpu)
-    step = tensorflow_step(model, micro_batch_size, use_xla)
+    step = tensorflow_step(model, micro_batch_size, xla=on_gpu)
     return TensorFlowSteps(model, strategy, step)
 
 

@@ -13,7 +13,8 @@ import random
 import numpy as np
 import pytest
 
-from bert_tf.data import CorpusConfig
+from bert_tf import text
+from bert_tf.data import CorpusConfig, records
 from bert_tf.data.records import Pair, draw_pairs, pack
 
 OTHER = 1_000_000
@@ -201,3 +202,51 @@ def test_pack_is_best_fit(monkeypatch, lengths, max_open_rows, rows):
     monkeypatch.setattr("bert_tf.data.records._MAX_OPEN_ROWS", max_open_rows)
     pairs = [pair_of_length(length, i) for i, length in enumerate(lengths)]
     assert numbers(list(pack(pairs, max_length=100, max_pairs=9))) == rows
+
+
+# --- Problems in the text -------------------------------------------------------
+
+
+@pytest.fixture
+def count(vocabulary):
+    def count(documents: list[list[str]]) -> dict[str, int]:
+        ids, lengths = records._tokenize(text.Tokenizer(vocabulary), documents)
+        return records.count_problems(documents, ids, lengths, vocabulary)
+
+    return count
+
+
+def test_counts(count):
+    documents = [["The cat.", "\u0301", "The mat."], ["\u0301"], ["The cat."], ["猫"]]
+    assert count(documents) == {
+        "documents": 3,
+        "sentences": 4,
+        "tokens": 3 + 3 + 3 + 1,
+        "unknown": 1,
+        "garbled": 0,
+        "repeated": 3,
+        "one_sentence": 2,
+    }
+
+
+def test_good_text_has_no_warnings(count):
+    words = ["« Déjà vu » à Âge d’or.", "NÃO é ação – ok…", "Łódź “é”."]
+    assert count([words])["garbled"] == 0
+    good = [[f"The cat {letter} sat.", f"A mat {letter}."] for letter in "abcdef"]
+    assert records.text_warnings(count(good)) == []
+
+
+@pytest.mark.parametrize(
+    ("documents", "warning"),
+    [
+        ([["猫坐在垫子上。", "狗也在。"]], "100.0% of the tokens are [UNK]"),
+        ([["The cat."], ["The mat."], ["a", "b"]], "66.7% of the documents have 1 sen"),
+        ([["The cat Ã©.", "The mat."]], "50.0% of the sentences contain text like"),
+        ([["The catâ€™s.", "a"]], "50.0% of the sentences contain text like"),
+        ([["The cat \ufffd.", "a"]], "50.0% of the sentences contain text like"),
+        ([["the", "mat"], ["the", "cat"]], "25.0% of the tokens are in sentences"),
+    ],
+)
+def test_warnings(count, documents, warning):
+    found = records.text_warnings(count(documents))
+    assert [w for w in found if w.startswith(warning)]
