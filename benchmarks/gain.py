@@ -65,14 +65,12 @@ class Result(NamedTuple):
         examples: Number of sampled training examples; None for all examples.
         pretrained: Scores from the pre-trained encoder.
         random: Scores from random weights.
-        baseline: Score of the best constant prediction.
     """
 
     name: str
     examples: int | None
     pretrained: Sequence[float]
     random: Sequence[float]
-    baseline: float
 
     @property
     def gain(self) -> float:
@@ -120,9 +118,8 @@ def main(options: GainConfig) -> None:
                     precision=options.precision,
                     seed=seed,
                 )
-                score, baseline = _run(row, run)
-                scores.setdefault(start, []).append(score)
-        results.append(Result(row.name, row.examples, **scores, baseline=baseline))
+                scores.setdefault(start, []).append(_run(row, run))
+        results.append(Result(row.name, row.examples, **scores))
         (folder / "gain.md").write_text(markdown(results), encoding="utf-8")
         print(f"\n{markdown(results)}", flush=True)
 
@@ -148,12 +145,11 @@ def _rows(path: str, folder: pathlib.Path) -> Iterator[_Row]:
             yield _Row(name, size, _TASKS[kind], entry | sample)
 
 
-def _run(row: _Row, options: FinetuneConfig) -> tuple[float, float]:
+def _run(row: _Row, options: FinetuneConfig) -> float:
     """Fine-tunes, unless `output` has the metrics of the run. Keeps no weights.
 
     Returns:
-        The score on dev and that of the majority baseline, in percent. The score is NaN
-        if the training diverged.
+        The score on dev in percent. It is NaN if the training diverged.
     """
     metrics = pathlib.Path(options.output, "metrics.json")
     if not metrics.exists():
@@ -161,13 +157,13 @@ def _run(row: _Row, options: FinetuneConfig) -> tuple[float, float]:
             finetuning.fine_tune(row.task_class, options)
         except training.DivergedError as error:
             print(error)
-            return math.nan, math.nan
+            return math.nan
         finally:
             keras.backend.clear_session()
         metrics.with_name("model.safetensors").unlink(missing_ok=True)
     scores = json.loads(metrics.read_text(encoding="utf-8"))["training"]
     to_percent = 1 if row.task_class is QuestionAnswering else 100
-    return tuple(to_percent * scores[k] for k in ("score", "majority_baseline"))
+    return to_percent * scores["score"]
 
 
 def _sample(entry: Mapping[str, Any], size: int, folder: pathlib.Path) -> str:
@@ -184,9 +180,9 @@ def _sample(entry: Mapping[str, Any], size: int, folder: pathlib.Path) -> str:
 def markdown(results: Sequence[Result]) -> str:
     """Returns the table, with the gain in points and in standard deviations."""
     lines = [
-        "| data set | examples | pre-trained | random weights | constant | gain | "
+        "| data set | examples | pre-trained | random weights | gain | "
         "gain / deviation |",
-        "|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|",
     ]
     for result in results:
         pretrained, from_random = (
@@ -197,7 +193,7 @@ def markdown(results: Sequence[Result]) -> str:
         size = f"{result.examples:,}" if result.examples else "all"
         lines.append(
             f"| {result.name} | {size} | {pretrained} | {from_random} | "
-            f"{result.baseline:.1f} | {result.gain:+.1f} | {ratio:.1f} |"
+            f"{result.gain:+.1f} | {ratio:.1f} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -22,8 +22,7 @@ skipped with a warning.
 Output: a fine-tuned model directory with dev metrics in metrics.json and
 predictions_dev.tsv (.csv or .jsonl for data in that format): id, texts, prediction, its
 probability, the gold label, and the probability of each class. A test set (test.tsv in
---data_dir, or --test_file) adds predictions_test.tsv; it needs no labels. For GLUE test
-sets, the file to submit is written too, e.g. SST-2.tsv.
+--data_dir, or --test_file) adds predictions_test.tsv; it needs no labels.
 
 Expected: BERT base has 92.7 % accuracy on the dev set of SST-2 (table 6).
 
@@ -40,7 +39,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_tf import cli, data, finetuning, text
+from bert_tf import cli, finetuning, text
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -160,10 +159,6 @@ class Classification(finetuning.TableTask):
         problem = _PROBLEMS[self.target_kind]
         self.head = {"problem": problem, "pairs": pairs, **details}
         self.gold = {name: self._read_labels(rows) for name, rows in self.data.items()}
-        metric, gold = METRICS[self.metric], self.gold["dev"]
-        constants = range(2 if options.separator else len(self.labels))
-        scores = (float(metric(gold, np.full_like(gold, value))) for value in constants)
-        self.majority_baseline = max(scores, default=0.0)
 
     def _label_names(self, row: Example) -> list[str]:
         if not self.options.separator:
@@ -222,18 +217,32 @@ class Classification(finetuning.TableTask):
             if decision is None:
                 decision = {"thresholds": best_thresholds(gold, probabilities)}
             predicted = probabilities > decision.get("thresholds", 0.5)
-        metrics = {}
+        metrics, report = {}, ""
         if gold is not None:
             metrics = {m: float(METRICS[m](gold, predicted)) for m in self.metrics}
-            gold = self._names(gold)
-        predicted = self._names(predicted)
+            report = self._report(gold, predicted)
         key = "label" if self.target_kind == "class" else self.target_kind
         answers = (
             {key: prediction, "probabilities": values}
-            for prediction, values in zip(predicted, probabilities, strict=True)
+            for prediction, values in zip(self._names(predicted), probabilities)
         )
         rows = finetuning.prediction_rows(self.data[split.name], answers, self.labels)
-        return finetuning.Evaluation(metrics, rows, decision or {}, gold, predicted)
+        return finetuning.Evaluation(metrics, rows, decision or {}, report)
+
+    def _report(self, gold: np.ndarray, predicted: np.ndarray) -> str:
+        """Returns precision, recall and F1 of each class or label; "" for scores."""
+        if not self.labels:
+            return ""
+        if self.target_kind == "labels":  # A single column would be two classes.
+            gold, predicted = (np.pad(x, [(0, 0), (0, 1)]) for x in (gold, predicted))
+        return sklearn.metrics.classification_report(
+            gold,
+            predicted,
+            labels=range(len(self.labels)),
+            target_names=self.labels,
+            digits=4,
+            zero_division=0,
+        )
 
     def _names(self, values: np.ndarray) -> list[str] | list[tuple] | list[float]:
         """Returns names of classes, tuples of labels, or the scores."""
@@ -241,19 +250,6 @@ class Classification(finetuning.TableTask):
         if self.target_kind == "labels":
             return [tuple(names[row > 0]) for row in values]
         return (names[values] if self.labels else values).tolist()
-
-    def write_predictions(self, split, evaluation, folder):
-        """Writes the table, and the file that GLUE's server accepts, if it has one."""
-        super().write_predictions(split, evaluation, folder)
-        name = self.data_set.submissions.get(split.name)
-        if not name or self.options.test_file:
-            return
-        predictions = evaluation.predicted
-        if self.data_set.score_range:
-            limits = self.data_set.score_range
-            predictions = np.round(predictions, 6).clip(*limits).tolist()
-        rows = [{"index": i, "prediction": p} for i, p in enumerate(predictions)]
-        data.write_table(folder / name, rows)
 
 
 # --- Decisions -------------------------------------------------------------------

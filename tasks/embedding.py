@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sentence embeddings: vectors whose cosine is the similarity of two texts.
 
-Input: STS-B, SICK or MNLI in their own files, or TSV, CSV or JSONL tables with a
+Input: STS-B or MNLI in their own files, or TSV, CSV or JSONL tables with a
 header. The training file decides what is learned:
 
 - pairs with scores (numbers in the column --label): the higher the score, the higher
@@ -60,15 +60,6 @@ if TYPE_CHECKING:
 
 DATA_SETS: Mapping[str, finetuning.DataSet] = {
     "stsb": finetuning.GLUE["stsb"],
-    "sick": finetuning.DataSet(
-        texts=("sentence_A", "sentence_B"),
-        label="relatedness_score",
-        files={
-            "train": ["SICK_train.txt"],
-            "dev": ["SICK_trial.txt"],
-            "test": ["SICK_test_annotated.txt"],
-        },
-    ),
     # Without the test sets, which have no labels.
     "mnli": dataclasses.replace(
         finetuning.GLUE["mnli"], files={"dev": ["dev_matched.tsv"]}
@@ -122,12 +113,6 @@ class Embedding(finetuning.TableTask):
             0.05, help="Divides cosines in the loss.", minimum=1e-3
         )
         pooling: str = cli.option("", help="How to pool tokens: mean, cls, max, ...")
-        micro_batch_size: int = cli.option(
-            0,
-            help="Examples to compute at once; 0 for the whole batch.",
-            minimum=0,
-            resumable=True,
-        )
 
     @classmethod
     def own_data_set(cls, options: Config) -> finetuning.DataSet:
@@ -166,7 +151,12 @@ class Embedding(finetuning.TableTask):
         return {"score": np.prod(vectors, axis=0).sum(axis=1) / norms}
 
     def __init__(self, options: Config, tokenizer: text.Tokenizer):
-        _check(options)
+        if "," not in options.texts and not options.task:
+            raise ValueError(
+                "--texts must be at least two columns; with --loss=simcse, the "
+                "training file may lack the second. Received: "
+                f"--texts={options.texts}"
+            )
         super().__init__(options, tokenizer)
         self.loss = options.loss
         if self.loss == "simcse":
@@ -206,10 +196,7 @@ class Embedding(finetuning.TableTask):
         self.head = heads.EmbeddingConfig.from_dict(head).to_dict()
 
     def training_model(self, model: keras.Model) -> keras.Model:
-        options = self.options
-        return finetuning.SiameseEncoder(
-            model, self.loss, options.temperature, options.micro_batch_size
-        )
+        return finetuning.SiameseEncoder(model, self.loss, self.options.temperature)
 
     def dataset(self, name: str) -> Split:
         """Returns the examples to train, or the U distinct texts of another split.
@@ -235,7 +222,7 @@ class Embedding(finetuning.TableTask):
         """Scores the cosine of each pair, or the rank of its second text."""
         scores, vectors = self.scores[split.name], np.stack(outputs)  # [U, E]
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        metrics, gold = {}, None
+        metrics = {}
         if self.is_search:
             predicted = ranks(vectors, split.source)
             metrics = retrieval_metrics(split.source[:, 0], predicted)
@@ -250,7 +237,7 @@ class Embedding(finetuning.TableTask):
             metrics = {name: float(np.nan_to_num(x)) for name, x in metrics.items()}
         answers = ({"score": score} for score in predicted)
         rows = finetuning.prediction_rows(self.data[split.name], answers)
-        return finetuning.Evaluation(metrics, rows, {}, gold, predicted)
+        return finetuning.Evaluation(metrics, rows)
 
     def as_cosines(self, scores: np.ndarray) -> np.ndarray:
         """Scales scores to the range of cosines."""
@@ -259,22 +246,6 @@ class Embedding(finetuning.TableTask):
 
 
 # --- Data ------------------------------------------------------------------------
-
-
-def _check(options: Embedding.Config) -> None:
-    size = options.micro_batch_size
-    if "," not in options.texts and not options.task:
-        raise ValueError(
-            "--texts must be at least two columns; with --loss=simcse, the training "
-            f"file may lack the second. Received: --texts={options.texts}"
-        )
-    if size and options.batch_size % size:
-        raise ValueError(
-            "--micro_batch_size must divide --batch_size. Received: "
-            f"micro_batch_size={size}, batch_size={options.batch_size}"
-        )
-    if size and options.teacher:
-        raise ValueError("--teacher needs whole batches. Omit --micro_batch_size.")
 
 
 def _read_labels(

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Multiple choice: selects the best continuation or answer (paper, section 4.4).
 
-Input: SWAG or CODAH in their own files, or TSV, CSV or JSONL tables with a header. The
-label is the right choice: its index from 0 or, if no label is 0 and one is the number
-of choices, from 1; its letter, A to Z; or the name of its column. A row may have empty
+Input: SWAG in its own files, or TSV, CSV or JSONL tables with a header. The label is
+the right choice: its index from 0 or, if no label is 0 and one is the number of
+choices, from 1; its letter, A to Z; or the name of its column. A row may have empty
 choices::
 
     prompt                           a                    b                label
@@ -52,15 +52,6 @@ DATA_SETS: Mapping[str, finetuning.DataSet] = {
         # `sent2` is the stem, the beginning of every choice.
         texts=("sent1", "sent2", "ending0", "ending1", "ending2", "ending3"),
         files={"train": ["train.csv"], "dev": ["val.csv"], "test": ["test.csv"]},
-    ),
-    # The authors' cross-validation folds have no dev set.
-    "codah": finetuning.DataSet(
-        texts=("prompt", *(f"answer{n}" for n in range(4))),
-        files={"dev": ["dev.tsv", "test.tsv"]},
-        columns=dict.fromkeys(
-            ("train", "dev", "test"),
-            ("category", "prompt", *(f"answer{n}" for n in range(4)), "label"),
-        ),
     ),
 }
 
@@ -121,8 +112,6 @@ class MultipleChoice(finetuning.TableTask):
             for name, rows in found.items()
             if rows[0][0].gold is not None
         }
-        dev = self.labels["dev"]
-        self.majority_baseline = max(map(dev.count, dev)) / len(dev)
 
     def dataset(self, name: str) -> Split:
         prompts, choices = zip(*(example.inputs for example in self.data[name]))
@@ -138,10 +127,9 @@ class MultipleChoice(finetuning.TableTask):
         best, gold, metrics = probabilities.argmax(axis=1), split.source, {}
         if gold is not None:
             metrics = {"accuracy": float(np.mean(best == gold))}
-            gold = [str(choice) for choice in gold]
         answers = ({"choice": p.argmax(), "probabilities": p} for p in probabilities)
         rows = finetuning.prediction_rows(self.data[split.name], answers)
-        return finetuning.Evaluation(metrics, rows, {}, gold, best.astype(str))
+        return finetuning.Evaluation(metrics, rows)
 
 
 def _example(

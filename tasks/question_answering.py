@@ -136,10 +136,6 @@ class QuestionAnswering(finetuning.Task):
         )
         self.no_answer = not all(q.answers for q in self.data["train"])
         self.head = {"no_answer": self.no_answer}
-        # The F1 of answering no question.
-        dev = self.data["dev"]
-        refusals = dict.fromkeys((question.id for question in dev), "")
-        self.majority_baseline = squad.scores(dev, refusals)["f1"]
 
     @classmethod
     def read_input(cls, options, path):

@@ -54,7 +54,6 @@ class Tagging(finetuning.Task):
 
     kind = "tagging"
     metric = "f1"
-    target_kind = "tags"
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(finetuning.FilesConfig):
@@ -149,7 +148,7 @@ class Tagging(finetuning.Task):
         tags = np.array(self.labels)[np.concatenate(best)].tolist()
         ends = np.cumsum([len(s.rows) for s in self.data[split.name].sentences])
         tags = [finetuning.to_iob2(tags[a:b]) for a, b in zip([0, *ends], ends)]
-        gold, metrics = self.gold[split.name], {}
+        gold, metrics, report = self.gold[split.name], {}, ""
         if gold is not None:
             # Imports scikit-learn.
             from seqeval.metrics import sequence_labeling
@@ -158,11 +157,15 @@ class Tagging(finetuning.Task):
                 gold, tags, average="micro", zero_division=0
             )
             metrics = dict(zip(("precision", "recall", "f1"), map(float, scores[:3])))
-        return finetuning.Evaluation(metrics, tags, gold=gold, predicted=tags)
+            report = sequence_labeling.classification_report(
+                gold, tags, digits=4, zero_division=0
+            )
+        return finetuning.Evaluation(metrics, tags, report=report)
 
     def write_predictions(self, split, evaluation, folder):
         path = folder / f"predictions_{split.name}.conll"
-        self.data[split.name].write(path, evaluation.predictions, evaluation.gold)
+        gold = self.gold[split.name]
+        self.data[split.name].write(path, evaluation.predictions, gold)
 
     # --- Data --------------------------------------------------------------------
 

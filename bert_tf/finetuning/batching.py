@@ -121,12 +121,11 @@ def bucket_lengths(lengths: np.ndarray, max_length: int) -> np.ndarray:
 def batches(
     split: Split,
     batch_size: int,
-    *,
     max_length: int,
+    *,
     first_step: int = 0,
     epochs: int = 1,
     seed: int = 0,
-    static_shape: bool = False,
 ) -> tf.data.Dataset:
     """Batches a labeled split for `model.fit`, reshuffled in every epoch.
 
@@ -140,9 +139,8 @@ def batches(
         first_step: Batches to skip because they are already trained.
         epochs: Passes over the split, skipped ones included.
         seed: Shuffling seed.
-        static_shape: Pad all rows to `max_length`, for devices that need one shape.
     """
-    padded = _padded_lengths(split, max_length, static_shape)
+    padded = bucket_lengths(split.lengths, max_length)
     plans = [
         _plan(padded, batch_size, np.random.default_rng((seed, epoch)))
         for epoch in range(epochs)
@@ -150,16 +148,15 @@ def batches(
     rows, lengths = (
         np.concatenate(parts)[first_step:] for parts in zip(*plans, strict=True)
     )
-    return _assemble(split, rows, lengths, static_shape)
+    return _assemble(split, rows, lengths)
 
 
 def predict(
     model: keras.Model,
     split: Split,
     batch_size: int,
-    *,
     max_length: int,
-    static_shape: bool = False,
+    *,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> list[Any]:
     """Returns the model's output for each example, in the order of the split.
@@ -167,14 +164,14 @@ def predict(
     Outputs with a value per token include values for padding. The arguments are those
     of `batches`, and the `callbacks` of `model.predict`. The split needs no targets.
     """
-    rows, lengths = _plan(_padded_lengths(split, max_length, static_shape), batch_size)
+    rows, lengths = _plan(bucket_lengths(split.lengths, max_length), batch_size)
     unlabeled = dataclasses.replace(split, targets=None)
     results = [None] * len(split)
     # `Model.predict` concatenates the outputs of all batches, so they need one length.
     for length in np.unique(lengths):
         chosen = rows[lengths == length]
         same = lengths[lengths == length]
-        dataset = _assemble(unlabeled, chosen, same, static_shape)
+        dataset = _assemble(unlabeled, chosen, same)
         outputs = model.predict(dataset, verbose=0, callbacks=list(callbacks))
         for position, row in enumerate(chosen.ravel()):
             if row != _EMPTY:
@@ -182,12 +179,6 @@ def predict(
                     lambda output, at=position: output[at], outputs
                 )
     return results
-
-
-def _padded_lengths(split: Split, max_length: int, static_shape: bool) -> np.ndarray:
-    if static_shape:
-        return np.full(len(split), max_length)
-    return bucket_lengths(split.lengths, max_length)
 
 
 def _plan(
@@ -221,12 +212,9 @@ def _plan(
     return rows, lengths
 
 
-def _assemble(
-    split: Split, rows: np.ndarray, lengths: np.ndarray, static_shape: bool
-) -> tf.data.Dataset:
+def _assemble(split: Split, rows: np.ndarray, lengths: np.ndarray) -> tf.data.Dataset:
     """Gathers and pads the examples of each batch; see the module docstring."""
     batch_size = rows.shape[1]
-    static_length = lengths[0] if static_shape else None
     weights = split.weights
     if weights is None:
         weights = tf.ones([len(split)])
@@ -237,9 +225,7 @@ def _assemble(
             return column
         outer = column.ragged_rank  # The dimensions before the tokens.
         column = column.to_tensor(shape=[*[-1] * outer, length])
-        return tf.ensure_shape(
-            column, [batch_size, *[None] * (outer - 1), static_length]
-        )
+        return tf.ensure_shape(column, [batch_size, *[None] * outer])
 
     def batch(rows: tf.Tensor, length: tf.Tensor):
         is_example = rows != _EMPTY

@@ -67,7 +67,6 @@ class DataSet:
         metrics: Of a classification: names of the metrics; the first selects the best
             epoch.
         score_range: Minimum and maximum label of a regression; None for classes.
-        submissions: For each split without labels, the file to submit.
     """
 
     texts: Sequence[str]
@@ -80,7 +79,6 @@ class DataSet:
     no_gold: Collection[str] = NO_GOLD
     metrics: Sequence[str] = ("accuracy",)
     score_range: tuple[float, float] | None = None
-    submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def splits(self) -> Sequence[str]:
@@ -301,32 +299,25 @@ def score(example: Example) -> float:
 # --- GLUE ------------------------------------------------------------------------
 
 
-def _glue(submission: str, *texts: str, **options: Any) -> DataSet:
-    """Returns a data set with one test set and the file to submit for it."""
-    return DataSet(texts=texts, submissions={"test": f"{submission}.tsv"}, **options)
-
-
 _PAIR, _F1 = ("sentence1", "sentence2"), ("f1", "accuracy")
-_COLA = dict.fromkeys(("train", "dev"), ("source", "label", "mark", "sentence"))
 
 # Files: arXiv 1804.07461, gluebenchmark.com; CoLA and MRPC also in those of their
 # authors. Metrics: table 1 of GLUE; the first is the one in table 1 of the BERT paper.
 GLUE: Mapping[str, DataSet] = {
-    "cola": _glue(
-        "CoLA",
-        "sentence",
+    "cola": DataSet(
+        texts=["sentence"],
         metrics=("matthews_correlation", "accuracy"),
         files={
             "train": ["train.tsv", "in_domain_train.tsv"],
             "dev": ["dev.tsv", "*_domain_dev.tsv"],
         },
-        columns=_COLA,
+        columns=dict.fromkeys(
+            ("train", "dev"), ("source", "label", "mark", "sentence")
+        ),
     ),
-    "sst2": _glue("SST-2", "sentence"),
-    "mrpc": _glue(
-        "MRPC",
-        "#1 String",
-        "#2 String",
+    "sst2": DataSet(texts=["sentence"]),
+    "mrpc": DataSet(
+        texts=["#1 String", "#2 String"],
         label="Quality",
         metrics=_F1,
         files={
@@ -334,18 +325,15 @@ GLUE: Mapping[str, DataSet] = {
             "dev": ["dev.tsv", "msr_paraphrase_test.txt"],
         },
     ),
-    "stsb": _glue(
-        "STS-B",
-        *_PAIR,
+    "stsb": DataSet(
+        texts=_PAIR,
         label="score",
         no_gold=NO_SCORE,
         metrics=("spearman", "pearson"),
         score_range=(0.0, 5.0),
     ),
-    "qqp": _glue(
-        "QQP",
-        "question1",
-        "question2",
+    "qqp": DataSet(
+        texts=["question1", "question2"],
         label="is_duplicate",
         metrics=_F1,
         skip_malformed=True,  # Line breaks inside questions split some rows in two.
@@ -358,16 +346,9 @@ GLUE: Mapping[str, DataSet] = {
             "dev_mismatched": ["dev_mismatched.tsv"],
             "test": ["test_matched.tsv"],
             "test_mismatched": ["test_mismatched.tsv"],
-            # Predicted by models of MNLI.
-            "test_diagnostic": ["diagnostic.tsv", "../diagnostic/diagnostic.tsv"],
-        },
-        submissions={
-            "test": "MNLI-m.tsv",
-            "test_mismatched": "MNLI-mm.tsv",
-            "test_diagnostic": "AX.tsv",
         },
     ),
-    "qnli": _glue("QNLI", "question", "sentence"),
-    "rte": _glue("RTE", *_PAIR),
-    "wnli": _glue("WNLI", *_PAIR),
+    "qnli": DataSet(texts=["question", "sentence"]),
+    "rte": DataSet(texts=_PAIR),
+    "wnli": DataSet(texts=_PAIR),
 }

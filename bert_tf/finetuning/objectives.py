@@ -25,8 +25,7 @@ they are functions of the whole batch:
 
 With several replicas, each compares the texts of its part of the batch.
 
-Letters: B batch, C texts of an example, S sequence, E size of an embedding, M examples
-of a micro-batch, K micro-batches.
+Letters: B batch, C texts of an example, S sequence, E size of an embedding.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from keras import ops
 
 from bert_tf.checkpoints import Checkpoint, open_checkpoint, standardized
 from bert_tf.finetuning.task import Task
-from bert_tf.modeling import MASKED_SCORE, BertBackbone, Dropout
+from bert_tf.modeling import MASKED_SCORE, BertBackbone
 
 
 class _Trainer(keras.Model):
@@ -237,27 +236,18 @@ LOSSES = {
 class SiameseEncoder(_Trainer):
     """Embeds the C texts of an example with one encoder, to train it.
 
-    With `micro_batch_size`, a step computes the embeddings of the whole batch in
-    micro-batches without keeping activations, then the gradient of the loss w.r.t. the
-    embeddings, then each micro-batch again with its gradient (GradCache, arXiv
-    2101.06983). The gradients are the same. Activations take the memory of one
-    micro-batch, the step about a third more time.
-
     Args:
         encoder: A `SentenceEncoder`; its inputs are [B, S].
         loss: `"cosent"`, `"cosine"` or `"in_batch_negatives"`.
         temperature: Divides the cosines in the loss.
-        micro_batch_size: Number of examples per forward pass, M. The batch of a
-            replica must be a multiple of it. 0: the whole batch.
 
     Inputs: those of the encoder, but [B, C, S]. Outputs: embeddings [B, C, E].
     """
 
-    def __init__(self, encoder, loss, temperature, micro_batch_size=0):
+    def __init__(self, encoder, loss, temperature):
         super().__init__(encoder)
         self._loss_function = LOSSES[loss]
         self._temperature = temperature
-        self._micro_batch_size = micro_batch_size
 
     def call(self, inputs, training=None):
         batch, texts, length = ops.shape(inputs["token_ids"])
@@ -268,52 +258,3 @@ class SiameseEncoder(_Trainer):
     def compute_loss(self, x, y, y_pred, sample_weight, training=True):
         embeddings = tf.math.l2_normalize(y_pred, axis=2)
         return self._loss_function(embeddings, y, sample_weight, self._temperature)
-
-    def train_step(self, data):
-        if not self._micro_batch_size:
-            return super().train_step(data)
-        x, y, weights = data
-        parts = keras.tree.map_structure(self._split, x)
-        seeds = [
-            layer.seed_generator.state
-            for layer in self._flatten_layers()
-            if isinstance(layer, Dropout) and layer.rate
-        ]
-        states = [tf.identity(seed.value) for seed in seeds]
-        embeddings = tf.map_fn(
-            lambda part: self(part, training=True),
-            parts,
-            parallel_iterations=1,
-            fn_output_signature=tf.float32,
-        )  # [K, M, C, E]
-        embeddings = tf.reshape(embeddings, [-1, *ops.shape(embeddings)[2:]])
-        with tf.GradientTape() as tape:
-            tape.watch(embeddings)
-            loss = self.compute_loss(x, y, embeddings, weights)
-        upstream = self._split(tape.gradient(loss, embeddings))
-        for seed, state in zip(seeds, states):
-            seed.assign(state)  # The same dropout masks as before.
-        variables = self.trainable_variables
-        gradients = tf.foldl(
-            self._add_gradients,
-            (parts, upstream),
-            [tf.zeros_like(variable.value) for variable in variables],
-            parallel_iterations=1,
-        )
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        self._loss_tracker.update_state(loss * replicas, ops.shape(weights)[0])
-        self.optimizer.apply_gradients(zip(gradients, variables))
-        return self.get_metrics_result()
-
-    def _split(self, x):
-        """[B, ...] -> [K, M, ...]"""
-        return tf.reshape(x, [-1, self._micro_batch_size, *ops.shape(x)[1:]])
-
-    def _add_gradients(self, sums, part):
-        """Adds the gradients w.r.t. the weights of one micro-batch to `sums`."""
-        inputs, upstream = part
-        variables = [variable.value for variable in self.trainable_variables]
-        with tf.GradientTape() as tape:
-            embeddings = self(inputs, training=True)
-        gradients = tape.gradient(embeddings, variables, output_gradients=upstream)
-        return [a + tf.convert_to_tensor(b) for a, b in zip(sums, gradients)]

@@ -4,14 +4,13 @@
 
 A module of `tasks/` calls `fine_tune` with its task. Input: a checkpoint of an encoder
 and the task's files. Output: a model directory with config.json, vocab.txt, the weights
-of the best epoch, metrics.json, TensorBoard logs, and predictions and a report for each
-evaluation split. Rerun the same command to resume. With a finished directory, it only
-evaluates, predicts and exports.
+of the best epoch, metrics.json, TensorBoard logs, and predictions for each evaluation
+split. Rerun the same command to resume. With a finished directory, it only evaluates,
+predicts and exports.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import math
@@ -21,7 +20,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import sklearn.metrics
 import tensorflow as tf
 from tqdm import tqdm
 
@@ -51,17 +49,14 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
     """Trains unless the directory is finished, evaluates, reports and exports.
 
     Returns:
-        The metrics. With several workers, only the first one evaluates the trained
-        model and returns all of them.
+        The metrics of the training and of each labeled split.
 
     Raises:
         ValueError: An option or the data are invalid.
         DivergedError: The loss became NaN or infinite.
     """
     lazy.require_tensorflow("Fine-tuning")
-    # With several workers, this must precede all other TensorFlow calls.
     strategy = training.strategy.strategy(options.strategy)
-    chief = training.strategy.is_chief(strategy)
     # Check everything before anything is written.
     encoder = _open_encoder(options)
     replicas = strategy.num_replicas_in_sync
@@ -78,10 +73,8 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         head={"kind": task.kind, **task.head},
         options=options.to_dict(),
         resumable=options.resumable(),
-        write=chief,
     )
-    lock = storage.exclusive(directory.path) if chief else contextlib.nullcontext()
-    with lock, training.strategy.device_errors():
+    with storage.exclusive(directory.path), training.strategy.device_errors():
         return _run(task, encoder, directory, strategy)
 
 
@@ -92,18 +85,11 @@ def _run(
     strategy: tf.distribute.Strategy,
 ) -> dict[str, Any]:
     metrics = directory.read_metrics()
-    if is_new := not metrics:
-        model = build_model(task, encoder, directory, strategy)
-        metrics = {"training": train(task, model, directory, strategy)}
-    if not training.strategy.is_chief(strategy):
-        return metrics
-    if not is_new:
+    model = build_model(task, encoder, directory, strategy)
+    if metrics:
         print(f"{directory.path} is already trained; skipping training.")
-    together = training.strategy.is_multi_worker(strategy)
-    if together or not is_new:
-        if together:  # The others have finished.
-            strategy = tf.distribute.get_strategy()
-        model = build_model(task, encoder, directory, strategy)
+    else:
+        metrics = {"training": train(task, model, directory, strategy)}
     directory.load_weights(model)  # Those of the best epoch.
     scores, decision = _evaluate(task, model, directory)
     metrics = {k: v for k, v in metrics.items() if k not in task.evaluation_splits}
@@ -169,8 +155,6 @@ def _check_hyperparameters(task: Task, encoder: Checkpoint) -> None:
                 f"--{name} must be at most {limit}, as in the encoder. Received: "
                 f"{name}={getattr(options, name)}"
             )
-    if options.class_weight and task.target_kind not in ("class", "tags"):
-        raise ValueError("--class_weight requires one class for each text or word.")
 
 
 # --- Evaluation ------------------------------------------------------------------
@@ -179,26 +163,24 @@ def _check_hyperparameters(task: Task, encoder: Checkpoint) -> None:
 def _evaluate(
     task: Task, model: keras.Model, directory: ModelDirectory
 ) -> tuple[dict[str, Mapping[str, float]], Mapping[str, Any] | None]:
-    """Writes predictions and tables of scores.
+    """Writes predictions and prints tables of scores.
 
     Returns:
         The metrics of each labeled split, and the decision, which is that of the first.
     """
     metrics, decision, options = {}, None, task.options
     for name in task.evaluation_splits:
-        for kind in ("predictions", "report"):  # Those of another --test_file.
-            for path in directory.path.glob(f"{kind}_{name}.*"):
-                storage.remove(str(path))
+        for path in directory.path.glob(f"predictions_{name}.*"):
+            storage.remove(str(path))  # Of another --test_file.
         split = task.dataset(name)
-        outputs = batching.predict(model, split, options.batch_size, **options.padding)
+        limits = options.batch_size, options.max_sequence_length
+        outputs = batching.predict(model, split, *limits)
         found = task.evaluate(split, outputs, decision)
         decision = found.decision
         if found.metrics:
             metrics[name] = found.metrics
-        if found.gold is not None and task.target_kind != "score":
-            table = prediction_table(task.target_kind, found.gold, found.predicted)
-            print(f"\n{name}:\n{table}")
-            storage.write_text(str(directory.path / f"report_{name}.txt"), table)
+        if found.report:
+            print(f"\n{name}:\n{found.report}")
         task.write_predictions(split, found, directory.path)
     return metrics, decision
 
@@ -207,39 +189,11 @@ def _print_summary(task: Task, metrics: Mapping[str, Any]) -> None:
     run = metrics["training"]
     for name in filter(metrics.__contains__, task.evaluation_splits):
         print(f"{name}: " + ", ".join(f"{k} {v:.4f}" for k, v in metrics[name].items()))
-    if run["score"] <= run["majority_baseline"]:
-        print(
-            f"The model has collapsed: a constant prediction has {task.metric} "
-            f"{run['majority_baseline']:.4f}. Try another --learning_rate or "
-            "--seed, or more --epochs."
-        )
     print(
         f"Best epoch by {task.metric}: {run['best_epoch']} of "
         f"{len(run['epochs'])}. Model, metrics and predictions are in "
         f"{task.options.output}."
     )
-
-
-def prediction_table(kind: str, gold: Sequence, predicted: Sequence) -> str:
-    """Returns precision, recall and F1 of each class, label or entity type, as text.
-
-    Args:
-        kind: `Task.target_kind`, the kind of the labels.
-        gold: Gold labels.
-        predicted: As many predictions.
-    """
-    report, options = sklearn.metrics.classification_report, {}
-    if kind == "tags":
-        # seqeval's top level imports Keras' metrics.
-        from seqeval.metrics.sequence_labeling import classification_report as report
-    elif kind == "labels":
-        names = sorted(set(itertools.chain(*gold, *predicted))) or ["(none)"]
-        gold, predicted = (  # Two columns at least; one would be two classes.
-            np.array([[name in labels for name in (*names, None)] for labels in x])
-            for x in (gold, predicted)
-        )
-        options = {"labels": range(len(names)), "target_names": names}
-    return report(gold, predicted, digits=4, zero_division=0, **options)
 
 
 # --- Predicting files ------------------------------------------------------------

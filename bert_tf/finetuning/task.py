@@ -33,9 +33,8 @@ class ComputeOptions(cli.Options):
 
     strategy: str = cli.option(
         "default",
-        help="Where to train: default (first GPU or CPU), mirrored (all GPUs), "
-        "multi_worker (all hosts in TF_CONFIG), tpu.",
-        choices=("default", "mirrored", "multi_worker", "tpu"),
+        help="Where to train: default (first GPU or CPU) or mirrored (all GPUs).",
+        choices=("default", "mirrored"),
         resumable=True,
     )
     precision: str = cli.option(
@@ -84,9 +83,6 @@ class FinetuneConfig(ComputeOptions):
     early_stopping_patience: int = cli.option(
         0, help="Epochs without a better score that end the training.", minimum=0
     )
-    class_weight: str = cli.option(
-        "", help="Gives all classes the same total weight.", choices=("", "balanced")
-    )
     layers: str = cli.option("", help="Layers of --init_from to keep, e.g. 1,3,5.")
     teacher: str = cli.option("", help="Fine-tuned model to learn from as well.")
     teacher_share: float = cli.option(
@@ -95,12 +91,6 @@ class FinetuneConfig(ComputeOptions):
     teacher_temperature: float = cli.option(
         2.0, help="Divides the logits of teacher and student.", minimum=0.1
     )
-
-    @property
-    def padding(self) -> dict[str, Any]:
-        """Arguments of `batches` and `predict`."""
-        static_shape = self.strategy == "tpu"
-        return {"max_length": self.max_sequence_length, "static_shape": static_shape}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,15 +162,13 @@ class Evaluation(NamedTuple):
             that overrides `write_predictions` may return something else.
         decision: Settings fitted on the dev set, such as thresholds. metrics.json has
             them, and the exported model.
-        gold: Labels for a report, see `Task.target_kind`; None for no report.
-        predicted: The predictions for them.
+        report: A table to print, such as the scores of each class.
     """
 
     metrics: Mapping[str, float]
     predictions: Any
     decision: Mapping[str, Any] = types.MappingProxyType({})
-    gold: Sequence | None = None
-    predicted: Sequence = ()
+    report: str = ""
 
 
 class Task(abc.ABC):
@@ -202,23 +190,12 @@ class Task(abc.ABC):
     """Key of the head in `bert_tf.heads.HEADS`. `load` and `bert_tf.export` find it
     by `config.json`, and import `tasks.<kind>` if it is missing."""
 
-    target_kind: str = "other"
-    """What an output of the model, logits [..., C], is for.
-
-    value        target                        gold label for a report
-    `"class"`    index of one of C classes     its name
-    `"labels"`   0 or 1 for each of C labels   tuple of names
-    `"tags"`     index of the tag of a token   IOB2 tags of a sentence
-    `"score"`    scores or vectors [..., C]    score
-    `"other"`    others, with a softmax        name of a class
-    """
+    target_kind: str = "class"
+    """What an output of the model [..., C] is: `"class"`, logits of one of C classes;
+    `"labels"`, logits of C independent labels; `"score"`, scores or a vector."""
 
     metric: str
     """Key in the metrics that selects the best epoch. Higher is better."""
-
-    majority_baseline: float = 0.0
-    """The best `metric` of a constant prediction on the dev set. A model that scores no
-    better has collapsed."""
 
     head: Mapping[str, Any]
     """Description of the head for `config.json`, e.g. its labels."""

@@ -8,12 +8,10 @@ interrupted run resumes from.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, standardized
@@ -83,17 +81,13 @@ def train(
 ) -> dict[str, Any]:
     """Trains the model, or resumes from the last training state.
 
-    Writes the weights of the best epoch and the metrics to `directory`. With several
-    workers, only the first one writes.
+    Writes the weights of the best epoch and the metrics to `directory`.
 
     Returns:
         `metric`, the name of the metric on the dev set; its `score` in `best_epoch`
-        (counted from 1); `majority_baseline`, the score of a constant prediction;
-        `epochs`, the losses and scores of each epoch; and `seconds`.
+        (counted from 1); `epochs`, the losses and scores of each epoch; and `seconds`.
     """
     options, split = task.options, task.dataset("train")
-    if options.class_weight:
-        split = _balance_classes(split)
     steps_per_epoch = math.ceil(len(split) / options.batch_size)
     steps = steps_per_epoch * options.epochs
     warmup_steps = int(options.warmup_ratio * steps)
@@ -113,8 +107,7 @@ def train(
             distribution.create_training_variables(trainable)
             trainable = Distiller(task, trainable)
             trainable.compile(optimizer, jit_compile=False)
-        write = distribution.is_chief(strategy)
-        state = TrainingState(directory, trainable, write=write)
+        state = TrainingState(directory, trainable)
         step = state.restore()
     print(
         f"{len(split):,} training examples, {split.lengths.mean():.0f} tokens on "
@@ -128,10 +121,10 @@ def train(
         return batching.batches(
             split,
             options.batch_size,
+            options.max_sequence_length,
             first_step=first_step,
             epochs=options.epochs,
             seed=options.seed,
-            **options.padding,
         )
 
     loop = TrainingLoop(strategy, state, steps)
@@ -143,9 +136,8 @@ def train(
     callback.on_predict_batch_end = lambda batch, logs: loop.check_signals()
 
     def evaluate() -> dict[str, float]:
-        outputs = batching.predict(
-            model, dev, options.batch_size, callbacks=[callback], **options.padding
-        )
+        limits = options.batch_size, options.max_sequence_length
+        outputs = batching.predict(model, dev, *limits, callbacks=[callback])
         scores = task.evaluate(dev, outputs).metrics
         return {f"{dev.name}_{name}": float(score) for name, score in scores.items()}
 
@@ -157,7 +149,7 @@ def train(
         loop.progress["seconds"] += epoch["seconds"]
         scores = [row[metric] for row in history]
         best = scores.index(max(scores))
-        if write and best + 1 == len(history):
+        if best + 1 == len(history):
             directory.save_weights(model)
         shown = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
         loop.report(
@@ -171,13 +163,11 @@ def train(
     metrics = {
         "metric": f"{dev.name} {task.metric}",
         "score": scores[best],
-        "majority_baseline": task.majority_baseline,
         "best_epoch": best + 1,
         "epochs": history,
         "seconds": round(loop.progress["seconds"], 1),
     }
-    if write:  # Marks the training as finished.
-        directory.write_metrics({"training": metrics})
+    directory.write_metrics({"training": metrics})  # The training is finished.
     state.remove()
     return metrics
 
@@ -188,18 +178,3 @@ def _losses(task: Task) -> dict[str, Any]:
         return {}
     loss = keras.losses.BinaryCrossentropy(from_logits=True, reduction="sum")
     return {"loss": loss, "weighted_metrics": []}
-
-
-def _balance_classes(split: batching.Split) -> batching.Split:
-    """Scales the weights so that all classes have the same total, as scikit-learn."""
-
-    def balance(classes, weights):
-        totals = np.bincount(classes, weights)
-        factors = totals.sum() / np.count_nonzero(totals) / np.maximum(totals, 1e-9)
-        return weights * tf.constant(factors[classes.numpy()], tf.float32)
-
-    weights = split.weights
-    if weights is None:
-        weights = tf.ones_like(split.targets, tf.float32)
-    weights = tf.ragged.map_flat_values(balance, split.targets, weights)
-    return dataclasses.replace(split, weights=weights)

@@ -124,9 +124,9 @@ def device_errors() -> Iterator[None]:
             raise  # JAX has the status in the message only.
         _clear_frames(error)
         raise ValueError(
-            "Out of memory. Pass a smaller --batch_size; or, to keep the update, "
-            "--micro_batch_size (bert_tf.pretrain, tasks.embedding) or --recompute "
-            f"(bert_tf.pretrain). The device reports: {reason.strip()[:500]}"
+            "Out of memory. Pass a smaller --batch_size; or, to keep the update of "
+            "bert_tf.pretrain, --micro_batch_size or --recompute. The device reports: "
+            f"{reason.strip()[:500]}"
         ) from error
     except tf.errors.UnavailableError as error:
         _clear_frames(error)

@@ -133,13 +133,6 @@ def test_examples_with_several_sequences():
         np.testing.assert_array_equal(row[:2, :3], [[2, 3, 0], [2, 0, 0]])
 
 
-def test_static_shape():
-    dataset = batching.batches(split(), 16, max_length=32, static_shape=True)
-    spec = dataset.element_spec
-    assert all(s.shape.is_fully_defined() for s in keras.tree.flatten(spec))
-    assert {i["token_ids"].shape for i, _, _ in run(dataset)} == {(16, 32)}
-
-
 class SumAndTwice(keras.Model):
     """Outputs the sum of the tokens of each row, and twice each token."""
 
@@ -148,11 +141,8 @@ class SumAndTwice(keras.Model):
         return {"sum": tf.reduce_sum(ids, axis=1), "twice": 2 * ids}
 
 
-@pytest.mark.parametrize("static_shape", [False, True])
-def test_predict_returns_outputs_in_the_order_of_the_split(static_shape):
-    outputs = batching.predict(
-        SumAndTwice(), split(targets=None), 16, max_length=32, static_shape=static_shape
-    )
+def test_predict_returns_outputs_in_the_order_of_the_split():
+    outputs = batching.predict(SumAndTwice(), split(targets=None), 16, max_length=32)
     assert [o["sum"] for o in outputs] == [n * n for n in LENGTHS]
     for length, output in zip(LENGTHS, outputs, strict=True):
         assert (output["twice"][:length] == 2 * length).all()

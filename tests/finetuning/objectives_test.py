@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
+import sklearn.metrics
 import tensorflow as tf
 
 from bert_tf.checkpoints import ModelDirectory, open_checkpoint, standardized
 from bert_tf.finetuning import batches, fine_tune, objectives, train
-from bert_tf.finetuning.objectives import SiameseEncoder
-from bert_tf.heads import EmbeddingConfig, SentenceEncoder
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import Tokenizer, Vocabulary
 from tasks.classification import Classification
@@ -153,6 +152,18 @@ def test_labels_and_scores_of_the_teacher_are_aligned(name, head, align, distill
     np.testing.assert_allclose(outputs, align(model(inputs).numpy()), atol=1e-5)
 
 
+def test_loss_of_several_labels_is_the_mean_over_texts_and_labels():
+    task = types.SimpleNamespace(target_kind="labels")
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=[4, 3]).astype("float32")
+    labels = rng.integers(0, 2, [4, 3]).astype("float32")
+    loss = train._losses(task)["loss"](labels, logits, np.full(4, 0.25, "float32"))
+    expected = sklearn.metrics.log_loss(
+        labels.ravel(), scipy.special.expit(logits).ravel()
+    )
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+
+
 # --- Training --------------------------------------------------------------------
 
 
@@ -179,7 +190,6 @@ def test_the_student_learns_from_the_teacher(teachers, tmp_path, vocabulary):
         ("classes", "labels", {}, "the same problem as the student. Received: multi_l"),
         ("classes", "classes", {"layers": "1,3"}, "from 1 to 2, separated by commas"),
         ("classes", "classes", {"layers": "one"}, "must be numbers of layers of"),
-        ("vectors", "vectors", {"micro_batch_size": 1}, "Omit --micro_batch_size"),
         ("tags", "tags", {"features": "last"}, "Omit --features"),
     ],
 )
@@ -222,18 +232,6 @@ def test_teachers_with_other_inputs_or_outputs(
 EMBEDDINGS = np.random.default_rng(0).normal(size=(4, 3, 5)).astype(np.float32)
 SCORES = np.array([0.2, 0.9, 0.2, 0.5], np.float32)
 IDS = np.arange(12, dtype=np.int32).reshape(4, 3)
-
-
-@pytest.fixture
-def make_encoder(tiny_config):
-    def make(dropout=0.0):
-        keras.utils.set_random_seed(0)
-        rates = {"dropout": dropout, "attention_dropout": dropout}
-        config = dataclasses.replace(tiny_config, num_layers=1, **rates)
-        backbone = BertBackbone(config)
-        return SentenceEncoder(backbone, EmbeddingConfig(max_sequence_length=8))
-
-    return make
 
 
 def loss_and_gradient(loss, embeddings, targets, weights=None):
@@ -299,55 +297,3 @@ def test_known_positives_are_no_negatives():
         losses.append(np.log(np.exp(logits).sum()) - logits[0])
     value, _ = loss_and_gradient("in_batch_negatives", EMBEDDINGS, ids)
     assert value == pytest.approx(np.mean(losses), rel=1e-5)
-
-
-class Recorder(keras.optimizers.SGD):
-    """Keeps the gradients instead of applying them."""
-
-    def apply_gradients(self, gradients_and_variables):
-        self.gradients = [gradient for gradient, _ in gradients_and_variables]
-
-
-@pytest.mark.parametrize(("dropout", "micro_batch_size"), [(0, 2), (0.3, 4)])
-def test_cached_gradients_equal_those_of_the_whole_batch(
-    make_encoder, dropout, micro_batch_size
-):
-    """With dropout in one micro-batch, both passes must draw the same masks."""
-    rng = np.random.default_rng(1)
-    token_ids = rng.integers(5, 40, (4, 3, 6)).astype(np.int32)
-    inputs = {
-        "token_ids": token_ids,
-        "segment_ids": np.zeros_like(token_ids),
-        "padding_mask": (np.arange(6) < rng.integers(2, 7, (4, 3, 1))).astype(np.int32),
-    }
-    batch = keras.tree.map_structure(
-        tf.constant, (inputs, IDS, np.full(4, 1 / 4, np.float32))
-    )
-    found = []
-    for size in (0, micro_batch_size):
-        encoder = make_encoder(dropout)
-        model = SiameseEncoder(encoder, "in_batch_negatives", 0.05, size)
-        model.compile(Recorder(), run_eagerly=True)
-        if size:
-            loss = model.train_step(batch)["loss"]
-            gradients = model.optimizer.gradients
-        else:
-            with tf.GradientTape() as tape:
-                embeddings = model(batch[0], training=True)
-                loss = model.compute_loss(*batch[:2], embeddings, batch[2])
-            gradients = tape.gradient(
-                loss, [v.value for v in encoder.trainable_variables]
-            )
-        found.append([loss, *map(tf.convert_to_tensor, gradients)])
-    for ours, expected in zip(*found, strict=True):
-        np.testing.assert_allclose(expected, ours, atol=2e-5)
-    if not dropout:
-        return
-    model._micro_batch_size = 2
-    model.train_step(batch)
-    (seed,) = {
-        int(layer.seed_generator.state.value[1])
-        for layer in encoder._flatten_layers()
-        if getattr(layer, "seed_generator", None)
-    }
-    assert seed == 1 + 2  # The masks differ between steps and micro-batches.

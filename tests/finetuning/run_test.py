@@ -2,12 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
-import json
 import os
 import pathlib
 import random
 import re
-import shutil
 import signal
 
 import keras
@@ -207,17 +205,6 @@ def test_finished_directory_is_only_evaluated(finished, capsys, monkeypatch):
     assert not stale.exists()
     shown = capsys.readouterr().out
     assert "is already trained; skipping training" in shown
-    assert "collapsed" not in shown
-
-
-def test_collapsed_model_is_reported(finished, tmp_path, capsys):
-    options, metrics = finished
-    copy = shutil.copytree(options.output, tmp_path / "copy")
-    training = metrics["training"] | {"majority_baseline": 1.0}
-    (copy / "metrics.json").write_text(json.dumps(metrics | {"training": training}))
-    fine_tune(Tagging, dataclasses.replace(options, output=str(copy)))
-    shown = capsys.readouterr().out
-    assert "The model has collapsed: a constant prediction has f1 1.0000" in shown
 
 
 def test_resuming_with_other_options_fails(finished):
@@ -302,27 +289,3 @@ def test_invalid_options_write_no_files(options, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         fine_tune(Tagging, wrong)
     assert not list(tmp_path.iterdir())
-
-
-# --- Reports ---------------------------------------------------------------------
-
-TAGS = [["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "I-PER", "O", "B-PER"]]
-LABELS = [("PER",), ("LOC", "x")], [("PER",), ("PER", "x")]
-
-
-@pytest.mark.parametrize(
-    ("kind", "pair", "row"),
-    [
-        ("class", (["a", "a", "b", "b"], ["a", "b", "b", "b"]), "a 1. 0.5 0.6667 2"),
-        ("other", (["a", "a", "b", "b"], ["a", "b", "b", "b"]), "a 1. 0.5 0.6667 2"),
-        ("tags", TAGS, "PER 0.5 1. 0.6667 1"),
-        ("labels", LABELS, "PER 0.5 1. 0.6667 1"),
-        ("labels", ([("PER",), ()], [("PER",), ("PER",)]), "PER 0.5 1. 0.6667 1"),
-        ("labels", ([()], [()]), "(none) 0. 0. 0. 0."),
-    ],
-)
-def test_table(kind, pair, row):
-    lines = map(str.split, run_module.prediction_table(kind, *pair).splitlines())
-    name, *numbers = row.split()
-    (found,) = (numbers for first, *numbers in filter(None, lines) if first == name)
-    assert list(map(float, found)) == list(map(float, numbers))

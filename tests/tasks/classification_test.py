@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_tf import serving
 from bert_tf.data import read_table
-from bert_tf.finetuning import GLUE, fine_tune, predict
+from bert_tf.finetuning import fine_tune, predict
 from bert_tf.modeling import BertBackbone
 from tasks.classification import (
     METRICS,
@@ -257,7 +257,7 @@ def test_predictions_of_classes(tmp_path, read):
     dev = task.dataset("dev")
     found = task.evaluate(dev, [np.log([0.2, 0.8]), np.log([0.4, 0.6])])
     assert found.metrics == {"accuracy": 0.5, "macro_f1": 1 / 3}
-    assert (found.gold, found.predicted) == (["yes", "no"], ["yes", "yes"])
+    assert re.search(r"\byes +0\.5000 +1\.0000 +0\.6667 +1\n", found.report)
     task.write_predictions(dev, found, tmp_path)
     assert (tmp_path / "predictions_dev.tsv").read_text() == (
         "id\ttext\tprediction\tconfidence\tgold\tP(no)\tP(yes)\n"
@@ -274,7 +274,7 @@ def test_predictions_have_the_format_of_the_data(tmp_path, read, suffix, content
     task = read(**OWN, **FILES, test_file=f"new.{suffix}")
     split = task.dataset("test")
     found = task.evaluate(split, [np.log([0.2, 0.8])], {})
-    assert (found.metrics, found.gold) == ({}, None)
+    assert (found.metrics, found.report) == ({}, "")
     task.write_predictions(split, found, tmp_path)
     path = tmp_path / f"predictions_test.{suffix.replace('txt', 'tsv')}"
     row = {"id": "0", "text": "a", "prediction": "yes", "confidence": "0.8"}
@@ -310,15 +310,17 @@ def test_several_labels(tmp_path, read, content, options):
     found = task.evaluate(dev, logits)
     # y has its best F1 with one false positive.
     np.testing.assert_allclose(found.decision["thresholds"], [0.25, 0.3])
-    assert found.gold == [("x", "y"), (), ("x",)]
-    assert found.predicted == [("x", "y"), ("y",), ("x",)]
     expected = {"micro_f1": 6 / 7, "macro_f1": (1 + 2 / 3) / 2}
     assert found.metrics == pytest.approx(expected)
-    assert task.majority_baseline == pytest.approx(2 / 3)  # All labels.
-    row = next(found.predictions)
+    assert re.findall(r"(\w) +1\.0+ +1\.0+ +1\.0+ +(\d)\n", found.report) == [
+        ("x", "2")
+    ]
+    row, *others = found.predictions
     assert list(row.values())[:4] == ["0", "a", "x,y", pytest.approx(0.16)]
     assert (row["P(x)"], row["P(y)"]) == (0.4, 0.4)
-    assert task.evaluate(dev, logits, {"thresholds": [0.5] * 2}).predicted[0] == ()
+    assert [row["prediction"] for row in others] == ["y", "x"]
+    found = task.evaluate(dev, logits, {"thresholds": [0.5] * 2})
+    assert next(found.predictions)["prediction"] == ""
 
 
 # --- Decisions -------------------------------------------------------------------
@@ -339,54 +341,6 @@ def test_thresholds_have_the_best_f1():
         assert found == max(tried)
         # Rounding of the served probabilities does not change a decision.
         assert np.abs(probabilities[:, label] - thresholds[label]).min() > 0.004
-
-
-# --- GLUE submissions -------------------------------------------------------------
-
-
-def test_every_test_set_of_glue_has_metrics_and_a_submission_file():
-    names = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI"
-    files = {file for data in GLUE.values() for file in data.submissions.values()}
-    assert files == {f"{name}.tsv" for name in names.split()}
-    for data in GLUE.values():
-        assert METRICS.keys() >= {*data.metrics}
-        tests = {split for split in data.splits if split.startswith("test")}
-        assert data.submissions.keys() == tests
-
-
-@pytest.mark.parametrize(
-    ("name", "test", "labels", "outputs", "file", "predictions"),
-    [
-        ("rte", "test", ("entailment", "not_entailment"), [[0, 1], [1, 0]], "RTE",
-         ["not_entailment", "entailment"]),
-        ("stsb", "test", (1, 3), [[-0.5], [11]], "STS-B", ["0.0", "5.0"]),
-        ("mnli", "../diagnostic/diagnostic", ("neutral", "contradiction"),
-         [[0, 1], [1, 0]], "AX", ["neutral", "contradiction"]),
-    ],
-)  # fmt: skip
-def test_submissions(tmp_path, read, name, test, labels, outputs, file, predictions):
-    header = "index\tsentence1\tsentence2"
-    column = {"stsb": "score", "mnli": "gold_label"}.get(name, "label")
-    data = f"{header}\t{column}\n0\tA\tB\t{labels[0]}\n1\tC\tD\t{labels[1]}\n"
-    folder = tmp_path / "data"
-    (folder / test).parent.resolve().mkdir(parents=True, exist_ok=True)
-    folder.mkdir(exist_ok=True)
-    for split in ("train", "dev", "dev_matched", "dev_mismatched"):
-        write(folder, **{f"{split}__tsv": data})
-    rows = f"{header}\n0\tE\tF\n1\tG\tH\n"
-    (folder / test).resolve().with_suffix(".tsv").write_text(rows)
-    task = read(task=name, data_dir=str(folder))
-    split = task.evaluation_splits[-1]
-
-    def submit(task, split):
-        part = task.dataset(split)
-        found = task.evaluate(part, np.float32(outputs), {})
-        task.write_predictions(part, found, tmp_path)
-        return tmp_path / f"{file}.tsv"
-
-    assert not submit(task, "dev").exists()
-    lines = [f"{i}\t{value}\n" for i, value in enumerate(predictions)]
-    assert submit(task, split).read_text() == "index\tprediction\n" + "".join(lines)
 
 
 # --- Long texts ------------------------------------------------------------------

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import functools
-import os
 import pathlib
 import random
 import re
@@ -58,26 +57,6 @@ def test_swag(tmp_path, read):
     assert rows_of(task, "test") == [("A man is old.", choices, None)]
     assert task.evaluation_splits == ["dev", "test"]
     assert task.dataset("test").targets is None
-
-
-@pytest.mark.parametrize("dev", ["dev__tsv", "test__tsv"])
-def test_codah_with_and_without_dev_set(tmp_path, read, dev):
-    row = "o\tIt\tflies.\tspreads its wings.\tcrosses the road.\ttries.\t"
-    write(tmp_path, **{"train__tsv": f"{row}1\n{row}3\n", dev: f"{row}0\n"})
-    task = read(task="codah", data_dir=str(tmp_path))
-    assert task.labels["train"] == [1, 3]
-    prompt, choices, label = rows_of(task, "dev")[0]
-    assert (prompt, choices[1], label) == ("It", "spreads its wings.", 0)
-
-
-def test_real_codah(read):
-    if "BERT_TF_DATA" not in os.environ:
-        pytest.skip("BERT_TF_DATA, the directory of the real data sets, is not set.")
-    folder = os.path.join(os.environ["BERT_TF_DATA"], "codah")
-    labels = read(task="codah", data_dir=folder).labels
-    counts = {split: len(rows) for split, rows in labels.items()}
-    assert counts == {"train": 1_665, "dev": 556, "test": 555}
-    assert set(labels["train"]) == {0, 1, 2, 3}
 
 
 def test_own_data(tmp_path, read):
@@ -198,7 +177,6 @@ def test_accuracy_and_predictions(tmp_path, read):
     outputs = [np.log([0.2, 0.3, 0.5]), np.array([0.0, -1e9, -1e9])]
     found = task.evaluate(dev, outputs)
     assert found.metrics == {"accuracy": 0.5}
-    assert (found.gold, list(found.predicted)) == (["2", "1"], ["2", "0"])
     task.write_predictions(dev, found, tmp_path)
     assert (tmp_path / "predictions_dev.tsv").read_text() == (
         "id\tprompt\tprediction\tconfidence\tgold\tprobabilities\n"

@@ -4,18 +4,19 @@
 
 import json
 import os
-import pathlib
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 
 _SECONDS = 300
 
 
-def start(*command: str) -> list[subprocess.Popen]:
-    """Starts `python -m <command> --strategy=multi_worker` twice."""
+def run(*command: str) -> list[str]:
+    """Runs `python -m <command> --strategy=multi_worker` in two processes.
+
+    Returns:
+        What each process printed.
+    """
     ports = []
     for _ in range(2):
         with socket.socket() as free:
@@ -34,39 +35,11 @@ def start(*command: str) -> list[subprocess.Popen]:
             stderr=subprocess.PIPE,
         )
         workers.append(process)
-    return workers
-
-
-def run(*command: str) -> list[str]:
-    """Runs `start` to the end and returns what each process printed."""
-    results = finish(start(*command))
-    assert [status for status, *_ in results] == [0, 0], results
-    return [output for _, output, _ in results]
-
-
-def interrupt(
-    *command: str,
-    after: pathlib.Path,
-    act: Callable[[list[subprocess.Popen]], None],
-) -> list[tuple[int, str, str]]:
-    """Runs `start`, calls `act` with the processes once the file `after` exists.
-
-    Returns:
-        Exit status, output and errors of each process.
-    """
-    workers = start(*command)
-    while not after.exists() and all(worker.poll() is None for worker in workers):
-        time.sleep(0.2)
-    act(workers)
-    return finish(workers)
-
-
-def finish(workers: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
-    """Waits; returns exit status, output and errors of each process."""
     try:
         # The pipes are larger than what a toy training prints.
         texts = [worker.communicate(timeout=_SECONDS) for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
-    return [(worker.returncode, *text) for worker, text in zip(workers, texts)]
+    assert [worker.returncode for worker in workers] == [0, 0], texts
+    return [output for output, _ in texts]
