@@ -99,7 +99,7 @@ def _variants(model: str, root: pathlib.Path) -> Iterator[tuple[str, pathlib.Pat
     pool = models.Pooling
     dense, normalize = models.Dense, models.Normalize()
     variants: dict[str, list[Any]] = {
-        mode: [pool(width, mode)] for mode in pool.POOLING_MODES
+        mode: [pool(width, mode)] for mode in ("cls", "max", "mean")
     }
     variants |= {
         "mean, Normalize": [pool(width, "mean"), normalize],
@@ -107,10 +107,6 @@ def _variants(model: str, root: pathlib.Path) -> Iterator[tuple[str, pathlib.Pat
             pool(width, "cls"),
             dense(width, 128),
             normalize,
-        ],
-        "weightedmean + cls, Dense (identity, no bias)": [
-            pool(width, ("weightedmean", "cls")),
-            dense(2 * width, 64, False, torch.nn.Identity()),
         ],
         "max, Dense (GELU)": [
             pool(width, "max"),

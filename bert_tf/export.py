@@ -58,20 +58,14 @@ class ExportConfig(cli.Options):
         "declare it; encoder reads the encoder only.",
         choices=("", *heads.HEAD_KINDS),
     )
-    pooling: str = cli.option(
-        "",
-        help="Pooling of the signature sentence_embedding: cls, max, mean, "
-        "mean_sqrt_len_tokens, weightedmean, lasttoken, or several joined by +. By "
-        "default that of the checkpoint, or mean if it has none.",
-    )
 
 
 def main(options: ExportConfig) -> pathlib.Path | str:
     """Exports a model and returns the folder of the new version.
 
     Raises:
-        ValueError: The head cannot be served, a layer does not exist, the pooling is
-            unknown or contradicts the checkpoint, or the version exists.
+        ValueError: The head cannot be served, a layer does not exist, or the version
+            exists.
     """
     source = checkpoints.open_checkpoint(options.model_dir, head=options.head)
     print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
@@ -84,12 +78,7 @@ def main(options: ExportConfig) -> pathlib.Path | str:
         head = {**source.head, "pairs": True}
         source = dataclasses.replace(source, head=head)
     layers = _parse_layers(options.layers, source.architecture.num_layers)
-    signatures = serving.load_signatures(
-        source,
-        dtype=options.precision,
-        layers=layers,
-        pooling=options.pooling,
-    )
+    signatures = serving.load_signatures(source, dtype=options.precision, layers=layers)
     path = serving.export_saved_model(
         signatures,
         os.path.join(options.output, options.name),

@@ -112,7 +112,7 @@ class Embedding(finetuning.TableTask):
         temperature: float = cli.option(
             0.05, help="Divides cosines in the loss.", minimum=1e-3
         )
-        pooling: str = cli.option("", help="How to pool tokens: mean, cls, max, ...")
+        pooling: str = cli.option("", help="How to pool tokens: mean, cls or max.")
 
     @classmethod
     def own_data_set(cls, options: Config) -> finetuning.DataSet:

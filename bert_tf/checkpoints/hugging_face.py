@@ -281,7 +281,7 @@ _LEFT_OUT = ("pooler/", "sentence_embedding/")
 
 # Entries of a head that transformers or sentence-transformers have a place for.
 _ELSEWHERE = {"deviation", "labels", "mean", "newly_initialized", "problem"}
-_ELSEWHERE |= {"prompts", "default_prompt_name", "include_prompt"}
+_ELSEWHERE |= {"prompts", "default_prompt_name"}
 _ELSEWHERE |= {field.name for field in dataclasses.fields(heads.EmbeddingConfig)}
 
 

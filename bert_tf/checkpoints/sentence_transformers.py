@@ -29,7 +29,7 @@ from bert_tf import storage
 from bert_tf.checkpoints import hugging_face, weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint, check_fields, read_json_object
 from bert_tf.checkpoints.hugging_face import TORCH, TORCH_ACTIVATIONS
-from bert_tf.heads import POOLING_MODES, EmbeddingConfig
+from bert_tf.heads import EmbeddingConfig
 
 MODULES, _CONFIG = "modules.json", "config.json"
 _TRANSFORMER_CONFIG = "sentence_bert_config.json"
@@ -44,9 +44,11 @@ _SUPPORTED = (
 )
 
 # Our pooling mode -> its key in configs of versions before 6.
-_SUFFIXES = {"cls": "_token", "max": "_tokens", "mean": "_tokens"}
-_SUFFIXES["weightedmean"] = "_tokens"
-_POOLING_KEYS = {m: f"pooling_mode_{m}{_SUFFIXES.get(m, '')}" for m in POOLING_MODES}
+_POOLING_KEYS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+}
 
 # In the config.json of cross-encoders of versions 2 and 3, and of 4 and 5, which had no
 # files of their own.
@@ -128,7 +130,7 @@ def _open_cross_encoder(path: pathlib.Path) -> Checkpoint:
     )
     names = {**_ACTIVATIONS, f"{TORCH}.activation.Softmax": "softmax"}
     check_fields(path, {"activation_fn": torch}, activation_fn=tuple(names))
-    if prompts := _prompts(path, {}):
+    if prompts := _prompts(path):
         raise ValueError(
             f"{path / _MODEL_CONFIG}: prompts of cross-encoders must be empty, because "
             f"exports do not add them. Received: {prompts}"
@@ -145,12 +147,18 @@ def _open_sentence_encoder(
     path: pathlib.Path, modules: Mapping[str, str]
 ) -> Checkpoint:
     encoder = hugging_face.open_folder(path / modules["Transformer"], "encoder")
-    pooling = read_json_object(path / modules["Pooling"] / _CONFIG)
-    flags = [mode for mode, key in _POOLING_KEYS.items() if pooling.get(key)]
-    modes = pooling.get("pooling_mode") or flags or "mean"
+    pooling = read_json_object(
+        path / modules["Pooling"] / _CONFIG, include_prompt=(True,)
+    )
+    modes = {key: mode for mode, key in _POOLING_KEYS.items()}
+    flags = [
+        modes.get(key, key)
+        for key, value in pooling.items()
+        if key.startswith("pooling_mode_") and value
+    ]
     fields = {
         "max_sequence_length": encoder.options["max_sequence_length"],
-        "pooling": "+".join(map(str, modes)) if isinstance(modes, list) else modes,
+        "pooling": pooling.get("pooling_mode") or "+".join(flags) or "mean",
         "normalize": "Normalize" in modules,
         "truncate_dim": read_json_object(path / _MODEL_CONFIG).get("truncate_dim"),
     }
@@ -163,7 +171,7 @@ def _open_sentence_encoder(
         head = {"kind": "embedding", **EmbeddingConfig(**fields).to_dict()}
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    head = {**encoder.head, **head, **_prompts(path, pooling)}
+    head = {**encoder.head, **head, **_prompts(path)}
     return dataclasses.replace(encoder, head=head, weights=weights)
 
 
@@ -171,24 +179,22 @@ def _read_dense(
     path: pathlib.Path, *, may_lack_weights: bool
 ) -> tuple[dict[str, Any], dict[str, Callable[[], np.ndarray]]]:
     """Returns fields of `EmbeddingConfig`, and the weights by our names."""
-    config = {"activation_function": TORCH_ACTIVATIONS["tanh"], "bias": True}
+    config = {"activation_function": TORCH_ACTIVATIONS["tanh"]}
     config |= read_json_object(
         path / _CONFIG,
         activation_function=tuple(_ACTIVATIONS),
-        bias=bool,
+        bias=(True,),
         out_features=int,
         use_residual=(False,),
     )
     tensors = weight_files.read_safetensors(path, may_lack_weights=may_lack_weights)
-    expected = list(_DENSE)[: 1 + config["bias"]]
-    if tensors and tensors.keys() != {*expected}:
+    if tensors and tensors.keys() != _DENSE.keys():
         raise ValueError(
-            f"{path}: the weights must be {expected}. Received: {sorted(tensors)}"
+            f"{path}: the weights must be {[*_DENSE]}. Received: {sorted(tensors)}"
         )
     weight = tensors.get("linear.weight")
     fields = {
         "dense_dim": weight.shape[0] if weight else config["out_features"],
-        "dense_bias": config["bias"],
         "dense_activation": _ACTIVATIONS[config["activation_function"]],
     }
 
@@ -199,17 +205,14 @@ def _read_dense(
     return fields, {_DENSE[name]: functools.partial(read, name) for name in tensors}
 
 
-def _prompts(path: pathlib.Path, pooling: Mapping[str, Any]) -> dict[str, Any]:
+def _prompts(path: pathlib.Path) -> dict[str, Any]:
     """Returns the entries of the head for prompts; none if all are empty."""
     config = read_json_object(path / _MODEL_CONFIG, prompts=dict)
     prompts = {k: v or "" for k, v in (config.get("prompts") or {}).items()}
     default = {"default_prompt_name": config.get("default_prompt_name")}
     check_fields(path / _MODEL_CONFIG, prompts, **dict.fromkeys(prompts, str))
     check_fields(path / _MODEL_CONFIG, default, default_prompt_name=tuple(prompts))
-    if not any(prompts.values()):
-        return {}
-    include = pooling.get("include_prompt", True)
-    return {"prompts": prompts, **default, "include_prompt": include}
+    return {"prompts": prompts, **default} if any(prompts.values()) else {}
 
 
 # --- Writing ---------------------------------------------------------------------
@@ -235,23 +238,17 @@ def write_modules(checkpoint: Checkpoint) -> None:
 def _modules_to_write(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
     """Returns the configs of the modules of a sentence encoder, by their classes."""
     config = EmbeddingConfig.from_dict(checkpoint.head)
-    hidden_dim, modes = checkpoint.architecture.hidden_dim, config.modes
-    flags = {key: mode in modes for mode, key in _POOLING_KEYS.items()}
-    # Only version 6 knows other orders of concatenation.
-    in_order = modes == [mode for mode in POOLING_MODES if mode in modes]
-    pooling = flags if in_order else {"pooling_mode": modes}
-    if not checkpoint.head.get("include_prompt", True):
-        pooling["include_prompt"] = False
-    length = config.max_sequence_length
+    hidden_dim, length = checkpoint.architecture.hidden_dim, config.max_sequence_length
+    pooling = {key: mode == config.pooling for mode, key in _POOLING_KEYS.items()}
     modules = {
         "Transformer": {"max_seq_length": length, "do_lower_case": False},
         "Pooling": {"word_embedding_dimension": hidden_dim, **pooling},
     }
     if config.dense_dim:
         modules["Dense"] = {
-            "in_features": len(modes) * hidden_dim,
+            "in_features": hidden_dim,
             "out_features": config.dense_dim,
-            "bias": config.dense_bias,
+            "bias": True,
             "activation_function": TORCH_ACTIVATIONS.get(config.dense_activation),
         }
     return {**modules, "Normalize": {}} if config.normalize else modules

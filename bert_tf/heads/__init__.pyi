@@ -1,6 +1,5 @@
 from bert_tf.heads.classification import ClassificationHead as ClassificationHead
 from bert_tf.heads.classification import SequenceClassifier as SequenceClassifier
-from bert_tf.heads.embedding import POOLING_MODES as POOLING_MODES
 from bert_tf.heads.embedding import EmbeddingConfig as EmbeddingConfig
 from bert_tf.heads.embedding import EncoderHead as EncoderHead
 from bert_tf.heads.embedding import SentenceEmbedding as SentenceEmbedding

@@ -50,9 +50,7 @@ from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel
 
 tf = lazy_import("tensorflow")
 
-# In the order of sentence-transformers' concatenation.
-_MEANS = ("mean", "mean_sqrt_len_tokens", "weightedmean")
-POOLING_MODES = ("cls", "max", *_MEANS, "lasttoken")
+_POOLING = ("cls", "max", "mean")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,40 +64,30 @@ class EmbeddingConfig:
     Attributes:
         max_sequence_length: Tokens per text, including [CLS] and [SEP]. Longer texts
             are truncated.
-        pooling: `"mean"`; `"cls"`, the first token; `"lasttoken"`; `"max"` of each
-            dimension; `"weightedmean"` with weights 1, 2, ..., n;
-            `"mean_sqrt_len_tokens"`, the sum divided by the square root of n. Several
-            modes joined by `+` are concatenated, e.g. `"cls+mean"`.
+        pooling: `"mean"`; `"cls"`, the first token; or `"max"` of each dimension.
         dense_dim: E, the units of the dense layer; 0 for no such layer.
         dense_activation: Its activation, a name in `keras.activations`.
-        dense_bias: Whether it has a bias.
         normalize: Whether the vectors have length 1, before they are truncated.
         truncate_dim: The number of values of a vector to keep, the first ones; None for
             all.
 
     Raises:
-        ValueError: A pooling mode is unknown.
+        ValueError: The pooling is unknown.
     """
 
     max_sequence_length: int
     pooling: str = "mean"
     dense_dim: int = 0
     dense_activation: str = "tanh"
-    dense_bias: bool = True
     normalize: bool = True
     truncate_dim: int | None = None
 
     def __post_init__(self):
-        if not set(self.modes) <= set(POOLING_MODES):
+        if self.pooling not in _POOLING:
             raise ValueError(
-                f"`pooling` must be one of {', '.join(POOLING_MODES)}, or several "
-                f"joined by +. Received: pooling={self.pooling!r}"
+                f"`pooling` must be one of {', '.join(_POOLING)}. Received: "
+                f"pooling={self.pooling!r}"
             )
-
-    @property
-    def modes(self) -> list[str]:
-        """The pooling modes, in the order of concatenation."""
-        return str(self.pooling).split("+")
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the attributes, for JSON."""
@@ -121,8 +109,7 @@ class SentenceEmbedding(keras.layers.Layer):
     Args:
         config: An `EmbeddingConfig`, or its dictionary.
 
-    Inputs: hidden states [B, S, H] and padding mask [B, S] (1 = token). Optional: the
-    number of tokens at the start, such as those of a prompt, that are not pooled.
+    Inputs: hidden states [B, S, H] and padding mask [B, S] (1 = token).
     """
 
     def __init__(self, config: EmbeddingConfig | Mapping[str, Any], **kwargs):
@@ -131,17 +118,12 @@ class SentenceEmbedding(keras.layers.Layer):
         self.dense = config.dense_dim and keras.layers.Dense(
             config.dense_dim,
             config.dense_activation,
-            config.dense_bias,
             dtype=self.dtype_policy,
             name="dense",
         )
 
-    def call(self, hidden, padding_mask, skipped_tokens=0):
-        mask = ops.cast(padding_mask, hidden.dtype)
-        modes = self.config.modes
-        vectors = ops.concatenate(
-            [_pool(m, hidden, mask, skipped_tokens) for m in modes], axis=-1
-        )
+    def call(self, hidden, padding_mask):
+        vectors = _pool(self.config.pooling, hidden, padding_mask)
         vectors = self.dense(vectors) if self.dense else vectors
         vectors = ops.normalize(vectors) if self.config.normalize else vectors
         return vectors[:, : self.config.truncate_dim]
@@ -150,24 +132,14 @@ class SentenceEmbedding(keras.layers.Layer):
         return super().get_config() | {"config": self.config.to_dict()}
 
 
-def _pool(mode: str, hidden: Any, mask: Any, skipped: int) -> Any:
+def _pool(mode: str, hidden: Any, padding_mask: Any) -> Any:
     """Pools hidden states [B, S, H] into [B, H], given the padding mask [B, S]."""
-    position = ops.cumsum(mask, axis=1) * mask  # 1, 2, ..., n; 0 at padding.
-    is_last = position == ops.sum(mask, axis=1, keepdims=True)
-    mask = ops.cast(position > skipped, hidden.dtype)
-    position *= mask
+    if mode == "cls":
+        return hidden[:, 0]
+    mask = ops.expand_dims(ops.cast(padding_mask, hidden.dtype), -1)
     if mode == "max":
-        is_token = ops.expand_dims(mask, -1) != 0
-        return ops.max(ops.where(is_token, hidden, MASKED_SCORE), axis=1)
-    count = ops.sum(mask, axis=1, keepdims=True)
-    weights, divisor = {
-        "cls": (ops.cast(position == skipped + 1, hidden.dtype), 1),
-        "lasttoken": (ops.cast(is_last, hidden.dtype) * mask, 1),
-        "mean": (mask, count),
-        "mean_sqrt_len_tokens": (mask, ops.sqrt(count)),
-        "weightedmean": (position, ops.sum(position, axis=1, keepdims=True)),
-    }[mode]
-    return ops.sum(hidden * ops.expand_dims(weights, -1), axis=1) / divisor
+        return ops.max(ops.where(mask != 0, hidden, MASKED_SCORE), axis=1)
+    return ops.sum(hidden * mask, axis=1) / ops.sum(mask, axis=1)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -233,15 +205,13 @@ class EncoderHead(Head):
         return super().build(backbone)
 
     def signatures(
-        self, model: keras.Model, encoder: keras.Model, pooling: str = ""
+        self, model: keras.Model, encoder: keras.Model
     ) -> dict[str, Signature]:
         """Returns the signatures.
 
         Args:
             model: The model that `build` returned, with weights.
             encoder: Its encoder, or one for inference with the same weights.
-            pooling: The pooling of `sentence_embedding`, see `EmbeddingConfig`; by
-                default that of a sentence encoder, else "mean".
         """
 
         @signature(string_input("text"))
@@ -250,13 +220,16 @@ class EncoderHead(Head):
             states = to_float32(encoder(inputs, training=False))
             pooled = states.pop("pooled_output")
             states["mean"] = hidden = states.pop("sequence_output")
-            mask = tf.cast(inputs["padding_mask"], tf.float32)
-            means = {k: _pool("mean", x, mask, 0) for k, x in states.items()}
+            mask = inputs["padding_mask"]
+            means = {k: _pool("mean", x, mask) for k, x in states.items()}
             return {"cls": hidden[:, 0], "pooled_output": pooled, **means}
 
         prompts = self.settings.get("prompts", {})
         default = prompts.get(self.settings.get("default_prompt_name"), "")
-        embed = self._pooling_layer(model, pooling)
+        limit = self.options["max_sequence_length"]
+        embed = getattr(model, "sentence_embedding", None) or SentenceEmbedding(
+            EmbeddingConfig(max_sequence_length=limit)
+        )
         signatures = {  # Their names are names of nodes in the graph.
             re.sub(r"[^A-Za-z0-9_]", "_", name): self._sentence_embedding(
                 encoder, embed, prompt
@@ -267,34 +240,23 @@ class EncoderHead(Head):
         own = {"serving_default": embeddings, "embeddings": embeddings, "ids": ids}
         return signatures | own
 
-    def _pooling_layer(self, model: keras.Model, pooling: str) -> SentenceEmbedding:
-        limit = {"max_sequence_length": self.options["max_sequence_length"]}
-        return SentenceEmbedding({**limit, "pooling": pooling or "mean"})
-
     def _sentence_embedding(
         self, encoder: keras.Model, embed: SentenceEmbedding, prompt: str
     ) -> Signature:
-        limit, skipped = embed.config.max_sequence_length, 0
-        if prompt and not self.settings.get("include_prompt", True):
-            # All tokens but the last, [SEP].
-            tokens = self.tokenizer.encode([prompt], max_sequence_length=limit)
-            skipped = int(tf.reduce_sum(tokens["padding_mask"])) - 1
+        limit = embed.config.max_sequence_length
 
         @signature(string_input("text"))
         def sentence_embedding(text):
             text = tf.strings.join([prompt, text]) if prompt else text
             inputs = self.tokenizer.encode(text, max_sequence_length=limit)
             hidden = encoder(inputs, training=False)["sequence_output"]
-            vectors = embed(hidden, inputs["padding_mask"], skipped_tokens=skipped)
-            return {"sentence_embedding": vectors}
+            return {"sentence_embedding": embed(hidden, inputs["padding_mask"])}
 
         return sentence_embedding
 
 
 class EmbeddingHead(EncoderHead):
-    """Settings: the fields of `EmbeddingConfig`, `prompts`, `default_prompt_name`, and
-    `include_prompt`, whether [CLS] and the prompt's tokens are pooled.
-    """
+    """Settings: the fields of `EmbeddingConfig`, `prompts`, `default_prompt_name`."""
 
     kind = "embedding"
     model_class = SentenceEncoder
@@ -303,18 +265,9 @@ class EmbeddingHead(EncoderHead):
     def arguments(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         return {"config": EmbeddingConfig.from_dict(settings)}
 
-    def signatures(self, *args, **kwargs) -> dict[str, Signature]:
-        signatures = super().signatures(*args, **kwargs)
+    def signatures(self, model, encoder) -> dict[str, Signature]:
+        signatures = super().signatures(model, encoder)
         return signatures | {"serving_default": signatures["sentence_embedding"]}
-
-    def _pooling_layer(self, model: keras.Model, pooling: str) -> SentenceEmbedding:
-        own = model.sentence_embedding.config.pooling
-        if pooling not in ("", own):
-            raise ValueError(
-                f"--pooling must be {own}, the pooling of the sentence encoder, or not "
-                f"be set. Received: {pooling}"
-            )
-        return model.sentence_embedding
 
     @classmethod
     def describe(cls, settings: Mapping[str, Any]) -> list[str]:

@@ -44,8 +44,8 @@ class PretrainerHead(EncoderHead):
         "BertForNextSentencePrediction",
     )
 
-    def signatures(self, model, encoder, *args, **kwargs) -> dict[str, Signature]:
-        signatures = super().signatures(model, encoder, *args, **kwargs)
+    def signatures(self, model, encoder) -> dict[str, Signature]:
+        signatures = super().signatures(model, encoder)
         untrained = self.settings.get("newly_initialized", ())
         if "nsp" not in untrained:
             next_sentence = self._next_sentence(encoder, model.nsp_head)

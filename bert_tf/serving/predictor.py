@@ -36,7 +36,7 @@ def load_signatures(
     Args:
         checkpoint: A checkpoint that `open_checkpoint` returned.
         dtype: Keras dtype policy of the layers, or "int8" for an int8 encoder.
-        **options: `layers` and `pooling` of `head_signatures`.
+        **options: `layers` of `head_signatures`.
 
     Raises:
         ValueError: The head is unclear, has no weights, or is not one of `heads.HEADS`.
@@ -66,7 +66,6 @@ def head_signatures(
     *,
     int8: bool = False,
     layers: Sequence[int] = (),
-    pooling: str = "",
 ) -> dict[str, Signature]:
     """Returns the signatures of a model, with an encoder that is fast at inference.
 
@@ -74,18 +73,16 @@ def head_signatures(
         head: Its head.
         model: The model that `head.build` returned, with weights.
         int8: Whether to quantize the encoder, see `optimize_for_inference`.
-        layers: The layers n to return as `layer_<n>`, as `pooling` only for models
-            without a task.
-        pooling: As in `EncoderHead.signatures`.
+        layers: The layers n to return as `layer_<n>`; only for models without a task.
     """
     if isinstance(head, EncoderHead):
         backbone = getattr(model, "backbone", model)
         encoder = optimize_for_inference(backbone, layers, int8=int8)
-        return head.signatures(model, encoder, pooling)
-    if layers or pooling:
+        return head.signatures(model, encoder)
+    if layers:
         raise ValueError(
-            "--layers and --pooling require a model without a task. Received: a model "
-            f"for {head.kind}"
+            f"--layers requires a model without a task. Received: a model for "
+            f"{head.kind}"
         )
     model = optimize_for_inference(model, int8=int8)
     return {**head.signatures(model), "ids": ids_signature(model)}

@@ -60,9 +60,8 @@ HEADS = [
         "kind": "embedding",
         **EmbeddingConfig(
             max_sequence_length=8,
-            pooling="mean+cls",
+            pooling="cls",
             dense_dim=3,
-            dense_bias=False,
             dense_activation="relu",
             normalize=False,
         ).to_dict(),

@@ -13,11 +13,8 @@ MASK = (np.arange(5) < np.array(LENGTHS)[:, np.newaxis]).astype(np.int32)
 
 POOLED = {
     "cls": lambda x: x[0],
-    "lasttoken": lambda x: x[-1],
     "max": lambda x: x.max(axis=0),
     "mean": lambda x: x.mean(axis=0),
-    "mean_sqrt_len_tokens": lambda x: x.sum(axis=0) / np.sqrt(len(x)),
-    "weightedmean": lambda x: np.average(x, axis=0, weights=np.arange(len(x)) + 1),
 }
 
 

@@ -99,8 +99,8 @@ def test_untrained_heads_are_rejected(
 
 def test_options_of_encoders_are_rejected_for_tasks(tmp_path, vocabulary):
     toy.write_hugging_face(tmp_path, vocabulary, "BertForMultipleChoice")
-    with pytest.raises(ValueError, match="require a model without a task"):
-        load_signatures(open_checkpoint(tmp_path), pooling="cls")
+    with pytest.raises(ValueError, match="requires a model without a task"):
+        load_signatures(open_checkpoint(tmp_path), layers=[1])
 
 
 # --- Predictor -------------------------------------------------------------------
