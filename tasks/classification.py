@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_tf import cli, finetuning, text
+from bert_tf import cli, finetuning
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -48,6 +48,7 @@ tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
     from bert_tf.finetuning import Example, Split
+    from bert_tf.text import Tokenizer
 
 
 def _f1(average: str) -> Callable[..., float]:
@@ -125,7 +126,7 @@ class Classification(finetuning.TableTask):
         columns = {"texts": texts, "label": options.label}
         return finetuning.DataSet(**columns, metrics=metrics, **changes)
 
-    def __init__(self, options: Config, tokenizer: text.Tokenizer):
+    def __init__(self, options: Config, tokenizer: Tokenizer):
         super().__init__(options, tokenizer)
         self.metrics = self.data_set.metrics
         self.metric = self.metrics[0]

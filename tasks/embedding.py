@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from absl import logging
 
-from bert_tf import checkpoints, cli, finetuning, heads, text
+from bert_tf import checkpoints, cli, finetuning, heads
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     import keras
 
     from bert_tf.finetuning import Example, Split
+    from bert_tf.text import Tokenizer
 
 DATA_SETS: Mapping[str, finetuning.DataSet] = {
     "stsb": finetuning.GLUE["stsb"],
@@ -150,7 +151,7 @@ class Embedding(finetuning.TableTask):
         norms = np.prod([np.linalg.norm(v, axis=1) for v in vectors], axis=0)
         return {"score": np.prod(vectors, axis=0).sum(axis=1) / norms}
 
-    def __init__(self, options: Config, tokenizer: text.Tokenizer):
+    def __init__(self, options: Config, tokenizer: Tokenizer):
         if "," not in options.texts and not options.task:
             raise ValueError(
                 "--texts must be at least two columns; with --loss=simcse, the "

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_tf import cli, finetuning, text
+from bert_tf import cli, finetuning
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -46,6 +46,7 @@ tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
     from bert_tf.finetuning import Example, Split
+    from bert_tf.text import Tokenizer
 
 DATA_SETS: Mapping[str, finetuning.DataSet] = {
     "swag": finetuning.DataSet(
@@ -93,7 +94,7 @@ class MultipleChoice(finetuning.TableTask):
         for row in super().read_input(options, path):
             yield _example(row, data_set)[0]
 
-    def __init__(self, options: Config, tokenizer: text.Tokenizer):
+    def __init__(self, options: Config, tokenizer: Tokenizer):
         super().__init__(options, tokenizer)
         self.head = {}
         found = {

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bert_tf import cli, data, finetuning, storage, text
+from bert_tf import cli, data, finetuning, storage
 from bert_tf.finetuning import squad
 from bert_tf.lazy import lazy_import
 
@@ -52,6 +52,7 @@ tf = lazy_import("tensorflow")
 if TYPE_CHECKING:
     from bert_tf.finetuning import Question, Split
     from bert_tf.heads import Passages
+    from bert_tf.text import Tokenizer, Windows
 
 # Questions whose passages are tokenized together.
 _CHUNK = 1000
@@ -121,7 +122,7 @@ class QuestionAnswering(finetuning.Task):
             20, help="Candidates per question in nbest_<split>.json.", minimum=1
         )
 
-    def __init__(self, options: Config, tokenizer: text.Tokenizer):
+    def __init__(self, options: Config, tokenizer: Tokenizer):
         super().__init__(options, tokenizer)
         if options.max_sequence_length < options.max_question_length + 4:
             raise ValueError(
@@ -170,7 +171,7 @@ class QuestionAnswering(finetuning.Task):
         questions, predictions = self.data[split.name], Predictions({}, {})
         head, remaining = self.served_head(), iter(outputs)
 
-        def logits(windows: text.Windows) -> dict[str, np.ndarray]:
+        def logits(windows: Windows) -> dict[str, np.ndarray]:
             part = list(itertools.islice(remaining, len(windows)))
             return {
                 name: keras.utils.pad_sequences(

@@ -38,13 +38,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_tf import cli, finetuning, modeling, text
+from bert_tf import cli, finetuning, modeling
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
     from bert_tf.finetuning import ColumnFile, Split
+    from bert_tf.text import Tokenizer
 
 # --- The task --------------------------------------------------------------------
 
@@ -76,7 +77,7 @@ class Tagging(finetuning.Task):
             768, help="Units of each direction of the two LSTM layers.", minimum=1
         )
 
-    def __init__(self, options: Config, tokenizer: text.Tokenizer):
+    def __init__(self, options: Config, tokenizer: Tokenizer):
         super().__init__(options, tokenizer)
         if options.teacher and options.features:
             raise ValueError("--teacher trains the encoder. Omit --features.")
