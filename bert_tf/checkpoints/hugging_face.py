@@ -3,7 +3,7 @@
 """Hugging Face checkpoints: folders that `transformers` reads and writes.
 
 config.json             architecture, class of the model
-model.safetensors       weights; or shards and model.safetensors.index.json
+model.safetensors       weights
 vocab.txt               or tokenizer.json, which also contains a vocabulary
 tokenizer_config.json   cased or uncased
 """

@@ -105,12 +105,6 @@ def _modules(path: pathlib.Path, supported: Sequence[str]) -> dict[str, str]:
         found = {re.sub(pattern, "", m["type"]): str(m["path"]) for m in modules}
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path / MODULES} is not valid: {error!r}") from error
-    if "SpladePooling" in found:
-        raise ValueError(
-            f"{path}: sparse vectors (SpladePooling) are not supported. Use the "
-            "SparseEncoder of sentence-transformers, or delete modules.json to read "
-            "the folder as a masked language model."
-        )
     names = ", ".join(found)
     outside = [f for f in found.values() if pathlib.PurePath(f).name != f]
     if names not in supported or outside or len(found) < len(modules):

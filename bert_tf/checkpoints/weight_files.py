@@ -33,7 +33,6 @@ from bert_tf.checkpoints.checkpoint import (
     TOKEN_EMBEDDING,
     Checkpoint,
     outermost_layer,
-    read_json_object,
 )
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
@@ -313,7 +312,6 @@ def to_tensors(
 # --- safetensors -----------------------------------------------------------------
 
 WEIGHTS = "model.safetensors"
-_INDEX = f"{WEIGHTS}.index.json"
 _TYPES = ("F64", "F32", "F16", "BF16")
 
 
@@ -327,40 +325,34 @@ def read_safetensors(
         may_lack_weights: Whether a folder without weights has no tensors. By default it
             raises ValueError.
     """
-    present = {file.name for file in path.glob("*")}
-    index = read_json_object(path / _INDEX, weight_map=dict)
-    shards = set(map(str, (index.get("weight_map") or {}).values()))
-    files = {WEIGHTS} & present or shards
-    if missing := files - present:
+    file = path / WEIGHTS
+    if not file.is_file():
+        if may_lack_weights:
+            return {}
         raise ValueError(
-            f"{path} lacks {', '.join(sorted(missing))}, listed in {_INDEX}. Copy or "
-            "download all files of the checkpoint into that folder."
-        )
-    if not files and not may_lack_weights:
-        raise ValueError(
-            f"{path} has no {WEIGHTS}, nor shards with a {_INDEX}. "
-            "If it has pytorch_model.bin, tf_model.h5 or flax_model.msgpack and you "
-            "trust it, because a pickle can run arbitrary code, convert it in "
-            "transformers (4 for TensorFlow and Flax, with the argument from_tf=True "
-            "or from_flax=True): python -c 'from transformers "
+            f"{path} has no {WEIGHTS}. If it has pytorch_model.bin, tf_model.h5 or "
+            "flax_model.msgpack and you trust it, because a pickle can run arbitrary "
+            "code, convert it in transformers (4 for TensorFlow and Flax, with the "
+            "argument from_tf=True or from_flax=True): python -c 'from transformers "
             f'import AutoModelForPreTraining as M; M.from_pretrained("{path}")'
             '.save_pretrained("safe")\' and copy the vocabulary into that folder. For '
             "a model with the head of a task, use its class instead of "
             "AutoModelForPreTraining."
         )
-    tensors = {}
-    for file in map(path.joinpath, sorted(files)):
-        try:
-            opened = safetensors.safe_open(file, framework="np")
-        except (OSError, safetensors.SafetensorError) as error:
-            raise ValueError(
-                f"{file} is damaged: {error}. If it is a Git LFS pointer, download the "
-                "file with `git lfs pull` in that folder."
-            ) from error
-        for name in opened.keys():  # noqa: SIM118 (not a mapping)
-            shape = tuple(opened.get_slice(name).get_shape())
-            tensors[name] = Tensor(shape, functools.partial(_read, opened, name))
-    return tensors
+    try:
+        opened = safetensors.safe_open(file, framework="np")
+    except (OSError, safetensors.SafetensorError) as error:
+        raise ValueError(
+            f"{file} is damaged: {error}. If it is a Git LFS pointer, download the "
+            "file with `git lfs pull` in that folder."
+        ) from error
+    return {
+        name: Tensor(
+            tuple(opened.get_slice(name).get_shape()),
+            functools.partial(_read, opened, name),
+        )
+        for name in opened.keys()  # noqa: SIM118 (not a mapping)
+    }
 
 
 def _read(opened: safetensors.safe_open, name: str) -> np.ndarray:

@@ -3,7 +3,7 @@
 """BERT's tokenizer as TensorFlow graph functions, shared by training and serving.
 
 Input: UTF-8 strings [B]. Output: `token_ids`, `segment_ids`, `padding_mask` [B, S]
-int32 of rows [CLS] a [SEP] or [CLS] a [SEP] b [SEP], optionally with byte offsets.
+int32 of rows [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
 
 `TokenizerRules` says whose tokenizer the results equal: that of google-research/bert or
 that of a Hugging Face folder.
@@ -134,7 +134,6 @@ class Tokenizer:
         max_sequence_length: int | None = None,
         padded_length: int | None = None,
         allow_mask: bool = False,
-        return_offsets: bool = False,
     ) -> dict[str, tf.Tensor]:
         """Tokenizes single texts or pairs into inputs of the encoder.
 
@@ -150,9 +149,6 @@ class Tokenizer:
                 gets rows of one length. `dataset.batch(8).map(tokenizer.encode)` pads
                 less, which is faster.
             allow_mask: See `tokenize`.
-            return_offsets: Whether to return `start_offsets` and `end_offsets` [B, S]
-                int32: byte offsets in `text_a`, or `text_b` in segment 1. Both are 0
-                for special tokens.
 
         Returns:
             `token_ids`, `segment_ids`, `padding_mask` (1 = token, 0 = padding), each
@@ -190,13 +186,12 @@ class Tokenizer:
                 "`text_a` and `text_b` must have the same size.",
             )
         text = tf.concat(texts, axis=0)  # One call is faster than two.
-        pieces = self._pieces.tokenize(text, allow_mask, with_offsets=return_offsets)
-        sizes = tf.cast(pieces.ids.row_lengths(), tf.int32)
+        ids = self.tokenize(text, allow_mask=allow_mask)
+        sizes = tf.split(tf.cast(ids.row_lengths(), tf.int32), len(texts))
         max_pieces = max_sequence_length - num_special
-        sizes = tf.split(sizes, len(texts))
         sizes = truncate_sizes(sizes, max_pieces, self.rules.library)
-        starts = tf.cast(pieces.ids.row_starts(), tf.int32)
-        inputs = self.pack(pieces, tf.split(starts, len(texts)), sizes, padded_length)
+        starts = tf.split(tf.cast(ids.row_starts(), tf.int32), len(texts))
+        inputs = self.pack(ids, starts, sizes, padded_length)
         return {name: x[0] for name, x in inputs.items()} if is_single else inputs
 
     def decode(self, token_ids: tf.Tensor) -> tf.Tensor:
@@ -222,7 +217,7 @@ class Tokenizer:
 
     def pack(
         self,
-        pieces: Pieces,
+        ids: tf.RaggedTensor,
         starts: Sequence[tf.Tensor],
         sizes: Sequence[tf.Tensor],
         padded_length: int | None = None,
@@ -230,14 +225,14 @@ class Tokenizer:
         """Combines pieces into rows [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
 
         Args:
-            pieces: Word pieces of any number of texts, with or without offsets.
+            ids: Word pieces of any number of texts, ragged [texts, (pieces)] int32.
             starts: For each segment, [B] int32: the index of its first piece in the
-                flat values of `pieces`. Rows may share pieces.
+                flat values of `ids`. Rows may share pieces.
             sizes: For each segment, [B] int32: its number of pieces.
             padded_length: S. By default the length of the longest row.
 
         Returns:
-            Same as `encode`, with offsets if `pieces` has them.
+            Same as `encode`.
         """
         starts = [start[:, tf.newaxis] for start in starts]
         sizes = [size[:, tf.newaxis] for size in sizes]
@@ -247,8 +242,7 @@ class Tokenizer:
         position = tf.range(length)[tf.newaxis]  # [1, S]
         in_row = position < row_sizes
 
-        # Index [B, S] of each token in a list of the special tokens and all pieces. One
-        # gather each then gives ids and offsets.
+        # Index [B, S] of each token in a list of the special tokens and all pieces.
         vocabulary = self.vocabulary
         specials = [vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]
         pad, cls, sep = range(3)
@@ -260,20 +254,12 @@ class Tokenizer:
             in_segment = (offset >= 0) & (offset < size)
             index = tf.where(in_segment, len(specials) + start + offset, index)
             segment_start += size + 1
-
-        def look_up(special_values: Sequence[int], values: tf.RaggedTensor):
-            return tf.gather(tf.concat([special_values, values.values], 0), index)
-
-        inputs = {
-            "token_ids": look_up(specials, pieces.ids),
+        return {
+            "token_ids": tf.gather(tf.concat([specials, ids.values], 0), index),
             "segment_ids": tf.cast(in_row & (position >= sizes[0] + 2), tf.int32)
             * self.rules.second_segment,
             "padding_mask": tf.cast(in_row, tf.int32),
         }
-        if pieces.starts is not None:
-            inputs["start_offsets"] = look_up([0, 0, 0], pieces.starts)
-            inputs["end_offsets"] = look_up([0, 0, 0], pieces.ends)
-        return inputs
 
 
 def _is_single(text: Any) -> bool:

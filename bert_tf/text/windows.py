@@ -19,7 +19,6 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.text.tokenizer import Tokenizer
-from bert_tf.text.word_pieces import Pieces
 
 # By default a window repeats 1 / _OVERLAP of the previous one. Inside a long text, each
 # piece then has at least half of that as context on either side.
@@ -80,9 +79,7 @@ class Windows:
 
     def inputs(self) -> dict[str, tf.Tensor]:
         """Returns `token_ids`, `segment_ids` and `padding_mask`, each [W, S] int32."""
-        return self.tokenizer.pack(
-            Pieces(self.ids), self.segment_starts, self.segment_sizes
-        )
+        return self.tokenizer.pack(self.ids, self.segment_starts, self.segment_sizes)
 
     def ragged_inputs(self) -> dict[str, tf.RaggedTensor]:
         """Returns `inputs` without padding, each ragged [W, (S)] int32; eager only."""

@@ -88,31 +88,6 @@ def same_weights(folder, other):
     return all(np.array_equal(a[name], b[name]) for name in a)
 
 
-def test_sharded_weights(folder, vocabulary, tmp_path):
-    toy.write_hugging_face(folder, vocabulary)
-    sharded = toy.write_hugging_face(tmp_path / "sharded", vocabulary)
-    tensors = safetensors.numpy.load_file(sharded / "model.safetensors")
-    (sharded / "model.safetensors").unlink()
-    # BERT without the second shard is complete: it lacks only the optional pooler.
-    files = {
-        name: f"model-0000{1 + name.startswith('pooler')}-of-00002.safetensors"
-        for name in tensors
-    }
-    for file in set(files.values()):
-        part = {name: tensors[name] for name in files if files[name] == file}
-        safetensors.numpy.save_file(part, sharded / file)
-    index = sharded / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": files}))
-    assert same_weights(folder, sharded)
-    (sharded / "model-00002-of-00002.safetensors").rename(tmp_path / "file")
-    message = r"sharded lacks model-00002-of-00002\.safetensors, listed in model"
-    with pytest.raises(ValueError, match=message):
-        open_checkpoint(sharded)
-    index.write_text(json.dumps({"weight_map": files | {"a": "../file"}}))
-    with pytest.raises(ValueError, match=r"sharded lacks \.\./file, model-00002"):
-        open_checkpoint(sharded)
-
-
 def test_copies_of_tied_weights(folder, vocabulary, tmp_path, caplog):
     name = "BertForPreTraining"
     toy.write_hugging_face(folder, vocabulary, name)

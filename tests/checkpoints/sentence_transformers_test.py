@@ -232,7 +232,7 @@ def test_unsupported_cross_encoders_are_named(tmp_path, vocabulary, files, messa
             {"Pooling": CLS, "Dense": TANH | {"activation_function": "my.Activation"}},
             "activation_function must be .*'my.Activation'",
         ),
-        ({"SpladePooling": {}}, "not supported. Use the SparseEncoder of sentence-tra"),
+        ({"SpladePooling": {}}, "the modules must be .* Transformer, SpladePooling"),
     ],
 )
 def test_unsupported_modules_are_named(tmp_path, vocabulary, modules, message):

@@ -354,7 +354,7 @@ def names(inputs: dict[str, tf.Tensor]) -> list[str]:
 
 def test_encode_pairs():
     inputs = Tokenizer(LETTERS).encode(
-        ["a b", "", "c c"], ["d", "e", ""], max_sequence_length=8, return_offsets=True
+        ["a b", "", "c c"], ["d", "e", ""], max_sequence_length=8
     )
     assert names(inputs) == [
         "[CLS] a b [SEP] d [SEP]",
@@ -364,8 +364,6 @@ def test_encode_pairs():
     expected = {
         "segment_ids": [[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 0]],
         "padding_mask": [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0]],
-        "start_offsets": [[0, 0, 2, 0, 0, 0], [0, 0, 0, 0, 0, 0], [0, 0, 2, 0, 0, 0]],
-        "end_offsets": [[0, 1, 3, 0, 1, 0], [0, 0, 1, 0, 0, 0], [0, 1, 3, 0, 0, 0]],
     }
     assert {name: inputs[name].numpy().tolist() for name in expected} == expected
     assert {tensor.dtype for tensor in inputs.values()} == {tf.int32}
@@ -383,13 +381,8 @@ def test_encode_pairs():
 )
 def test_encode_truncates_longer_segment(texts, length, tokens):
     batches = ([text] for text in texts)
-    inputs = Tokenizer(LETTERS).encode(
-        *batches, max_sequence_length=length, return_offsets=True
-    )
+    inputs = Tokenizer(LETTERS).encode(*batches, max_sequence_length=length)
     assert names(inputs) == [tokens]
-    if len(texts) == 1:
-        starts = [texts[0].index(token) for token in tokens.split()[1:-1]]
-        assert inputs["start_offsets"][0, 1:-1].numpy().tolist() == starts
 
 
 def test_truncate_sizes_equals_removing_one_by_one():
