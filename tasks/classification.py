@@ -20,9 +20,9 @@ label is tuned on the dev set. Rows without a gold label (empty, "-", -1 or NaN)
 skipped with a warning.
 
 Output: a fine-tuned model directory with dev metrics in metrics.json and
-predictions_dev.tsv (.csv or .jsonl for data in that format): id, texts, prediction, its
-probability, the gold label, and the probability of each class. A test set (test.tsv in
---data_dir, or --test_file) adds predictions_test.tsv; it needs no labels.
+predictions_dev.tsv: id, texts, prediction, its probability, the gold label, and the
+probability of each class. A test set (test.tsv in --data_dir, or --test_file) adds
+predictions_test.tsv; it needs no labels.
 
 Expected: BERT base has 92.7 % accuracy on the dev set of SST-2 (table 6).
 
@@ -118,8 +118,8 @@ class Classification(finetuning.TableTask):
         texts = tuple(filter(None, (options.text_a or "text", options.text_b)))
         metrics, changes = ("accuracy", "macro_f1"), {}
         if options.problem == "regression":
-            metrics, limits = ("spearman", "pearson"), (-np.inf, np.inf)
-            changes = {"no_gold": finetuning.NO_SCORE, "score_range": limits}
+            metrics = ("spearman", "pearson")
+            changes = {"no_gold": finetuning.NO_SCORE, "is_regression": True}
         elif options.separator:  # "" is a text without any label.
             metrics = ("micro_f1", "macro_f1")
             changes = {"no_gold": finetuning.NO_GOLD - {""}}
@@ -138,7 +138,7 @@ class Classification(finetuning.TableTask):
                 "use truncate."
             )
         self.labels = ()
-        if self.data_set.score_range:
+        if self.data_set.is_regression:
             self.target_kind = "score"
             # The model is trained on standardized scores.
             values = [finetuning.score(row) for row in train]

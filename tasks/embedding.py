@@ -28,11 +28,10 @@ all second texts. Example::
         --init_from=models/base --output=models/search
 
 Output: a fine-tuned model directory with Spearman and Pearson correlation, or mean
-reciprocal rank and recall, in metrics.json. predictions_dev.tsv (.csv or .jsonl for
-data in that format) has the cosine of each pair, or the rank of its second text in a
-search. The pooling is that of --init_from if it is a sentence encoder, else the mean
-over all tokens, unless --pooling is set. Its prompts are not used: put them into the
-texts.
+reciprocal rank and recall, in metrics.json. predictions_dev.tsv has the cosine of each
+pair, or the rank of its second text in a search. The pooling is that of --init_from if
+it is a sentence encoder, else the mean over all tokens, unless --pooling is set. Its
+prompts are not used: put them into the texts.
 """
 
 from __future__ import annotations
@@ -105,9 +104,9 @@ class Embedding(finetuning.TableTask):
         )
         loss: str = cli.option(
             "auto",
-            help="cosent orders the cosines of pairs like their scores, cosine is the "
-            "squared error. auto: cosent with scores, in_batch_negatives without.",
-            choices=("auto", "cosent", "cosine", "in_batch_negatives", "simcse"),
+            help="cosent orders the cosines of pairs like their scores. auto: cosent "
+            "with scores, in_batch_negatives without.",
+            choices=("auto", "cosent", "in_batch_negatives", "simcse"),
             common=True,
         )
         temperature: float = cli.option(
@@ -180,7 +179,6 @@ class Embedding(finetuning.TableTask):
             )
         self.is_search = dev is None
         self.metric = "mrr" if self.is_search else "spearman"
-        self.score_range = _score_range(train, dev)
         head = {"max_sequence_length": options.max_sequence_length}
         if options.pooling:
             head["pooling"] = options.pooling
@@ -216,7 +214,7 @@ class Embedding(finetuning.TableTask):
                 ids = np.where(texts == "", -1, np.arange(len(texts)))
                 targets = ids.astype(np.int32)[indices]
             else:
-                targets = self.as_cosines(self.scores[name])
+                targets = self.scores[name]
         return finetuning.Split(name, indices[:, :2], inputs, targets)
 
     def evaluate(self, split, outputs, decision=None):
@@ -230,20 +228,14 @@ class Embedding(finetuning.TableTask):
         else:
             predicted = np.sum(np.prod(vectors[split.source], axis=1), axis=1)
         if not self.is_search and scores is not None:
-            gold = self.as_cosines(scores)
             metrics = {
-                "spearman": scipy.stats.spearmanr(gold, predicted).statistic,
-                "pearson": np.corrcoef(gold, predicted)[0, 1],
+                "spearman": scipy.stats.spearmanr(scores, predicted).statistic,
+                "pearson": np.corrcoef(scores, predicted)[0, 1],
             }  # NaN if all scores are equal, or there is only one.
             metrics = {name: float(np.nan_to_num(x)) for name, x in metrics.items()}
         answers = ({"score": score} for score in predicted)
         rows = finetuning.prediction_rows(self.data[split.name], answers)
         return finetuning.Evaluation(metrics, rows)
-
-    def as_cosines(self, scores: np.ndarray) -> np.ndarray:
-        """Scales scores to the range of cosines."""
-        low, high = self.score_range
-        return (scores - low) / (high - low)
 
 
 # --- Data ------------------------------------------------------------------------
@@ -279,16 +271,6 @@ def _read_labels(
         for row in labels["entailment"]
     ]
     return entailed, None
-
-
-def _score_range(*scores: np.ndarray | None) -> tuple[float, float]:
-    """Returns the scores that become the cosines 0 and 1: the lowest and the highest.
-
-    Scores from -1 to 1 are cosines already.
-    """
-    first = next((values for values in scores if values is not None), np.zeros(1))
-    low, high = float(first.min()), float(first.max())
-    return (low, high) if low < -1 or high > 1 else (0.0, 1.0)
 
 
 # --- Search ----------------------------------------------------------------------

@@ -22,9 +22,9 @@ of texts and their labels as in ARC and CommonsenseQA:
 {"text": ["Paris", "Rome"], "label": ["A", "B"]}.
 
 Output: a fine-tuned model directory with dev accuracy in metrics.json and
-predictions_dev.tsv (.csv or .jsonl for data in that format): id, prompt, index of the
-best choice, and the probability of each choice. A test set (test.csv or test.tsv in
---data_dir, or --test_file) adds predictions_test.tsv; it needs no labels.
+predictions_dev.tsv: id, prompt, index of the best choice, and the probability of each
+choice. A test set (test.csv or test.tsv in --data_dir, or --test_file) adds
+predictions_test.tsv; it needs no labels.
 
 Expected: BERT base has 81.6 % accuracy on the dev set of SWAG (table 4).
 """

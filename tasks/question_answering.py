@@ -25,10 +25,9 @@ as whole words. Training skips questions whose answers are not at their offsets:
         --init_from=models/base --output=models/answers
 
 Output: a fine-tuned model directory with exact match and F1 in metrics.json, and for
-each evaluated split predictions_<split>.json, nbest_<split>.json and, if questions can
-be unanswerable, null_odds_<split>.json, in the format of SQuAD's scripts; for tables
-also predictions_<split>.csv. Expected F1 on the dev set of SQuAD 1.1 with BERT base:
-88.5 (table 2).
+each evaluated split predictions_<split>.tsv and, for SQuAD's scripts,
+predictions_<split>.json. Expected F1 on the dev set of SQuAD 1.1 with BERT base: 88.5
+(table 2).
 
 Long passages are cut into overlapping windows, in training and in the exported model.
 """
@@ -38,11 +37,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf import cli, data, finetuning, storage
+from bert_tf import cli, finetuning, storage
 from bert_tf.finetuning import squad
 from bert_tf.lazy import lazy_import
 
@@ -58,29 +57,6 @@ if TYPE_CHECKING:
 _CHUNK = 1000
 
 # --- The task --------------------------------------------------------------------
-
-
-class Predictions(NamedTuple):
-    """Predictions by question id, in the format of google-research/bert.
-
-    Attributes:
-        n_best: Candidates, the most probable first: dictionaries of `text`,
-            `probability`, `start_logit` and `end_logit`.
-        null_odds: Log-odds of "no answer" against the best answer; empty if every
-            question is answered.
-    """
-
-    n_best: Mapping[str, Sequence[Mapping[str, Any]]]
-    null_odds: Mapping[str, float]
-
-    def best(self, threshold: float = np.inf) -> dict[str, str]:
-        """Returns the best answers; "" for null odds above `threshold`."""
-        return {
-            name: next((c["text"] for c in candidates if c["text"]), "")
-            if self.null_odds.get(name, 0.0) <= threshold
-            else ""
-            for name, candidates in self.n_best.items()
-        }
 
 
 class QuestionAnswering(finetuning.Task):
@@ -118,9 +94,6 @@ class QuestionAnswering(finetuning.Task):
         max_answer_length: int = cli.option(
             30, help="Maximum tokens of an answer.", minimum=1
         )
-        n_best: int = cli.option(
-            20, help="Candidates per question in nbest_<split>.json.", minimum=1
-        )
 
     def __init__(self, options: Config, tokenizer: Tokenizer):
         super().__init__(options, tokenizer)
@@ -145,7 +118,7 @@ class QuestionAnswering(finetuning.Task):
     def dataset(self, name: str) -> Split:
         """Returns a split whose examples are windows.
 
-        Its `source` is a list of (questions, `Passages`) pairs.
+        Its `source` is a list of `Passages`, each with up to `_CHUNK` questions.
         """
         source, inputs, targets = [], [], []
         for start in range(0, len(self.data[name]), _CHUNK):
@@ -158,7 +131,7 @@ class QuestionAnswering(finetuning.Task):
             if name == "train":
                 targets.append(answer_targets(passages, chunk))
             else:
-                source.append((chunk, passages))
+                source.append(passages)
 
         def concat(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             return {key: tf.concat([p[key] for p in parts], 0) for key in parts[0]}
@@ -168,8 +141,7 @@ class QuestionAnswering(finetuning.Task):
         )
 
     def evaluate(self, split, outputs, decision=None):
-        questions, predictions = self.data[split.name], Predictions({}, {})
-        head, remaining = self.served_head(), iter(outputs)
+        questions, remaining = self.data[split.name], iter(outputs)
 
         def logits(windows: Windows) -> dict[str, np.ndarray]:
             part = list(itertools.islice(remaining, len(windows)))
@@ -180,40 +152,37 @@ class QuestionAnswering(finetuning.Task):
                 for name in part[0]
             }
 
-        for chunk, passages in split.source:
-            answers = head.answers(passages, logits)
-            ids = [question.id for question in chunk]
-            predictions.n_best.update(zip(ids, answers.to_n_best()))
-            if self.no_answer:
-                predictions.null_odds.update(
-                    zip(ids, answers.null_odds.numpy().tolist())
-                )
+        head = self.served_head()
+        found = [head.answers(passages, logits) for passages in split.source]
+
+        def best(threshold: float | None) -> list[dict[str, Any]]:
+            columns = [answers.best(threshold) for answers in found]
+            answers, scores = (
+                np.concatenate([best[name] for best in columns])
+                for name in ("answer", "score")
+            )
+            texts = (answer.decode(errors="replace") for answer in answers)
+            return [{"answer": x, "score": y} for x, y in zip(texts, scores)]
+
         if decision is None:
             decision = {}
-            if odds := predictions.null_odds:
-                best = squad.best_threshold(questions, predictions.best(), odds)
-                decision = {"threshold": best}
-        scores = {}
+            if self.no_answer:
+                odds = np.concatenate([answers.null_odds for answers in found])
+                texts = [answer["answer"] for answer in best(None)]
+                threshold = squad.best_threshold(questions, texts, odds)
+                decision = {"threshold": threshold}
+        answers, scores = best(decision.get("threshold")), {}
         if all(question.answers is not None for question in questions):
-            scores = squad.scores(questions, predictions.best(**decision)) | decision
-        return finetuning.Evaluation(scores, predictions, decision)
+            texts = [answer["answer"] for answer in answers]
+            scores = squad.scores(questions, texts) | decision
+        rows = finetuning.prediction_rows(map(_example, questions), answers)
+        return finetuning.Evaluation(scores, list(rows), decision)
 
     def write_predictions(self, split, evaluation, folder):
-        """Writes predictions, n-best lists and odds; for tables also a table."""
-        predictions, questions = evaluation.predictions, self.data[split.name]
-        best = predictions.best(**evaluation.decision)
-        contents = {"predictions": best, "nbest": predictions.n_best}
-        if predictions.null_odds:
-            contents["null_odds"] = predictions.null_odds
-        for name, content in contents.items():
-            storage.write_json(folder / f"{name}_{split.name}.json", content)
-        if squad.is_table(questions[0].path):
-            answers = []
-            for name, answer in best.items():
-                scores = {c["text"]: c["probability"] for c in predictions.n_best[name]}
-                answers.append({"answer": answer, "score": scores.get(answer, 0.0)})
-            rows = finetuning.prediction_rows(map(_example, questions), answers)
-            data.write_table(folder / f"predictions_{split.name}.csv", rows)
+        """Writes a table, and the answers in the format of SQuAD's scripts."""
+        super().write_predictions(split, evaluation, folder)
+        answers = {row["id"]: row["prediction"] for row in evaluation.predictions}
+        storage.write_json(folder / f"predictions_{split.name}.json", answers)
 
 
 def _columns(options: QuestionAnswering.Config) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ class DataSet:
             negative label, as in -1, 0, 1.
         metrics: Of a classification: names of the metrics; the first selects the best
             epoch.
-        score_range: Minimum and maximum label of a regression; None for classes.
+        is_regression: Whether labels are scores, not classes.
     """
 
     texts: Sequence[str]
@@ -78,12 +78,7 @@ class DataSet:
     optional: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
     no_gold: Collection[str] = NO_GOLD
     metrics: Sequence[str] = ("accuracy",)
-    score_range: tuple[float, float] | None = None
-
-    @property
-    def splits(self) -> Sequence[str]:
-        """Names of the splits."""
-        return tuple(dict.fromkeys(("train", "dev", *self.files, "test")))
+    is_regression: bool = False
 
 
 class TableTask(Task):
@@ -124,7 +119,7 @@ class TableTask(Task):
         flags = f"{_flags((*self.columns, *self.settings))}, or with --task"
         rows = {
             split: list(read_rows(self.data_set, split, paths, flags))
-            for split in self.data_set.splits
+            for split in dict.fromkeys(("train", "dev", *self.data_set.files, "test"))
             if (paths := _find_split(self.data_set, split, options))
         }
         missing = set(self.data_set.no_gold)
@@ -162,12 +157,6 @@ class TableTask(Task):
             )
         # There is no default test set, only --test_file.
         return dataclasses.replace(self.own_data_set(options), files={"test": []})
-
-    def write_predictions(self, split, evaluation, folder):
-        """Writes predictions_<split> in the format of the split."""
-        suffix = data.table_suffix(self.data[split.name][0].path)
-        path = folder / f"predictions_{split.name}{suffix}"
-        data.write_table(path, evaluation.predictions)
 
 
 def _flags(names: Sequence[str]) -> str:
@@ -330,7 +319,7 @@ GLUE: Mapping[str, DataSet] = {
         label="score",
         no_gold=NO_SCORE,
         metrics=("spearman", "pearson"),
-        score_range=(0.0, 5.0),
+        is_regression=True,
     ),
     "qqp": DataSet(
         texts=["question1", "question2"],

@@ -162,17 +162,6 @@ class Distiller(_Trainer):
 # --- Losses of sentence encoders --------------------------------------------------
 
 
-def cosine_error(embeddings, scores, weights, temperature):
-    """Returns the squared error of the cosine of each pair (arXiv 1908.10084).
-
-    Args:
-        embeddings, weights: See the module. C is 2.
-        scores: Cosines to learn, from -1 to 1.
-        temperature: Not used.
-    """
-    return tf.reduce_sum(weights * tf.square(_pair_cosines(embeddings) - scores))
-
-
 def cosent(embeddings, scores, weights, temperature):
     """Returns the CoSENT loss, which learns the order of the scores only.
 
@@ -183,7 +172,7 @@ def cosent(embeddings, scores, weights, temperature):
         embeddings, scores, weights: See the module. C is 2.
         temperature: Divides the cosines.
     """
-    cosines = _pair_cosines(embeddings) / temperature
+    cosines = tf.reduce_sum(embeddings[:, 0] * embeddings[:, 1], axis=1) / temperature
     is_example = weights > 0
     counts = (scores[:, tf.newaxis] > scores) & is_example[:, tf.newaxis] & is_example
     exponents = tf.where(counts, cosines - cosines[:, tf.newaxis], MASKED_SCORE)
@@ -221,16 +210,7 @@ def in_batch_negatives(embeddings, text_ids, weights, temperature):
     return tf.reduce_sum(weights * losses)
 
 
-def _pair_cosines(embeddings):
-    """[B, 2, E] -> [B]"""
-    return tf.reduce_sum(embeddings[:, 0] * embeddings[:, 1], axis=1)
-
-
-LOSSES = {
-    "cosine": cosine_error,
-    "cosent": cosent,
-    "in_batch_negatives": in_batch_negatives,
-}
+LOSSES = {"cosent": cosent, "in_batch_negatives": in_batch_negatives}
 
 
 class SiameseEncoder(_Trainer):
@@ -238,7 +218,7 @@ class SiameseEncoder(_Trainer):
 
     Args:
         encoder: A `SentenceEncoder`; its inputs are [B, S].
-        loss: `"cosent"`, `"cosine"` or `"in_batch_negatives"`.
+        loss: `"cosent"` or `"in_batch_negatives"`.
         temperature: Divides the cosines in the loss.
 
     Inputs: those of the encoder, but [B, C, S]. Outputs: embeddings [B, C, E].

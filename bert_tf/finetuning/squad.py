@@ -290,20 +290,18 @@ def match(prediction: str, reference: str, version_2: bool) -> tuple[float, floa
     return float(words[0] == words[1]), f1
 
 
-def scores(
-    questions: Sequence[Question], predictions: Mapping[str, str]
-) -> dict[str, float]:
+def scores(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
     """Returns the percentages that SQuAD's scripts report.
 
     Args:
         questions: Questions with reference answers.
-        predictions: An answer for each id, "" for "no answer".
+        answers: The answer to each question, "" for "no answer".
 
     Returns:
         `exact` and `f1`; for SQuAD 2.0 also those of the answerable (`HasAns_exact`,
         `HasAns_f1`) and the unanswerable questions (`NoAns_exact`, `NoAns_f1`).
     """
-    values = 100 * _scores_per_question(questions, predictions)
+    values = 100 * _scores_per_question(questions, answers)
     groups = {"": np.ones(len(questions), bool)}
     if _is_version_2(questions):
         has_answer = np.array([bool(question.answers) for question in questions])
@@ -317,15 +315,14 @@ def scores(
 
 
 def _scores_per_question(
-    questions: Sequence[Question], predictions: Mapping[str, str]
+    questions: Sequence[Question], answers: Sequence[str]
 ) -> np.ndarray:
     """Returns exact match and F1 [N, 2]: the maximum over the references."""
     version_2, values = _is_version_2(questions), []
-    for question in questions:
+    for question, predicted in zip(questions, answers, strict=True):
         references = [text for text, _ in question.answers]
         if version_2:
             references = [text for text in references if normalize(text)] or [""]
-        predicted = predictions[question.id]
         values.append([match(predicted, text, version_2) for text in references])
     return np.array([np.max(pairs, axis=0) for pairs in values])
 
@@ -335,18 +332,17 @@ def _is_version_2(questions: Sequence[Question]) -> bool:
 
 
 def best_threshold(
-    questions: Sequence[Question], answers: Mapping[str, str], odds: Mapping[str, float]
+    questions: Sequence[Question], answers: Sequence[str], odds: np.ndarray
 ) -> float:
     """Returns the threshold of the odds of "no answer" with the highest F1.
 
     Args:
         questions: Questions with reference answers.
-        answers: By question id, the answer if the question is answered.
-        odds: By question id, the log-odds of "no answer". The threshold is their
+        answers: For each question, the answer if it is answered.
+        odds: For each question, the log-odds of "no answer". The threshold is their
             highest value for which a question is answered.
     """
     has_answer = np.array([bool(question.answers) for question in questions])
-    odds = np.array([odds[question.id] for question in questions])
     # Change of the total F1 if a question is answered.
     gains = _scores_per_question(questions, answers)[:, 1] - ~has_answer
     order = np.argsort(odds, kind="stable")

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -38,12 +38,12 @@ from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel
 
 tf = lazy_import("tensorflow")
 
-# Candidates in the outputs of the signature.
-_SERVED_CANDIDATES = 5
+_CANDIDATES = 20  # Their probabilities sum to one.
+_SERVED_CANDIDATES = 5  # In the outputs of the signature.
 
 # Options of `tasks.question_answering`, for checkpoints of other projects: the defaults
 # of google-research/bert.
-_DEFAULTS = {"stride": 128, "max_answer_length": 30, "n_best": 20}
+_DEFAULTS = {"stride": 128, "max_answer_length": 30}
 _MAX_WINDOW, _MAX_QUESTION = 384, 64  # Tokens.
 
 
@@ -110,7 +110,6 @@ class QuestionAnsweringHead(Head):
             limits["max_question_length"] = min(_MAX_QUESTION, limit // 2)
             options = {**options, **_DEFAULTS, **limits}
         super().__init__(settings, options, tokenizer)
-        self._limits = {name: options[name] for name in ("max_answer_length", "n_best")}
         self._no_answer = self.settings.get("no_answer", False)
 
     def encode(self, question: tf.Tensor, context: tf.Tensor) -> Passages:
@@ -159,15 +158,17 @@ class QuestionAnsweringHead(Head):
             logits: Returns the model's outputs for a few windows. It is called for all
                 windows, in order.
         """
-        n_best = self._limits["n_best"]
+        limits = {
+            "max_answer_length": self.options["max_answer_length"],
+            "n_best": _CANDIDATES,
+        }
         specs = Spans(
-            pieces=tf.TensorSpec([None, n_best, 2], tf.int32),
-            logits=tf.TensorSpec([None, n_best, 2]),
+            pieces=tf.TensorSpec([None, _CANDIDATES, 2], tf.int32),
+            logits=tf.TensorSpec([None, _CANDIDATES, 2]),
             null_logits=tf.TensorSpec([None, 2]),
         )
         spans = passages.windows.map(
-            lambda windows: best_spans(windows, **logits(windows), **self._limits),
-            specs,
+            lambda windows: best_spans(windows, **logits(windows), **limits), specs
         )
         return extract(passages, merge(passages, spans), self._no_answer)
 
@@ -212,9 +213,8 @@ class Answers(NamedTuple):
     Attributes:
         candidates: Columns [N, K]: `answer`, a substring of the passage, string; its
             offsets `start` and `end` in characters (code points), and `start_byte` and
-            `end_byte` in bytes of UTF-8, int32, ends exclusive; `start_logit` and
-            `end_logit`, float32; `score`, the probability, a softmax over the sums of
-            both logits, float32.
+            `end_byte` in bytes of UTF-8, int32, ends exclusive; `score`, the
+            probability, a softmax over the sums of start and end logit, float32.
         null_odds: Score of "no answer" minus that of the best answer [N] float32.
     """
 
@@ -236,20 +236,6 @@ class Answers(NamedTuple):
             name: tf.gather(values, column, batch_dims=1)
             for name, values in self.candidates.items()
         }
-
-    def to_n_best(self) -> list[list[dict[str, Any]]]:
-        """Returns the n-best list of each question, see `Predictions`; eager only."""
-        names = ("answer", "score", "start_logit", "end_logit")
-        columns = [self.candidates[name].numpy().tolist() for name in names]
-        keys = ("text", "probability", "start_logit", "end_logit")
-        return [
-            [
-                dict(zip(keys, (answer.decode(errors="replace"), *values)))
-                for answer, *values in zip(*rows)
-                if values[0] > 0  # Not a missing candidate.
-            ]
-            for rows in zip(*columns)
-        ]
 
 
 # --- Spans -----------------------------------------------------------------------
@@ -337,13 +323,13 @@ def extract(passages: Passages, spans: Spans, no_answer: bool) -> Answers:
     With `no_answer`, "no answer" is one more candidate.
     """
     columns = _substrings(passages, spans)
-    logits, texts = spans.logits, columns["answer"]
+    texts = columns["answer"]
     is_equal = texts[:, :, tf.newaxis] == texts[:, tf.newaxis]  # [N, K, K]
     is_earlier = np.tri(texts.shape[1], k=-1, dtype=bool)
     is_duplicate = tf.reduce_any(is_equal & is_earlier, axis=2)
     # Only a missing span has an empty text: every piece has at least one byte.
     is_answer = (texts != "") & ~is_duplicate
-    scores = tf.where(is_answer, tf.reduce_sum(logits, axis=2), MASKED_SCORE)
+    scores = tf.where(is_answer, tf.reduce_sum(spans.logits, axis=2), MASKED_SCORE)
     columns = {
         name: tf.where(is_answer, values, tf.zeros([], values.dtype))
         for name, values in columns.items()
@@ -353,12 +339,10 @@ def extract(passages: Passages, spans: Spans, no_answer: bool) -> Answers:
     null_odds = null_scores[:, 0] - scores[:, 0]
     if no_answer:
         scores = tf.concat([scores, null_scores], axis=1)
-        logits = tf.concat([logits, spans.null_logits[:, tf.newaxis]], axis=1)
         columns = {
             name: tf.concat([values, tf.zeros_like(values[:, :1])], axis=1)
             for name, values in columns.items()
         }
-    columns["start_logit"], columns["end_logit"] = tf.unstack(logits, axis=2)
     columns["score"] = tf.where(scores > MASKED_SCORE / 2, tf.nn.softmax(scores), 0.0)
     order = tf.math.top_k(scores, scores.shape[1]).indices
     return Answers(

@@ -249,10 +249,9 @@ def loss_and_gradient(loss, embeddings, targets, weights=None):
 
 @pytest.mark.parametrize(
     ("loss", "texts", "targets", "expected", "gradient", "total"),
-    [  # Golden values: CoSENTLoss, CosineSimilarityLoss and
-        # MultipleNegativesRankingLoss of sentence-transformers 6.2, with scale=4.
+    [  # Golden values: CoSENTLoss and MultipleNegativesRankingLoss of
+        # sentence-transformers 6.2, with scale=4.
         ("cosent", 2, SCORES, 4.1327872, [-0.0102625, -0.1780196, 0.066623], 15.03817),
-        ("cosine", 2, SCORES, 0.3352153, [-0.0108330, -0.1879161, 0.070327], 1.8427155),
         ("in_batch_negatives", 3, IDS, 2.5749917, [0.2280205, -0.5855201, 0.172941],
          7.8210220),
     ],
@@ -268,7 +267,7 @@ def test_losses_equal_sentence_transformers(
 
 @pytest.mark.parametrize(
     ("loss", "targets"),
-    [("cosent", SCORES), ("cosine", SCORES), ("in_batch_negatives", IDS[:, :2])],
+    [("cosent", SCORES), ("in_batch_negatives", IDS[:, :2])],
 )
 def test_padding_rows_do_not_count(loss, targets):
     embeddings = EMBEDDINGS[:, :2]

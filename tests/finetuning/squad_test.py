@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 
+import numpy as np
 import pytest
 
 from bert_tf.finetuning import squad
@@ -280,23 +281,17 @@ def question(name, *texts):
         ("the", "a", 1, 0),
     ],
 )
-def test_exact_match_and_f1(prediction, reference, exact, f1):
-    found = squad.match(prediction, reference, version_2=False)
-    assert found == pytest.approx((exact, f1))
-
-
-def test_scores_of_squad_1():
-    questions = [question("1", "late 1990s", "1990s"), question("2", "The")]
-    questions = [q._replace(may_be_impossible=False) for q in questions]
-    scores = squad.scores(questions, {"1": "the 1990s", "2": "a"})
-    assert scores == {"exact": 100.0, "f1": 50.0}
+def test_scores_of_squad_1(prediction, reference, exact, f1):
+    """The best reference counts."""
+    asked = question("1", reference, "Berlin")._replace(may_be_impossible=False)
+    found = squad.scores([asked], [prediction])
+    assert found == pytest.approx({"exact": 100 * exact, "f1": 100 * f1})
 
 
 def test_scores_of_squad_2():
-    texts = {"1": ["late 1990s"], "2": [], "3": [], "4": ["The"]}
-    questions = [question(name, *answers) for name, answers in texts.items()]
-    predictions = {"1": "1990s", "2": "", "3": "x", "4": "a"}
-    assert squad.scores(questions, predictions) == pytest.approx(
+    texts = ["late 1990s"], [], [], ["The"]
+    questions = [question("1", *answers) for answers in texts]
+    assert squad.scores(questions, ["1990s", "", "x", "a"]) == pytest.approx(
         {
             "exact": 50.0,
             "f1": (200 / 3 + 100 + 0 + 100) / 4,
@@ -310,20 +305,20 @@ def test_scores_of_squad_2():
 
 def best_threshold(questions, answer, odds):
     """The threshold if `answer` is the best answer to every question."""
-    return squad.best_threshold(questions, dict.fromkeys(odds, answer), odds)
+    return squad.best_threshold(questions, [answer] * len(odds), np.array(odds))
 
 
 def test_best_threshold():
     questions = [question("a", "x"), question("b"), question("c", "x"), question("d")]
-    odds = {"a": -3.0, "b": -1.0, "c": 0.5, "d": 2.0}
+    odds = [-3.0, -1.0, 0.5, 2.0]
     # 3 of 4 are right with a answered, or with a, b and c: the lower threshold wins.
     assert best_threshold(questions, "x", odds) == -2.0
-    odds["b"] = 1.0
+    odds = [-3.0, 1.0, 0.5, 2.0]
     assert best_threshold(questions, "x", odds) == 0.75
     # No threshold separates a from b.
-    odds = {"a": 1.0, "b": 1.0, "c": 0.5, "d": 2.0}
+    odds = [1.0, 1.0, 0.5, 2.0]
     assert best_threshold(questions, "x", odds) == 0.75
     # All answers are right.
-    assert best_threshold(questions[::2], "x", {"a": 1.0, "c": 2.0}) == 2.0
+    assert best_threshold(questions[::2], "x", [1.0, 2.0]) == 2.0
     # No answer is right, so no question is answered.
     assert best_threshold(questions, "y", odds) == -0.5

@@ -223,7 +223,7 @@ def finished(tmp_path_factory, random_encoder):
 def test_training_learns_and_predicts_files(finished, tmp_path):
     options, metrics, served = finished
     assert metrics["dev"]["accuracy"] > 0.95
-    expected = read_table(pathlib.Path(options.output) / "predictions_dev.csv")
+    expected = read_table(pathlib.Path(options.output) / "predictions_dev.tsv")
     right = [row["prediction"] == row["gold"] for row in expected]
     assert np.mean(right) == metrics["dev"]["accuracy"]
     rows = toy_tasks.predict_file(
