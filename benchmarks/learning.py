@@ -128,7 +128,7 @@ def _write_initial_weights(
     """Writes a checkpoint of transformers with random weights."""
     import keras
 
-    from bert_tf import checkpoints, modeling, training
+    from bert_tf import checkpoints, data, modeling, training
 
     settings = options.pretraining()
     phases = settings.phases()
@@ -136,7 +136,8 @@ def _write_initial_weights(
     keras.utils.set_random_seed(seed)
     model = modeling.BertPretrainer(modeling.BertBackbone(architecture))
     if settings.initialization == "corpus":
-        training.initialize_from_corpus(model, options.records, seed)
+        token_ids = data.read_token_ids(options.records)
+        training.initialize_from_corpus(model, token_ids, seed)
     directory = checkpoints.ModelDirectory.create(
         folder,
         architecture=architecture,

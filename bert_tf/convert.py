@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_tf import checkpoints, cli, heads
+from bert_tf import checkpoints, cli
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ class ConvertConfig(cli.Options):
     head: str = cli.option(
         "",
         help="Kind of the head of a checkpoint from another project that does not "
-        "declare it; encoder reads the encoder only.",
-        choices=("", *heads.HEAD_KINDS),
+        "declare it: pretrainer, classification, tagging, question_answering, "
+        "multiple_choice, or encoder for none.",
     )
 
 

@@ -18,7 +18,7 @@ import dataclasses
 import os
 import pathlib
 
-from bert_tf import checkpoints, cli, heads, serving
+from bert_tf import checkpoints, cli, serving
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,8 @@ class ExportConfig(cli.Options):
     head: str = cli.option(
         "",
         help="Kind of the head of a checkpoint from another project that does not "
-        "declare it; encoder reads the encoder only.",
-        choices=("", *heads.HEAD_KINDS),
+        "declare it: pretrainer, classification, tagging, question_answering, "
+        "multiple_choice, or encoder for none.",
     )
 
 

@@ -28,7 +28,7 @@ import socket
 import tempfile
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, TypeVar
 
 from absl import logging
@@ -241,6 +241,29 @@ def line_number(path: str, offset: int) -> int:
             file.readline()
             number += 1
         return number
+
+
+def check_unchanged(
+    directory: str | os.PathLike, before: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
+    """Checks that a directory was written with the same settings.
+
+    Settings that only `before` has do not count: an earlier version had them.
+
+    Raises:
+        ValueError: It was not; the message lists each difference with both values.
+    """
+    differences = [
+        f"  {name}: {before.get(name)!r} before, {value!r} now"
+        for name, value in sorted(now.items())
+        if before.get(name) != value
+    ]
+    if differences:
+        raise ValueError(
+            f"{directory} was written with other options:\n"
+            + "\n".join(differences)
+            + "\nUse the same options to resume, or choose another --output."
+        )
 
 
 # --- Files and directories -------------------------------------------------------

@@ -41,12 +41,6 @@ def test_docstrings_become_paragraphs(tmp_path):
     ]
 
 
-def test_file_with_syntax_errors_is_skipped(tmp_path):
-    file = tmp_path / "template.py"
-    file.write_text("{{ not python }}")
-    assert list(demo._docstrings(file)) == []
-
-
 @pytest.mark.slow
 def test_whole_demo(tmp_path, capfd, monkeypatch):
     # Less text than in the packages.

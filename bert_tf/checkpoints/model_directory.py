@@ -155,7 +155,9 @@ class ModelDirectory(Checkpoint):
         new = cls(path, **attributes)
         if (path / CONFIG).exists():
             old = open_folder(path)
-            new._check_same(old, resumable)
+            storage.check_unchanged(
+                path, *(_settings(c, resumable) for c in (old, new))
+            )
             if "decision" in old.head:
                 head = {**new.head, "decision": old.head["decision"]}
                 new = dataclasses.replace(new, head=head)
@@ -166,30 +168,6 @@ class ModelDirectory(Checkpoint):
             # Last, because this file marks the folder as a model directory.
             hugging_face.write_config(new, hugging_face.model_class(new.head))
         return new
-
-    def _check_same(self, old: Checkpoint, resumable: Collection[str]) -> None:
-        def flat(checkpoint):
-            values = dataclasses.asdict(checkpoint.architecture)
-            values |= {"vocabulary": checkpoint.vocabulary.fingerprint}
-            values |= {"lowercase": checkpoint.lowercase}
-            added = sorted(checkpoint.rules.added_tokens, key=str)
-            values |= checkpoint.rules.to_dict() | {"added_tokens": added}
-            head = {k: v for k, v in checkpoint.head.items() if k not in _NOT_COMPARED}
-            values |= {**head, **checkpoint.options}
-            return {k: v for k, v in values.items() if k not in resumable}
-
-        before, now = flat(old), flat(self)
-        differences = [
-            f"  {name}: {before.get(name)!r} before, {now.get(name)!r} now"
-            for name in sorted(now)  # Not options of an earlier version.
-            if before.get(name) != now.get(name)
-        ]
-        if differences:
-            raise ValueError(
-                f"{self.path} contains a model with other options:\n"
-                + "\n".join(differences)
-                + "\nUse the same options to resume, or choose another --output."
-            )
 
     def write_decision(self, decision: Mapping[str, Any]) -> ModelDirectory:
         """Adds settings that were fitted on a dev set to the head."""
@@ -250,6 +228,18 @@ class ModelDirectory(Checkpoint):
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         storage.write_json(self.path / METRICS, metrics)
+
+
+def _settings(checkpoint: Checkpoint, resumable: Collection[str]) -> dict[str, Any]:
+    """Returns what must be the same to resume a training, by name."""
+    values = dataclasses.asdict(checkpoint.architecture)
+    values |= {"vocabulary": checkpoint.vocabulary.fingerprint}
+    values |= {"lowercase": checkpoint.lowercase}
+    added = sorted(checkpoint.rules.added_tokens, key=str)
+    values |= checkpoint.rules.to_dict() | {"added_tokens": added}
+    values |= {k: v for k, v in checkpoint.head.items() if k not in _NOT_COMPARED}
+    values |= checkpoint.options
+    return {k: v for k, v in values.items() if k not in resumable}
 
 
 # --- Writing checkpoints ---------------------------------------------------------

@@ -36,6 +36,9 @@ from bert_tf.text import Vocabulary
 
 _NUM_MIXED_FILES = 16  # Files of which rows are read in turn.
 
+# Of the selected tokens, 80% become [MASK], 10% a random token, the others are kept.
+_MASK_SHARE, _RANDOM_SHARE = 0.8, 0.1
+
 # Each kind of random draw in a batch has its own random stream.
 _SELECT, _REPLACE, _RANDOM_TOKEN = range(3)
 
@@ -66,7 +69,7 @@ def pretrain_dataset(
 
     Raises:
         ValueError: The records are incomplete, `vocab.txt` is not their vocabulary, or
-            a rate is out of range.
+            the rate is out of range.
     """
     manifest, vocabulary = read_manifest(records)
     masker = Masker(vocabulary=vocabulary, **masking)
@@ -243,28 +246,20 @@ class Masker:
     """Masks batches for the masked language model (paper, section 3.1, task 1).
 
     As in google-research/bert, a row of n tokens gets round(n * rate) predictions, at
-    least one and at most P. Special tokens are not selected and not drawn as random
-    tokens.
+    least one and at most P = rate * S, rounded up. Special tokens are not selected and
+    not drawn as random tokens.
 
     Args:
         vocabulary: The vocabulary of the records.
         mask_selection_rate: Share of the tokens to predict.
-        mask_selection_length: Maximum number of predictions per row, P. Default:
-            `mask_selection_rate` times S, rounded up.
-        mask_token_rate: Share of the selected tokens replaced with [MASK].
-        random_token_rate: Share of the selected tokens replaced with a random token.
-            The other selected tokens are kept.
         whole_word_masking: Select all tokens of a word together.
 
     Raises:
-        ValueError: A rate is out of range.
+        ValueError: The rate is out of range.
     """
 
     vocabulary: Vocabulary
     mask_selection_rate: float = 0.15
-    mask_selection_length: int | None = None
-    mask_token_rate: float = 0.8
-    random_token_rate: float = 0.1
     whole_word_masking: bool = False
 
     def __post_init__(self):
@@ -272,13 +267,6 @@ class Masker:
             raise ValueError(
                 "`mask_selection_rate` must be above 0 and at most 1. Got "
                 f"mask_selection_rate={self.mask_selection_rate}."
-            )
-        rates = self.mask_token_rate, self.random_token_rate
-        if min(rates) < 0 or sum(rates) > 1:
-            raise ValueError(
-                "`mask_token_rate` and `random_token_rate` must not be negative, and "
-                f"their sum must not exceed 1. Got mask_token_rate={rates[0]}, "
-                f"random_token_rate={rates[1]}."
             )
 
     def __call__(self, batch: dict[str, tf.Tensor], seed: tuple[int, tf.Tensor]):
@@ -332,7 +320,7 @@ class Masker:
         token_ids, padding_mask = batch["token_ids"], batch["padding_mask"]
         batch_size, length = token_ids.shape  # [B, S]
         rate = self.mask_selection_rate
-        limit = min(self.mask_selection_length or math.ceil(length * rate), length)
+        limit = math.ceil(length * rate)
         selectable = tf.gather(self._is_regular, token_ids) & (padding_mask > 0)
         draws = tf.random.stateless_uniform((batch_size, length), seed)
         if self.whole_word_masking:
@@ -376,10 +364,8 @@ class Masker:
             dtype=tf.int32,
         )
         random_ids = tf.gather(regular_ids, choice)
-        replaced = tf.where(
-            draw < self.mask_token_rate + self.random_token_rate, random_ids, labels
-        )
-        return tf.where(draw < self.mask_token_rate, self.vocabulary.mask_id, replaced)
+        replaced = tf.where(draw < _MASK_SHARE + _RANDOM_SHARE, random_ids, labels)
+        return tf.where(draw < _MASK_SHARE, self.vocabulary.mask_id, replaced)
 
 
 def _stream(seed: tuple[int, tf.Tensor], stream: int) -> tf.Tensor:

@@ -61,7 +61,12 @@ def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
     _check_casing(options, vocabulary)
     output = options.output
     manifest_path = os.path.join(output, "manifest.json")
-    _claim_directory(output, _settings(options, files, vocabulary))
+    settings = _settings(options, files, vocabulary)
+    settings_path = os.path.join(output, "settings.json")
+    if storage.exists(settings_path):
+        storage.check_unchanged(output, storage.read_json(settings_path), settings)
+    storage.make_directory(output)
+    storage.write_json(settings_path, settings)
     if storage.exists(manifest_path):
         print(f"{output} is already complete.")
         return storage.read_json(manifest_path)
@@ -108,25 +113,6 @@ def _settings(
     settings["input"] = f"{len(files)} files, {total:,} bytes, state {digest[:12]}"
     settings["vocabulary"] = vocabulary.fingerprint
     return settings
-
-
-def _claim_directory(directory: str, settings: dict[str, Any]) -> None:
-    """Creates a directory and its `settings.json`, or checks an existing one.
-
-    Raises:
-        ValueError: The directory holds records of different settings.
-    """
-    path = os.path.join(directory, "settings.json")
-    previous = storage.read_json(path) if storage.exists(path) else settings
-    for name, value in settings.items():
-        if previous.get(name) != value:
-            raise ValueError(
-                f"{directory} holds results of other settings: {name} was "
-                f"{previous.get(name)!r}, now {value!r}. Use another --output or "
-                "remove the directory."
-            )
-    storage.make_directory(directory)
-    storage.write_json(path, settings)
 
 
 def _parts(options: CorpusConfig, files: Sequence[str]) -> list[Part]:

@@ -9,6 +9,5 @@ from bert_tf.modeling.bert import attention_bias as attention_bias
 from bert_tf.modeling.config import FEATURES as FEATURES
 from bert_tf.modeling.config import GOOGLE_KEYS as GOOGLE_KEYS
 from bert_tf.modeling.config import MASKED_SCORE as MASKED_SCORE
-from bert_tf.modeling.config import SIZES as SIZES
 from bert_tf.modeling.config import BertConfig as BertConfig
 from bert_tf.modeling.pretrainer import BertPretrainer as BertPretrainer

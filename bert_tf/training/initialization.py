@@ -20,13 +20,11 @@ Letters: V vocabulary, H hidden, D units of a head, T units of token vectors.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 import keras
 import numpy as np
 
-from bert_tf.data import read_token_ids
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
 
@@ -54,19 +52,6 @@ _SMALL_SCALE = 0.3
 
 
 def initialize_from_corpus(
-    model: BertPretrainer, records: str | os.PathLike, seed: int = 0
-) -> None:
-    """Replaces the random weights of a new model by those of a bigram model.
-
-    Args:
-        model: A new model.
-        records: The records that it will be trained on, see `read_token_ids`.
-        seed: Seed of orthogonal matrices and of the randomized factorization.
-    """
-    initialize_from_tokens(model, read_token_ids(records), seed)
-
-
-def initialize_from_tokens(
     model: BertPretrainer, token_ids: np.ndarray, seed: int = 0
 ) -> None:
     """Replaces the random weights of a new model by those of a bigram model.
@@ -81,7 +66,8 @@ def initialize_from_tokens(
 
     Args:
         model: A new model.
-        token_ids: Rows of text [R, S] int32, 0 at padding.
+        token_ids: Rows of the text that it will be trained on, [R, S] int32, 0 at
+            padding; see `read_token_ids`.
         seed: Seed of orthogonal matrices and of the randomized factorization.
 
     Raises:

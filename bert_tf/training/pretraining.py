@@ -22,6 +22,7 @@ from bert_tf.data import (
     check_records,
     pretrain_dataset,
     read_table,
+    read_token_ids,
     unigram_accuracy,
     write_table,
 )
@@ -105,8 +106,9 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
         # === Train ===
         try:
             if options.initialization == "corpus" and not state.step:
+                token_ids = read_token_ids(phases[0].records)
                 with strategy.scope():
-                    initialize_from_corpus(model, phases[0].records, options.seed)
+                    initialize_from_corpus(model, token_ids, options.seed)
             steps = functools.partial(
                 create_steps, model, strategy, options.micro_batch_size
             )

@@ -141,9 +141,7 @@ def test_compile_takes_the_arguments_of_keras(one_layer):
     for arguments, options, names in (
         (("adam", loss), {}, ["loss"]),  # First: Keras keeps earlier metrics.
         (("adam", loss, None, ["accuracy"]), {}, ["accuracy", "loss"]),
-        (("adam",), {"metrics": ["accuracy"]}, ["accuracy", "loss"]),
         (("adam",), {"metrics": []}, ["loss"]),
-        (("adam",), {"weighted_metrics": ["accuracy"]}, ["accuracy", "loss"]),
         ((), {}, ["accuracy", "loss"]),
     ):
         classifier.compile(*arguments, **options, run_eagerly=True)

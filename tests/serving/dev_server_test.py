@@ -4,6 +4,7 @@
 
 import os
 import pathlib
+import shutil
 import time
 from concurrent import futures
 
@@ -18,6 +19,7 @@ from tensorflow_serving.apis import (
     get_model_status_pb2,
     model_service_pb2_grpc,
     predict_pb2,
+    prediction_log_pb2,
     prediction_service_pb2_grpc,
 )
 
@@ -310,6 +312,17 @@ def test_nothing_to_serve(tmp_path):
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "saved_model.pb").write_bytes(b"no SavedModel")
     with pytest.raises(ValueError, match=f"Cannot load {tmp_path}/1: "):
+        load_newest("toy", tmp_path)
+
+
+def test_failing_warmup_request_is_an_error(base_path, tmp_path):
+    path = shutil.copytree(base_path / "3", tmp_path / "1") / "assets.extra"
+    path.mkdir()
+    log = prediction_log_pb2.PredictionLog()
+    log.predict_log.request.CopyFrom(predict_request({"txt": ["a"]}))
+    with tf.io.TFRecordWriter(f"{path}/tf_serving_warmup_requests") as writer:
+        writer.write(log.SerializeToString())
+    with pytest.raises(ValueError, match=r"signature are \['text'\]. Got \['txt'\]"):
         load_newest("toy", tmp_path)
 
 

@@ -29,7 +29,7 @@ def plain_encoder(monkeypatch):
 
 
 def test_single_label_of_texts_at_most_as_long_as_the_tokenizer_says(
-    tmp_path, vocabulary
+    tmp_path, vocabulary, plain_encoder
 ):
     tokenizer = {"do_lower_case": True, "model_max_length": 5}
     name = "BertForSequenceClassification"

@@ -7,7 +7,6 @@ import json
 import operator
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,11 +15,6 @@ from bert_tf.data import Masker
 from bert_tf.text import Vocabulary
 
 LENGTH = 16  # Default row length.
-
-
-def make_masker(vocabulary: Vocabulary, **overrides: Any) -> Masker:
-    """Returns a `Masker` with BERT's rates and at most 3 predictions per row."""
-    return Masker(**{"vocabulary": vocabulary, "mask_selection_length": 3, **overrides})
 
 
 def random_pairs(
@@ -48,7 +42,7 @@ def random_pairs(
 def make_batch(vocabulary: Vocabulary, batch_size: int, seed: int):
     """Returns a masked batch `(x, y, sample_weight)` of random pairs."""
     pairs = random_pairs(vocabulary, batch_size, seed)
-    return make_masker(vocabulary)(pairs, (seed, tf.constant(0)))
+    return Masker(vocabulary=vocabulary)(pairs, (seed, tf.constant(0)))
 
 
 def write_records(

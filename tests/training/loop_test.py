@@ -1,28 +1,118 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Failures of the training loop, with a fake state."""
+"""The state of a training, and failures of its loop, with a small model."""
 
+import resource
 import types
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.training import AdamW, TrainingLoop
+from bert_tf.modeling import Dropout
+from bert_tf.training import AdamW, TrainingLoop, TrainingState
 
 
 @pytest.fixture
-def loop(tmp_path, tiny_config):
+def directory(tmp_path):
+    return types.SimpleNamespace(path=tmp_path)
+
+
+def training(directory):
+    """Returns a compiled model with two dropout layers, and its `TrainingState`."""
+    inputs = keras.Input((4,))
+    outputs = Dropout(0.2)(Dropout(0.1)(keras.layers.Dense(2000)(inputs)))
+    model = keras.Model(inputs, outputs)
+    model.compile(AdamW(), "mse")
+    return model, TrainingState(directory, model)
+
+
+def step(model):
+    ones = [np.ones(v.shape, "float32") for v in model.trainable_weights]
+    model.optimizer.apply(ones)
+
+
+# --- State -----------------------------------------------------------------------
+
+
+def test_restores_weights_step_and_seeds(directory):
+    model, state = training(directory)
+    assert state.restore() == 0
+    state.progress["history"] = [{"loss": 0.1}]
+    step(model)
+    model.layers[-1].seed_generator.next()
+    state.save()
+
+    restored, state = training(directory)
+    state.progress["other"] = 1
+    assert state.restore() == 1
+    assert state.progress == {"history": [{"loss": 0.1}], "other": 1}
+    for a, b in zip(restored.layers[2:], model.layers[2:], strict=True):
+        np.testing.assert_array_equal(a.seed_generator.state, b.seed_generator.state)
+    for a, b in zip(restored.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(restored.optimizer.variables, model.optimizer.variables):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_restores_older_state_if_newest_is_damaged(directory, caplog):
+    model, state = training(directory)
+    for _ in range(2):
+        step(model)
+        state.save()
+    newest, oldest = state.path / "ckpt-2.npz", state.path / "ckpt-1.npz"
+    content = bytearray(newest.read_bytes())
+    content[1000] ^= 1
+    newest.write_bytes(content)
+    assert training(directory)[1].restore() == 1
+    assert "ckpt-2.npz is damaged" in caplog.text
+    oldest.write_bytes(oldest.read_bytes()[:50])
+    with pytest.raises(ValueError, match="no readable training state"):
+        training(directory)[1].restore()
+
+
+def test_removes_what_killed_processes_left(directory):
+    model, state = training(directory)
+    for _ in range(3):
+        step(model)
+        state.save()
+    (state.path / ".unfinished-12345678-ckpt-4.npz").touch()
+    step(model)
+    state.save()
+    found = sorted(path.name for path in state.path.iterdir())
+    assert found == ["ckpt-3.npz", "ckpt-4.npz"]
+
+
+def test_another_worker_writes_nothing(directory):
+    model, _ = training(directory)
+    TrainingState(directory, model, write=False).save(weights=True)
+    assert not list(directory.path.iterdir())
+
+
+def test_failed_write_keeps_previous_state(directory):
+    model, state = training(directory)
+    step(model)
+    state.save()
+    step(model)
+    # Limits the file size, so that a write fails as on a full disk.
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="training state of step 2 cannot be written"):
+            state.save()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert training(directory)[1].restore() == 1
+
+
+# --- Failures --------------------------------------------------------------------
+
+
+@pytest.fixture
+def loop(directory):
     """A loop at step 20 of a training that saved no state yet."""
-    model = BertPretrainer(BertBackbone(tiny_config))
-    model.compile(AdamW())
-    directory = types.SimpleNamespace(path=tmp_path)
-    state = types.SimpleNamespace(
-        model=model, step=0, directory=directory, write=True, progress={}
-    )
-    state.save = lambda weights: None
-    loop = TrainingLoop(tf.distribute.get_strategy(), state, 1000)
+    loop = TrainingLoop(tf.distribute.get_strategy(), training(directory)[1], 1000)
     loop.step = 20
     return loop
 
@@ -30,10 +120,7 @@ def loop(tmp_path, tiny_config):
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        (
-            np.nan,
-            r"loss of step 22 is not finite \(nan\)\. No checkpoint was",
-        ),
+        (np.nan, r"loss of step 22 is not finite \(nan\)\. No checkpoint was"),
         (1.0, "gradients of step 22 are not finite"),
     ],
 )

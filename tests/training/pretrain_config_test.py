@@ -40,12 +40,6 @@ def test_phases_are_consecutive(two_phases, vocabulary):
     assert first.vocabulary == second.vocabulary == vocabulary
 
 
-def test_single_number_applies_to_all_phases(two_phases):
-    options = dataclasses.replace(two_phases, batch_size=4, mask_selection_rate=0.5)
-    numbers = [(p.batch_size, p.mask_selection_rate) for p in options.phases()]
-    assert numbers == [(4, 0.5), (4, 0.5)]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

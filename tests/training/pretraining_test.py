@@ -267,19 +267,13 @@ def test_phases_with_the_same_records_continue_in_them(options):
         np.testing.assert_array_equal(found[name], values)
 
 
-@pytest.mark.parametrize(
-    ("precision", "dtype"),
-    [
-        ("float32", "float32"),
-        ("mixed_float16", "float32"),
-        ("mixed_bfloat16", "bfloat16"),
-    ],
-)
-def test_muon_orthogonalizes_in_bfloat16_if_the_layers_do(options, precision, dtype):
-    options = dataclasses.replace(options, optimizer="muon", precision=precision)
-    optimizer = create_optimizer(options, options.schedule())
-    assert optimizer.orthogonalization_dtype == dtype
-    assert optimizer.dynamic_loss_scale == (precision == "mixed_float16")
+def test_optimizer_has_the_dtypes_of_the_precision(options):
+    for precision, dtype in (("float16", "float32"), ("bfloat16", "bfloat16")):
+        changed = {"optimizer": "muon", "precision": f"mixed_{precision}"}
+        changed = dataclasses.replace(options, **changed)
+        optimizer = create_optimizer(changed, changed.schedule())
+        assert optimizer.orthogonalization_dtype == dtype
+        assert optimizer.dynamic_loss_scale == (precision == "float16")
 
 
 @pytest.mark.slow
