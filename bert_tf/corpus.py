@@ -26,8 +26,8 @@ from bert_tf.data import CorpusConfig
 
 _SUMMARY = (
     "{output}: {train_pairs:,} training pairs and {validation_pairs:,} validation "
-    "pairs, {random_next_share:.1%} of them random. Rows of {max_sequence_length} "
-    "tokens: {train_rows:,} and {validation_rows:,}, with {padding_share:.1%} padding "
+    "pairs. Rows of {max_sequence_length} tokens: {train_rows:,} and "
+    "{validation_rows:,}, with {padding_share:.1%} padding "
     "({padding_share_unpacked:.1%} without packing). Text: {documents:,} documents "
     "with {tokens:,} tokens, {unknown_share:.2%} [UNK]. Took {seconds:.0f} s."
 )

@@ -85,16 +85,11 @@ def test_a_mode_has_its_own_flags(greet):
     for flags in (["--clean", "--rooms=3"], ["--rooms", "3", "--clean=true"]):
         assert greet(*flags) == "{'clean': True, 'rooms': 3}\n"
     assert "Unknown flag --rooms. Did you" in greet("--name=you", "--rooms=3")
+    for value in (["--name", "clean"], ["--guests", "clean", "--name=you"]):
+        assert "times" in greet(*value)  # No mode.
     shown = greet("--clean", "--help")
     assert shown.startswith("Cleans up.\n\n    python -m party --clean\n\nOptional:")
     assert "--guests" not in shown
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--name", "clean"], ["--guests", "clean", "--name=you"]]
-)
-def test_a_value_does_not_select_a_mode(greet, arguments):
-    assert "times" in greet(*arguments)
 
 
 def test_booleans_have_a_value_or_a_prefix(greet):
@@ -172,11 +167,6 @@ def test_full_help_has_all_text_and_flags():
     assert text.startswith(PARTY.strip())
     assert text.index("--guests") < text.index("Others:\n  --volume=3 ")
     assert "--mood=kind   Tone. One of: kind, curt." in text
-
-
-def test_dataclass_checks_values_without_flags():
-    with pytest.raises(ValueError, match="--times must be at least 1"):
-        GreetConfig(name="you", times=0)
 
 
 def test_defaults_and_resumable_options():

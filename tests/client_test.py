@@ -79,17 +79,6 @@ def test_errors_have_code_and_message_in_one_line(server):
         client.predict({"text": ["a"]}, "nobody", address=address)
 
 
-def test_deadline(server):
-    with pytest.raises(client.PredictError, match="DEADLINE_EXCEEDED"):
-        client.predict(
-            {"seconds": [0.5]},
-            "toy",
-            signature="wait",
-            address=server.address,
-            timeout=0.1,
-        )
-
-
 def test_no_server_listens():
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"127.0.0.1:{unused.getsockname()[1]}"

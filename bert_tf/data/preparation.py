@@ -169,7 +169,6 @@ def _manifest(
     length = options.max_sequence_length
     return {
         "documents": total["documents"],
-        "sentences": total["sentences"],
         "tokens": total["tokens"],
         "unknown_share": total["unknown"] / total["tokens"],
         **{
@@ -179,7 +178,6 @@ def _manifest(
         },
         "record_files": record_files,
         "pairs_per_row": max(result["pairs_per_row"] for result in results),
-        "random_next_share": total["random_next"] / total["pairs"],
         "padding_share": 1 - total["used"] / (total["rows"] * length),
         "padding_share_unpacked": 1 - total["used"] / (total["pairs"] * length),
         "max_sequence_length": length,

@@ -454,6 +454,5 @@ def _count(rows: Sequence[Sequence[Pair]]) -> dict[str, int]:
     return {
         "rows": len(rows),
         "pairs": len(pairs),
-        "random_next": sum(pair.is_random_next for pair in pairs),
         "used": sum(pair.length for pair in pairs),
     }

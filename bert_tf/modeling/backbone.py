@@ -121,7 +121,7 @@ class BertBackbone(EncoderModel):
         }
         self.hidden_states = self.encode(*inputs.values())
         x = self.hidden_states[-1]
-        pooled = self.pooler(self.pooled_token(x, inputs["padding_mask"]))
+        pooled = self.pooler(x[:, 0, :])
         outputs = {"sequence_output": x, "pooled_output": pooled}
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         self.recompute = recompute
@@ -142,10 +142,6 @@ class BertBackbone(EncoderModel):
         for layer in self.encoder_layers:
             states.append(layer(states[-1], attention_mask=attention_mask))
         return states
-
-    def pooled_token(self, x, padding_mask):
-        """Returns the hidden state of each row that is pooled: [B, S, H] -> [B, H]."""
-        return x[:, 0, :]
 
     @classmethod
     def from_checkpoint(

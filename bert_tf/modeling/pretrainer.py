@@ -44,13 +44,6 @@ class UnpackRows(keras.layers.Layer):
         )
         return mask, columns - starts
 
-    def compute_output_spec(self, padding_mask, first_positions):
-        batch, length = padding_mask.shape
-        return (
-            keras.KerasTensor((batch, length, length), dtype="bool"),
-            keras.KerasTensor((batch, length), dtype="int32"),
-        )
-
 
 def take_positions(x, positions):
     """Returns the vectors at some positions: [B, S, H], [B, P] -> [B, P, H]."""
@@ -157,10 +150,6 @@ class MaskedLMHead(ConfiguredLayer):
             "saved as a layer of `BertPretrainer`. Call the pre-trainer in the new "
             "model, not its layers: `keras.Model(m.input, new_layer(m(m.input)))`."
         )
-
-    def compute_output_spec(self, sequence_output, mask_positions, training=None):
-        shape = (*mask_positions.shape, self.config.vocabulary_size)
-        return keras.KerasTensor(shape, dtype="float32")
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

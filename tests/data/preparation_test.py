@@ -198,8 +198,7 @@ def test_sentences_and_documents_without_tokens_are_dropped(options):
     lines = "".join(f"d{i}t{k}\n" for i in range(12) for k in range(9))
     text = f"\u0301\n{lines}\u0301\n\n\u0301\n\nd20t0\nd20t1\n"
     content = manifest(prepare(options, text))
-    assert (content["documents"], content["sentences"]) == (2, 12 * 9 + 2)
-    assert content["tokens"] == 12 * 9 + 2
+    assert (content["documents"], content["tokens"]) == (2, 12 * 9 + 2)
 
 
 def test_casing_follows_the_option(options):
@@ -222,13 +221,11 @@ def test_manifest_matches_the_records(written):
     expected = {
         "documents": NUM_DOCUMENTS,
         "tokens": sum(len(text.split()) for text in texts),
-        "sentences": sum(len(list(filter(None, t.split("\n")))) for t in texts),
         "unknown_share": 0,
         "train_documents": 36,
         "validation_documents": 4,
         **{f"{split}_pairs": len(found[split]) for split in SPLITS},
         **{f"{split}_rows": len(rows[split]) for split in SPLITS},
-        "random_next_share": sum(r.is_random_next for r in both) / len(both),
         "padding_share": pytest.approx(1 - tokens / slots),
         "padding_share_unpacked": pytest.approx(1 - tokens / 32 / len(both)),
         "pairs_per_row": max(len(row) for split in SPLITS for row in rows[split]),

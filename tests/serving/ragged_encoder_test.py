@@ -76,13 +76,6 @@ def test_outputs_equal_the_model(backbone, fast, lengths):
     assert_equals_model(backbone, batch(*lengths, longest=32), fast)
 
 
-@pytest.mark.slow
-def test_size_of_chunks_does_not_matter(backbone):
-    fast = traced(backbone)
-    for lengths in BATCHES:
-        assert_equals_model(backbone, batch(*lengths, longest=32), fast)
-
-
 def test_layers_equal_hidden_states_of_the_model(backbone, fast):
     inputs = batch(5, 32, 1, 9)
     expected = tf.keras.Model(backbone.input, backbone.hidden_states)(inputs)
@@ -145,22 +138,15 @@ def test_bfloat16_weights_are_stored_in_bfloat16(tiny_config):
     np.testing.assert_allclose(tf.cast(pooled, tf.float32), expected, atol=0.15)
 
 
-def test_encoder_of_a_model_is_replaced_and_a_subclass_is_not(tiny_config):
-    class Reversed(BertBackbone):
-        def pooled_token(self, x, padding_mask):
-            return x[:, -1, :]
-
-    config = dataclasses.replace(tiny_config, num_layers=1)
-    inputs = batch(8, 8)
-    for kind in (BertBackbone, Reversed):
-        encoder, head = randomize_weights(kind(config)), tf.keras.layers.Dense(3)
-        pooled = encoder(encoder.input)["pooled_output"]
-        model = tf.keras.Model(encoder.input, head(pooled))
-        fast = optimize_for_inference(model)
-        assert list(fast.input) == list(IDS)
-        assert head in fast.layers
-        assert (encoder in fast.layers) == (kind is Reversed)
-        np.testing.assert_allclose(fast(inputs), model(inputs), atol=1e-5)
+def test_encoder_of_a_model_is_replaced(backbone):
+    head = tf.keras.layers.Dense(3)
+    pooled = backbone(backbone.input)["pooled_output"]
+    model = tf.keras.Model(backbone.input, head(pooled))
+    fast, inputs = optimize_for_inference(model), batch(8, 8)
+    assert list(fast.input) == list(IDS)
+    assert head in fast.layers
+    assert backbone not in fast.layers
+    np.testing.assert_allclose(fast(inputs), model(inputs), atol=1e-5)
 
 
 # --- int8 ------------------------------------------------------------------------

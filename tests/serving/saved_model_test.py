@@ -13,6 +13,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from bert_tf import heads, serving
 from bert_tf.checkpoints import ModelDirectory
+from bert_tf.serving import saved_model
 
 TEXT = heads.string_input("text")
 NUMBERS = tf.TensorSpec([None, None], tf.int32, "token_ids")
@@ -62,10 +63,9 @@ def lengths(choices):
         ({"length": length}, False),
     ],
 )
-def test_batching_parameters(tmp_path, directory, signatures, can_batch):
-    path = serving.export_saved_model(signatures, tmp_path, directory=directory)
-    file = path / "batching_params.pbtxt"
-    assert file.exists() == can_batch
+def test_which_models_can_batch(signatures, can_batch):
+    functions = {n: f.get_concrete_function() for n, f in signatures.items()}
+    assert saved_model._can_batch(functions) == can_batch
 
 
 def read_graph(path: pathlib.Path) -> tf.compat.v1.GraphDef:
@@ -244,6 +244,7 @@ def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
 
     signatures = {"serving_default": length, "ids": ids}
     path = serving.export_saved_model(signatures, tmp_path, directory=directory)
+    assert (path / "batching_params.pbtxt").exists()
     sizes = {name: set() for name in signatures}
     file = path / "assets.extra" / "tf_serving_warmup_requests"
     for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
