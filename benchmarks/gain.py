@@ -33,7 +33,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_tf import checkpoints, cli, data, finetuning, training
-from bert_tf.finetuning import ComputeOptions, FinetuneConfig, Task
+from bert_tf.finetuning import FinetuneConfig, Task
 from bert_tf.lazy import lazy_import
 from tasks.classification import Classification
 from tasks.embedding import Embedding
@@ -48,12 +48,13 @@ _TASKS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GainConfig(ComputeOptions):
+class GainConfig(cli.Options):
     """Options of `python -m benchmarks.gain`."""
 
     model: str = cli.option(help="Model directory of a pre-trained encoder.")
     tasks: str = cli.option(help="JSON file of the tasks, see above.")
     output: str = cli.option("gain", help="Folder for reports and runs.")
+    precision: str = cli.option("float32", help="As --precision of the tasks.")
     seeds: int = cli.option(3, help="Runs per row, from seed 0.", minimum=2)
 
 
@@ -114,7 +115,6 @@ def main(options: GainConfig) -> None:
                     **row.options,
                     **settings,
                     output=str(folder / f"{row.name}-{row.examples}-{start}-{seed}"),
-                    strategy=options.strategy,
                     precision=options.precision,
                     seed=seed,
                 )

@@ -2,15 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sentence embeddings: vectors whose cosine is the similarity of two texts.
 
-Input: STS-B or MNLI in their own files, or TSV, CSV or JSONL tables with a
+Input: STS-B in its own files, or TSV, CSV or JSONL tables with a
 header. The training file decides what is learned:
 
 - pairs with scores (numbers in the column --label): the higher the score, the higher
   the cosine;
 - pairs without scores, or with hard negatives (--texts=question,answer,wrong_answer):
   the first text finds the second among all texts of the batch;
-- pairs with NLI labels (entailment, neutral, contradiction): entailed pairs are to be
-  found, contradictions of the same premise are hard negatives;
 - single texts, with --loss=simcse: each text finds itself, encoded with another dropout
   mask. They are all texts in the columns --texts; only the first is required.
 
@@ -36,11 +34,10 @@ prompts are not used: put them into the texts.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,18 +52,9 @@ tf = lazy_import("tensorflow")
 if TYPE_CHECKING:
     import keras
 
-    from bert_tf.finetuning import Example, Split
+    from bert_tf.finetuning import Split
     from bert_tf.text import Tokenizer
 
-DATA_SETS: Mapping[str, finetuning.DataSet] = {
-    "stsb": finetuning.GLUE["stsb"],
-    # Without the test sets, which have no labels.
-    "mnli": dataclasses.replace(
-        finetuning.GLUE["mnli"], files={"dev": ["dev_matched.tsv"]}
-    ),
-}
-
-_NLI = ("entailment", "neutral", "contradiction")
 _RECALL_AT = (1, 5, 10)
 _QUERIES_AT_ONCE = 256  # Compared with all texts.
 
@@ -82,7 +70,7 @@ class Embedding(finetuning.TableTask):
 
     kind = "embedding"
     target_kind = "score"
-    benchmarks = DATA_SETS
+    benchmarks: Mapping = {"stsb": finetuning.GLUE["stsb"]}
     columns = ("texts",)
     settings = ("label",)
 
@@ -91,7 +79,7 @@ class Embedding(finetuning.TableTask):
         """Options of `python -m tasks.embedding`."""
 
         task: str = cli.option(
-            "", help="Data set in --data_dir.", choices=("", *DATA_SETS), common=True
+            "", help="Data set in --data_dir.", choices=("", "stsb"), common=True
         )
         texts: str = cli.option(
             "",
@@ -100,7 +88,7 @@ class Embedding(finetuning.TableTask):
             common=True,
         )
         label: str = cli.option(
-            "", help="Column of scores or NLI labels, if there is one.", common=True
+            "", help="Column of scores, if there is one.", common=True
         )
         loss: str = cli.option(
             "auto",
@@ -131,7 +119,7 @@ class Embedding(finetuning.TableTask):
     @classmethod
     def read_input(cls, options, path):
         """Yields pairs, or single texts."""
-        data_set = DATA_SETS.get(options.task) or cls.own_data_set(options)
+        data_set = cls.benchmarks.get(options.task) or cls.own_data_set(options)
         optional = {"test": data_set.texts[1:]}
         data_set = dataclasses.replace(data_set, optional=optional)
         paths, flags = [pathlib.Path(path)], "the training's --texts"
@@ -166,10 +154,12 @@ class Embedding(finetuning.TableTask):
                 for index, text in enumerate(dict.fromkeys(filter(None, texts)))
             ]
             self.loss = "in_batch_negatives"
-        found = {name: _read_labels(rows) for name, rows in self.data.items()}
-        self.data, self.scores = (
-            {name: pair[index] for name, pair in found.items()} for index in (0, 1)
-        )
+        self.scores = {
+            name: None
+            if rows[0].gold is None
+            else np.array([finetuning.score(row) for row in rows], np.float32)
+            for name, rows in self.data.items()
+        }
         train, dev = self.scores["train"], self.scores["dev"]
         if self.loss == "auto":
             self.loss = "in_batch_negatives" if train is None else "cosent"
@@ -236,41 +226,6 @@ class Embedding(finetuning.TableTask):
         answers = ({"score": score} for score in predicted)
         rows = finetuning.prediction_rows(self.data[split.name], answers)
         return finetuning.Evaluation(metrics, rows)
-
-
-# --- Data ------------------------------------------------------------------------
-
-
-def _read_labels(
-    rows: Sequence[Example],
-) -> tuple[Sequence[Example], np.ndarray | None]:
-    """Returns pairs and their scores, or examples without scores of NLI labels."""
-    if rows[0].gold is None:
-        return rows, None
-    rows = [row._replace(inputs=row.inputs[:2]) for row in rows]
-    labels = collections.defaultdict(list)
-    for row in rows:
-        labels[row.gold.lower()].append(row)
-    if labels.keys().isdisjoint(_NLI):
-        scores = np.array([finetuning.score(row) for row in rows], np.float32)
-        return rows, scores
-    if unknown := labels.keys() - {*_NLI}:
-        raise ValueError(
-            f"{rows[0].path}: labels must be numbers, or {', '.join(_NLI)}. Got "
-            f"{sorted(unknown)[0]!r}."
-        )
-    if not labels["entailment"]:
-        raise ValueError(f"{rows[0].path} has no pair with the label entailment.")
-    # The contradictions of a premise are hard negatives of its entailments, in turn.
-    negatives = collections.defaultdict(list)
-    for row in labels["contradiction"]:
-        negatives[row.inputs[0]].append(row.inputs[1])
-    in_turn = {premise: itertools.cycle(texts) for premise, texts in negatives.items()}
-    entailed = [
-        row._replace(inputs=(*row.inputs, next(in_turn.get(row.inputs[0], iter([""])))))
-        for row in labels["entailment"]
-    ]
-    return entailed, None
 
 
 # --- Search ----------------------------------------------------------------------

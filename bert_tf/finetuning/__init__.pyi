@@ -18,7 +18,6 @@ from bert_tf.finetuning.run import fine_tune as fine_tune
 from bert_tf.finetuning.run import prediction_rows as prediction_rows
 from bert_tf.finetuning.run import run_task as run_task
 from bert_tf.finetuning.squad import Question as Question
-from bert_tf.finetuning.task import ComputeOptions as ComputeOptions
 from bert_tf.finetuning.task import Evaluation as Evaluation
 from bert_tf.finetuning.task import Example as Example
 from bert_tf.finetuning.task import FilesConfig as FilesConfig

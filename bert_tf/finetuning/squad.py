@@ -39,8 +39,6 @@ class Question(NamedTuple):
         answers: Reference answers, (text, offset in characters (code points) of
             `context`). Empty if the passage does not answer the question; None if the
             file has no answers.
-        may_be_impossible: Whether the file has the format of SQuAD 2.0, with
-            unanswerable questions.
     """
 
     path: pathlib.Path
@@ -48,7 +46,6 @@ class Question(NamedTuple):
     question: str
     context: str
     answers: tuple[tuple[str, int], ...] | None
-    may_be_impossible: bool
 
 
 # --- Files -----------------------------------------------------------------------
@@ -217,8 +214,7 @@ def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Que
             "as text, and answers[] with text and a number answer_start; is_impossible "
             f"must be true or false. Got {error!r}."
         ) from error
-    version_2 = "is_impossible" in entry or answers == ()
-    return Question(path, name, question, context, answers, version_2)
+    return Question(path, name, question, context, answers)
 
 
 def _answers(answers: Any) -> tuple[tuple[str, int], ...]:
@@ -302,9 +298,9 @@ def scores(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, f
         `HasAns_f1`) and the unanswerable questions (`NoAns_exact`, `NoAns_f1`).
     """
     values = 100 * _scores_per_question(questions, answers)
-    groups = {"": np.ones(len(questions), bool)}
-    if _is_version_2(questions):
-        has_answer = np.array([bool(question.answers) for question in questions])
+    has_answer = np.array([bool(question.answers) for question in questions])
+    groups = {"": np.ones_like(has_answer)}
+    if not has_answer.all():
         groups |= {"HasAns_": has_answer, "NoAns_": ~has_answer}
     return {
         f"{prefix}{name}": float(values[group, column].mean())
@@ -318,17 +314,14 @@ def _scores_per_question(
     questions: Sequence[Question], answers: Sequence[str]
 ) -> np.ndarray:
     """Returns exact match and F1 [N, 2]: the maximum over the references."""
-    version_2, values = _is_version_2(questions), []
+    version_2 = not all(question.answers for question in questions)
+    values = []
     for question, predicted in zip(questions, answers, strict=True):
         references = [text for text, _ in question.answers]
         if version_2:
             references = [text for text in references if normalize(text)] or [""]
         values.append([match(predicted, text, version_2) for text in references])
     return np.array([np.max(pairs, axis=0) for pairs in values])
-
-
-def _is_version_2(questions: Sequence[Question]) -> bool:
-    return any(question.may_be_impossible for question in questions)
 
 
 def best_threshold(

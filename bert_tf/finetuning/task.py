@@ -28,22 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ComputeOptions(cli.Options):
-    """Device and precision of fine-tuning."""
-
-    strategy: str = cli.option(
-        "default",
-        help="Where to train: default (first GPU or CPU) or mirrored (all GPUs).",
-        choices=("default", "mirrored"),
-        resumable=True,
-    )
-    precision: str = cli.option(
-        "float32", help="Compute dtype.", choices=("float32", "mixed_bfloat16")
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuneConfig(ComputeOptions):
+class FinetuneConfig(cli.Options):
     """Options that all tasks share (paper, appendix A.3)."""
 
     init_from: str = cli.option(
@@ -72,6 +57,15 @@ class FinetuneConfig(ComputeOptions):
     seed: int = cli.option(0, help="Random seed.", minimum=0, common=True)
     warmup_ratio: float = cli.option(
         0.1, help="Share of the steps of the warm-up.", minimum=0, maximum=0.9
+    )
+    strategy: str = cli.option(
+        "default",
+        help="Where to train: default (first GPU or CPU) or mirrored (all GPUs).",
+        choices=("default", "mirrored"),
+        resumable=True,
+    )
+    precision: str = cli.option(
+        "float32", help="Compute dtype.", choices=("float32", "mixed_bfloat16")
     )
     weight_decay: float = cli.option(0.01, help="Decay of matrices.", minimum=0)
     dropout: float | None = cli.option(

@@ -50,10 +50,8 @@ def test_read_json_of_both_versions(write):
         )
     )
     answered, impossible, unknown = squad.read(path)
-    assert answered == Question(
-        path, "1", "What?", CONTEXT, (("Köln", 15),), may_be_impossible=False
-    )
-    assert (impossible.answers, impossible.may_be_impossible) == ((), True)
+    assert answered == Question(path, "1", "What?", CONTEXT, (("Köln", 15),))
+    assert impossible.answers == ()
     assert (unknown.answers, unknown.question) == (None, "")
     with pytest.raises(ValueError, match=r"question '3': answers\[\] is missing"):
         squad.read(path, split="dev")
@@ -78,8 +76,7 @@ COLUMNS = ("q", "p", "a", "at")
 def test_read_tables_with_answers(write):
     rows = "p,q,a,at\naß cat a,?,a,7\na,?,,\n"
     given, none = squad.read(write(rows, "x.csv"), COLUMNS, split="dev")
-    assert (given.answers, given.may_be_impossible) == ((("a", 7),), False)
-    assert (none.answers, none.may_be_impossible) == ((), True)
+    assert (given.answers, none.answers) == ((("a", 7),), ())
 
 
 @pytest.mark.parametrize(
@@ -99,7 +96,7 @@ def test_read_tables_with_answers(write):
 def test_read_answers_of_hugging_face(write, answers, expected):
     row = '{"id": "x", "question": "?", "context": "aß Köln", "answers": '
     (question,) = squad.read(write(f"{row}{answers}}}\n", "x.jsonl"), split="dev")
-    assert (question.answers, question.may_be_impossible) == (expected, not expected)
+    assert question.answers == expected
     entry = {"id": "1", "question": "?", "answers": json.loads(answers)}
     path = write(data(entry, context="aß Köln"))
     (question,) = squad.read(path, split="dev")
@@ -107,7 +104,7 @@ def test_read_answers_of_hugging_face(write, answers, expected):
     if answers == "null":
         row = row.replace("answers", "answer") + "null}\n"
         (question,) = squad.read(write(row, "x.jsonl"), split="dev")
-        assert (question.answers, question.may_be_impossible) == ((), True)
+        assert question.answers == ()
 
 
 @pytest.mark.parametrize(
@@ -219,10 +216,7 @@ def test_is_impossible_as_text(write, value, impossible):
             squad.read(path)
     else:
         (question,) = squad.read(path)
-        assert (len(question.answers), question.may_be_impossible) == (
-            0 if impossible else 1,
-            True,
-        )
+        assert len(question.answers) == (not impossible)
 
 
 def test_integer_ids_are_text(write):
@@ -265,7 +259,7 @@ def test_real_squad():
 
 def question(name, *texts):
     answers = tuple((text, 0) for text in texts)
-    return Question(pathlib.Path(), name, "?", "", answers, may_be_impossible=True)
+    return Question(pathlib.Path(), name, "?", "", answers)
 
 
 @pytest.mark.parametrize(
@@ -283,8 +277,7 @@ def question(name, *texts):
 )
 def test_scores_of_squad_1(prediction, reference, exact, f1):
     """The best reference counts."""
-    asked = question("1", reference, "Berlin")._replace(may_be_impossible=False)
-    found = squad.scores([asked], [prediction])
+    found = squad.scores([question("1", reference, "Berlin")], [prediction])
     assert found == pytest.approx({"exact": 100 * exact, "f1": 100 * f1})
 
 
