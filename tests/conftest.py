@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -67,3 +67,11 @@ def random_encoder(
         return {"size": str(size), "vocabulary": str(words)}
 
     return write
+
+
+@pytest.fixture
+def eagerly() -> Iterator[None]:
+    """Tracing graphs would take longer than running a few steps eagerly."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)

@@ -18,16 +18,15 @@ from tensorflow_serving.apis import predict_pb2
 
 import bert_tf
 from bert_tf import export, serving
-from bert_tf.checkpoints import ModelDirectory
-from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
-from bert_tf.text import Tokenizer, Vocabulary
+from bert_tf.modeling import BertBackbone, BertPretrainer
+from bert_tf.text import Tokenizer
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 from tests.toy import checkpoints as toy_checkpoints
 from tests.toy import tasks as toy_tasks
-from tests.toy.models import needs_vnni, randomize_weights
+from tests.toy.models import model_directory, needs_vnni, randomize_weights
 from tests.toy.tasks import make_task
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
@@ -35,22 +34,6 @@ TEXTS = ["the [MASK] sat", "[MASK] c [MASK]", "", "The cats, sitting on a mat."]
 # Not periodic: spans of equal windows would have equal scores, up to rounding.
 _LONG = " ".join(np.random.default_rng(0).choice(["ünï", "çat", "漢字🙂,", "sat"], 160))
 UNUSUAL = [*TEXTS, _LONG, "\0"]
-
-
-def write_model(path: pathlib.Path, config: BertConfig, vocabulary: Vocabulary):
-    """Writes the model directory of a pre-trained model with random weights."""
-    tf.keras.utils.set_random_seed(7)
-    pretrainer = randomize_weights(BertPretrainer(BertBackbone(config)), stddev=0.05)
-    directory = ModelDirectory.create(
-        path,
-        architecture=config,
-        vocabulary=vocabulary,
-        lowercase=True,
-        head={"kind": "pretrainer"},
-        options={},
-    )
-    directory.save_weights(pretrainer)
-    return directory, pretrainer
 
 
 def export_to(
@@ -65,7 +48,9 @@ def toy(tmp_path_factory, tiny_config, vocabulary):
     """Returns (model directory, pretrainer, path of the export)."""
     path = tmp_path_factory.mktemp("toy")
     config = dataclasses.replace(tiny_config, num_layers=1)
-    directory, pretrainer = write_model(path / "model", config, vocabulary)
+    pretrainer = randomize_weights(BertPretrainer(BertBackbone(config)), stddev=0.05)
+    directory = model_directory(path / "model", config, vocabulary)
+    directory.save_weights(pretrainer)
     exported = export_to(path / "served", directory.path)
     assert exported == path / "served" / "toy" / "1"
     return directory, pretrainer, exported
@@ -144,15 +129,9 @@ def test_invalid_requests_raise_invalid_argument(server, signature, inputs):
     assert len(predict(server, "embeddings", text=TEXTS)["cls"]) == 4
 
 
-def test_other_tasks_are_rejected(toy, tmp_path):
-    directory = ModelDirectory.create(
-        tmp_path / "model",
-        architecture=toy[0].architecture,
-        vocabulary=toy[0].vocabulary,
-        lowercase=True,
-        head={"kind": "of_nobody"},
-        options={},
-    )
+def test_other_tasks_are_rejected(tiny_config, vocabulary, tmp_path):
+    head = {"kind": "of_nobody"}
+    directory = model_directory(tmp_path / "model", tiny_config, vocabulary, head)
     message = r"no head of the kind 'of_nobody', only .* or name it tasks\.of_nobody"
     with pytest.raises(ValueError, match=message):
         export_to(tmp_path, directory.path)
@@ -193,7 +172,7 @@ def test_encoder_and_its_layers_equal_transformers(tmp_path, vocabulary):
         np.testing.assert_allclose(means[name][1, :3], of_text, atol=2e-6)
 
 
-@pytest.mark.parametrize("layers", ["2", "-3", "0,,1", "last"])
+@pytest.mark.parametrize("layers", ["-3", "last"])
 def test_invalid_layers_are_rejected(toy, layers):
     with pytest.raises(ValueError, match=f"from -2 to 1. .* --layers={layers}$"):
         export_to(pathlib.Path(), toy[0].path, layers=layers)
@@ -204,19 +183,13 @@ def test_invalid_layers_are_rejected(toy, layers):
 
 @needs_vnni
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "environment",
-    [{}, {"TF_ENABLE_ONEDNN_OPTS": "0"}, {"ONEDNN_MAX_CPU_ISA": "AVX2"}],
-    ids=["here", "without_onednn", "without_vnni"],
-)
-def test_int8_model_loads_only_where_it_can_run(toy, int8, environment):
+def test_int8_model_loads_only_where_it_can_run(toy, tmp_path):
     script = """
 import sys
 from bert_tf import export, serving
 
 try:
     serving.Servable("toy", 1, sys.argv[1])
-    print("loaded")
 except Exception as e:
     print(type(e).__name__)
 options = {"model_dir": sys.argv[2], "name": "toy", "output": sys.argv[1]}
@@ -225,23 +198,14 @@ try:
 except ValueError as e:
     print(e)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(int8), str(toy[0].path)],
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-        env=os.environ | environment,
-    )
-    lines = done.stdout.splitlines()
-    if environment:
-        assert {"InternalError", "InvalidArgumentError"} & set(lines)
-        assert lines[-1].startswith("int8 models need an x86 CPU with VNNI")
-    assert ("loaded" in lines) == (not environment)
-
-
-@pytest.fixture(scope="module")
-def int8(toy, tmp_path_factory) -> pathlib.Path:
-    return export_to(tmp_path_factory.mktemp("int8"), toy[0].path, precision="int8")
+    exported = export_to(tmp_path, toy[0].path, precision="int8")
+    serving.Servable("toy", 1, exported)
+    command = [sys.executable, "-c", script, str(exported), str(toy[0].path)]
+    for variable in ({"TF_ENABLE_ONEDNN_OPTS": "0"}, {"ONEDNN_MAX_CPU_ISA": "AVX2"}):
+        environment = os.environ | variable
+        shown = subprocess.check_output(command, text=True, env=environment)
+        assert {"InternalError", "InvalidArgumentError"} & {*shown.splitlines()}
+        assert "\nint8 models need an x86 CPU with VNNI" in shown
 
 
 # --- TensorFlow 2.12 -------------------------------------------------------------

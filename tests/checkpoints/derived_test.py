@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints import (
-    ModelDirectory,
     extend_vocabulary,
     keep_layers,
     open_checkpoint,
@@ -14,7 +13,7 @@ from bert_tf.checkpoints import (
 )
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer, Vocabulary
-from tests.toy.models import randomize_weights
+from tests.toy.models import model_directory, randomize_weights
 
 TEXT = ["the cat sat on a mat.", "a cat"]
 
@@ -24,14 +23,8 @@ def checkpoint(tmp_path_factory, vocabulary, tiny_config):
     """Returns a pre-trained model with an unused token, id 5."""
     tokens = list(vocabulary.tokens)
     tokens[5] = "[unused0]"
-    directory = ModelDirectory.create(
-        tmp_path_factory.mktemp("model"),
-        architecture=tiny_config,
-        vocabulary=Vocabulary(tuple(tokens)),
-        lowercase=True,
-        head={"kind": "pretrainer"},
-        options={},
-    )
+    path = tmp_path_factory.mktemp("model")
+    directory = model_directory(path, tiny_config, Vocabulary(tuple(tokens)))
     model = BertPretrainer(BertBackbone(tiny_config))
     directory.save_weights(randomize_weights(model))
     return open_checkpoint(directory.path)

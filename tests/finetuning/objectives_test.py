@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import dataclasses
-import re
+import functools
 import types
 
 import keras
@@ -13,64 +13,41 @@ import scipy.stats
 import sklearn.metrics
 import tensorflow as tf
 
-from bert_tf.checkpoints import ModelDirectory, open_checkpoint, standardized
-from bert_tf.finetuning import batches, fine_tune, objectives, train
+from bert_tf.checkpoints import open_checkpoint, standardized
+from bert_tf.finetuning import batches, fine_tune, objectives, run
 from bert_tf.modeling import BertBackbone
-from bert_tf.text import Tokenizer, Vocabulary
+from bert_tf.text import SPECIAL_TOKENS, Tokenizer, Vocabulary
 from tasks.classification import Classification
 from tasks.embedding import Embedding
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
-from tasks.tagging import Tagging
+from tests.toy.models import model_directory, randomize_weights
 from tests.toy.tasks import make_task
 
 CLASSES = {"text_a": "x", "text_b": "y", "label": "name"}
 SCORES = CLASSES | {"label": "score", "problem": "regression"}
 TASKS = {
-    "classes": (Classification, CLASSES),
     "labels": (Classification, CLASSES | {"label_separator": "e"}),
     "scores": (Classification, SCORES),
-    "tags": (Tagging, {}),
     "spans": (QuestionAnswering, {"max_question_length": 8}),
     "choices": (MultipleChoice, {"prompt": "x", "choices": "x,y", "label": "right"}),
     "vectors": (Embedding, {"texts": "x,y", "label": "score"}),
 }
 
 
-@pytest.fixture
-def eagerly():
-    """Tracing graphs would take longer than running the few steps eagerly."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
 @pytest.fixture(scope="module")
 def teachers(tmp_path_factory, vocabulary, tiny_config):
     """Returns a function that writes a teacher with random weights for a task."""
-    written = {}
 
+    @functools.cache
     def write(name: str) -> str:
-        if name in written:
-            return written[name]
         kind, options = TASKS[name]
         folder = tmp_path_factory.mktemp(name)
         task = make_task(kind, folder, Tokenizer(vocabulary), **options)
-        keras.utils.set_random_seed(1)
-        model = task.model(BertBackbone(tiny_config))
-        for weight in model.trainable_weights:
-            weight.assign(weight + keras.random.normal(weight.shape, stddev=0.3))
-        directory = ModelDirectory.create(
-            folder / "teacher",
-            architecture=tiny_config,
-            vocabulary=vocabulary,
-            lowercase=True,
-            head={"kind": task.kind, **task.head},
-            options={},
-        )
-        directory.save_weights(model)
-        written[name] = str(directory.path)
-        return written[name]
+        head = {"kind": task.kind, **task.head}
+        directory = model_directory(folder / "teacher", tiny_config, vocabulary, head)
+        directory.save_weights(randomize_weights(task.model(BertBackbone(tiny_config))))
+        return str(directory.path)
 
     return write
 
@@ -119,7 +96,7 @@ def distill(teachers, tmp_path, vocabulary):
         model = task.model(BertBackbone(checkpoint.architecture))
         trainable = task.training_model(model)
         distiller = objectives.Distiller(task, trainable)
-        trainable.compile("sgd", **train._losses(task))
+        trainable.compile("sgd", **run._losses(task))
         standardized(checkpoint, task.head).load_into(model)
         batch = next(iter(batches(task.dataset("train"), 2, max_length=32)))
         return distiller, (task, checkpoint), batch
@@ -134,7 +111,7 @@ def test_the_loss_of_a_copy_of_the_teacher_is_zero(name, distill):
     loss = distiller.compute_loss(inputs, targets, outputs, weights)
     assert abs(float(loss)) < 1e-6
     changed = keras.tree.map_structure(lambda x: 1.5 * x, outputs)
-    assert distiller.compute_loss(inputs, targets, changed, weights) > 1e-4
+    assert distiller.compute_loss(inputs, targets, changed, weights) > 1e-5
 
 
 @pytest.mark.parametrize(
@@ -157,7 +134,7 @@ def test_loss_of_several_labels_is_the_mean_over_texts_and_labels():
     rng = np.random.default_rng(0)
     logits = rng.normal(size=[4, 3]).astype("float32")
     labels = rng.integers(0, 2, [4, 3]).astype("float32")
-    loss = train._losses(task)["loss"](labels, logits, np.full(4, 0.25, "float32"))
+    loss = run._losses(task)["loss"](labels, logits, np.full(4, 0.25, "float32"))
     expected = sklearn.metrics.log_loss(
         labels.ravel(), scipy.special.expit(logits).ravel()
     )
@@ -184,47 +161,27 @@ def test_the_student_learns_from_the_teacher(teachers, tmp_path, vocabulary):
 
 
 @pytest.mark.parametrize(
-    ("name", "teacher", "changes", "message"),
+    ("trait", "change"),
     [
-        ("tags", "classes", {}, "the same kind as the student. Received: classificat"),
-        ("classes", "labels", {}, "the same problem as the student. Received: multi_l"),
-        ("classes", "classes", {"layers": "1,3"}, "from 1 to 2, separated by commas"),
-        ("classes", "classes", {"layers": "one"}, "must be numbers of layers of"),
-        ("tags", "tags", {"features": "last"}, "Omit --features"),
+        ("kind", {"head": {"kind": "tagging"}}),
+        ("problem", {"head": {"problem": "regression"}}),
+        ("labels", {"head": {"labels": ["a", "b"]}}),
+        ("lowercase", {"lowercase": False}),
+        ("vocabulary", {"vocabulary": Vocabulary((*SPECIAL_TOKENS, "é"))}),
     ],
 )
 def test_unsuitable_teachers(
-    name, teacher, changes, message, teachers, tmp_path, vocabulary
-):
-    path = teachers(teacher) if teacher else ""
-    kind, options = make_options(name, tmp_path, Tokenizer(vocabulary), teachers(name))
-    options = dataclasses.replace(options, teacher=path, **changes)
-    with pytest.raises(ValueError, match=re.escape(message)):
-        fine_tune(kind, options)
-    assert not (tmp_path / "student").exists()
-
-
-@pytest.mark.parametrize(
-    ("trait", "change"),
-    [
-        (
-            "vocabulary",
-            lambda x: {"vocabulary": Vocabulary((*x.vocabulary.tokens, "é"))},
-        ),
-        ("lowercase", lambda x: {"lowercase": False}),
-        ("labels", lambda x: {"head": {**x.head, "labels": ["a", "b"]}}),
-    ],
-)
-def test_teachers_with_other_inputs_or_outputs(
     trait, change, teachers, tmp_path, vocabulary, monkeypatch
 ):
-    student = open_checkpoint(teachers("classes"))
-    teacher = dataclasses.replace(student, **change(student))
+    student = open_checkpoint(teachers("labels"))
+    change["head"] = {**student.head, **change.get("head", {})}
+    teacher = dataclasses.replace(student, **change)
     monkeypatch.setattr(objectives, "open_checkpoint", lambda _: teacher)
     path, tokenizer = str(student.path), Tokenizer(vocabulary)
-    kind, options = make_options("classes", tmp_path, tokenizer, path)
+    kind, options = make_options("labels", tmp_path, tokenizer, path)
     with pytest.raises(ValueError, match=f"must have the same {trait} as the student"):
         fine_tune(kind, options)
+    assert not (tmp_path / "student").exists()
 
 
 # --- Sentence encoders -----------------------------------------------------------

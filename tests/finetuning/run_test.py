@@ -3,7 +3,6 @@
 
 import dataclasses
 import os
-import pathlib
 import random
 import re
 import signal
@@ -13,13 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoints import ModelDirectory, open_checkpoint
+from bert_tf.checkpoints import open_checkpoint
 from bert_tf.finetuning import ColumnFile, batching, fine_tune
 from bert_tf.finetuning import run as run_module
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.text import SPECIAL_TOKENS
 from bert_tf.training import TrainingLoop
 from tasks.tagging import Tagging
+from tests.toy.models import model_directory
 
 # --- Fixtures --------------------------------------------------------------------
 
@@ -28,14 +27,8 @@ from tasks.tagging import Tagging
 def encoder(tmp_path_factory, tiny_config, vocabulary):
     """Returns the model directory of an encoder with random weights."""
     architecture = dataclasses.replace(tiny_config, num_layers=1)
-    directory = ModelDirectory.create(
-        tmp_path_factory.mktemp("encoder"),
-        architecture=architecture,
-        vocabulary=vocabulary,
-        lowercase=True,
-        head={"kind": "pretrainer"},
-        options={},
-    )
+    path = tmp_path_factory.mktemp("encoder")
+    directory = model_directory(path, architecture, vocabulary)
     keras.utils.set_random_seed(7)
     directory.save_weights(BertPretrainer(BertBackbone(architecture)))
     return directory
@@ -81,14 +74,6 @@ def weights(options):
 def other(options, tmp_path, name="other", examples="train", **changes):
     changes["train_file"] = options.train_file.replace("train", examples)
     return dataclasses.replace(options, output=str(tmp_path / name), **changes)
-
-
-@pytest.fixture
-def eagerly():
-    """Tracing graphs would take longer than running the few steps eagerly."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 # --- Tests -----------------------------------------------------------------------
@@ -199,12 +184,8 @@ def test_resume_is_bit_equal_after_sigterm(
 def test_finished_directory_is_only_evaluated(finished, capsys, monkeypatch):
     options, metrics = finished
     monkeypatch.setattr(run_module, "train", None)
-    stale = pathlib.Path(options.output, "predictions_test.csv")
-    stale.touch()  # Of a test file in another format.
     assert fine_tune(Tagging, options) == metrics
-    assert not stale.exists()
-    shown = capsys.readouterr().out
-    assert "is already trained; skipping training" in shown
+    assert "is already trained; skipping training" in capsys.readouterr().out
 
 
 def test_resuming_with_other_options_fails(finished):
@@ -267,14 +248,6 @@ def test_initial_weights_are_those_of_the_checkpoint(
     assert f"Newly initialized layers: {new}.\n" in capsys.readouterr().out
 
 
-def test_casing_of_a_vocabulary_is_printed(options, tmp_path, capsys):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join([*SPECIAL_TOKENS, "the", "Cat"]), encoding="utf-8")
-    changes = {"init_from": "", "size": "tiny", "vocabulary": str(path)}
-    run_module._open_encoder(dataclasses.replace(options, **changes))
-    assert "Assumed to be cased" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -282,6 +255,9 @@ def test_casing_of_a_vocabulary_is_printed(options, tmp_path, capsys):
         ({"max_sequence_length": 64}, "at most 32, as in the encoder. .*=64"),
         ({"strategy": "mirrored", "batch_size": 15}, "use --batch_size=16"),
         ({"frozen_layers": 2}, "frozen_layers must be at most 1"),
+        ({"layers": "1,3"}, "from 1 to 1, separated by commas"),
+        ({"layers": "one"}, "must be numbers of layers of --init_from"),
+        ({"teacher": "a", "features": "last"}, "Omit --features"),
     ],
 )
 def test_invalid_options_write_no_files(options, tmp_path, changes, message):

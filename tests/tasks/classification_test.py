@@ -3,7 +3,6 @@
 
 import functools
 import os
-import pathlib
 import random
 import re
 import types
@@ -362,7 +361,7 @@ def test_serving_matches_evaluation_of_long_texts(tmp_path, read, tiny_config):
     split = task.dataset("dev")
     outputs = predict(model, split, 4, max_length=8)
     task.write_predictions(split, task.evaluate(split, outputs), tmp_path)
-    found = predictions(tmp_path, "dev")
+    found = read_table(tmp_path / "predictions_dev.tsv")
     assert len(found) == 3
     texts = [row.inputs[0] for row in task.data["dev"]]
     answer = toy_tasks.serve(task, model)["serving_default"](tf.constant(texts))
@@ -384,56 +383,42 @@ def test_maximum_of_window_logits(tmp_path, read):
 # --- Training and serving --------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory, random_encoder):
-    """Returns options for toy data: pairs with the word "cat" are positive."""
-    folder = tmp_path_factory.mktemp("toy")
+def test_training_and_serving(tmp_path, random_encoder):
+    """Pairs with the word "cat" are positive."""
     rng = random.Random(0)
-    for split, count in (("train", 250), ("dev", 45), ("test", 10)):
-        lines = ["first,second,label,score"]
+    for split, count in (("train", 250), ("dev", 45)):
+        lines = ["first,second,label"]
         for _ in range(count):
             words = rng.choices("abcdefgh", k=rng.randint(1, 5))  # One shape.
-            is_cat = rng.random() < 0.5
-            words[rng.randrange(len(words))] = "cat" if is_cat else "mat"
+            label = "yes" if rng.random() < 0.5 else "no"
+            words[rng.randrange(len(words))] = "cat" if label == "yes" else "mat"
             at = rng.randint(0, len(words))
-            first, second = " ".join(words[:at]), " ".join(words[at:])
-            label, score = ("yes", 30) if is_cat else ("no", 10)
-            lines.append(f"{first},{second},{label},{score}")
-        write(folder, **{f"{split}__csv": "\n".join(lines)})
-    return {
-        **random_encoder(folder, num_layers=1, dropout=0.1),
-        "train_file": str(folder / "train.csv"),
-        "dev_file": str(folder / "dev.csv"),
-        "text_a": "first",
-        "text_b": "second",
-        "label": "label",
-        "max_sequence_length": 32,
-        "batch_size": 16,
-        "learning_rate": 2e-2,
-    }
-
-
-def predictions(folder, split):
-    (path,) = pathlib.Path(folder).glob(f"predictions_{split}.*")
-    return read_table(path)
-
-
-def test_training_and_serving(toy, tmp_path):
-    output = tmp_path / "model"
-    options = Classification.Config(**toy, output=str(output))
+            lines.append(f"{' '.join(words[:at])},{' '.join(words[at:])},{label}")
+        write(tmp_path, **{f"{split}__csv": "\n".join(lines)})
+    options = Classification.Config(
+        **random_encoder(tmp_path, num_layers=1, dropout=0.1),
+        train_file=str(tmp_path / "train.csv"),
+        dev_file=str(tmp_path / "dev.csv"),
+        output=str(tmp_path / "model"),
+        text_a="first",
+        text_b="second",
+        label="label",
+        max_sequence_length=32,
+        batch_size=16,
+        learning_rate=2e-2,
+    )
     metrics = fine_tune(Classification, options)
     assert metrics["dev"]["accuracy"] > 0.95
-    found = predictions(output, "dev")
+    found = read_table(tmp_path / "model/predictions_dev.tsv")
     assert [row["id"] for row in found] == [str(i) for i in range(45)]
-    gold = [row["label"] for row in read_table(options.dev_file)]
-    assert [row["gold"] for row in found] == gold
-    right = sum(row["prediction"] == row["gold"] for row in found)
-    assert right / 45 == metrics["dev"]["accuracy"]
-
+    right = [row["prediction"] == row["gold"] for row in found]
+    assert np.mean(right) == metrics["dev"]["accuracy"]
     # The export and --predict give the same table.
-    served = serving.load(output)
     rows = toy_tasks.predict_file(
-        Classification, served, options.dev_file, tmp_path / "again.csv"
+        Classification,
+        serving.load(options.output),
+        options.dev_file,
+        tmp_path / "again.csv",
     )
     toy_tasks.assert_same_rows(rows, found)
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import functools
-import pathlib
 import random
 import re
 
@@ -188,10 +187,8 @@ def test_accuracy_and_predictions(tmp_path, read):
 # --- Training and serving ---------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory, random_encoder):
-    """Trains on toy data: the choice with "cat" is right."""
-    folder = tmp_path_factory.mktemp("toy")
+def test_training_and_serving(tmp_path, random_encoder):
+    """The choice with "cat" is right."""
     rng = random.Random(0)
     for split, count in (("train", 200), ("dev", 45)):
         lines = ["start,x,y,z,right"]
@@ -205,35 +202,30 @@ def finished(tmp_path_factory, random_encoder):
             choices[label] += " cat"
             choices += [""] * (3 - len(choices))
             lines.append(f"{prompt},{','.join(choices)},{label}")
-        write(folder, **{f"{split}__csv": "\n".join(lines)})
+        write(tmp_path, **{f"{split}__csv": "\n".join(lines)})
     options = MultipleChoice.Config(
-        **random_encoder(folder, num_layers=1, dropout=0.1),
-        train_file=str(folder / "train.csv"),
-        dev_file=str(folder / "dev.csv"),
+        **random_encoder(tmp_path, num_layers=1, dropout=0.1),
+        train_file=str(tmp_path / "train.csv"),
+        dev_file=str(tmp_path / "dev.csv"),
         **OWN,
         max_sequence_length=32,
         batch_size=16,
         learning_rate=2e-2,
-        output=str(folder / "model"),
+        output=str(tmp_path / "model"),
     )
     metrics = fine_tune(MultipleChoice, options)
-    return options, metrics, serving.load(options.output)
-
-
-def test_training_learns_and_predicts_files(finished, tmp_path):
-    options, metrics, served = finished
     assert metrics["dev"]["accuracy"] > 0.95
-    expected = read_table(pathlib.Path(options.output) / "predictions_dev.tsv")
+    expected = read_table(tmp_path / "model/predictions_dev.tsv")
     right = [row["prediction"] == row["gold"] for row in expected]
     assert np.mean(right) == metrics["dev"]["accuracy"]
+    served = serving.load(options.output)
     rows = toy_tasks.predict_file(
         MultipleChoice, served, options.dev_file, tmp_path / "answers.tsv"
     )
     toy_tasks.assert_same_rows(rows, expected)
 
-
-def test_serving_any_number_of_choices_and_any_string(finished):
-    ask = finished[2].signatures["serving_default"]
+    # Any number of choices, and any string.
+    ask = served.signatures["serving_default"]
     choices = ["a", "the cat", "", "\0", "[SEP] ü 漢字", "b " * 1_000, "c"]
     blanks = ["", " ", "\t\n", "\v\x85", "\xa0", "\u2003\u3000", "\x1c"]
     assert not any(map(str.strip, blanks))  # As in the task.

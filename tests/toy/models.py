@@ -4,15 +4,18 @@
 
 import os
 import pathlib
-from typing import TypeVar
+import types
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import pytest
 import tensorflow as tf
 
 from bert_tf import serving
+from bert_tf.checkpoints import ModelDirectory
 from bert_tf.heads import PretrainerHead, Signature
-from bert_tf.modeling import BertPretrainer
-from bert_tf.text import Tokenizer
+from bert_tf.modeling import BertConfig, BertPretrainer
+from bert_tf.text import Tokenizer, Vocabulary
 
 _CPU = pathlib.Path("/proc/cpuinfo")
 
@@ -35,6 +38,23 @@ def randomize_weights(model: _Model, stddev: float = 0.3) -> _Model:
     for weight in model.weights:
         weight.assign(weight + tf.random.normal(weight.shape, stddev=stddev))
     return model
+
+
+def model_directory(
+    path: str | os.PathLike,
+    config: BertConfig,
+    vocabulary: Vocabulary,
+    head: Mapping[str, Any] = types.MappingProxyType({"kind": "pretrainer"}),
+) -> ModelDirectory:
+    """Returns a model directory, still without weights."""
+    return ModelDirectory.create(
+        path,
+        architecture=config,
+        vocabulary=vocabulary,
+        lowercase=True,
+        head={**head},
+        options={},
+    )
 
 
 def pretrained_signatures(

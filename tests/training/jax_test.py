@@ -13,9 +13,10 @@ import sys
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints import ModelDirectory, open_checkpoint
+from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.training import PretrainConfig, pretrain, read_history
+from tests.toy.models import model_directory
 from tests.toy.records import write_records
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -74,14 +75,7 @@ def options(tmp_path_factory, vocabulary, tiny_config):
         write_records(
             folder / "records", vocabulary, pairs, split, length=32, pairs_per_row=2
         )
-    initial = ModelDirectory.create(
-        folder / "initial",
-        architecture=tiny_config,
-        vocabulary=vocabulary,
-        lowercase=True,
-        head={"kind": "pretrainer"},
-        options={},
-    )
+    initial = model_directory(folder / "initial", tiny_config, vocabulary)
     initial.save_weights(BertPretrainer(BertBackbone(tiny_config)))
     return {
         "records": str(folder / "records"),
