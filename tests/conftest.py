@@ -23,6 +23,18 @@ tf.config.set_logical_device_configuration(
 )
 
 
+@pytest.fixture(autouse=True)
+def eager_functions(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs graph functions eagerly in tests that call most of them once.
+
+    Tracing takes longer. The tests of exports run the graphs.
+    """
+    is_eager = request.path.parent.name in ("checkpoints", "heads")
+    tf.config.run_functions_eagerly(is_eager)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.fixture(scope="session")
 def vocabulary() -> Vocabulary:
     """Returns 40 tokens: special tokens, letters, words and continuation pieces."""

@@ -53,58 +53,54 @@ def test_reads_all_weights_and_drops_optimizer_state(folder, vocabulary, caplog)
     )
 
 
-def test_head_of_run_squad_becomes_logits(folder, vocabulary):
-    tensors = {
-        name: tensor
-        for name, tensor in toy.values(toy.google_shapes()).items()
-        if not name.startswith("cls/")
-    }
-    tensors["cls/squad/output_weights"] = toy.value("a", (2, 8))
-    tensors["cls/squad/output_bias"] = toy.value("b", (2,))
-    toy.write_google(folder, vocabulary, tensors)
-    checkpoint = open_checkpoint(folder)
-    assert checkpoint.head == {"kind": "question_answering"}
-    weights = checkpoint.read_weights()
-    np.testing.assert_array_equal(weights["logits/kernel"], toy.value("a", (2, 8)).T)
-
-
-def task_tensors(outputs: int) -> dict[str, np.ndarray]:
-    """Returns the variables of run_classifier.py and of BioBERT's run_ner.py."""
-    tensors = toy.values(toy.google_shapes())
-    tensors = {n: tensor for n, tensor in tensors.items() if n.startswith("bert/")}
-    shapes = {"output_weights": (outputs, 8), "output_bias": (outputs,)}
-    return tensors | toy.values(shapes)
+def task_tensors(outputs: int, prefix: str) -> dict[str, np.ndarray]:
+    """Returns the variables of a task: BERT's and those of the output layer."""
+    shapes = toy.google_shapes()
+    shapes = {name: shapes[name] for name in shapes if name.startswith("bert/")}
+    shapes[f"{prefix}output_weights"] = (outputs, 8)
+    return toy.values(shapes | {f"{prefix}output_bias": (outputs,)})
 
 
 def slots(tensors, names=("adam_m", "adam_v")):
     return {f"{name}/{slot}": 0 * x for name, x in tensors.items() for slot in names}
 
 
+LABELS = [f"LABEL_{i}" for i in range(5)]
+
+
 @pytest.mark.parametrize(
-    ("outputs", "state"),
+    ("prefix", "outputs", "state", "head"),
     [
-        (2, lambda _: {}),
-        (5, slots),
-        (3, lambda t: slots(t, ["Adam", "Adam_1"])),
-        (3, lambda t: slots(t, ["ExponentialMovingAverage"])),
-        (1, lambda _: {"beta1_power": np.float32(0.9)}),
+        # run_classifier.py, and run_ner.py of BioBERT.
+        ("", 5, slots, {"kind": "classification", "labels": LABELS}),
+        (
+            "",
+            2,
+            lambda t: slots(t, ["ExponentialMovingAverage"]),
+            {"kind": "classification", "labels": LABELS[:2]},
+        ),
+        (
+            "",
+            1,
+            lambda _: {"beta1_power": np.float32(0.9)},
+            {"kind": "classification", "problem": "regression"},
+        ),
+        # run_squad.py.
+        ("cls/squad/", 2, lambda _: {}, {"kind": "question_answering"}),
     ],
 )
-def test_classifiers_and_taggers(folder, vocabulary, outputs, state, caplog):
-    tensors = task_tensors(outputs)
+def test_heads_of_tasks(folder, vocabulary, prefix, outputs, state, head, caplog):
+    tensors = task_tensors(outputs, prefix)
     toy.write_google(folder, vocabulary, tensors | state(tensors))
     checkpoint = open_checkpoint(folder)
-    labels = [f"LABEL_{i}" for i in range(outputs)]
-    expected = {"kind": "classification", "labels": labels}
-    if outputs == 1:
-        expected = {"kind": "classification", "problem": "regression"}
-    assert checkpoint.head == expected
+    assert checkpoint.head == head
     assert "not used" not in caplog.text
-    weights = checkpoint.read_weights()
-    np.testing.assert_array_equal(weights["logits/kernel"], tensors["output_weights"].T)
-    np.testing.assert_array_equal(weights["logits/bias"], tensors["output_bias"])
-    for head in ("tagging", "encoder"):
-        assert open_checkpoint(folder, head=head).head["kind"] == head
+    weights, kernel = checkpoint.read_weights(), tensors[f"{prefix}output_weights"]
+    np.testing.assert_array_equal(weights["logits/kernel"], kernel.T)
+    bias = tensors[f"{prefix}output_bias"]
+    np.testing.assert_array_equal(weights["logits/bias"], bias)
+    for kind in ("tagging", "encoder"):
+        assert prefix or open_checkpoint(folder, head=kind).head["kind"] == kind
 
 
 def test_last_step_is_read(folder, vocabulary):

@@ -86,9 +86,7 @@ INDEXED = "1\tIn\tO\tO\n2\tBonn\tB-LOC\tO\n\n1\tSie\tO\tO\n2\tkam\tO\tO\n"
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.tsv", INDEXED),
         ("a.tsv", "#\thttp://example.org/x [2010-01-01]\n" + INDEXED),  # GermEval 2014.
-        ("a.txt", INDEXED.replace("\t", "  ")),
         ("a.txt", INDEXED.replace("\n", "\r\n")),
         ("a.txt", "\ufeff0 In O\n1 Bonn B-LOC\n\n2 Sie O\n3 kam O\n"),
         ("a.conllu", "# text = a b\n1-2 ab _ O\n1 a _ O\n1.1 b _ O\n2 b _ O\n"),

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf import serving
 from bert_tf.finetuning import ColumnFile, fine_tune
@@ -230,6 +231,7 @@ def test_fine_tuned_model_learns_and_serves(toy, tmp_path, tokenizer):
     assert metrics["dev"]["f1"] > 0.95
 
     # The served model and the predictions agree.
+    tf.config.run_functions_eagerly(True)  # Tracing takes longer.
     served = serving.load(output)
     found = ColumnFile.read(output / "predictions_dev.conll")
     texts = [" ".join(sentence.words) for sentence in found.sentences]

@@ -229,13 +229,6 @@ def test_longest_piece_matches_first(text, tokens):
     assert tokens_of(Tokenizer(WORDPIECES), [text]) == [tokens.split()]
 
 
-def test_each_word_has_at_least_one_piece():
-    tokenizer = Tokenizer(WORDPIECES)
-    rows = tokenizer.tokenize_words(["unable", "", "the", "\0", "x"]).to_list()
-    tokens = [" ".join(WORDPIECES.tokens[i] for i in row) for row in rows]
-    assert tokens == ["un ##able", "[UNK]", "the", "[UNK]", "[UNK]"]
-
-
 def test_word_length_limit_counts_characters():
     limit, letters = 200, "aกא𝕏"  # Of one to four bytes.
     pieces = [prefix + char for char in letters for prefix in ("", "##")]
