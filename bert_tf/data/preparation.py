@@ -221,15 +221,9 @@ def run_jobs(
             )
             stack.callback(pool.shutdown, cancel_futures=True)
             results = pool.map(run, jobs)
-        bar = stack.enter_context(
-            tqdm.tqdm(
-                total=sum(job.size for job in jobs),
-                desc="Preparing",
-                unit="B",
-                unit_scale=True,
-                disable=None,  # Only on terminals.
-            )
-        )
+        size = sum(job.size for job in jobs)
+        units = {"unit": "B", "unit_scale": True, "disable": None}  # On terminals only.
+        bar = stack.enter_context(tqdm.tqdm(desc="Preparing", total=size, **units))
         try:
             return [(r, bar.update(job.size))[0] for r, job in zip(results, jobs)]
         except BrokenProcessPool:

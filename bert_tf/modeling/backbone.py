@@ -23,11 +23,10 @@ class EncoderModel(keras.Model):
     def call(self, inputs, training=None, mask=None):
         # Keras would match lists and dictionaries with more keys by position.
         if not isinstance(inputs, Mapping) or inputs.keys() != self.input.keys():
-            is_mapping = isinstance(inputs, Mapping)
+            received = [*inputs] if isinstance(inputs, Mapping) else [type(inputs)]
             raise ValueError(
                 f"{self.name} takes a dictionary with the keys "
-                f"{', '.join(self.input)}. Received: "
-                f"{', '.join(inputs) if is_mapping else type(inputs).__name__}. "
+                f"{', '.join(self.input)}. Received: {', '.join(map(str, received))}. "
                 "Pass {name: inputs[name] for name in model.input}."
             )
         backend.check_mask(inputs["padding_mask"])

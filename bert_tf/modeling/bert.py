@@ -80,25 +80,22 @@ class Embeddings(ConfiguredLayer):
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
-        self.token_embedding = self._embedding(
-            self.config.vocabulary_size, "token_embedding"
-        )
+        config = self.config
+        self.token_embedding = self._embedding(config.vocabulary_size, "token")
         self.position_embedding = self._embedding(
-            self.config.max_sequence_length, "position_embedding"
+            config.max_sequence_length, "position"
         )
-        self.segment_embedding = self._embedding(
-            self.config.num_segments, "segment_embedding"
-        )
+        self.segment_embedding = self._embedding(config.num_segments, "segment")
         self.layer_norm = self._layer_norm("layer_norm")
-        self.dropout = self._dropout(self.config.dropout, "dropout")
+        self.dropout = self._dropout(config.dropout, "dropout")
 
-    def _embedding(self, rows: int, name: str) -> keras.layers.Embedding:
+    def _embedding(self, rows: int, kind: str) -> keras.layers.Embedding:
         return keras.layers.Embedding(
             rows,
             self.config.hidden_dim,
             embeddings_initializer=initializer(self.config),
             dtype=self.dtype_policy,
-            name=name,
+            name=f"{kind}_embedding",
         )
 
     def build(self, token_ids_shape, segment_ids_shape, position_ids_shape=None):

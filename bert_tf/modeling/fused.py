@@ -17,6 +17,7 @@ I intermediate. Elementwise arithmetic is in float32, whatever the type of the i
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -60,10 +61,7 @@ class FusedEncoderLayer(EncoderLayer):
     def call(self, x, attention_mask, training=None):
         if not training:
             return super().call(x, attention_mask)
-
-        def train(x):
-            return self._train(x, attention_mask)
-
+        train = functools.partial(self._train, attention_mask=attention_mask)
         if self.recompute:
             layers = (
                 self.attention_dropout,

@@ -43,9 +43,6 @@ from bert_tf.serving.servable import Servable, check_names, invalid, load_newest
 
 _MAX_REQUEST_BYTES = 64 << 20
 
-# gRPC requests in flight.
-_MAX_REQUESTS = 256
-
 # gRPC requests that are answered at the same time; others wait.
 _GRPC_THREADS = 64
 
@@ -109,7 +106,6 @@ class DevServer:
         self.models = {name: load_newest(name, path) for name, path in models.items()}
         self._grpc = grpc.server(
             futures.ThreadPoolExecutor(_GRPC_THREADS),
-            maximum_concurrent_rpcs=_MAX_REQUESTS,
             options=[
                 ("grpc.max_receive_message_length", _MAX_REQUEST_BYTES),
                 ("grpc.max_send_message_length", -1),

@@ -13,8 +13,6 @@ Input: `tf.function`s by signature name, see `bert_tf.heads`. Output:
         tf_serving_warmup_requests
             Requests that a server runs before it serves the version: one text and
             eight texts for each signature. The export runs them too.
-        example_request.json, example_response.json
-            A REST request for `serving_default` and the model's response.
         vocab.txt
             The vocabulary, for reference only.
 
@@ -103,8 +101,6 @@ def export_saved_model(
         directory.vocabulary.write(extra / "vocab.txt")
         max_length = directory.architecture.max_sequence_length
         _write_warmup(extra / "tf_serving_warmup_requests", signatures, max_length)
-        if "serving_default" in signatures:
-            _write_example(extra, signatures["serving_default"])
     return storage.upload(folder / name)
 
 
@@ -237,7 +233,7 @@ def _servable_ops() -> dict[str, list[str]]:
     return {op: attributes for op, *attributes in entries}
 
 
-# --- Warm-up and examples --------------------------------------------------------
+# --- Warm-up ---------------------------------------------------------------------
 
 
 def _write_warmup(
@@ -279,24 +275,3 @@ def _warmup_inputs(
             shape[-1] = length
         inputs[spec.name] = np.full(shape, value, spec.dtype.as_numpy_dtype)
     return inputs
-
-
-def _write_example(folder: pathlib.Path, function: Signature) -> None:
-    """Writes an example request for REST, and the response."""
-    text = b"An example, with a [MASK] in it."
-    inputs = {
-        spec.name: np.full([1] * spec.shape.rank, text, object)
-        for spec in function.input_signature
-    }
-    outputs = function(*map(tf.constant, inputs.values()))
-    outputs = {name: value.numpy().tolist() for name, value in outputs.items()}
-    if len(outputs) == 1:  # REST responses do not name a single output.
-        (outputs,) = outputs.values()
-    examples = {
-        "request": {"inputs": {name: x.tolist() for name, x in inputs.items()}},
-        "response": {"outputs": outputs},
-    }
-    for name, content in examples.items():
-        # `default` decodes strings, which are bytes.
-        text = json.dumps(content, indent=2, ensure_ascii=False, default=bytes.decode)
-        (folder / f"example_{name}.json").write_text(text + "\n", encoding="utf-8")

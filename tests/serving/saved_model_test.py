@@ -220,23 +220,6 @@ def test_metadata_and_vocabulary_file(tmp_path, directory, vocabulary):
     assert tuple(tokens.split()) == vocabulary.tokens
 
 
-def test_example_requests(tmp_path, directory):
-    @heads.signature(TEXT, tf.TensorSpec([None, None], tf.string, "choices"))
-    def default(text, choices):
-        return {"text": text, "joined": text[:, None] + choices}
-
-    path = serving.export_saved_model(
-        {"serving_default": default}, tmp_path / "several", directory=directory
-    )
-    request, response = (
-        json.loads((path / "assets.extra" / f"example_{kind}.json").read_text())
-        for kind in ("request", "response")
-    )
-    (text,) = request["inputs"]["text"]
-    assert request["inputs"]["choices"] == [[text]]
-    assert response["outputs"] == {"text": [text], "joined": [[2 * text]]}
-
-
 def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
     @heads.signature(NUMBERS)
     def ids(token_ids):
