@@ -169,9 +169,8 @@ class _Parser(argparse.ArgumentParser):
                 self.add_argument(f"--{name}", dest=field.name, **true)
                 self.add_argument(f"--no{name}", dest=field.name, action="store_false")
             else:
-                is_list = field.metadata["per_phase"]
                 parse = _text if field_type is str else field_type
-                if is_list:
+                if field.metadata["per_phase"]:
                     parse = functools.partial(_numbers, field_type)
                 self.add_argument(f"--{name}", dest=field.name, type=parse)
 

@@ -94,7 +94,8 @@ def atomic_path(path: _Path) -> Iterator[_Path]:
             with _remote() as gfile:
                 gfile.rename(temporary, path, overwrite=True)
         else:
-            sync(temporary)
+            for name in (*pathlib.Path(temporary).rglob("*"), temporary):
+                _fsync(name)
             os.replace(temporary, path)
             _fsync(directory or ".")
     except BaseException:
@@ -137,6 +138,29 @@ def read_json(path: str | os.PathLike) -> Any:
 def write_json(path: str | os.PathLike, value: Any) -> None:
     """Writes a JSON file atomically."""
     write_text(os.fspath(path), json.dumps(value, indent=2) + "\n")
+
+
+def check_unchanged(
+    directory: str | os.PathLike, before: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
+    """Checks that a directory was written with the same settings.
+
+    Settings that only `before` has do not count: an earlier version had them.
+
+    Raises:
+        ValueError: It was not; the message lists each difference with both values.
+    """
+    differences = [
+        f"  {name}: {before.get(name)!r} before, {value!r} now"
+        for name, value in sorted(now.items())
+        if before.get(name) != value
+    ]
+    if differences:
+        raise ValueError(
+            f"{directory} was written with other options:\n"
+            + "\n".join(differences)
+            + "\nUse the same options to resume, or choose another --output."
+        )
 
 
 # --- Text files ------------------------------------------------------------------
@@ -243,29 +267,6 @@ def line_number(path: str, offset: int) -> int:
         return number
 
 
-def check_unchanged(
-    directory: str | os.PathLike, before: Mapping[str, Any], now: Mapping[str, Any]
-) -> None:
-    """Checks that a directory was written with the same settings.
-
-    Settings that only `before` has do not count: an earlier version had them.
-
-    Raises:
-        ValueError: It was not; the message lists each difference with both values.
-    """
-    differences = [
-        f"  {name}: {before.get(name)!r} before, {value!r} now"
-        for name, value in sorted(now.items())
-        if before.get(name) != value
-    ]
-    if differences:
-        raise ValueError(
-            f"{directory} was written with other options:\n"
-            + "\n".join(differences)
-            + "\nUse the same options to resume, or choose another --output."
-        )
-
-
 # --- Files and directories -------------------------------------------------------
 
 
@@ -328,13 +329,8 @@ def stat(path: str) -> tuple[int, int]:
     return remote.length, remote.mtime_nsec
 
 
-def sync(path: str | os.PathLike) -> None:
-    """Flushes a local file, or a directory and its contents, to the disk."""
-    for name in (*pathlib.Path(path).rglob("*"), path):
-        _fsync(name)
-
-
 def _fsync(path: str | os.PathLike) -> None:
+    """Flushes a local file, or the names in a directory, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

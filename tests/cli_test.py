@@ -167,8 +167,3 @@ def test_full_help_has_all_text_and_flags():
     assert text.startswith(PARTY.strip())
     assert text.index("--guests") < text.index("Others:\n  --volume=3 ")
     assert "--mood=kind   Tone. One of: kind, curt." in text
-
-
-def test_defaults_and_resumable_options():
-    assert GreetConfig.defaults() == {"times": 1, "mood": "kind"}
-    assert GreetConfig.resumable() == {"times"}

@@ -23,11 +23,7 @@ ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 
 
 @pytest.mark.parametrize(
-    ("environment", "hidden"),
-    [
-        ({}, True),
-        ({"TF_CPP_MIN_LOG_LEVEL": "0"}, False),
-    ],
+    ("environment", "hidden"), [({}, True), ({"TF_CPP_MIN_LOG_LEVEL": "0"}, False)]
 )
 def test_only_the_import_of_tensorflow_is_quiet(tmp_path, environment, hidden):
     if any(pathlib.Path("/dev").glob("nvidia[0-9]*")):

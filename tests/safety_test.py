@@ -150,15 +150,6 @@ def test_texts_of_megabytes(predict, model):
 
 
 @pytest.mark.parametrize("model", STRINGS)
-def test_empty_batch(predict, model):
-    empty = {
-        name: np.zeros([0, 2] if name == "choices" else [0], object)
-        for name in STRINGS[model]
-    }
-    assert_valid(predict(**empty), 0)
-
-
-@pytest.mark.parametrize("model", STRINGS)
 def test_bad_requests_are_invalid_arguments(predict, model):
     good = request(model, ["the cat", "a"])
     for name in good:

@@ -61,10 +61,7 @@ def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
     half_open = socket.create_connection(("127.0.0.1", rest_port), timeout=20)
     half_open.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
     with futures.ThreadPoolExecutor(3) as pool:
-        answers = [
-            pool.submit(request, 0.8),
-            pool.submit(request_rest, 3.0),
-        ]
+        answers = [pool.submit(request, 0.8), pool.submit(request_rest, 3.0)]
         with pytest.raises(futures.TimeoutError):
             answers[0].result(timeout=0.5)
         endless = pool.submit(request, 3600.0)

@@ -3,7 +3,6 @@
 """Tests of bert_tf.storage: local and remote paths behave the same."""
 
 import bz2
-import contextlib
 import gzip
 import lzma
 import os
@@ -54,21 +53,6 @@ def test_atomic_write_leaves_nothing_half_written(directory):
         file.write(b"half" + None)
     assert storage.read_text(path) == "new"
     assert storage.glob(os.path.join(directory, "*")) == [path]
-
-
-def test_atomic_path_creates_whole_directory_or_none(tmp_path):
-    path = tmp_path / "x"
-    for failing in (True, False):
-        with (
-            contextlib.suppress(KeyboardInterrupt),
-            storage.atomic_path(path) as unfinished,
-        ):
-            unfinished.mkdir()
-            (unfinished / "file").write_text("content")
-            if failing:
-                raise KeyboardInterrupt
-        assert list(tmp_path.iterdir()) == ([] if failing else [path])
-    assert (path / "file").read_text() == "content"
 
 
 def test_missing_file_raises_file_not_found(directory):
@@ -180,7 +164,7 @@ def test_local_copy_follows_changes_of_the_bucket():
     assert (copy / "changed").read_text() == "changed again"
 
 
-# --- Text files -----------------------------------------------------------------
+# --- Text files ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -262,9 +262,7 @@ _OPENING = "\"'“‘([«¿¡"
 
 # Candidate ends: final punctuation, closing quotes and white space, not followed by a
 # lower-case letter; or full-width punctuation, which needs no white space.
-_END = re.compile(
-    r"""[.!?…]["'”’)\]»]*\s+(?![a-z\s])|[。！？｡]["'”’」』）]*\s*""",
-)
+_END = re.compile(r"""[.!?…]["'”’)\]»]*\s+(?![a-z\s])|[。！？｡]["'”’」』）]*\s*""")
 
 # Abbreviations by what follows them inside a sentence: a name, a number, or anything.
 # Those of the last kind end a sentence only before a word of `_SENTENCE_STARTERS`.

@@ -358,10 +358,7 @@ class Masker:
         draw = tf.random.stateless_uniform(shape, _stream(seed, _REPLACE))
         regular_ids = tf.constant(np.flatnonzero(self._is_regular), tf.int32)
         choice = tf.random.stateless_uniform(
-            shape,
-            _stream(seed, _RANDOM_TOKEN),
-            maxval=len(regular_ids),
-            dtype=tf.int32,
+            shape, _stream(seed, _RANDOM_TOKEN), maxval=len(regular_ids), dtype=tf.int32
         )
         random_ids = tf.gather(regular_ids, choice)
         replaced = tf.where(draw < _MASK_SHARE + _RANDOM_SHARE, random_ids, labels)

@@ -61,11 +61,7 @@ def load_signatures(
 
 
 def head_signatures(
-    head: Head,
-    model: keras.Model,
-    *,
-    int8: bool = False,
-    layers: Sequence[int] = (),
+    head: Head, model: keras.Model, *, int8: bool = False, layers: Sequence[int] = ()
 ) -> dict[str, Signature]:
     """Returns the signatures of a model, with an encoder that is fast at inference.
 

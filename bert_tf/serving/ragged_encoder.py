@@ -397,7 +397,7 @@ class _Encoder(keras.layers.Layer):
         return tf.concat([states[n] for n in self._layer_numbers], axis=1)
 
 
-# --- int8 -----------------------------------------------------------------------
+# --- int8 ------------------------------------------------------------------------
 
 # Weights have one scale per column, activations one per row, computed for each
 # request. So the answer for a text does not depend on the other texts of its batch. The

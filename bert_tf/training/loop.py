@@ -282,7 +282,7 @@ def _sum_over_workers(strategy: tf.distribute.Strategy, value: tf.Tensor) -> tf.
     return strategy.reduce("SUM", value, axis=None)
 
 
-# --- State ----------------------------------------------------------------------
+# --- State -----------------------------------------------------------------------
 
 
 class TrainingState:
@@ -309,11 +309,7 @@ class TrainingState:
     """
 
     def __init__(
-        self,
-        directory: ModelDirectory,
-        model: keras.Model,
-        *,
-        write: bool = True,
+        self, directory: ModelDirectory, model: keras.Model, *, write: bool = True
     ):
         self.directory = directory
         self.write = write

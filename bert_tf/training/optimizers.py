@@ -335,7 +335,7 @@ def _global_norm(tensors):
     return ops.sqrt(sum(ops.sum(ops.square(tensor)) for tensor in tensors))
 
 
-# --- Learning rate schedules ----------------------------------------------------
+# --- Learning rate schedules -----------------------------------------------------
 
 # Fraction of the peak rate, by the remaining fraction of the decay phase.
 DECAYS = {

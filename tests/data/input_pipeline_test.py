@@ -10,12 +10,7 @@ import tensorflow as tf
 
 from bert_tf.data import Masker, pretrain_dataset, read_manifest, unigram_accuracy
 from bert_tf.text import Vocabulary
-from tests.toy.records import (
-    LENGTH,
-    make_batch,
-    random_pairs,
-    write_records,
-)
+from tests.toy.records import LENGTH, make_batch, random_pairs, write_records
 
 
 @pytest.fixture(scope="module")

@@ -204,7 +204,7 @@ def test_pack_is_best_fit(monkeypatch, lengths, max_open_rows, rows):
     assert numbers(list(pack(pairs, max_length=100, max_pairs=9))) == rows
 
 
-# --- Problems in the text -------------------------------------------------------
+# --- Problems in the text --------------------------------------------------------
 
 
 @pytest.fixture

@@ -10,18 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import (
-    BertBackbone,
-    BertConfig,
-    BertPretrainer,
-)
+from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
 from bert_tf.modeling.config import ACTIVATIONS
 from bert_tf.modeling.fused import FusedEncoderLayer
-from tests.toy.encoder import (
-    check_packed_rows,
-    make_encoder_inputs,
-    make_inputs,
-)
+from tests.toy.encoder import check_packed_rows, make_encoder_inputs, make_inputs
 from tests.toy.gradients import in_graph, kept_tensors, value_and_gradients
 
 # Backbone with pooler, vocabulary 30,522, 512 positions; the counts of the published

@@ -62,9 +62,3 @@ def test_invalid_bert_config_raises_with_file_and_key(tmp_path, content, message
 def test_unknown_size_raises():
     with pytest.raises(ValueError, match="one of tiny, mini, small"):
         BertConfig.from_size("huge", 100)
-
-
-def test_from_dict_is_the_inverse_of_asdict():
-    config = BertConfig.from_size("tiny", vocabulary_size=9)
-    fields = dataclasses.asdict(config)
-    assert BertConfig.from_dict(fields) == BertConfig.from_dict(config) == config

@@ -119,18 +119,6 @@ def test_predict_returns_value_fields_and_the_model_spec(stubs):
     assert [dim.size for dim in probabilities.tensor_shape.dim] == [4, 2]
 
 
-def test_predict_with_several_dtypes(stubs):
-    request = predict_request(
-        {"ids": np.array([[1, 2], [3, 4]], np.int32), "negate": [False, True]}, "add"
-    )
-    outputs = stubs.predict(request).outputs
-    assert list(outputs["total"].int64_val) == [3, -7]
-    assert tf.make_ndarray(outputs["half"]).tolist() == [1.5, -3.5]
-    assert tf.make_ndarray(outputs["positive"]).tolist() == [True, False]
-    assert list(outputs["scalar"].string_val) == [b"a\0"]
-    assert not outputs["scalar"].tensor_shape.dim
-
-
 def with_outputs(*names: str) -> predict_pb2.PredictRequest:
     request = predict_request({"text": ["a"]})
     request.output_filter.extend(names)
@@ -175,14 +163,12 @@ MALFORMED = "values do not fit dtype and shape"
             "Input 'text' must be string of shape (None,). Got float32 of shape (1,).",
         ),
         (predict_request({"text": "a"}), INVALID, "(None,). Got string of shape ()."),
-        (predict_request({"text": [["a"]]}), INVALID, "Got string of shape (1, 1)."),
         (
             predict_request({"text_a": ["a", "b"], "text_b": ["a", "b", "c"]}, "join"),
             INVALID,
             "Incompatible shapes: [2] vs. [3]",
         ),
         (with_tensor(0, 1), INVALID, MALFORMED),
-        (with_tensor(tf.resource, 1), INVALID, "Got resource of shape (1,)"),
         (with_tensor(tf.string, 3, tensor_content=b"\2\0\3abxy"), INVALID, MALFORMED),
         (with_tensor(tf.int32, 1, 3, tensor_content=b"1234"), INVALID, MALFORMED),
         (with_tensor(tf.int32, -1, 3, int_val=[1, 2, 3]), INVALID, MALFORMED),
@@ -197,12 +183,6 @@ def test_predict_rejects(stubs, request_, code, message):
     assert message in error.value.details()
     assert error.value.code() == code
     assert stubs.label("next") == "toy:next"
-
-
-def test_missing_values_repeat_the_last_as_in_tensorflow(stubs):
-    request = with_tensor(tf.string, 3, string_val=[b"a", b"b"])
-    label = stubs.predict(request).outputs["label"]
-    assert list(label.string_val) == [b"toy:a", b"toy:b", b"toy:b"]
 
 
 def test_long_error_messages_are_truncated(stubs):

@@ -50,10 +50,7 @@ ADD_ROWS = [{"ids": [1, 2], "negate": False}, {"ids": [3, 4], "negate": True}]
             {"inputs": ["größer"]},
             {"outputs": {"label": ["toy:größer"], "probabilities": [[8.0, 0.8]]}},
         ),
-        (
-            {"inputs": {"text": []}},
-            {"outputs": {"label": [], "probabilities": []}},
-        ),
+        ({"inputs": {"text": []}}, {"outputs": {"label": [], "probabilities": []}}),
         (
             {
                 "signature_name": "join",
@@ -99,17 +96,11 @@ def add(**inputs) -> dict:
         ({"instances": []}, "at least one example"),
         ({"instances": "ab"}, "must be a list"),
         ({"instances": [{"txt": "ab"}]}, "signature are ['text']. Got ['txt']"),
-        ({"signature_name": "join", "instances": ["a"]}, "are ['text_a', 'text_b']. G"),
         ({"signature_name": None, "inputs": []}, "'signature_name' must be a string."),
-        (
-            {"instances": [None]},
-            "'text' must have string values, in lists of the same ",
-        ),
         ({"instances": ["a", ["b"]]}, "of the same length. Got ['a', ['b']]."),
         ({"instances": ["\ud800"]}, "must have string values"),
         ({"inputs": "a"}, "must be string of shape (None,). Got string of shape ()"),
         ({"signature_name": "add", "instances": ADD_ROWS}, "differ in batch size"),
-        (add(ids=[[1.5]]), "'ids' must have int32 values"),
         (add(ids=[[2**40]]), "'ids' must have int32 values"),
         (add(negate=[0]), "'negate' must have bool values"),
     ],
@@ -130,7 +121,6 @@ def test_predict_rejects(port, request_, message):
         ("GET", f"/v1/models/toy/versions/{'9' * 5000}", 404, "There is no GET"),
         ("POST", "/v1/models/toy:classify", 404, "no POST /v1/models/toy:classify"),
         ("GET", "/v1/models/toy:predict", 404, "There is no GET"),
-        ("GET", "/v1/models/toy/versions/7", 404, "serves version 3 only"),
         ("GET", "/%ff/%00", 404, "There is no GET"),
     ],
 )

@@ -108,14 +108,6 @@ def test_interrupted_export_leaves_no_version(tmp_path, directory, monkeypatch, 
     assert list((tmp_path / "model").iterdir()) == []
 
 
-def test_unwritable_folder_raises_os_error(tmp_path, directory):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file/model"):
-        serving.export_saved_model(
-            {"f": length}, tmp_path / "file/model", directory=directory
-        )
-
-
 # --- Op check --------------------------------------------------------------------
 
 

@@ -189,17 +189,14 @@ def test_muon_of_other_weights_equals_adamw():
         assert equal == ("kernel" not in path), path
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 0), ("bfloat16", 0.02)])
-def test_orthogonalization_in_its_dtype(dtype, tolerance):
+def test_orthogonalization_in_bfloat16():
     gradient = np.random.default_rng(0).normal(size=(1, 32, 64)).astype("float32")
-    optimizer = Muon(orthogonalization_dtype=dtype)
-    update = optimizer._orthogonalize(gradient)
+    update = Muon(orthogonalization_dtype="bfloat16")._orthogonalize(gradient)
     assert update.dtype == "float32"
     values = np.linalg.svd(update[0], compute_uv=False)
-    assert values.min() > 0.65 - tolerance
-    assert values.max() < 1.25 + tolerance
+    assert 0.63 < values.min() < values.max() < 1.27
     rounded = tf.cast(tf.cast(update, "bfloat16"), "float32")
-    assert np.array_equal(update, rounded) == (dtype == "bfloat16")
+    np.testing.assert_array_equal(update, rounded)
 
 
 @pytest.mark.parametrize("optimizer_class", [AdamW, Lamb, Muon])
@@ -293,7 +290,7 @@ def test_weights_of_other_dtypes_are_refused():
         AdamW(0.1).build([variable])
 
 
-# --- Learning rate schedules ----------------------------------------------------
+# --- Learning rate schedules -----------------------------------------------------
 
 
 def test_linear_schedule_warms_up_and_decays_to_zero():
