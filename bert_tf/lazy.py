@@ -25,13 +25,11 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+# Returns `bert_tf.checkpoints`, for `from_checkpoint` of models and tokenizers. That
+# package imports `modeling` and `text`, so imports the other way round would be cycles.
+# Instead `bert_tf/__init__.py`, which Python runs before any module of the package,
+# sets this function.
 checkpoints: Callable[[], Any]
-"""Returns `bert_tf.checkpoints`, for `from_checkpoint` of models and tokenizers.
-
-`bert_tf.checkpoints` imports `modeling` and `text`, so imports the other way round
-would be cycles. Instead `bert_tf/__init__.py`, which Python runs before any module of
-the package, sets this function.
-"""
 
 
 class _LazyModule(types.ModuleType):

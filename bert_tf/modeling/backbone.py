@@ -195,8 +195,8 @@ class BertModel(EncoderModel):
         backbone: The encoder.
     """
 
+    # Attributes that are constructor arguments, besides `backbone`.
     _arguments: ClassVar[tuple[str, ...]] = ()
-    """Attributes that are constructor arguments, besides `backbone`."""
 
     @classmethod
     def from_checkpoint(
