@@ -74,31 +74,18 @@ def predict(
     return {name: tf.make_ndarray(tensor) for name, tensor in outputs.items()}
 
 
-def test_signature_names_dtypes_and_ranks(server):
-    def describe(tensors):
-        return {
-            name: (tf.as_dtype(info.dtype).name, len(info.tensor_shape.dim))
-            for name, info in tensors.items()
-        }
-
-    text, vector = {"text": ("string", 1)}, ("float32", 2)
+def test_names_of_signatures_and_tensors(server):
     assert {
-        name: (describe(signature.inputs), describe(signature.outputs))
+        name: ({*signature.inputs}, {*signature.outputs})
         for name, signature in server.signatures.items()
         if not name.startswith("__")
     } == {
-        "serving_default": (text, {"tokens": ("string", 3), "scores": ("float32", 3)}),
-        "embeddings": (text, dict.fromkeys(("cls", "mean", "pooled_output"), vector)),
-        "sentence_embedding": (text, {"sentence_embedding": vector}),
-        "next_sentence": (
-            {"text_a": ("string", 1), "text_b": ("string", 1)},
-            {"label": ("string", 1), "probabilities": vector},
-        ),
-        "ids": (
-            dict.fromkeys(IDS, ("int32", 2)),
-            {"sequence_output": ("float32", 3), "pooled_output": vector},
-        ),
-        "metadata": (text, {"json": ("string", 1)}),
+        "serving_default": ({"text"}, {"tokens", "scores"}),
+        "embeddings": ({"text"}, {"cls", "mean", "pooled_output"}),
+        "sentence_embedding": ({"text"}, {"sentence_embedding"}),
+        "next_sentence": ({"text_a", "text_b"}, {"label", "probabilities"}),
+        "ids": ({*IDS}, {"sequence_output", "pooled_output"}),
+        "metadata": ({"text"}, {"json"}),
     }
 
 
@@ -237,10 +224,7 @@ def run_requests(requests: list[tuple]) -> list[dict]:
         )
         # Unlike `run`, does not check shapes; neither does a server.
         answer = session._make_callable_from_options(options)
-        try:
-            answers.append(dict(zip(outputs, answer(*arrays))))
-        except tf.errors.InvalidArgumentError:
-            answers.append({"error": "INVALID_ARGUMENT"})
+        answers.append(dict(zip(outputs, answer(*arrays))))
     decode = lambda x: x.decode() if isinstance(x, bytes) else x.tolist()  # noqa: E731
     return json.loads(json.dumps(answers, default=decode))
 
@@ -297,17 +281,12 @@ def old_python() -> str:
     return python
 
 
-def assert_versions_agree(
-    old_python: str, requests: list[tuple], rejected: list[tuple] = (), atol=1e-5
-) -> None:
+def assert_versions_agree(old_python: str, requests: list[tuple], atol=1e-5) -> None:
     """Asserts that TensorFlow 2.12 and the current version give equal answers."""
-    requests = [*requests, *rejected]
     version, old = json.loads(run(old_python, _RUN_REQUESTS, json.dumps(requests)))
     assert version.startswith("2.12.")
     new = run_requests(requests)
-    error = {"error": "INVALID_ARGUMENT"}
     for request, old_outputs, new_outputs in zip(requests, old, new, strict=True):
-        assert (new_outputs == error) == (request in rejected), request
         assert old_outputs.keys() == new_outputs.keys()
         for name, value in old_outputs.items():
             if np.array(value).dtype.kind == "f":
@@ -326,34 +305,31 @@ SCORE = {"label": "score", "problem": "regression"}
 PROMPT = {"prompt": "x", "choices": "x,y", "label": "right"}
 LSTM = {"features": "weighted_sum_all", "lstm_units": 8}
 
-# Task, options, inputs, and the input that must have as many rows as the others.
+# Task, options, inputs.
 TASKS = [
-    (Classification, CLASSES, [TEXT, {"text": TEXTS[:1]}, NO_TEXT], ""),
-    (Classification, CLASSES | {"long_text": "window_max"}, [TEXT, NO_TEXT], ""),
-    (Classification, CLASSES | {"text_b": "y"}, [PAIR], "text_b"),
-    (Classification, CLASSES | SCORE | {"text_b": "y"}, [PAIR], "text_b"),
-    (QuestionAnswering, {"max_question_length": 8}, [QUESTION], "context"),
-    (MultipleChoice, PROMPT, [CHOICES], "choices"),
-    (Tagging, {"features": ""}, [TEXT, LONG_TEXT, NO_TEXT], ""),
-    (Tagging, LSTM, [TEXT, {"text": TEXTS[:1]}, LONG_TEXT, NO_TEXT], ""),
+    (Classification, CLASSES, [TEXT, {"text": TEXTS[:1]}, NO_TEXT]),
+    (Classification, CLASSES | {"long_text": "window_max"}, [TEXT, NO_TEXT]),
+    (Classification, CLASSES | {"text_b": "y"}, [PAIR]),
+    (Classification, CLASSES | SCORE | {"text_b": "y"}, [PAIR]),
+    (QuestionAnswering, {"max_question_length": 8}, [QUESTION]),
+    (MultipleChoice, PROMPT, [CHOICES]),
+    (Tagging, {"features": ""}, [TEXT, LONG_TEXT, NO_TEXT]),
+    (Tagging, LSTM, [TEXT, {"text": TEXTS[:1]}, LONG_TEXT, NO_TEXT]),
 ]
 
 
 @pytest.mark.slow
 def test_tensorflow_2_12_runs_tasks(old_python, toy, tmp_path):
     directory, pretrainer, _ = toy
-    requests, rejected = [], []
-    for number, (kind, options, inputs, name) in enumerate(TASKS):
+    requests = []
+    for number, (kind, options, inputs) in enumerate(TASKS):
         task = make_task(kind, tmp_path, Tokenizer(directory.vocabulary), **options)
         signatures = toy_tasks.serve(task, task.model(pretrainer.backbone))
         signatures = {"serving_default": signatures["serving_default"]}
         folder = tmp_path / f"served{number}"
         path = serving.export_saved_model(signatures, folder, directory=directory)
         requests += [(str(path), "serving_default", values) for values in inputs]
-        if name:
-            wrong = inputs[0] | {name: inputs[0][name][:1]}
-            rejected.append((str(path), "serving_default", wrong))
-    assert_versions_agree(old_python, requests, rejected)
+    assert_versions_agree(old_python, requests)
 
 
 @pytest.mark.slow
@@ -364,7 +340,6 @@ def test_tensorflow_2_12_runs_checkpoints(old_python, toy, vocabulary, tmp_path)
     requests = [(path, "ids", ids), (path, "metadata", {"text": [""]})]
     for name in ("serving_default", "embeddings"):
         requests += [(path, name, TEXT), (path, name, NO_TEXT)]
-    rejected = [(path, "embeddings", {"text": "not in a list"})]
     multi_label = {"problem_type": "multi_label_classification"}
     iob = {"id2label": {"0": "I-A", "1": "O", "2": "B-B"}}
     for class_name, config, inputs in (
@@ -377,7 +352,7 @@ def test_tensorflow_2_12_runs_checkpoints(old_python, toy, vocabulary, tmp_path)
         path = str(export_to(tmp_path, folder, f"served-{class_name}"))
         requests.append((path, "serving_default", inputs))
         requests.append((path, "serving_default", {name: [] for name in inputs}))
-    assert_versions_agree(old_python, requests, rejected)
+    assert_versions_agree(old_python, requests)
 
 
 @pytest.mark.slow

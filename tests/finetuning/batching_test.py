@@ -5,7 +5,6 @@ import functools
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning import batching
@@ -78,19 +77,6 @@ def test_rows_are_zero_padded_examples():
         assert set(targets) == set(targets[weights > 0])
         assert ids.shape[0] == 16
         assert ids.shape[1] == batching.bucket_lengths(lengths[weights > 0], 32).max()
-
-
-@pytest.mark.parametrize("batch_size", [3, 4, 7, 50])
-def test_targets_are_positions_within_the_padded_length(batch_size):
-    """As the first and last token of an answer; one long example comes first."""
-    lengths = np.array([30, 3, 4, 5, 6])
-    ids = tf.RaggedTensor.from_row_lengths(np.ones(lengths.sum(), int), lengths)
-    inputs = {"token_ids": ids, "padding_mask": ids}
-    answers = split(inputs=inputs, targets={"end": tf.constant(lengths - 1)})
-    for seed in range(5):
-        dataset = batching.batches(answers, batch_size, max_length=32, seed=seed)
-        for inputs, targets, _ in run(dataset):
-            assert (targets["end"] < inputs["token_ids"].shape[1]).all()
 
 
 def test_weights_of_a_batch_sum_to_one():
