@@ -147,8 +147,6 @@ class TableTask(Task):
             )
         if options.task:
             return self.benchmarks[options.task]
-        if options.data_dir:
-            missing.append("task")
         if missing:
             raise ValueError(
                 f"Missing flags: {_flags(missing)}. Pass {_flags(required)} to read "
@@ -167,16 +165,17 @@ def _find_split(
     data_set: DataSet, split: str, options: TablesConfig
 ) -> list[pathlib.Path]:
     """Returns the files of a split, or an empty list for a missing test set."""
-    folder, own = pathlib.Path(options.data_dir), getattr(options, f"{split}_file", "")
-    patterns = [own] if own else data_set.files.get(split, [f"{split}.tsv"])
+    if own := getattr(options, f"{split}_file", ""):
+        return [pathlib.Path(own)]
+    folder = pathlib.Path(options.data_dir)
+    patterns = data_set.files.get(split, [f"{split}.tsv"])
     for pattern in patterns:
-        paths = [pathlib.Path(own)] if own else sorted(folder.glob(pattern))
-        if paths and all(path.is_file() for path in paths):
+        if paths := sorted(folder.glob(pattern)):
             return paths
-    if own or split in ("train", "dev"):
+    if split in ("train", "dev"):
         raise ValueError(
             f"The {split} set is missing: there is no {' or '.join(patterns)} in "
-            f"{(pathlib.Path() if own else folder).absolute()}."
+            f"{folder.absolute()}."
         )
     return []
 

@@ -166,9 +166,7 @@ FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
          "dev.tsv, line 2: a score must be a finite number. Received: 'few'"),
         ("text\tlabel\na\t1\nb\t1.0\n", SCORES, {"problem": "regression"},
          "train.tsv: all labels are '1'"),
-        (GOOD, GOOD, {"dev_file": "none.tsv"}, "The dev set is missing: there is no"),
         (GOOD, GOOD, {"label": ""}, "Missing flags: --label. Pass --train_file"),
-        (GOOD, GOOD, {"data_dir": "x"}, "Missing flags: --task. Pass --train_file"),
         (GOOD, GOOD, {"task": "sst2", "problem": "regression"}, "Remove --train_file, "
          "--dev_file, --text_a, --label, --problem"),
         ("text\tx\ty\na\t1\t2\n", GOOD, {"label": "x,y"}, "train.tsv, line 2: column "

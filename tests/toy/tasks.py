@@ -100,4 +100,4 @@ def assert_same_rows(
         for name, value in row.items():
             if value != other[name]:
                 numbers = [[float(x) for x in v.split()] for v in (value, other[name])]
-                np.testing.assert_allclose(*numbers, atol=5e-6)
+                np.testing.assert_allclose(*numbers, atol=1e-5)
