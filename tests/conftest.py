@@ -82,8 +82,6 @@ def random_encoder(
 
 
 @pytest.fixture
-def eagerly() -> Iterator[None]:
+def eagerly() -> None:
     """Tracing graphs would take longer than running a few steps eagerly."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+    tf.config.run_functions_eagerly(True)  # `eager_functions` resets it.

@@ -22,7 +22,8 @@ def test_command_prints_what_it_read_and_wrote(tmp_path, vocabulary, capsys, cap
     for line in (
         f"Read {source} (Hugging Face BertForMaskedLM).",
         "  2 layers, hidden size 8, 2 heads, 16 positions, gelu_erf; 40 tokens, un",
-        "  Layers without weights: pooler, nsp",
+        "  kind: pretrainer",
+        "  newly_initialized: ['pooler', 'nsp']",
         f"Wrote {tmp_path / 'to'}.",
     ):
         assert line in printed, line

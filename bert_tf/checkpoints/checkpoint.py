@@ -18,13 +18,7 @@ from absl import logging
 
 from bert_tf import heads, storage
 from bert_tf.modeling import BertBackbone, BertConfig, BertModel, BertPretrainer
-from bert_tf.text import (
-    CONTINUATION_PREFIX,
-    GOOGLE_RULES,
-    TokenizerRules,
-    Vocabulary,
-    split_words,
-)
+from bert_tf.text import GOOGLE_RULES, TokenizerRules, Vocabulary
 
 METRICS = "metrics.json"
 TOKEN_EMBEDDING = "embeddings/token_embedding/embeddings"
@@ -75,9 +69,7 @@ class Checkpoint:
             f"{a.max_sequence_length} positions, {a.activation}; "
             f"{self.vocabulary.size:,} tokens, {'un' * self.lowercase}cased."
         ]
-        lines += heads.known_head(head["kind"]).describe(head)
-        if missing := head.get("newly_initialized"):
-            lines.append(f"Layers without weights: {', '.join(missing)}")
+        lines += [f"{name}: {value}" for name, value in head.items()]
         if self.weights:
             lines.append(f"{len(self.weights)} weights found.")
         return lines
@@ -249,38 +241,6 @@ def keep_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
     return dataclasses.replace(checkpoint, weights=weights, architecture=architecture)
 
 
-def extend_vocabulary(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Checkpoint:
-    """Returns a checkpoint with more tokens.
-
-    The weights of a new token are the mean over the pieces that it was split into: its
-    embedding, and its bias in the masked-LM head. All other weights stay the same.
-
-    Args:
-        checkpoint: An opened checkpoint.
-        vocabulary: Extends that of the checkpoint, see `Vocabulary.extends`.
-    """
-    old, new = checkpoint.vocabulary, vocabulary.tokens
-    ids = [i for i, token in enumerate(new) if old.tokens[i : i + 1] != (token,)]
-    words = [new[i].removeprefix(CONTINUATION_PREFIX) for i in ids]
-
-    def extended(values: np.ndarray) -> np.ndarray:
-        result = np.resize(values, [len(new), *values.shape[1:]])
-        for index, pieces in zip(ids, split_words(words, old), strict=True):
-            result[index] = values[pieces].mean(axis=0)
-        return result
-
-    architecture = dataclasses.replace(
-        checkpoint.architecture, vocabulary_size=len(new)
-    )
-    return dataclasses.replace(
-        _with_changed_weights(
-            checkpoint, dict.fromkeys((TOKEN_EMBEDDING, "mlm/bias"), extended)
-        ),
-        architecture=architecture,
-        vocabulary=vocabulary,
-    )
-
-
 def standardized(checkpoint: Checkpoint, head: Mapping[str, Any]) -> Checkpoint:
     """Returns a checkpoint whose scores have the `mean` and `deviation` of a head.
 
@@ -288,20 +248,10 @@ def standardized(checkpoint: Checkpoint, head: Mapping[str, Any]) -> Checkpoint:
     """
     if not (deviation := head.get("deviation")):
         return checkpoint
-    changes = {
-        "logits/kernel": lambda kernel: kernel / deviation,
-        "logits/bias": lambda bias: (bias - head["mean"]) / deviation,
-    }
-    return _with_changed_weights(checkpoint, changes)
-
-
-def _with_changed_weights(
-    checkpoint: Checkpoint, changes: Mapping[str, Callable[[np.ndarray], np.ndarray]]
-) -> Checkpoint:
-    def changed(name: str, read: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
-        return (lambda: changes[name](read())) if name in changes else read
-
-    weights = {name: changed(name, read) for name, read in checkpoint.weights.items()}
+    weights = dict(checkpoint.weights)
+    kernel, bias = weights["logits/kernel"], weights["logits/bias"]
+    weights["logits/kernel"] = lambda: kernel() / deviation
+    weights["logits/bias"] = lambda: (bias() - head["mean"]) / deviation
     return dataclasses.replace(checkpoint, weights=weights)
 
 

@@ -268,9 +268,3 @@ class EmbeddingHead(EncoderHead):
     def signatures(self, model, encoder) -> dict[str, Signature]:
         signatures = super().signatures(model, encoder)
         return signatures | {"serving_default": signatures["sentence_embedding"]}
-
-    @classmethod
-    def describe(cls, settings: Mapping[str, Any]) -> list[str]:
-        names = ("prompts", "default_prompt_name")
-        prompts = [f"{name}: {settings[name]}" for name in names if name in settings]
-        return [f"Sentence embeddings: {EmbeddingConfig.from_dict(settings)}", *prompts]

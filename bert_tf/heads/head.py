@@ -172,12 +172,6 @@ class Head:
                 f"layer has {outputs}."
             )
 
-    @classmethod
-    def describe(cls, settings: Mapping[str, Any]) -> list[str]:
-        """Returns lines for the user about a head."""
-        labels = settings.get("labels")
-        return [f"Labels: {', '.join(labels)}"] if labels else []
-
 
 HEADS: dict[str, type[Head]] = {}
 """The classes by kind, as far as they are imported; see `find_head`."""

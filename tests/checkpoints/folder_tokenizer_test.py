@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import tokenizers
 
-from bert_tf.checkpoints import ModelDirectory, folder_tokenizer, open_checkpoint
+from bert_tf.checkpoints import folder_tokenizer, open_checkpoint
 from bert_tf.text import Tokenizer, Vocabulary
 from tests.toy import checkpoints as toy
+from tests.toy.models import model_directory
 
 WORDS = (
     "[PAD] [UNK] [CLS] [SEP] [MASK] the cat ##s Cat é e caf ##e ##é İ i 東 ##京 京 , . "
@@ -216,16 +217,13 @@ def test_library_tokenizers_gives_the_same_tokens(tmp_path, tiny_config, files):
     contents = [token.content for token in opened.rules.added_tokens]
     vocabulary = Vocabulary((*tokens, *(t for t in contents if t not in tokens)))
     for _ in range(2):  # The second time compares with the first.
-        ModelDirectory.create(
+        model_directory(
             tmp_path / "ours",
-            architecture=dataclasses.replace(
-                tiny_config, vocabulary_size=vocabulary.size
-            ),
-            vocabulary=vocabulary,
+            dataclasses.replace(tiny_config, vocabulary_size=vocabulary.size),
+            vocabulary,
+            {"kind": "encoder"},
             lowercase=opened.lowercase,
             rules=opened.rules,
-            head={"kind": "encoder"},
-            options={},
         )
     back = open_checkpoint(tmp_path / "ours")
     assert (back.vocabulary, back.lowercase) == (vocabulary, opened.lowercase)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.checkpoints import ModelDirectory, open_checkpoint, write_checkpoint
+from bert_tf.checkpoints import open_checkpoint, write_checkpoint
 from bert_tf.text import Tokenizer
 from tasks.classification import Classification
 from tasks.embedding import Embedding
@@ -20,7 +20,7 @@ from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
 from tests.toy import checkpoints as toy
-from tests.toy.models import randomize_weights
+from tests.toy.models import model_directory, randomize_weights
 from tests.toy.tasks import make_task
 
 torch = pytest.importorskip("torch")
@@ -130,12 +130,13 @@ def folders(pretrained, tmp_path_factory, vocabulary):
         kind, options, _ = TASKS[name]
         folder, source = tmp_path_factory.mktemp(name), open_checkpoint(pretrained)
         task = make_task(kind, folder, Tokenizer(vocabulary), **options)
-        shared = ("architecture", "vocabulary", "lowercase", "rules")
-        directory = ModelDirectory.create(
+        directory = model_directory(
             folder / "model",
-            head={"kind": task.kind, **task.head},
+            source.architecture,
+            source.vocabulary,
+            {"kind": task.kind, **task.head},
             options=task.options.to_dict(),
-            **{key: getattr(source, key) for key in shared},
+            rules=source.rules,
         )
         model = task.model(source.load_backbone())
         directory.save_weights(randomize_weights(model))

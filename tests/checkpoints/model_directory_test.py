@@ -14,7 +14,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf import checkpoints
 from bert_tf.checkpoints import (
-    ModelDirectory,
+    keep_layers,
     keras_hub,
     open_checkpoint,
     write_checkpoint,
@@ -29,24 +29,7 @@ from bert_tf.heads import (
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
 from bert_tf.text import TokenizerRules
 from tests.toy import checkpoints as toy
-from tests.toy.models import randomize_weights
-
-
-def create(path, config, vocabulary, head=None, **options):
-    return ModelDirectory.create(
-        path,
-        architecture=config,
-        vocabulary=vocabulary,
-        lowercase=True,
-        head=head or {"kind": "pretrainer"},
-        options=options,
-    )
-
-
-@pytest.fixture
-def directory(tmp_path, tiny_config, vocabulary):
-    return create(tmp_path / "model", tiny_config, vocabulary, steps=5, output="a")
-
+from tests.toy.models import model_directory, randomize_weights
 
 HEADS = [
     {"kind": "pretrainer"},
@@ -74,7 +57,7 @@ def test_open_returns_what_create_wrote(tmp_path, tiny_config, vocabulary, head)
     changes = {"activation": "relu", "dropout": 0.5, "layer_norm_epsilon": 1e-7}
     config = dataclasses.replace(tiny_config, **changes)
     options = {"max_sequence_length": head.get("max_sequence_length", 32)}
-    written = create(tmp_path, config, vocabulary, head, output="a", **options)
+    written = model_directory(tmp_path, config, vocabulary, head, options=options)
     opened = open_checkpoint(tmp_path)
     for name in ("architecture", "vocabulary", "lowercase", "head", "options", "rules"):
         assert getattr(opened, name) == getattr(written, name)
@@ -85,7 +68,7 @@ def test_open_returns_what_create_wrote(tmp_path, tiny_config, vocabulary, head)
 def test_weights_that_transformers_lacks_have_our_names(
     tmp_path, tiny_config, vocabulary
 ):
-    directory = create(tmp_path / "m", tiny_config, vocabulary, HEADS[5])
+    directory = model_directory(tmp_path / "m", tiny_config, vocabulary, HEADS[5])
     model = FeatureTagger(BertBackbone(tiny_config), 1, "last", 3)
     directory.save_weights(randomize_weights(model))
     written = json.loads((directory.path / "config.json").read_text())
@@ -111,7 +94,9 @@ def test_unnamed_layers_of_another_process_match(tmp_path, tiny_config, vocabula
 
     first, second = randomize_weights(build()), build()
     assert [w.path for w in first.weights] != [w.path for w in second.weights]
-    directory = create(tmp_path / "m", tiny_config, vocabulary, {"kind": "mine"})
+    directory = model_directory(
+        tmp_path / "m", tiny_config, vocabulary, {"kind": "mine"}
+    )
     directory.save_weights(first)
     directory.load_weights(second)
     for a, b in zip(first.get_weights(), second.get_weights(), strict=True):
@@ -121,7 +106,7 @@ def test_unnamed_layers_of_another_process_match(tmp_path, tiny_config, vocabula
 def test_scores_are_not_standardized_in_the_folder(tmp_path, tiny_config, vocabulary):
     head = {"kind": "classification", "problem": "regression"}
     scaled = {**head, "mean": 3.0, "deviation": 2.0}
-    directory = create(tmp_path / "m", tiny_config, vocabulary, scaled)
+    directory = model_directory(tmp_path / "m", tiny_config, vocabulary, scaled)
     model = randomize_weights(SequenceClassifier(BertBackbone(tiny_config), 1))
     inputs = model.backbone.input
     inputs = {name: np.ones((2, 3), np.int32) for name in inputs}
@@ -140,7 +125,9 @@ def test_config_of_ours_in_a_model_that_transformers_changed(
 ):
     """transformers keeps the key "bert_tf" when it saves a model of another class."""
     head = {"kind": "classification", "labels": ["a", "b"], "pairs": True}
-    directory = create(tmp_path / "m", tiny_config, vocabulary, head, steps=5)
+    directory = model_directory(
+        tmp_path / "m", tiny_config, vocabulary, head, options={"steps": 5}
+    )
     directory.save_weights(SequenceClassifier(BertBackbone(tiny_config), 2))
     config = json.loads((directory.path / "config.json").read_text())
     config["architectures"] = ["BertForTokenClassification"]
@@ -153,27 +140,19 @@ def test_config_of_ours_in_a_model_that_transformers_changed(
 
 def test_resuming_keeps_class_and_decision(tmp_path, tiny_config, vocabulary):
     head = {"kind": "tagging", "labels": ["O", "B-X"]}
-    directory = create(tmp_path / "m", tiny_config, vocabulary, head)
+    directory = model_directory(tmp_path / "m", tiny_config, vocabulary, head)
     model = FeatureTagger(BertBackbone(tiny_config), 2, "last", 3)
     directory.save_weights(model)
     directory.write_decision({"thresholds": 0.75})
     before = (directory.path / "config.json").read_text()
-    create(tmp_path / "m", tiny_config, vocabulary, head).load_weights(model)
+    model_directory(tmp_path / "m", tiny_config, vocabulary, head).load_weights(model)
     assert (directory.path / "config.json").read_text() == before
 
 
 def test_google_rules_are_kept_until_tokens_are_added(tmp_path, vocabulary):
     rules = TokenizerRules(split_chinese=False, strip_accents=False)
     config = BertConfig.from_size("tiny", vocabulary.size)
-    ModelDirectory.create(
-        tmp_path,
-        architecture=config,
-        vocabulary=vocabulary,
-        lowercase=True,
-        rules=rules,
-        head={"kind": "encoder"},
-        options={},
-    )
+    model_directory(tmp_path, config, vocabulary, {"kind": "encoder"}, rules=rules)
     assert open_checkpoint(tmp_path).rules == rules
     # As `AutoTokenizer.from_pretrained(...).add_tokens(["cat"])` saves it.
     file = tmp_path / "tokenizer_config.json"
@@ -191,7 +170,7 @@ def classifier(tmp_path_factory, tiny_config, vocabulary):
     """Returns a model directory of a `SequenceClassifier`, and the model."""
     head = {"kind": "classification", "labels": ["a", "b", "c"]}
     path = tmp_path_factory.mktemp("classifier")
-    directory = create(path, tiny_config, vocabulary, head=head, output="a")
+    directory = model_directory(path, tiny_config, vocabulary, head)
     model = SequenceClassifier(BertBackbone(tiny_config), num_classes=3)
     directory.save_weights(model)
     return path, model
@@ -241,6 +220,20 @@ def test_head_of_another_size_is_refused(classifier):
         SequenceClassifier.from_checkpoint(classifier[0], num_classes=5)
     with pytest.raises(ValueError, match="has no pre-training heads"):
         BertPretrainer.from_checkpoint(classifier[0])
+
+
+def test_layers_are_kept(classifier):
+    checkpoint = open_checkpoint(classifier[0])
+    fewer = keep_layers(checkpoint, [2])
+    assert fewer.architecture.num_layers == 1
+    before, after = checkpoint.read_weights(), fewer.read_weights()
+    assert not any(name.startswith("encoder_layer_1") for name in after)
+    for name, values in after.items():
+        old = before[name.replace("encoder_layer_0/", "encoder_layer_1/")]
+        np.testing.assert_array_equal(values, old)
+    repeated = keep_layers(checkpoint, [1, 2, 1]).load_backbone()
+    weight = repeated.encoder_layers[2].query.kernel
+    np.testing.assert_array_equal(weight, before["encoder_layer_0/query/kernel"])
 
 
 # --- Folders of other projects ---------------------------------------------------

@@ -45,15 +45,12 @@ def model_directory(
     config: BertConfig,
     vocabulary: Vocabulary,
     head: Mapping[str, Any] = types.MappingProxyType({"kind": "pretrainer"}),
+    **attributes: Any,
 ) -> ModelDirectory:
     """Returns a model directory, still without weights."""
+    attributes = {"lowercase": True, "options": {}, **attributes}
     return ModelDirectory.create(
-        path,
-        architecture=config,
-        vocabulary=vocabulary,
-        lowercase=True,
-        head={**head},
-        options={},
+        path, architecture=config, vocabulary=vocabulary, head={**head}, **attributes
     )
 
 
