@@ -1,4 +1,5 @@
 from bert_tf.checkpoints.checkpoint import Checkpoint as Checkpoint
+from bert_tf.checkpoints.checkpoint import extend_vocabulary as extend_vocabulary
 from bert_tf.checkpoints.checkpoint import keep_layers as keep_layers
 from bert_tf.checkpoints.checkpoint import standardized as standardized
 from bert_tf.checkpoints.model_directory import ModelDirectory as ModelDirectory

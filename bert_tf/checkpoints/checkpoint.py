@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import inspect
 import pathlib
 import re
@@ -18,7 +19,13 @@ from absl import logging
 
 from bert_tf import heads, storage
 from bert_tf.modeling import BertBackbone, BertConfig, BertModel, BertPretrainer
-from bert_tf.text import GOOGLE_RULES, TokenizerRules, Vocabulary
+from bert_tf.text import (
+    CONTINUATION_PREFIX,
+    GOOGLE_RULES,
+    TokenizerRules,
+    Vocabulary,
+    split_words,
+)
 
 METRICS = "metrics.json"
 TOKEN_EMBEDDING = "embeddings/token_embedding/embeddings"
@@ -239,6 +246,36 @@ def keep_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
         }
     architecture = dataclasses.replace(checkpoint.architecture, num_layers=len(layers))
     return dataclasses.replace(checkpoint, weights=weights, architecture=architecture)
+
+
+def extend_vocabulary(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Checkpoint:
+    """Returns a checkpoint with more tokens.
+
+    The weights of a new token are the mean over the pieces that it was split into: its
+    embedding, and its bias in the masked-LM head. All other weights stay the same.
+
+    Args:
+        checkpoint: An opened checkpoint.
+        vocabulary: Extends that of the checkpoint, see `Vocabulary.extends`.
+    """
+    old, new = checkpoint.vocabulary, vocabulary.tokens
+    ids = [i for i, token in enumerate(new) if old.tokens[i : i + 1] != (token,)]
+    words = [new[i].removeprefix(CONTINUATION_PREFIX) for i in ids]
+
+    def extended(read: Callable[[], np.ndarray]) -> np.ndarray:
+        values = read()
+        result = np.resize(values, [len(new), *values.shape[1:]])
+        for index, pieces in zip(ids, split_words(words, old), strict=True):
+            result[index] = values[pieces].mean(axis=0)
+        return result
+
+    weights = dict(checkpoint.weights)
+    for name in weights.keys() & {TOKEN_EMBEDDING, "mlm/bias"}:
+        weights[name] = functools.partial(extended, weights[name])
+    config = dataclasses.replace(checkpoint.architecture, vocabulary_size=len(new))
+    return dataclasses.replace(
+        checkpoint, weights=weights, architecture=config, vocabulary=vocabulary
+    )
 
 
 def standardized(checkpoint: Checkpoint, head: Mapping[str, Any]) -> Checkpoint:

@@ -147,6 +147,8 @@ class TableTask(Task):
             )
         if options.task:
             return self.benchmarks[options.task]
+        if options.data_dir:
+            missing.append("task")
         if missing:
             raise ValueError(
                 f"Missing flags: {_flags(missing)}. Pass {_flags(required)} to read "

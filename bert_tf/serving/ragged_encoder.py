@@ -43,7 +43,7 @@ def optimize_for_inference(
     """Returns `model` with its encoder replaced by one that is fast at inference.
 
     Other layers are shared. The encoder copies the current weights. Its outputs
-    [B, S, ...] are 0 at padding.
+    [B, S, ...] are 0 at padding. Subclasses of `BertBackbone` are not replaced.
 
     Args:
         model: A functional model: a `BertBackbone`, or a model with a `BertBackbone` as
@@ -57,18 +57,18 @@ def optimize_for_inference(
             cannot be replaced.
     """
     if int8:
-        if not any(isinstance(x, BertBackbone) for x in (model, *model.layers)):
+        if BertBackbone not in map(type, (model, *model.layers)):
             raise ValueError(
                 f"{type(model).__name__} has no encoder that int8 is possible for. "
                 "Export it with another --precision."
             )
         _require_int8()
-    if isinstance(model, BertBackbone):
+    if type(model) is BertBackbone:
         outputs = _Encoder(model, layers, int8=int8, name=model.name)(model.input)
         return keras.Model(model.input, outputs, name=model.name)
 
     def replace(layer: keras.layers.Layer) -> keras.layers.Layer:
-        if not isinstance(layer, BertBackbone):
+        if type(layer) is not BertBackbone:
             return layer
         return _Encoder(layer, int8=int8, name=layer.name)
 

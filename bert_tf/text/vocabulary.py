@@ -102,6 +102,16 @@ class Vocabulary:
         """Returns the ids of `tokens`. Unknown tokens get the id of [UNK]."""
         return [self._ids.get(token, self.unk_id) for token in tokens]
 
+    def extends(self, other: Vocabulary) -> bool:
+        """Whether all tokens of `other` keep their ids.
+
+        Other tokens may follow, or replace `[unused...]`.
+        """
+        return self.size >= other.size and all(
+            new == old or old.startswith("[unused")
+            for new, old in zip(self.tokens, other.tokens)
+        )
+
     def _id(self, token: str) -> int:
         if token not in self._ids:
             raise ValueError(f"The vocabulary has no {token}. The model needs it.")

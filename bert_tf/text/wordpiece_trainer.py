@@ -77,6 +77,13 @@ def learn_vocabulary(
     return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
 
 
+def split_words(words: Iterable[str], vocabulary: Vocabulary) -> list[list[int]]:
+    """Returns the ids of the pieces of normalized words. Needs no TensorFlow."""
+    ids = {token: index for index, token in enumerate(vocabulary.tokens)}
+    model = tokenizers.models.WordPiece(ids, unk_token=UNK)
+    return [[piece.id for piece in model.tokenize(word)] for word in words]
+
+
 def _frequent_characters(
     sentences: Iterable[str], table: Mapping[int, str], max_tokens: int
 ) -> list[str]:

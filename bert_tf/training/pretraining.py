@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import storage
+from bert_tf import checkpoints, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
 from bert_tf.data import (
     check_records,
@@ -85,6 +85,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
             )
             model = BertPretrainer(backbone)
             if source:
+                source = checkpoints.extend_vocabulary(source, directory.vocabulary)
                 missing = ", ".join(source.load_into(model)) or "none"
                 print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
             model.compile(
@@ -183,11 +184,12 @@ def resolve_architecture(
     """
     vocabulary = phases[0].vocabulary
     if source:
-        if vocabulary != source.vocabulary:
+        if not vocabulary.extends(source.vocabulary):
             raise ValueError(
                 f"--init_from={source.path} has another vocabulary than "
                 f"{options.records}. Write the records with the vocabulary of the "
-                "checkpoint."
+                "checkpoint, or one with further tokens at its end or in the place of "
+                "[unused...]."
             )
         if options.size or options.initialization != "normal":
             raise ValueError(

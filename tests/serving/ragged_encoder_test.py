@@ -138,15 +138,20 @@ def test_bfloat16_weights_are_stored_in_bfloat16(tiny_config):
     np.testing.assert_allclose(tf.cast(pooled, tf.float32), expected, atol=0.15)
 
 
-def test_encoder_of_a_model_is_replaced(backbone):
-    head = tf.keras.layers.Dense(3)
-    pooled = backbone(backbone.input)["pooled_output"]
-    model = tf.keras.Model(backbone.input, head(pooled))
-    fast, inputs = optimize_for_inference(model), batch(8, 8)
-    assert list(fast.input) == list(IDS)
-    assert head in fast.layers
-    assert backbone not in fast.layers
-    np.testing.assert_allclose(fast(inputs), model(inputs), atol=1e-5)
+def test_encoder_of_a_model_is_replaced_and_a_subclass_is_not(backbone, tiny_config):
+    class Shallow(BertBackbone):
+        def encode(self, *inputs):
+            return super().encode(*inputs)[:-1]
+
+    for encoder in (backbone, randomize_weights(Shallow(tiny_config))):
+        head = tf.keras.layers.Dense(3)
+        pooled = encoder(encoder.input)["pooled_output"]
+        model = tf.keras.Model(encoder.input, head(pooled))
+        fast, inputs = optimize_for_inference(model), batch(8, 8)
+        assert list(fast.input) == list(IDS)
+        assert head in fast.layers
+        assert (encoder in fast.layers) == (encoder is not backbone)
+        np.testing.assert_allclose(fast(inputs), model(inputs), atol=1e-5)
 
 
 # --- int8 ------------------------------------------------------------------------

@@ -167,6 +167,7 @@ FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
         ("text\tlabel\na\t1\nb\t1.0\n", SCORES, {"problem": "regression"},
          "train.tsv: all labels are '1'"),
         (GOOD, GOOD, {"label": ""}, "Missing flags: --label. Pass --train_file"),
+        (GOOD, GOOD, {"data_dir": "x"}, "Missing flags: --task. Pass --train_file"),
         (GOOD, GOOD, {"task": "sst2", "problem": "regression"}, "Remove --train_file, "
          "--dev_file, --text_a, --label, --problem"),
         ("text\tx\ty\na\t1\t2\n", GOOD, {"label": "x,y"}, "train.tsv, line 2: column "

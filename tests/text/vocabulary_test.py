@@ -29,6 +29,14 @@ def test_ids_are_token_indices():
     assert repr(vocabulary) == f"Vocabulary(7 tokens, {vocabulary.fingerprint[:12]})"
 
 
+def test_extended_vocabulary_keeps_ids():
+    old = Vocabulary((*SPECIAL_TOKENS, "[unused0]", "a"))
+    for tokens in (("[unused0]", "a"), ("[unused0]", "a", "b"), ("b", "a")):
+        assert Vocabulary((*SPECIAL_TOKENS, *tokens)).extends(old)
+    for tokens in (("[unused0]",), ("[unused0]", "b"), ("a", "[unused0]")):
+        assert not Vocabulary((*SPECIAL_TOKENS, *tokens)).extends(old)
+
+
 def test_write_and_read_round_trip(tmp_path):
     # U+2028 does not separate lines in this file.
     vocabulary = Vocabulary((*SPECIAL_TOKENS, "a\u2028b", "", "##é", "", "𝕏"))

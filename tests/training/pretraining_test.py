@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints import open_checkpoint
+from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Vocabulary
 from bert_tf.training import (
     PretrainConfig,
@@ -312,6 +313,20 @@ def test_init_from_with_other_vocabulary_raises(options, tmp_path, tiny_config):
     options = dataclasses.replace(options, init_from=str(tmp_path))
     with pytest.raises(ValueError, match="has another vocabulary than"):
         pretrain(options)
+
+
+@pytest.mark.slow
+def test_init_from_with_fewer_tokens(options, tmp_path, tiny_config):
+    tokens = Vocabulary.from_file(f"{options.records}/vocab.txt").tokens
+    config = dataclasses.replace(tiny_config, vocabulary_size=len(tokens) - 1)
+    before = model_directory(tmp_path / "before", config, Vocabulary(tokens[:-1]))
+    before.save_weights(BertPretrainer(BertBackbone(config)))
+    further = {"init_from": str(before.path), "size": "", "steps": 1}
+    further |= {"learning_rate": 0.0, "warmup_steps": 0, "output": str(tmp_path / "a")}
+    pretrain(dataclasses.replace(options, **further))
+    after = open_checkpoint(further["output"]).read_weights()
+    for name, values in before.read_weights().items():
+        np.testing.assert_array_equal(after[name][: len(values)], values)
 
 
 @pytest.mark.slow
