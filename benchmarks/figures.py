@@ -41,6 +41,7 @@ _PANELS = {
         {
             "mini_longer_rows.csv": "local attention",
             "mini_bigram_rows.csv": "bigram model",
+            "mini_bigram_long.csv": "bigram model, five times the tokens",
         },
     ),
 }
