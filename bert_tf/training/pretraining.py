@@ -118,6 +118,10 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
                     _train_phase(options, loop, phases, phase)
             if not chief:
                 return {}
+            if options.optimizer == "muon":
+                with strategy.scope():
+                    scale_embeddings(model)
+                directory.save_weights(model)
 
             # === Report ===
             baseline = unigram_accuracy(
@@ -229,6 +233,29 @@ def create_optimizer(
         dtype = "bfloat16" if is_bfloat16 else "float32"
         return Muon(schedule, orthogonalization_dtype=dtype, **arguments)
     return (Lamb if options.optimizer == "lamb" else AdamW)(schedule, **arguments)
+
+
+def scale_embeddings(model: BertPretrainer) -> None:
+    """Scales the token embeddings to about `initializer_range`, for fine-tuning.
+
+    The outputs of the model stay the same: LayerNorm removes the scale of the sum of
+    all embeddings, and the LayerNorm of the masked-LM head takes up that of its output
+    matrix. The factor is a power of two, so no weight is rounded.
+
+    Adam changes all weights by about the learning rate in a step. The short recipe
+    leaves token embeddings of 0.1, five times larger than those of a new model, which
+    would learn five times slower. benchmarks/results/gain.md has the scores.
+    """
+    embeddings, norm = model.backbone.embeddings, model.mlm_head.layer_norm
+    tokens = keras.ops.convert_to_numpy(embeddings.token_embedding.embeddings)
+    target = model.backbone.config.initializer_range
+    factor = 2.0 ** np.round(np.log2(target / np.sqrt(np.mean(tokens**2))))
+    layers = ("token_embedding", "position_embedding", "segment_embedding")
+    for name in layers:
+        table = getattr(embeddings, name).embeddings
+        table.assign(table * factor)
+    for weight in (norm.gamma, norm.beta):
+        weight.assign(weight / factor)
 
 
 def _restore(state: TrainingState) -> None:

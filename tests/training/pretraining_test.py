@@ -19,6 +19,7 @@ from bert_tf.training import (
     TrainingLoop,
     create_optimizer,
     pretrain,
+    pretraining,
     read_history,
     steps,
 )
@@ -234,6 +235,27 @@ def test_lamb_with_float16_and_less_memory_on_two_devices(options, tmp_path):
     # A state after each step; the last two are kept.
     states = (tmp_path / "half/training_state").glob("*.npz")
     assert {path.name for path in states} == {"ckpt-29.npz", "ckpt-30.npz"}
+
+
+def test_embeddings_of_muon_are_scaled_and_outputs_stay(options, tmp_path, monkeypatch):
+    run = dataclasses.replace(
+        options, optimizer="muon", output=str(tmp_path), steps=20, validate_every=20
+    )
+    batch = next(iter(pretraining.masked_batches(run, 1, run.phases()[0])))[0]
+    outputs = []
+
+    def scale(model, scale_embeddings=pretraining.scale_embeddings):
+        outputs.append(model.predict_on_batch(batch))
+        scale_embeddings(model)
+        outputs.append(model.predict_on_batch(batch))
+
+    monkeypatch.setattr(pretraining, "scale_embeddings", scale)
+    pretrain(run)
+    for name in ("mlm", "nsp"):
+        np.testing.assert_array_equal(outputs[0][name], outputs[1][name])
+    written = open_checkpoint(tmp_path).read_weights()
+    tokens = written["embeddings/token_embedding/embeddings"]
+    assert 0.5**0.5 < np.sqrt(np.mean(tokens**2)) / 0.02 < 2**0.5
 
 
 def test_finished_run_is_not_trained_again(trained, two_phases):
