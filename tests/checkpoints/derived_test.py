@@ -6,7 +6,6 @@ import pytest
 
 from bert_tf.checkpoints import (
     extend_vocabulary,
-    keep_layers,
     open_checkpoint,
     write_checkpoint,
 )
@@ -50,16 +49,3 @@ def test_new_tokens_are_the_mean_of_their_pieces(checkpoint, extended):
                 np.testing.assert_allclose(new[token], mean, rtol=1e-5)
             new, old = np.delete(new, [*pieces], axis=0), np.delete(old, 5, axis=0)
         np.testing.assert_array_equal(new, old)
-
-
-def test_layers_are_kept(checkpoint):
-    fewer = keep_layers(checkpoint, [2])
-    assert fewer.architecture.num_layers == 1
-    before, after = checkpoint.read_weights(), fewer.read_weights()
-    assert not any(name.startswith("encoder_layer_1") for name in after)
-    for name, values in after.items():
-        old = before[name.replace("encoder_layer_0/", "encoder_layer_1/")]
-        np.testing.assert_array_equal(values, old)
-    repeated = keep_layers(checkpoint, [1, 2, 1]).load_backbone()
-    weight = repeated.encoder_layers[2].query.kernel
-    np.testing.assert_array_equal(weight, before["encoder_layer_0/query/kernel"])
