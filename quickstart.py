@@ -7,7 +7,7 @@
 
 The first run of each creates a virtual environment beside this file: .venv for the
 demo, .venv-test for the tests. Arguments after `demo` are passed to
-`python -m bert_tf.demo`, arguments after `test` to pytest.
+`python -m examples.demo`, arguments after `test` to pytest.
 """
 
 import os
@@ -21,7 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 PARALLEL = ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
 # Use -> virtual environment, requirements, module with its first arguments.
 USES = {
-    "demo": (".venv", "requirements.txt", ["bert_tf.demo"]),
+    "demo": (".venv", "requirements.txt", ["examples.demo"]),
     "test": (".venv-test", "requirements-dev.txt", ["pytest", *PARALLEL]),
 }
 

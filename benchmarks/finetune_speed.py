@@ -35,7 +35,6 @@ import numpy as np
 
 from benchmarks import peers
 from bert_tf import cli
-from bert_tf.modeling import BertConfig
 
 _PADDED_LENGTH = 128
 
@@ -123,10 +122,10 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
     """Times steps. `variant` returns the batches and the step function."""
     import tensorflow as tf
 
-    from bert_tf.text import Tokenizer
+    from bert_tf.checkpoints import untrained_encoder
     from tasks.classification import Classification
 
-    tokenizer = Tokenizer(options.vocabulary)
+    encoder = untrained_encoder(options.size, options.vocabulary)
     task = Classification(
         Classification.Config(
             task=options.task,
@@ -134,7 +133,7 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
             max_sequence_length=_PADDED_LENGTH,
             output="",
         ),
-        tokenizer,
+        encoder,
     )
     split = task.dataset("train")
     count = options.batch_size * options.batches
@@ -149,8 +148,7 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
     split = dataclasses.replace(
         split, inputs=inputs, targets=tf.gather(split.targets, chosen)
     )
-    architecture = BertConfig.from_size(options.size, tokenizer.vocabulary.size)
-    batches, step = variant(options, task, split, architecture)
+    batches, step = variant(options, task, split, encoder.architecture)
     for batch in batches:  # Traces the step for each shape.
         step(batch)
     start, cpu_start = time.perf_counter(), time.process_time()

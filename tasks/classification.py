@@ -47,8 +47,8 @@ sklearn = lazy_import("sklearn")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
+    from bert_tf.checkpoints import Checkpoint
     from bert_tf.finetuning import Example, Split
-    from bert_tf.text import Tokenizer
 
 
 def _f1(average: str) -> Callable[..., float]:
@@ -126,8 +126,8 @@ class Classification(finetuning.TableTask):
         columns = {"texts": texts, "label": options.label}
         return finetuning.DataSet(**columns, metrics=metrics, **changes)
 
-    def __init__(self, options: Config, tokenizer: Tokenizer):
-        super().__init__(options, tokenizer)
+    def __init__(self, options: Config, encoder: Checkpoint):
+        super().__init__(options, encoder)
         self.metrics = self.data_set.metrics
         self.metric = self.metrics[0]
         pairs, train = len(self.data_set.texts) > 1, self.data["train"]

@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from absl import logging
 
-from bert_tf import checkpoints, cli, finetuning, heads
+from bert_tf import cli, finetuning, heads
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -52,8 +52,8 @@ tf = lazy_import("tensorflow")
 if TYPE_CHECKING:
     import keras
 
+    from bert_tf.checkpoints import Checkpoint
     from bert_tf.finetuning import Split
-    from bert_tf.text import Tokenizer
 
 _RECALL_AT = (1, 5, 10)
 _QUERIES_AT_ONCE = 256  # Compared with all texts.
@@ -138,14 +138,14 @@ class Embedding(finetuning.TableTask):
         norms = np.prod([np.linalg.norm(v, axis=1) for v in vectors], axis=0)
         return {"score": np.prod(vectors, axis=0).sum(axis=1) / norms}
 
-    def __init__(self, options: Config, tokenizer: Tokenizer):
+    def __init__(self, options: Config, encoder: Checkpoint):
         if "," not in options.texts and not options.task:
             raise ValueError(
                 "--texts must be at least two columns; with --loss=simcse, the "
                 "training file may lack the second. Received: "
                 f"--texts={options.texts}"
             )
-        super().__init__(options, tokenizer)
+        super().__init__(options, encoder)
         self.loss = options.loss
         if self.loss == "simcse":
             texts = itertools.chain(*(row.inputs for row in self.data["train"]))
@@ -172,16 +172,14 @@ class Embedding(finetuning.TableTask):
         head = {"max_sequence_length": options.max_sequence_length}
         if options.pooling:
             head["pooling"] = options.pooling
-        if options.init_from:
-            encoder = checkpoints.open_checkpoint(options.init_from).head
-            head = encoder | head if encoder["kind"] == self.kind else head
-            if prompts := encoder.get("prompts"):
-                logging.warning(
-                    "%s: training adds no prompts to texts, so the new model has no "
-                    "prompts. It drops %s.",
-                    options.init_from,
-                    ", ".join(prompts),
-                )
+        head = encoder.head | head if encoder.head["kind"] == self.kind else head
+        if prompts := encoder.head.get("prompts"):
+            logging.warning(
+                "%s: training adds no prompts to texts, so the new model has no "
+                "prompts. It drops %s.",
+                encoder.path,
+                ", ".join(prompts),
+            )
         self.head = heads.EmbeddingConfig.from_dict(head).to_dict()
 
     def training_model(self, model: keras.Model) -> keras.Model:

@@ -45,8 +45,8 @@ scipy = lazy_import("scipy")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
+    from bert_tf.checkpoints import Checkpoint
     from bert_tf.finetuning import Example, Split
-    from bert_tf.text import Tokenizer
 
 DATA_SETS: Mapping[str, finetuning.DataSet] = {
     "swag": finetuning.DataSet(
@@ -94,8 +94,8 @@ class MultipleChoice(finetuning.TableTask):
         for row in super().read_input(options, path):
             yield _example(row, data_set)[0]
 
-    def __init__(self, options: Config, tokenizer: Tokenizer):
-        super().__init__(options, tokenizer)
+    def __init__(self, options: Config, encoder: Checkpoint):
+        super().__init__(options, encoder)
         self.head = {}
         found = {
             name: [_example(row, self.data_set) for row in rows]

@@ -49,9 +49,10 @@ keras = lazy_import("keras")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
+    from bert_tf.checkpoints import Checkpoint
     from bert_tf.finetuning import Question, Split
     from bert_tf.heads import Passages
-    from bert_tf.text import Tokenizer, Windows
+    from bert_tf.text import Windows
 
 # Questions whose passages are tokenized together.
 _CHUNK = 1000
@@ -95,8 +96,8 @@ class QuestionAnswering(finetuning.Task):
             30, help="Maximum tokens of an answer.", minimum=1
         )
 
-    def __init__(self, options: Config, tokenizer: Tokenizer):
-        super().__init__(options, tokenizer)
+    def __init__(self, options: Config, encoder: Checkpoint):
+        super().__init__(options, encoder)
         if options.max_sequence_length < options.max_question_length + 4:
             raise ValueError(
                 "--max_sequence_length must be at least --max_question_length + 4, for "

@@ -38,14 +38,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_tf import cli, finetuning, modeling
+from bert_tf import cli, finetuning, heads
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
+    from bert_tf.checkpoints import Checkpoint
     from bert_tf.finetuning import ColumnFile, Split
-    from bert_tf.text import Tokenizer
 
 # --- The task --------------------------------------------------------------------
 
@@ -71,14 +71,14 @@ class Tagging(finetuning.Task):
             "",
             help="Activations of the frozen encoder to train a BiLSTM on, instead of "
             "fine-tuning.",
-            choices=("", *modeling.FEATURES),
+            choices=("", *heads.FEATURES),
         )
         lstm_units: int = cli.option(
             768, help="Units of each direction of the two LSTM layers.", minimum=1
         )
 
-    def __init__(self, options: Config, tokenizer: Tokenizer):
-        super().__init__(options, tokenizer)
+    def __init__(self, options: Config, encoder: Checkpoint):
+        super().__init__(options, encoder)
         if options.teacher and options.features:
             raise ValueError("--teacher trains the encoder. Omit --features.")
         self.data = options.read_splits(

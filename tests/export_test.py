@@ -19,7 +19,6 @@ from tensorflow_serving.apis import predict_pb2
 import bert_tf
 from bert_tf import export, serving
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.text import Tokenizer
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
@@ -323,7 +322,7 @@ def test_tensorflow_2_12_runs_tasks(old_python, toy, tmp_path):
     directory, pretrainer, _ = toy
     requests = []
     for number, (kind, options, inputs) in enumerate(TASKS):
-        task = make_task(kind, tmp_path, Tokenizer(directory.vocabulary), **options)
+        task = make_task(kind, tmp_path, directory.vocabulary, **options)
         signatures = toy_tasks.serve(task, task.model(pretrainer.backbone))
         signatures = {"serving_default": signatures["serving_default"]}
         folder = tmp_path / f"served{number}"

@@ -29,7 +29,6 @@ LAYERS = """
     training serving
     finetuning
     vocab corpus pretrain convert export serve client tasks
-    demo
 """
 LEVEL = {
     node: level

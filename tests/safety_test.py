@@ -17,7 +17,7 @@ from bert_tf import client, serving
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.finetuning import Task
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.text import Tokenizer
+from bert_tf.text import Tokenizer, Vocabulary
 from tasks.classification import Classification
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
@@ -38,11 +38,11 @@ STRINGS = {
 }
 
 
-def tasks(folder: pathlib.Path, tokenizer: Tokenizer) -> dict[str, Task]:
+def tasks(folder: pathlib.Path, vocabulary: Vocabulary) -> dict[str, Task]:
     """Returns a task of each kind."""
 
     def make(kind: type[Task], **options) -> Task:
-        return make_task(kind, folder, tokenizer, **options)
+        return make_task(kind, folder, vocabulary, **options)
 
     scores = {"text_a": "x", "text_b": "y", "label": "score", "problem": "regression"}
     return {
@@ -62,7 +62,7 @@ def address(tmp_path_factory, tiny_config, vocabulary):
     config = dataclasses.replace(tiny_config, num_layers=1)
     pretrainer = BertPretrainer(BertBackbone(config))
     exports = {"masks": pretrained_signatures(pretrainer, tokenizer)}
-    for name, task in tasks(folder, tokenizer).items():
+    for name, task in tasks(folder, vocabulary).items():
         exports[name] = toy_tasks.serve(task, task.model(pretrainer.backbone))
     directory = ModelDirectory(
         path=pathlib.Path("never-read"),

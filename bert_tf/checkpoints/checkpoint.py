@@ -24,6 +24,7 @@ from bert_tf.text import (
     GOOGLE_RULES,
     TokenizerRules,
     Vocabulary,
+    guess_lowercase,
     split_words,
 )
 
@@ -228,6 +229,21 @@ def _numbers(name: str) -> list[int]:
 
 
 # --- Derived checkpoints ---------------------------------------------------------
+
+
+def untrained_encoder(size: str, vocabulary: str) -> Checkpoint:
+    """Returns an encoder without weights, to train from random ones.
+
+    Args:
+        size: See `BertConfig.from_size`.
+        vocabulary: The vocabulary file. Its tokens tell whether it is cased.
+    """
+    tokens = Vocabulary.from_file(vocabulary)
+    lowercase, note = guess_lowercase(tokens)
+    print(f"{vocabulary}: {note}")
+    architecture = BertConfig.from_size(size, tokens.size)
+    path, head = pathlib.Path(vocabulary), {"kind": "encoder"}
+    return Checkpoint(path, architecture, tokens, lowercase, head, {})
 
 
 def keep_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:

@@ -113,8 +113,8 @@ class TableTask(Task):
         flags = f"the training's {_flags(cls.columns)}"
         return read_rows(data_set, "test", [pathlib.Path(path)], flags)
 
-    def __init__(self, options, tokenizer):
-        super().__init__(options, tokenizer)
+    def __init__(self, options, encoder):
+        super().__init__(options, encoder)
         self.data_set = self._select_data_set()
         flags = f"{_flags((*self.columns, *self.settings))}, or with --task"
         rows = {

@@ -62,12 +62,11 @@ class _Trainer(keras.Model):
 # --- Distillation ----------------------------------------------------------------
 
 
-def check_teacher(task: Task, student: Checkpoint) -> None:
+def check_teacher(task: Task) -> None:
     """Checks that `--teacher` has the inputs and outputs of the student.
 
     Args:
-        task: The task, whose options name the teacher.
-        student: The initial weights of the student.
+        task: The task of the student, whose options name the teacher.
 
     Raises:
         ValueError: They differ.
@@ -92,7 +91,7 @@ def check_teacher(task: Task, student: Checkpoint) -> None:
 
     teacher = open_checkpoint(path)
     theirs = traits(teacher, teacher.head)
-    for name, value in traits(student, {"kind": task.kind, **task.head}).items():
+    for name, value in traits(task.encoder, {"kind": task.kind, **task.head}).items():
         if theirs[name] != value:
             raise ValueError(
                 f"--teacher={path} must have the same {name} as the student. Received: "

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,11 +29,11 @@ from bert_tf.checkpoints import (
     keep_layers,
     open_checkpoint,
     standardized,
+    untrained_encoder,
 )
 from bert_tf.finetuning import batching, objectives
 from bert_tf.finetuning.task import Example, FinetuneConfig, PredictConfig, Task
-from bert_tf.modeling import BertBackbone, BertConfig, sum_losses
-from bert_tf.text import Tokenizer, Vocabulary, guess_lowercase
+from bert_tf.modeling import BertBackbone, sum_losses
 
 _CHUNK = 1024  # Examples that are sorted by length, for batches of similar texts.
 
@@ -61,9 +60,9 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
     encoder = _open_encoder(options)
     replicas = strategy.num_replicas_in_sync
     training.strategy.check_batch_size(options.batch_size, replicas)
-    task = task_class(options, Tokenizer.from_checkpoint(encoder))
-    _check_hyperparameters(task, encoder)
-    objectives.check_teacher(task, encoder)
+    task = task_class(options, encoder)
+    _check_hyperparameters(task)
+    objectives.check_teacher(task)
     directory = ModelDirectory.create(
         options.output,
         architecture=encoder.architecture,
@@ -75,17 +74,14 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         resumable=options.resumable(),
     )
     with storage.exclusive(directory.path), training.strategy.device_errors():
-        return _run(task, encoder, directory, strategy)
+        return _run(task, directory, strategy)
 
 
 def _run(
-    task: Task,
-    encoder: Checkpoint,
-    directory: ModelDirectory,
-    strategy: tf.distribute.Strategy,
+    task: Task, directory: ModelDirectory, strategy: tf.distribute.Strategy
 ) -> dict[str, Any]:
     metrics = directory.read_metrics()
-    model = build_model(task, encoder, directory, strategy)
+    model = build_model(task, directory, strategy)
     if metrics:
         print(f"{directory.path} is already trained; skipping training.")
     else:
@@ -119,12 +115,7 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
             f"size={options.size!r}, vocabulary={options.vocabulary!r}"
         )
     if from_scratch:
-        vocabulary = Vocabulary.from_file(options.vocabulary)
-        architecture = BertConfig.from_size(options.size, vocabulary.size)
-        lowercase, note = guess_lowercase(vocabulary)
-        print(f"{options.vocabulary}: {note}")
-        path = pathlib.Path(options.output)
-        encoder = ModelDirectory(path, architecture, vocabulary, lowercase, {}, {})
+        encoder = untrained_encoder(options.size, options.vocabulary)
     else:
         encoder = open_checkpoint(options.init_from)
     if options.layers:
@@ -142,8 +133,8 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
     return dataclasses.replace(encoder, architecture=architecture)
 
 
-def _check_hyperparameters(task: Task, encoder: Checkpoint) -> None:
-    options, architecture = task.options, encoder.architecture
+def _check_hyperparameters(task: Task) -> None:
+    options, architecture = task.options, task.encoder.architecture
     limits = {
         "max_sequence_length": architecture.max_sequence_length,
         "frozen_layers": architecture.num_layers,
@@ -160,20 +151,16 @@ def _check_hyperparameters(task: Task, encoder: Checkpoint) -> None:
 
 
 def build_model(
-    task: Task,
-    encoder: Checkpoint,
-    directory: ModelDirectory,
-    strategy: tf.distribute.Strategy,
+    task: Task, directory: ModelDirectory, strategy: tf.distribute.Strategy
 ) -> keras.Model:
     """Returns the task's model with its initial weights.
 
     Args:
         task: The task.
-        encoder: The encoder to start from.
-        directory: The model directory, in which weights replace those of `encoder`.
+        directory: The model directory, whose weights replace those of `task.encoder`.
         strategy: Where to build it.
     """
-    options = task.options
+    options, encoder = task.options, task.encoder
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():
         backbone = BertBackbone(encoder.architecture, dtype=options.precision)

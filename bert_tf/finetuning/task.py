@@ -15,16 +15,16 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from bert_tf import cli, data, heads
+from bert_tf import cli, data, heads, text
 
 if TYPE_CHECKING:
     import keras
     import numpy as np
 
+    from bert_tf.checkpoints import Checkpoint
     from bert_tf.finetuning.batching import Split
     from bert_tf.modeling import BertBackbone
     from bert_tf.serving import Predictor
-    from bert_tf.text import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,7 +174,7 @@ class Task(abc.ABC):
 
     Args:
         options: An instance of the task's `Config`.
-        tokenizer: The tokenizer of the encoder.
+        encoder: The encoder to train. `self.tokenizer` is its tokenizer.
     """
 
     Config: ClassVar[type[FinetuneConfig]]
@@ -225,9 +225,10 @@ class Task(abc.ABC):
         """
         return model.predict(*columns, batch_size=batch_size)
 
-    def __init__(self, options: FinetuneConfig, tokenizer: Tokenizer):
+    def __init__(self, options: FinetuneConfig, encoder: Checkpoint):
         self.options = options
-        self.tokenizer = tokenizer
+        self.encoder = encoder
+        self.tokenizer = text.Tokenizer.from_checkpoint(encoder)
 
     def model(
         self, backbone: BertBackbone, head: Mapping[str, Any] | None = None

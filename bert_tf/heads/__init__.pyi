@@ -4,6 +4,7 @@ from bert_tf.heads.embedding import EmbeddingConfig as EmbeddingConfig
 from bert_tf.heads.embedding import EncoderHead as EncoderHead
 from bert_tf.heads.embedding import SentenceEmbedding as SentenceEmbedding
 from bert_tf.heads.embedding import SentenceEncoder as SentenceEncoder
+from bert_tf.heads.head import FEATURES as FEATURES
 from bert_tf.heads.head import HEAD_KINDS as HEAD_KINDS
 from bert_tf.heads.head import HEADS as HEADS
 from bert_tf.heads.head import Head as Head

@@ -46,6 +46,17 @@ _TASKS = ("classification", "tagging", "question_answering", "multiple_choice")
 HEAD_KINDS = ("encoder", "pretrainer", *_TASKS)
 
 
+# Feature sets (rows of table 7) -> slice of the embeddings (0) and the layers (1 to L).
+FEATURES: Mapping[str, slice] = {
+    "embeddings": slice(0, 1),
+    "second_to_last": slice(-2, -1),
+    "last": slice(-1, None),
+    "weighted_sum_last_four": slice(-4, None),
+    "concat_last_four": slice(-4, None),
+    "weighted_sum_all": slice(1, None),
+}
+
+
 class Head:
     """A head of one kind: its Keras model, its inputs, and its answers to strings.
 

@@ -33,9 +33,9 @@ from keras import ops
 
 from bert_tf import text
 from bert_tf.heads.classification import output_layer
-from bert_tf.heads.head import Head, Signature, signature, string_input
+from bert_tf.heads.head import FEATURES, Head, Signature, signature, string_input
 from bert_tf.lazy import lazy_import
-from bert_tf.modeling import FEATURES, BertBackbone, BertModel, Dropout
+from bert_tf.modeling import BertBackbone, BertModel, Dropout
 
 tf = lazy_import("tensorflow")
 

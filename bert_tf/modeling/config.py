@@ -29,16 +29,6 @@ SIZES: Mapping[str, tuple[int, int, int]] = {
 ACTIVATIONS = ("gelu_tanh", "gelu_erf", "relu")
 _GOOGLE_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
 
-# Feature sets (rows of table 7) -> slice of the embeddings (0) and the layers (1 to L).
-FEATURES: Mapping[str, slice] = {
-    "embeddings": slice(0, 1),
-    "second_to_last": slice(-2, -1),
-    "last": slice(-1, None),
-    "weighted_sum_last_four": slice(-4, None),
-    "concat_last_four": slice(-4, None),
-    "weighted_sum_all": slice(1, None),
-}
-
 # Replaces the logits of masked elements, and is added to masked attention scores. It is
 # finite, so that the softmax of a row of padding is uniform and not NaN.
 MASKED_SCORE = -1e9

@@ -29,14 +29,14 @@ from bert_tf.text import Tokenizer
 
 
 def load_signatures(
-    checkpoint: Checkpoint, *, dtype: str = "float32", **options: Any
+    checkpoint: Checkpoint, *, dtype: str = "float32", layers: Sequence[int] = ()
 ) -> dict[str, Signature]:
     """Loads a model with any head and returns its signatures.
 
     Args:
         checkpoint: A checkpoint that `open_checkpoint` returned.
         dtype: Keras dtype policy of the layers, or "int8" for an int8 encoder.
-        **options: `layers` of `head_signatures`.
+        layers: See `head_signatures`.
 
     Raises:
         ValueError: The head is unclear, has no weights, or is not one of `heads.HEADS`.
@@ -57,7 +57,7 @@ def load_signatures(
     if missing:
         text = "%s has no weights for: %s (newly initialized)"
         logging.warning(text, checkpoint.path, ", ".join(sorted(missing)))
-    return head_signatures(head, model, int8=int8, **options)
+    return head_signatures(head, model, int8=int8, layers=layers)
 
 
 def head_signatures(

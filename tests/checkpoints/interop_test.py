@@ -13,7 +13,6 @@ import pytest
 
 import bert_tf
 from bert_tf.checkpoints import open_checkpoint, write_checkpoint
-from bert_tf.text import Tokenizer
 from tasks.classification import Classification
 from tasks.embedding import Embedding
 from tasks.multiple_choice import MultipleChoice
@@ -129,7 +128,7 @@ def folders(pretrained, tmp_path_factory, vocabulary):
     def write(name):
         kind, options, _ = TASKS[name]
         folder, source = tmp_path_factory.mktemp(name), open_checkpoint(pretrained)
-        task = make_task(kind, folder, Tokenizer(vocabulary), **options)
+        task = make_task(kind, folder, vocabulary, **options)
         directory = model_directory(
             folder / "model",
             source.architecture,

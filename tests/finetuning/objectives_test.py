@@ -16,11 +16,12 @@ import tensorflow as tf
 from bert_tf.checkpoints import open_checkpoint, standardized
 from bert_tf.finetuning import batches, fine_tune, objectives, run
 from bert_tf.modeling import BertBackbone
-from bert_tf.text import SPECIAL_TOKENS, Tokenizer, Vocabulary
+from bert_tf.text import SPECIAL_TOKENS, Vocabulary
 from tasks.classification import Classification
 from tasks.embedding import Embedding
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
+from tests.toy.checkpoints import encoder
 from tests.toy.models import model_directory, randomize_weights
 from tests.toy.tasks import make_task
 
@@ -43,7 +44,7 @@ def teachers(tmp_path_factory, vocabulary, tiny_config):
     def write(name: str) -> str:
         kind, options = TASKS[name]
         folder = tmp_path_factory.mktemp(name)
-        task = make_task(kind, folder, Tokenizer(vocabulary), **options)
+        task = make_task(kind, folder, vocabulary, **options)
         head = {"kind": task.kind, **task.head}
         directory = model_directory(folder / "teacher", tiny_config, vocabulary, head)
         directory.save_weights(randomize_weights(task.model(BertBackbone(tiny_config))))
@@ -52,9 +53,9 @@ def teachers(tmp_path_factory, vocabulary, tiny_config):
     return write
 
 
-def make_options(name, folder, tokenizer, teacher, **changes):
+def make_options(name, folder, vocabulary, teacher, **changes):
     kind, options = TASKS[name]
-    task = make_task(kind, folder, tokenizer, **options)
+    task = make_task(kind, folder, vocabulary, **options)
     own = {"teacher_share": 1.0, "weight_decay": 0.0, "warmup_ratio": 0.0}
     own |= {"init_from": teacher, "teacher": teacher, "epochs": 1, "batch_size": 2}
     own["output"] = str(folder / "student")
@@ -87,10 +88,8 @@ def distill(teachers, tmp_path, vocabulary):
     """Returns the distiller of a copy of a teacher, its task, and a batch."""
 
     def make(name: str, **head):
-        kind, options = make_options(
-            name, tmp_path, Tokenizer(vocabulary), teachers(name)
-        )
-        task = kind(options, Tokenizer(vocabulary))
+        kind, options = make_options(name, tmp_path, vocabulary, teachers(name))
+        task = kind(options, encoder(vocabulary))
         task.head = {**task.head, **head}
         checkpoint = open_checkpoint(options.teacher)
         model = task.model(BertBackbone(checkpoint.architecture))
@@ -147,8 +146,8 @@ def test_loss_of_several_labels_is_the_mean_over_texts_and_labels():
 @pytest.mark.usefixtures("eagerly")
 def test_the_student_learns_from_the_teacher(teachers, tmp_path, vocabulary):
     changes = {"layers": "2", "epochs": 8, "learning_rate": 1e-2}
-    tokenizer, teacher = Tokenizer(vocabulary), teachers("scores")
-    kind, options = make_options("scores", tmp_path, tokenizer, teacher, **changes)
+    teacher = teachers("scores")
+    kind, options = make_options("scores", tmp_path, vocabulary, teacher, **changes)
     training = fine_tune(kind, options)["training"]
     losses = [epoch["loss"] for epoch in training["epochs"]]
     assert losses[-1] < 0.9 * losses[0]
@@ -177,8 +176,8 @@ def test_unsuitable_teachers(
     change["head"] = {**student.head, **change.get("head", {})}
     teacher = dataclasses.replace(student, **change)
     monkeypatch.setattr(objectives, "open_checkpoint", lambda _: teacher)
-    path, tokenizer = str(student.path), Tokenizer(vocabulary)
-    kind, options = make_options("labels", tmp_path, tokenizer, path)
+    path = str(student.path)
+    kind, options = make_options("labels", tmp_path, vocabulary, path)
     with pytest.raises(ValueError, match=f"must have the same {trait} as the student"):
         fine_tune(kind, options)
     assert not (tmp_path / "student").exists()

@@ -4,12 +4,10 @@
 import functools
 import random
 import re
-import types
 
 import numpy as np
 import pytest
 
-from bert_tf import checkpoints
 from bert_tf.data import write_table
 from bert_tf.finetuning import batches
 from tasks.embedding import Embedding, ranks, retrieval_metrics
@@ -161,15 +159,11 @@ def test_training_and_serving(tmp_path, random_encoder):
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
-def test_training_continues_with_the_pooling_of_the_encoder(
-    tmp_path, read, monkeypatch, caplog
-):
+def test_training_continues_with_the_pooling_of_the_encoder(tmp_path, read, caplog):
     prompts = {"prompts": {"query": "Find: "}, "default_prompt_name": "query"}
     head = {"kind": "embedding", "max_sequence_length": 32, "pooling": "max", **prompts}
-    encoder = types.SimpleNamespace(head=head)
-    monkeypatch.setattr(checkpoints, "open_checkpoint", lambda _: encoder)
     write(tmp_path, train__tsv=SCORED, dev__tsv=SCORED)
-    task = read(**OWN, label="score", init_from="encoder", max_sequence_length=8)
+    task = read(**OWN, label="score", head=head, max_sequence_length=8)
     assert (task.head["pooling"], task.head["max_sequence_length"]) == ("max", 8)
     assert "prompts" not in task.head
     assert "training adds no prompts to texts" in caplog.text

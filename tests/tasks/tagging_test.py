@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from bert_tf import serving
 from bert_tf.finetuning import ColumnFile, fine_tune
-from bert_tf.text import Tokenizer
 from tasks.tagging import Tagging
 from tests.toy import tasks as toy_tasks
+from tests.toy.checkpoints import encoder
 
 GOOD = "the O\ncats B-P\n\nmats I-L\nsat I-P\n"
 
@@ -31,13 +31,8 @@ b X O
 """
 
 
-@pytest.fixture(scope="module")
-def tokenizer(vocabulary):
-    return Tokenizer(vocabulary)
-
-
 @pytest.fixture
-def read(tmp_path, tokenizer):
+def read(tmp_path, vocabulary):
     """Creates the task for files with the given contents."""
 
     def read(train=GOOD, dev=GOOD, test=None, **options):
@@ -48,7 +43,7 @@ def read(tmp_path, tokenizer):
                 options[f"{name}_file"] = str(path)
         options = {"max_sequence_length": 32, **options}
         output = str(tmp_path / "output")
-        return Tagging(Tagging.Config(output=output, **options), tokenizer)
+        return Tagging(Tagging.Config(output=output, **options), encoder(vocabulary))
 
     return read
 
@@ -224,7 +219,7 @@ def by_text(answer, *names):
     ]
 
 
-def test_fine_tuned_model_learns_and_serves(toy, tmp_path, tokenizer):
+def test_fine_tuned_model_learns_and_serves(toy, tmp_path):
     output = tmp_path / "model"
     options = Tagging.Config(**toy, output=str(output))
     metrics = fine_tune(Tagging, options)

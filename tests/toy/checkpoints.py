@@ -15,6 +15,8 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
+from bert_tf.checkpoints import Checkpoint
+from bert_tf.modeling import BertConfig
 from bert_tf.text import SPECIAL_TOKENS, Vocabulary
 
 # Two layers, two heads.
@@ -44,6 +46,8 @@ ARCHITECTURE = {
     "intermediate_dim": I,
 }
 
+ENCODER = {"kind": "encoder"}
+
 _IDS = np.array([[2, 10, 20, 30, 3, 39, 3], [2, 11, 4, 3, 0, 0, 0]], np.int32)
 INPUTS = {
     "token_ids": _IDS,
@@ -55,6 +59,12 @@ PRETRAINER_INPUTS = INPUTS | {
     "mask_positions": MASK_POSITIONS,
     "first_positions": np.zeros((2, 1), np.int32),
 }
+
+
+def encoder(vocabulary: Vocabulary, head: Mapping[str, object] = ENCODER) -> Checkpoint:
+    """Returns an encoder without weights."""
+    architecture = BertConfig.from_size("tiny", vocabulary.size)
+    return Checkpoint(pathlib.Path(), architecture, vocabulary, True, head, {})
 
 
 def value(name: str, shape: Sequence[int]) -> np.ndarray:

@@ -3,10 +3,12 @@
 """Files of toy data sets, and tasks that read them."""
 
 import pathlib
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from bert_tf.finetuning import Task
-from bert_tf.text import Tokenizer, Vocabulary
+from bert_tf.text import Vocabulary
+from tests.toy.checkpoints import ENCODER, encoder
 
 _Task = TypeVar("_Task", bound=Task)
 
@@ -19,7 +21,11 @@ def write(folder: pathlib.Path, **files: str | bytes) -> None:
 
 
 def read(
-    task_class: type[_Task], folder: pathlib.Path, vocabulary: Vocabulary, **options
+    task_class: type[_Task],
+    folder: pathlib.Path,
+    vocabulary: Vocabulary,
+    head: Mapping[str, Any] = ENCODER,
+    **options,
 ) -> _Task:
     """Returns a task that has read its files.
 
@@ -27,10 +33,11 @@ def read(
         task_class: The task.
         folder: The folder of `train_file`, `dev_file` and `test_file`.
         vocabulary: The vocabulary of the tokenizer.
+        head: The head of the encoder's checkpoint.
         **options: Options of the task.
     """
     for name in ("train_file", "dev_file", "test_file"):
         if name in options:
             options[name] = str(folder / options[name])
     options = task_class.Config(output="unused", **options)
-    return task_class(options, Tokenizer(vocabulary))
+    return task_class(options, encoder(vocabulary, head))

@@ -14,12 +14,13 @@ import pytest
 from bert_tf import finetuning, heads, serving
 from bert_tf.data import read_table
 from bert_tf.finetuning import PredictConfig, Task
-from bert_tf.text import Tokenizer
+from bert_tf.text import Vocabulary
 from tasks.classification import Classification
 from tasks.embedding import Embedding
 from tasks.multiple_choice import MultipleChoice
 from tasks.question_answering import QuestionAnswering
 from tasks.tagging import Tagging
+from tests.toy.checkpoints import encoder
 
 _QUESTION = {"id": "1", "question": "a", "answers": [], "is_impossible": True}
 _PARAGRAPH = {"context": "b", "qas": [_QUESTION]}
@@ -38,7 +39,7 @@ _FORMATS = {
 
 
 def make_task(
-    kind: type[Task], folder: pathlib.Path, tokenizer: Tokenizer, **options
+    kind: type[Task], folder: pathlib.Path, vocabulary: Vocabulary, **options
 ) -> Task:
     """Writes a data file to `folder` and returns a task that reads it.
 
@@ -48,7 +49,7 @@ def make_task(
     file.write_text(_FILES[_FORMATS[kind]])
     files = dict.fromkeys(("train_file", "dev_file"), str(file))
     options = {"output": "unused", "max_sequence_length": 32, **files, **options}
-    return kind(kind.Config(**options), tokenizer)
+    return kind(kind.Config(**options), encoder(vocabulary))
 
 
 def serve(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the whole pipeline in a few minutes, without a download.
 
-    python -m bert_tf.demo
+    python3 quickstart.py
 
 Collects the documentation of Python and of packages that this project requires (each
 topic and each docstring is a document), learns a vocabulary, writes records, pre-trains
@@ -41,7 +41,7 @@ _MASKED = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DemoConfig(cli.Options):
-    """Options of `python -m bert_tf.demo`."""
+    """Options of `python -m examples.demo`."""
 
     output: str = cli.option("demo", help="Folder for all files.", local=True)
     steps: int = cli.option(500, help="Steps of pre-training.", minimum=20)
