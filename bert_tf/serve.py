@@ -12,7 +12,7 @@ SIGTERM or Ctrl-C, the server refuses connections, answers the requests in fligh
 take at most 7 s, and exits.
 
 Use TensorFlow Serving in production; its flags have the same names. See
-saved_models/README.md.
+docs/serving.md.
 """
 
 from __future__ import annotations
