@@ -82,8 +82,15 @@ def atomic_path(path: _Path) -> Iterator[_Path]:
     The caller creates a file or, for local paths only, a directory. A file replaces an
     existing file; a directory only an empty one. On an exception the temporary path
     is removed and `path` is unchanged. A power failure leaves the old or the new
-    content.
+    content. A symbolic link is followed.
+
+    Raises:
+        OSError: `path` is neither, but a device or a pipe, such as /dev/null.
     """
+    if not is_remote(os.fspath(path)):
+        path = type(path)(os.path.realpath(path))
+        if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+            raise OSError(f"{path} is a device or a pipe. Choose a regular file.")
     directory, name = os.path.split(path)
     # A prefix and not a suffix, because Keras checks the suffix of weight files.
     name = f"{TEMPORARY_PREFIX}{uuid.uuid4().hex[:8]}-{name}"
@@ -233,6 +240,8 @@ def open_text(path: str) -> Iterator[tuple[IO[bytes], bool]]:
     """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open_file(path, "rb"))
+        if not file.seekable():
+            raise ValueError(f"{path} is a pipe. It must be a file, to be read twice.")
         head = _first_bytes(file)
         opened = [o for start, o in _COMPRESSED.items() if re.match(start, head)]
         try:

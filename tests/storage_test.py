@@ -75,6 +75,23 @@ def test_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     assert synced[0].startswith(f"{tmp_path}/.unfinished-")
 
 
+def test_links_are_followed_and_pipes_are_kept(tmp_path):
+    """As root, a rename to /dev/null would replace the device."""
+    (tmp_path / "link").symlink_to("file")
+    storage.write_text(str(tmp_path / "link"), "text")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "text"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="pipe is a device or a pipe"):
+        storage.write_text(str(tmp_path / "pipe"), "text")
+    assert (tmp_path / "pipe").is_fifo()
+    reader, writer = os.pipe()
+    os.close(writer)
+    with pytest.raises(ValueError, match=f"/dev/fd/{reader} is a pipe"):
+        next(storage.read_lines(f"/dev/fd/{reader}"))
+    os.close(reader)
+
+
 def test_second_process_is_refused(tmp_path):
     code = f"""
 import time

@@ -34,13 +34,6 @@ csv.field_size_limit(2**31 - 1)
 _SUFFIXES = {".csv": ".csv"} | dict.fromkeys((".jsonl", ".ndjson", ".json"), ".jsonl")
 _COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
-# Arguments of `csv`. Strict mode reports an unclosed quote, which otherwise swallows
-# the rest.
-_DIALECTS = {
-    ".csv": {"strict": True},
-    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None},
-}
-
 
 def table_suffix(path: str | os.PathLike) -> str:
     """Returns the format of an existing table: ".csv", ".jsonl" or ".tsv"."""
@@ -94,15 +87,18 @@ class Table:
         self.columns = tuple(columns or first)
 
     def require(self, columns: Sequence[str], flags: str) -> None:
-        """Raises ValueError for a missing column, naming the `flags` that select it."""
+        """Raises ValueError unless each column occurs once.
+
+        The message names the `flags` that select them.
+        """
         for column in columns:
-            if column not in self.columns:
+            if (count := self.columns.count(column)) != 1:
                 rule = f"Select columns with {flags}."
                 if len(self.columns) == 1 and ";" in self.columns[0]:
                     rule = "Replace ';' by commas in a .csv file, else by tabs."
                 raise ValueError(
-                    f"{self.path} has no column {column!r}. Its columns are: "
-                    f"{', '.join(self.columns)}. {rule}"
+                    f"{self.path} has {count or 'no'} column{'s' * (count > 1)} "
+                    f"{column!r}. Its columns are: {', '.join(self.columns)}. {rule}"
                 )
 
     def rows(
@@ -143,6 +139,10 @@ class Table:
     def _records(self) -> Iterator[tuple[int, Any]]:
         """Yields the line and the content of each row that is not empty."""
         lines = storage.read_lines(str(self.path))
+        if self.suffix == ".tsv":
+            rows = ((number, line.split("\t")) for number, line in enumerate(lines, 1))
+            yield from (row for row in rows if row[1] != [""])
+            return
         if self.suffix == ".jsonl":
             for number, line in enumerate(lines, start=1):
                 if line:
@@ -152,15 +152,16 @@ class Table:
                         message = f"{self.path}, line {number}: {error}"
                         raise ValueError(message) from error
             return
-        reader = csv.reader((f"{line}\n" for line in lines), **_DIALECTS[self.suffix])
-        number = 1
+        # Strict mode reports an unclosed quote, which otherwise swallows the rest.
+        reader, number = csv.reader((f"{line}\n" for line in lines), strict=True), 1
         try:
             for fields in reader:
                 if fields:
                     yield number, fields
                 number = reader.line_num + 1
         except csv.Error as error:
-            message = f"{self.path}, line {number}: invalid CSV: {error}."
+            rule = "Line ends must be LF or CRLF, also within quotes."
+            message = f"{self.path}, line {number}: invalid CSV: {error}. {rule}"
             raise ValueError(message) from error
 
     def _select(
@@ -181,7 +182,8 @@ def write_table(path: str | os.PathLike, rows: Iterable[Mapping[str, Any]]) -> i
 
     Args:
         path: The file; its name selects the format and compression as in `Table`. Tabs
-            and line breaks become spaces in TSV, which has no quotes.
+            and line breaks become spaces in TSV, which has no quotes. In CSV, a
+            carriage return becomes a line feed.
         rows: At least one row; all have the same keys. They are not kept in memory.
     """
     path, suffix, count = pathlib.Path(path), _suffix_of_name(path), 0
@@ -190,15 +192,17 @@ def write_table(path: str | os.PathLike, rows: Iterable[Mapping[str, Any]]) -> i
         storage.atomic_path(path) as temporary,
         open_text(temporary, "wt", newline="", encoding="utf-8") as file,
     ):
-        writer = csv.writer(file, lineterminator="\n", **_DIALECTS.get(suffix, {}))
+        writer = csv.writer(file, lineterminator="\n")
         for count, row in enumerate(rows, start=1):
             if suffix == ".jsonl":
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 continue
-            cells = list(row.values())
-            if suffix == ".tsv":
-                cells = [re.sub(r"[\t\r\n]", " ", str(cell)) for cell in cells]
-            writer.writerows([cells] if count > 1 else [row.keys(), cells])
+            for cells in [row.values()] if count > 1 else [row.keys(), row.values()]:
+                if suffix == ".tsv":
+                    cells = (re.sub(r"[\t\r\n]", " ", str(cell)) for cell in cells)
+                    file.write("\t".join(cells) + "\n")
+                else:  # `csv` does not quote carriage returns.
+                    writer.writerow(re.sub("\r\n?", "\n", str(cell)) for cell in cells)
     return count
 
 

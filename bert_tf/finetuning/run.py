@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -346,9 +347,15 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
     appears when it is complete.
 
     Raises:
-        ValueError: The model is for another task, or the input is malformed.
+        ValueError: The model is for another task, the input is malformed, or it is the
+            output.
         OSError: A file cannot be read or written.
     """
+    output = pathlib.Path(options.output)
+    if output.is_dir() or (output.exists() and output.samefile(options.input)):
+        raise ValueError(
+            f"--output must be a file other than --input. Received: output={output}"
+        )
     model, config_class = serving.load(options.model), task_class.Config
     checkpoint, head = model.checkpoint, model.checkpoint.head
     if head["kind"] != task_class.kind:

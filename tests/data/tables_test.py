@@ -121,6 +121,9 @@ def test_missing_column(tmp_path):
     message = "has no column 'text'. Its columns are: sentence, label. .* --text_a"
     with pytest.raises(ValueError, match=message):
         table.require(["label", "text"], "--text_a")
+    table = Table(write(tmp_path, "a.csv", ",text,label,label,\n"))
+    with pytest.raises(ValueError, match="has 2 columns 'label'"):
+        table.require(["text", "label"], "--label")
     table = Table(write(tmp_path, "a.csv", "text;label\na;b\n"))
     with pytest.raises(ValueError, match="Replace ';' by commas"):
         table.require(["text"], "--text_a")
@@ -138,9 +141,24 @@ def test_missing_column(tmp_path):
 )
 def test_write_and_read_round_trip(tmp_path, name, start):
     long = "word " * 200_000
-    rows = [{"text": long, "score": 0.5}, {"text": "é, 漢", "score": 1}]
+    rows = [{"text": long, "score": 0.5}, {"text": 'é, "漢', "score": 1}]
     write_table(tmp_path / name, rows)
     read = [values for _, values in Table(tmp_path / name).rows(["score", "text"])]
-    assert read == [["0.5", long], ["1", "é, 漢"]]
+    assert read == [["0.5", long], ["1", 'é, "漢']]
     assert list(tmp_path.iterdir()) == [tmp_path / name]
     assert (tmp_path / name).read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize(("name", "read"), [("a.tsv", "x y z"), ("a.csv", "x\ny\tz")])
+def test_line_breaks_in_names_and_cells(tmp_path, name, read):
+    """Labels are in the names of columns; tools take a lone CR as the end of a line."""
+    write_table(tmp_path / name, [{"P(x\ny\tz)": "x\ry\tz"}])
+    assert b"\r" not in (tmp_path / name).read_bytes()
+    table = Table(tmp_path / name)
+    assert table.columns == (f"P({read})",)
+    assert list(table.rows(table.columns)) == [(2 + read.count("\n"), [read])]
+
+
+def test_carriage_return_in_cell_of_tsv(tmp_path):
+    path = write(tmp_path, "a.tsv", "text\tlabel\nx\ry\tz\n")
+    assert list(Table(path).rows(["text"])) == [(2, ["x\ry"])]

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints import open_checkpoint
-from bert_tf.finetuning import ColumnFile, batching, fine_tune
+from bert_tf.finetuning import ColumnFile, PredictConfig, batching, fine_tune
 from bert_tf.finetuning import run as run_module
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.training import TrainingLoop
@@ -265,3 +265,15 @@ def test_invalid_options_write_no_files(options, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         fine_tune(Tagging, wrong)
     assert not list(tmp_path.iterdir())
+
+
+def test_predictions_do_not_replace_their_input(tmp_path):
+    file = tmp_path / "new.csv"
+    file.write_text("text\na\n")
+    (tmp_path / "link.csv").symlink_to(file)
+    for output in (tmp_path, file, tmp_path / "link.csv"):
+        options = PredictConfig(
+            predict=True, model="unused", input=str(file), output=str(output)
+        )
+        with pytest.raises(ValueError, match="--output must be a file other than"):
+            run_module.predict_file(Tagging, options)
