@@ -46,13 +46,15 @@ def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
     )
     rest_address, address = printed.groups()
 
-    def request(seconds: float) -> dict:
-        return client.predict(
-            {"seconds": [seconds]}, "toy", signature="wait", address=address
-        )
+    # A request is answered when its file exists.
+    end, never = tmp_path / "end", tmp_path / "never"
 
-    def request_rest(seconds: float) -> dict:
-        body = json.dumps({"signature_name": "wait", "inputs": [seconds]}).encode()
+    def request(file: pathlib.Path) -> dict:
+        inputs = {"files": [str(file)]}
+        return client.predict(inputs, "toy", signature="wait", address=address)
+
+    def request_rest(file: pathlib.Path) -> dict:
+        body = json.dumps({"signature_name": "wait", "inputs": [str(file)]}).encode()
         url = f"{rest_address}/v1/models/toy:predict"
         with urllib.request.urlopen(url, body, timeout=20) as response:
             return {"turns": json.load(response)["outputs"]}
@@ -61,16 +63,17 @@ def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
     half_open = socket.create_connection(("127.0.0.1", rest_port), timeout=20)
     half_open.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
     with futures.ThreadPoolExecutor(3) as pool:
-        answers = [pool.submit(request, 0.8), pool.submit(request_rest, 3.0)]
+        answers = [pool.submit(request, end), pool.submit(request_rest, end)]
         with pytest.raises(futures.TimeoutError):
             answers[0].result(timeout=0.5)
-        endless = pool.submit(request, 3600.0)
+        endless = pool.submit(request, never)
         with pytest.raises(futures.TimeoutError):
             endless.result(timeout=0.2)
         process.send_signal(signal.SIGTERM)
         # The server is not ready from now on, although a request is in flight.
         wait_until_refused(address)
-        assert not answers[1].done()
+        assert not any(answer.done() for answer in answers)
+        end.touch()
         for answer in answers:
             assert answer.result()["turns"]
         assert process.wait(timeout=120) == 0

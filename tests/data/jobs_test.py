@@ -65,7 +65,8 @@ def test_killed_worker_raises_os_error(tmp_path):
 
 
 def sleep(job: Number) -> None:
-    print("started", flush=True)
+    sys.stdout.write("started\n")  # Both workers write; `print` writes twice.
+    sys.stdout.flush()
     time.sleep(300)
     print("not killed", flush=True)
 

@@ -228,8 +228,9 @@ def test_metadata_has_the_signatures_and_status_the_version(stubs):
 # --- Abandoned and large requests ------------------------------------------------
 
 
-def wait_request(seconds: float) -> predict_pb2.PredictRequest:
-    return predict_request({"seconds": np.float32([seconds])}, "wait")
+def wait_request(file: pathlib.Path) -> predict_pb2.PredictRequest:
+    """A request that runs until the file exists."""
+    return predict_request({"files": [str(file)]}, "wait")
 
 
 @pytest.fixture
@@ -251,20 +252,21 @@ def runs(monkeypatch) -> list[str]:
     return events
 
 
-def test_run_stops_at_the_deadline(stubs, runs):
+def test_run_stops_at_the_deadline(stubs, runs, tmp_path):
     with pytest.raises(grpc.RpcError) as error:
-        stubs.predict(wait_request(600), timeout=0.3)
+        stubs.predict(wait_request(tmp_path / "never"), timeout=0.3)
     assert error.value.code() == Code.DEADLINE_EXCEEDED
     wait_until(lambda: runs == ["started", "DeadlineExceededError"])
 
 
-def test_single_texts_do_not_wait_for_large_requests(stubs, runs):
-    large = [stubs.predict.future(wait_request(600), timeout=5) for _ in range(8)]
+def test_single_texts_do_not_wait_for_large_requests(stubs, runs, tmp_path):
+    end = tmp_path / "end"
+    large = [stubs.predict.future(wait_request(end)) for _ in range(8)]
     wait_until(lambda: len(runs) == 8)
     assert stubs.label("x") == "toy:x"
     assert not any(call.done() for call in large)
-    for call in large:
-        call.cancel()
+    end.touch()
+    assert all(call.result(timeout=20).outputs["turns"] for call in large)
 
 
 # --- Versions --------------------------------------------------------------------
@@ -309,15 +311,18 @@ def test_failing_warmup_request_is_an_error(base_path, tmp_path):
 # --- Shutdown --------------------------------------------------------------------
 
 
-def test_stop_cancels_requests_that_take_too_long(base_path, monkeypatch, runs):
+def test_stop_cancels_requests_that_take_too_long(
+    base_path, monkeypatch, runs, tmp_path
+):
     monkeypatch.setattr(dev_server, "_GRACE_SECONDS", 0.2)
     with futures.ThreadPoolExecutor(1) as pool:
         with DevServer({"toy": base_path}) as server:
             stubs = Stubs(server.address)
-            answer = pool.submit(stubs.predict, wait_request(0.8))
+            answer = pool.submit(stubs.predict, wait_request(tmp_path / "end"))
             wait_until(lambda: runs)
         assert answer.exception(timeout=20).code() == Code.UNAVAILABLE
         stubs.channel.close()
+    (tmp_path / "end").touch()
     wait_until(lambda: runs[-1] == "done")
 
 

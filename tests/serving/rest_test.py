@@ -142,9 +142,9 @@ def test_bodies_that_are_too_long_or_without_length(port, header, value, status)
     connection.close()
 
 
-def test_run_stops_after_the_timeout(port, monkeypatch):
+def test_run_stops_after_the_timeout(port, monkeypatch, tmp_path):
     monkeypatch.setattr(dev_server, "_REST_TIMEOUT_SECONDS", 0.2)
-    wait = {"signature_name": "wait", "inputs": {"seconds": [600]}}
+    wait = {"signature_name": "wait", "inputs": [f"{tmp_path}/never"]}
     status, answer = predict(port, wait)
     assert status == 504
     assert answer["error"]

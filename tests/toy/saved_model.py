@@ -70,15 +70,15 @@ class Toy(tf.Module):
     def nothing(self):
         return {"constant": tf.constant([1])}
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="seconds")])
-    def wait(self, seconds):
-        end = tf.timestamp() + tf.cast(tf.reduce_max(seconds), tf.float64)
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="files")])
+    def wait(self, files):
+        """Keeps a thread busy until one of the files exists."""
         (turns,) = tf.while_loop(
-            lambda turns: tf.timestamp() < end,
+            lambda turns: tf.size(tf.io.matching_files(files)) == 0,
             lambda turns: [turns + 1],
             [tf.zeros([1], tf.int64)],
         )
-        return {"seconds": seconds, "turns": turns}
+        return {"turns": turns}
 
 
 def write_toy_model(
