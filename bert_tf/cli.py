@@ -295,6 +295,7 @@ def _help_of(field: dataclasses.Field) -> str:
 # Optional requirements, by the module that needs them.
 _EXTRAS = {
     "huggingface_hub": "hub",
+    "jax": "jax",
     "keras_hub": "hub",
     "tensorflow_serving": "serving",
 }

@@ -88,15 +88,23 @@ def exports(
 def hide_tensorflow_logs() -> None:
     """Hides the log lines of a later import of TensorFlow, and sets its log level.
 
+    Errors of C++ code are logged only on machines with a GPU: on CPUs, oneDNN logs one
+    for each type that it does not support. Errors that stop a command are raised.
+
     Does nothing if TF_CPP_MIN_LOG_LEVEL asks for more than errors.
     """
-    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    default = "2" if _has_gpu() else "3"
+    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", default)
     if level in ("2", "3") and "tensorflow" not in sys.modules:
         sys.meta_path.insert(0, _TensorFlowFinder())
 
 
-def require_tensorflow(feature: str) -> None:
-    """Checks that Keras uses its TensorFlow backend, without importing it.
+def _has_gpu() -> bool:
+    return bool(glob.glob("/dev/nvidia[0-9]*"))
+
+
+def require_backend(feature: str, *allowed: str) -> None:
+    """Checks that Keras uses one of the allowed backends, without importing it.
 
     Raises:
         ValueError: KERAS_BACKEND selects another one.
@@ -104,10 +112,10 @@ def require_tensorflow(feature: str) -> None:
     backend = os.environ.get("KERAS_BACKEND", "tensorflow")
     if keras := sys.modules.get("keras"):  # keras.json may name another one, too.
         backend = keras.config.backend()
-    if backend != "tensorflow":
+    if backend not in allowed:
         raise ValueError(
-            f"{feature} needs the TensorFlow backend of Keras. Unset KERAS_BACKEND. "
-            f"Received: KERAS_BACKEND={backend}"
+            f"{feature} needs Keras with the backend {' or '.join(allowed)}. Set "
+            f"KERAS_BACKEND={allowed[0]}. Received: KERAS_BACKEND={backend}"
         )
 
 
@@ -141,7 +149,7 @@ def _quiet() -> Iterator[None]:
     hidden = {"matplotlib", "sklearn"} - sys.modules.keys()
     sys.modules.update(dict.fromkeys(hidden))  # Their import raises ImportError.
     stderr = os.dup(2)
-    if not glob.glob("/dev/nvidia[0-9]*"):
+    if not _has_gpu():
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), 2)
     try:

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from bert_tf import lazy
+
 ROOT = pathlib.Path(__file__).parents[1]
 TENSORFLOW = """
 import os, sys, types
@@ -58,6 +60,12 @@ def test_onednn_is_on_unless_the_user_has_set_it(given, used):
         [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True
     )
     assert done.stdout.decode() == used
+
+
+def test_other_backends_of_keras_are_refused(monkeypatch):
+    monkeypatch.setattr("keras.config.backend", lambda: "torch")
+    with pytest.raises(ValueError, match="BERT needs Keras with the backend"):
+        lazy.require_backend("BERT", "tensorflow", "jax")
 
 
 @pytest.mark.slow

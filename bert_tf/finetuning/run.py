@@ -55,7 +55,7 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         ValueError: An option or the data are invalid.
         DivergedError: The loss became NaN or infinite.
     """
-    lazy.require_tensorflow("Fine-tuning")
+    lazy.require_backend("Fine-tuning", "tensorflow")
     strategy = training.strategy.strategy(options.strategy)
     # Check everything before anything is written.
     encoder = _open_encoder(options)

@@ -17,8 +17,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_tf.lazy import lazy_import
+from bert_tf.lazy import lazy_import, require_backend
 
+require_backend("BERT", "tensorflow", "jax")
 jax = lazy_import("jax")
 tf = lazy_import("tensorflow")
 

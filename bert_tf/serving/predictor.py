@@ -99,7 +99,7 @@ def load(
         ValueError: The checkpoint is damaged, not a BERT, or its head has no weights;
             or Keras uses another backend than TensorFlow.
     """
-    lazy.require_tensorflow("bert_tf.load")
+    lazy.require_backend("bert_tf.load", "tensorflow")
     checkpoint = open_checkpoint(path, head=head)
     return Predictor(checkpoint, load_signatures(checkpoint, dtype=dtype))
 

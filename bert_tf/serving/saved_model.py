@@ -78,7 +78,7 @@ def export_saved_model(
             model; the message names the op.
         OSError: The folder cannot be written.
     """
-    lazy.require_tensorflow("Export")
+    lazy.require_backend("Export", "tensorflow")
     path = os.fspath(folder)
     names = storage.list_directory(path) if storage.is_directory(path) else []
     newest = max((int(name) for name in names if name.isdecimal()), default=0)

@@ -60,7 +60,7 @@ def strategy(name: str) -> tf.distribute.Strategy | JaxDevices:
 
 def _jax(name: str) -> JaxDevices:
     if name == "multi_worker":
-        lazy.require_tensorflow("--strategy=multi_worker")
+        lazy.require_backend("--strategy=multi_worker", "tensorflow")
     tf.config.set_visible_devices([], "GPU")  # TensorFlow only reads the records.
     devices = keras.distribution.list_devices()
     is_found = {"tpu": devices[0].startswith("tpu"), "mirrored": len(devices) > 1}

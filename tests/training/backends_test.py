@@ -31,4 +31,4 @@ def test_models_and_optimizers_train_as_on_tensorflow(tmp_path):
     assert actual.keys() == expected.keys()
     for name, losses in expected.items():
         np.testing.assert_allclose(actual[name], losses, rtol=1e-4, err_msg=name)
-    assert error.startswith("bert_tf.load needs the TensorFlow backend of Keras.")
+    assert error.startswith("bert_tf.load needs Keras with the backend tensorflow. Set")

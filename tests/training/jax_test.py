@@ -180,7 +180,7 @@ def test_tensorflow_resumes_from_a_state_of_jax(options, on_jax, on_tensorflow):
 
 def test_missing_devices_are_named(options, tmp_path):
     messages = {
-        "multi_worker": "needs the TensorFlow backend of Keras. Unset KERAS_BACKEND",
+        "multi_worker": "needs Keras with the backend tensorflow. Set KERAS_BACKEND",
         "tpu": "--strategy=tpu does not find its devices",
         "mirrored": "does not find its devices. Use --strategy=default",
     }
