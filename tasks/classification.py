@@ -53,19 +53,22 @@ if TYPE_CHECKING:
 
 def _f1(average: str) -> Callable[..., float]:
     options = {"average": average, "zero_division": 0}
-    return lambda *x: sklearn.metrics.f1_score(*x, **options)
+
+    def f1(gold: np.ndarray, predicted: np.ndarray) -> float:
+        # To scikit-learn, a single column of labels is a binary classification.
+        labels = [1] if gold.ndim == 2 and gold.shape[1] == 1 else None
+        return sklearn.metrics.f1_score(gold, predicted, labels=labels, **options)
+
+    return f1
 
 
-# Functions of (gold, predicted): class indices, or scores. The correlation with a
-# constant, or of a single score, is NaN in SciPy and NumPy, and 0 here.
+# Functions of (gold, predicted): class indices [N], or 0 and 1 for labels [N, L].
 METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": lambda *x: sklearn.metrics.accuracy_score(*x),
     "f1": _f1("binary"),
     "macro_f1": _f1("macro"),
     "micro_f1": _f1("micro"),
     "matthews_correlation": lambda *x: sklearn.metrics.matthews_corrcoef(*x),
-    "pearson": lambda *x: np.nan_to_num(np.corrcoef(*x)[0, 1]),
-    "spearman": lambda *x: np.nan_to_num(scipy.stats.spearmanr(*x).statistic),
 }
 _PROBLEMS = {"class": "classification", "labels": "multi_label", "score": "regression"}
 
@@ -150,12 +153,12 @@ class Classification(finetuning.TableTask):
             are_numbers = all(name.isdecimal() for name in values)
             self.labels = tuple(sorted(values, key=int if are_numbers else None))
             if "," in options.label:
-                self.labels = tuple(options.label.split(","))
+                self.labels = tuple(dict.fromkeys(options.label.split(",")))
             details = {"labels": list(self.labels)}
-        if len(set(values)) == 1 and not options.separator:
+        if len(set(values)) < (1 if options.separator else 2):
             raise ValueError(
                 f"{train[0].path}: all labels are {train[0].gold!r}. Training needs "
-                "at least two different labels."
+                "different labels."
             )
         problem = _PROBLEMS[self.target_kind]
         self.head = {"problem": problem, "pairs": pairs, **details}
@@ -179,7 +182,8 @@ class Classification(finetuning.TableTask):
                 if name not in self.labels:
                     raise ValueError(
                         f"{row.location}: label {name!r} is not in the training set, "
-                        f"whose labels are {', '.join(self.labels)}."
+                        f"whose labels are {', '.join(self.labels)[:200]}. If labels "
+                        "are numbers, pass --problem=regression."
                     )
                 target[self.labels.index(name)] = 1
         if self.target_kind == "labels":
@@ -219,7 +223,9 @@ class Classification(finetuning.TableTask):
                 decision = {"thresholds": best_thresholds(gold, probabilities)}
             predicted = probabilities > decision.get("thresholds", 0.5)
         metrics, report = {}, ""
-        if gold is not None:
+        if gold is not None and self.target_kind == "score":
+            metrics = finetuning.correlations(gold, predicted)
+        elif gold is not None:
             metrics = {m: float(METRICS[m](gold, predicted)) for m in self.metrics}
             report = self._report(gold, predicted)
         key = "label" if self.target_kind == "class" else self.target_kind
@@ -227,7 +233,9 @@ class Classification(finetuning.TableTask):
             {key: prediction, "probabilities": values}
             for prediction, values in zip(self._names(predicted), probabilities)
         )
-        rows = finetuning.prediction_rows(self.data[split.name], answers, self.labels)
+        rows = finetuning.prediction_rows(
+            self.data[split.name], answers, self.labels, self.options.separator
+        )
         return finetuning.Evaluation(metrics, rows, decision or {}, report)
 
     def _report(self, gold: np.ndarray, predicted: np.ndarray) -> str:

@@ -46,7 +46,6 @@ from absl import logging
 from bert_tf import cli, finetuning, heads
 from bert_tf.lazy import lazy_import
 
-scipy = lazy_import("scipy")
 tf = lazy_import("tensorflow")
 
 if TYPE_CHECKING:
@@ -107,8 +106,8 @@ class Embedding(finetuning.TableTask):
         """Returns the columns that the flags select; `text` by default."""
         columns = tuple((options.texts or "text").split(","))
         simcse = columns[1:] if options.loss == "simcse" else ()
-        optional = dict.fromkeys(("dev", "test"), ("", *columns[2:]))
-        optional["train"] = ("", options.label, *simcse)
+        optional = dict.fromkeys(("dev", "test"), columns[2:])
+        optional["train"] = (options.label, *simcse)
         return finetuning.DataSet(
             texts=columns,
             label=options.label,
@@ -167,6 +166,11 @@ class Embedding(finetuning.TableTask):
             raise ValueError(
                 f"--loss={options.loss} requires scores. Pass their column as --label."
             )
+        if self.loss == "cosent" and len(self.data["train"][0].inputs) > 2:
+            raise ValueError(
+                "--loss=cosent compares pairs with scores. For hard negatives, pass "
+                f"--loss=in_batch_negatives. Received: --texts={options.texts}"
+            )
         self.is_search = dev is None
         self.metric = "mrr" if self.is_search else "spearman"
         head = {"max_sequence_length": options.max_sequence_length}
@@ -216,11 +220,7 @@ class Embedding(finetuning.TableTask):
         else:
             predicted = np.sum(np.prod(vectors[split.source], axis=1), axis=1)
         if not self.is_search and scores is not None:
-            metrics = {
-                "spearman": scipy.stats.spearmanr(scores, predicted).statistic,
-                "pearson": np.corrcoef(scores, predicted)[0, 1],
-            }  # NaN if all scores are equal, or there is only one.
-            metrics = {name: float(np.nan_to_num(x)) for name, x in metrics.items()}
+            metrics = finetuning.correlations(scores, predicted)
         answers = ({"score": score} for score in predicted)
         rows = finetuning.prediction_rows(self.data[split.name], answers)
         return finetuning.Evaluation(metrics, rows)

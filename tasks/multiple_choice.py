@@ -37,6 +37,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from absl import logging
 
 from bert_tf import cli, finetuning
 from bert_tf.lazy import lazy_import
@@ -103,9 +104,16 @@ class MultipleChoice(finetuning.TableTask):
         }
         self.data = {name: [x for x, _ in rows] for name, rows in found.items()}
         known = [*self.data["train"], *self.data["dev"]]
-        counts_from_one = all(x.gold != "0" for x in known) and any(
+        golds, (_, names) = {x.gold for x in known}, found["train"][0]
+        counts_from_one = "0" not in golds and any(
             x.gold == str(len(x.inputs[1])) for x in known
         )
+        others = {"0", *names, *string.ascii_uppercase}
+        if not counts_from_one and golds.isdisjoint(others):
+            logging.warning(
+                "Labels count from 0, although none is 0. If the first choice is 1, "
+                "use letters (A, B, ...) as labels."
+            )
         self.labels = {
             name: [
                 _label(*row, self.data_set.label, int(counts_from_one)) for row in rows
@@ -146,15 +154,16 @@ def _example(
     if data_set.nested:
         names, (texts,) = [], texts
         if isinstance(texts, dict):
-            names, texts = texts.get("label"), texts.get("text")
+            names, texts = texts.get("label", []), texts.get("text")
         if not all(
-            isinstance(column, list) and all(isinstance(x, str) for x in column)
+            isinstance(column, list) and all(isinstance(x, str | int) for x in column)
             for column in (names, texts)
         ):
             raise ValueError(
                 f"{row.location}: column {data_set.nested[0]!r} must be a list of "
                 "texts, or --choices must name a column for each choice."
             )
+        names, texts = (list(map(str, column)) for column in (names, texts))
     choices = tuple(" ".join([*stem, x.strip()]) if x.strip() else "" for x in texts)
     if sum(map(bool, choices)) < 2:
         raise ValueError(f"{row.location}: fewer than two choices are not empty.")

@@ -11,6 +11,7 @@ from bert_tf.finetuning.data_sets import NO_SCORE as NO_SCORE
 from bert_tf.finetuning.data_sets import DataSet as DataSet
 from bert_tf.finetuning.data_sets import TablesConfig as TablesConfig
 from bert_tf.finetuning.data_sets import TableTask as TableTask
+from bert_tf.finetuning.data_sets import correlations as correlations
 from bert_tf.finetuning.data_sets import read_rows as read_rows
 from bert_tf.finetuning.data_sets import score as score
 from bert_tf.finetuning.objectives import SiameseEncoder as SiameseEncoder

@@ -37,6 +37,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from absl import logging
+
 from bert_tf import storage
 from bert_tf.data import Table, table_suffix
 
@@ -113,7 +115,7 @@ class ColumnFile:
                 raise ValueError(
                     f"{path}, line {number}: every word must have {num_columns} "
                     f"columns, as the first one. Got {sum(map(bool, row))} in "
-                    f"{separator.join(row)!r}."
+                    f"{separator.join(row)!r}. A line has one word, not a text."
                 )
         if num_columns > 1 and _are_counted(sentences):
             raise ValueError(
@@ -121,6 +123,13 @@ class ColumnFile:
                 f"the words: {', '.join(sentences[0].words[:3])}, ... Remove this "
                 "column, for example with `cut -f2-` in a file with tabs."
             )
+        spaced = [row[0] for _, row in lines if _is_word(row) and " " in row[0]]
+        if spaced:
+            logging.warning(
+                "%s: %d words contain blanks, such as %r. They count as one word each, "
+                "whose tag is that of their first piece.",
+                path, len(spaced), spaced[0][:80],
+            )  # fmt: skip
         return cls(path, separator, [row for _, row in lines], sentences)
 
     @property

@@ -16,10 +16,14 @@ import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from absl import logging
 
 from bert_tf import cli, data
 from bert_tf.finetuning.task import Example, FilesConfig, Task
+from bert_tf.lazy import lazy_import
+
+scipy = lazy_import("scipy")
 
 # Labels of rows without a gold label: empty cells, "-" in SNLI, -1 in Hugging Face's
 # data sets, NaN in pandas.
@@ -53,14 +57,14 @@ class DataSet:
     Attributes:
         texts: Columns of the texts.
         label: Column of the label; or several columns of 0 and 1, separated by commas,
-            whose names are the labels.
+            whose names are the labels; "" for none.
         files: For each split that is not in `<split>.tsv`, the alternatives: glob
             patterns, of which the first that matches selects the files.
         columns: Column names of the files without a header, by split.
         nested: Columns of JSONL files that hold lists or objects.
         skip_malformed: Whether to skip malformed rows of the training set.
         optional: For each split, the columns that its files may lack. Any test set may
-            lack the label. If `label` is empty, it must be optional.
+            lack the label.
         no_gold: Labels of rows without a gold label, a subset of `NO_GOLD`. "-" beside
             "+" is a label, as is -1 if the training set has the opposite of each
             negative label, as in -1, 0, 1.
@@ -197,7 +201,7 @@ def read_rows(
     Raises:
         ValueError: A column is missing, a row is malformed, or there are no rows.
     """
-    index, labels = 0, data_set.label.split(",")
+    index, labels = 0, data_set.label.split(",") if data_set.label else []
     for path in paths:
         table = data.Table(path, data_set.columns.get(split, ()))
         columns = list(data_set.texts)
@@ -216,7 +220,7 @@ def read_rows(
             names = ("text_a", "text_b") if len(texts) > 1 else ("text",)
             shown = dict(zip(names, texts))
             example = Example(row.get("id", str(index)), shown, texts, None, path, line)
-            if set(labels) <= row.keys():
+            if labels and set(labels) <= row.keys():
                 example = example._replace(gold=_label(row, labels, example.location))
             yield example
             index += 1
@@ -284,6 +288,15 @@ def score(example: Example) -> float:
             f"Received: {example.gold!r}"
         )
     return value
+
+
+def correlations(gold: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    """Returns `spearman` and `pearson`; 0 if one side has only equal scores."""
+    if np.ptp(gold) == 0 or np.ptp(predicted) == 0:
+        return {"spearman": 0.0, "pearson": 0.0}
+    spearman = scipy.stats.spearmanr(gold, predicted).statistic
+    pearson = np.corrcoef(gold, predicted)[0, 1]
+    return {"spearman": float(spearman), "pearson": float(pearson)}
 
 
 # --- GLUE ------------------------------------------------------------------------

@@ -367,6 +367,7 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
     known = config_class.defaults() | checkpoint.options
     config = config_class.from_dict(dict.fromkeys(required, "") | known)
     examples = iter(task_class.read_input(config, options.input))
+    names = head.get("labels", ()), checkpoint.options.get("label_separator")
 
     def rows() -> Iterator[dict[str, Any]]:
         while chunk := list(itertools.islice(examples, _CHUNK)):
@@ -377,7 +378,7 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
                 {name: values[row] for name, values in answers.items()}
                 for row in np.argsort(order)
             )
-            yield from prediction_rows(chunk, in_input_order, head.get("labels", ()))
+            yield from prediction_rows(chunk, in_input_order, *names)
 
     count = data.write_table(options.output, tqdm(rows(), unit=" rows", disable=None))
     print(f"{count:,} rows in {options.output}.")
@@ -387,6 +388,7 @@ def prediction_rows(
     examples: Iterable[Example],
     answers: Iterable[Mapping[str, Any]],
     labels: Sequence[str] = (),
+    separator: str | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of a table of predictions.
 
@@ -397,6 +399,7 @@ def prediction_rows(
             `answer` and `score`; `tags` and `scores`; or only `score`, a number or a
             vector.
         labels: The names of the probabilities.
+        separator: Separator of several labels, a comma by default.
 
     Yields:
         `id`; the texts; `prediction`; `confidence`, its probability; `gold`, if the
@@ -404,7 +407,8 @@ def prediction_rows(
         are independent: the confidence is the probability that all are right.
     """
     for example, answer in zip(examples, answers, strict=True):
-        row = {"id": example.id, **example.texts} | _prediction(answer, labels)
+        prediction = _prediction(answer, labels, separator or ",")
+        row = {"id": example.id, **example.texts, **prediction}
         probabilities = answer.get("probabilities", ())
         if example.gold is not None:
             row["gold"] = example.gold
@@ -415,13 +419,15 @@ def prediction_rows(
         yield row
 
 
-def _prediction(answer: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+def _prediction(
+    answer: Mapping[str, Any], labels: Sequence[str], separator: str
+) -> dict[str, Any]:
     """Returns the prediction and, if it has one, its probability."""
     match answer:
         case {"label": prediction, "probabilities": probabilities}:
             confidence = max(probabilities)
         case {"labels": chosen, "probabilities": probabilities}:
-            prediction = ",".join(filter(None, chosen))
+            prediction = separator.join(filter(None, chosen))
             pairs = zip(labels, probabilities)
             confidence = math.prod(p if name in chosen else 1 - p for name, p in pairs)
         case {"choice": choice, "probabilities": probabilities}:
@@ -432,7 +438,8 @@ def _prediction(answer: Mapping[str, Any], labels: Sequence[str]) -> dict[str, A
             tags = [tag for tag in tags if tag]  # Of the padded row.
             prediction, confidence = " ".join(tags), scores[: len(tags)]
         case {"score": score}:
-            return {"prediction": _rounded(score)}
+            vector = np.ndim(score) > 0
+            return {"prediction": _rounded(score) if vector else float(f"{score:.7g}")}
         case _:
             raise ValueError(
                 "The signature serving_default must have the outputs of one of the "

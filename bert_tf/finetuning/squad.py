@@ -81,8 +81,6 @@ def read(
         OSError: The file cannot be read.
     """
     questions = list(stream(path, columns, needs_answers=split != "test"))
-    if not questions:
-        raise ValueError(f"{path} contains no questions.")
     ids = collections.Counter(question.id for question in questions)
     ((first, count),) = ids.most_common(1)
     if count > 1:
@@ -114,10 +112,11 @@ def _aligned(questions: Sequence[Question]) -> list[Question]:
         return questions
     first = next(iter(lost.values()))
     (text, start), *_ = first.answers
+    place = f"at character answer_start={start}" if start >= 0 else "in the passage"
     message = (
         f"{first.path}: {len(lost)} of {len(questions)} questions have no answer at "
         f"its offset in the passage. The first is {first.id!r}: the answer {text!r} is "
-        f"not at character answer_start={start}."
+        f"not {place}."
     )
     if len(lost) == len(questions):
         raise ValueError(message)
@@ -131,8 +130,11 @@ def stream(
     """Yields the questions of a file as `read`, but checks neither ids nor offsets."""
     path = pathlib.Path(path)
     rows = _read_table(path, columns, needs_answers) if is_table(path) else _read(path)
+    question = None
     for context, entry in rows:
-        yield _question(path, context, entry)
+        yield (question := _question(path, context, entry))
+    if not question:
+        raise ValueError(f"{path} contains no questions.")
 
 
 # The passage of a question, and its entry of qas[] in the format of SQuAD.
@@ -161,8 +163,9 @@ def _read_table(
 ) -> _Rows:
     table, keys = Table(path), ("question", "context", "answers", "answer_start")
     columns = dict(zip(keys, columns))
-    if f"{columns['answers']}s" in table.columns:
-        columns["answers"] += "s"
+    plural = f"{columns['answers']}s"
+    if columns["answers"] not in table.columns and plural in table.columns:
+        columns["answers"] = plural
     if not needs_answers and columns["answers"] not in table.columns:
         columns |= {"answers": "", "answer_start": ""}
     columns = {key: name for key, name in columns.items() if name}
@@ -178,7 +181,7 @@ def _read_table(
         if isinstance(answer, str):
             start = entry.get("answer_start")
             if start is None and answer.strip():
-                ambiguous += context.count(answer) > 1
+                ambiguous += len(re.findall(_pattern(answer), context)) > 1
                 start = _first_occurrence(answer, context)
             entry["answers"] = [{"text": answer, "answer_start": start}]
         yield context, entry
@@ -193,8 +196,15 @@ def _read_table(
 
 def _first_occurrence(answer: str, context: str) -> int:
     """Returns an offset in characters, preferably of whole words; -1 for none."""
-    words = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", context)
-    return words.start() if words else context.find(answer)
+    pattern = _pattern(answer)
+    words = re.search(rf"(?<!\w){pattern}(?!\w)", context)
+    found = words or re.search(pattern, context)
+    return found.start() if found else -1
+
+
+def _pattern(answer: str) -> str:
+    """Returns a regular expression of the words of an answer."""
+    return r"\s+".join(map(re.escape, answer.split()))
 
 
 def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Question:
@@ -255,7 +265,7 @@ def answer_bytes(question: Question) -> tuple[int, int] | None:
     for text, start in question.answers or ():
         if not 0 <= start < len(context):
             continue
-        pattern = re.compile(r"\s+".join(map(re.escape, text.split())))
+        pattern = re.compile(_pattern(text))
         # A blank belongs to the word before, as in google's char_to_word_offset.
         begin = re.search(r"\S*\s*$", context[: start + 1]).start()
         end = re.compile(r"\S*").match(context, start + len(text) - 1).end()

@@ -103,6 +103,14 @@ def test_an_index_column_is_refused(tmp_path, name, content):
         ColumnFile.read(path)
 
 
+def test_words_with_blanks_are_reported(tmp_path, caplog):
+    """A table of texts would be read as one word per text."""
+    path = tmp_path / "texts.csv"
+    path.write_text("text\nEU rejects German call\nPeter\n")
+    assert ColumnFile.read(path).num_columns == 1
+    assert "1 words contain blanks, such as 'EU rejects German call'" in caplog.text
+
+
 @pytest.mark.parametrize(
     "content", ["1 O\n\n1 O\n", "1\n2\n3\n", "1 O\n3 O\n", "1 O\n2 O\n\na O\n"]
 )

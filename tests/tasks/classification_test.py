@@ -16,10 +16,9 @@ import tensorflow as tf
 
 from bert_tf import serving
 from bert_tf.data import read_table
-from bert_tf.finetuning import predict
+from bert_tf.finetuning import correlations, predict
 from bert_tf.modeling import BertBackbone
 from tasks.classification import (
-    METRICS,
     Classification,
     best_thresholds,
 )
@@ -162,6 +161,9 @@ FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
         (GOOD, "text\tlabel\na\t-\nb\t\n", {}, "dev.tsv: no row has a label. The "
          "first has '-'."),
         ("text\tlabel\na\tno\nb\tno\n", GOOD, {}, "train.tsv: all labels are 'no'"),
+        ("text\tlabel\na\t\nb\t\n", GOOD, {"label_separator": ";"}, "train.tsv: all "
+         "labels are ''"),
+        (SCORES, "text\tlabel\na\t1.5\n", {}, "pass --problem=regression."),
         (SCORES, "text\tlabel\na\tfew\n", {"problem": "regression"},
          "dev.tsv, line 2: a score must be a finite number. Received: 'few'"),
         ("text\tlabel\na\t1\nb\t1.0\n", SCORES, {"problem": "regression"},
@@ -232,10 +234,10 @@ def test_several_labels_without_gold_label(tmp_path, read):
 # --- Scores and predictions ------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:An input array is constant")
-@pytest.mark.parametrize("metric", ["pearson", "spearman"])
-def test_undefined_correlations_are_zero(metric):
-    assert METRICS[metric]([1, 2, 3], [1, 1, 1]) == METRICS[metric]([1], [2]) == 0
+def test_undefined_correlations_are_zero():
+    for gold, predicted in (([1, 2, 3], [1, 1, 1]), ([1, 1], [1, 2]), ([1], [2])):
+        found = correlations(gold, predicted)
+        assert found == {"spearman": 0, "pearson": 0}
 
 
 def test_predictions_of_classes(tmp_path, read):
@@ -261,7 +263,7 @@ def test_predictions_of_classes(tmp_path, read):
 @pytest.mark.parametrize(
     ("content", "options"),
     [
-        ("text\tlabel\na\tx; y\nb\t\nc\tx\n", {"label_separator": ";"}),
+        ("text\tlabel\na\tx| y\nb\t\nc\tx\n", {"label_separator": "|"}),
         (
             "text\tx\ty\na\t1\t1\nb\t0\tFalse\nc\ttrue\t0\n",
             {"label": "x,y"},
@@ -290,11 +292,22 @@ def test_several_labels(tmp_path, read, content, options):
         ("x", "2")
     ]
     row, *others = found.predictions
-    assert list(row.values())[:4] == ["0", "a", "x,y", pytest.approx(0.16)]
+    both = f"x{options.get('label_separator', ',')}y"
+    assert list(row.values())[:4] == ["0", "a", both, pytest.approx(0.16)]
     assert (row["P(x)"], row["P(y)"]) == (0.4, 0.4)
     assert [row["prediction"] for row in others] == ["y", "x"]
     found = task.evaluate(dev, logits, {"thresholds": [0.5] * 2})
     assert next(found.predictions)["prediction"] == ""
+
+
+def test_single_label(tmp_path, read):
+    """Scikit-learn's scores of a single column are those of two classes."""
+    content = "text\tlabel\na\tx, y\nb\t\nc\tx, y\n"
+    write(tmp_path, train__tsv=content, dev__tsv=content)
+    task = read(**OWN, **FILES, label_separator=";")
+    found = task.evaluate(task.dataset("dev"), [[2.0], [1.0], [0.0]])
+    assert found.metrics == pytest.approx({"micro_f1": 0.8, "macro_f1": 0.8})
+    assert "x, y     0.6667    1.0000    0.8000         2" in found.report
 
 
 # --- Decisions -------------------------------------------------------------------
@@ -411,10 +424,10 @@ def test_training_and_serving(tmp_path, random_encoder):
 
 
 def test_several_labels_are_served_with_their_thresholds(tmp_path, read, tiny_config):
-    data = '{"text": "a", "label": "x"}\n{"text": "b", "label": "x|y"}\n'
+    data = '{"text": "a", "label": "x"}\n{"text": "b", "label": "x,y"}\n'
     write(tmp_path, train__jsonl=data, dev__jsonl=data + '{"text": "", "label": ""}')
     files = {"train_file": "train.jsonl", "dev_file": "dev.jsonl"}
-    task = read(**OWN, **files, label_separator="|", max_sequence_length=8)
+    task = read(**OWN, **files, label_separator=",", max_sequence_length=8)
     keras.utils.set_random_seed(1)  # The texts get different labels.
     model = task.model(BertBackbone(tiny_config))
     dev = task.dataset("dev")

@@ -64,6 +64,14 @@ def test_triplets_with_pairs_to_search_as_dev_set(tmp_path, read):
     assert [row["prediction"] for row in found.predictions] == [2, 2]
 
 
+def test_index_of_pandas_is_no_score(tmp_path, read):
+    write(tmp_path, x__csv=",a,b\n0,the cat,cat\n1,the mat,mat\n")
+    task = read(**OWN | {"train_file": "x.csv", "dev_file": "x.csv"})
+    assert (task.scores["train"], task.loss) == (None, "in_batch_negatives")
+    (example, _) = Embedding.read_input(task.options, tmp_path / "x.csv")
+    assert example.gold is None
+
+
 def test_simcse_pairs_each_text_with_itself(tmp_path, read):
     write(tmp_path, train__tsv="a\nc d\ne\nc d\n", dev__tsv=SCORED)
     task = read(**OWN, label="score", loss="simcse")
@@ -81,6 +89,7 @@ def test_simcse_pairs_each_text_with_itself(tmp_path, read):
         (SCORED.replace("5", "five"), {}, "train.tsv, line 2: a score must be a"),
         (UNSCORED, {"loss": "cosent"}, "--loss=cosent requires scores. Pass their"),
         (SCORED, {"pooling": "median"}, "pooling='median'"),
+        (SCORED, {"texts": "a,b,a"}, "For hard negatives, pass --loss=in_batch"),
     ],
 )  # fmt: skip
 def test_invalid_data_or_options(tmp_path, read, train, options, message):

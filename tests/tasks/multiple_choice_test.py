@@ -77,12 +77,13 @@ def test_own_data(tmp_path, read):
         ("zxy", [2, 0, 1]),
     ],
 )
-def test_labels(tmp_path, read, labels, expected):
+def test_labels(tmp_path, read, caplog, labels, expected):
     rows = "".join(f"a\tb\tc\td\t{label}\n" for label in labels)
     write(tmp_path, train__tsv=f"start\tx\ty\tz\tright\n{rows}")
     options = OWN | {"choices": "x, y ,z"}  # Blanks around names.
     task = read(**options, train_file="train.tsv", dev_file="train.tsv")
     assert task.labels["train"] == expected
+    assert ("although none is 0" in caplog.text) == (labels == "211")
 
 
 @pytest.mark.parametrize(
@@ -98,8 +99,10 @@ def test_labels(tmp_path, read, labels, expected):
         ),
         (  # ARC and CommonsenseQA.
             ['{"text": ["b", "c"], "label": ["B", "A"]}, "right": "A"',
-             '{"text": ["e", "f"], "label": ["1", "2"]}, "right": "2"'],
-            [("a", ("b", "c"), 1), ("a", ("e", "f"), 1)],
+             '{"text": ["e", "f"], "label": ["1", "2"]}, "right": "2"',
+             '{"text": [3, 4], "label": [1, 2]}, "right": 2',
+             '{"text": [3, 4]}, "right": "B"'],
+            [("a", x, 1) for x in (("b", "c"), ("e", "f"), ("3", "4"), ("3", "4"))],
         ),
     ],
 )  # fmt: skip
@@ -115,7 +118,7 @@ def test_choices_in_one_column(tmp_path, read, vocabulary, rows, expected):
     assert {len(row) for row in found} == {max(sizes)}
 
 
-@pytest.mark.parametrize("value", ["null", '{"text": ["a"]}', '["a", 1]', '"a"'])
+@pytest.mark.parametrize("value", ["null", '{"label": ["a"]}', '["a", null]', '"a"'])
 def test_invalid_choices_in_one_column(tmp_path, read, value):
     write(tmp_path, train__jsonl=f'{{"start": "a", "x": {value}, "right": 0}}\n')
     message = "train.jsonl, line 1: column 'x' must be a list of texts, or --choices"
