@@ -136,7 +136,8 @@ def open_tokenizer(
     elif not is_bert:
         raise ValueError(f"{path} must have a {_TOKENIZER} with the class {name}.")
     vocabulary = _read_vocabulary(path, whole)
-    if is_bert:
+    if is_bert:  # Its class ignores the normalizer of tokenizer.json.
+        rules = {"second_segment": rules["second_segment"]}
         rules |= {_RULES[key]: config[key] for key in _RULES.keys() & config}
     elif rules["second_segment"] and "model_input_names" not in config:
         text = (
@@ -192,6 +193,8 @@ def _read_tokenizer(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]
         for part in ("normalizer", "pre_tokenizer")
     }
     check_fields(path, {**normalizer, **model, **types}, **_JSON_FIELDS)
+    for part in ("truncation", "padding"):
+        check_fields(f"{path}: {part}", whole[part] or {}, direction=("Right",))
     rules = {ours: normalizer[key] for key, ours in _NORMALIZER_RULES.items()}
     return whole, rules | {"second_segment": _second_segment(path, original)}
 

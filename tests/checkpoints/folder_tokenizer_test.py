@@ -61,6 +61,8 @@ def build(opened):
 DOGS = {"dog": SIZE, "dog house": SIZE + 1, "og": SIZE + 2}
 MASK = {"content": "[MASK]", "lstrip": True, "normalized": False}
 NAMES = {"additional_special_tokens": ["[e1]"], "mask_token": MASK}
+TRUNCATION = {"direction": "Left", "max_length": 8, "stride": 0}
+TRUNCATION |= {"strategy": "LongestFirst"}
 ENT = {"id": SIZE, **added("<Ent>", lstrip=True, rstrip=True)}
 
 
@@ -167,7 +169,16 @@ def test_maximum_length(tmp_path, name, value, length):
             {"added_tokens.json": {"dog": SIZE + 1}, "tokenizer_config.json": BERT},
             f"'dog' must have the id {SIZE}.*{SIZE + 1}",
         ),
+        # Nor does it read the normalizer of tokenizer.json.
+        (
+            whole(NORMALIZER | {"lowercase": False}) | {"tokenizer_config.json": {}},
+            "do_lower_case is not set",
+        ),
         (whole({"type": "NFKC"}), "normalizer must be .*NFKC"),
+        (
+            whole(truncation=TRUNCATION),
+            "json: truncation: direction must be 'Right'.*'Left'",
+        ),
         (whole(NORMALIZER | {"clean_text": False}), "clean_text must be True"),
         (whole(post_processor=None), "post_processor must be"),
         (whole(normalizer="x"), "is no tokenizer of the library tokenizers"),
