@@ -68,8 +68,8 @@ def _names(kind: str | None) -> weight_files.Names:
         for ours, name in layers.items()
     }
     names = weight_files.names_of_layers(layers, weight_files.TORCH_SUFFIXES) | further
-    # Some files have a copy of the token embedding as the output matrix of masked LM.
-    names[TOKEN_EMBEDDING].append("cls.predictions.decoder.weight")
+    if kind != "encoder":  # A copy, as the output matrix of masked LM.
+        names[TOKEN_EMBEDDING].append("cls.predictions.decoder.weight")
     return names
 
 
@@ -213,8 +213,12 @@ def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> dict[str, An
     head = dict(ours.get("head") or {})
     check_fields(place, head, kind=str)
     kind, classes = head.get("kind"), config.get("architectures")
-    if not kind or (classes and classes[0] not in heads.known_head(kind).transformers):
+    known = heads.known_head(kind or "encoder")
+    if not kind or (classes and classes[0] not in known.transformers):
         return {}
+    if classes and "logits" in known.layers and not known.num_outputs:
+        # transformers does not write these two labels.
+        config = {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, **config}
     if problem := _PROBLEMS.get(config.get("problem_type")):
         head["problem"] = problem
     if "id2label" in config and problem != "regression":

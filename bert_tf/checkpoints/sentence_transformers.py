@@ -56,6 +56,9 @@ _CROSS_ENCODER_KEYS = {"sbert_ce_default_activation_function", "sentence_transfo
 
 _ACTIVATIONS = {torch: name for name, torch in TORCH_ACTIVATIONS.items()}
 
+# The feature that Pooling writes, and that the modules after it read and write.
+_VECTOR = "sentence_embedding"
+
 # Weights of the module Dense -> ours.
 _DENSE = {
     "linear.weight": "sentence_embedding/dense/kernel",
@@ -178,6 +181,8 @@ def _read_dense(
         path / _CONFIG,
         activation_function=tuple(_ACTIVATIONS),
         bias=(True,),
+        module_input_name=(_VECTOR,),
+        module_output_name=(_VECTOR,),
         out_features=int,
         use_residual=(False,),
     )

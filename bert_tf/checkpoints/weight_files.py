@@ -258,7 +258,7 @@ def _read_weight(
     if not all(np.array_equal(tensor, other) for other in others):
         raise ValueError(
             f"{' and '.join(copies)} are the same weight in BERT and must be equal, "
-            "but they differ."
+            "but they differ. To read the encoder only, set --head=encoder."
         )
     if ours == theirs:
         return tensor
@@ -330,14 +330,14 @@ def read_safetensors(
         if may_lack_weights:
             return {}
         raise ValueError(
-            f"{path} has no {WEIGHTS}. If it has pytorch_model.bin, tf_model.h5 or "
-            "flax_model.msgpack and you trust it, because a pickle can run arbitrary "
-            "code, convert it in transformers (4 for TensorFlow and Flax, with the "
-            "argument from_tf=True or from_flax=True): python -c 'from transformers "
-            f'import AutoModelForPreTraining as M; M.from_pretrained("{path}")'
-            '.save_pretrained("safe")\' and copy the vocabulary into that folder. For '
-            "a model with the head of a task, use its class instead of "
-            "AutoModelForPreTraining."
+            f"{path} has no {WEIGHTS}. If it has shards of it, or pytorch_model.bin, "
+            "tf_model.h5 or flax_model.msgpack and you trust it, because a pickle can "
+            "run arbitrary code, convert it in transformers (4 for TensorFlow and "
+            "Flax, with the argument from_tf=True or from_flax=True): python -c 'from "
+            "transformers import AutoModelForPreTraining as M; "
+            f'M.from_pretrained("{path}").save_pretrained("safe")\' and copy the '
+            "vocabulary into that folder. For a model with the head of a task, use its "
+            "class instead of AutoModelForPreTraining."
         )
     try:
         opened = safetensors.safe_open(file, framework="np")

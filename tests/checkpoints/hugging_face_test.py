@@ -102,8 +102,9 @@ def test_copies_of_tied_weights(folder, vocabulary, tmp_path, caplog):
     assert "not used" not in caplog.text
     copy[3, 1] += 1
     toy.write_hugging_face(other, vocabulary, name, tensors=tensors)
-    with pytest.raises(ValueError, match=r"are the same weight .* differ"):
+    with pytest.raises(ValueError, match=r"are the same weight .* --head=encoder"):
         open_checkpoint(other).read_weights()
+    assert open_checkpoint(other, head="encoder").read_weights()
 
 
 def tensorflow_name(name):
@@ -238,6 +239,18 @@ def test_invalid_config_raises(folder, vocabulary, config, message):
 def test_labels(folder, vocabulary, config, labels):
     toy.write_hugging_face(folder, vocabulary, "BertForTokenClassification", **config)
     assert open_checkpoint(folder).head["labels"] == labels
+
+
+def test_labels_that_transformers_does_not_write(folder, vocabulary, tmp_path):
+    name = "BertForTokenClassification"
+    tensors = toy.values(toy.hugging_face_shapes(name, 2))
+    toy.write_hugging_face(folder, vocabulary, name, tensors=tensors, id2label=None)
+    expected = open_checkpoint(folder)
+    write_checkpoint(expected, tmp_path / "ours")
+    config = json.loads((tmp_path / "ours/config.json").read_text())
+    del config["id2label"], config["label2id"]
+    (tmp_path / "ours/config.json").write_text(json.dumps(config))
+    assert open_checkpoint(tmp_path / "ours").head == expected.head
 
 
 # --- Heads that are not declared ---------------------------------------------------
