@@ -123,6 +123,14 @@ def test_prompts_are_signatures(tmp_path, vocabulary):
         np.testing.assert_allclose(found[:, 0], golden, atol=2e-6)
 
 
+@pytest.mark.parametrize("names", [["a b", "a-b"], ["ids"], ["metadata"]])
+def test_names_of_prompts_must_give_new_signatures(tmp_path, vocabulary, names):
+    prompts = dict.fromkeys(names, "on the ")
+    write_with_prompts(tmp_path, vocabulary, prompts=prompts, default_prompt_name=None)
+    with pytest.raises(ValueError, match=rf"prompt '{names[-1]}' .*Rename the prompt"):
+        serving.load_signatures(open_checkpoint(tmp_path))
+
+
 def test_without_default_no_prompt_is_added(tmp_path, vocabulary):
     prompts = {"query": "Find: ", "document": ""}
     folder = write_with_prompts(
@@ -220,6 +228,10 @@ def test_unsupported_cross_encoders_are_named(tmp_path, vocabulary, files, messa
         (
             {"Pooling": CLS, "Dense": TANH | {"activation_function": "my.Activation"}},
             "activation_function must be .*'my.Activation'",
+        ),
+        (
+            {"Pooling": CLS, "Dense": TANH | {"module_input_name": "token_embeddings"}},
+            "module_input_name must be 'sentence_embedding'",
         ),
         ({"SpladePooling": {}}, "the modules must be .* Transformer, SpladePooling"),
     ],
