@@ -4,6 +4,7 @@
 import io
 import json
 import socket
+import subprocess
 import sys
 from concurrent import futures
 
@@ -134,6 +135,15 @@ def test_command_with_json_lines(server, monkeypatch, capsys):
     ]
     assert answers[1]["error"].startswith("INVALID_ARGUMENT: The inputs of the si")
     assert "must be a JSON object" in answers[2]["error"]
+
+
+def test_closed_pipe_ends_the_command():
+    command = "yes x | head -9999 | {} -m bert_tf.client --model=toy | head -1"
+    ended = subprocess.run(
+        command.format(sys.executable), shell=True, capture_output=True, text=True
+    )
+    assert json.loads(ended.stdout)["error"]
+    assert "Traceback" not in ended.stderr
 
 
 def test_command_sends_repeated_inputs_as_a_list(monkeypatch, capsys):

@@ -158,6 +158,12 @@ def test_encoder_and_its_layers_equal_transformers(tmp_path, vocabulary):
         np.testing.assert_allclose(means[name][1, :3], of_text, atol=2e-6)
 
 
+@pytest.mark.parametrize("name", ["", "..", "a/b", "/a"])
+def test_name_is_one_folder(toy, tmp_path, name):
+    with pytest.raises(ValueError, match=f"in --output, .* --name={name}$"):
+        export_to(tmp_path, toy[0].path, name)
+
+
 @pytest.mark.parametrize("layers", ["-3", "last"])
 def test_invalid_layers_are_rejected(toy, layers):
     with pytest.raises(ValueError, match=f"from -2 to 1. .* --layers={layers}$"):

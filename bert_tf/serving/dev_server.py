@@ -159,12 +159,15 @@ def _not_found(message: str) -> tf.errors.OpError:
     return tf.errors.NotFoundError(None, None, message)
 
 
-def _find(models: Mapping[str, Servable], name: str, version: int) -> Servable:
-    """Returns the served version of a model; it must be `version`, unless that is 0."""
+def _find(models: Mapping[str, Servable], name: str, version: int | str) -> Servable:
+    """Returns the served version of a model; it must be `version`, unless that is 0.
+
+    There are no labels of versions, as TensorFlow Serving has.
+    """
     if name not in models:
         raise _not_found(f"No model {name!r}. The models are {sorted(models)}.")
     found = models[name].version
-    if version not in (0, found):
+    if version and version != found:
         raise _not_found(f"Model {name!r} serves version {found} only.")
     return models[name]
 
@@ -175,7 +178,8 @@ def _rpc(method: Callable[..., message.Message]) -> Callable[..., message.Messag
     def answer(self, request, context):
         spec = request.model_spec
         try:
-            servable = _find(self.models, spec.name, spec.version.value)
+            version = spec.version.value or spec.version_label
+            servable = _find(self.models, spec.name, version)
             return method(servable, request, context.time_remaining())
         except tf.errors.OpError as error:
             # gRPC limits the length of messages.

@@ -59,6 +59,8 @@ def predict_request(
     request.model_spec.signature_name = signature
     if "version" in spec:
         request.model_spec.version.value = spec["version"]
+    if "label" in spec:
+        request.model_spec.version_label = spec["label"]
     for name, value in inputs.items():
         request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
     return request
@@ -146,6 +148,7 @@ MALFORMED = "values do not fit dtype and shape"
         (predict_pb2.PredictRequest(), Code.NOT_FOUND, "The models are ['toy']"),
         (predict_request({}, name="nobody"), Code.NOT_FOUND, "No model 'nobody'"),
         (predict_request({}, version=7), Code.NOT_FOUND, "serves version 3 only"),
+        (predict_request({}, label="x"), Code.NOT_FOUND, "serves version 3 only"),
         (
             predict_request({}, "none"),
             Code.FAILED_PRECONDITION,
