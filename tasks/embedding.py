@@ -166,7 +166,13 @@ class Embedding(finetuning.TableTask):
             raise ValueError(
                 f"--loss={options.loss} requires scores. Pass their column as --label."
             )
-        if self.loss == "cosent" and len(self.data["train"][0].inputs) > 2:
+        has_negatives = len(self.data["train"][0].inputs) > 2
+        if options.batch_size == 1 and not has_negatives:
+            raise ValueError(
+                f"--loss={self.loss} compares the examples of a batch. --batch_size "
+                "must be at least 2. Received: batch_size=1"
+            )
+        if self.loss == "cosent" and has_negatives:
             raise ValueError(
                 "--loss=cosent compares pairs with scores. For hard negatives, pass "
                 f"--loss=in_batch_negatives. Received: --texts={options.texts}"

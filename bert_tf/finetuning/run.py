@@ -15,6 +15,7 @@ import dataclasses
 import itertools
 import math
 import pathlib
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -228,6 +229,12 @@ def train(
             trainable.compile(optimizer, jit_compile=False)
         state = training.TrainingState(directory, trainable)
         step = state.restore()
+    content = zlib.crc32(split.inputs["token_ids"].flat_values.numpy())
+    if state.progress.setdefault("training_data", content) != content:
+        raise ValueError(
+            f"The training data have changed since step {step:,} of {directory.path}. "
+            "Restore them to resume, or choose another --output."
+        )
     print(
         f"{len(split):,} training examples, {split.lengths.mean():.0f} tokens on "
         f"average; {options.epochs} epochs of {steps_per_epoch:,} steps; "

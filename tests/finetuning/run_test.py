@@ -141,6 +141,11 @@ def test_keeps_the_best_epoch_and_stops_early(
     assert np.abs(third - second).max() > 1e-3
 
 
+class TrainedOnOtherData(Tagging):
+    def dataset(self, name):
+        return super().dataset("dev" if name == "train" else name)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("in_evaluation", [False, True])
 def test_resume_is_bit_equal_after_sigterm(
@@ -171,6 +176,10 @@ def test_resume_is_bit_equal_after_sigterm(
     assert ended.value.code == 0
     step = 20 if in_evaluation else 14
     assert f"Stopped by SIGTERM. Step {step} is saved in" in capsys.readouterr().out
+    with pytest.raises(
+        ValueError, match=f"training data have changed since step {step} "
+    ):
+        fine_tune(TrainedOnOtherData, again)
     again_metrics = fine_tune(Tagging, again)
     assert f"resuming at step {step} of 30" in capsys.readouterr().out
     rows = (m["training"]["epochs"] for m in (metrics, again_metrics))
