@@ -222,7 +222,12 @@ def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> dict[str, An
     if problem := _PROBLEMS.get(config.get("problem_type")):
         head["problem"] = problem
     if "id2label" in config and problem != "regression":
-        head["labels"] = _labels(path, config)["labels"]
+        head["labels"] = labels = _labels(path, config)["labels"]
+        thresholds = (head.get("decision") or {}).get("thresholds", labels)
+        if np.size(thresholds) not in (1, len(labels)):  # Trained with other labels.
+            del head["decision"]
+    if kind == "embedding":  # If it has the modules of sentence-transformers.
+        head["kind"] = "encoder"
     return {**ours, "head": head}
 
 

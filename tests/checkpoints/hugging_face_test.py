@@ -1,6 +1,7 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import dataclasses
 import json
 
 import ml_dtypes
@@ -251,6 +252,14 @@ def test_labels_that_transformers_does_not_write(folder, vocabulary, tmp_path):
     del config["id2label"], config["label2id"]
     (tmp_path / "ours/config.json").write_text(json.dumps(config))
     assert open_checkpoint(tmp_path / "ours").head == expected.head
+
+
+def test_thresholds_of_other_labels_do_not_count(folder, vocabulary, tmp_path):
+    toy.write_hugging_face(folder, vocabulary, "BertForSequenceClassification")
+    opened = open_checkpoint(folder)
+    head = {**opened.head, "decision": {"thresholds": [0.1, 0.2]}}
+    write_checkpoint(dataclasses.replace(opened, head=head), tmp_path / "ours")
+    assert "decision" not in open_checkpoint(tmp_path / "ours").head
 
 
 # --- Heads that are not declared ---------------------------------------------------

@@ -63,6 +63,8 @@ def test_vectors_and_round_trip(tmp_path, vocabulary, modules, golden):
     assert write_checkpoint(opened, tmp_path / "b") == []
     back = open_checkpoint(tmp_path / "b")
     assert back.head == opened.head
+    (tmp_path / "b/modules.json").rename(tmp_path / "modules.json")  # As AutoModel.
+    assert open_checkpoint(tmp_path / "b").head == {"kind": "encoder"}
     expected, weights = opened.read_weights(), back.read_weights()
     assert weights.keys() == expected.keys()
     for name, weight in weights.items():
