@@ -34,10 +34,12 @@ of the windows are averaged (window_mean) or maximized (window_max).
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from absl import logging
 
 from bert_tf import cli, data, finetuning
 from bert_tf.lazy import lazy_import
@@ -158,6 +160,13 @@ class Classification(finetuning.TableTask):
         else:
             self.target_kind = "labels" if options.separator else "class"
             values = {name for row in train for name in self._label_names(row)}
+            fractions = [x for x in values if re.fullmatch(r"-?\d*\.\d*[1-9]\d*", x)]
+            if len(fractions) > len(values) / 2 and options.problem == "auto":
+                logging.warning(
+                    "%s: the labels are scores, such as %s, but learned as %d classes. "
+                    "Pass --problem=regression, or classification if they are classes.",
+                    train[0].path, fractions[0], len(values),
+                )  # fmt: skip
             are_numbers = all(name.isdecimal() for name in values)
             self.labels = tuple(sorted(values, key=int if are_numbers else None))
             if "," in options.label:

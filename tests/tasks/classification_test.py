@@ -144,6 +144,13 @@ def test_own_data_in_three_formats(tmp_path, read):
     assert task.metrics == ("accuracy", "macro_f1")
 
 
+@pytest.mark.parametrize("problem", ["auto", "classification"])
+def test_scores_as_classes_are_reported(tmp_path, read, caplog, problem):
+    write(tmp_path, x__csv="text,label\na,3.5\nb,5\nc,4.25\n")
+    read(**OWN, train_file="x.csv", dev_file="x.csv", problem=problem)
+    assert ("but learned as 3 classes. Pass" in caplog.text) == (problem == "auto")
+
+
 @pytest.mark.parametrize("columns", ["text", "text_a,text_b"])
 def test_model_of_another_project_has_default_columns(tmp_path, columns):
     write(tmp_path, x__csv=f"{columns},label\n{columns},1\n")
