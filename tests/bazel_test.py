@@ -4,8 +4,7 @@
 
 import pathlib
 import re
-import subprocess
-import sys
+import runpy
 
 import pytest
 
@@ -54,13 +53,13 @@ def test_requirements_are_those_of_pip():
     assert listed <= requirements("requirements.lock")
 
 
-def test_pytest_main_returns_the_status_of_the_tests(tmp_path):
+def test_pytest_main_returns_the_status_of_the_tests(tmp_path, monkeypatch):
     text = "import pytest\n@pytest.mark.slow\ndef test_a(): assert False"
     (tmp_path / "a_test.py").write_text(text)
     (tmp_path / "pyproject.toml").write_text(
-        '[tool.pytest.ini_options]\nmarkers = ["slow"]\naddopts = "-m \'not slow\'"\n'
+        '[tool.pytest.ini_options]\nmarkers = ["slow"]\n'
+        "addopts = \"-m 'not slow' --import-mode=importlib\"\n"
     )
-    main = [sys.executable, str(ROOT / "bazel/pytest_main.py"), "a_test.py"]
-    for arguments, status in (([], 0), (["--slow"], 1)):
-        done = subprocess.run([*main, *arguments], cwd=tmp_path, capture_output=True)
-        assert done.returncode == status, done.stdout
+    monkeypatch.chdir(tmp_path)
+    main = runpy.run_path(str(ROOT / "bazel/pytest_main.py"))["main"]
+    assert (main(["a_test.py"]), main(["a_test.py", "--slow"])) == (0, 1)

@@ -59,6 +59,11 @@ def tiny_config(vocabulary: Vocabulary) -> BertConfig:
 
 
 @pytest.fixture(scope="session")
+def one_layer(tiny_config: BertConfig) -> BertConfig:
+    return dataclasses.replace(tiny_config, num_layers=1)
+
+
+@pytest.fixture(scope="session")
 def random_encoder(
     tiny_config: BertConfig, vocabulary: Vocabulary
 ) -> Callable[..., dict[str, str]]:

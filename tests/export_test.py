@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of bert_tf.export. Exports are loaded as a server does, also by TF 2.12."""
 
-import dataclasses
 import inspect
 import json
 import os
@@ -16,7 +15,6 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow_serving.apis import predict_pb2
 
-import bert_tf
 from bert_tf import export, serving
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from tasks.classification import Classification
@@ -43,22 +41,37 @@ def export_to(
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory, tiny_config, vocabulary):
-    """Returns (model directory, pretrainer, path of the export)."""
+def toy(tmp_path_factory, one_layer, vocabulary):
+    """Returns a model directory and its pretrainer."""
     path = tmp_path_factory.mktemp("toy")
-    config = dataclasses.replace(tiny_config, num_layers=1)
-    pretrainer = randomize_weights(BertPretrainer(BertBackbone(config)), stddev=0.05)
-    directory = model_directory(path / "model", config, vocabulary)
+    pretrainer = randomize_weights(BertPretrainer(BertBackbone(one_layer)), stddev=0.05)
+    directory = model_directory(path, one_layer, vocabulary)
     directory.save_weights(pretrainer)
-    exported = export_to(path / "served", directory.path)
-    assert exported == path / "served" / "toy" / "1"
-    return directory, pretrainer, exported
+    return directory, pretrainer
 
 
 @pytest.fixture(scope="module")
-def server(toy) -> serving.Servable:
-    """Returns the export, loaded and warmed up as by a server."""
-    return serving.Servable("toy", 1, toy[2])
+def exported(toy, tmp_path_factory) -> tuple[pathlib.Path, serving.Predictor]:
+    """Returns the path of an export, and the model in this process."""
+    signatures, load, folder = {}, serving.load_signatures, tmp_path_factory.mktemp("x")
+
+    def keep(*arguments, **options):
+        signatures.update(load(*arguments, **options))
+        return signatures
+
+    with pytest.MonkeyPatch.context() as patch:  # Loading again would take seconds.
+        patch.setattr(serving, "load_signatures", keep)
+        path = export_to(folder, toy[0].path)
+    assert path == folder / "toy" / "1"
+    return path, serving.Predictor(toy[0], signatures)
+
+
+@pytest.fixture(scope="module")
+def server(exported) -> serving.Servable:
+    """Returns the export, loaded as by a server, without running all signatures."""
+    path, _ = exported
+    (path / "assets.extra" / "tf_serving_warmup_requests").unlink()
+    return serving.Servable("toy", 1, path)
 
 
 def predict(
@@ -88,8 +101,8 @@ def test_names_of_signatures_and_tensors(server):
     }
 
 
-def test_outputs_equal_those_of_load(toy, server):
-    model = bert_tf.load(toy[0].path)
+def test_outputs_equal_those_of_the_model(exported, server):
+    _, model = exported
     for name in ("serving_default", "embeddings"):
         expected = model.predict(TEXTS, signature=name)
         for key, value in predict(server, name, text=TEXTS).items():
@@ -325,7 +338,7 @@ TASKS = [
 
 @pytest.mark.slow
 def test_tensorflow_2_12_runs_tasks(old_python, toy, tmp_path):
-    directory, pretrainer, _ = toy
+    directory, pretrainer = toy
     requests = []
     for number, (kind, options, inputs) in enumerate(TASKS):
         task = make_task(kind, tmp_path, directory.vocabulary, **options)

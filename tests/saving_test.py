@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one process saves, another loads that imports bert_tf."""
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -35,9 +34,8 @@ print(float(keras.ops.sum(output)))
 """
 
 
-def test_every_registered_class_loads_after_importing_bert_tf(tiny_config, tmp_path):
-    config = dataclasses.replace(tiny_config, num_layers=1)
-    backbone = modeling.BertBackbone(config)
+def test_every_registered_class_loads_after_importing_bert_tf(one_layer, tmp_path):
+    backbone = modeling.BertBackbone(one_layer)
     embedding = heads.EmbeddingConfig(max_sequence_length=8)
     models = [
         backbone,

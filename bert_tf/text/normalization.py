@@ -21,8 +21,8 @@ import itertools
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import flatbuffers
 import numpy as np
@@ -196,7 +196,8 @@ def _table_of_tokenizers(
 # --- Rules of a tokenizer --------------------------------------------------------
 
 
-class CharacterRules(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class CharacterRules:
     """What a tokenizer does with single characters.
 
     Attributes:
@@ -212,6 +213,32 @@ class CharacterRules(NamedTuple):
     def apply(self, text: str) -> str:
         """Returns what the normalizer makes of a text."""
         return "".join(self.forms.get(char, char) for char in text)
+
+    @functools.cached_property
+    def normalizer_model(self) -> bytes:
+        """The model of these rules for `tf_text.FastBertNormalizer`.
+
+        It is a flatbuffer of the schema `fast_bert_normalizer_model.fbs` of
+        tensorflow/text. The first access takes about half a second.
+        """
+        pool, pool_offsets, values = bytearray(), {b"": 0}, {}
+        for utf8, replacement in _utf8_replacements(self.forms):
+            if replacement not in pool_offsets:
+                pool_offsets[replacement] = len(pool)
+                pool += replacement
+            offset = pool_offsets[replacement] << _LENGTH_BITS
+            values[utf8] = _REPLACED | offset | len(replacement)
+        value_of_nul = values.pop(b"\0", 0)  # NUL terminates the keys of the trie.
+
+        builder = flatbuffers.Builder(1 << 19)
+        trie = builder.CreateNumpyVector(double_array_trie(values))
+        pool = builder.CreateByteVector(bytes(pool))
+        builder.StartObject(4)
+        builder.PrependUOffsetTRelativeSlot(1, trie, 0)
+        builder.PrependInt32Slot(2, value_of_nul, 0)
+        builder.PrependUOffsetTRelativeSlot(3, pool, 0)
+        builder.Finish(builder.EndObject())
+        return bytes(builder.Output())
 
 
 # Google's rules keep private-use characters in texts, but need no escapes by default.
@@ -274,35 +301,6 @@ def _utf8_replacements(forms: Mapping[str, str]) -> Iterator[tuple[bytes, bytes]
             yield utf8[:length], b""
 
 
-@functools.cache
-def normalizer_model(lowercase: bool, rules: TokenizerRules = GOOGLE_RULES) -> bytes:
-    """Compiles `character_rules` into a model for `tf_text.FastBertNormalizer`.
-
-    The model is a flatbuffer of the schema `fast_bert_normalizer_model.fbs` of
-    tensorflow/text. Takes about a second; the result is cached.
-    """
-    pool, pool_offsets, values = bytearray(), {b"": 0}, {}
-    for utf8, replacement in _utf8_replacements(
-        character_rules(lowercase, rules).forms
-    ):
-        if replacement not in pool_offsets:
-            pool_offsets[replacement] = len(pool)
-            pool += replacement
-        offset = pool_offsets[replacement] << _LENGTH_BITS
-        values[utf8] = _REPLACED | offset | len(replacement)
-    value_of_nul = values.pop(b"\0", 0)  # NUL terminates the keys of the trie.
-
-    builder = flatbuffers.Builder(1 << 19)
-    trie = builder.CreateNumpyVector(double_array_trie(values))
-    pool = builder.CreateByteVector(bytes(pool))
-    builder.StartObject(4)
-    builder.PrependUOffsetTRelativeSlot(1, trie, 0)
-    builder.PrependInt32Slot(2, value_of_nul, 0)
-    builder.PrependUOffsetTRelativeSlot(3, pool, 0)
-    builder.Finish(builder.EndObject())
-    return bytes(builder.Output())
-
-
 # --- Trie ------------------------------------------------------------------------
 
 # The labels of a trie are bytes. Label 0 holds the value of the key that ends there.
@@ -325,8 +323,14 @@ def double_array_trie(values: Mapping[bytes, int]) -> np.ndarray:
         The units, uint32. The size is a multiple of 256, because a lookup may read any
         unit of a page.
     """
+    root: dict[int, Any] = {}
+    for key, value in sorted(values.items()):
+        node = root
+        for label in key:
+            node = node.setdefault(label, {})
+        node[_VALUE_LABEL] = value
     numbers: dict[tuple, int] = {}
-    _number_child_sets(sorted(values.items()), numbers)
+    _number_child_sets(root, numbers)
     child_sets = list(numbers)
     labels = [[label for label, _ in child_set] for child_set in child_sets]
     bases, num_units = _assign_bases(labels)
@@ -344,22 +348,18 @@ def double_array_trie(values: Mapping[bytes, int]) -> np.ndarray:
     return units
 
 
-def _number_child_sets(
-    items: Iterable[tuple[bytes, int]], numbers: dict[tuple, int]
-) -> int:
+def _number_child_sets(node: Mapping[int, Any], numbers: dict[tuple, int]) -> int:
     """Numbers the distinct sets of children of a trie; its root gets the last one.
 
     Sharing equal sets halves the trie, because many characters are deleted and the
     truncated characters of all rare scripts have equal subtrees.
     """
-    children = []  # Pairs of a label and the number of the child's set, or the value.
-    for label, group in itertools.groupby(items, key=lambda item: item[0][:1]):
-        if label:
-            rest = ((key[1:], value) for key, value in group)
-            children.append((label[0], _number_child_sets(rest, numbers)))
-        else:
-            children.append((_VALUE_LABEL, next(group)[1]))
-    return numbers.setdefault(tuple(children), len(numbers))
+    # Pairs of a label and the number of the child's set, or the value.
+    children = tuple(
+        (label, _number_child_sets(child, numbers) if label else child)
+        for label, child in node.items()
+    )
+    return numbers.setdefault(children, len(numbers))
 
 
 def _assign_bases(child_sets: Sequence[Sequence[int]]) -> tuple[list[int], int]:

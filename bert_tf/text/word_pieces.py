@@ -73,12 +73,12 @@ class WordPieces:
     def __init__(self, vocabulary: Vocabulary, lowercase: bool, rules: TokenizerRules):
         self._vocabulary = vocabulary
         self._rules = rules
-        model = normalization.normalizer_model(lowercase, rules)
+        self.characters = normalization.character_rules(lowercase, rules)
+        model = self.characters.normalizer_model
         self._normalizer = tf_text.FastBertNormalizer(
             model_buffer=tf.constant(np.frombuffer(model, np.uint8))
         )
         self._has_final_sigma = lowercase and rules.library == "google"
-        self.characters = normalization.character_rules(lowercase, rules)
         added = {token.content for token in rules.added_tokens}
 
         def protect(index: int, token: str) -> str:

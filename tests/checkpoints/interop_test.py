@@ -6,6 +6,7 @@ These packages are not requirements: without them, the tests are skipped.
 """
 
 import functools
+import importlib.util
 import json
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import bert_tf
 from bert_tf.checkpoints import open_checkpoint, write_checkpoint
+from bert_tf.lazy import lazy_import
 from tasks.classification import Classification
 from tasks.embedding import Embedding
 from tasks.multiple_choice import MultipleChoice
@@ -22,10 +24,11 @@ from tests.toy import checkpoints as toy
 from tests.toy.models import model_directory, randomize_weights
 from tests.toy.tasks import make_task
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-sentence_transformers = pytest.importorskip("sentence_transformers")
-
+PEERS = ("torch", "transformers", "sentence_transformers")
+pytestmark = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, PEERS)), reason=f"Needs {', '.join(PEERS)}."
+)
+torch, transformers, sentence_transformers = map(lazy_import, PEERS)
 TEXTS = ["the cat sat on the mat", "a mats, Cats"]  # 6 tokens each, no padding.
 NAMES = ("input_ids", "token_type_ids", "attention_mask")
 PAIRS = [TEXTS, ["a b c", "the mats"]]

@@ -37,17 +37,21 @@ TASKS = {
 
 
 @pytest.fixture(scope="module")
-def teachers(tmp_path_factory, vocabulary, tiny_config):
-    """Returns a function that writes a teacher with random weights for a task."""
+def teachers(tmp_path_factory, vocabulary, tiny_config, one_layer):
+    """Returns a function that writes a teacher with random weights for a task.
+
+    The teacher of scores has two layers.
+    """
 
     @functools.cache
     def write(name: str) -> str:
         kind, options = TASKS[name]
+        config = tiny_config if name == "scores" else one_layer
         folder = tmp_path_factory.mktemp(name)
         task = make_task(kind, folder, vocabulary, **options)
         head = {"kind": task.kind, **task.head}
-        directory = model_directory(folder / "teacher", tiny_config, vocabulary, head)
-        directory.save_weights(randomize_weights(task.model(BertBackbone(tiny_config))))
+        directory = model_directory(folder / "teacher", config, vocabulary, head)
+        directory.save_weights(randomize_weights(task.model(BertBackbone(config))))
         return str(directory.path)
 
     return write

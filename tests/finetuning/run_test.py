@@ -24,13 +24,12 @@ from tests.toy.models import model_directory
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory, tiny_config, vocabulary):
+def encoder(tmp_path_factory, one_layer, vocabulary):
     """Returns the model directory of an encoder with random weights."""
-    architecture = dataclasses.replace(tiny_config, num_layers=1)
     path = tmp_path_factory.mktemp("encoder")
-    directory = model_directory(path, architecture, vocabulary)
+    directory = model_directory(path, one_layer, vocabulary)
     keras.utils.set_random_seed(7)
-    directory.save_weights(BertPretrainer(BertBackbone(architecture)))
+    directory.save_weights(BertPretrainer(BertBackbone(one_layer)))
     return directory
 
 

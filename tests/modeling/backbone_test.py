@@ -1,7 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-import dataclasses
 
 import keras
 import numpy as np
@@ -24,13 +23,8 @@ PRETRAINING_INPUTS = {
 
 
 @pytest.fixture(scope="module")
-def one_layer(tiny_config):
-    return dataclasses.replace(tiny_config, num_layers=1)
-
-
-@pytest.fixture(scope="module")
-def classifier(tiny_config):
-    return SequenceClassifier(BertBackbone(tiny_config), num_classes=3)
+def classifier(one_layer):
+    return SequenceClassifier(BertBackbone(one_layer), num_classes=3)
 
 
 @pytest.mark.parametrize("num_classes", [1, 2])

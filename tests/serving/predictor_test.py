@@ -21,15 +21,16 @@ TEXTS = ["the cat sat on the mat", "a dog", ""]
 
 @pytest.fixture
 def plain_encoder(monkeypatch):
-    """Keeps the encoder for training, which is equal and faster to trace."""
+    """Keeps the encoder for training, which is equal and faster to build."""
     monkeypatch.setattr(predictor, "optimize_for_inference", lambda x, *_, **__: x)
 
 
 # --- Checkpoints of other projects -----------------------------------------------
 
 
+@pytest.mark.usefixtures("eagerly", "plain_encoder")
 def test_single_label_of_texts_at_most_as_long_as_the_tokenizer_says(
-    tmp_path, vocabulary, plain_encoder
+    tmp_path, vocabulary
 ):
     tokenizer = {"do_lower_case": True, "model_max_length": 5}
     name = "BertForSequenceClassification"
@@ -52,7 +53,8 @@ def test_tokenizer_without_maximum_length(tmp_path, vocabulary):
     assert open_checkpoint(tmp_path).options["max_sequence_length"] == toy.S
 
 
-def test_pieces_of_a_word_have_own_tags(tmp_path, vocabulary, plain_encoder):
+@pytest.mark.usefixtures("eagerly", "plain_encoder")
+def test_pieces_of_a_word_have_own_tags(tmp_path, vocabulary):
     """Golden values: pipeline of transformers 5.23, aggregation_strategy="simple"."""
     labels = {"0": "I-A", "1": "O", "2": "B-B"}
     name = "BertForTokenClassification"
@@ -67,7 +69,8 @@ def test_pieces_of_a_word_have_own_tags(tmp_path, vocabulary, plain_encoder):
     assert found["entity_ends"].tolist() == [[8, 19]]
 
 
-def test_next_sentence(tmp_path, vocabulary, plain_encoder):
+@pytest.mark.usefixtures("eagerly", "plain_encoder")
+def test_next_sentence(tmp_path, vocabulary):
     """Golden values: BertForNextSentencePrediction of transformers 5.23."""
     toy.write_hugging_face(tmp_path, vocabulary, "BertForNextSentencePrediction")
     found = bert_tf.load(tmp_path).predict(["the cat", "a mat"], ["sat", "on the mat"])

@@ -375,12 +375,12 @@ def test_truncation_and_windows(tmp_path, read, long_text, rows):
         np.testing.assert_allclose(split.weights, [1 / windows] * windows + [1, 1])
 
 
-def test_serving_matches_evaluation_of_long_texts(tmp_path, read, tiny_config):
+def test_serving_matches_evaluation_of_long_texts(tmp_path, read, one_layer):
     data = LONG.replace("yes", "30").replace("no", "10")
     write(tmp_path, train__tsv=data, dev__tsv=data)
     options = {"problem": "regression", "long_text": "window_mean"}
     task = read(**OWN, **FILES, **options, max_sequence_length=8)
-    model = task.model(BertBackbone(tiny_config))
+    model = task.model(BertBackbone(one_layer))
     # Large weights, so that the logits of windows differ.
     model.get_layer("logits").kernel.assign_add(
         np.random.default_rng(0).normal(size=model.get_layer("logits").kernel.shape)
@@ -438,13 +438,14 @@ def test_training_and_serving(tmp_path, random_encoder):
     assert np.mean(right) == metrics["accuracy"]
 
 
-def test_several_labels_are_served_with_their_thresholds(tmp_path, read, tiny_config):
+@pytest.mark.usefixtures("eagerly")
+def test_several_labels_are_served_with_their_thresholds(tmp_path, read, one_layer):
     data = '{"text": "a", "label": "x"}\n{"text": "b", "label": "x,y"}\n'
     write(tmp_path, train__jsonl=data, dev__jsonl=data + '{"text": "", "label": ""}')
     files = {"train_file": "train.jsonl", "dev_file": "dev.jsonl"}
     task = read(**OWN, **files, label_separator=",", max_sequence_length=8)
     keras.utils.set_random_seed(1)  # The texts get different labels.
-    model = task.model(BertBackbone(tiny_config))
+    model = task.model(BertBackbone(one_layer))
     dev = task.dataset("dev")
     found = task.evaluate(dev, predict(model, dev, 4, max_length=8))
     task.write_predictions(dev, found, tmp_path)

@@ -128,7 +128,7 @@ def test_fine_tuned_model_learns_and_serves(tmp_path, random_encoder):
     metrics, found, _ = toy_tasks.train_and_predict(
         QuestionAnswering,
         tmp_path,
-        **random_encoder(tmp_path, initializer_range=0.1),
+        **random_encoder(tmp_path, num_layers=1, initializer_range=0.1),
         epochs=4,
         learning_rate=1e-2,
         max_sequence_length=8,  # Windows of four words, all of one shape.

@@ -17,7 +17,8 @@ def test_stray_bytes_and_truncated_characters_are_deleted():
     characters = [chr(n).encode("utf-8", "surrogatepass") for n in code_points]
     invalid = {utf8[:n] for utf8 in characters for n in range(1, len(utf8))}
     invalid |= {bytes([byte]) for byte in range(0x80, 0x100)}
-    model = normalization.normalizer_model(False)
+    rules = normalization.character_rules(False, normalization.GOOGLE_RULES)
+    model = rules.normalizer_model
     assert len(model) < 30_000  # The trie is compact.
     normalizer = tf_text.FastBertNormalizer(model_buffer=model)
     texts = normalizer.normalize([b"X" + s + b"?" for s in invalid])
