@@ -269,9 +269,10 @@ def write_checkpoint(
     with storage.atomic_path(path) as unfinished:
         unfinished.mkdir()
         if format == "keras_hub":
-            return keras_hub.write_folder(unfinished, checkpoint)
-        attributes = {name: getattr(checkpoint, name) for name in _WRITTEN}
-        directory = ModelDirectory.create(unfinished, **attributes)
-        left_out = directory.write_weights(checkpoint.read_weights())
+            left_out = keras_hub.write_folder(unfinished, checkpoint)
+        else:
+            attributes = {name: getattr(checkpoint, name) for name in _WRITTEN}
+            directory = ModelDirectory.create(unfinished, **attributes)
+            left_out = directory.write_weights(checkpoint.read_weights())
     storage.upload(path)
     return left_out
