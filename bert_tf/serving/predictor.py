@@ -139,7 +139,8 @@ class Predictor:
             Rows with fewer values than others are padded with "" and 0.
 
         Raises:
-            ValueError: The signature does not exist, or the inputs are not its inputs.
+            ValueError: The signature does not exist, the inputs are not its inputs, or
+                `batch_size` is less than 1.
 
         Example: `load("models/verdict").predict(["A deep film."])["label"]`.
         """
@@ -162,6 +163,8 @@ class Predictor:
             raise ValueError(
                 f"All inputs must have the same number of rows. Received: {sizes}"
             )
+        if batch_size < 1:
+            raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
         batches = [
             function(*(column[start : start + batch_size] for column in inputs))
             for start in range(0, max(len(inputs[0]), 1), batch_size)

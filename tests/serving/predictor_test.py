@@ -150,6 +150,7 @@ def test_single_string_empty_list_and_lists_of_different_length(loaded):
         ([[1, 2]], {}, r"`text` must have dtype string .* Received: \[1, 2\]"),
         ([[["a"]]], {}, r"shape \(None,\). Received: \[\['a'\]\]"),
         ([["a"]], {"signature": "no"}, "must be one of serving_default, ids"),
+        ([["a"]], {"batch_size": -1}, "must be at least 1. Received: -1"),
     ],
 )
 def test_wrong_inputs_are_named(loaded, columns, named, message):
