@@ -265,10 +265,12 @@ def test_run_stops_at_the_deadline(stubs, runs, tmp_path):
 def test_single_texts_do_not_wait_for_large_requests(stubs, runs, tmp_path):
     end = tmp_path / "end"
     large = [stubs.predict.future(wait_request(end)) for _ in range(8)]
-    wait_until(lambda: len(runs) == 8)
-    assert stubs.label("x") == "toy:x"
-    assert not any(call.done() for call in large)
-    end.touch()
+    try:
+        wait_until(lambda: len(runs) == 8)
+        assert stubs.label("x") == "toy:x"
+        assert not any(call.done() for call in large)
+    finally:
+        end.touch()
     assert all(call.result(timeout=20).outputs["turns"] for call in large)
 
 
@@ -323,9 +325,9 @@ def test_stop_cancels_requests_that_take_too_long(
             stubs = Stubs(server.address)
             answer = pool.submit(stubs.predict, wait_request(tmp_path / "end"))
             wait_until(lambda: runs)
+        (tmp_path / "end").touch()
         assert answer.exception(timeout=20).code() == Code.UNAVAILABLE
         stubs.channel.close()
-    (tmp_path / "end").touch()
     wait_until(lambda: runs[-1] == "done")
 
 
