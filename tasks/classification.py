@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from absl import logging
 
-from bert_tf import cli, data, finetuning
+from bert_tf import cli, finetuning
 from bert_tf.lazy import lazy_import
 
 scipy = lazy_import("scipy")
@@ -130,14 +130,6 @@ class Classification(finetuning.TableTask):
             changes = {"no_gold": finetuning.NO_GOLD - {""}}
         columns = {"texts": texts, "label": options.label}
         return finetuning.DataSet(**columns, metrics=metrics, **changes)
-
-    @classmethod
-    def read_input(cls, options, path):
-        if not options.text_a and "text_b" in data.Table(path).columns:
-            # A model of another project names no columns.
-            pair = {"text_a": "text_a", "text_b": "text_b"}
-            options = dataclasses.replace(options, **pair)
-        return super().read_input(options, path)
 
     def __init__(self, options: Config, encoder: Checkpoint):
         super().__init__(options, encoder)

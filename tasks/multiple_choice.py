@@ -84,11 +84,9 @@ class MultipleChoice(finetuning.TableTask):
 
     @classmethod
     def own_data_set(cls, options: Config) -> finetuning.DataSet:
-        """Returns the columns that the flags select; `prompt`, `choices` by default."""
-        columns = (options.choices or "choices").split(",")
-        names = tuple(name.strip() for name in columns)
-        nested = names if len(names) == 1 else ()
-        texts = options.prompt or "prompt", *names
+        """Returns the columns that the flags select."""
+        names = tuple(name.strip() for name in options.choices.split(","))
+        texts, nested = (options.prompt, *names), names if len(names) == 1 else ()
         return finetuning.DataSet(texts=texts, label=options.label, nested=nested)
 
     @classmethod

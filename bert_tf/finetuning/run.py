@@ -371,7 +371,9 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
             f"model for {head['kind']}."
         )
     required = (field.name for field in dataclasses.fields(config_class))
-    known = config_class.defaults() | checkpoint.options
+    # A model of another project names no columns; they are the inputs of its signature.
+    inputs = [spec.name for spec in model.signatures["serving_default"].input_signature]
+    known = config_class.defaults() | dict(zip(inputs, inputs)) | checkpoint.options
     config = config_class.from_dict(dict.fromkeys(required, "") | known)
     examples = iter(task_class.read_input(config, options.input))
     names = head.get("labels", ()), checkpoint.options.get("label_separator")

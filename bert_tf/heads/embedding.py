@@ -230,19 +230,17 @@ class EncoderHead(Head):
         embed = getattr(model, "sentence_embedding", None) or SentenceEmbedding(
             EmbeddingConfig(max_sequence_length=limit)
         )
-        ids = ids_signature(encoder)
         signatures = {"serving_default": embeddings, "embeddings": embeddings}
-        signatures |= {"ids": ids, "metadata": None}  # Exports have `metadata`.
+        signatures["ids"] = ids_signature(encoder)
         for name, prompt in {**prompts, "sentence_embedding": default}.items():
             # Names of signatures are names of nodes in the graph.
             key = re.sub(r"[^A-Za-z0-9_]", "_", name)
-            if key in signatures:
+            if key in (*signatures, "metadata"):  # Exports have `metadata`, too.
                 raise ValueError(
                     f"The signature {key} of the prompt {name!r} exists already. "
                     "Rename the prompt in config_sentence_transformers.json."
                 )
             signatures[key] = self._sentence_embedding(encoder, embed, prompt)
-        del signatures["metadata"]
         return signatures
 
     def _sentence_embedding(

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import types
 
 import keras
 import numpy as np
@@ -13,12 +14,16 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints import open_checkpoint
+from bert_tf.data import write_table
 from bert_tf.finetuning import ColumnFile, PredictConfig, batching, fine_tune
 from bert_tf.finetuning import run as run_module
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.training import TrainingLoop
+from tasks.classification import Classification
+from tasks.multiple_choice import MultipleChoice
 from tasks.tagging import Tagging
 from tests.toy.models import model_directory
+from tests.toy.tasks import predict_file
 
 # --- Fixtures --------------------------------------------------------------------
 
@@ -285,3 +290,30 @@ def test_predictions_do_not_replace_their_input(tmp_path):
         )
         with pytest.raises(ValueError, match="--output must be a file other than"):
             run_module.predict_file(Tagging, options)
+
+
+@pytest.mark.parametrize("task", [Classification, MultipleChoice])
+def test_model_of_another_project_has_the_columns_of_its_signature(tmp_path, task):
+    received = []
+
+    def predict(*columns, batch_size):
+        received.extend(columns)
+        return {"choice": np.zeros(2), "probabilities": np.ones((2, 1))}
+
+    names = ["text_a", "text_b"] if task is Classification else ["prompt", "choices"]
+    specs = [tf.TensorSpec([None], tf.string, name) for name in names]
+    signature = types.SimpleNamespace(input_signature=specs)
+    checkpoint = types.SimpleNamespace(head={"kind": task.kind}, options={})
+    model = types.SimpleNamespace(
+        checkpoint=checkpoint,
+        signatures={"serving_default": signature},
+        predict=predict,
+    )
+    file, values = tmp_path / "x.jsonl", (["a", "b"], [["c", "d"], ["e", "f"]])
+    if task is Classification:
+        values = ["a", "b"], ["c", "d"]
+    write_table(file, [dict(zip(names, row)) for row in zip(*values)])
+    predict_file(task, model, str(file), tmp_path / "y.csv")
+    assert [list(column) for column in received] == [
+        [tuple(x) if isinstance(x, list) else x for x in column] for column in values
+    ]

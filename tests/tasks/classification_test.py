@@ -151,14 +151,6 @@ def test_scores_as_classes_are_reported(tmp_path, read, caplog, problem):
     assert ("but learned as 3 classes. Pass" in caplog.text) == (problem == "auto")
 
 
-@pytest.mark.parametrize("columns", ["text", "text_a,text_b"])
-def test_model_of_another_project_has_default_columns(tmp_path, columns):
-    write(tmp_path, x__csv=f"{columns},label\n{columns},1\n")
-    options = Classification.Config(output="unused")
-    (example,) = Classification.read_input(options, tmp_path / "x.csv")
-    assert example.inputs == tuple(columns.split(","))
-
-
 GOOD = "text\tlabel\na\tyes\nb\tno\n"
 SCORES = "text\tlabel\na\t1\nb\t2\n"
 FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}

@@ -118,13 +118,6 @@ def test_choices_in_one_column(tmp_path, read, vocabulary, rows, expected):
     assert {len(row) for row in found} == {max(sizes)}
 
 
-def test_model_of_another_project_has_default_columns(tmp_path):
-    write(tmp_path, x__jsonl='{"prompt": "a", "choices": ["b", "c"]}\n')
-    options = MultipleChoice.Config(output="unused")
-    (example,) = MultipleChoice.read_input(options, tmp_path / "x.jsonl")
-    assert example.inputs == ("a", ("b", "c"))
-
-
 @pytest.mark.parametrize("value", ["null", '{"label": ["a"]}', '["a", null]', '"a"'])
 def test_invalid_choices_in_one_column(tmp_path, read, value):
     write(tmp_path, train__jsonl=f'{{"start": "a", "x": {value}, "right": 0}}\n')
