@@ -249,7 +249,7 @@ def measure(checkout: Checkout) -> dict[str, str]:
         "imports between packages; with commands and tasks": (
             f"{arrows(library)}; {arrows(packages.keys() - FOUNDATION)}"
         ),
-        "import circles of modules": f"{len(circles(graph))}",
+        "import cycles of modules": f"{len(cycles(graph))}",
     }
 
 
@@ -276,7 +276,7 @@ def code_lines(file: pathlib.Path) -> int:
     return len(numbers)
 
 
-def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+def cycles(graph: dict[str, set[str]]) -> list[set[str]]:
     """Returns the groups of nodes that import each other, directly or indirectly."""
 
     def reachable(start: str) -> set[str]:

@@ -80,9 +80,9 @@ def test_imports_go_down():
     fail_if(wrong)
 
 
-def test_modules_do_not_import_each_other_in_circles():
+def test_modules_do_not_import_each_other_in_cycles():
     graph = {module: CHECKOUT.dependencies(module) for module in CHECKOUT.modules}
-    assert structure.circles(graph) == []
+    assert structure.cycles(graph) == []
 
 
 def test_tasks_do_not_import_each_other():

@@ -98,4 +98,4 @@ def test_table(checkout, capsys):
     # Packages: text, modeling. tasks -> text, vocab -> text.
     row = "imports between packages; with commands and tasks"
     assert rows[row] == "0; 2 | 0; 2"
-    assert rows["import circles of modules"] == "0 | 0"
+    assert rows["import cycles of modules"] == "0 | 0"
