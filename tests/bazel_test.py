@@ -4,7 +4,8 @@
 
 import pathlib
 import re
-import runpy
+import subprocess
+import sys
 
 import pytest
 
@@ -53,13 +54,13 @@ def test_requirements_are_those_of_pip():
     assert listed <= requirements("requirements.lock")
 
 
-def test_pytest_main_returns_the_status_of_the_tests(tmp_path, monkeypatch):
+def test_pytest_main_returns_the_status_of_the_tests(tmp_path):
     text = "import pytest\n@pytest.mark.slow\ndef test_a(): assert False"
     (tmp_path / "a_test.py").write_text(text)
     (tmp_path / "pyproject.toml").write_text(
-        '[tool.pytest.ini_options]\nmarkers = ["slow"]\n'
-        "addopts = \"-m 'not slow' --import-mode=importlib\"\n"
+        '[tool.pytest.ini_options]\nmarkers = ["slow"]\naddopts = "-m \'not slow\'"\n'
     )
-    monkeypatch.chdir(tmp_path)
-    main = runpy.run_path(str(ROOT / "bazel/pytest_main.py"))["main"]
-    assert (main(["a_test.py"]), main(["a_test.py", "--slow"])) == (0, 1)
+    main = [sys.executable, str(ROOT / "bazel/pytest_main.py"), "a_test.py"]
+    for arguments, status in (([], 0), (["--slow"], 1)):
+        done = subprocess.run([*main, *arguments], cwd=tmp_path, capture_output=True)
+        assert done.returncode == status, done.stdout

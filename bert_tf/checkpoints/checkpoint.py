@@ -228,7 +228,7 @@ def _numbers(name: str) -> list[int]:
     return [int(number) for number in re.findall(r"_(\d+)(?=/|$)", name)]
 
 
-# --- Derived checkpoints ---------------------------------------------------------
+# --- New and derived checkpoints -------------------------------------------------
 
 
 def untrained_encoder(size: str, vocabulary: str) -> Checkpoint:

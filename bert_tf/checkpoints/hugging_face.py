@@ -226,7 +226,7 @@ def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> dict[str, An
         thresholds = (head.get("decision") or {}).get("thresholds", labels)
         if np.size(thresholds) not in (1, len(labels)):  # Trained with other labels.
             del head["decision"]
-    if kind == "embedding":  # If it has the modules of sentence-transformers.
+    if kind == "embedding":  # Only with modules of sentence-transformers, see there.
         head["kind"] = "encoder"
     return {**ours, "head": head}
 

@@ -19,6 +19,7 @@ from keras import ops
 
 from bert_tf.lazy import lazy_import, require_backend
 
+# Other backends would fail later, with unclear errors.
 require_backend("BERT", "tensorflow", "jax")
 jax = lazy_import("jax")
 tf = lazy_import("tensorflow")

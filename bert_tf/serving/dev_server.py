@@ -160,9 +160,13 @@ def _not_found(message: str) -> tf.errors.OpError:
 
 
 def _find(models: Mapping[str, Servable], name: str, version: int | str) -> Servable:
-    """Returns the served version of a model; it must be `version`, unless that is 0.
+    """Returns the served version of a model.
 
-    There are no labels of versions, as TensorFlow Serving has.
+    Args:
+        models: The models by name.
+        name: The name of the model.
+        version: The number of the version, or 0 or "" for any. This server has no
+            labels of versions: any label raises NotFoundError.
     """
     if name not in models:
         raise _not_found(f"No model {name!r}. The models are {sorted(models)}.")

@@ -8,7 +8,6 @@ These packages are not requirements: without them, the tests are skipped.
 import functools
 import importlib.util
 import json
-import types
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ PEERS = ("torch", "transformers", "sentence_transformers")
 pytestmark = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, PEERS)), reason=f"Needs {', '.join(PEERS)}."
 )
-peers = types.SimpleNamespace(**{name: lazy_import(name) for name in PEERS})
+torch, transformers, sentence_transformers = map(lazy_import, PEERS)
 TEXTS = ["the cat sat on the mat", "a mats, Cats"]  # 6 tokens each, no padding.
 NAMES = ("input_ids", "token_type_ids", "attention_mask")
 PAIRS = [TEXTS, ["a b c", "the mats"]]
@@ -60,16 +59,14 @@ TASKS = {
 def theirs(tmp_path_factory, vocabulary):
     """A folder that `save_pretrained` wrote."""
     folder = tmp_path_factory.mktemp("theirs")
-    peers.torch.manual_seed(0)
-    config = peers.transformers.BertConfig(
-        **toy.CONFIG | {"max_position_embeddings": 32}
-    )
-    model = peers.transformers.BertForPreTraining(config)
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**toy.CONFIG | {"max_position_embeddings": 32})
+    model = transformers.BertForPreTraining(config)
     for weight in model.parameters():
-        weight.data += 0.2 * peers.torch.randn_like(weight)
+        weight.data += 0.2 * torch.randn_like(weight)
     model.save_pretrained(folder)
     vocabulary.write(folder / "vocab.txt")
-    peers.transformers.BertTokenizer.from_pretrained(folder).save_pretrained(folder)
+    transformers.BertTokenizer.from_pretrained(folder).save_pretrained(folder)
     return folder
 
 
@@ -83,12 +80,12 @@ def pretrained(theirs, tmp_path_factory):
 
 def run_theirs(class_name, folder, *texts):
     """Returns the inputs and the outputs of a model class."""
-    tokenizer = peers.transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     inputs = tokenizer(*texts, padding=True, return_tensors="pt")
-    model = getattr(peers.transformers, class_name).from_pretrained(folder).eval()
+    model = getattr(transformers, class_name).from_pretrained(folder).eval()
     if class_name.endswith("MultipleChoice"):
         inputs = {name: tensor[:, None] for name, tensor in inputs.items()}
-    with peers.torch.no_grad():
+    with torch.no_grad():
         return inputs, model(**inputs)
 
 
@@ -100,7 +97,7 @@ def run_ours(folder, inputs):
 
 
 def test_pretrained_model(pretrained):
-    fill = peers.transformers.pipeline("fill-mask", model=str(pretrained))
+    fill = transformers.pipeline("fill-mask", model=str(pretrained))
     answer = bert_tf.load(pretrained).predict(["the [MASK] sat"])
     expected = fill("the [MASK] sat")
     scores = [candidate["score"] for candidate in expected]
@@ -109,17 +106,15 @@ def test_pretrained_model(pretrained):
     assert answer["tokens"][0, 0, :5].tolist() == tokens
     _, outputs = run_theirs("AutoModelForPreTraining", pretrained, *PAIRS)
     ours = bert_tf.load(pretrained).predict(*PAIRS, signature="next_sentence")
-    theirs = peers.torch.softmax(outputs.seq_relationship_logits, -1)
+    theirs = torch.softmax(outputs.seq_relationship_logits, -1)
     np.testing.assert_allclose(ours["probabilities"], theirs, atol=1e-5)
 
 
 def test_saving_with_transformers_and_opening_again(pretrained, tmp_path):
-    peers.transformers.AutoModelForPreTraining.from_pretrained(
-        pretrained
-    ).save_pretrained(tmp_path)
-    peers.transformers.AutoTokenizer.from_pretrained(pretrained).save_pretrained(
+    transformers.AutoModelForPreTraining.from_pretrained(pretrained).save_pretrained(
         tmp_path
     )
+    transformers.AutoTokenizer.from_pretrained(pretrained).save_pretrained(tmp_path)
     first, second = open_checkpoint(pretrained), open_checkpoint(tmp_path)
     for name in ("architecture", "vocabulary", "lowercase", "rules", "head", "options"):
         assert getattr(first, name) == getattr(second, name)
@@ -164,7 +159,7 @@ def test_logits_of_tasks(name, folders):
 
 def test_pipeline_of_a_classifier(folders):
     folder = folders("classes")
-    classify = peers.transformers.pipeline("text-classification", model=str(folder))
+    classify = transformers.pipeline("text-classification", model=str(folder))
     pairs = [{"text": a, "text_pair": b} for a, b in zip(*PAIRS)]
     answers = bert_tf.load(folder).predict(*PAIRS)
     for answer, label, scores in zip(
@@ -176,7 +171,7 @@ def test_pipeline_of_a_classifier(folders):
 
 def test_pipeline_of_a_tagger(folders):
     folder = folders("tags")
-    tag = peers.transformers.pipeline("ner", model=str(folder), ignore_labels=[])
+    tag = transformers.pipeline("ner", model=str(folder), ignore_labels=[])
     answer = bert_tf.load(folder).predict(TEXTS[:1])
     expected = tag(TEXTS[0])
     assert answer["words"][0].tolist() == [piece["word"] for piece in expected]
@@ -188,14 +183,12 @@ def test_pipeline_of_a_tagger(folders):
 def test_head_that_transformers_lacks(folders):
     folder = folders("features")
     assert "architectures" not in json.loads((folder / "config.json").read_text())
-    encoder = peers.transformers.AutoModel.from_pretrained(
-        folder, add_pooling_layer=False
-    )
+    encoder = transformers.AutoModel.from_pretrained(folder, add_pooling_layer=False)
     encoder_here = open_checkpoint(folder).load_backbone()
-    inputs = peers.transformers.AutoTokenizer.from_pretrained(folder)(
+    inputs = transformers.AutoTokenizer.from_pretrained(folder)(
         TEXTS[0], return_tensors="pt"
     )
-    with peers.torch.no_grad():
+    with torch.no_grad():
         expected = encoder.eval()(**inputs).last_hidden_state
     names = dict(zip(("token_ids", "segment_ids", "padding_mask"), NAMES))
     inputs = {ours: inputs[name].int().numpy() for ours, name in names.items()}
@@ -205,7 +198,7 @@ def test_head_that_transformers_lacks(folders):
 
 def test_sentence_encoder(folders, tmp_path):
     folder = folders("vectors")
-    model = peers.sentence_transformers.SentenceTransformer(str(folder))
+    model = sentence_transformers.SentenceTransformer(str(folder))
     ours = bert_tf.load(folder).predict(TEXTS)["sentence_embedding"]
     np.testing.assert_allclose(ours, model.encode(TEXTS), atol=1e-5)
     model.save_pretrained(str(tmp_path / "again"))
