@@ -22,22 +22,19 @@ TensorFlow, so `--help` and invalid flags respond immediately.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import difflib
-import functools
 import inspect
-import itertools
 import logging as python_logging
 import os
 import re
 import shutil
 import sys
+import textwrap
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
-from absl import logging
+from absl import flags, logging
 
 from bert_tf import lazy
 
@@ -149,74 +146,73 @@ def _to_json(value: Any) -> Any:
 # --- Flags -----------------------------------------------------------------------
 
 
-class _Parser(argparse.ArgumentParser):
-    """Parses the flags of one options class. Namespaces have only the passed flags."""
+class _Parser(flags.ArgumentParser):
+    """Parses strings and numbers; if `per_phase`, comma-separated numbers."""
 
-    def __init__(self, options_class: type[Options]):
-        super().__init__(
-            add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
+    def __init__(self, value_type: type, per_phase: bool):
+        self.value_type, self.per_phase = value_type, per_phase
+
+    def parse(self, argument: str) -> Any:
+        if self.value_type is str:
+            # Shells do not expand ~/ after `--flag=`.
+            home = os.path.expanduser("~")
+            return re.sub("(^|,)~(?=/)", lambda start: start[1] + home, argument)
+        texts = argument.split(",") if self.per_phase else [argument]
+        try:
+            numbers = tuple(map(self.value_type, texts))
+        except ValueError:
+            kind = "comma-separated numbers" if self.per_phase else "a number"
+            raise ValueError(
+                f"must be {kind} of type {self.value_type.__name__}"
+            ) from None
+        return numbers if len(numbers) > 1 else numbers[0]
+
+
+def _parse(options_class: type[Options], arguments: Sequence[str]) -> flags.FlagValues:
+    """Parses the flags of a command.
+
+    Raises:
+        ValueError, flags.Error: There is an unknown flag, or a value of another type.
+    """
+    parsed = flags.FlagValues()
+    flags.DEFINE_integer("verbosity", logging.WARNING, "", flag_values=parsed)
+    if names := list(options_class.RECIPES):
+        flags.DEFINE_enum("recipe", names[0], names, "", flag_values=parsed)
+    types = typing.get_type_hints(options_class)
+    for field in dataclasses.fields(options_class):
+        name, field_type = _flag_name(field), types[field.name]
+        # Of `int | tuple[int, ...]` and `float | None`.
+        field_type = next(iter(typing.get_args(field_type)), field_type)
+        if field_type is bool:
+            flags.DEFINE_bool(name, None, "", flag_values=parsed)
+        else:
+            parser = _Parser(field_type, field.metadata["per_phase"])
+            flags.DEFINE(parser, name, None, "", flag_values=parsed)
+    if others := parsed(["", *arguments])[1:]:
+        raise ValueError(
+            f"Arguments must have the form --flag=value. Received: {' '.join(others)}"
         )
-        self.add_argument("--verbosity", type=int)
-        if options_class.RECIPES:
-            self.add_argument("--recipe", choices=list(options_class.RECIPES))
-        types = typing.get_type_hints(options_class)
-        for field in dataclasses.fields(options_class):
-            name, field_type = _flag_name(field), types[field.name]
-            # Of `int | tuple[int, ...]` and `float | None`.
-            field_type = next(iter(typing.get_args(field_type)), field_type)
-            if field_type is bool:
-                true = {"type": _boolean, "nargs": "?", "const": True}
-                self.add_argument(f"--{name}", dest=field.name, **true)
-                self.add_argument(f"--no{name}", dest=field.name, action="store_false")
-            else:
-                parse = _text if field_type is str else field_type
-                if field.metadata["per_phase"]:
-                    parse = functools.partial(_numbers, field_type)
-                self.add_argument(f"--{name}", dest=field.name, type=parse)
-
-    def error(self, message: str) -> NoReturn:
-        sys.exit(f"error: {message} (see --help)")
+    return parsed
 
 
-def _text(text: str) -> str:
-    """Expands `~/` at the start of paths, as shells do not after `--flag=`."""
-    return re.sub(r"(^|,)~(?=/)", lambda m: m[1] + os.path.expanduser("~"), text)
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false", "1", "0"):
-        raise argparse.ArgumentTypeError(f"must be true or false. Received: {text}")
-    return text.lower() in ("true", "1")
-
-
-def _numbers(number_type: type, text: str) -> float | tuple[float, ...]:
-    """Parses comma-separated numbers; a single one is not a tuple."""
-    try:
-        numbers = tuple(number_type(number) for number in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            "must be one or more comma-separated numbers of type "
-            f"{number_type.__name__}. Received: {text}"
-        ) from None
-    return numbers if len(numbers) > 1 else numbers[0]
-
-
-def _to_options(options_class: type[Options], passed: dict[str, Any]) -> Options:
-    """Builds `options_class` from the passed flags and the recipe.
+def _to_options(options_class: type[Options], parsed: flags.FlagValues) -> Options:
+    """Builds `options_class` from the recipe and the passed flags.
 
     Raises:
         ValueError: A required flag is missing, or a value violates its `option`.
     """
-    if options_class.RECIPES:
-        recipe = passed.pop("recipe", next(iter(options_class.RECIPES)))
-        passed = {**options_class.RECIPES[recipe], **passed}
+    recipes = options_class.RECIPES
+    values = dict(recipes[parsed["recipe"].value]) if recipes else {}
     for field in dataclasses.fields(options_class):
-        if _is_required(field) and field.name not in passed:
+        flag = parsed[_flag_name(field)]
+        if flag.present:
+            values[field.name] = flag.value
+        elif _is_required(field):
             raise ValueError(
-                f"--{_flag_name(field)} is required: {field.metadata['help']} "
-                "See --help for all flags."
+                f"--{flag.name} is required: {field.metadata['help']} See --help for "
+                "all flags."
             )
-    return options_class(**passed)
+    return options_class(**values)
 
 
 # --- Help ------------------------------------------------------------------------
@@ -238,6 +234,8 @@ def help_text(
     # Options of the class itself come before inherited ones.
     names = [name for c in options_class.__mro__ for name in inspect.get_annotations(c)]
     ordered = [fields[name] for name in dict.fromkeys(names) if name in fields]
+    if options_class.RECIPES:
+        ordered.append(_recipe_option(options_class.RECIPES))
     optional = [field for field in ordered if not _is_required(field)]
     common = [field for field in optional if field.metadata["common"]] or optional
     others = [field for field in optional if field not in common]
@@ -246,48 +244,44 @@ def help_text(
         "Optional" if common == optional else "Common": common,
         "Others": others if full else [],
     }
-    width = min(shutil.get_terminal_size().columns, 100)
-    formatter = argparse.HelpFormatter("", max_help_position=26, width=width)
-    for title, group in groups.items():
-        formatter.start_section(title)
-        formatter.add_arguments(map(_help_action, group))
-        if options_class.RECIPES and group is common:
-            formatter.add_argument(_recipes_action(options_class.RECIPES))
-        formatter.end_section()
     paragraphs = doc.strip().split("\n\n")
     if not full:
         examples = [p for p in paragraphs if re.match(" {4}.*python -m", p, re.DOTALL)]
         paragraphs = [paragraphs[0], *examples]
+    width = min(shutil.get_terminal_size().columns, 100)
+    for title, group in groups.items():
+        lines = [f"{title}:", *(_flag_help(field, width) for field in group)]
+        if group:
+            paragraphs.append("\n".join(lines))
+    if not full:
         names = " ".join(f"--{_flag_name(field)}" for field in others)
         names = f" and for: {names}" if others else "."
-        formatter.add_text(f"See --helpfull for more{names}")
+        paragraphs.append(textwrap.fill(f"See --helpfull for more{names}", width))
     for name, mode in (modes or {}).items():
         title = mode.__doc__.partition("\n")[0]
-        formatter.add_text(f"--{name}: {title} See --{name} --help.")
-    return "\n\n".join([*paragraphs, formatter.format_help().strip()])
+        paragraphs.append(f"--{name}: {title} See --{name} --help.")
+    return "\n\n".join(paragraphs)
 
 
-def _help_action(field: dataclasses.Field) -> argparse.Action:
+def _flag_help(field: dataclasses.Field, width: int) -> str:
     has_value = not _is_required(field) and field.default not in ("", None)
     value = str(field.default).lower() if has_value else "..."
-    flag = f"--{_flag_name(field)}={value}"
-    # argparse replaces %(names)s in help texts.
-    return argparse.Action([flag], "", nargs=0, help=_help_of(field).replace("%", "%%"))
+    text, choices = field.metadata["help"], field.metadata["choices"]
+    if not all(choice in text for choice in choices):
+        text += f" One of: {', '.join(filter(None, choices))}."
+    flag = f"  --{_flag_name(field)}={value}  ".ljust(28)
+    indent = " " * 28
+    return textwrap.fill(text, width, initial_indent=flag, subsequent_indent=indent)
 
 
-def _recipes_action(recipes: Mapping[str, Mapping[str, Any]]) -> argparse.Action:
+def _recipe_option(recipes: Mapping[str, Mapping[str, Any]]) -> dataclasses.Field:
     text = "Defaults of other flags."
     for name, values in recipes.items():
         flags_of_recipe = (f"--{key}={value}" for key, value in values.items())
         text += f" {name}: {' '.join(flags_of_recipe) or 'as shown here'}."
-    return argparse.Action([f"--recipe={next(iter(recipes))}"], "", nargs=0, help=text)
-
-
-def _help_of(field: dataclasses.Field) -> str:
-    text, choices = field.metadata["help"], field.metadata["choices"]
-    if not all(choice in text for choice in choices):
-        text += f" One of: {', '.join(filter(None, choices))}."
-    return text
+    field = option(next(iter(recipes)), help=text, common=True)
+    field.name = "recipe"
+    return field
 
 
 # --- Running ---------------------------------------------------------------------
@@ -306,8 +300,8 @@ def run(
 ) -> None:
     """Runs `main` as a command with the options that the flags define.
 
-    A `ValueError` or `OSError` ends the command with a one-line message and status 1.
-    `--verbosity=1` shows its traceback.
+    A wrong flag, a `ValueError` or an `OSError` ends the command with a one-line
+    message and status 1. `--verbosity=1` shows its traceback.
 
     Args:
         main: The command.
@@ -327,35 +321,17 @@ def run(
             doc = doc.replace("python -m tasks.", "python -m bert_tf.tasks.")
         print(help_text(doc, used, "--helpfull" in names, {} if mode else modes))
         sys.exit()
-    passed, unknown = _Parser(used).parse_known_args(arguments)
-    if unknown:
-        _refuse(unknown, (used, *modes.values()))
     # For messages of absl and of other libraries.
     python_logging.basicConfig(format="%(levelname)s: %(message)s")
-    values = vars(passed)
-    logging.set_verbosity(values.pop("verbosity", logging.WARNING))
     try:
-        main(_to_options(used, values))
+        parsed = _parse(used, arguments)
+        logging.set_verbosity(parsed["verbosity"].value)
+        main(_to_options(used, parsed))
     except Exception as error:
         is_missing = isinstance(error, ModuleNotFoundError)
         extra = is_missing and _EXTRAS.get(error.name.partition(".")[0])
-        if not isinstance(error, (ValueError, OSError)) and not extra:
+        if not isinstance(error, (ValueError, OSError, flags.Error)) and not extra:
             raise
         logging.debug("Traceback of the error:", exc_info=True)
         hint = f". Run: pip install 'bert_tf[{extra}]'" if extra else ""
         sys.exit(f"error: {error}{hint}")
-
-
-def _refuse(unknown: Sequence[str], classes: Sequence[type[Options]]) -> NoReturn:
-    """Ends the command: the arguments are not flags of `classes[0]`."""
-    flag = unknown[0].partition("=")[0].removeprefix("--")
-    if not unknown[0].startswith("--"):
-        sys.exit(
-            "error: Arguments must have the form --flag=value. Received: "
-            f"{' '.join(unknown)}"
-        )
-    fields = itertools.chain(*map(dataclasses.fields, classes))
-    names = dict.fromkeys(map(_flag_name, fields))  # Modes may share flags.
-    similar = [f"--{name}" for name in difflib.get_close_matches(flag, names)]
-    hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
-    sys.exit(f"error: Unknown flag --{flag}.{hint} (see --help)")
