@@ -155,7 +155,8 @@ def _bert_tf(
     from bert_tf import checkpoints, training
 
     model = checkpoints.open_checkpoint(folder).load_pretrainer()
-    model.compile(training.create_optimizer(settings, settings.schedule()))
+    schedule = settings.phases()[0].schedule
+    model.compile(training.create_optimizer(settings, schedule))
 
     def train_step(batch):
         model.train_on_batch(*batch)
@@ -197,7 +198,7 @@ def _transformers(
             encoder, lr=1.0, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"
         )
         optimizers.append(muon)
-    schedule = settings.schedule()
+    schedule = settings.phases()[0].schedule
     schedulers = [
         torch.optim.lr_scheduler.LambdaLR(o, lambda step: float(schedule(step)))
         for o in optimizers

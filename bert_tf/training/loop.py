@@ -34,7 +34,7 @@ from absl import logging
 
 from bert_tf import storage
 from bert_tf.checkpoints import ModelDirectory
-from bert_tf.training.steps import JaxSteps, TensorFlowSteps
+from bert_tf.training.steps import create_steps, steps_per_call
 from bert_tf.training.strategy import (
     JaxDevices,
     create_training_variables,
@@ -65,7 +65,7 @@ class TrainingLoop:
         state: The training state of the compiled model, restored.
         total_steps: Steps of the whole training, for the progress bar.
         save_every: Minutes between two states.
-        create_steps: Returns the steps of a phase; by default, those of `model.fit`.
+        micro_batch_size: See `tensorflow_step`.
 
     Attributes:
         step: The number of finished steps.
@@ -78,16 +78,13 @@ class TrainingLoop:
         state: TrainingState,
         total_steps: int,
         save_every: float = 10,
-        create_steps: Callable[[], TensorFlowSteps | JaxSteps] | None = None,
+        micro_batch_size: int = 0,
     ):
         self.model, self.strategy = state.model, strategy
         self.state, self.progress = state, state.progress
         self.step = self._saved_step = state.step
         self._received_signal = 0
-        self._is_saved = True
-        self._create_steps = create_steps or functools.partial(
-            TensorFlowSteps, self.model, strategy
-        )
+        self._micro_batch_size = micro_batch_size
         self._seconds_between_states = 60 * save_every
         self._saved_time = self._line_time = time.monotonic()
         self._bar = tqdm.tqdm(
@@ -127,7 +124,8 @@ class TrainingLoop:
             DivergedError: A loss or a gradient is not finite.
         """
         last, size = first_step + steps, steps_per_epoch
-        self._steps, iterator = self._create_steps(), None
+        iterator, per_call = None, steps_per_call()
+        self._steps = create_steps(self.model, self.strategy, self._micro_batch_size)
         with self._signal_handlers():
             while "epoch" in self.progress or self.step < last:
                 # Part of the state, which may be at the end of an epoch, not yet
@@ -141,7 +139,7 @@ class TrainingLoop:
                     if iterator is None:
                         dataset = batches(self.step - first_step)
                         iterator = self._steps.distribute(dataset)
-                    count = min(end - self.step, self._steps.per_call)
+                    count = min(end - self.step, per_call)
                     self.model.reset_metrics()
                     norms = self._steps.run(iterator, count)
                     self._add(epoch, self._metrics(), norms)
@@ -164,7 +162,6 @@ class TrainingLoop:
         finite, count = np.isfinite(norms), len(norms)
         first = self.step + 1 + (0 if finite.all() else int(finite.argmin()))
         self.step += count
-        self._is_saved = False
         if not math.isfinite(logs["loss"]):
             self._fail(f"The loss of step {first:,} is not finite ({logs['loss']}).")
         # Overflows are normal while the optimizer searches its loss scale.
@@ -201,7 +198,6 @@ class TrainingLoop:
             self._fail(f"The weights after step {self.step:,} are not finite.")
         self.state.save(weights=weights)
         self._saved_step, self._saved_time = self.step, time.monotonic()
-        self._is_saved = True
 
     def evaluate(self, dataset: tf.data.Dataset) -> dict[str, float]:
         """Returns the model's metrics on a dataset; stops if a signal was received."""
@@ -240,7 +236,8 @@ class TrainingLoop:
 
         def receive(number: int, _: Any) -> None:
             is_second = self._received_signal and number == signal.SIGINT
-            if is_second or (self._is_saved and not together):
+            is_saved = self._saved_step == self.step
+            if is_second or (is_saved and not together):
                 print("\nStopped. Rerun the same command to resume.", flush=True)
                 sys.exit(_EXIT_STATUS[number])
             self._received_signal = self._received_signal or number

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import keras
 from keras import ops
@@ -277,27 +276,22 @@ class Muon(AdamW):
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         # Batched over matrices, so not in `update_step`, which sees one variable.
-        self._directions = {}
-        groups: dict[tuple[int, int], list[int]] = {}
-        for i, variable in enumerate(trainable_variables):
+        self._updates = {}  # New momentum and direction, by index.
+        groups: dict[tuple[int, int], list[tuple]] = {}
+        for variable, gradient in zip(trainable_variables, grads):
             if self._is_orthogonalized(variable):
-                groups.setdefault(tuple(variable.shape), []).append(i)
-        for shape, indices in groups.items():
-            matrices = []
-            for i in indices:
-                momentum = self._new_momentum(trainable_variables[i], grads[i])
-                matrices.append(self.momentum * momentum + grads[i])
-            updates = self._orthogonalize(ops.stack(matrices))
-            updates = updates * (_ADAM_RMS * max(shape) ** 0.5)
-            for i, update in zip(indices, ops.unstack(updates, len(indices))):
-                index = self._get_variable_index(trainable_variables[i])
-                self._directions[index] = update
+                index = self._get_variable_index(variable)
+                momentum = self.momentum * self._momentums[index] + gradient
+                group = groups.setdefault(tuple(variable.shape), [])
+                group.append((index, momentum, self.momentum * momentum + gradient))
+        for shape, group in groups.items():
+            indices, momentums, matrices = zip(*group)
+            directions = self._orthogonalize(ops.stack(matrices))
+            directions = directions * (_ADAM_RMS * max(shape) ** 0.5)
+            directions = ops.unstack(directions, len(group))
+            self._updates |= zip(indices, zip(momentums, directions))
         super()._backend_update_step(grads, trainable_variables, learning_rate)
-        self._directions = {}
-
-    def _new_momentum(self, variable, gradient):
-        momentum = self._momentums[self._get_variable_index(variable)]
-        return self.momentum * momentum + gradient
+        self._updates = {}
 
     def _orthogonalize(self, matrices):
         """Replaces the singular values of [k, m, n] matrices by about 1."""
@@ -313,16 +307,16 @@ class Muon(AdamW):
 
     def update_step(self, gradient, variable, learning_rate):
         index = self._get_variable_index(variable)
-        if index not in self._directions:
+        if index not in self._updates:
             super().update_step(gradient, variable, learning_rate)
             return
         # The rate of a non-finite step is 0; its momentum must not change either.
         finite = ops.isfinite(self.gradient_norm)
-        momentum = self._momentums[index]
-        new_momentum = self._new_momentum(variable, gradient)
-        previous = ops.convert_to_tensor(momentum)
-        self.assign(momentum, ops.where(finite, new_momentum, previous))
-        update = self._directions[index] + self.weight_decay * variable
+        new_momentum, direction = self._updates[index]
+        previous = ops.convert_to_tensor(self._momentums[index])
+        momentum = ops.where(finite, new_momentum, previous)
+        self.assign(self._momentums[index], momentum)
+        update = direction + self.weight_decay * variable
         self.assign_sub(variable, learning_rate * update)
 
     def get_config(self):
@@ -354,9 +348,10 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     Args:
         peak: The highest learning rate.
         warmup_steps: Number of steps of the warm-up.
-        total_steps: Number of steps of the whole training.
+        total_steps: Number of steps of the schedule.
         decay: `"linear"` as in the paper, `"cosine"`, `"polynomial"` (power 0.5) or
             `"constant"`. All but the last end at 0.
+        first_step: Step of the optimizer at which the schedule starts.
 
     Raises:
         ValueError: `warmup_steps` is not in [0, `total_steps`), or `decay` is unknown.
@@ -368,6 +363,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     warmup_steps: int
     total_steps: int
     decay: str = "linear"
+    first_step: int = 0
 
     def __post_init__(self):
         if not 0 <= self.warmup_steps < self.total_steps:
@@ -383,7 +379,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step):
         # The first update has step 0. Adding 1 gives it a rate above 0.
-        step = ops.cast(step, "float32") + 1.0
+        step = ops.cast(step - self.first_step, "float32") + 1.0
         warmup = step / max(self.warmup_steps, 1)
         remaining = (self.total_steps + 1 - step) / (
             self.total_steps + 1 - self.warmup_steps
@@ -393,33 +389,3 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self):
         return dataclasses.asdict(self)
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-@dataclasses.dataclass(frozen=True)
-class SequentialSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Runs several schedules one after the other.
-
-    Args:
-        schedules: The schedules. Each starts at its own step 0.
-        steps: The number of steps of each.
-    """
-
-    schedules: Sequence[keras.optimizers.schedules.LearningRateSchedule]
-    steps: Sequence[int]
-
-    def __call__(self, step):
-        rate, start = self.schedules[0](step), 0
-        for schedule, length in zip(self.schedules[1:], self.steps):
-            start += length
-            own_step = ops.maximum(step - start, 0)
-            rate = ops.where(step < start, rate, schedule(own_step))
-        return rate
-
-    def get_config(self):
-        return {"schedules": list(self.schedules), "steps": list(self.steps)}
-
-    @classmethod
-    def from_config(cls, config):
-        deserialize = keras.saving.deserialize_keras_object
-        return cls([deserialize(s) for s in config["schedules"]], config["steps"])

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from bert_tf import cli, data
 
 if TYPE_CHECKING:
-    import keras
-
     from bert_tf.text import Vocabulary
+    from bert_tf.training.optimizers import WarmupDecay
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,19 +174,28 @@ class PretrainConfig(cli.Options):
 
         Raises:
             ValueError: The number of values of an option is not the number of phases,
-                or records are incomplete.
+                warm-up and steps contradict each other, or records are incomplete.
         """
+        # Imports TensorFlow, which `--help` does not need.
+        from bert_tf.training.optimizers import WarmupDecay
+
+        names = ("learning_rate", "warmup_steps", "steps", "batch_size")
+        values = map(self._per_phase, (*names, "mask_selection_rate"))
+        total_steps = sum(self._per_phase("steps"))
+        rates = self.learning_rate, self.warmup_steps
+        has_restarts = any(isinstance(value, tuple) for value in rates)
         phases: list[Phase] = []
-        for records, *numbers in zip(
-            self.records.split(","),
-            self._per_phase("steps"),
-            self._per_phase("batch_size"),
-            self._per_phase("mask_selection_rate"),
+        for records, rate, warmup_steps, steps, *rows in zip(
+            self.records.split(","), *values
         ):
             read = sum(p.steps * p.batch_size for p in phases if p.records == records)
             manifest = data.read_manifest(records)
             first_step = phases[-1].end if phases else 0
-            phases.append(Phase(records, *manifest, read, first_step, *numbers))
+            start, length = (first_step, steps) if has_restarts else (0, total_steps)
+            schedule = WarmupDecay(rate, warmup_steps, length, self.decay, start)
+            phases.append(
+                Phase(records, *manifest, read, first_step, schedule, steps, *rows)
+            )
         return phases
 
     def _per_phase(self, name: str) -> tuple:
@@ -203,25 +211,6 @@ class PretrainConfig(cli.Options):
             )
         return value
 
-    def schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
-        """Returns the learning rate schedule of the whole training.
-
-        Raises:
-            ValueError: Warm-up and steps contradict each other, or the number of values
-                of an option is not the number of phases.
-        """
-        # Imports TensorFlow, which `--help` does not need.
-        from bert_tf.training.optimizers import SequentialSchedule, WarmupDecay
-
-        rate, warmup = self.learning_rate, self.warmup_steps
-        steps = self._per_phase("steps")
-        if isinstance(rate, tuple) or isinstance(warmup, tuple):
-            names = ("learning_rate", "warmup_steps", "steps")
-            arguments = zip(*map(self._per_phase, names), strict=True)
-            schedules = [WarmupDecay(*numbers, self.decay) for numbers in arguments]
-            return SequentialSchedule(schedules, steps)
-        return WarmupDecay(rate, warmup, sum(steps), self.decay)
-
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
@@ -232,6 +221,7 @@ class Phase:
     vocabulary: Vocabulary
     rows_read: int  # From the same records, by earlier phases.
     first_step: int
+    schedule: WarmupDecay
     steps: int
     batch_size: int
     mask_selection_rate: float
@@ -245,10 +235,6 @@ class Phase:
     def tokens_per_step(self) -> float:
         """Tokens without padding."""
         return self.batch_size * self.length * (1 - self.manifest["padding_share"])
-
-    def tokens_until(self, step: int) -> float:
-        """Returns the tokens that the phase has read at a step of the training."""
-        return min(max(step - self.first_step, 0), self.steps) * self.tokens_per_step
 
     @property
     def length(self) -> int:

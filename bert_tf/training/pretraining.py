@@ -32,7 +32,6 @@ from bert_tf.training.initialization import initialize_from_corpus
 from bert_tf.training.loop import TrainingLoop, TrainingState
 from bert_tf.training.optimizers import AdamW, Lamb, Muon
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
-from bert_tf.training.steps import create_steps
 
 _HISTORY = "history.csv"
 
@@ -57,7 +56,6 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
     chief = distribution.is_chief(strategy)
     replicas = strategy.num_replicas_in_sync
     phases = options.phases()
-    schedule = options.schedule()
     _check_phases(options, phases, strategy)
     source = open_checkpoint(options.init_from) if options.init_from else None
     architecture = resolve_architecture(options, phases, source)
@@ -89,7 +87,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
                 missing = ", ".join(source.load_into(model)) or "none"
                 print(f"Loaded {source.path}. Newly initialized layers: {missing}.")
             model.compile(
-                create_optimizer(options, schedule),
+                create_optimizer(options, phases[0].schedule),
                 loss_weights={"mlm": 1, "nsp": int(options.next_sentence_prediction)},
             )
             state = TrainingState(directory, model, write=chief)
@@ -109,13 +107,12 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
                 token_ids = read_token_ids(phases[0].records)
                 with strategy.scope():
                     initialize_from_corpus(model, token_ids, options.seed)
-            steps = functools.partial(
-                create_steps, model, strategy, options.micro_batch_size
+            loop = TrainingLoop(
+                strategy, state, last.end, options.save_every, options.micro_batch_size
             )
-            loop = TrainingLoop(strategy, state, last.end, options.save_every, steps)
             for phase in phases:
                 if loop.step <= phase.end:
-                    _train_phase(options, loop, phases, phase)
+                    _train_phase(options, loop, phase)
             if not chief:
                 return {}
             if options.optimizer == "muon":
@@ -278,13 +275,12 @@ def _restore(state: TrainingState) -> None:
 # --- The phases ------------------------------------------------------------------
 
 
-def _train_phase(
-    options: PretrainConfig, loop: TrainingLoop, phases: Sequence[Phase], phase: Phase
-) -> None:
+def _train_phase(options: PretrainConfig, loop: TrainingLoop, phase: Phase) -> None:
     """Trains to the end of a phase; each evaluation adds a row to `history.csv`."""
     replicas = loop.strategy.num_replicas_in_sync
     batches = functools.partial(masked_batches, options, replicas, phase)
-    history = loop.progress["history"]
+    history, optimizer = loop.progress["history"], loop.model.optimizer
+    optimizer.learning_rate = phase.schedule
     for epoch in loop.epochs(
         batches,
         lambda: loop.evaluate(batches(split="validation")),
@@ -293,16 +289,14 @@ def _train_phase(
         steps_per_epoch=options.validate_every,
     ):
         norms = epoch["gradient_norms"]
-        rate = loop.model.optimizer.learning_rate
+        tokens = epoch["steps"] * phase.tokens_per_step
         row = epoch["logs"] | {
             "step": loop.step,
-            "tokens": round(sum(p.tokens_until(loop.step) for p in phases)),
-            "learning_rate": float(keras.ops.convert_to_numpy(rate)),
+            "tokens": round(tokens + (history[-1]["tokens"] if history else 0)),
+            "learning_rate": float(keras.ops.convert_to_numpy(optimizer.learning_rate)),
             "gradient_norm": float(np.mean(norms)) if norms else math.nan,
             "gradient_norm_max": max(norms, default=math.nan),
-            "tokens_per_second": round(
-                epoch["steps"] * phase.tokens_per_step / epoch["seconds"]
-            ),
+            "tokens_per_second": round(tokens / epoch["seconds"]),
         }
         history.append({name: float(row[name]) for name in sorted(row)})
         loop.save(weights=True)

@@ -50,7 +50,8 @@ def tensorflow_step(
         model._loss_tracker.update_state(loss * replicas, sample_weight=rows)
         model.compute_metrics(x, y, outputs, weights)
         variables = [variable.value for variable in model.trainable_variables]
-        return [tf.convert_to_tensor(g) for g in tape.gradient(scaled, variables)]
+        gradients = tape.gradient(scaled, variables)
+        return [None if g is None else tf.convert_to_tensor(g) for g in gradients]
 
     if xla:
         compute_gradients = tf.function(compute_gradients, jit_compile=True)
@@ -167,35 +168,30 @@ def create_steps(
     strategy: tf.distribute.Strategy | JaxDevices,
     micro_batch_size: int = 0,
 ) -> TensorFlowSteps | JaxSteps:
-    """Returns the steps of `bert_tf.pretrain` for the backend of Keras.
+    """Returns the steps of a phase of the training for the backend of Keras.
 
-    XLA compiles them on accelerators; on CPUs it is slower.
+    Create them anew for each phase: for other shapes, `tf.function` would relax the
+    shapes to dynamic ones, which round differently. Resuming would not be bit-equal.
 
     Args:
         model, micro_batch_size: See `tensorflow_step`.
         strategy: The strategy in whose scope the model was built.
     """
     if isinstance(strategy, JaxDevices):
-        return JaxSteps(model, jax_step(model, micro_batch_size))
-    on_gpu = bool(tf.config.list_physical_devices("GPU"))
-    step = tensorflow_step(model, micro_batch_size, xla=on_gpu)
-    return TensorFlowSteps(model, strategy, step)
+        return JaxSteps(model, micro_batch_size)
+    return TensorFlowSteps(model, strategy, micro_batch_size)
+
+
+def steps_per_call() -> int:
+    """Returns the number of steps between two reads of metrics from the devices."""
+    devices = keras.distribution.list_devices()
+    return 1 if all(name.startswith("cpu") for name in devices) else _STEPS_PER_CALL
 
 
 class TensorFlowSteps:
     """Runs the steps of a training under a `tf.distribute.Strategy`.
 
-    Create an object for each phase: for other shapes, `tf.function` would relax the
-    shapes to dynamic ones, which round differently. Resuming would not be bit-equal.
-
-    Args:
-        model: The compiled model.
-        strategy: The strategy in whose scope it was built.
-        step: Trains on the batch of a replica, see `tensorflow_step`; by default, as
-            `model.fit`.
-
     Attributes:
-        per_call: Steps between two reads from the device.
         test: Updates the metrics with a batch `(x, y, weights)`.
     """
 
@@ -203,14 +199,15 @@ class TensorFlowSteps:
         self,
         model: keras.Model,
         strategy: tf.distribute.Strategy,
-        step: Callable[[Any], None] | None = None,
+        micro_batch_size: int,
     ):
         self._strategy = strategy
-        self.per_call = 1 if _on_cpu(strategy) else _STEPS_PER_CALL
+        on_gpu = bool(tf.config.list_physical_devices("GPU"))
+        step = tensorflow_step(model, micro_batch_size, model.jit_compile and on_gpu)
 
         @tf.function(autograph=False)
         def train(iterator):
-            strategy.run(step or model.train_step, args=(next(iterator),))
+            strategy.run(step, args=(next(iterator),))
             return tf.convert_to_tensor(model.optimizer.gradient_norm)
 
         @tf.function(autograph=False)
@@ -229,18 +226,12 @@ class TensorFlowSteps:
 
 
 class JaxSteps:
-    """Runs the steps of a training on JAX, with the interface of `TensorFlowSteps`.
+    """Runs the steps of a training on JAX, with the interface of `TensorFlowSteps`."""
 
-    Args:
-        model: The compiled model.
-        step: See `jax_step`.
-    """
-
-    def __init__(self, model: keras.Model, step: Callable[[tuple, Any], tuple]):
-        self._step = jax.jit(step, donate_argnums=0)
+    def __init__(self, model: keras.Model, micro_batch_size: int):
+        self._train = jax.jit(jax_step(model, micro_batch_size), donate_argnums=0)
         self._test = jax.jit(model.test_step)
-        self.per_call = 1 if _on_cpu() else _STEPS_PER_CALL
-        self._groups = (
+        self._variables = (
             model.trainable_variables,
             model.non_trainable_variables,
             model.optimizer.variables,
@@ -261,28 +252,20 @@ class JaxSteps:
 
     def test(self, *batch):
         weights, others, _, metrics = self._state()
-        _, state = self._test((weights, others, metrics), batch)
-        self._assign(self._groups[-1:], state[-1:])
+        _, (*_, metrics) = self._test((weights, others, metrics), batch)
+        _assign(self._variables[-1], metrics)
 
     def run(self, iterator, count):
         state, norms = self._state(), []
         for _ in range(count):
-            logs, state = self._step(state, next(iterator))
+            logs, state = self._train(state, next(iterator))
             norms.append(logs["gradient_norm"])
-        self._assign(self._groups, state)
+        _assign(self._variables, state)
         return np.array(norms)
 
     def _state(self) -> tuple[list, ...]:
-        return tuple([variable.value for variable in group] for group in self._groups)
-
-    def _assign(self, groups, state):
-        for group, values in zip(groups, state, strict=True):
-            for variable, value in zip(group, values, strict=True):
-                variable.assign(value)
+        return keras.tree.map_structure(lambda v: v.value, self._variables)
 
 
-def _on_cpu(strategy: tf.distribute.Strategy | None = None) -> bool:
-    if keras.backend.backend() == "jax":
-        return jax.default_backend() == "cpu"
-    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-    return not (is_tpu or tf.config.list_logical_devices("GPU"))
+def _assign(variables, values):
+    keras.tree.map_structure(lambda v, value: v.assign(value), variables, values)

@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.training.optimizers import (
-    AdamW,
-    Lamb,
-    Muon,
-    SequentialSchedule,
-    WarmupDecay,
-)
+from bert_tf.training.optimizers import AdamW, Lamb, Muon, WarmupDecay
 
 
 @pytest.fixture(params=["TensorFlow", "other backends"])
@@ -320,12 +314,10 @@ def test_decays(decay, expected):
     np.testing.assert_allclose(rates[2:], 2 * expected, rtol=1e-6)
 
 
-def test_sequential_schedule_restarts_each_schedule():
-    first, second = WarmupDecay(1.0, 1, 3), WarmupDecay(0.5, 2, 4, "constant")
-    schedule = SequentialSchedule([first, second], [3, 4])
-    rates = [float(schedule(step)) for step in range(7)]
-    expected = [*(float(first(i)) for i in range(3)), 0.25, 0.5, 0.5, 0.5]
-    np.testing.assert_allclose(rates, expected)
+def test_schedule_starts_at_its_first_step():
+    schedule = WarmupDecay(0.5, 2, 4, "constant", first_step=3)
+    rates = [float(schedule(step)) for step in range(3, 7)]
+    np.testing.assert_allclose(rates, [0.25, 0.5, 0.5, 0.5])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from bert_tf.training import PretrainConfig
+from bert_tf.training import PretrainConfig, WarmupDecay
 from tests.toy.records import write_records
 
 TWO_PHASES = PretrainConfig(
@@ -38,6 +38,10 @@ def test_phases_are_consecutive(two_phases, vocabulary):
     assert (first.batch_size, second.batch_size) == (16, 8)
     assert (first.length, second.length) == (16, 32)
     assert first.vocabulary == second.vocabulary == vocabulary
+    assert first.schedule == WarmupDecay(1e-2, 20, 90)
+    assert second.schedule == WarmupDecay(5e-3, 2, 10, first_step=90)
+    one = dataclasses.replace(two_phases, learning_rate=0.1, warmup_steps=3)
+    assert {p.schedule for p in one.phases()} == {WarmupDecay(0.1, 3, 100)}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +53,6 @@ def test_phases_are_consecutive(two_phases, vocabulary):
         ({"warmup_steps": 90}, "`warmup_steps` must be at least 0 and below"),
     ],
 )
-def test_inconsistent_numbers_raise(change, message):
+def test_inconsistent_numbers_raise(two_phases, change, message):
     with pytest.raises(ValueError, match=message):
-        dataclasses.replace(TWO_PHASES, **change).schedule()
+        dataclasses.replace(two_phases, **change).phases()
