@@ -25,7 +25,6 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from bert_tf import heads
 from bert_tf.checkpoints import weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.modeling import BertConfig
@@ -63,15 +62,16 @@ MASKED_LM = {
 }
 
 
-def _google_names(kind: str | None) -> weight_files.Names:
-    """Returns the table, with the output layer of a head that google's scripts have.
+# Prefixes of the output layers of run_squad.py, run_classifier.py and BioBERT's
+# run_ner.py, by kind of head.
+_OUTPUTS = {"question_answering": "cls/squad/", "classification": "", "tagging": ""}
 
-    These are those of run_squad.py, run_classifier.py and BioBERT's run_ner.py.
-    """
+
+def _google_names(kind: str | None) -> weight_files.Names:
+    """Returns the table for a head of this kind."""
     outputs = {"nsp": "cls/seq_relationship/"}
-    prefix = heads.known_head(kind or "encoder").google_prefix
-    if prefix is not None:
-        outputs["logits"] = prefix
+    if kind in _OUTPUTS:
+        outputs["logits"] = _OUTPUTS[kind]
     return {
         **weight_files.names_of_layers(
             GOOGLE_ENCODER | MASKED_LM, weight_files.KERAS_SUFFIXES | {"embeddings": ""}

@@ -277,10 +277,11 @@ def open_folder(
         format=f"Hugging Face {class_name}",
         **tokenizer,
     )
-    if ours:
+    if ours or kind != "tagging":
         return checkpoint
-    settings = heads.known_head(kind or "encoder").transformers_settings
-    return dataclasses.replace(checkpoint, head={**checkpoint.head, **settings})
+    # Pipelines of transformers tag every piece of a word.
+    head = {**checkpoint.head, "aggregation": "simple"}
+    return dataclasses.replace(checkpoint, head=head)
 
 
 # --- Writing ---------------------------------------------------------------------

@@ -95,7 +95,6 @@ class ClassificationHead(Head):
     kind = "classification"
     model_class = SequenceClassifier
     transformers = ("BertForSequenceClassification",)
-    google_prefix = ""
 
     @classmethod
     def arguments(cls, settings: Mapping[str, Any]) -> dict[str, Any]:

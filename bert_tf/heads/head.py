@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -76,8 +75,6 @@ class Head:
         unused_layers: Those of them that the model does not use.
         transformers: Model classes of transformers, the one with all layers first.
         transformers_layer: The name of `logits` in them.
-        transformers_settings: Settings of heads that transformers has trained.
-        google_prefix: Prefix of `logits` in google-research/bert; None if it has none.
     """
 
     kind: ClassVar[str]
@@ -87,8 +84,6 @@ class Head:
     unused_layers: ClassVar[Sequence[str]] = ()
     transformers: ClassVar[Sequence[str]] = ()
     transformers_layer: ClassVar[str] = "classifier"
-    transformers_settings: ClassVar[Mapping[str, Any]] = types.MappingProxyType({})
-    google_prefix: ClassVar[str | None] = None
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

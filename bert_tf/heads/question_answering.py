@@ -38,7 +38,7 @@ from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel
 
 tf = lazy_import("tensorflow")
 
-_CANDIDATES = 20  # Their probabilities sum to one.
+_CANDIDATES = 20  # K. Their probabilities sum to one.
 _SERVED_CANDIDATES = 5  # In the outputs of the signature.
 
 # Options of `tasks.question_answering`, for checkpoints of other projects: the defaults
@@ -101,7 +101,6 @@ class QuestionAnsweringHead(Head):
     unused_layers = ("pooler",)
     transformers = ("BertForQuestionAnswering",)
     transformers_layer = "qa_outputs"
-    google_prefix = "cls/squad/"
 
     def __init__(self, settings, options, tokenizer):
         if "stride" not in options:
@@ -158,17 +157,14 @@ class QuestionAnsweringHead(Head):
             logits: Returns the model's outputs for a few windows. It is called for all
                 windows, in order.
         """
-        limits = {
-            "max_answer_length": self.options["max_answer_length"],
-            "n_best": _CANDIDATES,
-        }
+        limit = self.options["max_answer_length"]
         specs = Spans(
             pieces=tf.TensorSpec([None, _CANDIDATES, 2], tf.int32),
-            logits=tf.TensorSpec([None, _CANDIDATES, 2]),
-            null_logits=tf.TensorSpec([None, 2]),
+            scores=tf.TensorSpec([None, _CANDIDATES]),
+            null_scores=tf.TensorSpec([None]),
         )
         spans = passages.windows.map(
-            lambda windows: best_spans(windows, **logits(windows), **limits), specs
+            lambda windows: best_spans(windows, limit, **logits(windows)), specs
         )
         return extract(passages, merge(passages, spans), self._no_answer)
 
@@ -193,15 +189,14 @@ class Spans(NamedTuple):
 
     Attributes:
         pieces: First and last piece, inclusive, counted in the passage [R, K, 2] int32.
-        logits: Start and end logit [R, K, 2] float32. With fewer than K spans, the sum
-            of both is at most `MASKED_SCORE` for the missing ones.
-        null_logits: Start and end logit of "no answer", the span of [CLS] alone [R, 2]
-            float32.
+        scores: Sums of start and end logit [R, K] float32. With fewer than K spans,
+            those of the missing ones are at most `MASKED_SCORE`.
+        null_scores: The score of "no answer", the span of [CLS] alone [R] float32.
     """
 
     pieces: tf.Tensor
-    logits: tf.Tensor
-    null_logits: tf.Tensor
+    scores: tf.Tensor
+    null_scores: tf.Tensor
 
 
 class Answers(NamedTuple):
@@ -243,13 +238,11 @@ class Answers(NamedTuple):
 
 def best_spans(
     windows: text.Windows,
+    max_answer_length: int,
     start_logits: tf.Tensor,
     end_logits: tf.Tensor,
-    *,
-    max_answer_length: int,
-    n_best: int,
 ) -> Spans:
-    """Returns the K = `n_best` best spans of each of W windows, from logits [W, S].
+    """Returns the K = 20 best spans of each of W windows, from logits [W, S].
 
     A span has at most L = `max_answer_length` pieces.
     """
@@ -265,53 +258,46 @@ def best_spans(
     band = tf.range(length)[:, tf.newaxis] + tf.range(max_answer_length)  # [S, L]
     scores = start[:, :, tf.newaxis] + tf.gather(end, band, axis=1)  # [W, S, L]
     scores = tf.reshape(scores, [tf.shape(start)[0], length * max_answer_length])
-    best = _top_k(scores, n_best)  # [W, K]
-    # Missing spans start at the last token, [SEP] or padding, whose logit is masked.
-    first = tf.minimum(best // max_answer_length, length - 1)
-    last = first + best % max_answer_length
-    to_piece = windows.start[:, tf.newaxis] - first_token
-    logits = [tf.gather(x, i, batch_dims=1) for x, i in ((start, first), (end, last))]
+    scores, indices = _top_candidates(scores)
+    first = indices // max_answer_length + windows.start[:, tf.newaxis] - first_token
+    last = first + indices % max_answer_length
     return Spans(
-        pieces=tf.stack([first + to_piece, last + to_piece], axis=2),
-        logits=tf.stack(logits, axis=2),
-        null_logits=tf.stack([start_logits[:, 0], end_logits[:, 0]], axis=1),
+        pieces=tf.stack([first, last], axis=2),
+        scores=scores,
+        null_scores=start_logits[:, 0] + end_logits[:, 0],
     )
 
 
 def merge(passages: Passages, spans: Spans) -> Spans:
     """Returns the best spans of each question, from those of its windows.
 
-    The logits of "no answer" are those of the window where their sum is lowest, as in
+    The score of "no answer" is the lowest one of the windows, as in
     google-research/bert: a passage has no answer if none of its windows has one.
     """
-
-    def best(scores: tf.Tensor) -> tf.Tensor:
-        """Flat indices [N, k] of each question's k best of scores [W, k]."""
-        k = scores.shape[1]
-        rows = tf.RaggedTensor.from_value_rowids(
-            scores,
-            tf.cast(passages.windows.row, tf.int64),
-            tf.size(passages.context, tf.int64),
-            validate=False,
-        )
-        scores = rows.to_tensor(-math.inf)  # [N, windows, k]
-        scores = tf.reshape(scores, [tf.shape(scores)[0], tf.shape(scores)[1] * k])
-        first = tf.cast(rows.row_starts(), tf.int32)[:, tf.newaxis] * k
-        return first + _top_k(scores, k)
-
-    indices = best(tf.reduce_sum(spans.logits, axis=2))
-    null_indices = best(-tf.reduce_sum(spans.null_logits, axis=1, keepdims=True))
+    row = passages.windows.row
+    rows = tf.RaggedTensor.from_value_rowids(
+        tf.reshape(spans.scores, [-1]),
+        tf.repeat(row, _CANDIDATES),
+        tf.size(passages.context),
+        validate=False,
+    )
+    scores, indices = _top_candidates(rows.to_tensor(-math.inf))
+    indices += rows.row_starts()[:, tf.newaxis]
     return Spans(
         pieces=tf.gather(tf.reshape(spans.pieces, [-1, 2]), indices),
-        logits=tf.gather(tf.reshape(spans.logits, [-1, 2]), indices),
-        null_logits=tf.gather(spans.null_logits, null_indices[:, 0]),
+        scores=scores,
+        null_scores=tf.math.segment_min(spans.null_scores, row),
     )
 
 
-def _top_k(scores: tf.Tensor, k: int) -> tf.Tensor:
-    """Column indices of the k best scores; those of missing ones are too large."""
-    scores = tf.pad(scores, [[0, 0], [0, k]], constant_values=-math.inf)
-    return tf.math.top_k(scores, k).indices
+def _top_candidates(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the best scores of each row and their columns, both [rows, K].
+
+    With fewer than K columns, missing scores are -inf.
+    """
+    padding = [[0, 0], [0, _CANDIDATES]]
+    scores = tf.pad(scores, padding, constant_values=-math.inf)
+    return tf.math.top_k(scores, _CANDIDATES)
 
 
 # --- Answers ---------------------------------------------------------------------
@@ -329,16 +315,15 @@ def extract(passages: Passages, spans: Spans, no_answer: bool) -> Answers:
     is_duplicate = tf.reduce_any(is_equal & is_earlier, axis=2)
     # Only a missing span has an empty text: every piece has at least one byte.
     is_answer = (texts != "") & ~is_duplicate
-    scores = tf.where(is_answer, tf.reduce_sum(spans.logits, axis=2), MASKED_SCORE)
+    scores = tf.where(is_answer, spans.scores, MASKED_SCORE)
     columns = {
         name: tf.where(is_answer, values, tf.zeros([], values.dtype))
         for name, values in columns.items()
     }
 
-    null_scores = tf.reduce_sum(spans.null_logits, axis=1, keepdims=True)  # [N, 1]
-    null_odds = null_scores[:, 0] - scores[:, 0]
+    null_odds = spans.null_scores - scores[:, 0]
     if no_answer:
-        scores = tf.concat([scores, null_scores], axis=1)
+        scores = tf.concat([scores, spans.null_scores[:, tf.newaxis]], axis=1)
         columns = {
             name: tf.concat([values, tf.zeros_like(values[:, :1])], axis=1)
             for name, values in columns.items()
@@ -353,7 +338,7 @@ def extract(passages: Passages, spans: Spans, no_answer: bool) -> Answers:
 
 def _substrings(passages: Passages, spans: Spans) -> dict[str, tf.Tensor]:
     """Texts and offsets of spans, each [N, K]; "" and 0 for missing spans."""
-    is_span = tf.reduce_sum(spans.logits, axis=2) > MASKED_SCORE / 2  # [N, K]
+    is_span = spans.scores > MASKED_SCORE / 2  # [N, K]
     pieces = passages.pieces
     starts = tf.split(tf.cast(pieces.ids.row_starts(), tf.int32), 2)[1]  # [N]
     index = starts[:, tf.newaxis, tf.newaxis] + spans.pieces  # In all pieces.

@@ -23,7 +23,6 @@ Letters: B batch, S sequence, H hidden, C tags; K layers that make features.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -166,7 +165,7 @@ class FeatureTagger(BertModel):
 
 class TaggingHead(Head):
     """Settings: `labels`; `aggregation`, `"simple"` if every word piece has a tag of
-    its own, as in pipelines of transformers.
+    its own, as in pipelines of transformers, whose models have this setting.
 
     Options: `features` and `lstm_units` of `tasks.tagging`.
     """
@@ -175,9 +174,6 @@ class TaggingHead(Head):
     model_class = TokenClassifier
     unused_layers = ("pooler",)
     transformers = ("BertForTokenClassification",)
-    # Pipelines of transformers tag every piece of a word.
-    transformers_settings = types.MappingProxyType({"aggregation": "simple"})
-    google_prefix = ""
 
     @classmethod
     def arguments(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -276,19 +272,19 @@ def tag_text(
     start = tf.boolean_mask(pieces.starts.values, begins_word)
     end = tf.boolean_mask(pieces.ends.values, ends_word)
     logits = tf.boolean_mask(logits, begins_word)
-    tags, scores, entity_type, is_first, is_last = _decode(logits, row, labels)
+    tags, scores, entity_type, is_first = _decode(logits, row, labels)
     words = text.substrings(texts, row, start, end)
     words = {"words": words, "tags": tags, "scores": scores}
-    first, last = tf.where(is_first)[:, 0], tf.where(is_last)[:, 0]
-    entity_row = tf.gather(row, first)
-    entity_start, entity_end = tf.gather(start, first), tf.gather(end, last)
-    entity = tf.cumsum(tf.cast(is_first, tf.int32)) - 1  # Of each word of an entity.
-    in_entity = tf.not_equal(entity_type, "")
+    first, in_entity = tf.where(is_first)[:, 0], tf.not_equal(entity_type, "")
+    # The entity of each word of an entity.
+    entity = tf.boolean_mask(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, in_entity)
+    entity_row, entity_start = tf.gather(row, first), tf.gather(start, first)
+    entity_end = tf.math.segment_max(tf.boolean_mask(end, in_entity), entity)
     entities = {
         "entities": text.substrings(texts, entity_row, entity_start, entity_end),
         "entity_types": tf.gather(entity_type, first),
         "entity_scores": tf.math.segment_mean(
-            tf.boolean_mask(scores, in_entity), tf.boolean_mask(entity, in_entity)
+            tf.boolean_mask(scores, in_entity), entity
         ),
         "entity_starts": text.character_offsets(texts, entity_row, entity_start),
         "entity_ends": text.character_offsets(texts, entity_row, entity_end),
@@ -321,22 +317,20 @@ def tag_words(
     index = tf.where(is_word)  # [T, 2]
     tags, scores, *_ = _decode(logits, tf.cast(index[:, 0], tf.int32), labels)
     shape = tf.shape(is_word, out_type=tf.int64)
-    # 1 + the number of the word; 0 for padding.
-    number = tf.scatter_nd(index, tf.range(tf.size(tags)) + 1, shape)
     return {
-        "tags": tf.gather(tf.concat([[""], tags], axis=0), number),
-        "scores": tf.gather(tf.concat([[0.0], scores], axis=0), number),
+        "tags": tf.scatter_nd(index, tags, shape),
+        "scores": tf.scatter_nd(index, scores, shape),
     }
 
 
 def _decode(
     logits: tf.Tensor, row: tf.Tensor, labels: Sequence[str]
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the best tags of T words, each [T].
 
     Returns:
         The tag, its probability, the entity type ("" for O), and whether the word is
-        the first, and the last, of an entity.
+        the first of an entity.
     """
     is_iob = is_iob_scheme(labels)
     probabilities = tf.nn.softmax(logits)
@@ -349,15 +343,13 @@ def _decode(
     is_same = (tf.roll(entity_type, 1, 0) == entity_type) & (tf.roll(row, 1, 0) == row)
     is_same &= (entity_type > 0) & (tf.range(tf.size(row)) > 0)
     is_continued = is_same & ~tf.gather(tf.constant(begins), tag)
-    is_next_continued = tf.concat([is_continued[1:], [False]], 0)[: tf.size(row)]
     is_first = (entity_type > 0) & ~is_continued
-    is_last = (entity_type > 0) & ~is_next_continued
     tags = tf.gather(tf.constant(labels), tag)
     if is_iob:
         iob2 = tf.constant([f"B-{name}" for name in names])
         tags = tf.where(is_first, tf.gather(iob2, entity_type), tags)
     entity_type = tf.gather(tf.constant(names), entity_type)
-    return tags, tf.reduce_max(probabilities, axis=1), entity_type, is_first, is_last
+    return tags, tf.reduce_max(probabilities, axis=1), entity_type, is_first
 
 
 def is_iob_scheme(labels: Sequence[str]) -> bool:

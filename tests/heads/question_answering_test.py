@@ -29,7 +29,7 @@ def letters(count: int, seed: int = 0) -> str:
 
 def make_head(tokenizer, *, no_answer=False, **options):
     limits = {"max_sequence_length": LENGTH, "max_question_length": 8, "stride": 5}
-    options = {**limits, "max_answer_length": 3, "n_best": 4, **options}
+    options = {**limits, "max_answer_length": 3, **options}
     return QuestionAnsweringHead({"no_answer": no_answer}, options, tokenizer)
 
 
@@ -66,18 +66,17 @@ def test_best_of_all_valid_spans(tokenizer):
     rng = np.random.default_rng(0)
     shape = [len(passages.windows), LENGTH]
     logits = [rng.normal(size=shape).astype(np.float32) for _ in range(2)]
-    spans = best_spans(passages.windows, *logits, max_answer_length=4, n_best=7)
-    best = merge(passages, spans)
-    scores = tf.reduce_sum(best.logits, axis=2).numpy()
+    best = merge(passages, best_spans(passages.windows, 4, *logits))
+    scores = best.scores.numpy()
     for row in range(4):
         expected, null = spans_by_loops(passages.windows, *logits, row, 4)
-        count = min(7, len(expected))
+        count = min(20, len(expected))
         assert [
             (score, start, end)
             for score, (start, end) in zip(scores[row], best.pieces[row].numpy())
-        ][:count] == [(pytest.approx(s, abs=1e-6), *span) for s, *span in expected[:7]]
+        ][:count] == [(pytest.approx(s, abs=1e-6), *span) for s, *span in expected[:20]]
         assert (scores[row, count:] <= MASKED_SCORE / 2).all()
-        assert sum(best.null_logits[row].numpy()) == pytest.approx(null, abs=1e-6)
+        assert best.null_scores[row].numpy() == pytest.approx(null, abs=1e-6)
 
 
 # --- Answers ---------------------------------------------------------------------
@@ -87,8 +86,8 @@ def answers_of(tokenizer, context, spans, *, no_answer=True, null=0.0):
     """The answers for spans (score, first piece, last piece) of one passage."""
     best = Spans(
         pieces=tf.constant([[pieces for _, *pieces in spans]]),
-        logits=tf.constant([[[score, 0.0] for score, *_ in spans]]),
-        null_logits=tf.constant([[null, 0.0]]),
+        scores=tf.constant([[score for score, *_ in spans]]),
+        null_scores=tf.constant([null]),
     )
     return extract(cut(tokenizer, ["the"], [context]), best, no_answer)
 
