@@ -142,6 +142,55 @@ def read_json(path: str | os.PathLike) -> Any:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
 
 
+def read_json_object(path: pathlib.Path, **fields: Any) -> dict[str, Any]:
+    """Reads a JSON object; returns an empty dictionary if there is no such file.
+
+    Args:
+        path: The file.
+        **fields: As in `check_fields`.
+
+    Raises:
+        ValueError: The file is not valid JSON, not an object, or a value is not
+            allowed. The message names the file.
+    """
+    if not path.is_file():
+        return {}
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must contain a JSON object. Received: {values!r:.80}")
+    check_fields(path, values, **fields)
+    return values
+
+
+def check_fields(path: Any, values: Mapping[str, Any], **fields: Any) -> None:
+    """Checks values that are neither absent nor null.
+
+    Args:
+        path: The place to name in the error.
+        values: The values by name.
+        **fields: The type, or a tuple or range of allowed values, of each field; None
+            allows any.
+
+    Raises:
+        ValueError: A value is not allowed.
+    """
+    for key, allowed in fields.items():
+        if allowed is None or (value := values.get(key)) is None:
+            continue
+        if isinstance(allowed, type):
+            is_allowed = isinstance(value, allowed)
+            rule = f"have the type {allowed.__name__}"
+        else:
+            is_allowed, rule = value in allowed, " or ".join(map(repr, allowed))
+            if isinstance(allowed, range):
+                rule = f"from {allowed[0]} to {allowed[-1]}"
+            rule = f"be {rule or 'null'}"
+        if not is_allowed:
+            raise ValueError(
+                f"{path}: {key} must {rule}. Received: {key}={value!r:.80}"
+            )
+
+
 def write_json(path: str | os.PathLike, value: Any) -> None:
     """Writes a JSON file atomically."""
     write_text(os.fspath(path), json.dumps(value, indent=2) + "\n")

@@ -7,7 +7,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import inspect
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -175,16 +174,14 @@ class Checkpoint:
             )
         if same:
             arguments = head.arguments(self.head) | arguments
-        parameters = inspect.signature(model_class.__init__).parameters.values()
-        required = {p.name for p in parameters if p.default is p.empty and p.kind < 2}
-        if missing := required - {"self", "backbone", *arguments}:
-            raise ValueError(
-                f"{self.path} has no head for {model_class.__name__}. Pass the "
-                f"argument {', '.join(missing)} to initialize one. Received: a "
-                f"checkpoint of kind {kind}"
-            )
         backbone = BertBackbone(self.architecture, dtype=dtype)
-        model = model_class(backbone, name=name, **arguments)
+        try:
+            model = model_class(backbone, name=name, **arguments)
+        except TypeError as error:  # An argument is missing or unknown.
+            raise ValueError(
+                f"{self.path} is a checkpoint of kind {kind}. Pass the arguments of a "
+                f"new head: {error}"
+            ) from error
         return self._load(model, None if same else backbone)
 
     def _load(self, model: Any, part: keras.Model | None = None) -> Any:
@@ -197,7 +194,7 @@ class Checkpoint:
 
     def read_metrics(self) -> dict[str, Any]:
         """Returns the metrics; an empty dictionary without a finished training."""
-        return read_json_object(self.path / METRICS)
+        return storage.read_json_object(self.path / METRICS)
 
 
 def outermost_layer(name: str) -> str:
@@ -306,55 +303,3 @@ def standardized(checkpoint: Checkpoint, head: Mapping[str, Any]) -> Checkpoint:
     weights["logits/kernel"] = lambda: kernel() / deviation
     weights["logits/bias"] = lambda: (bias() - head["mean"]) / deviation
     return dataclasses.replace(checkpoint, weights=weights)
-
-
-# --- JSON ------------------------------------------------------------------------
-
-
-def read_json_object(path: pathlib.Path, **fields: Any) -> dict[str, Any]:
-    """Reads a JSON object; returns an empty dictionary if there is no such file.
-
-    Args:
-        path: The file.
-        **fields: As in `check_fields`.
-
-    Raises:
-        ValueError: The file is not valid JSON, not an object, or a value is not
-            allowed. The message names the file.
-    """
-    if not path.is_file():
-        return {}
-    values = storage.read_json(path)
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must contain a JSON object. Received: {values!r:.80}")
-    check_fields(path, values, **fields)
-    return values
-
-
-def check_fields(path: Any, values: Mapping[str, Any], **fields: Any) -> None:
-    """Checks values that are neither absent nor null.
-
-    Args:
-        path: The place to name in the error.
-        values: The values by name.
-        **fields: The type, or a tuple or range of allowed values, of each field; None
-            allows any.
-
-    Raises:
-        ValueError: A value is not allowed.
-    """
-    for key, allowed in fields.items():
-        if allowed is None or (value := values.get(key)) is None:
-            continue
-        if isinstance(allowed, type):
-            is_allowed = isinstance(value, allowed)
-            rule = f"have the type {allowed.__name__}"
-        else:
-            is_allowed, rule = value in allowed, " or ".join(map(repr, allowed))
-            if isinstance(allowed, range):
-                rule = f"from {allowed[0]} to {allowed[-1]}"
-            rule = f"be {rule or 'null'}"
-        if not is_allowed:
-            raise ValueError(
-                f"{path}: {key} must {rule}. Received: {key}={value!r:.80}"
-            )

@@ -24,8 +24,9 @@ from typing import Any
 from absl import logging
 
 from bert_tf import storage
-from bert_tf.checkpoints.checkpoint import Checkpoint, check_fields, read_json_object
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.lazy import lazy_import
+from bert_tf.storage import check_fields, read_json_object
 from bert_tf.text import (
     SPECIAL_TOKENS,
     AddedToken,
@@ -140,11 +141,10 @@ def open_tokenizer(
         rules = {"second_segment": rules["second_segment"]}
         rules |= {_RULES[key]: config[key] for key in _RULES.keys() & config}
     elif rules["second_segment"] and "model_input_names" not in config:
-        text = (
-            "%s: model_input_names is not set: second texts get the segment id 0, as "
+        logging.warning(
+            f"{path / _CONFIG}: model_input_names is not set: second texts get the "
+            "segment id 0, as in transformers 5. For 1, add token_type_ids to it."
         )
-        text += "in transformers 5. For 1, add token_type_ids to it."
-        logging.warning(text, path / _CONFIG)
     inputs = config.get("model_input_names", _INPUTS if is_bert else ())
     rules["second_segment"] *= "token_type_ids" in inputs
     lowercase = rules.pop("lowercase", None)

@@ -41,6 +41,7 @@ _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # --- Names of weights ------------------------------------------------------------
 
 OURS, _GOOGLE = "encoder_layer_{i}", "bert/encoder/layer_{i}"
+ATTENTION = ("query", "key", "value", "attention_output")
 GOOGLE_ENCODER = {
     "embeddings/token_embedding": "bert/embeddings/word_embeddings",
     "embeddings/position_embedding": "bert/embeddings/position_embeddings",
@@ -91,10 +92,7 @@ _GARDEN_ENCODER = {
     "embeddings/position_embedding": "position_embedding",
     "embeddings/segment_embedding": "type_embeddings",
     "embeddings/layer_norm": "embeddings/layer_norm",
-    f"{OURS}/query": f"{_GARDEN}/self_attention/query",
-    f"{OURS}/key": f"{_GARDEN}/self_attention/key",
-    f"{OURS}/value": f"{_GARDEN}/self_attention/value",
-    f"{OURS}/attention_output": f"{_GARDEN}/self_attention/attention_output",
+    **{f"{OURS}/{part}": f"{_GARDEN}/self_attention/{part}" for part in ATTENTION},
     f"{OURS}/attention_layer_norm": f"{_GARDEN}/self_attention_layer_norm",
     f"{OURS}/intermediate": f"{_GARDEN}/intermediate",
     f"{OURS}/output": f"{_GARDEN}/output",

@@ -20,12 +20,7 @@ import numpy as np
 
 from bert_tf import heads, storage
 from bert_tf.checkpoints import weight_files
-from bert_tf.checkpoints.checkpoint import (
-    TOKEN_EMBEDDING,
-    Checkpoint,
-    check_fields,
-    read_json_object,
-)
+from bert_tf.checkpoints.checkpoint import TOKEN_EMBEDDING, Checkpoint
 from bert_tf.checkpoints.folder_tokenizer import open_tokenizer
 from bert_tf.checkpoints.google import GOOGLE_ENCODER, MASKED_LM
 from bert_tf.modeling import GOOGLE_KEYS, BertConfig
@@ -171,16 +166,8 @@ def _architecture(path: pathlib.Path, config: Mapping[str, Any]) -> BertConfig:
     # Early versions did not write model_type.
     default = "bert" if _class_name(config).startswith("Bert") else "unknown"
     kind = config.get("model_type") or default
-    check_fields(path, {"model_type": kind}, model_type=("bert",))
-    try:
-        fields = {ours: (_DEFAULTS | config)[key] for ours, key in _KEYS.items()}
-        activation = fields["activation"]
-        fields["activation"] = _ACTIVATIONS.get(str(activation), activation)
-        return BertConfig(**fields)
-    except KeyError as error:
-        raise ValueError(f"{path}: key {error} is missing.") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    storage.check_fields(path, {"model_type": kind}, model_type=("bert",))
+    return BertConfig.from_json(path, _DEFAULTS | config, _KEYS, _ACTIVATIONS)
 
 
 def _class_name(config: Mapping[str, Any]) -> str:
@@ -209,9 +196,9 @@ def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> dict[str, An
     of another class with a config of ours.
     """
     ours, place = config.get("bert_tf") or {}, f"{path / CONFIG}: bert_tf"
-    check_fields(place, ours, head=dict, options=dict, tokenizer=dict)
+    storage.check_fields(place, ours, head=dict, options=dict, tokenizer=dict)
     head = dict(ours.get("head") or {})
-    check_fields(place, head, kind=str)
+    storage.check_fields(place, head, kind=str)
     kind, classes = head.get("kind"), config.get("architectures")
     known = heads.known_head(kind or "encoder")
     if not kind or (classes and classes[0] not in known.transformers):
@@ -248,14 +235,14 @@ def open_folder(
         ValueError: It is not a BERT, has no safetensors, or a file is damaged or
             contradicts another one.
     """
-    config = read_json_object(path / CONFIG, **_FIELDS)
+    config = storage.read_json_object(path / CONFIG, **_FIELDS)
     class_name = _class_name(config)
     architecture = _architecture(path / CONFIG, config)
     doubt = f"{CONFIG} declares the class {class_name}, which is not supported."
     kind = kind or _KINDS.get(class_name)
     ours = _own_settings(path, config)
     own_names = bool(ours) and not config.get("architectures")
-    tensors = weight_files.read_safetensors(path, may_lack_weights=bool(ours))
+    tensors = weight_files.read_safetensors(path, required=not ours)
     if not own_names:
         tensors = _with_torch_names(path, tensors)
     tokenizer = open_tokenizer(
@@ -361,10 +348,8 @@ def write_weights(
     Returns:
         Our names of the weights that the class cannot hold.
     """
-    class_name, layers = (
-        model_class(checkpoint.head),
-        checkpoint.architecture.num_layers,
-    )
+    layers = checkpoint.architecture.num_layers
+    class_name = model_class(checkpoint.head)
     kind = _KINDS.get(class_name)
     names = _names(kind)
     if "pooler" in heads.known_head(kind or "encoder").unused_layers:

@@ -22,9 +22,10 @@ import numpy as np
 from absl import logging
 
 from bert_tf.checkpoints import weight_files
-from bert_tf.checkpoints.checkpoint import Checkpoint, check_fields, read_json_object
-from bert_tf.checkpoints.google import OURS
+from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.google import ATTENTION, OURS
 from bert_tf.modeling import BertConfig
+from bert_tf.storage import check_fields, read_json_object
 from bert_tf.text import (
     CONTINUATION_PREFIX,
     SPECIAL_TOKENS,
@@ -40,10 +41,7 @@ _HUB_LAYERS = {
     "embeddings/position_embedding": "position_embedding",
     "embeddings/segment_embedding": "segment_embedding",
     "embeddings/layer_norm": "embeddings_layer_norm",
-    f"{OURS}/query": f"{_HUB}/self_attention_layer/query",
-    f"{OURS}/key": f"{_HUB}/self_attention_layer/key",
-    f"{OURS}/value": f"{_HUB}/self_attention_layer/value",
-    f"{OURS}/attention_output": f"{_HUB}/self_attention_layer/attention_output",
+    **{f"{OURS}/{part}": f"{_HUB}/self_attention_layer/{part}" for part in ATTENTION},
     f"{OURS}/attention_layer_norm": f"{_HUB}/self_attention_layer_norm",
     f"{OURS}/intermediate": f"{_HUB}/feedforward_intermediate_dense",
     f"{OURS}/output": f"{_HUB}/feedforward_output_dense",

@@ -28,18 +28,8 @@ import keras
 import numpy as np
 
 from bert_tf import heads, storage
-from bert_tf.checkpoints import (
-    google,
-    hugging_face,
-    keras_hub,
-    sentence_transformers,
-)
-from bert_tf.checkpoints.checkpoint import (
-    METRICS,
-    Checkpoint,
-    outermost_layer,
-    read_json_object,
-)
+from bert_tf.checkpoints import google, hugging_face, keras_hub, sentence_transformers
+from bert_tf.checkpoints.checkpoint import METRICS, Checkpoint, outermost_layer
 from bert_tf.checkpoints.folder_tokenizer import write_tokenizer
 
 CONFIG = hugging_face.CONFIG
@@ -83,7 +73,7 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
     path = storage.local_copy(path, _NOT_WEIGHTS)
     if not path.is_dir():
         raise ValueError(f"There is no checkpoint folder {path}.")
-    config = read_json_object(path / CONFIG)
+    config = storage.read_json_object(path / CONFIG)
     if "registered_name" in config:
         return keras_hub.open_preset(path, kind)
     if config.get("bert_tf") or sentence_transformers.is_folder(path):
@@ -171,7 +161,7 @@ class ModelDirectory(Checkpoint):
 
     def write_decision(self, decision: Mapping[str, Any]) -> ModelDirectory:
         """Adds settings that were fitted on a dev set to the head."""
-        config = read_json_object(self.path / CONFIG)
+        config = storage.read_json_object(self.path / CONFIG)
         config["bert_tf"]["head"]["decision"] = decision = dict(decision)
         storage.write_json(self.path / CONFIG, config)
         return dataclasses.replace(self, head={**self.head, "decision": decision})
@@ -196,10 +186,9 @@ class ModelDirectory(Checkpoint):
             The names of the weights that the format cannot hold.
         """
         if scale := self.head.get("deviation"):
-            names = ("logits/kernel", "logits/bias")
-            kernel, bias = (weights[name] * scale for name in names)
-            scores = zip(names, (kernel, bias + self.head["mean"]))
-            weights = {**weights, **dict(scores)}
+            weights = dict(weights)
+            weights["logits/kernel"] = weights["logits/kernel"] * scale
+            weights["logits/bias"] = weights["logits/bias"] * scale + self.head["mean"]
         left_out = hugging_face.write_weights(self, weights)
         if self.head["kind"] == "embedding":
             # A training that is killed between both files resumes from a state before
@@ -216,10 +205,8 @@ class ModelDirectory(Checkpoint):
         Raises:
             ValueError: A file is missing, truncated or belongs to another model.
         """
-        written = open_folder(self.path)
         unused = {"pooler", *self.head.get("newly_initialized", ())}
-        missing = set(written.load_into(model)) - unused
-        if missing:
+        if missing := set(self.load_into(model)) - unused:
             raise ValueError(
                 f"{self.path} has no weights for {', '.join(sorted(missing))}."
             )

@@ -16,7 +16,6 @@ writer uses the file formats of version 2, which all versions since then read.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import pathlib
 import re
@@ -27,21 +26,14 @@ import numpy as np
 
 from bert_tf import storage
 from bert_tf.checkpoints import hugging_face, weight_files
-from bert_tf.checkpoints.checkpoint import Checkpoint, check_fields, read_json_object
+from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.hugging_face import TORCH, TORCH_ACTIVATIONS
 from bert_tf.heads import EmbeddingConfig
+from bert_tf.storage import check_fields, read_json_object
 
 MODULES, _CONFIG = "modules.json", "config.json"
 _TRANSFORMER_CONFIG = "sentence_bert_config.json"
 _MODEL_CONFIG = "config_sentence_transformers.json"
-
-# The supported modules of sentence encoders.
-_SUPPORTED = (
-    "Transformer, Pooling",
-    "Transformer, Pooling, Dense",
-    "Transformer, Pooling, Normalize",
-    "Transformer, Pooling, Dense, Normalize",
-)
 
 # Our pooling mode -> its key in configs of versions before 6.
 _POOLING_KEYS = {
@@ -59,11 +51,10 @@ _ACTIVATIONS = {torch: name for name, torch in TORCH_ACTIVATIONS.items()}
 # The feature that Pooling writes, and that the modules after it read and write.
 _VECTOR = "sentence_embedding"
 
-# Weights of the module Dense -> ours.
-_DENSE = {
-    "linear.weight": "sentence_embedding/dense/kernel",
-    "linear.bias": "sentence_embedding/dense/bias",
-}
+# Our names of the weights of the module Dense -> its names.
+_DENSE = weight_files.names_of_layers(
+    {"sentence_embedding/dense": "linear"}, weight_files.TORCH_SUFFIXES
+)
 
 
 # --- Reading ---------------------------------------------------------------------
@@ -89,19 +80,20 @@ def open_folder(path: pathlib.Path) -> Checkpoint:
         ValueError: The encoder is not a BERT, or a module or an option of it is not
             supported.
     """
-    is_cross_encoder, modules = _is_cross_encoder(path), {}
-    if (path / MODULES).is_file():
-        modules = _modules(path, ("Transformer",) if is_cross_encoder else _SUPPORTED)
-    if is_cross_encoder:
+    if _is_cross_encoder(path):
         checkpoint = _open_cross_encoder(path)
     else:
-        checkpoint = _open_sentence_encoder(path, modules)
+        checkpoint = _open_sentence_encoder(path)
     format = f"{checkpoint.format}, sentence-transformers"
     return dataclasses.replace(checkpoint, format=format)
 
 
-def _modules(path: pathlib.Path, supported: Sequence[str]) -> dict[str, str]:
-    """Returns the folder of each module by its class, if these are supported."""
+def _modules(path: pathlib.Path, supported: str) -> dict[str, str]:
+    """Returns the folder of each module by its class.
+
+    Raises:
+        ValueError: The classes in their order do not match the pattern `supported`.
+    """
     try:
         modules = json.loads((path / MODULES).read_text(encoding="utf-8"))
         pattern = r"^sentence_transformers\..*\."
@@ -110,15 +102,17 @@ def _modules(path: pathlib.Path, supported: Sequence[str]) -> dict[str, str]:
         raise ValueError(f"{path / MODULES} is not valid: {error!r}") from error
     names = ", ".join(found)
     outside = [f for f in found.values() if pathlib.PurePath(f).name != f]
-    if names not in supported or outside or len(found) < len(modules):
+    if not re.fullmatch(supported, names) or outside or len(found) < len(modules):
         raise ValueError(
-            f"{path / MODULES}: the modules must be {' or '.join(supported)}, in "
-            f"subfolders. Received: {names} {outside or ''}"
+            f"{path / MODULES}: the modules must match {supported}, in subfolders. "
+            f"Received: {names} {outside or ''}"
         )
     return found
 
 
 def _open_cross_encoder(path: pathlib.Path) -> Checkpoint:
+    if (path / MODULES).is_file():
+        _modules(path, "Transformer")
     config = read_json_object(path / _CONFIG, sentence_transformers=dict)
     torch = (
         read_json_object(path / _MODEL_CONFIG).get("activation_fn")
@@ -140,9 +134,8 @@ def _open_cross_encoder(path: pathlib.Path) -> Checkpoint:
     return dataclasses.replace(checkpoint, head=head)
 
 
-def _open_sentence_encoder(
-    path: pathlib.Path, modules: Mapping[str, str]
-) -> Checkpoint:
+def _open_sentence_encoder(path: pathlib.Path) -> Checkpoint:
+    modules = _modules(path, r"Transformer, Pooling(, Dense)?(, Normalize)?")
     encoder = hugging_face.open_folder(path / modules["Transformer"], "encoder")
     pooling = read_json_object(
         path / modules["Pooling"] / _CONFIG, include_prompt=(True,)
@@ -159,11 +152,10 @@ def _open_sentence_encoder(
         "normalize": "Normalize" in modules,
         "truncate_dim": read_json_object(path / _MODEL_CONFIG).get("truncate_dim"),
     }
-    weights = dict(encoder.weights)
+    weights = encoder.weights
     if "Dense" in modules:
-        dense = _read_dense(path / modules["Dense"], may_lack_weights=not weights)
-        fields |= dense[0]
-        weights |= dense[1]
+        dense_fields, dense_weights = _read_dense(path / modules["Dense"], encoder)
+        fields, weights = fields | dense_fields, weights | dense_weights
     try:
         head = {"kind": "embedding", **EmbeddingConfig(**fields).to_dict()}
     except ValueError as error:
@@ -173,7 +165,7 @@ def _open_sentence_encoder(
 
 
 def _read_dense(
-    path: pathlib.Path, *, may_lack_weights: bool
+    path: pathlib.Path, encoder: Checkpoint
 ) -> tuple[dict[str, Any], dict[str, Callable[[], np.ndarray]]]:
     """Returns fields of `EmbeddingConfig`, and the weights by our names."""
     config = {"activation_function": TORCH_ACTIVATIONS["tanh"]}
@@ -186,22 +178,18 @@ def _read_dense(
         out_features=int,
         use_residual=(False,),
     )
-    tensors = weight_files.read_safetensors(path, may_lack_weights=may_lack_weights)
-    if tensors and tensors.keys() != _DENSE.keys():
+    tensors = weight_files.read_safetensors(path, required=bool(encoder.weights))
+    if tensors and tensors.keys() != {"linear.weight", "linear.bias"}:
         raise ValueError(
-            f"{path}: the weights must be {[*_DENSE]}. Received: {sorted(tensors)}"
+            f"{path}: the weights must be linear.weight and linear.bias. Received: "
+            f"{sorted(tensors)}"
         )
-    weight = tensors.get("linear.weight")
     fields = {
-        "dense_dim": weight.shape[0] if weight else config["out_features"],
+        "dense_dim": config.get("out_features") or tensors["linear.weight"].shape[0],
         "dense_activation": _ACTIVATIONS[config["activation_function"]],
     }
-
-    def read(name: str) -> np.ndarray:
-        # `.T` leaves the bias as it is.
-        return np.ascontiguousarray(weight_files.to_float(name, tensors[name].read()).T)
-
-    return fields, {_DENSE[name]: functools.partial(read, name) for name in tensors}
+    names = _DENSE if tensors else {}
+    return fields, weight_files.lazy_weights(names, tensors, encoder.architecture)
 
 
 def _prompts(path: pathlib.Path) -> dict[str, Any]:
@@ -261,7 +249,7 @@ def write_dense(
     Returns:
         The names in `left_out` that are not the layer's.
     """
-    tensors = {n: weights[ours].T for n, ours in _DENSE.items() if ours in weights}
+    tensors, _ = weight_files.to_tensors(_DENSE, weights, num_layers=0)
     if tensors:
         weight_files.write_safetensors(path / "2_Dense" / weight_files.WEIGHTS, tensors)
-    return [name for name in left_out if name not in _DENSE.values()]
+    return [name for name in left_out if name not in _DENSE]

@@ -29,11 +29,7 @@ import safetensors.numpy
 from absl import logging
 
 from bert_tf import heads, storage
-from bert_tf.checkpoints.checkpoint import (
-    TOKEN_EMBEDDING,
-    Checkpoint,
-    outermost_layer,
-)
+from bert_tf.checkpoints.checkpoint import TOKEN_EMBEDDING, Checkpoint, outermost_layer
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
 
@@ -102,9 +98,8 @@ def find_prefix(path: Any, names: Iterable[str], anchor: str) -> str:
     Raises:
         ValueError: Several names end with `anchor`. The message names `path`.
     """
-    anchors = [
-        n for n in names if n == anchor or n.endswith((f".{anchor}", f"/{anchor}"))
-    ]
+    pattern = rf"(^|[./]){re.escape(anchor)}$"
+    anchors = [name for name in names if re.search(pattern, name)]
     if len(anchors) > 1:
         raise ValueError(f"{path} has several encoders: {', '.join(sorted(anchors))}")
     return "".join(anchors).removesuffix(anchor)
@@ -170,11 +165,10 @@ def open_tensors(
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if total > size:
-        text = (
-            "%s: The last %d of the %d rows of the token embedding were dropped: the "
+        logging.warning(
+            f"{path}: The last {total - size} of the {total} rows of the token "
+            "embedding were dropped: the vocabulary has no tokens with these ids."
         )
-        text += "vocabulary has no tokens with these ids."
-        logging.warning(text, path, total - size, total)
     unused = sorted(tensors.keys() - _their_names(found))
     if own_names:
         found |= {name: [name] for name in unused}
@@ -198,17 +192,13 @@ def open_tensors(
         optional = heads.known_head(head["kind"]).layers
         if missing := [layer for layer in optional if layer not in layers]:
             head = {**head, "newly_initialized": missing}
+    architecture = dataclasses.replace(architecture, vocabulary_size=size)
     return Checkpoint(
         path=path,
-        architecture=dataclasses.replace(architecture, vocabulary_size=size),
+        architecture=architecture,
         vocabulary=vocabulary,
         head=head,
-        weights={
-            ours: functools.partial(
-                _read_weight, ours, {n: tensors[n] for n in theirs}, architecture, size
-            )
-            for ours, theirs in found.items()
-        },
+        weights=lazy_weights(found, tensors, architecture),
         **{"options": {}, **attributes},
     )
 
@@ -249,12 +239,23 @@ def _match(
     return found
 
 
+def lazy_weights(
+    names: Names, tensors: Mapping[str, Tensor], config: BertConfig
+) -> dict[str, Callable[[], np.ndarray]]:
+    """Returns functions that read the weights in our shapes, as float32."""
+    return {
+        ours: functools.partial(
+            _read_weight, ours, {name: tensors[name] for name in theirs}, config
+        )
+        for ours, theirs in names.items()
+    }
+
+
 def _read_weight(
-    ours: str, copies: Mapping[str, Tensor], config: BertConfig, vocabulary_size: int
+    ours: str, copies: Mapping[str, Tensor], config: BertConfig
 ) -> np.ndarray:
-    """Reads a weight in our shape, as float32."""
     theirs, *_ = copies
-    tensor, *others = (to_float(name, copy.read()) for name, copy in copies.items())
+    tensor, *others = (_to_float(name, copy.read()) for name, copy in copies.items())
     if not all(np.array_equal(tensor, other) for other in others):
         raise ValueError(
             f"{' and '.join(copies)} are the same weight in BERT and must be equal, "
@@ -266,11 +267,11 @@ def _read_weight(
     if tensor.ndim > rank:  # Stored per head.
         tensor = tensor.reshape([config.hidden_dim] * rank)
     if ours in (TOKEN_EMBEDDING, "mlm/bias"):
-        tensor = tensor[:vocabulary_size]
+        tensor = tensor[: config.vocabulary_size]
     return tensor.T if _is_transposed(ours, theirs) else tensor
 
 
-def to_float(name: str, tensor: np.ndarray) -> np.ndarray:
+def _to_float(name: str, tensor: np.ndarray) -> np.ndarray:
     """Returns a tensor as float32.
 
     Raises:
@@ -315,20 +316,18 @@ WEIGHTS = "model.safetensors"
 _TYPES = ("F64", "F32", "F16", "BF16")
 
 
-def read_safetensors(
-    path: pathlib.Path, *, may_lack_weights: bool = False
-) -> dict[str, Tensor]:
+def read_safetensors(path: pathlib.Path, required: bool) -> dict[str, Tensor]:
     """Opens the safetensors of a folder.
 
     Args:
         path: The folder.
-        may_lack_weights: Whether a folder without weights has no tensors. By default it
-            raises ValueError.
+        required: Whether a folder without weights raises ValueError. Otherwise, it has
+            no tensors.
     """
     file = path / WEIGHTS
+    if not file.is_file() and not required:
+        return {}
     if not file.is_file():
-        if may_lack_weights:
-            return {}
         raise ValueError(
             f"{path} has no {WEIGHTS}. If it has shards of it, or pytorch_model.bin, "
             "tf_model.h5 or flax_model.msgpack and you trust it, because a pickle can "

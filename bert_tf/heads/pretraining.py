@@ -18,12 +18,7 @@ from __future__ import annotations
 import keras
 
 from bert_tf.heads.embedding import EncoderHead
-from bert_tf.heads.head import (
-    Signature,
-    class_probabilities,
-    signature,
-    string_input,
-)
+from bert_tf.heads.head import Signature, class_probabilities, signature, string_input
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertPretrainer
 

@@ -143,12 +143,33 @@ class BertConfig:
                 The message names the file.
         """
         google = storage.read_json(path)
+        if not isinstance(google, dict):
+            raise ValueError(f"{path} must be a JSON object. Received: {google!r:.80}")
+        return cls.from_json(path, google, GOOGLE_KEYS, _GOOGLE_ACTIVATIONS)
+
+    @classmethod
+    def from_json(
+        cls,
+        path: str | pathlib.Path,
+        values: Mapping[str, Any],
+        keys: Mapping[str, str],
+        activations: Mapping[str, str],
+    ) -> BertConfig:
+        """Returns the architecture that a file of another project describes.
+
+        Args:
+            path: The file, for error messages.
+            values: Its contents.
+            keys: Our fields -> its keys.
+            activations: Its names of activations -> ours.
+
+        Raises:
+            ValueError: A key is missing, or a value is invalid.
+        """
         try:
-            if not isinstance(google, dict):
-                raise ValueError(f"must be a JSON object. Received: {google!r:.80}")
-            fields = {ours: google[key] for ours, key in GOOGLE_KEYS.items()}
+            fields = {ours: values[key] for ours, key in keys.items()}
             activation = fields["activation"]
-            fields["activation"] = _GOOGLE_ACTIVATIONS.get(str(activation), activation)
+            fields["activation"] = activations.get(str(activation), activation)
             return cls(**fields)
         except KeyError as error:
             raise ValueError(f"{path} lacks the key {error}.") from error

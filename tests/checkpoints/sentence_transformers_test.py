@@ -235,7 +235,7 @@ def test_unsupported_cross_encoders_are_named(tmp_path, vocabulary, files, messa
             {"Pooling": CLS, "Dense": TANH | {"module_input_name": "token_embeddings"}},
             "module_input_name must be 'sentence_embedding'",
         ),
-        ({"SpladePooling": {}}, "the modules must be .* Transformer, SpladePooling"),
+        ({"SpladePooling": {}}, "the modules must match .* Transformer, SpladePooling"),
     ],
 )
 def test_unsupported_modules_are_named(tmp_path, vocabulary, modules, message):
