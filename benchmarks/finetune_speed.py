@@ -166,7 +166,7 @@ def _bert_tf(options, task, split, architecture):
     from bert_tf.finetuning import batches
     from bert_tf.modeling import BertBackbone
 
-    model = task.model(BertBackbone(architecture))
+    model = task.served_head().build(BertBackbone(architecture))
     dataset = batches(split, options.batch_size, max_length=_padded_length(options))
     return list(dataset), _keras_step(model)
 

@@ -34,9 +34,9 @@ of the windows are averaged (window_mean) or maximized (window_max).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import logging
@@ -48,29 +48,32 @@ scipy = lazy_import("scipy")
 sklearn = lazy_import("sklearn")
 tf = lazy_import("tensorflow")
 
-if TYPE_CHECKING:
-    from bert_tf.checkpoints import Checkpoint
-    from bert_tf.finetuning import Example, Split
+
+def _f1(average: str, gold: np.ndarray, predicted: np.ndarray) -> float:
+    # To scikit-learn, a single column of labels is a binary classification.
+    labels = [1] if gold.ndim == 2 and gold.shape[1] == 1 else None
+    return sklearn.metrics.f1_score(
+        gold, predicted, labels=labels, average=average, zero_division=0
+    )
 
 
-def _f1(average: str) -> Callable[..., float]:
-    options = {"average": average, "zero_division": 0}
-
-    def f1(gold: np.ndarray, predicted: np.ndarray) -> float:
-        # To scikit-learn, a single column of labels is a binary classification.
-        labels = [1] if gold.ndim == 2 and gold.shape[1] == 1 else None
-        return sklearn.metrics.f1_score(gold, predicted, labels=labels, **options)
-
-    return f1
-
-
-# Functions of (gold, predicted): class indices [N], or 0 and 1 for labels [N, L].
+# Functions of (gold, predicted): class indices or scores [N], or 0 and 1 for labels
+# [N, L].
 METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": lambda *x: sklearn.metrics.accuracy_score(*x),
-    "f1": _f1("binary"),
-    "macro_f1": _f1("macro"),
-    "micro_f1": _f1("micro"),
+    "f1": functools.partial(_f1, "binary"),
+    "macro_f1": functools.partial(_f1, "macro"),
+    "micro_f1": functools.partial(_f1, "micro"),
     "matthews_correlation": lambda *x: sklearn.metrics.matthews_corrcoef(*x),
+    "pearson": lambda *x: finetuning.correlations(*x)["pearson"],
+    "spearman": lambda *x: finetuning.correlations(*x)["spearman"],
+}
+
+# Metrics of own tables, by `target_kind`.
+_METRICS = {
+    "class": ("accuracy", "macro_f1"),
+    "labels": ("micro_f1", "macro_f1"),
+    "score": ("spearman", "pearson"),
 }
 _PROBLEMS = {"class": "classification", "labels": "multi_label", "score": "regression"}
 
@@ -95,20 +98,16 @@ class Classification(finetuning.TableTask):
         label: str = cli.option(
             "", help="Column of the class or score, or columns of 0 and 1.", common=True
         )
-        label_separator: str = cli.option(
-            "", help="Separator of several labels in the column.", common=True
-        )
+        label_separator: str = cli.option("", help="Separator of labels.", common=True)
         problem: str = cli.option(
             "auto",
-            help="Whether labels are classes or numbers. auto follows --task; without "
-            "--task, labels are classes.",
+            help="What labels are. auto: classes, or the scores of --task=stsb.",
             choices=("auto", "classification", "regression"),
         )
         long_text: str = cli.option(
             "truncate",
-            help="How to read texts longer than --max_sequence_length: without their "
-            "end (truncate), or in windows with mean or maximum logits (window_mean, "
-            "window_max).",
+            help="Truncate texts above --max_sequence_length, or cut them into windows "
+            "and use the mean or maximum of their logits.",
             choices=("truncate", "window_mean", "window_max"),
         )
 
@@ -121,36 +120,26 @@ class Classification(finetuning.TableTask):
     def own_data_set(cls, options: Config) -> finetuning.DataSet:
         """Returns the columns that the flags select; `text` by default."""
         texts = tuple(filter(None, (options.text_a or "text", options.text_b)))
-        metrics, changes = ("accuracy", "macro_f1"), {}
-        if options.problem == "regression":
-            metrics = ("spearman", "pearson")
-            changes = {"no_gold": finetuning.NO_SCORE, "is_regression": True}
-        elif options.separator:  # "" is a text without any label.
-            metrics = ("micro_f1", "macro_f1")
-            changes = {"no_gold": finetuning.NO_GOLD - {""}}
-        columns = {"texts": texts, "label": options.label}
-        return finetuning.DataSet(**columns, metrics=metrics, **changes)
+        kind = "labels" if options.separator else "class"
+        kind = "score" if options.problem == "regression" else kind
+        return finetuning.DataSet(
+            texts=texts, label=options.label, metrics=_METRICS[kind], target_kind=kind
+        )
 
-    def __init__(self, options: Config, encoder: Checkpoint):
+    def __init__(self, options, encoder):
         super().__init__(options, encoder)
-        self.metrics = self.data_set.metrics
-        self.metric = self.metrics[0]
+        self.target_kind = self.data_set.target_kind
+        self.metric = self.data_set.metrics[0]
         pairs, train = len(self.data_set.texts) > 1, self.data["train"]
         self.in_windows = options.long_text.startswith("window")
         if self.in_windows and pairs:
-            raise ValueError(
-                f"--long_text={options.long_text} requires single texts. For pairs, "
-                "use truncate."
-            )
+            raise ValueError(f"--long_text={options.long_text} is not for pairs.")
         self.labels = ()
-        if self.data_set.is_regression:
-            self.target_kind = "score"
+        if self.target_kind == "score":
             # The model is trained on standardized scores.
-            values = [finetuning.score(row) for row in train]
-            self.mean, self.deviation = float(np.mean(values)), float(np.std(values))
-            details = {"mean": self.mean, "deviation": self.deviation}
+            values = finetuning.scores(train).astype(float)
+            details = {"mean": values.mean().item(), "deviation": values.std().item()}
         else:
-            self.target_kind = "labels" if options.separator else "class"
             values = {name for row in train for name in self._label_names(row)}
             fractions = [x for x in values if re.fullmatch(r"-?\d*\.\d*[1-9]\d*", x)]
             if len(fractions) > len(values) / 2 and options.problem == "auto":
@@ -165,26 +154,21 @@ class Classification(finetuning.TableTask):
                 self.labels = tuple(dict.fromkeys(options.label.split(",")))
             details = {"labels": list(self.labels)}
         if len(set(values)) < (1 if options.separator else 2):
-            raise ValueError(
-                f"{train[0].path}: all labels are {train[0].gold!r}. Training needs "
-                "different labels."
-            )
+            raise ValueError(f"{train[0].path}: all labels are {train[0].gold!r}.")
         problem = _PROBLEMS[self.target_kind]
         self.head = {"problem": problem, "pairs": pairs, **details}
         self.gold = {name: self._read_labels(rows) for name, rows in self.data.items()}
 
-    def _label_names(self, row: Example) -> list[str]:
+    def _label_names(self, row: finetuning.Example) -> list[str]:
         if not self.options.separator:
             return [row.gold]
         names = row.gold.split(self.options.separator)
         return list(filter(None, map(str.strip, names)))
 
-    def _read_labels(self, rows: Sequence[Example]) -> np.ndarray | None:
+    def _read_labels(self, rows: Sequence[finetuning.Example]) -> np.ndarray | None:
         """Returns class indices or scores [N], 0 or 1 for labels [N, L], or None."""
-        if rows[0].gold is None:
-            return None
-        if not self.labels:
-            return np.array([finetuning.score(row) for row in rows], np.float32)
+        if rows[0].gold is None or self.target_kind == "score":
+            return finetuning.scores(rows)
         targets = np.zeros([len(rows), len(self.labels)], np.float32)
         for row, target in zip(rows, targets):
             for name in self._label_names(row):
@@ -199,7 +183,7 @@ class Classification(finetuning.TableTask):
             return targets
         return targets.argmax(axis=1).astype(np.int32)
 
-    def dataset(self, name: str) -> Split:
+    def dataset(self, name: str) -> finetuning.Split:
         """Returns a split of texts, or of windows that weigh 1 in total per text.
 
         The split's `source` is the index of the text of each example.
@@ -208,40 +192,41 @@ class Classification(finetuning.TableTask):
         if self.in_windows:
             windows = self.served_head().encode(tf.constant(*columns))
             inputs, source = windows.ragged_inputs(), windows.row.numpy()
-            weights = tf.constant(1 / np.bincount(source)[source], tf.float32)
         else:
             inputs = finetuning.encode(self.served_head().encode, *columns)
-            source, weights = np.arange(len(columns[0])), None
+            source = np.arange(len(columns[0]))
+        weights = tf.constant(1 / np.bincount(source)[source], tf.float32)
         targets = self.gold[name]
         if targets is not None:
             if not self.labels:
-                targets = (targets[:, np.newaxis] - self.mean) / self.deviation
+                targets = targets[:, np.newaxis] - self.head["mean"]
+                targets /= self.head["deviation"]
             targets = tf.constant(targets[source])
         return finetuning.Split(name, source, inputs, targets, weights)
 
     def evaluate(self, split, outputs, decision=None):
-        logits, gold = np.stack(outputs).astype(np.float64), self.gold[split.name]
+        gold, names = self.gold[split.name], np.array(self.labels, object)
+        logits = np.stack(outputs).astype(np.float64)
         logits = self.served_head().pool(logits, split.source).numpy()  # [N, C]
-        predicted, probabilities = logits[:, 0], logits
         if self.target_kind == "class":
             probabilities = scipy.special.softmax(logits, axis=1)
             predicted = probabilities.argmax(axis=1)
+            answers = {"label": names[predicted], "probabilities": probabilities}
         elif self.target_kind == "labels":
             probabilities = scipy.special.expit(logits)
             if decision is None:
                 decision = {"thresholds": best_thresholds(gold, probabilities)}
-            predicted = probabilities > decision.get("thresholds", 0.5)
+            predicted = probabilities > decision["thresholds"]
+            chosen = [names[row] for row in predicted]
+            answers = {"labels": chosen, "probabilities": probabilities}
+        else:
+            predicted = logits[:, 0]
+            answers = {"score": predicted}
         metrics, report = {}, ""
-        if gold is not None and self.target_kind == "score":
-            metrics = finetuning.correlations(gold, predicted)
-        elif gold is not None:
-            metrics = {m: float(METRICS[m](gold, predicted)) for m in self.metrics}
+        if gold is not None:
+            for name in self.data_set.metrics:
+                metrics[name] = float(METRICS[name](gold, predicted))
             report = self._report(gold, predicted)
-        key = "label" if self.target_kind == "class" else self.target_kind
-        answers = (
-            {key: prediction, "probabilities": values}
-            for prediction, values in zip(self._names(predicted), probabilities)
-        )
         rows = finetuning.prediction_rows(
             self.data[split.name], answers, self.labels, self.options.separator
         )
@@ -262,13 +247,6 @@ class Classification(finetuning.TableTask):
             zero_division=0,
         )
 
-    def _names(self, values: np.ndarray) -> list[str] | list[tuple] | list[float]:
-        """Returns names of classes, tuples of labels, or the scores."""
-        names = np.array(self.labels, object)
-        if self.target_kind == "labels":
-            return [tuple(names[row > 0]) for row in values]
-        return (names[values] if self.labels else values).tolist()
-
 
 # --- Decisions -------------------------------------------------------------------
 
@@ -283,20 +261,17 @@ def best_thresholds(gold: np.ndarray, probabilities: np.ndarray) -> list[float]:
         gold: 0 or 1 for each label [N, L].
         probabilities: [N, L].
     """
-    thresholds = []
-    for is_right, scores in zip(gold.T, probabilities.T):
-        if not is_right.any():
-            thresholds.append(0.5)
-            continue
-        precision, recall, values = sklearn.metrics.precision_recall_curve(
-            is_right, scores
-        )
-        f1 = precision * recall / np.maximum(precision + recall, 1e-12)
-        best = f1[:-1].argmax()
-        # Halfway to the next lower probability, to be robust to rounding.
-        lower = scores[scores < values[best]].max(initial=0.0)
-        thresholds.append(float(values[best] + lower) / 2)
-    return thresholds
+    return [_best_threshold(*column) for column in zip(gold.T, probabilities.T)]
+
+
+def _best_threshold(gold: np.ndarray, scores: np.ndarray) -> float:
+    if not gold.any():
+        return 0.5
+    precision, recall, values = sklearn.metrics.precision_recall_curve(gold, scores)
+    f1 = precision * recall / np.maximum(precision + recall, 1e-12)
+    best = values[f1[:-1].argmax()]
+    # Halfway to the next lower probability, to be robust to rounding.
+    return float(best + scores[scores < best].max(initial=0.0)) / 2
 
 
 def main(options: Classification.Config | finetuning.PredictConfig) -> None:

@@ -36,9 +36,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import pathlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import logging
@@ -48,12 +46,9 @@ from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
 
-if TYPE_CHECKING:
-    import keras
-
-    from bert_tf.checkpoints import Checkpoint
-    from bert_tf.finetuning import Split
-
+_STSB = dataclasses.replace(
+    finetuning.GLUE["stsb"], optional={"predict": ["sentence2"]}
+)
 _RECALL_AT = (1, 5, 10)
 _QUERIES_AT_ONCE = 256  # Compared with all texts.
 
@@ -69,7 +64,7 @@ class Embedding(finetuning.TableTask):
 
     kind = "embedding"
     target_kind = "score"
-    benchmarks: Mapping = {"stsb": finetuning.GLUE["stsb"]}
+    benchmarks: Mapping = {"stsb": _STSB}
     columns = ("texts",)
     settings = ("label",)
 
@@ -82,23 +77,17 @@ class Embedding(finetuning.TableTask):
         )
         texts: str = cli.option(
             "",
-            help="Columns of the first and second text, then of hard negatives in the "
-            "training data, separated by commas.",
+            help="Columns of two texts and of hard negatives, separated by commas.",
             common=True,
         )
-        label: str = cli.option(
-            "", help="Column of scores, if there is one.", common=True
-        )
+        label: str = cli.option("", help="Column of scores, if any.", common=True)
         loss: str = cli.option(
             "auto",
-            help="cosent orders the cosines of pairs like their scores. auto: cosent "
-            "with scores, in_batch_negatives without.",
+            help="auto is cosent with scores, in_batch_negatives without.",
             choices=("auto", "cosent", "in_batch_negatives", "simcse"),
             common=True,
         )
-        temperature: float = cli.option(
-            0.05, help="Divides cosines in the loss.", minimum=1e-3
-        )
+        temperature: float = cli.option(0.05, help="Divides the cosines.", minimum=1e-3)
         pooling: str = cli.option("", help="How to pool tokens: mean, cls or max.")
 
     @classmethod
@@ -107,42 +96,28 @@ class Embedding(finetuning.TableTask):
         columns = tuple((options.texts or "text").split(","))
         simcse = columns[1:] if options.loss == "simcse" else ()
         optional = dict.fromkeys(("dev", "test"), columns[2:])
-        optional["train"] = (options.label, *simcse)
+        optional |= {"train": (options.label, *simcse), "predict": columns[1:]}
         return finetuning.DataSet(
-            texts=columns,
-            label=options.label,
-            optional=optional,
-            no_gold=finetuning.NO_SCORE,  # -1 can be a cosine.
+            texts=columns, label=options.label, optional=optional, target_kind="score"
         )
-
-    @classmethod
-    def read_input(cls, options, path):
-        """Yields pairs, or single texts."""
-        data_set = cls.benchmarks.get(options.task) or cls.own_data_set(options)
-        optional = {"test": data_set.texts[1:]}
-        data_set = dataclasses.replace(data_set, optional=optional)
-        paths, flags = [pathlib.Path(path)], "the training's --texts"
-        for row in finetuning.read_rows(data_set, "test", paths, flags):
-            yield row._replace(inputs=row.inputs[:2])
 
     @classmethod
     def answer(cls, model, columns, batch_size):
         """Returns the cosines of pairs, or the vectors of single texts."""
         vectors = [
             model.predict(column, batch_size=batch_size)["sentence_embedding"]
-            for column in columns
+            for column in columns[:2]
         ]
         if len(vectors) == 1:
             return {"score": vectors[0]}
         norms = np.prod([np.linalg.norm(v, axis=1) for v in vectors], axis=0)
         return {"score": np.prod(vectors, axis=0).sum(axis=1) / norms}
 
-    def __init__(self, options: Config, encoder: Checkpoint):
+    def __init__(self, options, encoder):
         if "," not in options.texts and not options.task:
             raise ValueError(
                 "--texts must be at least two columns; with --loss=simcse, the "
-                "training file may lack the second. Received: "
-                f"--texts={options.texts}"
+                f"training file may lack the second. Got --texts={options.texts}."
             )
         super().__init__(options, encoder)
         self.loss = options.loss
@@ -153,24 +128,16 @@ class Embedding(finetuning.TableTask):
                 for index, text in enumerate(dict.fromkeys(filter(None, texts)))
             ]
             self.loss = "in_batch_negatives"
-        self.scores = {
-            name: None
-            if rows[0].gold is None
-            else np.array([finetuning.score(row) for row in rows], np.float32)
-            for name, rows in self.data.items()
-        }
+        self.scores = {k: finetuning.scores(rows) for k, rows in self.data.items()}
         train, dev = self.scores["train"], self.scores["dev"]
         if self.loss == "auto":
             self.loss = "in_batch_negatives" if train is None else "cosent"
         elif train is None and self.loss != "in_batch_negatives":
-            raise ValueError(
-                f"--loss={options.loss} requires scores. Pass their column as --label."
-            )
+            raise ValueError(f"--loss={options.loss} requires the column --label.")
         has_negatives = len(self.data["train"][0].inputs) > 2
         if options.batch_size == 1 and not has_negatives:
             raise ValueError(
-                f"--loss={self.loss} compares the examples of a batch. --batch_size "
-                "must be at least 2. Received: batch_size=1"
+                f"--batch_size must be at least 2. Got 1 with --loss={self.loss}."
             )
         if self.loss == "cosent" and has_negatives:
             raise ValueError(
@@ -187,15 +154,14 @@ class Embedding(finetuning.TableTask):
             logging.warning(
                 "%s: training adds no prompts to texts, so the new model has no "
                 "prompts. It drops %s.",
-                encoder.path,
-                ", ".join(prompts),
-            )
+                encoder.path, ", ".join(prompts),
+            )  # fmt: skip
         self.head = heads.EmbeddingConfig.from_dict(head).to_dict()
 
-    def training_model(self, model: keras.Model) -> keras.Model:
+    def training_model(self, model):
         return finetuning.SiameseEncoder(model, self.loss, self.options.temperature)
 
-    def dataset(self, name: str) -> Split:
+    def dataset(self, name: str) -> finetuning.Split:
         """Returns the examples to train, or the U distinct texts of another split.
 
         The split's `source` is the indices of the first two texts of each example,
@@ -225,10 +191,9 @@ class Embedding(finetuning.TableTask):
             metrics = retrieval_metrics(split.source[:, 0], predicted)
         else:
             predicted = np.sum(np.prod(vectors[split.source], axis=1), axis=1)
-        if not self.is_search and scores is not None:
-            metrics = finetuning.correlations(scores, predicted)
-        answers = ({"score": score} for score in predicted)
-        rows = finetuning.prediction_rows(self.data[split.name], answers)
+            if scores is not None:
+                metrics = finetuning.correlations(scores, predicted)
+        rows = finetuning.prediction_rows(self.data[split.name], {"score": predicted})
         return finetuning.Evaluation(metrics, rows)
 
 

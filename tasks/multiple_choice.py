@@ -34,7 +34,6 @@ from __future__ import annotations
 import dataclasses
 import string
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import logging
@@ -45,15 +44,11 @@ from bert_tf.lazy import lazy_import
 scipy = lazy_import("scipy")
 tf = lazy_import("tensorflow")
 
-if TYPE_CHECKING:
-    from bert_tf.checkpoints import Checkpoint
-    from bert_tf.finetuning import Example, Split
-
 DATA_SETS: Mapping[str, finetuning.DataSet] = {
     "swag": finetuning.DataSet(
         # `sent2` is the stem, the beginning of every choice.
         texts=("sent1", "sent2", "ending0", "ending1", "ending2", "ending3"),
-        files={"train": ["train.csv"], "dev": ["val.csv"], "test": ["test.csv"]},
+        files={"train": "train.csv", "dev": "val.csv", "test": "test.csv"},
     ),
 }
 
@@ -63,6 +58,7 @@ class MultipleChoice(finetuning.TableTask):
 
     kind = "multiple_choice"
     metric = "accuracy"
+    head: Mapping = {}
     benchmarks = DATA_SETS
     columns = ("prompt", "choices", "label")
 
@@ -76,8 +72,7 @@ class MultipleChoice(finetuning.TableTask):
         prompt: str = cli.option("", help="Column of the prompt.", common=True)
         choices: str = cli.option(
             "",
-            help="Columns of the choices, separated by commas, or one column of a "
-            "JSONL file with a list.",
+            help="Columns of the choices, separated by commas, or one of lists.",
             common=True,
         )
         label: str = cli.option("", help="Column of the right choice.", common=True)
@@ -95,9 +90,8 @@ class MultipleChoice(finetuning.TableTask):
         for row in super().read_input(options, path):
             yield _example(row, data_set)[0]
 
-    def __init__(self, options: Config, encoder: Checkpoint):
+    def __init__(self, options, encoder):
         super().__init__(options, encoder)
-        self.head = {}
         found = {
             name: [_example(row, self.data_set) for row in rows]
             for name, rows in self.data.items()
@@ -115,14 +109,12 @@ class MultipleChoice(finetuning.TableTask):
                 "use letters (A, B, ...) as labels."
             )
         self.labels = {
-            name: [
-                _label(*row, self.data_set.label, int(counts_from_one)) for row in rows
-            ]
+            name: [_label(*row, int(counts_from_one)) for row in rows]
             for name, rows in found.items()
             if rows[0][0].gold is not None
         }
 
-    def dataset(self, name: str) -> Split:
+    def dataset(self, name: str) -> finetuning.Split:
         prompts, choices = zip(*(example.inputs for example in self.data[name]))
         size = max(map(len, choices))
         choices = [(*texts, *[""] * (size - len(texts))) for texts in choices]
@@ -136,14 +128,14 @@ class MultipleChoice(finetuning.TableTask):
         best, gold, metrics = probabilities.argmax(axis=1), split.source, {}
         if gold is not None:
             metrics = {"accuracy": float(np.mean(best == gold))}
-        answers = ({"choice": p.argmax(), "probabilities": p} for p in probabilities)
+        answers = {"choice": best, "probabilities": probabilities}
         rows = finetuning.prediction_rows(self.data[split.name], answers)
         return finetuning.Evaluation(metrics, rows)
 
 
 def _example(
-    row: Example, data_set: finetuning.DataSet
-) -> tuple[Example, Sequence[str]]:
+    row: finetuning.Example, data_set: finetuning.DataSet
+) -> tuple[finetuning.Example, Sequence[str]]:
     """Returns the prompt and the choices of a row, and the names of the choices.
 
     An empty choice counts as missing. SWAG has a stem of all choices.
@@ -155,10 +147,8 @@ def _example(
         names, (texts,) = [], texts
         if isinstance(texts, dict):
             names, texts = texts.get("label", []), texts.get("text")
-        if not all(
-            isinstance(column, list) and all(isinstance(x, str | int) for x in column)
-            for column in (names, texts)
-        ):
+        are_lists = isinstance(names, list) and isinstance(texts, list)
+        if not are_lists or {*map(type, names + texts)} - {str, int}:
             raise ValueError(
                 f"{row.location}: column {data_set.nested[0]!r} must be a list of "
                 "texts, or --choices must name a column for each choice."
@@ -170,7 +160,7 @@ def _example(
     return row._replace(texts={"prompt": prompt}, inputs=(prompt, choices)), names
 
 
-def _label(example: Example, names: Sequence[str], column: str, first: int) -> int:
+def _label(example: finetuning.Example, names: Sequence[str], first: int) -> int:
     """Returns the index of the right choice. Numbers of choices start at `first`."""
     choices = example.inputs[1]
     last, indices = first + len(choices) - 1, {}
@@ -178,9 +168,9 @@ def _label(example: Example, names: Sequence[str], column: str, first: int) -> i
         indices |= zip(known, range(len(choices)))
     if example.gold not in indices:
         raise ValueError(
-            f"{example.location}: column {column!r} must be the index of the right "
-            f"choice, {first} to {last}, its letter, or the name of its column. "
-            f"Received: {example.gold!r}"
+            f"{example.location}: the label must be the index of the right choice, "
+            f"{first} to {last}, its letter, or the name of its column. Got "
+            f"{example.gold!r}."
         )
     label = indices[example.gold]
     if not choices[label]:

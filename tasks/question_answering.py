@@ -36,23 +36,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf import cli, finetuning, storage
+from bert_tf import cli, finetuning, heads, storage, text
 from bert_tf.finetuning import squad
 from bert_tf.lazy import lazy_import
 
 keras = lazy_import("keras")
 tf = lazy_import("tensorflow")
-
-if TYPE_CHECKING:
-    from bert_tf.checkpoints import Checkpoint
-    from bert_tf.finetuning import Question, Split
-    from bert_tf.heads import Passages
-    from bert_tf.text import Windows
 
 # Questions whose passages are tokenized together.
 _CHUNK = 1000
@@ -72,38 +65,23 @@ class QuestionAnswering(finetuning.Task):
 
         question: str = cli.option("question", help="Column of the question.")
         context: str = cli.option("context", help="Column of the passage.")
-        answer: str = cli.option(
-            "answer", help="Column of the answer; empty if there is none."
-        )
-        answer_start: str = cli.option(
-            "",
-            help="Column of the answer's offset in the passage, in characters from 0.",
-        )
+        answer: str = cli.option("answer", help="Column of the answer; may be empty.")
+        answer_start: str = cli.option("", help="Column of its offset in characters.")
         max_sequence_length: int = cli.option(
-            384,
-            help="Maximum tokens of a window: [CLS], question, [SEP], part of the "
-            "passage, [SEP].",
-            minimum=5,
-            common=True,
+            384, help="Tokens of a window, with the question.", minimum=5, common=True
         )
         max_question_length: int = cli.option(
             64, help="Maximum tokens of a question; longer ones are cut.", minimum=1
         )
-        stride: int = cli.option(
-            128, help="Tokens from the start of a window to the next.", minimum=1
-        )
-        max_answer_length: int = cli.option(
-            30, help="Maximum tokens of an answer.", minimum=1
-        )
+        stride: int = cli.option(128, help="Tokens between window starts.", minimum=1)
+        max_answer_length: int = cli.option(30, help="Tokens of an answer.", minimum=1)
 
-    def __init__(self, options: Config, encoder: Checkpoint):
+    def __init__(self, options, encoder):
         super().__init__(options, encoder)
         if options.max_sequence_length < options.max_question_length + 4:
             raise ValueError(
-                "--max_sequence_length must be at least --max_question_length + 4, for "
-                "three special tokens and one token of the passage. Got "
-                f"max_sequence_length={options.max_sequence_length}, "
-                f"max_question_length={options.max_question_length}."
+                "--max_sequence_length must be at least --max_question_length + 4. Got "
+                f"{options.max_sequence_length} and {options.max_question_length}."
             )
         columns = _columns(options)
         self.data = options.read_splits(
@@ -116,35 +94,29 @@ class QuestionAnswering(finetuning.Task):
     def read_input(cls, options, path):
         return map(_example, squad.stream(path, _columns(options)))
 
-    def dataset(self, name: str) -> Split:
+    def dataset(self, name: str) -> finetuning.Split:
         """Returns a split whose examples are windows.
 
         Its `source` is a list of `Passages`, each with up to `_CHUNK` questions.
         """
-        source, inputs, targets = [], [], []
+        source, parts = [], []
         for start in range(0, len(self.data[name]), _CHUNK):
             chunk = self.data[name][start : start + _CHUNK]
             passages = self.served_head().encode(
                 tf.constant([question.question for question in chunk]),
                 tf.constant([question.context for question in chunk]),
             )
-            inputs.append(passages.windows.ragged_inputs())
-            if name == "train":
-                targets.append(answer_targets(passages, chunk))
-            else:
-                source.append(passages)
-
-        def concat(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-            return {key: tf.concat([p[key] for p in parts], 0) for key in parts[0]}
-
-        return finetuning.Split(
-            name, source, concat(inputs), concat(targets) if targets else None
-        )
+            is_train = name == "train"
+            targets = answer_targets(passages, chunk) if is_train else {}
+            parts.append((passages.windows.ragged_inputs(), targets))
+            source += [] if is_train else [passages]
+        inputs, targets = tf.nest.map_structure(lambda *x: tf.concat(x, 0), *parts)
+        return finetuning.Split(name, source, inputs, targets or None)
 
     def evaluate(self, split, outputs, decision=None):
         questions, remaining = self.data[split.name], iter(outputs)
 
-        def logits(windows: Windows) -> dict[str, np.ndarray]:
+        def logits(windows: text.Windows) -> dict[str, np.ndarray]:
             part = list(itertools.islice(remaining, len(windows)))
             return {
                 name: keras.utils.pad_sequences(
@@ -156,26 +128,24 @@ class QuestionAnswering(finetuning.Task):
         head = self.served_head()
         found = [head.answers(passages, logits) for passages in split.source]
 
-        def best(threshold: float | None) -> list[dict[str, Any]]:
+        def best(threshold: float | None) -> dict[str, np.ndarray]:
             columns = [answers.best(threshold) for answers in found]
-            answers, scores = (
+            texts, scores = (
                 np.concatenate([best[name] for best in columns])
                 for name in ("answer", "score")
             )
-            texts = (answer.decode(errors="replace") for answer in answers)
-            return [{"answer": x, "score": y} for x, y in zip(texts, scores)]
+            texts = np.char.decode(texts.astype(bytes), "utf-8", "replace")
+            return {"answer": texts, "score": scores}
 
         if decision is None:
             decision = {}
             if self.no_answer:
                 odds = np.concatenate([answers.null_odds for answers in found])
-                texts = [answer["answer"] for answer in best(None)]
-                threshold = squad.best_threshold(questions, texts, odds)
-                decision = {"threshold": threshold}
+                texts = best(None)["answer"]
+                decision["threshold"] = squad.best_threshold(questions, texts, odds)
         answers, scores = best(decision.get("threshold")), {}
         if all(question.answers is not None for question in questions):
-            texts = [answer["answer"] for answer in answers]
-            scores = squad.scores(questions, texts) | decision
+            scores = squad.scores(questions, answers["answer"]) | decision
         rows = finetuning.prediction_rows(map(_example, questions), answers)
         return finetuning.Evaluation(scores, list(rows), decision)
 
@@ -190,7 +160,7 @@ def _columns(options: QuestionAnswering.Config) -> tuple[str, ...]:
     return options.question, options.context, options.answer, options.answer_start
 
 
-def _example(question: Question) -> finetuning.Example:
+def _example(question: squad.Question) -> finetuning.Example:
     inputs = question.question, question.context
     gold = question.answers
     if gold is not None:
@@ -202,7 +172,7 @@ def _example(question: Question) -> finetuning.Example:
 
 
 def answer_targets(
-    passages: Passages, questions: Sequence[Question]
+    passages: heads.Passages, questions: Sequence[squad.Question]
 ) -> dict[str, np.ndarray]:
     """Returns the first and last token of the answer in each window; eager only.
 

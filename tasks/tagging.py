@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -42,10 +41,6 @@ from bert_tf import cli, finetuning, heads
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
-
-if TYPE_CHECKING:
-    from bert_tf.checkpoints import Checkpoint
-    from bert_tf.finetuning import ColumnFile, Split
 
 # --- The task --------------------------------------------------------------------
 
@@ -62,22 +57,18 @@ class Tagging(finetuning.Task):
 
         context: str = cli.option(
             "sentence",
-            help="Text of a window: one sentence, or as many sentences of a document "
-            "(-DOCSTART-) as fit.",
+            help="Text of a window: one sentence, or all of a document that fit.",
             choices=("sentence", "document"),
             common=True,
         )
         features: str = cli.option(
             "",
-            help="Activations of the frozen encoder to train a BiLSTM on, instead of "
-            "fine-tuning.",
+            help="Train a BiLSTM on these activations of the frozen encoder.",
             choices=("", *heads.FEATURES),
         )
-        lstm_units: int = cli.option(
-            768, help="Units of each direction of the two LSTM layers.", minimum=1
-        )
+        lstm_units: int = cli.option(768, help="Units of each direction.", minimum=1)
 
-    def __init__(self, options: Config, encoder: Checkpoint):
+    def __init__(self, options, encoder):
         super().__init__(options, encoder)
         if options.teacher and options.features:
             raise ValueError("--teacher trains the encoder. Omit --features.")
@@ -88,9 +79,7 @@ class Tagging(finetuning.Task):
         self.gold = {"train": train.tags()}
         types = sorted({t[2:] for tags in self.gold["train"] for t in tags if t != "O"})
         if not types:
-            raise ValueError(
-                f"{options.train_file}: every tag is O. Training needs entities."
-            )
+            raise ValueError(f"{train.path}: every tag is O. Training needs entities.")
         self.labels = ("O", *(f"{b}-{type_}" for type_ in types for b in "BI"))
         self.head = {"labels": list(self.labels)}
         for name in self.evaluation_splits:
@@ -111,15 +100,14 @@ class Tagging(finetuning.Task):
         with contextlib.suppress(ValueError):  # The last column has no tags.
             gold = [" ".join(tags) for tags in file.tags()]
         for sentence, tags in zip(file.sentences, gold, strict=True):
-            texts = {"text": " ".join(sentence.words)}
-            inputs = (sentence.words,)
-            yield finetuning.Example(str(sentence.lines[0]), texts, inputs, tags)
+            id_, texts = str(sentence.lines[0]), {"text": " ".join(sentence.words)}
+            yield finetuning.Example(id_, texts, (sentence.words,), tags)
 
     @classmethod
     def answer(cls, model, columns, batch_size):
         return model.predict(*columns, signature="words", batch_size=batch_size)
 
-    def dataset(self, name: str) -> Split:
+    def dataset(self, name: str) -> finetuning.Split:
         word_pieces, ids = self._tokenize(self.data[name])
         windows = self.served_head().encode(ids)
         inputs = windows.ragged_inputs()
@@ -170,7 +158,9 @@ class Tagging(finetuning.Task):
 
     # --- Data --------------------------------------------------------------------
 
-    def _tokenize(self, file: ColumnFile) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    def _tokenize(
+        self, file: finetuning.ColumnFile
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Returns the pieces by word and by text.
 
         Both have the same values, [words, (pieces)] and [texts, (pieces)] int32. A text

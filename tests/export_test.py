@@ -342,7 +342,9 @@ def test_tensorflow_2_12_runs_tasks(old_python, toy, tmp_path):
     requests = []
     for number, (kind, options, inputs) in enumerate(TASKS):
         task = make_task(kind, tmp_path, directory.vocabulary, **options)
-        signatures = toy_tasks.serve(task, task.model(pretrainer.backbone))
+        signatures = toy_tasks.serve(
+            task, task.served_head().build(pretrainer.backbone)
+        )
         signatures = {"serving_default": signatures["serving_default"]}
         folder = tmp_path / f"served{number}"
         path = serving.export_saved_model(signatures, folder, directory=directory)

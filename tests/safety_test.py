@@ -63,7 +63,9 @@ def address(tmp_path_factory, tiny_config, vocabulary):
     pretrainer = BertPretrainer(BertBackbone(config))
     exports = {"masks": pretrained_signatures(pretrainer, tokenizer)}
     for name, task in tasks(folder, vocabulary).items():
-        exports[name] = toy_tasks.serve(task, task.model(pretrainer.backbone))
+        exports[name] = toy_tasks.serve(
+            task, task.served_head().build(pretrainer.backbone)
+        )
     directory = ModelDirectory(
         path=pathlib.Path("never-read"),
         architecture=tiny_config,

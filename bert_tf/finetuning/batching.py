@@ -31,7 +31,6 @@ _ENCODE_CHUNK = 4096
 
 _EMPTY = -1  # Marks a row of a batch without an example.
 
-
 # A value for each of N examples: [N, ...], ragged if their lengths differ.
 Column: TypeAlias = tf.Tensor | tf.RaggedTensor
 
@@ -122,8 +121,8 @@ def batches(
     split: Split,
     batch_size: int,
     max_length: int,
-    *,
     first_step: int = 0,
+    *,
     epochs: int = 1,
     seed: int = 0,
 ) -> tf.data.Dataset:
@@ -166,19 +165,15 @@ def predict(
     """
     rows, lengths = _plan(bucket_lengths(split.lengths, max_length), batch_size)
     unlabeled = dataclasses.replace(split, targets=None)
-    results = [None] * len(split)
+    results = [None] * (len(split) + 1)  # The last one is for empty rows, `_EMPTY`.
     # `Model.predict` concatenates the outputs of all batches, so they need one length.
     for length in np.unique(lengths):
-        chosen = rows[lengths == length]
-        same = lengths[lengths == length]
-        dataset = _assemble(unlabeled, chosen, same)
+        same = lengths == length
+        dataset = _assemble(unlabeled, rows[same], lengths[same])
         outputs = model.predict(dataset, verbose=0, callbacks=list(callbacks))
-        for position, row in enumerate(chosen.ravel()):
-            if row != _EMPTY:
-                results[row] = keras.tree.map_structure(
-                    lambda output, at=position: output[at], outputs
-                )
-    return results
+        for i, row in enumerate(rows[same].ravel()):
+            results[row] = keras.tree.map_structure(lambda x, i=i: x[i], outputs)
+    return results[:-1]
 
 
 def _plan(

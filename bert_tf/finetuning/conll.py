@@ -182,8 +182,7 @@ class ColumnFile:
                 if types is not None and type_ and type_ not in types:
                     raise ValueError(
                         f"{self.path}, line {line}: entity type {type_!r} does not "
-                        "occur in the training data. Types in the training data: "
-                        f"{', '.join(types)}."
+                        f"occur in the training data, only {', '.join(types)}."
                     )
         return [to_iob2([row[-1] for row in s.rows]) for s in self.sentences]
 
@@ -302,11 +301,8 @@ def _read_jsonl(path: pathlib.Path) -> _Rows:
         del keys[1]  # It is unlabeled.
     table.require(keys, "the keys tokens and ner_tags")
     for line, columns in table.rows(keys, nested=keys):
-        are_strings = all(
-            isinstance(column, list) and all(isinstance(cell, str) for cell in column)
-            for column in columns
-        )
-        if not are_strings or len(set(map(len, columns))) != 1:
+        are_lists = {*map(type, columns)} == {list} and len({*map(len, columns)}) == 1
+        if not are_lists or {*map(type, itertools.chain(*columns))} - {str}:
             raise ValueError(
                 f"{path}, line {line}: {' and '.join(keys)} must be lists of strings "
                 "of the same length. If the tags are numbers, write their names "

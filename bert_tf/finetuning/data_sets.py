@@ -8,8 +8,7 @@ Output: the `Example`s of each split.
 
 from __future__ import annotations
 
-import abc
-import collections
+import contextlib
 import dataclasses
 import math
 import pathlib
@@ -27,8 +26,9 @@ scipy = lazy_import("scipy")
 
 # Labels of rows without a gold label: empty cells, "-" in SNLI, -1 in Hugging Face's
 # data sets, NaN in pandas.
-NO_GOLD = frozenset(("", "-", "-1", "nan"))
-NO_SCORE = NO_GOLD - {"-1"}
+_NO_GOLD = frozenset(("", "-", "-1", "nan"))
+# Those that are labels: of several labels, none; and a cosine.
+_GOLD = {"labels": {""}, "score": {"-1"}}
 
 # Values of several label columns.
 _BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
@@ -36,15 +36,15 @@ _BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TablesConfig(FilesConfig):
-    """Options of a task that reads a benchmark or the user's own tables."""
+    """Options of a task that reads a benchmark or the user's own tables.
 
-    task: str = cli.option("", help="Benchmark to read from --data_dir.", common=True)
+    A subclass has the option `task`, the name of a benchmark.
+    """
+
     data_dir: str = cli.option(
         "", help="Folder of --task.", common=True, resumable=True, local=True
     )
-    train_file: str = cli.option(
-        "", help="Training data, TSV, .csv or .jsonl.", common=True, local=True
-    )
+    train_file: str = cli.option("", help="Training data.", common=True, local=True)
     dev_file: str = cli.option(
         "", help="Dev set, which selects the best epoch.", common=True, local=True
     )
@@ -58,31 +58,27 @@ class DataSet:
         texts: Columns of the texts.
         label: Column of the label; or several columns of 0 and 1, separated by commas,
             whose names are the labels; "" for none.
-        files: For each split that is not in `<split>.tsv`, the alternatives: glob
-            patterns, of which the first that matches selects the files.
+        files: For splits that may have other files than `<split>.tsv`: the glob pattern
+            of these files.
         columns: Column names of the files without a header, by split.
         nested: Columns of JSONL files that hold lists or objects.
         skip_malformed: Whether to skip malformed rows of the training set.
         optional: For each split, the columns that its files may lack. Any test set may
             lack the label.
-        no_gold: Labels of rows without a gold label, a subset of `NO_GOLD`. "-" beside
-            "+" is a label, as is -1 if the training set has the opposite of each
-            negative label, as in -1, 0, 1.
         metrics: Of a classification: names of the metrics; the first selects the best
             epoch.
-        is_regression: Whether labels are scores, not classes.
+        target_kind: What a label is, see `Task.target_kind`.
     """
 
     texts: Sequence[str]
     label: str = "label"
-    files: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     columns: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     nested: Sequence[str] = ()
     skip_malformed: bool = False
     optional: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
-    no_gold: Collection[str] = NO_GOLD
     metrics: Sequence[str] = ("accuracy",)
-    is_regression: bool = False
+    target_kind: str = "class"
 
 
 class TableTask(Task):
@@ -107,15 +103,15 @@ class TableTask(Task):
     settings: ClassVar[Sequence[str]] = ()
 
     @classmethod
-    @abc.abstractmethod
     def own_data_set(cls, options: TablesConfig) -> DataSet:
         """Returns the data set that the flags describe."""
+        raise NotImplementedError
 
     @classmethod
     def read_input(cls, options, path):
         data_set = cls.benchmarks.get(options.task) or cls.own_data_set(options)
         flags = f"the training's {_flags(cls.columns)}"
-        return read_rows(data_set, "test", [pathlib.Path(path)], flags)
+        return read_rows(data_set, "predict", [pathlib.Path(path)], flags)
 
     def __init__(self, options, encoder):
         super().__init__(options, encoder)
@@ -126,14 +122,8 @@ class TableTask(Task):
             for split in dict.fromkeys(("train", "dev", *self.data_set.files, "test"))
             if (paths := _find_split(self.data_set, split, options))
         }
-        missing = set(self.data_set.no_gold)
         labels = {_normalized(row.gold or "") for row in rows["train"]}
-        labels -= NO_GOLD - {"-1"}
-        if "+" in labels:
-            missing.discard("-")
-        negative = {label for label in labels if label.startswith("-")}
-        if {label[1:] for label in negative} == labels - negative - {"0"}:
-            missing.discard("-1")
+        missing = _NO_GOLD - _gold_labels(labels, self.data_set.target_kind)
         self.data = {
             split: _skip_unlabeled(split, part, missing) for split, part in rows.items()
         }
@@ -146,8 +136,7 @@ class TableTask(Task):
         missing = [name for name in required if name not in given]
         if options.task and given:
             raise ValueError(
-                f"--task={options.task} determines the files and columns. Remove "
-                f"{_flags(given)}."
+                f"Remove {_flags(given)}: --task={options.task} sets them."
             )
         if options.task:
             return self.benchmarks[options.task]
@@ -156,11 +145,9 @@ class TableTask(Task):
         if missing:
             raise ValueError(
                 f"Missing flags: {_flags(missing)}. Pass {_flags(required)} to read "
-                f"your own tables, or --task ({', '.join(self.benchmarks)}) and "
-                "--data_dir."
+                "your own tables, or --task and --data_dir."
             )
-        # There is no default test set, only --test_file.
-        return dataclasses.replace(self.own_data_set(options), files={"test": []})
+        return self.own_data_set(options)
 
 
 def _flags(names: Sequence[str]) -> str:
@@ -171,10 +158,12 @@ def _find_split(
     data_set: DataSet, split: str, options: TablesConfig
 ) -> list[pathlib.Path]:
     """Returns the files of a split, or an empty list for a missing test set."""
-    if own := getattr(options, f"{split}_file", ""):
-        return [pathlib.Path(own)]
+    own = getattr(options, f"{split}_file", "")
+    if own or not options.task:
+        return [pathlib.Path(own)] if own else []
     folder = pathlib.Path(options.data_dir)
-    patterns = data_set.files.get(split, [f"{split}.tsv"])
+    patterns = [f"{split}.tsv"]
+    patterns += [data_set.files[split]] if split in data_set.files else []
     for pattern in patterns:
         if paths := sorted(folder.glob(pattern)):
             return paths
@@ -193,8 +182,7 @@ def read_rows(
 
     Args:
         data_set: The columns.
-        split: Name of the split. Rows of a test set have a label only if the files have
-            the column.
+        split: Name of the split. Only `"train"` and those of dev sets need the label.
         paths: The files.
         flags: The flags that select columns, for the message about a missing column.
 
@@ -202,14 +190,15 @@ def read_rows(
         ValueError: A column is missing, a row is malformed, or there are no rows.
     """
     index, labels = 0, data_set.label.split(",") if data_set.label else []
+    optional = {*data_set.optional.get(split, ())}
+    if not split.startswith(("train", "dev")):
+        optional |= {*labels}
     for path in paths:
         table = data.Table(path, data_set.columns.get(split, ()))
-        columns = list(data_set.texts)
-        if not split.startswith("test") or set(labels) <= set(table.columns):
-            columns += labels
-        optional = data_set.optional.get(split, ())
+        columns = (*data_set.texts, *labels)
         columns = [c for c in columns if c in table.columns or c not in optional]
         table.require(columns, flags)
+        has_label = bool(labels) and {*labels} <= {*columns}
         if "id" in table.columns:
             columns.append("id")
         skip = data_set.skip_malformed and split == "train"
@@ -218,11 +207,9 @@ def read_rows(
             row = dict(zip(columns, values, strict=True))
             texts = tuple(row[column] for column in data_set.texts if column in row)
             names = ("text_a", "text_b") if len(texts) > 1 else ("text",)
-            shown = dict(zip(names, texts))
-            example = Example(row.get("id", str(index)), shown, texts, None, path, line)
-            if labels and set(labels) <= row.keys():
-                example = example._replace(gold=_label(row, labels, example.location))
-            yield example
+            gold = _label(row, labels, f"{path}, line {line}") if has_label else None
+            id_, shown = row.get("id", str(index)), dict(zip(names, texts))
+            yield Example(id_, shown, texts, gold, path, line)
             index += 1
     if not index:
         raise ValueError(f"{paths[0]} has a header but no rows.")
@@ -230,26 +217,42 @@ def read_rows(
 
 def _label(row: Mapping[str, Any], columns: Sequence[str], where: str) -> str:
     """Returns the label in a column, or the names of the columns with a 1."""
-    values = {column: row[column] or "" for column in columns}
-    rule = "text or a number. Join several labels, and pass --label_separator"
-    wrong = [c for c, value in values.items() if not isinstance(value, str)]
-    if len(columns) > 1 and not wrong:
-        values = {column: _normalized(value) for column, value in values.items()}
-        if {*values.values()} == {"-1"}:
-            return "-1"
-        rule = f"one of {', '.join(_BOOLEANS)}, as one of several label columns"
-        wrong = [c for c, value in values.items() if value not in _BOOLEANS]
-    if wrong:
-        raise ValueError(
-            f"{where}: column {wrong[0]!r} must be {rule}. Got {row[wrong[0]]!r}."
-        )
     if len(columns) == 1:
-        return values[columns[0]].strip()
-    return ",".join(c for c, value in values.items() if _BOOLEANS[value])
+        label = row[columns[0]] or ""
+        if not isinstance(label, str):
+            raise ValueError(
+                f"{where}: column {columns[0]!r} must be text or a number. Join "
+                f"several labels, and pass --label_separator. Got {label!r}."
+            )
+        return label.strip()
+    values = [_normalized(str(row[column])) for column in columns]
+    if {*values} == {"-1"}:
+        return "-1"
+    for column, value in zip(columns, values):
+        if value not in _BOOLEANS:
+            raise ValueError(
+                f"{where}: column {column!r} must be one of {', '.join(_BOOLEANS)}, as "
+                f"one of several label columns. Got {row[column]!r}."
+            )
+    return ",".join(c for c, value in zip(columns, values) if _BOOLEANS[value])
 
 
 def _normalized(label: str) -> str:
     return label.strip().lower().removesuffix(".0")
+
+
+def _gold_labels(labels: Collection[str], target_kind: str) -> set[str]:
+    """Returns those of `_NO_GOLD` that are labels of a training set.
+
+    "-" beside "+" is a label, as is -1 if there is the opposite of each negative label,
+    as in -1, 0, 1.
+    """
+    found = {"-"} if "+" in labels else set()
+    labels = {*labels} - (_NO_GOLD - {"-1"})
+    negative = {label for label in labels if label.startswith("-")}
+    if {label[1:] for label in negative} == labels - negative - {"0"}:
+        found.add("-1")
+    return found | _GOLD.get(target_kind, set())
 
 
 def _skip_unlabeled(
@@ -259,35 +262,37 @@ def _skip_unlabeled(
     if rows[0].gold is None:
         return list(rows)
     labels = [_normalized(row.gold) for row in rows]
-    if split.startswith("test") and NO_GOLD.issuperset(labels):
+    if split.startswith("test") and _NO_GOLD.issuperset(labels):
         return [row._replace(gold=None) for row in rows]
     kept = [row for row, label in zip(rows, labels) if label not in missing]
+    skipped = [row.gold for row, label in zip(rows, labels) if label in missing]
     if not kept:
-        raise ValueError(
-            f"{rows[0].path}: no row has a label. The first has {rows[0].gold!r}."
-        )
-    skipped = collections.Counter(label for label in labels if label in missing)
-    for label, count in skipped.items():
+        raise ValueError(f"{rows[0].path}: no row has a label. Got {skipped[0]!r}.")
+    if skipped:
         logging.warning(
             "%s: skipped %d of %d rows, whose label %r means that there is no gold "
             "label. If it is a class, rename it.",
-            rows[0].path, count, len(rows), label,
+            rows[0].path, len(skipped), len(rows), skipped[0],
         )  # fmt: skip
     return kept
 
 
-def score(example: Example) -> float:
-    """Returns the gold label as a finite number, or raises ValueError."""
-    try:
-        value = float(example.gold)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ValueError(
-            f"{example.location}: a score must be a finite number. "
-            f"Received: {example.gold!r}"
-        )
-    return value
+def scores(rows: Sequence[Example]) -> np.ndarray | None:
+    """Returns the gold labels as scores [N] float32; None without labels.
+
+    Raises:
+        ValueError: A label is not a finite number.
+    """
+    if rows[0].gold is None:
+        return None
+    return np.array([_score(row) for row in rows], np.float32)
+
+
+def _score(row: Example) -> float:
+    with contextlib.suppress(ValueError):
+        if math.isfinite(value := float(row.gold)):
+            return value
+    raise ValueError(f"{row.location}: a score must be a number. Got {row.gold!r}.")
 
 
 def correlations(gold: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
@@ -310,30 +315,21 @@ GLUE: Mapping[str, DataSet] = {
     "cola": DataSet(
         texts=["sentence"],
         metrics=("matthews_correlation", "accuracy"),
-        files={
-            "train": ["train.tsv", "in_domain_train.tsv"],
-            "dev": ["dev.tsv", "*_domain_dev.tsv"],
-        },
-        columns=dict.fromkeys(
-            ("train", "dev"), ("source", "label", "mark", "sentence")
-        ),
+        files={"train": "in_domain_train.tsv", "dev": "*_domain_dev.tsv"},
+        columns=dict.fromkeys(("train", "dev"), ("code", "label", "mark", "sentence")),
     ),
     "sst2": DataSet(texts=["sentence"]),
     "mrpc": DataSet(
         texts=["#1 String", "#2 String"],
         label="Quality",
         metrics=_F1,
-        files={
-            "train": ["train.tsv", "msr_paraphrase_train.txt"],
-            "dev": ["dev.tsv", "msr_paraphrase_test.txt"],
-        },
+        files={"train": "msr_paraphrase_train.txt", "dev": "msr_paraphrase_test.txt"},
     ),
     "stsb": DataSet(
         texts=_PAIR,
         label="score",
-        no_gold=NO_SCORE,
         metrics=("spearman", "pearson"),
-        is_regression=True,
+        target_kind="score",
     ),
     "qqp": DataSet(
         texts=["question1", "question2"],
@@ -345,10 +341,10 @@ GLUE: Mapping[str, DataSet] = {
         texts=_PAIR,
         label="gold_label",
         files={
-            "dev": ["dev_matched.tsv"],
-            "dev_mismatched": ["dev_mismatched.tsv"],
-            "test": ["test_matched.tsv"],
-            "test_mismatched": ["test_mismatched.tsv"],
+            "dev": "dev_matched.tsv",
+            "dev_mismatched": "dev_mismatched.tsv",
+            "test": "test_matched.tsv",
+            "test_mismatched": "test_mismatched.tsv",
         },
     ),
     "qnli": DataSet(texts=["question", "sentence"]),

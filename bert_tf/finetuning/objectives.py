@@ -54,9 +54,7 @@ class _Trainer(keras.Model):
     def trainable_variables(self):
         return self.trained.trainable_variables
 
-    @property
-    def trainable_weights(self):
-        return self.trained.trainable_weights
+    trainable_weights = trainable_variables
 
 
 # --- Distillation ----------------------------------------------------------------
@@ -71,8 +69,7 @@ def check_teacher(task: Task) -> None:
     Raises:
         ValueError: They differ.
     """
-    path = task.options.teacher
-    if not path:
+    if not (path := task.options.teacher):
         return
 
     def traits(checkpoint: Checkpoint, head: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,7 +112,7 @@ class Distiller(_Trainer):
         self._target_kind = task.target_kind
         checkpoint = open_checkpoint(task.options.teacher)
         backbone = BertBackbone(checkpoint.architecture, dtype=task.options.precision)
-        teacher = task.model(backbone, checkpoint.head)
+        teacher = task.served_head(checkpoint.head).build(backbone)
         standardized(checkpoint, task.head).load_into(teacher)
         teacher = task.training_model(teacher)
         labels = list(checkpoint.head.get("labels", ()))
@@ -148,12 +145,9 @@ class Distiller(_Trainer):
             return tf.reduce_sum(tf.square(target - output), axis=-1)
         temperature = self._options.teacher_temperature
         target, output = target / temperature, output / temperature
-        if self._target_kind == "labels":  # A sigmoid is the softmax with a 0.
-            target, output = (
-                tf.stack([x, tf.zeros_like(x)], axis=-1) for x in (target, output)
-            )
-        entropy = tf.nn.softmax_cross_entropy_with_logits
-        soft = tf.nn.softmax(target)
+        soft, entropy = tf.nn.softmax(target), tf.nn.softmax_cross_entropy_with_logits
+        if self._target_kind == "labels":
+            soft, entropy = tf.sigmoid(target), tf.nn.sigmoid_cross_entropy_with_logits
         # The factor keeps the size of the gradients.
         return (entropy(soft, output) - entropy(soft, target)) * temperature**2
 

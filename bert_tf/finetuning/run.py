@@ -12,6 +12,7 @@ predicts and exports.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import pathlib
@@ -24,20 +25,11 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from bert_tf import data, lazy, serving, storage, training
-from bert_tf.checkpoints import (
-    Checkpoint,
-    ModelDirectory,
-    keep_layers,
-    open_checkpoint,
-    standardized,
-    untrained_encoder,
-)
+from bert_tf import checkpoints, data, lazy, serving, storage, training
+from bert_tf.checkpoints import Checkpoint, ModelDirectory, standardized
 from bert_tf.finetuning import batching, objectives
 from bert_tf.finetuning.task import Example, FinetuneConfig, PredictConfig, Task
 from bert_tf.modeling import BertBackbone, sum_losses
-
-_CHUNK = 1024  # Examples that are sorted by length, for batches of similar texts.
 
 
 def run_task(task_class: type[Task], options: FinetuneConfig | PredictConfig) -> None:
@@ -82,20 +74,20 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
 def _run(
     task: Task, directory: ModelDirectory, strategy: tf.distribute.Strategy
 ) -> dict[str, Any]:
-    metrics = directory.read_metrics()
     model = build_model(task, directory, strategy)
-    if metrics:
+    if history := directory.read_metrics().get("training"):
         print(f"{directory.path} is already trained; skipping training.")
     else:
-        metrics = {"training": train(task, model, directory, strategy)}
+        history = train(task, model, directory, strategy)
     directory.load_weights(model)  # Those of the best epoch.
-    scores, decision = _evaluate(task, model, directory)
-    metrics = {"training": metrics["training"], **scores}
-    if decision:
-        metrics["decision"] = decision
+    metrics = {"training": history, **_evaluate(task, model, directory)}
+    if decision := metrics.get("decision"):
         directory = directory.write_decision(decision)
     directory.write_metrics(metrics)
-    _print_summary(task, metrics)
+    print(
+        f"Best epoch by {task.metric}: {history['best_epoch']}. Model, metrics and "
+        f"predictions are in {task.options.output}."
+    )
     if task.options.export:
         signatures = serving.load_signatures(directory)
         path = task.options.export
@@ -112,14 +104,13 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
     from_scratch = not options.init_from
     if {bool(options.size), bool(options.vocabulary)} != {from_scratch}:
         raise ValueError(
-            "Pass either --init_from, or both --size and --vocabulary to start from "
-            f"random weights. Received: init_from={options.init_from!r}, "
-            f"size={options.size!r}, vocabulary={options.vocabulary!r}"
+            "Pass either --init_from, or both --size and --vocabulary. Got "
+            f"{options.init_from!r}, {options.size!r} and {options.vocabulary!r}."
         )
     if from_scratch:
-        encoder = untrained_encoder(options.size, options.vocabulary)
+        encoder = checkpoints.untrained_encoder(options.size, options.vocabulary)
     else:
-        encoder = open_checkpoint(options.init_from)
+        encoder = checkpoints.open_checkpoint(options.init_from)
     if options.layers:
         numbers, limit = options.layers.split(","), encoder.architecture.num_layers
         if from_scratch or not set(numbers) <= set(map(str, range(1, limit + 1))):
@@ -127,7 +118,7 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
                 f"--layers must be numbers of layers of --init_from, from 1 to {limit},"
                 f" separated by commas. Received: layers={options.layers}"
             )
-        encoder = keep_layers(encoder, list(map(int, numbers)))
+        encoder = checkpoints.keep_layers(encoder, list(map(int, numbers)))
     if options.dropout is None:
         return encoder
     rates = dict.fromkeys(("dropout", "attention_dropout"), options.dropout)
@@ -136,16 +127,13 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
 
 
 def _check_hyperparameters(task: Task) -> None:
-    options, architecture = task.options, task.encoder.architecture
-    limits = {
-        "max_sequence_length": architecture.max_sequence_length,
-        "frozen_layers": architecture.num_layers,
-    }
+    encoder = task.encoder.architecture
+    limits = {"frozen_layers": encoder.num_layers}
+    limits["max_sequence_length"] = encoder.max_sequence_length
     for name, limit in limits.items():
-        if getattr(options, name) > limit:
+        if (value := getattr(task.options, name)) > limit:
             raise ValueError(
-                f"--{name} must be at most {limit}, as in the encoder. Received: "
-                f"{name}={getattr(options, name)}"
+                f"--{name} must be at most the encoder's {limit}. Got {value}."
             )
 
 
@@ -170,7 +158,7 @@ def build_model(
             layers = (f"encoder_layer_{n}" for n in range(options.frozen_layers))
             for name in ("embeddings", *layers):
                 backbone.get_layer(name).trainable = False
-        model = task.model(backbone)
+        model = task.served_head().build(backbone)
         model.jit_compile = False  # XLA would compile for every sequence length.
         if options.init_from and not directory.read_metrics():
             keys = ("kind", "labels")
@@ -217,9 +205,7 @@ def train(
     schedule = training.WarmupDecay(learning_rate, warmup_steps, steps)
     trainable = task.training_model(model)
     with strategy.scope():
-        optimizer = training.AdamW(
-            schedule, weight_decay=options.weight_decay, global_clipnorm=1.0
-        )
+        optimizer = training.AdamW(schedule, weight_decay=options.weight_decay)
         # Without XLA, which would compile for every sequence length.
         trainable.compile(optimizer, jit_compile=False, **_losses(task))
         sum_losses(trainable)
@@ -238,31 +224,22 @@ def train(
     print(
         f"{len(split):,} training examples, {split.lengths.mean():.0f} tokens on "
         f"average; {options.epochs} epochs of {steps_per_epoch:,} steps; "
-        f"learning rate {learning_rate:g}; "
-        f"{trainable.count_params():,} weights"
+        f"learning rate {learning_rate:g}; {trainable.count_params():,} weights"
         + (f"; resuming at step {step:,} of {steps:,}." if step else ".")
     )
 
-    def batches(first_step: int) -> tf.data.Dataset:
-        return batching.batches(
-            split,
-            options.batch_size,
-            options.max_sequence_length,
-            first_step=first_step,
-            epochs=options.epochs,
-            seed=options.seed,
-        )
-
+    limits = options.batch_size, options.max_sequence_length
+    order = {"epochs": options.epochs, "seed": options.seed}
+    batches = functools.partial(batching.batches, split, *limits, **order)
     loop = training.TrainingLoop(strategy, state, steps)
     dev = task.dataset(task.evaluation_splits[0])
     metric = f"{dev.name}_{task.metric}"
     history = loop.progress.setdefault("epochs", [])
-    loop.progress.setdefault("seconds", 0.0)
-    callback = keras.callbacks.Callback()
-    callback.on_predict_batch_end = lambda batch, logs: loop.check_signals()
+    callback = keras.callbacks.LambdaCallback(
+        on_predict_batch_end=lambda batch, logs: loop.check_signals()
+    )
 
     def evaluate() -> dict[str, float]:
-        limits = options.batch_size, options.max_sequence_length
         outputs = batching.predict(model, dev, *limits, callbacks=[callback])
         scores = task.evaluate(dev, outputs).metrics
         return {f"{dev.name}_{name}": float(score) for name, score in scores.items()}
@@ -272,17 +249,15 @@ def train(
     ):
         logs = epoch["logs"]
         history.append(logs)
-        loop.progress["seconds"] += epoch["seconds"]
+        loop.progress["seconds"] = loop.progress.get("seconds", 0.0) + epoch["seconds"]
         scores = [row[metric] for row in history]
         best = scores.index(max(scores))
         if best + 1 == len(history):
             directory.save_weights(model)
         shown = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
-        loop.report(
-            logs, len(history) - 1, f"Epoch {len(history)} of {options.epochs}: {shown}"
-        )
-        patience = options.early_stopping_patience
-        if patience and len(history) > best + patience:
+        text = f"Epoch {len(history)} of {options.epochs}: {shown}"
+        loop.report(logs, len(history) - 1, text)
+        if 0 < options.early_stopping_patience < len(history) - best:
             break
         if len(history) < options.epochs:
             loop.save()
@@ -311,11 +286,11 @@ def _losses(task: Task) -> dict[str, Any]:
 
 def _evaluate(
     task: Task, model: keras.Model, directory: ModelDirectory
-) -> tuple[dict[str, Mapping[str, float]], Mapping[str, Any] | None]:
-    """Writes predictions and prints tables of scores.
+) -> dict[str, Mapping[str, Any]]:
+    """Writes predictions, and prints scores.
 
     Returns:
-        The metrics of each labeled split, and the decision, which is that of the first.
+        The metrics of each labeled split, and the `decision` of the first, if any.
     """
     metrics, decision, options = {}, None, task.options
     for name in task.evaluation_splits:
@@ -324,23 +299,14 @@ def _evaluate(
         outputs = batching.predict(model, split, *limits)
         found = task.evaluate(split, outputs, decision)
         decision = found.decision
-        if found.metrics:
-            metrics[name] = found.metrics
         if found.report:
             print(f"\n{name}:\n{found.report}")
+        if found.metrics:
+            metrics[name] = found.metrics
+            shown = (f"{key} {value:.4f}" for key, value in found.metrics.items())
+            print(f"{name}: {', '.join(shown)}")
         task.write_predictions(split, found, directory.path)
-    return metrics, decision
-
-
-def _print_summary(task: Task, metrics: Mapping[str, Any]) -> None:
-    run = metrics["training"]
-    for name in filter(metrics.__contains__, task.evaluation_splits):
-        print(f"{name}: " + ", ".join(f"{k} {v:.4f}" for k, v in metrics[name].items()))
-    print(
-        f"Best epoch by {task.metric}: {run['best_epoch']} of "
-        f"{len(run['epochs'])}. Model, metrics and predictions are in "
-        f"{task.options.output}."
-    )
+    return {**metrics, "decision": decision} if decision else metrics
 
 
 # --- Predicting files ------------------------------------------------------------
@@ -360,9 +326,7 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
     """
     output = pathlib.Path(options.output)
     if output.is_dir() or (output.exists() and output.samefile(options.input)):
-        raise ValueError(
-            f"--output must be a file other than --input. Received: output={output}"
-        )
+        raise ValueError(f"--output must be a file other than --input. Got {output}.")
     model, config_class = serving.load(options.model), task_class.Config
     checkpoint, head = model.checkpoint, model.checkpoint.head
     if head["kind"] != task_class.kind:
@@ -379,15 +343,10 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
     names = head.get("labels", ()), checkpoint.options.get("label_separator")
 
     def rows() -> Iterator[dict[str, Any]]:
-        while chunk := list(itertools.islice(examples, _CHUNK)):
-            order = np.argsort([len(str(x.inputs)) for x in chunk], kind="stable")
-            columns = [*zip(*(chunk[index].inputs for index in order), strict=True)]
+        while batch := list(itertools.islice(examples, options.batch_size)):
+            columns = list(zip(*(example.inputs for example in batch), strict=True))
             answers = task_class.answer(model, columns, options.batch_size)
-            in_input_order = (
-                {name: values[row] for name, values in answers.items()}
-                for row in np.argsort(order)
-            )
-            yield from prediction_rows(chunk, in_input_order, *names)
+            yield from prediction_rows(batch, answers, *names)
 
     count = data.write_table(options.output, tqdm(rows(), unit=" rows", disable=None))
     print(f"{count:,} rows in {options.output}.")
@@ -395,18 +354,18 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
 
 def prediction_rows(
     examples: Iterable[Example],
-    answers: Iterable[Mapping[str, Any]],
+    answers: Mapping[str, Sequence[Any]],
     labels: Sequence[str] = (),
     separator: str | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of a table of predictions.
 
     Args:
-        examples: The inputs.
-        answers: For each, the outputs of the exported model that define the prediction:
-            `label` or `labels`, and `probabilities`; `choice` and `probabilities`;
-            `answer` and `score`; `tags` and `scores`; or only `score`, a number or a
-            vector.
+        examples: The inputs, N examples.
+        answers: The outputs of the exported model that define the predictions, each
+            with N rows: `label` or `labels`, and `probabilities`; `choice` and
+            `probabilities`; `answer` and `score`; `tags` and `scores`; or only `score`,
+            a number or a vector.
         labels: The names of the probabilities.
         separator: Separator of several labels, a comma by default.
 
@@ -415,7 +374,8 @@ def prediction_rows(
         input has it; and the probability of each label, `P(<label>)`. Several labels
         are independent: the confidence is the probability that all are right.
     """
-    for example, answer in zip(examples, answers, strict=True):
+    for index, example in enumerate(examples):
+        answer = {name: values[index] for name, values in answers.items()}
         prediction = _prediction(answer, labels, separator or ",")
         row = {"id": example.id, **example.texts, **prediction}
         probabilities = answer.get("probabilities", ())
@@ -431,7 +391,10 @@ def prediction_rows(
 def _prediction(
     answer: Mapping[str, Any], labels: Sequence[str], separator: str
 ) -> dict[str, Any]:
-    """Returns the prediction and, if it has one, its probability."""
+    """Returns the prediction and, if it has one, its probability.
+
+    Returns other outputs as they are, those of a task of the user.
+    """
     match answer:
         case {"label": prediction, "probabilities": probabilities}:
             confidence = max(probabilities)
@@ -450,10 +413,7 @@ def _prediction(
             vector = np.ndim(score) > 0
             return {"prediction": _rounded(score) if vector else float(f"{score:.7g}")}
         case _:
-            raise ValueError(
-                "The signature serving_default must have the outputs of one of the "
-                f"tasks to predict files. Got {', '.join(answer)}."
-            )
+            return {name: np.asarray(value).tolist() for name, value in answer.items()}
     return {"prediction": prediction, "confidence": _rounded(confidence)}
 
 

@@ -9,6 +9,7 @@ The scores are those of evaluate-v1.1.py and evaluate-v2.0.py (arXiv 1606.05250 
 from __future__ import annotations
 
 import collections
+import itertools
 import json
 import math
 import os
@@ -84,15 +85,7 @@ def read(
     ids = collections.Counter(question.id for question in questions)
     ((first, count),) = ids.most_common(1)
     if count > 1:
-        raise ValueError(
-            f"{path}: ids must be unique. Got {count} questions with the id {first!r}."
-        )
-    for question in questions:
-        if split != "test" and question.answers is None:
-            raise ValueError(
-                f"{path}, question {question.id!r}: answers[] is missing. Only "
-                "--test_file can omit it."
-            )
+        raise ValueError(f"{path}: ids must be unique. {first!r} occurs {count} times.")
     return _aligned(questions) if split == "train" else questions
 
 
@@ -107,21 +100,21 @@ def is_table(path: str | os.PathLike) -> bool:
 
 def _aligned(questions: Sequence[Question]) -> list[Question]:
     """Skips questions whose answers are not at their offsets, as google's BERT does."""
-    lost = {q.id: q for q in questions if q.answers and not answer_bytes(q)}
-    if not lost:
+    is_aligned = [not q.answers or bool(answer_bytes(q)) for q in questions]
+    if all(is_aligned):
         return questions
-    first = next(iter(lost.values()))
+    first = questions[is_aligned.index(False)]
     (text, start), *_ = first.answers
     place = f"at character answer_start={start}" if start >= 0 else "in the passage"
     message = (
-        f"{first.path}: {len(lost)} of {len(questions)} questions have no answer at "
-        f"its offset in the passage. The first is {first.id!r}: the answer {text!r} is "
-        f"not {place}."
+        f"{first.path}: {is_aligned.count(False)} of {len(questions)} questions have "
+        f"no answer at its offset in the passage. The first is {first.id!r}: the "
+        f"answer {text!r} is not {place}."
     )
-    if len(lost) == len(questions):
+    if not any(is_aligned):
         raise ValueError(message)
     logging.warning("%s They are skipped.", message)
-    return [q for q in questions if q.id not in lost]
+    return list(itertools.compress(questions, is_aligned))
 
 
 def stream(
@@ -132,7 +125,13 @@ def stream(
     rows = _read_table(path, columns, needs_answers) if is_table(path) else _read(path)
     question = None
     for context, entry in rows:
-        yield (question := _question(path, context, entry))
+        question = _question(path, context, entry)
+        if needs_answers and question.answers is None:
+            raise ValueError(
+                f"{path}, question {question.id!r}: answers[] is missing. Only "
+                "--test_file can omit it."
+            )
+        yield question
     if not question:
         raise ValueError(f"{path} contains no questions.")
 
@@ -179,27 +178,21 @@ def _read_table(
         entry = {"id": str(line), **dict(zip(columns, values, strict=True))}
         context, answer = entry["context"], entry.get("answers")
         if isinstance(answer, str):
-            start = entry.get("answer_start")
+            start, pattern = entry.get("answer_start"), _pattern(answer)
             if start is None and answer.strip():
-                ambiguous += len(re.findall(_pattern(answer), context)) > 1
-                start = _first_occurrence(answer, context)
+                found = list(re.finditer(pattern, context))
+                ambiguous += len(found) > 1
+                # Preferably of whole words.
+                found = [*re.finditer(rf"(?<!\w){pattern}(?!\w)", context), *found]
+                start = found[0].start() if found else -1
             entry["answers"] = [{"text": answer, "answer_start": start}]
         yield context, entry
     if ambiguous:
         logging.warning(
             "%s: %d answers occur several times in their passages. The first "
             "occurrence is used; pass --answer_start to name the column of the offset.",
-            path,
-            ambiguous,
-        )
-
-
-def _first_occurrence(answer: str, context: str) -> int:
-    """Returns an offset in characters, preferably of whole words; -1 for none."""
-    pattern = _pattern(answer)
-    words = re.search(rf"(?<!\w){pattern}(?!\w)", context)
-    found = words or re.search(pattern, context)
-    return found.start() if found else -1
+            path, ambiguous,
+        )  # fmt: skip
 
 
 def _pattern(answer: str) -> str:
@@ -230,17 +223,17 @@ def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Que
 def _answers(answers: Any) -> tuple[tuple[str, int], ...]:
     """Returns texts and offsets of SQuAD's or Hugging Face's answers.
 
+    Hugging Face's data sets have a list for each key.
     Annotation tools write empty answers for unanswerable questions; these are none. The
     offset is -1 for a value that is no number, which training reports.
     """
-    if isinstance(answers, Mapping):  # Hugging Face's layout: a list for each key.
-        texts, starts = answers["text"], answers.get("answer_start")
-        if not isinstance(texts, list):
-            texts, starts = [texts], [starts]
-        starts = [None] * len(texts) if starts is None else starts
+    if isinstance(answers, Mapping) and isinstance(answers["text"], list):
+        texts = answers["text"]
+        starts = answers.get("answer_start", [None] * len(texts))
         pairs = zip(texts, starts, strict=True)
     else:
-        pairs = ((a["text"], a.get("answer_start")) for a in answers or ())
+        answers = [answers] if isinstance(answers, Mapping) else answers or ()
+        pairs = ((a["text"], a.get("answer_start")) for a in answers)
     pairs = [(str(text), start) for text, start in pairs if text is not None]
     return tuple((text, _offset(start)) for text, start in pairs if text.strip())
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from bert_tf.checkpoints import Checkpoint
     from bert_tf.finetuning.batching import Split
-    from bert_tf.modeling import BertBackbone
     from bert_tf.serving import Predictor
 
 
@@ -31,15 +30,9 @@ if TYPE_CHECKING:
 class FinetuneConfig(cli.Options):
     """Options that all tasks share (paper, appendix A.3)."""
 
-    init_from: str = cli.option(
-        "", help="Encoder: a model directory or another checkpoint.", common=True
-    )
-    size: str = cli.option(
-        "", help="Random weights of this size, e.g. mini, or of a bert_config.json."
-    )
-    vocabulary: str = cli.option(
-        "", help="Vocabulary file for --size. It is cased if it has capital letters."
-    )
+    init_from: str = cli.option("", help="Checkpoint of the encoder.", common=True)
+    size: str = cli.option("", help="Random weights: mini, ... or a bert_config.json.")
+    vocabulary: str = cli.option("", help="Vocabulary file for --size.")
     output: str = cli.option(help="Model directory to write.", resumable=True)
     export: str = cli.option(
         "", help="Folder of the SavedModel to write.", common=True, resumable=True
@@ -169,8 +162,9 @@ class Task(abc.ABC):
     """A downstream task: its data, model and metrics.
 
     `fine_tune` calls the constructor, which reads and checks the task's files, before
-    it builds or writes anything. Then it calls `model`, `dataset("train")` and, for
-    each of `evaluation_splits`, `dataset`, `evaluate` and `write_predictions`.
+    it builds or writes anything. Then it builds the model of `served_head`, and calls
+    `dataset("train")` and, for each of `evaluation_splits`, `dataset`, `evaluate` and
+    `write_predictions`.
 
     Args:
         options: An instance of the task's `Config`.
@@ -230,21 +224,12 @@ class Task(abc.ABC):
         self.encoder = encoder
         self.tokenizer = text.Tokenizer.from_checkpoint(encoder)
 
-    def model(
-        self, backbone: BertBackbone, head: Mapping[str, Any] | None = None
-    ) -> keras.Model:
-        """Returns the model of the task's `kind` of head.
-
-        `model.compile(optimizer)` must set the losses, as `keras.losses.Loss` objects.
+    def served_head(self, head: Mapping[str, Any] | None = None) -> heads.Head:
+        """Returns the head, which builds the model and converts texts to its inputs.
 
         Args:
-            backbone: The encoder.
             head: The description of the head, `self.head` by default.
         """
-        return self.served_head(head).build(backbone)
-
-    def served_head(self, head: Mapping[str, Any] | None = None) -> heads.Head:
-        """Returns the head, which converts texts to inputs, as in its export."""
         options = self.options.to_dict()
         return heads.find_head(self.kind)(head or self.head, options, self.tokenizer)
 

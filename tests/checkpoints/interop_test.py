@@ -140,7 +140,7 @@ def folders(pretrained, tmp_path_factory, vocabulary):
             options=task.options.to_dict(),
             rules=source.rules,
         )
-        model = task.model(source.load_backbone())
+        model = task.served_head().build(source.load_backbone())
         directory.save_weights(randomize_weights(model))
         return directory.path
 

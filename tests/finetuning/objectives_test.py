@@ -51,7 +51,9 @@ def teachers(tmp_path_factory, vocabulary, tiny_config, one_layer):
         task = make_task(kind, folder, vocabulary, **options)
         head = {"kind": task.kind, **task.head}
         directory = model_directory(folder / "teacher", config, vocabulary, head)
-        directory.save_weights(randomize_weights(task.model(BertBackbone(config))))
+        directory.save_weights(
+            randomize_weights(task.served_head().build(BertBackbone(config)))
+        )
         return str(directory.path)
 
     return write
@@ -96,7 +98,7 @@ def distill(teachers, tmp_path, vocabulary):
         task = kind(options, encoder(vocabulary))
         task.head = {**task.head, **head}
         checkpoint = open_checkpoint(options.teacher)
-        model = task.model(BertBackbone(checkpoint.architecture))
+        model = task.served_head().build(BertBackbone(checkpoint.architecture))
         trainable = task.training_model(model)
         distiller = objectives.Distiller(task, trainable)
         trainable.compile("sgd", **run._losses(task))
@@ -126,7 +128,7 @@ def test_the_loss_of_a_copy_of_the_teacher_is_zero(name, distill):
 )
 def test_labels_and_scores_of_the_teacher_are_aligned(name, head, align, distill):
     distiller, (task, teacher), (inputs, *_) = distill(name, **head)
-    model = task.model(BertBackbone(teacher.architecture), teacher.head)
+    model = task.served_head(teacher.head).build(BertBackbone(teacher.architecture))
     teacher.load_into(model)
     (outputs,) = distiller._teach(inputs)
     np.testing.assert_allclose(outputs, align(model(inputs).numpy()), atol=1e-5)

@@ -245,7 +245,7 @@ def test_initial_weights_are_those_of_the_checkpoint(
         source = open_checkpoint(finished[0].output)
         if head_is_for == "another task":
             source = dataclasses.replace(source, head={"kind": "find_dogs"})
-    monkeypatch.setattr(run_module, "open_checkpoint", lambda _: source)
+    monkeypatch.setattr(run_module.checkpoints, "open_checkpoint", lambda _: source)
     started = {}
 
     def keep(task, model, *_):
@@ -265,9 +265,12 @@ def test_initial_weights_are_those_of_the_checkpoint(
     ("changes", "message"),
     [
         ({"init_from": ""}, "Pass either --init_from, or both --size and --vocabulary"),
-        ({"max_sequence_length": 64}, "at most 32, as in the encoder. .*=64"),
+        (
+            {"max_sequence_length": 64},
+            "--max_sequence_length must be at most the encoder's 32. Got 64",
+        ),
         ({"strategy": "mirrored", "batch_size": 15}, "use --batch_size=16"),
-        ({"frozen_layers": 2}, "frozen_layers must be at most 1"),
+        ({"frozen_layers": 2}, "--frozen_layers must be at most the encoder's 1"),
         ({"layers": "1,3"}, "from 1 to 1, separated by commas"),
         ({"layers": "one"}, "must be numbers of layers of --init_from"),
         ({"teacher": "a", "features": "last"}, "Omit --features"),

@@ -218,7 +218,7 @@ def test_is_impossible_as_text(write, value, impossible):
 
 def test_integer_ids_are_text(write):
     assert [q.id for q in squad.read(write(data(entry(7), entry("8"))))] == ["7", "8"]
-    with pytest.raises(ValueError, match=r"Got 2 questions with the id '7'"):
+    with pytest.raises(ValueError, match=r"'7' occurs 2 times"):
         squad.read(write(data(entry("7"), entry(7))))
 
 

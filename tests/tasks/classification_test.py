@@ -141,7 +141,7 @@ def test_own_data_in_three_formats(tmp_path, read):
     assert rows(task, "dev") == [("x", "y", "9")]
     assert rows(task, "test") == [("x", "y", None)]
     assert task.labels == ("9", "10")  # Sorted as numbers.
-    assert task.metrics == ("accuracy", "macro_f1")
+    assert task.data_set.metrics == ("accuracy", "macro_f1")
 
 
 @pytest.mark.parametrize("problem", ["auto", "classification"])
@@ -165,14 +165,13 @@ FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
         (GOOD, GOOD, {"text_a": "sentence"}, "Select columns with --text_a, --label, "
          "--text_b, --problem, --label_separator, or with --task."),
         (GOOD, "text\tlabel\n", {}, "dev.tsv has a header but no rows"),
-        (GOOD, "text\tlabel\na\t-\nb\t\n", {}, "dev.tsv: no row has a label. The "
-         "first has '-'."),
+        (GOOD, "text\tlabel\na\t-\nb\t\n", {}, "dev.tsv: no row has a label. Got '-'."),
         ("text\tlabel\na\tno\nb\tno\n", GOOD, {}, "train.tsv: all labels are 'no'"),
         ("text\tlabel\na\t\nb\t\n", GOOD, {"label_separator": ";"}, "train.tsv: all "
          "labels are ''"),
         (SCORES, "text\tlabel\na\t1.5\n", {}, "pass --problem=regression."),
         (SCORES, "text\tlabel\na\tfew\n", {"problem": "regression"},
-         "dev.tsv, line 2: a score must be a finite number. Received: 'few'"),
+         "dev.tsv, line 2: a score must be a number. Got 'few'"),
         ("text\tlabel\na\t1\nb\t1.0\n", SCORES, {"problem": "regression"},
          "train.tsv: all labels are '1'"),
         (GOOD, GOOD, {"label": ""}, "Missing flags: --label. Pass --train_file"),
@@ -182,7 +181,7 @@ FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
         ("text\tx\ty\na\t1\t2\n", GOOD, {"label": "x,y"}, "train.tsv, line 2: column "
          "'y' must be one of 0, 1, "),
         (GOOD, GOOD, {"text_b": "text", "long_text": "window_max"}, "--long_text="
-         "window_max requires single texts"),
+         "window_max is not for pairs"),
     ],
 )  # fmt: skip
 def test_invalid_data_or_options(tmp_path, read, train, dev, options, message):
@@ -372,7 +371,7 @@ def test_serving_matches_evaluation_of_long_texts(tmp_path, read, one_layer):
     write(tmp_path, train__tsv=data, dev__tsv=data)
     options = {"problem": "regression", "long_text": "window_mean"}
     task = read(**OWN, **FILES, **options, max_sequence_length=8)
-    model = task.model(BertBackbone(one_layer))
+    model = task.served_head().build(BertBackbone(one_layer))
     # Large weights, so that the logits of windows differ.
     model.get_layer("logits").kernel.assign_add(
         np.random.default_rng(0).normal(size=model.get_layer("logits").kernel.shape)
@@ -437,7 +436,7 @@ def test_several_labels_are_served_with_their_thresholds(tmp_path, read, one_lay
     files = {"train_file": "train.jsonl", "dev_file": "dev.jsonl"}
     task = read(**OWN, **files, label_separator=",", max_sequence_length=8)
     keras.utils.set_random_seed(1)  # The texts get different labels.
-    model = task.model(BertBackbone(one_layer))
+    model = task.served_head().build(BertBackbone(one_layer))
     dev = task.dataset("dev")
     found = task.evaluate(dev, predict(model, dev, 4, max_length=8))
     task.write_predictions(dev, found, tmp_path)

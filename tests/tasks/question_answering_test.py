@@ -75,7 +75,7 @@ def test_targets_of_windows_without_the_answer_are_cls(read):
     [
         ([("a b", "c", "b", 1)], {}, "1 of 1 questions have no answer at its offset"),
         ([("a \u200b", "c", "\u200b", 2)], {}, "'q0': the answer must contain a token"),
-        ([("a", "c", "a", 0)], {"max_sequence_length": 7}, "max_sequence_length=7, m"),
+        ([("a", "c", "a", 0)], {"max_sequence_length": 7}, "question_length + 4"),
     ],
 )  # fmt: skip
 def test_bad_input(read, rows, options, message):

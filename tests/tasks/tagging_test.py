@@ -147,7 +147,7 @@ def test_predictions_of_test_sets(read, tmp_path, test, expected):
          "Got 3 and 2"),
         ({"test": "the X O\n"}, "Got 3 and 2"),
         ({"dev": "the O\ncat B-X\n"}, "dev.conll, line 2: entity type 'X' does not "
-         "occur in the training data. Types in the training data: L, P."),
+         "occur in the training data, only L, P."),
         ({"train": "the O\n"}, "train.conll: every tag is O"),
     ],
 )  # fmt: skip
