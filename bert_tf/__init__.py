@@ -7,6 +7,7 @@ Public names for Keras scripts. Each is imported at first use, so that
 """
 
 import importlib
+import inspect
 import os
 import platform
 
@@ -25,16 +26,8 @@ __getattr__, __dir__, __all__ = lazy.exports(__name__, __file__)
 
 lazy.checkpoints = lambda: importlib.import_module("bert_tf.checkpoints")
 
-# The modules that register classes with Keras, for `keras.saving.load_model`.
-_REGISTERING = (
-    "bert_tf.heads.classification",
-    "bert_tf.heads.embedding",
-    "bert_tf.heads.multiple_choice",
-    "bert_tf.heads.question_answering",
-    "bert_tf.heads.tagging",
-    "bert_tf.modeling.pretrainer",
-    "bert_tf.training.optimizers",
-)
+# The packages that register classes with Keras, for `keras.saving.load_model`.
+_REGISTERING = ("bert_tf.heads", "bert_tf.modeling", "bert_tf.training")
 
 
 class _Registry(dict):
@@ -45,8 +38,8 @@ class _Registry(dict):
 
     def __contains__(self, name):
         if str(name).startswith("bert_tf>") and not super().__contains__(name):
-            for module in _REGISTERING:
-                importlib.import_module(module)
+            for package in map(importlib.import_module, _REGISTERING):
+                inspect.getmembers(package)  # Imports the modules of all names.
         return super().__contains__(name)
 
 

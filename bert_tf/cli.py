@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import logging as python_logging
 import os
 import re
@@ -113,14 +114,13 @@ class Options:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the options by name as JSON: lists for tuples."""
-        fields = dataclasses.fields(self)
-        return {f.name: _to_json(getattr(self, f.name)) for f in fields}
+        return json.loads(json.dumps(dataclasses.asdict(self)))
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Returns the defaults of the options that are not required, as `to_dict`."""
+        """Returns the defaults of the options that are not required."""
         fields = dataclasses.fields(cls)
-        return {f.name: _to_json(f.default) for f in fields if not _is_required(f)}
+        return {f.name: f.default for f in fields if not _is_required(f)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Options:
@@ -137,10 +137,6 @@ class Options:
 
 def _is_required(field: dataclasses.Field) -> bool:
     return field.default is dataclasses.MISSING
-
-
-def _to_json(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 # --- Flags -----------------------------------------------------------------------

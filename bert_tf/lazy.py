@@ -128,20 +128,13 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec and spec.loader:
-            execute = spec.loader.exec_module
-
-            def exec_module(module):
-                with _quiet():
-                    execute(module)
-                    module.config.list_physical_devices()  # Loads CUDA.
-
-            spec.loader.exec_module = exec_module
+            spec.loader.exec_module = _quiet()(spec.loader.exec_module)
         return spec
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hides what is written to file descriptor 2, and two packages from Keras.
+    """Imports TensorFlow without lines on file descriptor 2 and without two packages.
 
     Keras has wrappers for scikit-learn and plots that no command uses. Importing the
     packages took 1.7 of the 4.1 s of processor time of `import tensorflow`.
@@ -154,6 +147,7 @@ def _quiet() -> Iterator[None]:
             os.dup2(nowhere.fileno(), 2)
     try:
         yield
+        sys.modules["tensorflow"].config.list_physical_devices()  # Loads CUDA.
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)

@@ -434,9 +434,9 @@ def exclusive(directory: str | os.PathLike) -> Iterator[None]:
 
 _Stats = dict[str, tuple[int, int]]  # What `stat` returns, by path.
 
-# By remote directory and skipped files: the local copy, and the stats of the files that
-# are the same in both places, remote and local ones.
-_copies: dict[tuple[str, tuple[str, ...]], tuple[str, _Stats]] = {}
+# By remote directory and skipped files: the local copy; and by relative path, the stats
+# of the files that are the same in both directories, by directory.
+_copies: dict[tuple[str, tuple[str, ...]], tuple[str, dict[str, _Stats]]] = {}
 
 
 def local_copy(path: str | os.PathLike, skip: tuple[str, ...] = ()) -> pathlib.Path:
@@ -486,22 +486,20 @@ def upload(path: pathlib.Path) -> pathlib.Path | str:
 
 
 def _copy_changes(
-    source: str, target: str, synced: _Stats, skip: tuple[str, ...] = ()
+    source: str, target: str, synced: dict[str, _Stats], skip: tuple[str, ...] = ()
 ) -> None:
     """Copies the files that are not in `synced`, and removes those that are gone."""
     stats = _stats(source, skip)
     for name in sorted(stats, key=lambda n: (n.endswith(_MARKERS), stats[n][1])):
-        path, copy = os.path.join(source, name), os.path.join(target, name)
-        if synced.get(path) != stats[name]:
+        if synced.get(name, {}).get(source) != stats[name]:
+            copy = os.path.join(target, name)
             make_directory(os.path.dirname(copy))
             with atomic_path(copy) as temporary, _remote() as gfile:
-                gfile.copy(path, temporary)
-            synced[path], synced[copy] = stats[name], stat(copy)
-    prefix = os.path.join(source, "")
-    names = [p.removeprefix(prefix) for p in synced if p.startswith(prefix)]
-    for name in set(names) - stats.keys():
+                gfile.copy(os.path.join(source, name), temporary)
+            synced[name] = {source: stats[name], target: stat(copy)}
+    for name in synced.keys() - stats.keys():
         remove(os.path.join(target, name))
-        del synced[prefix + name], synced[os.path.join(target, name)]
+        del synced[name]
 
 
 def _stats(directory: str, skip: tuple[str, ...]) -> _Stats:

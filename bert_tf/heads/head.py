@@ -234,6 +234,8 @@ def string_input(name: str) -> tf.TensorSpec:
 def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
     """Decorates a function of `inputs` that returns a dictionary of tensors.
 
+    Raises InvalidArgumentError for tensors of another rank than the inputs'.
+
     Example:
 
     ```python
@@ -246,7 +248,10 @@ def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
     def decorate(function: Callable) -> Signature:
         @functools.wraps(function)
         def checked(*tensors):
-            outputs = function(*tensors)
+            # TensorFlow Serving checks only names and dtypes, and tf_text's ops read
+            # out of bounds if they get a scalar.
+            shapes = [spec.shape for spec in inputs]
+            outputs = function(*map(tf.ensure_shape, tensors, shapes))
             if not isinstance(outputs, Mapping):
                 raise ValueError(
                     f"The signature {function.__name__} must return a dict of tensors "

@@ -35,6 +35,7 @@ import grpc
 import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format, message
+from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import model_service_pb2_grpc as model_service
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_service
@@ -225,8 +226,8 @@ def _predict(servable: Servable, body: bytes) -> dict[str, Any]:
         rows = [_by_name(instance, inputs) for instance in instances]
         columns = {name: [row[name] for row in rows] for name in inputs}
     for name, value in columns.items():
-        array = _to_array(name, value, tf.as_dtype(inputs[name].dtype))
-        request.inputs[name].CopyFrom(tf.make_tensor_proto(array))
+        proto = _to_proto(name, value, tf.as_dtype(inputs[name].dtype))
+        request.inputs[name].CopyFrom(proto)
     response = servable.predict(request, _REST_TIMEOUT_SECONDS)
     arrays = {name: tf.make_ndarray(x) for name, x in response.outputs.items()}
     outputs = {name: _to_json(name, array) for name, array in sorted(arrays.items())}
@@ -253,17 +254,14 @@ def _by_name(value: Any, names: Iterable[str]) -> dict[str, Any]:
     return value
 
 
-def _to_array(name: str, value: Any, dtype: tf.DType) -> np.ndarray:
+def _to_proto(name: str, value: Any, dtype: tf.DType) -> tensor_pb2.TensorProto:
     # If lists differ in length, some elements are lists.
-    nested = np.array(value, dtype=object)
-    elements = nested.ravel().tolist()
+    array = np.array(value, dtype=object)
     types = {tf.string: {str, bytes}, tf.bool: {bool}, tf.float32: {int, float}}
     try:
-        if not {*map(type, elements)} <= types.get(dtype, {int}):
+        if not set(map(type, array.flat)) <= types.get(dtype, {int}):
             raise TypeError("JSON has another type.")
-        if dtype == tf.string:
-            elements = [e.encode() if isinstance(e, str) else e for e in elements]
-        return np.array(elements, dtype.as_numpy_dtype).reshape(nested.shape)
+        return tf.make_tensor_proto(array.astype(dtype.as_numpy_dtype), dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise invalid(
             f"Input {name!r} must have {dtype.name} values, in lists of the same "

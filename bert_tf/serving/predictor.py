@@ -170,7 +170,7 @@ class Predictor:
             for start in range(0, max(len(inputs[0]), 1), batch_size)
         ]
         return {
-            name: _concatenate([_to_array(batch[name]) for batch in batches])
+            name: _concatenate([batch[name] for batch in batches])
             for name in batches[0]
         }
 
@@ -182,12 +182,10 @@ def _to_tensor(column: Any, spec: tf.TensorSpec) -> tf.Tensor:
     if isinstance(column, (str, bytes)):
         column = [column]
     try:
-        if isinstance(column, (list, tuple)):
-            rank = spec.shape.rank
-            tensor = tf.ragged.constant(column, spec.dtype, ragged_rank=rank - 1)
-            tensor = tensor.to_tensor() if rank > 1 else tensor
-        else:
-            tensor = tf.constant(column, spec.dtype)
+        if isinstance(column, (list, tuple)) and (axes := spec.shape.rank - 1):
+            ragged = tf.ragged.constant(column, spec.dtype, ragged_rank=axes)
+            column = ragged.to_tensor()
+        tensor = tf.convert_to_tensor(column, spec.dtype)
         spec.shape.assert_is_compatible_with(tensor.shape)
     except (TypeError, ValueError) as error:
         raise ValueError(
@@ -197,20 +195,13 @@ def _to_tensor(column: Any, spec: tf.TensorSpec) -> tf.Tensor:
     return tensor
 
 
-def _to_array(tensor: tf.Tensor) -> np.ndarray:
-    array = tensor.numpy()
-    if tensor.dtype == tf.string:
+def _concatenate(batches: list[tf.Tensor]) -> np.ndarray:
+    """Concatenates along axis 0; pads axis 1 with "" or 0. Strings become `str`."""
+    if batches[0].shape.rank > 1:
+        ragged = [tf.RaggedTensor.from_tensor(batch) for batch in batches]
+        array = tf.concat(ragged, axis=0).to_tensor().numpy()
+    else:
+        array = tf.concat(batches, axis=0).numpy()
+    if array.dtype == object:
         array = np.char.decode(array.astype(bytes), "utf-8", "replace")
     return array
-
-
-def _concatenate(arrays: list[np.ndarray]) -> np.ndarray:
-    """Concatenates arrays along axis 0; pads the other axes with "" or 0."""
-    shape = np.max([array.shape[1:] for array in arrays], axis=0).astype(int)
-    result = np.zeros([sum(map(len, arrays)), *shape], np.result_type(*arrays))
-    start = 0
-    for array in arrays:
-        rows = slice(start, start + len(array))
-        result[(rows, *map(slice, array.shape[1:]))] = array
-        start += len(array)
-    return result

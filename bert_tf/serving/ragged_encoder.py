@@ -80,12 +80,6 @@ def _variable(value: np.ndarray | keras.Variable, dtype="float32") -> tf.Variabl
     return tf.Variable(tf.cast(value, dtype), trainable=False)
 
 
-def _weights(layer: keras.layers.Dense) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the kernel and the bias."""
-    kernel, bias = map(keras.ops.convert_to_numpy, (layer.kernel, layer.bias))
-    return kernel, bias
-
-
 def _dense(kernel: np.ndarray, bias: np.ndarray, dtype: str) -> _TensorFunction:
     """Returns a dense layer with weights of the compute dtype."""
     kernel, bias = _variable(kernel, dtype), _variable(bias, dtype)
@@ -169,10 +163,16 @@ class _LayerPart:
         config = layer.config
         self._heads = config.num_heads // parts
         self._size = config.hidden_dim // config.num_heads
-        heads, units = (
-            slice(part * width // parts, (part + 1) * width // parts)
-            for width in (config.hidden_dim, config.intermediate_dim)
-        )
+
+        def take(weights: np.ndarray, axis: int):
+            return np.split(weights, parts, axis)[part]
+
+        def outputs(layer: keras.layers.Dense, scale: float = 1.0):
+            return [take(w * np.float32(scale), axis=-1) for w in layer.get_weights()]
+
+        def inputs(layer: keras.layers.Dense, scale: float = 1.0):
+            kernel, bias = layer.get_weights()
+            return take(kernel * np.float32(scale), axis=0), bias / np.float32(parts)
 
         def dense(*weights: tuple[np.ndarray, np.ndarray]):
             kernel, bias = (np.concatenate(w, axis=-1) for w in zip(*weights))
@@ -180,28 +180,19 @@ class _LayerPart:
                 return _int8_dense(kernel, bias)
             return _dense(kernel, bias, layer.compute_dtype)
 
-        def outputs(layer: keras.layers.Dense, columns: slice, scale: float = 1.0):
-            kernel, bias = _weights(layer)
-            scale = np.float32(scale)
-            return kernel[:, columns] * scale, bias[columns] * scale
-
-        def inputs(layer: keras.layers.Dense, rows: slice, scale: float = 1.0):
-            kernel, bias = _weights(layer)
-            return kernel[rows] * np.float32(scale), bias / np.float32(parts)
-
         self._query_key_value = dense(
-            outputs(layer.query, heads, self._size**-0.5),
-            outputs(layer.key, heads),
-            outputs(layer.value, heads),
+            outputs(layer.query, layer.attention_scale),
+            outputs(layer.key),
+            outputs(layer.value),
         )
-        self._attention_output = dense(inputs(layer.attention_output, heads))
+        self._attention_output = dense(inputs(layer.attention_output))
         self._activation, scale = layer.activation, 1.0
         if int8 and config.activation != "relu":
             # GELU, also for its tanh approximation, with half of the ops: the matmuls
             # contain its factors.
             self._activation, scale = lambda x: x * (tf.math.erf(x) + 1.0), 0.5**0.5
-        self._intermediate = dense(outputs(layer.intermediate, units, scale))
-        self._output = dense(inputs(layer.output_dense, units, scale))
+        self._intermediate = dense(outputs(layer.intermediate, scale))
+        self._output = dense(inputs(layer.output_dense, scale))
 
     def attention(self, x: tf.Tensor, padding: _Padding) -> tf.Tensor:
         rows, length = tf.unstack(padding.shape)
@@ -273,7 +264,7 @@ class _Encoder(keras.layers.Layer):
         ]
         self._width = len(self._names) * self.config.hidden_dim  # K * H
         self._encoder_layers = [_layer(x, int8) for x in backbone.encoder_layers]
-        self._pooler = _dense(*_weights(backbone.pooler), self.compute_dtype)
+        self._pooler = _dense(*backbone.pooler.get_weights(), self.compute_dtype)
         # A `tf.function`, so that all signatures of an export share one graph.
         self._encode = tf.function(
             self._encode,
@@ -308,9 +299,8 @@ class _Encoder(keras.layers.Layer):
         positions = tf.gather(self._position_table, tf.range(length))  # [S, H]
 
         def run_unpadded() -> tf.Tensor:
-            x = self._embed(token_ids, segment_ids, positions)
-            x = tf.reshape(x, [rows * length, self.config.hidden_dim])
-            return self._run(x, _Padding(tf.shape(is_token)))
+            tokens = token_ids, segment_ids, positions
+            return self._run(tokens, _Padding(tf.shape(is_token)))
 
         def run_sorted() -> tf.Tensor:
             sizes = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32)  # [B]
@@ -334,18 +324,6 @@ class _Encoder(keras.layers.Layer):
         is_small = tf.size(is_token) <= _CHUNK_SIZE
         states = tf.cond(tf.reduce_all(is_token) & is_small, run_unpadded, run_sorted)
         return tf.reshape(states, [rows, length, self._width])
-
-    def _embed(
-        self, token_ids: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
-    ) -> tf.Tensor:
-        """Adds the embeddings and normalizes the sum, [..., H]."""
-        x = tf.gather(self._token_table, token_ids)
-        if self._int8:
-            x = tf.cast(x, tf.float32) * tf.gather(self._token_scales, token_ids)
-        if self.config.num_segments == 1:  # Both texts of a pair are segment 0.
-            segment_ids = tf.zeros_like(segment_ids)
-        x += tf.gather(self._segment_table, segment_ids)
-        return self._layer_norm(x + positions)
 
     def _run_in_chunks(
         self, tokens: tuple[tf.Tensor, ...], sizes: tf.Tensor
@@ -376,9 +354,9 @@ class _Encoder(keras.layers.Layer):
 
             def step(i: tf.Tensor, chunks: tf.TensorArray):
                 in_chunk = slice(token_bounds[i], token_bounds[i + 1])
-                x = self._embed(*(values[in_chunk] for values in tokens))
+                inputs = tuple(values[in_chunk] for values in tokens)
                 padding = _Padding.from_lengths(sizes[bounds[i] : bounds[i + 1]])
-                return i + 1, chunks.write(i - start, self._run(x, padding))
+                return i + 1, chunks.write(i - start, self._run(inputs, padding))
 
             _, chunks = tf.while_loop(lambda i, _: i < end, step, (start, chunks))
             return chunks.concat()
@@ -389,8 +367,16 @@ class _Encoder(keras.layers.Layer):
         half = tf.math.count_nonzero(in_first_loop, dtype=tf.int32)
         return tf.concat([run(tf.constant(0), half), run(half, count)], axis=0)
 
-    def _run(self, x: tf.Tensor, padding: _Padding) -> tf.Tensor:
-        """Runs the layers on the embeddings of T tokens: [T, H] -> [T, K*H]."""
+    def _run(self, tokens: tuple[tf.Tensor, ...], padding: _Padding) -> tf.Tensor:
+        """Returns hidden states [T, K*H] of token ids, segment ids and positions."""
+        token_ids, segment_ids, positions = tokens
+        x = tf.gather(self._token_table, token_ids)
+        if self._int8:
+            x = tf.cast(x, tf.float32) * tf.gather(self._token_scales, token_ids)
+        if self.config.num_segments == 1:  # Both texts of a pair are segment 0.
+            segment_ids = tf.zeros_like(segment_ids)
+        x += tf.gather(self._segment_table, segment_ids)
+        x = tf.reshape(self._layer_norm(x + positions), [-1, self.config.hidden_dim])
         states = [x]
         for layer in self._encoder_layers:
             states.append(layer(states[-1], padding))

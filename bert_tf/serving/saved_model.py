@@ -64,11 +64,11 @@ def export_saved_model(
     """Writes `<folder>/<version>/` and returns its path.
 
     Args:
-        signatures: `tf.function`s by name. Each has an `input_signature` and returns a
-            dictionary. Dimension 0 of all inputs and outputs is the batch. The export
-            adds the signature `metadata`: text [N], ignored -> json [N] string, a
-            description of the model that includes its labels. TensorFlow Serving's
-            REST API and its batching require an input.
+        signatures: Functions that `signature` decorates, by name. Dimension 0 of all
+            inputs and outputs is the batch. The export adds the signature `metadata`:
+            text [N], ignored -> json [N] string, a description of the model that
+            includes its labels. TensorFlow Serving's REST API and its batching require
+            an input.
         folder: The folder of the served model, e.g. saved_models/sst2. May be remote.
         directory: The model directory or checkpoint that the model comes from.
         version: A positive integer, or 0 for the newest version plus one.
@@ -108,8 +108,7 @@ def _save(
     signatures: Mapping[str, Signature], path: pathlib.Path
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
     functions = {
-        name: _with_rank_check(function).get_concrete_function()
-        for name, function in signatures.items()
+        name: function.get_concrete_function() for name, function in signatures.items()
     }
     module = tf.Module()
     # Only variables that the functions use, without an optimizer's, for example.
@@ -141,21 +140,6 @@ def _can_batch(functions: Mapping[str, tf.types.experimental.ConcreteFunction]) 
         if is_text[name]
         for output in function.outputs
     )
-
-
-def _with_rank_check(function: Signature) -> Signature:
-    """Returns `function` with a check that its inputs have the declared rank.
-
-    TensorFlow Serving checks only names and dtypes, and tf_text's ops read out of
-    bounds if they get a scalar.
-    """
-
-    @signature(*function.input_signature)
-    def checked(*inputs):
-        specs = function.input_signature
-        return function(*map(tf.ensure_shape, inputs, [spec.shape for spec in specs]))
-
-    return checked
 
 
 def _metadata(directory: Checkpoint) -> Signature:
