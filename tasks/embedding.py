@@ -146,10 +146,9 @@ class Embedding(finetuning.TableTask):
             )
         self.is_search = dev is None
         self.metric = "mrr" if self.is_search else "spearman"
-        head = {"max_sequence_length": options.max_sequence_length}
+        head = {**encoder.head, "max_sequence_length": options.max_sequence_length}
         if options.pooling:
             head["pooling"] = options.pooling
-        head = encoder.head | head if encoder.head["kind"] == self.kind else head
         if prompts := encoder.head.get("prompts"):
             logging.warning(
                 "%s: training adds no prompts to texts, so the new model has no "

@@ -70,9 +70,7 @@ class QuestionAnswering(finetuning.Task):
         max_sequence_length: int = cli.option(
             384, help="Tokens of a window, with the question.", minimum=5, common=True
         )
-        max_question_length: int = cli.option(
-            64, help="Maximum tokens of a question; longer ones are cut.", minimum=1
-        )
+        max_question_length: int = cli.option(64, help="Question tokens.", minimum=1)
         stride: int = cli.option(128, help="Tokens between window starts.", minimum=1)
         max_answer_length: int = cli.option(30, help="Tokens of an answer.", minimum=1)
 

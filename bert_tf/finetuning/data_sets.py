@@ -162,17 +162,14 @@ def _find_split(
     if own or not options.task:
         return [pathlib.Path(own)] if own else []
     folder = pathlib.Path(options.data_dir)
-    patterns = [f"{split}.tsv"]
-    patterns += [data_set.files[split]] if split in data_set.files else []
-    for pattern in patterns:
-        if paths := sorted(folder.glob(pattern)):
-            return paths
-    if split in ("train", "dev"):
+    names = sorted({f"{split}.tsv", data_set.files.get(split, f"{split}.tsv")})
+    paths = next(filter(None, (sorted(folder.glob(name)) for name in names)), [])
+    if not paths and split in ("train", "dev"):
         raise ValueError(
-            f"The {split} set is missing: there is no {' or '.join(patterns)} in "
+            f"The {split} set is missing: there is no {' or '.join(names)} in "
             f"{folder.absolute()}."
         )
-    return []
+    return paths
 
 
 def read_rows(

@@ -101,19 +101,20 @@ def _run(
 
 def _open_encoder(options: FinetuneConfig) -> Checkpoint:
     """Opens `--init_from`. For `--size`, the result has no weights."""
-    from_scratch = not options.init_from
-    if {bool(options.size), bool(options.vocabulary)} != {from_scratch}:
+    if options.init_from and not (options.size or options.vocabulary):
+        encoder = checkpoints.open_checkpoint(options.init_from)
+    elif options.size and options.vocabulary and not options.init_from:
+        encoder = checkpoints.untrained_encoder(options.size, options.vocabulary)
+    else:
         raise ValueError(
             "Pass either --init_from, or both --size and --vocabulary. Got "
             f"{options.init_from!r}, {options.size!r} and {options.vocabulary!r}."
         )
-    if from_scratch:
-        encoder = checkpoints.untrained_encoder(options.size, options.vocabulary)
-    else:
-        encoder = checkpoints.open_checkpoint(options.init_from)
     if options.layers:
         numbers, limit = options.layers.split(","), encoder.architecture.num_layers
-        if from_scratch or not set(numbers) <= set(map(str, range(1, limit + 1))):
+        if not options.init_from or not set(numbers) <= set(
+            map(str, range(1, limit + 1))
+        ):
             raise ValueError(
                 f"--layers must be numbers of layers of --init_from, from 1 to {limit},"
                 f" separated by commas. Received: layers={options.layers}"
@@ -381,10 +382,9 @@ def prediction_rows(
         probabilities = answer.get("probabilities", ())
         if example.gold is not None:
             row["gold"] = example.gold
+        row |= {f"P({n})": _rounded(p) for n, p in zip(labels, probabilities)}
         if "choice" in answer:  # Their number may vary. Batches are padded.
             row["probabilities"] = _rounded(probabilities[: len(example.inputs[1])])
-        else:
-            row |= {f"P({n})": _rounded(p) for n, p in zip(labels, probabilities)}
         yield row
 
 

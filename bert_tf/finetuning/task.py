@@ -15,15 +15,14 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from bert_tf import cli, data, heads, text
+import numpy as np
+
+from bert_tf import checkpoints, cli, data, heads, serving, text
 
 if TYPE_CHECKING:
     import keras
-    import numpy as np
 
-    from bert_tf.checkpoints import Checkpoint
     from bert_tf.finetuning.batching import Split
-    from bert_tf.serving import Predictor
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -208,7 +207,7 @@ class Task(abc.ABC):
 
     @classmethod
     def answer(
-        cls, model: Predictor, columns: Sequence[Sequence], batch_size: int
+        cls, model: serving.Predictor, columns: Sequence[Sequence], batch_size: int
     ) -> Mapping[str, np.ndarray]:
         """Returns the outputs that `prediction_rows` takes, each with N rows.
 
@@ -219,7 +218,7 @@ class Task(abc.ABC):
         """
         return model.predict(*columns, batch_size=batch_size)
 
-    def __init__(self, options: FinetuneConfig, encoder: Checkpoint):
+    def __init__(self, options: FinetuneConfig, encoder: checkpoints.Checkpoint):
         self.options = options
         self.encoder = encoder
         self.tokenizer = text.Tokenizer.from_checkpoint(encoder)
