@@ -175,18 +175,20 @@ def _class_name(config: Mapping[str, Any]) -> str:
     return str((config.get("architectures") or ["BertModel"])[0])
 
 
-def _labels(path: pathlib.Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `labels` and `size` of `Head.declare`."""
-    size, names = config.get("num_labels"), config.get("id2label")
+def _labels(path: pathlib.Path, config: Mapping[str, Any]) -> list[str] | None:
+    """Returns the names of the outputs; None if there are none."""
+    names, size = config.get("id2label"), config.get("num_labels")
+    if size not in (None, len(names or ())):  # As in transformers.
+        return [f"LABEL_{number}" for number in range(size)]
     if names is None:
-        return {"size": size}
+        return None
     labels = [names.get(str(number)) for number in range(len(names))]
     if not all(isinstance(label, str | int | float) for label in labels):
         raise ValueError(
             f"{path / CONFIG}: id2label must map the numbers from 0 to labels. "
             f"Received: id2label={names!r:.80}"
         )
-    return {"labels": list(map(str, labels)), "size": size}
+    return list(map(str, labels))
 
 
 def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,10 +197,8 @@ def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> dict[str, An
     The result is empty for folders of other projects, and if transformers saved a model
     of another class with a config of ours.
     """
-    ours, place = config.get("bert_tf") or {}, f"{path / CONFIG}: bert_tf"
-    storage.check_fields(place, ours, head=dict, options=dict, tokenizer=dict)
+    ours = config.get("bert_tf") or {}
     head = dict(ours.get("head") or {})
-    storage.check_fields(place, head, kind=str)
     kind, classes = head.get("kind"), config.get("architectures")
     known = heads.known_head(kind or "encoder")
     if not kind or (classes and classes[0] not in known.transformers):
@@ -209,7 +209,7 @@ def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> dict[str, An
     if problem := _PROBLEMS.get(config.get("problem_type")):
         head["problem"] = problem
     if "id2label" in config and problem != "regression":
-        head["labels"] = labels = _labels(path, config)["labels"]
+        head["labels"] = labels = _labels(path, config)
         thresholds = (head.get("decision") or {}).get("thresholds", labels)
         if np.size(thresholds) not in (1, len(labels)):  # Trained with other labels.
             del head["decision"]
@@ -250,7 +250,6 @@ def open_folder(
     )
     # transformers and sentence-transformers may have changed the length.
     tokenizer["options"] = {**(ours.get("options") or {}), **tokenizer["options"]}
-    problem = _PROBLEMS.get(config.get("problem_type"))
     checkpoint = weight_files.open_tensors(
         path,
         _names(kind),
@@ -258,7 +257,11 @@ def open_folder(
         architecture=architecture,
         kind=kind,
         doubt="" if class_name in _KINDS else doubt,
-        declared=_labels(path, config) | {"problem": problem, "activation": activation},
+        declared={
+            "labels": _labels(path, config),
+            "problem": _PROBLEMS.get(config.get("problem_type")),
+            "activation": activation,
+        },
         head=ours.get("head"),
         own_names=own_names,
         format=f"Hugging Face {class_name}",

@@ -145,9 +145,7 @@ def open_tensors(
     anchors = [name for name in names[TOKEN_EMBEDDING] if name in tensors]
     total = tensors[anchors[0]].shape[0] if anchors else size
     try:
-        if tensors and (
-            total < size or architecture.vocabulary_size not in (total, size)
-        ):
+        if total < size or architecture.vocabulary_size not in (total, size):
             raise ValueError(
                 f"the config has vocabulary size {architecture.vocabulary_size}, the "
                 f"token embedding {total} rows, but the vocabulary has {size} tokens. "
@@ -155,9 +153,8 @@ def open_tensors(
                 "both sizes."
             )
         found = _match(names, tensors, architecture.num_layers) if tensors else {}
-        outputs = next(
-            (tensors[n].shape[0] for n in found.get("logits/bias", ())), None
-        )
+        bias = found.get("logits/bias")
+        outputs = tensors[bias[0]].shape[0] if bias else None
         if not head and kind not in (None, "encoder", "pretrainer"):
             head = heads.known_head(kind).declare(outputs, **(declared or {}))
         if head:

@@ -251,7 +251,7 @@ class EncoderHead(Head):
         @signature(string_input("text"))
         def sentence_embedding(text):
             text = tf.strings.join([prompt, text]) if prompt else text
-            inputs = self.tokenizer.encode(text, max_sequence_length=limit)
+            inputs = self.encode(text, max_sequence_length=limit)
             hidden = encoder(inputs, training=False)["sequence_output"]
             return {"sentence_embedding": embed(hidden, inputs["padding_mask"])}
 

@@ -116,19 +116,20 @@ class Head:
 
     # --- Strings to answers ------------------------------------------------------
 
-    def encode(self, *texts: Any) -> Any:
+    def encode(self, *texts: Any, **options: Any) -> Any:
         """Converts a batch of texts to inputs of the model; a graph function.
 
         Training and signatures share it.
 
         Args:
             *texts: Strings [N] each.
+            **options: Options of `Tokenizer.encode`.
 
         Returns:
             The padded inputs by name; `bert_tf.text.Windows` if long texts are cut.
         """
-        limit = self.options["max_sequence_length"]
-        return self.tokenizer.encode(*texts, max_sequence_length=limit)
+        limit = {"max_sequence_length": self.options["max_sequence_length"]}
+        return self.tokenizer.encode(*texts, **limit | options)
 
     def signatures(self, model: keras.Model) -> Mapping[str, Signature]:
         """Returns `serving_default`, and others, for a model with weights.
@@ -145,7 +146,6 @@ class Head:
         outputs: int | None,
         *,
         labels: Sequence[str] | None = None,
-        size: int | None = None,
         problem: str | None = None,
         activation: str | None = None,
     ) -> dict[str, Any]:
@@ -154,7 +154,6 @@ class Head:
         Args:
             outputs: The units of the layer `logits`; None if it has no weights.
             labels: The declared names of the outputs; by default LABEL_0, LABEL_1, ...
-            size: The declared number of labels. It overrides `labels`.
             problem: The `problem` of a classifier, if declared.
             activation: The activation that the other project applies to the logits, a
                 name in `keras.activations`; None if it declares none.
@@ -164,8 +163,8 @@ class Head:
         """
         if cls.num_outputs:
             return {"kind": cls.kind}
-        if labels is None or size not in (None, len(labels)):
-            labels = [f"LABEL_{number}" for number in range(size or outputs or 2)]
+        if labels is None:
+            labels = [f"LABEL_{number}" for number in range(outputs or 2)]
         return {"kind": cls.kind, "labels": list(labels)}
 
     @classmethod
@@ -224,6 +223,16 @@ def check_declared(settings: Mapping[str, Any], path: Any) -> None:
 
 
 # --- Signatures ------------------------------------------------------------------
+
+
+def with_equal_rows(first: tf.Tensor, second: tf.Tensor, message: str) -> tf.Tensor:
+    """Returns `second` if it has as many rows as `first`, or raises an error.
+
+    Without it, another op may fail first, with an unclear message.
+    """
+    rows = tf.shape(first)[0], tf.shape(second)[0]
+    with tf.control_dependencies([tf.debugging.assert_equal(*rows, message)]):
+        return tf.identity(second)
 
 
 def string_input(name: str) -> tf.TensorSpec:

@@ -18,7 +18,7 @@ import keras
 from keras import ops
 
 from bert_tf.heads.classification import output_layer
-from bert_tf.heads.head import Head, Signature, signature, string_input
+from bert_tf.heads.head import Head, Signature, signature, string_input, with_equal_rows
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel
 
@@ -117,14 +117,9 @@ class MultipleChoiceHead(Head):
 
         @signature(string_input("prompt"), choices)
         def serving_default(prompt, choices):
-            same_size = tf.debugging.assert_equal(
-                tf.size(prompt),
-                tf.shape(choices)[0],
-                "`choices` must have shape [N, C] for `prompt` of shape [N].",
-            )
-            # Otherwise another op may fail first, with an unclear message.
-            with tf.control_dependencies([same_size]):
-                inputs = self.encode(prompt, tf.identity(choices))
+            message = "`choices` must have shape [N, C] for `prompt` of shape [N]."
+            choices = with_equal_rows(prompt, choices, message)
+            inputs = self.encode(prompt, choices)
             logits = model(inputs, training=False)  # [N, C]
             exists = inputs["padding_mask"][:, :, 0] > 0
             best = tf.argmax(logits, axis=1, output_type=tf.int32)

@@ -65,13 +65,10 @@ class PretrainerHead(EncoderHead):
         self, encoder: keras.Model, mlm_head: keras.layers.Layer
     ) -> Signature:
         vocabulary = self.tokenizer.vocabulary
-        limit = self.options["max_sequence_length"]
 
         @signature(string_input("text"))
         def fill_mask(text):
-            inputs = self.tokenizer.encode(
-                text, max_sequence_length=limit, allow_mask=True
-            )
+            inputs = self.encode(text, allow_mask=True)
             hidden = encoder(inputs, training=False)["sequence_output"]  # [N, S, H]
             # The head runs on the K masks of all rows as one row, without padding.
             masks = tf.where(inputs["token_ids"] == vocabulary.mask_id)  # [K, 2]

@@ -32,7 +32,7 @@ from keras import ops
 
 from bert_tf import text
 from bert_tf.heads.classification import output_layer
-from bert_tf.heads.head import Head, Signature, signature, string_input
+from bert_tf.heads.head import Head, Signature, signature, string_input, with_equal_rows
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel
 
@@ -113,12 +113,8 @@ class QuestionAnsweringHead(Head):
 
     def encode(self, question: tf.Tensor, context: tf.Tensor) -> Passages:
         """Tokenizes N questions and passages, and cuts the passages into windows."""
-        sizes = tf.size(question), tf.size(context)
         message = "`context` must have a text per question."
-        same_size = tf.debugging.assert_equal(*sizes, message)
-        # Otherwise another op may fail first, with an unclear message.
-        with tf.control_dependencies([same_size]):
-            texts = tf.concat([question, context], axis=0)
+        texts = tf.concat([question, with_equal_rows(question, context, message)], 0)
         pieces = self.tokenizer.tokenize_with_offsets(texts)
         names = ("max_sequence_length", "max_question_length", "stride")
         limits = {name: self.options[name] for name in names}
