@@ -1,9 +1,10 @@
 from bert_tf.heads.classification import ClassificationHead as ClassificationHead
 from bert_tf.heads.classification import SequenceClassifier as SequenceClassifier
-from bert_tf.heads.embedding import EmbeddingConfig as EmbeddingConfig
-from bert_tf.heads.embedding import EncoderHead as EncoderHead
-from bert_tf.heads.embedding import SentenceEmbedding as SentenceEmbedding
-from bert_tf.heads.embedding import SentenceEncoder as SentenceEncoder
+from bert_tf.heads.encoder import EmbeddingConfig as EmbeddingConfig
+from bert_tf.heads.encoder import EncoderHead as EncoderHead
+from bert_tf.heads.encoder import PretrainerHead as PretrainerHead
+from bert_tf.heads.encoder import SentenceEmbedding as SentenceEmbedding
+from bert_tf.heads.encoder import SentenceEncoder as SentenceEncoder
 from bert_tf.heads.head import FEATURES as FEATURES
 from bert_tf.heads.head import HEAD_KINDS as HEAD_KINDS
 from bert_tf.heads.head import HEADS as HEADS
@@ -18,7 +19,6 @@ from bert_tf.heads.head import signature as signature
 from bert_tf.heads.head import string_input as string_input
 from bert_tf.heads.multiple_choice import ChoiceScorer as ChoiceScorer
 from bert_tf.heads.multiple_choice import MultipleChoiceHead as MultipleChoiceHead
-from bert_tf.heads.pretraining import PretrainerHead as PretrainerHead
 from bert_tf.heads.question_answering import Passages as Passages
 from bert_tf.heads.question_answering import (
     QuestionAnsweringHead as QuestionAnsweringHead,

@@ -27,7 +27,7 @@ from bert_tf.heads.head import (
     string_input,
 )
 from bert_tf.lazy import lazy_import
-from bert_tf.modeling import BertBackbone, BertModel, Dropout
+from bert_tf.modeling import BertBackbone, BertModel, Dropout, initializer
 
 tf = lazy_import("tensorflow")
 
@@ -42,9 +42,7 @@ def output_layer(
         x = Dropout(config.dropout, dtype=dtype, name="dropout")(x)
     return keras.layers.Dense(
         units,
-        kernel_initializer=keras.initializers.TruncatedNormal(
-            stddev=config.initializer_range
-        ),
+        kernel_initializer=initializer(config),
         dtype="float32",
         name="logits",
     )(x)

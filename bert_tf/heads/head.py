@@ -206,7 +206,7 @@ def find_head(kind: str) -> type[Head]:
 
 def known_head(kind: str) -> type[Head]:
     """As `find_head`, but returns `Head` itself for a kind that is not imported."""
-    for name in ("embedding", "pretraining", *_TASKS):
+    for name in ("encoder", *_TASKS):
         importlib.import_module(f"bert_tf.heads.{name}")
     return HEADS.get(kind, Head)
 

@@ -191,7 +191,7 @@ class TaggingHead(Head):
         return text.cut_windows(self.tokenizer, ids, limit)
 
     def signatures(self, model: keras.Model) -> Mapping[str, Signature]:
-        settings, labels = self.settings, self.settings["labels"]
+        labels = self.settings["labels"]
         if not is_iob_scheme(labels):
             logging.warning("The labels are not B-, I- and O: words are not grouped.")
 
@@ -207,14 +207,7 @@ class TaggingHead(Head):
         @signature(string_input("text"))
         def serving_default(texts):
             pieces = self.tokenizer.tokenize_with_offsets(texts)
-            return tag_text(
-                texts,
-                pieces,
-                logits(pieces.ids),
-                vocabulary=self.tokenizer.vocabulary,
-                labels=labels,
-                by_word=settings.get("aggregation") != "simple",
-            )
+            return self.tag_text(texts, pieces, logits(pieces.ids))
 
         @signature(tf.TensorSpec([None, None], tf.string, "words"))
         def words(words):
@@ -223,133 +216,108 @@ class TaggingHead(Head):
             counts = tf.math.count_nonzero(is_word, axis=1)
             texts = tf.RaggedTensor.from_row_lengths(pieces, counts)
             first = tf.gather(logits(texts.merge_dims(1, 2)), pieces.row_starts())
-            return tag_words(is_word, first, labels)
+            index = tf.where(is_word)
+            tags, scores, *_ = self._decode(first, tf.cast(index[:, 0], tf.int32))
+            shape = tf.shape(is_word, out_type=tf.int64)
+            return {
+                "tags": tf.scatter_nd(index, tags, shape),
+                "scores": tf.scatter_nd(index, scores, shape),
+            }
 
         return {"serving_default": serving_default, "words": words}
 
+    # --- Tagged words and entities -----------------------------------------------
 
-# --- Tagged words and entities ---------------------------------------------------
+    def tag_text(
+        self, texts: tf.Tensor, pieces: text.Pieces, logits: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Returns the words of N texts with their tags, and the entities.
 
+        The first piece of a word decides its tag, as in the paper. Words are those of
+        BERT's basic tokenizer: separated by whitespace; each punctuation mark and each
+        Chinese character is a word. With `aggregation="simple"`, every piece counts as
+        a word; these are the entities of transformers' pipeline.
 
-def tag_text(
-    texts: tf.Tensor,
-    pieces: text.Pieces,
-    logits: tf.Tensor,
-    *,
-    vocabulary: text.Vocabulary,
-    labels: Sequence[str],
-    by_word: bool = True,
-) -> dict[str, tf.Tensor]:
-    """Returns the words of N texts with their tags, and the entities.
+        Labels other than B-, I- and O make each tagged word an entity of its own.
 
-    Labels other than B-, I- and O make each tagged word an entity of its own.
+        Args:
+            texts: Strings [N].
+            pieces: Pieces of the texts with offsets, ragged [N, (pieces)].
+            logits: Logits of all pieces [pieces, C].
 
-    Args:
-        texts: Strings [N].
-        pieces: Pieces of the texts with offsets, ragged [N, (pieces)].
-        logits: Logits of all pieces [pieces, C].
-        vocabulary: Vocabulary of the pieces.
-        labels: The C tags.
-        by_word: Whether the first piece of a word decides its tag, as in the paper.
-            Words are those of BERT's basic tokenizer: separated by whitespace; each
-            punctuation mark and each Chinese character is a word. Otherwise, every
-            piece counts as a word; these are the entities of transformers' pipeline
-            with `aggregation_strategy="simple"`.
+        Returns:
+            For the W words of a text: `words`, `tags` [N, W] string, `scores` [N, W]
+            float32, the probabilities of the tags. For its E entities: `entities`,
+            `entity_types` [N, E] string; `entity_scores` [N, E] float32, the mean of
+            the scores of their words; their offsets in characters, `entity_starts`,
+            `entity_ends`, and in bytes, `entity_start_bytes`, `entity_end_bytes` [N, E]
+            int32, ends exclusive. Rows are padded with "" and 0.
+        """
+        by_piece = self.settings.get("aggregation") == "simple"
+        is_continuation = self.tokenizer.vocabulary.is_continuation
+        begins_word = tf.constant(~is_continuation | by_piece)
+        begins_word = tf.gather(begins_word, pieces.ids.values)
+        ends_word = tf.concat([begins_word[1:], [True]], 0)[: tf.size(begins_word)]
+        row = tf.boolean_mask(pieces.ids.value_rowids(), begins_word)
+        row = tf.cast(row, tf.int32)
+        start = tf.boolean_mask(pieces.starts.values, begins_word)
+        end = tf.boolean_mask(pieces.ends.values, ends_word)
+        logits = tf.boolean_mask(logits, begins_word)
+        tags, scores, entity_type, is_first = self._decode(logits, row)
+        words = text.substrings(texts, row, start, end)
+        words = {"words": words, "tags": tags, "scores": scores}
+        first, in_entity = tf.where(is_first)[:, 0], tf.not_equal(entity_type, "")
+        # The entity of each word of an entity.
+        entity = tf.boolean_mask(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, in_entity)
+        entity_row, entity_start = tf.gather(row, first), tf.gather(start, first)
+        entity_end = tf.math.segment_max(end[in_entity], entity)
+        entities = {
+            "entities": text.substrings(texts, entity_row, entity_start, entity_end),
+            "entity_types": tf.gather(entity_type, first),
+            "entity_scores": tf.math.segment_mean(scores[in_entity], entity),
+            "entity_starts": text.character_offsets(texts, entity_row, entity_start),
+            "entity_ends": text.character_offsets(texts, entity_row, entity_end),
+            "entity_start_bytes": entity_start,
+            "entity_end_bytes": entity_end,
+        }
 
-    Returns:
-        For the W words of a text: `words`, `tags` [N, W] string, `scores` [N, W]
-        float32, the probabilities of the tags. For its E entities: `entities`,
-        `entity_types` [N, E] string; `entity_scores` [N, E] float32, the mean of the
-        scores of their words; their offsets in characters, `entity_starts`,
-        `entity_ends`, and in bytes, `entity_start_bytes`, `entity_end_bytes` [N, E]
-        int32, ends exclusive. Rows are padded with "" and 0.
-    """
-    begins_word = tf.constant(~vocabulary.is_continuation | (not by_word))
-    begins_word = tf.gather(begins_word, pieces.ids.values)
-    ends_word = tf.concat([begins_word[1:], [True]], 0)[: tf.size(begins_word)]
-    row = tf.boolean_mask(pieces.ids.value_rowids(), begins_word)
-    row = tf.cast(row, tf.int32)
-    start = tf.boolean_mask(pieces.starts.values, begins_word)
-    end = tf.boolean_mask(pieces.ends.values, ends_word)
-    logits = tf.boolean_mask(logits, begins_word)
-    tags, scores, entity_type, is_first = _decode(logits, row, labels)
-    words = text.substrings(texts, row, start, end)
-    words = {"words": words, "tags": tags, "scores": scores}
-    first, in_entity = tf.where(is_first)[:, 0], tf.not_equal(entity_type, "")
-    # The entity of each word of an entity.
-    entity = tf.boolean_mask(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, in_entity)
-    entity_row, entity_start = tf.gather(row, first), tf.gather(start, first)
-    entity_end = tf.math.segment_max(tf.boolean_mask(end, in_entity), entity)
-    entities = {
-        "entities": text.substrings(texts, entity_row, entity_start, entity_end),
-        "entity_types": tf.gather(entity_type, first),
-        "entity_scores": tf.math.segment_mean(
-            tf.boolean_mask(scores, in_entity), entity
-        ),
-        "entity_starts": text.character_offsets(texts, entity_row, entity_start),
-        "entity_ends": text.character_offsets(texts, entity_row, entity_end),
-        "entity_start_bytes": entity_start,
-        "entity_end_bytes": entity_end,
-    }
+        def padded(columns, row):
+            partition = tf.RaggedTensor.from_value_rowids(
+                row, row, nrows=tf.size(texts), validate=False
+            )
+            return {k: partition.with_values(x).to_tensor() for k, x in columns.items()}
 
-    def padded(columns: dict[str, tf.Tensor], row: tf.Tensor) -> dict[str, tf.Tensor]:
-        partition = tf.RaggedTensor.from_value_rowids(
-            row, row, nrows=tf.size(texts), validate=False
-        )
-        return {k: partition.with_values(x).to_tensor() for k, x in columns.items()}
+        return padded(words, row) | padded(entities, entity_row)
 
-    return padded(words, row) | padded(entities, entity_row)
+    def _decode(
+        self, logits: tf.Tensor, row: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the best tags of T words, each [T].
 
-
-def tag_words(
-    is_word: tf.Tensor, logits: tf.Tensor, labels: Sequence[str]
-) -> dict[str, tf.Tensor]:
-    """Returns the tags of N texts that the client has split into words.
-
-    Args:
-        is_word: Which of the W values of each text are words, not padding [N, W] bool.
-        logits: Logits of the words [T, C].
-        labels: The C labels, as in `tag_text`.
-
-    Returns:
-        `tags` [N, W] string and `scores` [N, W] float32; "" and 0 for padding.
-    """
-    index = tf.where(is_word)  # [T, 2]
-    tags, scores, *_ = _decode(logits, tf.cast(index[:, 0], tf.int32), labels)
-    shape = tf.shape(is_word, out_type=tf.int64)
-    return {
-        "tags": tf.scatter_nd(index, tags, shape),
-        "scores": tf.scatter_nd(index, scores, shape),
-    }
-
-
-def _decode(
-    logits: tf.Tensor, row: tf.Tensor, labels: Sequence[str]
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the best tags of T words, each [T].
-
-    Returns:
-        The tag, its probability, the entity type ("" for O), and whether the word is
-        the first of an entity.
-    """
-    is_iob = is_iob_scheme(labels)
-    probabilities = tf.nn.softmax(logits)
-    tag = tf.argmax(probabilities, axis=1, output_type=tf.int32)
-    types = ["" if x == "O" else x[2:] if is_iob else x for x in labels]
-    names = sorted({"", *types})  # The first is that of O.
-    entity_type = tf.gather(tf.constant([names.index(x) for x in types]), tag)
-    begins = [not is_iob or label.startswith("B-") for label in labels]
-    # As in conlleval, an I without a predecessor begins an entity.
-    is_same = (tf.roll(entity_type, 1, 0) == entity_type) & (tf.roll(row, 1, 0) == row)
-    is_same &= (entity_type > 0) & (tf.range(tf.size(row)) > 0)
-    is_continued = is_same & ~tf.gather(tf.constant(begins), tag)
-    is_first = (entity_type > 0) & ~is_continued
-    tags = tf.gather(tf.constant(labels), tag)
-    if is_iob:
-        iob2 = tf.constant([f"B-{name}" for name in names])
-        tags = tf.where(is_first, tf.gather(iob2, entity_type), tags)
-    entity_type = tf.gather(tf.constant(names), entity_type)
-    return tags, tf.reduce_max(probabilities, axis=1), entity_type, is_first
+        Returns:
+            The tag, its probability, the entity type ("" for O), and whether the word
+            is the first of an entity.
+        """
+        labels = self.settings["labels"]
+        is_iob = is_iob_scheme(labels)
+        probabilities = tf.nn.softmax(logits)
+        tag = tf.argmax(probabilities, axis=1, output_type=tf.int32)
+        types = ["" if x == "O" else x[2:] if is_iob else x for x in labels]
+        names = sorted({"", *types})  # The first is that of O.
+        entity_type = tf.gather(tf.constant([names.index(x) for x in types]), tag)
+        begins = [not is_iob or label.startswith("B-") for label in labels]
+        # As in conlleval, an I without a predecessor begins an entity.
+        is_same = tf.roll(entity_type, 1, 0) == entity_type
+        is_same &= (tf.roll(row, 1, 0) == row) & (tf.range(tf.size(row)) > 0)
+        is_same &= entity_type > 0
+        is_continued = is_same & ~tf.gather(tf.constant(begins), tag)
+        is_first = (entity_type > 0) & ~is_continued
+        tags = tf.gather(tf.constant(labels), tag)
+        if is_iob:
+            iob2 = tf.constant([f"B-{name}" for name in names])
+            tags = tf.where(is_first, tf.gather(iob2, entity_type), tags)
+        entity_type = tf.gather(tf.constant(names), entity_type)
+        return tags, tf.reduce_max(probabilities, axis=1), entity_type, is_first
 
 
 def is_iob_scheme(labels: Sequence[str]) -> bool:

@@ -25,6 +25,7 @@ from bert_tf.modeling.config import MASKED_SCORE, BertConfig
 
 
 def initializer(config: BertConfig) -> keras.initializers.Initializer:
+    """Returns the initializer of matrices."""
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 

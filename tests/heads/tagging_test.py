@@ -12,7 +12,8 @@ from scipy.special import softmax
 from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf.finetuning import to_iob2
-from bert_tf.heads.tagging import FeatureTagger, FrozenEncoder, WeightedSum, tag_text
+from bert_tf.heads import TaggingHead
+from bert_tf.heads.tagging import FeatureTagger, FrozenEncoder, WeightedSum
 from bert_tf.modeling import BertBackbone
 from bert_tf.text import SPECIAL_TOKENS, Tokenizer, Vocabulary
 
@@ -87,7 +88,7 @@ def test_feature_set_of_more_layers_than_the_encoder_has(tiny_config):
 # --- Entities --------------------------------------------------------------------
 
 
-def tag(vocabulary, texts, tags, labels, **options):
+def tag(vocabulary, texts, tags, labels, **settings):
     """Returns the outputs of `tag_text`, as lists without padding, and the scores.
 
     Args:
@@ -95,21 +96,16 @@ def tag(vocabulary, texts, tags, labels, **options):
         texts: N texts.
         tags: The label of each piece of all texts.
         labels: The labels.
-        **options: Of `tag_text`.
+        **settings: Other settings of the head.
     """
     text = tf.constant(texts, tf.string)
-    pieces = Tokenizer(vocabulary).tokenize_with_offsets(text)
+    tokenizer = Tokenizer(vocabulary)
     logits = np.random.default_rng(0).random((len(tags), len(labels)))
     for row, label in zip(logits, tags, strict=True):
         row[labels.index(label)] += 1
-    outputs = tag_text(
-        text,
-        pieces,
-        tf.constant(logits, tf.float32),
-        vocabulary=vocabulary,
-        labels=labels,
-        **options,
-    )
+    head = TaggingHead({"labels": labels, **settings}, {}, tokenizer)
+    pieces = tokenizer.tokenize_with_offsets(text)
+    outputs = head.tag_text(text, pieces, tf.constant(logits, tf.float32))
     keys = {name: "entity_types" if "entit" in name else "tags" for name in outputs}
     exists = {key: outputs[key] != "" for key in ("tags", "entity_types")}
     outputs = {
@@ -120,14 +116,14 @@ def tag(vocabulary, texts, tags, labels, **options):
 
 
 @pytest.mark.parametrize("words", [0, 1, 200])
-@pytest.mark.parametrize("by_word", [True, False])
-def test_entities_match_seqeval(vocabulary, words, by_word):
+@pytest.mark.parametrize("aggregation", ["", "simple"])
+def test_entities_match_seqeval(vocabulary, words, aggregation):
     labels = ["B-A", "I-B", "I-A", "O", "B-B"]
     rng = np.random.default_rng(words)
     tags = rng.choice(labels, words, p=[0.1, 0.2, 0.3, 0.3, 0.1])
     rows = np.sort(rng.integers(0, 40, words))  # Some texts are empty.
     texts = [" ".join("a" * (rows == row).sum()) for row in range(40)]
-    found, scores = tag(vocabulary, texts, tags, labels, by_word=by_word)
+    found, scores = tag(vocabulary, texts, tags, labels, aggregation=aggregation)
     for row in range(40):
         row_tags, row_scores = tags[rows == row].tolist(), scores[rows == row]
         assert [t.decode() for t in found["tags"][row]] == to_iob2(row_tags)
@@ -144,7 +140,7 @@ def test_first_piece_decides_unless_every_piece_is_tagged(vocabulary):
     tags = ["I-X", "I-X", "O", "I-X"]  # Of a, cat, ##s, sat.
     by_word, _ = tag(vocabulary, texts, tags, labels)
     assert by_word["entities"] == [[b"a cats sat"]]
-    by_piece, _ = tag(vocabulary, texts, tags, labels, by_word=False)
+    by_piece, _ = tag(vocabulary, texts, tags, labels, aggregation="simple")
     assert by_piece["entities"] == [[b"a cat", b"sat"]]
     assert by_piece["words"] == [[b"a", b"cat", b"s", b"sat"]]
 
