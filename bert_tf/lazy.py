@@ -86,21 +86,17 @@ def exports(
 
 
 def hide_tensorflow_logs() -> None:
-    """Hides the log lines of a later import of TensorFlow, and sets its log level.
+    """Sets TensorFlow's log level, and on CPUs hides the lines of a later import.
 
     Errors of C++ code are logged only on machines with a GPU: on CPUs, oneDNN logs one
     for each type that it does not support. Errors that stop a command are raised.
 
     Does nothing if TF_CPP_MIN_LOG_LEVEL asks for more than errors.
     """
-    default = "2" if _has_gpu() else "3"
-    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", default)
-    if level in ("2", "3") and "tensorflow" not in sys.modules:
+    has_gpu = bool(glob.glob("/dev/nvidia[0-9]*"))
+    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_gpu else "3")
+    if not has_gpu and level in ("2", "3") and "tensorflow" not in sys.modules:
         sys.meta_path.insert(0, _TensorFlowFinder())
-
-
-def _has_gpu() -> bool:
-    return bool(glob.glob("/dev/nvidia[0-9]*"))
 
 
 def require_backend(feature: str, *allowed: str) -> None:
@@ -142,9 +138,8 @@ def _quiet() -> Iterator[None]:
     hidden = {"matplotlib", "sklearn"} - sys.modules.keys()
     sys.modules.update(dict.fromkeys(hidden))  # Their import raises ImportError.
     stderr = os.dup(2)
-    if not _has_gpu():
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
     try:
         yield
         sys.modules["tensorflow"].config.list_physical_devices()  # Loads CUDA.

@@ -127,17 +127,15 @@ def _can_batch(functions: Mapping[str, tf.types.experimental.ConcreteFunction]) 
     per row, and no output's width may depend on the strings. With other inputs, such as
     token ids, it depends on their width only, which is the same within a request.
     """
-    is_text = {
-        name: all(
-            spec.shape.rank == 1
-            for spec in tf.nest.flatten(function.structured_input_signature)
-        )
-        for name, function in functions.items()
-    }
-    return is_text.get("serving_default", False) and all(
+
+    def reads_texts(function: tf.types.experimental.ConcreteFunction) -> bool:
+        specs = tf.nest.flatten(function.structured_input_signature)
+        return all(spec.shape.rank == 1 for spec in specs)
+
+    text_functions = list(filter(reads_texts, functions.values()))
+    return functions.get("serving_default") in text_functions and all(
         output.shape.rank and output.shape[1:].is_fully_defined()
-        for name, function in functions.items()
-        if is_text[name]
+        for function in text_functions
         for output in function.outputs
     )
 

@@ -126,16 +126,17 @@ class Servable:
         self, request: predict_pb2.PredictRequest, seconds: float = 1e6
     ) -> predict_pb2.PredictResponse:
         """Runs a signature on a batch. The ops are canceled after `seconds`."""
-        signature = self.signature(request.model_spec.signature_name)
+        name = request.model_spec.signature_name
+        signature = self.signature(name)
         check_names("inputs", request.inputs, signature.inputs)
         feeds = {
-            signature.inputs[name].name: _to_array(name, proto, signature.inputs[name])
-            for name, proto in request.inputs.items()
+            signature.inputs[key].name: _to_array(key, proto, signature.inputs[key])
+            for key, proto in request.inputs.items()
         }
         names = list(request.output_filter or signature.outputs)
         if not signature.outputs.keys() >= {*names}:
             check_names("outputs", names, signature.outputs)
-        fetches = [signature.outputs[name].name for name in names]
+        fetches = [signature.outputs[key].name for key in names]
         # 0 would be no limit. gRPC gives requests without deadline a larger number.
         milliseconds = int(1000 * min(max(seconds, 0.001), 1e6))
         options = config_pb2.RunOptions(timeout_in_ms=milliseconds)
@@ -147,9 +148,7 @@ class Servable:
             raise type(error)(None, None, text.partition("\n\t [[")[0]) from error
         protos = dict(zip(names, map(_to_proto, values), strict=True))
         response = predict_pb2.PredictResponse(model_spec=self.spec, outputs=protos)
-        response.model_spec.signature_name = (
-            request.model_spec.signature_name or _DEFAULT
-        )
+        response.model_spec.signature_name = name or _DEFAULT
         return response
 
     def metadata(self) -> metadata_pb2.GetModelMetadataResponse:
