@@ -119,25 +119,31 @@ def atomic_write(path: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-def read_text(path: str) -> str:
-    with open_file(path, "rb") as file:
-        return file.read().decode("utf-8")
-
-
 def write_text(path: str, text: str) -> None:
     """Writes a file atomically."""
     with atomic_write(path) as file:
         file.write(text.encode("utf-8"))
 
 
+def parse_json(text: str) -> Any:
+    """Parses JSON. Lone surrogates, as of a truncated emoji, become U+FFFD."""
+    value = json.loads(text)
+    if r"\ud" not in text.lower():
+        return value
+    raw = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+    return json.loads(raw.decode("utf-16", "replace"))
+
+
 def read_json(path: str | os.PathLike) -> Any:
-    """Reads a JSON file.
+    """Reads a JSON file, see `parse_json`.
 
     Raises:
-        ValueError: The file is not valid JSON; the message names it.
+        ValueError: The file is not valid JSON, or as `read_lines`; the message names
+            it.
     """
+    text = "\n".join(read_lines(os.fspath(path)))
     try:
-        return json.loads(read_text(os.fspath(path)))
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
 
@@ -241,15 +247,6 @@ def read_lines(path: str) -> Iterator[str]:
             file and, if the text begins as UTF-8, the line.
     """
     return (line for _, line in read_lines_from(path, 0))
-
-
-def parse_json(text: str) -> Any:
-    """Parses JSON. Lone surrogates, as of a truncated emoji, become U+FFFD."""
-    value = json.loads(text)
-    if r"\ud" not in text.lower():
-        return value
-    raw = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
-    return json.loads(raw.decode("utf-16", "replace"))
 
 
 def read_lines_from(path: str, start: int) -> Iterator[tuple[int, str]]:

@@ -34,7 +34,7 @@ def test_write_find_and_remove(directory):
     storage.make_directory(os.path.dirname(path))
     storage.write_text(path, "é\n")
     storage.write_text(path, "é\nzwei\n")
-    assert storage.read_text(path) == "é\nzwei\n"
+    assert list(storage.read_lines(path)) == ["é", "zwei"]
     assert storage.stat(path)[0] == 8
     assert storage.is_directory(os.path.dirname(path))
     assert not storage.is_directory(path)
@@ -48,16 +48,16 @@ def test_atomic_write_leaves_nothing_half_written(directory):
     with storage.atomic_write(path) as file:
         file.write(b"new")
         assert not storage.exists(path)
-    assert storage.read_text(path) == "new"
+    assert list(storage.read_lines(path)) == ["new"]
     with pytest.raises(TypeError), storage.atomic_write(path) as file:
         file.write(b"half" + None)
-    assert storage.read_text(path) == "new"
+    assert list(storage.read_lines(path)) == ["new"]
     assert storage.glob(os.path.join(directory, "*")) == [path]
 
 
 def test_missing_file_raises_file_not_found(directory):
     path = os.path.join(directory, "none")
-    for access in (storage.read_text, storage.stat, storage.remove):
+    for access in (storage.read_json, storage.stat, storage.remove):
         with pytest.raises(FileNotFoundError):
             access(path)
 
@@ -158,7 +158,8 @@ def test_upload_copies_changes_and_markers_last(monkeypatch):
     assert storage.upload(copy / "state") == f"{remote}/state"
     assert sorted(order[:2]) == ["state/a", "state/b"]
     assert order[2:] == ["config.json"]
-    assert all(storage.read_text(f"{remote}/{name}") == "new" for name in changed)
+    for name in changed:
+        assert list(storage.read_lines(f"{remote}/{name}")) == ["new"]
     remaining = sorted(storage.list_directory(remote))
     assert remaining == ["config.json", "logs", "same", "state"]
     storage.upload(copy)  # Only what has changed since.

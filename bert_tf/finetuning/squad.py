@@ -142,14 +142,10 @@ _Rows: TypeAlias = Iterator[tuple[str, Mapping[str, Any]]]
 
 def _read(path: pathlib.Path) -> _Rows:
     try:
-        text = "\n".join(storage.read_lines(str(path)))
-        articles = storage.parse_json(text)["data"]
-        for article in articles:
+        for article in storage.read_json(path)["data"]:
             for paragraph in article["paragraphs"]:
                 for entry in paragraph["qas"]:
                     yield paragraph["context"], entry
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from error
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"{path}: the format must be that of SQuAD, data[].paragraphs[] with "

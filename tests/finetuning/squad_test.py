@@ -160,7 +160,7 @@ def test_table_without_a_column(write, header, missing):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "data.json: not JSON: Expecting property name"),
+        ("{", "data.json is not valid JSON: Expecting property name"),
         ("[]", "data.json, line 1: not a JSON object: []"),
         ({"data": 1}, "data.json: the format must be that of SQuAD"),
         ({"data": [{"paragraphs": [{"qas": [1]}]}]}, "KeyError('context')"),
