@@ -118,21 +118,19 @@ def _settings(
 def _parts(options: CorpusConfig, files: Sequence[str]) -> list[Part]:
     """Divides the text into parts of about `_PART_BYTES`."""
     groups: list[list[tuple[str, int, int]]] = []
-    sizes: list[int] = []
+    size, separator = _PART_BYTES, options.document_separator
     for path in files:
         length, _ = storage.stat(path)
-        for start, end in documents.byte_ranges(
-            path, _PART_BYTES, options.document_separator
-        ):
-            if not sizes or sizes[-1] >= _PART_BYTES:
+        for start, end in documents.byte_ranges(path, _PART_BYTES, separator):
+            if size >= _PART_BYTES:
                 groups.append([])
-                sizes.append(0)
+                size = 0
             groups[-1].append((path, start, end))
-            sizes[-1] += min(end, length) - start
-    paths = (os.path.join(options.output, f"part-{i:05d}") for i in range(len(groups)))
+            size += min(end, length) - start
+    prefix = os.path.join(options.output, "part-")
     return [
-        Part(path, index, len(groups), ranges, size, options)
-        for index, (path, ranges, size) in enumerate(zip(paths, groups, sizes))
+        Part(f"{prefix}{index:05d}", index, len(groups), ranges, options)
+        for index, ranges in enumerate(groups)
     ]
 
 
@@ -197,7 +195,7 @@ def run_jobs(
 
     Args:
         function: A module-level function that maps a job to a JSON value.
-        jobs: Picklable objects with the `path` of the result and a `size` in bytes.
+        jobs: Picklable objects with the `path` of the result.
         options: Where the jobs run. A single worker is this process.
 
     Raises:
@@ -221,11 +219,10 @@ def run_jobs(
             )
             stack.callback(pool.shutdown, cancel_futures=True)
             results = pool.map(run, jobs)
-        size = sum(job.size for job in jobs)
-        units = {"unit": "B", "unit_scale": True, "disable": None}  # On terminals only.
-        bar = stack.enter_context(tqdm.tqdm(desc="Preparing", total=size, **units))
         try:
-            return [(r, bar.update(job.size))[0] for r, job in zip(results, jobs)]
+            return list(  # On terminals with a progress bar.
+                tqdm.tqdm(results, "Preparing", len(jobs), unit=" parts", disable=None)
+            )
         except BrokenProcessPool:
             raise OSError(
                 "A worker process ended early. If the machine ran out of memory, use a "

@@ -37,6 +37,9 @@ from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
 
+# Of a record.
+FEATURES = ("token_ids", "pair_length", "first_segment_length", "is_random_next")
+
 _RUNNERS = ("local", "DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")
 _BATCH_SENTENCES = 1 << 13  # Per call of the tokenizer, about 1 MB of text.
 _NUM_SPECIAL_TOKENS = 3  # [CLS] first segment [SEP] second segment [SEP]
@@ -102,7 +105,6 @@ class Part:
         index: Number of the part, from 0.
         num_parts: Number of parts of the text.
         ranges: Files with start and end in bytes, see `documents.byte_ranges`.
-        size: Number of bytes in the ranges.
         options: Options of the command. Its output directory has `vocab.txt`.
     """
 
@@ -110,7 +112,6 @@ class Part:
     index: int
     num_parts: int
     ranges: Sequence[tuple[str, int, int]]
-    size: int
     options: CorpusConfig
 
 
@@ -125,14 +126,12 @@ def write_part(part: Part) -> dict[str, Any]:
     """
     options = part.options
     tokenizer = _tokenizer(os.path.join(options.output, "vocab.txt"), options.lowercase)
-    serialize = _serializer(tokenizer.vocabulary)
-    counts, paths = {}, {}
+    counts, writers, paths, pairs_per_row = {}, {}, [], 1
     with contextlib.ExitStack() as stack:
-        writers, pairs_per_row = {}, 1
         for split in ("train", "validation")[: 1 + bool(options.held_out_share)]:
             name = f"{split}-{part.index:05d}-of-{part.num_parts:05d}.tfrecord"
-            paths[split] = os.path.join(options.output, name)
-            writers[split] = stack.enter_context(_open_records(paths[split]))
+            paths.append(os.path.join(options.output, name))
+            writers[split] = stack.enter_context(_open_records(paths[-1]))
             counts[split] = collections.Counter()
         blocks = read_blocks(part.ranges, options.document_separator)
         for number, block in enumerate(blocks):
@@ -142,15 +141,16 @@ def write_part(part: Part) -> dict[str, Any]:
             for split, documents in splits.items():
                 ids, lengths = _tokenize(tokenizer, documents)
                 counted = count_problems(documents, ids, lengths, tokenizer.vocabulary)
-                pairs = _draw_pairs(documents, ids, lengths, rng, options)
+                pairs = list(_draw_pairs(documents, ids, lengths, rng, options))
                 max_pairs = _MAX_PAIRS_PER_ROW if options.pack else 1
                 rows = list(pack(pairs, options.max_sequence_length, max_pairs))
                 rng.shuffle(rows)
-                for row in rows:
-                    writers[split].write(serialize(row))
-                counts[split].update(counted | _count(rows))
+                _write(rows, writers[split], tokenizer.vocabulary)
+                used = sum(pair.length for pair in pairs)
+                counted |= {"rows": len(rows), "pairs": len(pairs), "used": used}
+                counts[split].update(counted)
                 pairs_per_row = max(pairs_per_row, *map(len, rows))
-    sizes = {os.path.basename(path): storage.stat(path)[0] for path in paths.values()}
+    sizes = {os.path.basename(path): storage.stat(path)[0] for path in paths}
     return {"splits": counts, "pairs_per_row": pairs_per_row, "files": sizes}
 
 
@@ -425,18 +425,16 @@ def pack(
     yield from (row for _, _, row in open_rows)
 
 
-def _serializer(vocabulary: text.Vocabulary) -> Callable[[Sequence[Pair]], bytes]:
-    """Returns a function that serializes a row."""
+def _write(
+    rows: Iterable[Sequence[Pair]], writer: Any, vocabulary: text.Vocabulary
+) -> None:
+    """Writes rows to a `tf.io.TFRecordWriter`."""
+    cls, sep = vocabulary.cls_id, vocabulary.sep_id
     # Reusing one message is three times faster than creating one for each record.
     example = tf.train.Example()
-    features = example.features.feature
-    token_ids = features["token_ids"].int64_list.value
-    pair_length = features["pair_length"].int64_list.value
-    first_segment_length = features["first_segment_length"].int64_list.value
-    is_random_next = features["is_random_next"].int64_list.value
-    cls, sep = vocabulary.cls_id, vocabulary.sep_id
-
-    def serialize(row: Sequence[Pair]) -> bytes:
+    values = [example.features.feature[name].int64_list.value for name in FEATURES]
+    token_ids, pair_length, first_segment_length, is_random_next = values
+    for row in rows:
         tokens = []
         for pair in row:
             tokens += [cls, *pair.first.tolist(), sep, *pair.second.tolist(), sep]
@@ -444,15 +442,4 @@ def _serializer(vocabulary: text.Vocabulary) -> Callable[[Sequence[Pair]], bytes
         pair_length[:] = [pair.length for pair in row]
         first_segment_length[:] = [len(pair.first) + 2 for pair in row]
         is_random_next[:] = [int(pair.is_random_next) for pair in row]
-        return example.SerializeToString(deterministic=True)
-
-    return serialize
-
-
-def _count(rows: Sequence[Sequence[Pair]]) -> dict[str, int]:
-    pairs = list(itertools.chain.from_iterable(rows))
-    return {
-        "rows": len(rows),
-        "pairs": len(pairs),
-        "used": sum(pair.length for pair in pairs),
-    }
+        writer.write(example.SerializeToString(deterministic=True))

@@ -24,7 +24,6 @@ class Number:
 
     path: str
     value: int
-    size: int = 1
 
 
 def square(job: Number) -> dict[str, int]:
