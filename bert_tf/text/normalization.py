@@ -14,14 +14,12 @@ exported model contains the compiled rules.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import functools
-import itertools
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import flatbuffers
@@ -114,83 +112,54 @@ def is_punctuation(char: str) -> bool:
     return unicodedata.category(char).startswith("P")
 
 
-# Blocks of CJK ideographs, without kana and Hangul.
-CJK_IDEOGRAPHS = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
+# Blocks of CJK ideographs, without kana and Hangul, as ranges of regular expressions.
+IDEOGRAPHS = (
+    "\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f"
+    "\U0002b740-\U0002b81f\U0002b820-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f"
 )
-# The first code point of each block, and the one after it, sorted.
-_BOUNDARIES = sorted(n for first, last in CJK_IDEOGRAPHS for n in (first, last + 1))
+_IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
 
 
-def is_ideograph(char: str) -> bool:
-    """Whether `char` is in a block of CJK ideographs."""
-    return bisect.bisect(_BOUNDARIES, ord(char)) % 2 == 1
-
-
-def is_single_character_word(char: str) -> bool:
+def is_single_character_word(char: str, split_chinese: bool = True) -> bool:
     """Whether `char` is always a word by itself: punctuation or a CJK ideograph."""
-    return is_ideograph(char) or is_punctuation(char)
+    return is_punctuation(char) or (split_chinese and bool(_IDEOGRAPH.match(char)))
 
 
-@functools.cache
-def pretokenization_table(
-    lowercase: bool, strip_accents: bool | None = None, split_chinese: bool = True
-) -> dict[int, str]:
-    """Returns a table such that `text.translate(table).split()` gives BERT's words.
+def google_forms(lowercase: bool, strip_accents: bool | None = None) -> dict[str, str]:
+    """Returns `normalize_character` of each character. Takes half a second.
 
-    Words of one character have a space on each side. `text` must be lowercased already
-    if `lowercase`. Takes about a second.
+    Unassigned, private-use and surrogate characters are left out: they stay the same.
     """
-    table = {}
-    for char in map(chr, range(sys.maxunicode + 1)):
-        # Unassigned, private-use and surrogate characters stay the same.
-        if unicodedata.category(char) not in ("Cn", "Co", "Cs"):
-            form = normalize_character(char, lowercase, strip_accents)
-            table[ord(char)] = "".join(
-                f" {c} "
-                if is_punctuation(c) or (split_chinese and is_ideograph(c))
-                else c
-                for c in form
-            )
-    return table
+    return {
+        char: normalize_character(char, lowercase, strip_accents)
+        for char in map(chr, range(sys.maxunicode + 1))
+        if unicodedata.category(char) not in ("Cn", "Co", "Cs")
+    }
 
 
-def _table_of_tokenizers(
+def _tokenizers_forms(
     lowercase: bool, strip_accents: bool | None, split_chinese: bool
-) -> dict[int, str]:
-    """Like `pretokenization_table`, by the library tokenizers.
+) -> tuple[dict[str, str], set[str]]:
+    """Returns `google_forms` of the library tokenizers, and what it makes a word.
 
     Its Unicode tables differ from Python's, and it skips a part of a CJK block.
     """
-    import tokenizers  # Google's rules do not need it.
+    from tokenizers import normalizers, pre_tokenizers  # Not for Google's rules.
 
-    # Planes without characters and private-use characters are left out.
-    planes = (range(0xD800), range(0xF900, 0x32000), range(0xE0000, 0xE0200))
+    # Other planes have no characters. "~" separates the others; it stays the same.
+    planes = (range(0xD800), range(0xE000, 0x32000), range(0xE0000, 0x110000))
     chars = [chr(code) for plane in planes for code in plane if code != ord("~")]
-    private = (
-        range(0xE000, 0xF900),
-        range(0xF0000, 0xFFFFE),
-        range(0x100000, 0x10FFFE),
-    )
-    normalizer = tokenizers.normalizers.BertNormalizer(
-        handle_chinese_chars=split_chinese,
-        strip_accents=strip_accents,
-        lowercase=lowercase,
+    normalizer = normalizers.BertNormalizer(
+        handle_chinese_chars=False, strip_accents=strip_accents, lowercase=lowercase
     )
     forms = normalizer.normalize_str("~".join(chars)).split("~")
-    split = tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize_str
-    pieces = split(f"x~x{'x'.join(chars)}x")
-    marks = {ord(c): f" {c} " for c, _ in pieces if len(c) == 1 and c != "x"}
-    forms = [form.translate(marks) for form in forms]
-    table = dict.fromkeys(itertools.chain(*private), "") | {ord("~"): " ~ "}
-    return table | dict(zip(map(ord, chars), forms, strict=True))
+    kept = "x".join(char for char, form in zip(chars, forms, strict=True) if form)
+    splitter = normalizers.BertNormalizer(
+        handle_chinese_chars=split_chinese, strip_accents=False, lowercase=False
+    )
+    punctuation = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(kept)
+    parts = {*splitter.normalize_str(kept).split(), *(part for part, _ in punctuation)}
+    return dict(zip(chars, forms)), {part for part in parts if len(part) == 1}
 
 
 # --- Rules of a tokenizer --------------------------------------------------------
@@ -252,30 +221,24 @@ def character_rules(lowercase: bool, rules: TokenizerRules) -> CharacterRules:
 
 
 @functools.cache
-def _character_rules(library: str, *settings: bool | None) -> CharacterRules:
-    is_google = library == "google"
-    table = (pretokenization_table if is_google else _table_of_tokenizers)(*settings)
-    forms, escapes = {}, {}
-
-    def escape(char: str) -> str:
-        if not is_single_character_word(char):
-            return char
-        return escapes.setdefault(ord(char), chr(_FIRST_ESCAPE + len(escapes)))
-
-    def replace(match: re.Match) -> str:
-        word, other = match.groups()
-        if other:
-            return escape(other)
-        # The ICU version of a server may be older than ours and miss some punctuation,
-        # so non-ASCII punctuation keeps its spaces.
-        return word if word.isascii() or is_ideograph(word) else match[0]
-
-    part = re.compile(" (.) |(.)", re.DOTALL)
-    for code, form in table.items():
-        form = escape(form) if len(form) == 1 else part.sub(replace, form)
-        if form != chr(code):
-            forms[chr(code)] = form
-    return CharacterRules(forms, escapes)
+def _character_rules(
+    library: str, lowercase: bool, strip_accents: bool | None, split_chinese: bool
+) -> CharacterRules:
+    if library == "google":
+        forms = google_forms(lowercase, strip_accents)
+        words = {c for c in forms if is_single_character_word(c, split_chinese)}
+    else:
+        forms, words = _tokenizers_forms(lowercase, strip_accents, split_chinese)
+    split_by_tf_text = {c for c in forms if is_single_character_word(c)}
+    wrong = sorted(split_by_tf_text - words)
+    escapes = {ord(c): chr(_FIRST_ESCAPE + i) for i, c in enumerate(wrong)}
+    # The ICU version of a server may be older than ours and miss some punctuation, so
+    # non-ASCII punctuation gets spaces.
+    spaced = (c for c in words if not (c.isascii() or _IDEOGRAPH.match(c)))
+    marks = escapes | {ord(c): f" {c} " for c in spaced}
+    forms = {char: form.translate(marks) for char, form in forms.items()}
+    changes = {char: form for char, form in forms.items() if form != char}
+    return CharacterRules(changes, escapes)
 
 
 # --- Model -----------------------------------------------------------------------
@@ -293,10 +256,8 @@ def _utf8_replacements(forms: Mapping[str, str]) -> Iterator[tuple[bytes, bytes]
     # Delete invalid UTF-8: bytes that start no character, and truncated characters.
     for byte in range(0x80, 0x100):
         yield bytes([byte]), b""
-    for code_point in itertools.chain(
-        range(0x800, 0xD800, 0x40), range(0xE000, sys.maxunicode + 1, 0x40)
-    ):
-        utf8 = chr(code_point).encode()
+    for code_point in range(0x800, sys.maxunicode + 1, 0x40):
+        utf8 = chr(code_point).encode("utf-8", "surrogatepass")
         for length in range(2, len(utf8)):
             yield utf8[:length], b""
 
@@ -305,7 +266,7 @@ def _utf8_replacements(forms: Mapping[str, str]) -> Iterator[tuple[bytes, bytes]
 
 # The labels of a trie are bytes. Label 0 holds the value of the key that ends there.
 _VALUE_LABEL = 0
-_PAGE_SIZE = 256  # Labels are single bytes, so the children of a node share one page.
+_PAGE_SIZE = 256  # Labels are single bytes, so each node with children has a page.
 
 
 def double_array_trie(values: Mapping[bytes, int]) -> np.ndarray:
@@ -315,6 +276,10 @@ def double_array_trie(values: Mapping[bytes, int]) -> np.ndarray:
     XOR the offset in its unit. A unit has its label in bits 0-7, a flag in bit 8
     that is set if the node has a value, and its offset from bit 10. The unit of a value
     is the value with bit 31 set.
+
+    The first pages hold the root and one unit for each value of nodes without other
+    children. Every other set of children has a page. Nodes share equal sets, because
+    the truncated characters of all rare scripts have equal subtrees.
 
     Args:
         values: Maps non-empty keys without NUL to values below 2^31.
@@ -329,64 +294,26 @@ def double_array_trie(values: Mapping[bytes, int]) -> np.ndarray:
         for label in key:
             node = node.setdefault(label, {})
         node[_VALUE_LABEL] = value
-    numbers: dict[tuple, int] = {}
-    _number_child_sets(root, numbers)
-    child_sets = list(numbers)
-    labels = [[label for label, _ in child_set] for child_set in child_sets]
-    bases, num_units = _assign_bases(labels)
-    units = np.zeros(num_units, np.uint32)
-    units[0] = bases[-1] << 10
-    for base, child_set in zip(bases, child_sets):
-        for label, child in child_set:
-            index = base ^ label
-            if label == _VALUE_LABEL:
-                units[index] = 1 << 31 | child
-            else:
-                has_value = labels[child][0] == _VALUE_LABEL
-                offset = index ^ bases[child]
-                units[index] = offset << 10 | has_value << 8 | label
-    return units
+    leaves = dict.fromkeys(values.values())
+    units = [0, *(1 << 31 | value for value in leaves)]
+    units += [0] * (-len(units) % _PAGE_SIZE)
+    bases = {((_VALUE_LABEL, value),): base for base, value in enumerate(leaves, 1)}
 
+    def place(node: Mapping[int, Any]) -> int:
+        """Returns the base of the children of a node."""
+        children = tuple(
+            (label, place(child) << 10 | (_VALUE_LABEL in child) << 8)
+            if label
+            else (label, child)
+            for label, child in node.items()
+        )
+        if children not in bases:
+            base = bases[children] = len(units)
+            units.extend([0] * _PAGE_SIZE)
+            for label, child in children:
+                unit = child ^ (base + label) << 10 | label
+                units[base + label] = unit if label else 1 << 31 | child
+        return bases[children]
 
-def _number_child_sets(node: Mapping[int, Any], numbers: dict[tuple, int]) -> int:
-    """Numbers the distinct sets of children of a trie; its root gets the last one.
-
-    Sharing equal sets halves the trie, because many characters are deleted and the
-    truncated characters of all rare scripts have equal subtrees.
-    """
-    # Pairs of a label and the number of the child's set, or the value.
-    children = tuple(
-        (label, _number_child_sets(child, numbers) if label else child)
-        for label, child in node.items()
-    )
-    return numbers.setdefault(children, len(numbers))
-
-
-def _assign_bases(child_sets: Sequence[Sequence[int]]) -> tuple[list[int], int]:
-    """Finds a base for each set of labels such that no two children share a unit.
-
-    Bases are unique too, because a lookup recognizes a child only by its label. The
-    largest sets are placed first, each on the first page with a place for it.
-
-    Returns:
-        The bases and the number of units.
-    """
-    index_of = np.arange(_PAGE_SIZE)[:, None] ^ np.arange(_PAGE_SIZE)  # [base, label]
-    is_free_unit = np.ones((len(child_sets), _PAGE_SIZE), bool)  # [page, index in page]
-    is_free_base = is_free_unit.copy()
-    is_free_unit[0, 0] = False  # The root.
-    first_page = dict.fromkeys(map(len, child_sets), 0)  # By the number of labels.
-    bases = [0] * len(child_sets)
-    for number in sorted(range(len(child_sets)), key=lambda n: -len(child_sets[n])):
-        indices = index_of[:, child_sets[number]]
-        for page in range(first_page[indices.shape[1]], len(child_sets)):
-            fits = is_free_base[page] & is_free_unit[page, indices].all(axis=1)
-            if fits.any():
-                break
-        first_page[indices.shape[1]] = page
-        base = int(fits.argmax())
-        is_free_unit[page, indices[base]] = False
-        is_free_base[page, base] = False
-        bases[number] = page * _PAGE_SIZE + base
-    num_pages = max(bases) // _PAGE_SIZE + 1
-    return bases, num_pages * _PAGE_SIZE
+    units[0] = place(root) << 10
+    return np.array(units, np.uint32)

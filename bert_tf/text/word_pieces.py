@@ -39,10 +39,7 @@ _FINAL_SIGMA = f"([{_CASED}][{_IGNORED}]*)Σ([{_IGNORED}]*(?:[^{_CASED}{_IGNORED
 # The characters of words in a normalized text: all but spaces, ASCII punctuation and
 # ideographs. Other punctuation has spaces around it. In other texts, such words may be
 # longer, but never shorter than a third.
-_IDEOGRAPHS = "".join(
-    rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in normalization.CJK_IDEOGRAPHS
-)
-_WORD_CHARACTER = f"[^ -/:-@[-`{{-~{_IDEOGRAPHS}]"
+_WORD_CHARACTER = f"[^ -/:-@[-`{{-~{normalization.IDEOGRAPHS}]"
 _MAX_BYTES_PER_CHARACTER = 4
 # The normalizer makes up to three characters of one, of Hangul syllables.
 _MAX_EXPANSION = 3

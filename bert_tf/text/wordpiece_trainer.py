@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bert_tf.lazy import lazy_import
-from bert_tf.text.normalization import is_single_character_word, pretokenization_table
+from bert_tf.text.normalization import google_forms, is_single_character_word
 from bert_tf.text.vocabulary import (
     CONTINUATION_PREFIX,
     SPECIAL_TOKENS,
@@ -49,7 +49,10 @@ def learn_vocabulary(
     Raises:
         ValueError: The sentences contain no words.
     """
-    table = pretokenization_table(lowercase)
+    table = {
+        ord(char): "".join(f" {c} " if is_single_character_word(c) else c for c in form)
+        for char, form in google_forms(lowercase).items()
+    }
 
     def read() -> Iterable[str]:
         # Whole sentences, because `lower` maps a final capital sigma to ς.

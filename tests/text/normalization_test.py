@@ -19,7 +19,7 @@ def test_stray_bytes_and_truncated_characters_are_deleted():
     invalid |= {bytes([byte]) for byte in range(0x80, 0x100)}
     rules = normalization.character_rules(False, normalization.GOOGLE_RULES)
     model = rules.normalizer_model
-    assert len(model) < 30_000  # The trie is compact.
+    assert len(model) < 200_000  # The trie is compact.
     normalizer = tf_text.FastBertNormalizer(model_buffer=model)
     texts = normalizer.normalize([b"X" + s + b"?" for s in invalid])
     assert set(texts.numpy()) == {b"X?"}
