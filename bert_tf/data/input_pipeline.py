@@ -32,7 +32,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import storage
-from bert_tf.data.records import FEATURES
 from bert_tf.text import Vocabulary
 
 _NUM_MIXED_FILES = 16  # Files of which rows are read in turn.
@@ -206,7 +205,8 @@ def _parse(
 
     `is_random_next` is [B, Q], with -1 in rows of fewer than Q pairs.
     """
-    features = {name: tf.io.RaggedFeature(tf.int64) for name in FEATURES}
+    names = ("token_ids", "pair_length", "first_segment_length", "is_random_next")
+    features = {name: tf.io.RaggedFeature(tf.int64) for name in names}
     row = {
         name: tf.cast(values, tf.int32)
         for name, values in tf.io.parse_example(serialized, features).items()

@@ -37,9 +37,6 @@ from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
 
-# Of a record.
-FEATURES = ("token_ids", "pair_length", "first_segment_length", "is_random_next")
-
 _RUNNERS = ("local", "DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")
 _BATCH_SENTENCES = 1 << 13  # Per call of the tokenizer, about 1 MB of text.
 _NUM_SPECIAL_TOKENS = 3  # [CLS] first segment [SEP] second segment [SEP]
@@ -432,8 +429,10 @@ def _write(
     cls, sep = vocabulary.cls_id, vocabulary.sep_id
     # Reusing one message is three times faster than creating one for each record.
     example = tf.train.Example()
-    values = [example.features.feature[name].int64_list.value for name in FEATURES]
-    token_ids, pair_length, first_segment_length, is_random_next = values
+    names = ("token_ids", "pair_length", "first_segment_length", "is_random_next")
+    token_ids, pair_length, first_segment_length, is_random_next = (
+        example.features.feature[name].int64_list.value for name in names
+    )
     for row in rows:
         tokens = []
         for pair in row:
