@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -103,11 +103,11 @@ class WordPieces:
 
     def tokenize(self, text: tf.Tensor, allow_mask: bool, with_offsets: bool) -> Pieces:
         """Splits strings [B] into pieces; see `Tokenizer.tokenize`."""
-        raw, normalized = self._matchers(allow_mask)
+        raw, normalized = self._added_ids(allow_mask)
         # Rules that need more than one character are rare and slow. Texts that may need
         # them are tokenized again.
         limit = self._rules.max_characters_per_word // _MAX_EXPANSION
-        patterns = (raw.pattern, "Σ" * self._has_final_sigma, _word_longer_than(limit))
+        patterns = (_any(raw), "Σ" * self._has_final_sigma, _word_longer_than(limit))
         rest = tf.strings.regex_replace(text, "|".join(filter(None, patterns)), "")
         forms, *origins = (
             self._normalizer.normalize_with_offsets(rest)
@@ -117,9 +117,9 @@ class WordPieces:
         pieces = self._wordpiece.tokenize_with_offsets(forms)
         common = _to_text(pieces, *origins, rest) if origins else pieces[:1]
         is_rare = tf.strings.length(rest) != tf.strings.length(text)
-        if normalized.tokens:
+        if normalized:
             is_rare |= forms != tf.strings.regex_replace(
-                forms, normalized.pattern, "", replace_global=False
+                forms, _any(normalized), "", replace_global=False
             )
 
         def with_rare() -> tuple[tf.RaggedTensor, ...]:
@@ -138,17 +138,19 @@ class WordPieces:
         allow_mask: bool,
     ) -> tuple[tf.RaggedTensor, ...]:
         """Replaces the pieces `common` of some of the texts."""
-        raw, normalized = self._matchers(allow_mask)
+        raw, normalized = self._added_ids(allow_mask)
         rare = tf.boolean_mask(text, is_rare)
         # tf_text's split drops what follows NUL. Another control character has the same
         # effect.
         rest = tf.strings.regex_replace(rare, r"\x00", "\1")
         if self._has_final_sigma:
             rest = tf.strings.regex_replace(rest, _FINAL_SIGMA, r"\1ς\2")
-        parts = raw.split(rest)
+        parts = _split(rest, _any(raw), raw)
         forms, origins = self._normalizer.normalize_with_offsets(parts.text)
-        form_parts = normalized.split(forms)
-        word_parts = self._split_at_long_words(form_parts.text)
+        form_parts = _split(forms, _any(normalized), normalized)
+        long_word = _word_longer_than(self._rules.max_characters_per_word)
+        unknown = self._vocabulary.unk_id
+        word_parts = _split(form_parts.text, long_word, {}, unknown)
         pieces = self._wordpiece.tokenize_with_offsets(word_parts.text)
         pieces = _join_parts(pieces, word_parts, tf.size(form_parts.text))
         pieces = _join_parts(pieces, form_parts, tf.size(parts.text))
@@ -162,30 +164,25 @@ class WordPieces:
             tf.gather(tf.concat(both, axis=0), order) for both in zip(common, pieces)
         )
 
-    def _matchers(self, allow_mask: bool) -> tuple[_Matcher, _Matcher]:
-        """Returns the matchers of tokens in the texts and in normalized texts."""
+    def _added_ids(self, allow_mask: bool) -> tuple[dict[str, int], dict[str, int]]:
+        """Returns the ids of the added tokens in texts and in normalized texts."""
         tokens = list(self._rules.added_tokens)
         if allow_mask and all(token.content != MASK for token in tokens):
             tokens.append(AddedToken(MASK))
-        raw, normalized = (
-            _Matcher(
-                (token for token in tokens if token.normalized == is_normalized),
-                self._vocabulary,
-                self.characters.apply,
-            )
-            for is_normalized in (False, True)
-        )
+        raw, normalized = {}, {}
+        ids = self._vocabulary.ids(token.content for token in tokens)
+        for token, token_id in zip(tokens, ids):
+            if token.normalized:
+                normalized[self.characters.apply(token.content)] = token_id
+            else:
+                raw[token.content] = token_id
         return raw, normalized
 
-    def _split_at_long_words(self, text: tf.Tensor) -> _Parts:
-        """Splits normalized texts at the words that are too long, which are unknown."""
-        pattern = _word_longer_than(self._rules.max_characters_per_word)
-        unknown = self._vocabulary.unk_id
 
-        def find(part: tf.Tensor) -> tf.Tensor:
-            return tf.where(tf.strings.regex_full_match(part, pattern), unknown, -1)
-
-        return _split(text, pattern, find)
+def _any(tokens: Iterable[str]) -> str:
+    """Returns a regular expression of tokens that prefers the longest."""
+    ordered = sorted(tokens, key=len, reverse=True)
+    return "|".join(map(re.escape, ordered)) or r"[^\x00-\x{10ffff}]"
 
 
 def _word_longer_than(limit: int) -> str:
@@ -245,53 +242,26 @@ class _Parts(NamedTuple):
     text: tf.Tensor
 
 
-class _Matcher:
-    """Finds added tokens.
-
-    Attributes:
-        tokens: The tokens, the longest first.
-        pattern: A regular expression that matches all of them.
+def _split(
+    text: tf.Tensor, pattern: str, ids: Mapping[str, int], other_id: int = -1
+) -> _Parts:
+    """Splits texts [B] at the matches of a regular expression.
 
     Args:
-        tokens: The tokens. All must have the same value of `normalized`.
-        vocabulary: The vocabulary, which contains them.
-        normalize: What the normalizer does with a text.
+        text: The texts.
+        pattern: The regular expression.
+        ids: The ids of some matches.
+        other_id: The id of the others.
     """
-
-    def __init__(
-        self,
-        tokens: Iterable[AddedToken],
-        vocabulary: Vocabulary,
-        normalize: Callable[[str], str],
-    ):
-        self.tokens = sorted(tokens, key=lambda token: -len(token.content))
-        self._ids = vocabulary.ids(token.content for token in self.tokens)
-        self._contents = [
-            normalize(token.content) if token.normalized else token.content
-            for token in self.tokens
-        ]
-        nothing = r"[^\x00-\x{10ffff}]"
-        self.pattern = "|".join(map(re.escape, self._contents)) or nothing
-
-    def split(self, text: tf.Tensor) -> _Parts:
-        """Splits texts [B] at the tokens."""
-        return _split(text, self.pattern, self._find)
-
-    def _find(self, part: tf.Tensor) -> tf.Tensor:
-        is_equal = part[:, tf.newaxis] == tf.constant(self._contents, tf.string)
-        ids = tf.where(is_equal, tf.constant(self._ids, tf.int32), -1)  # [P, tokens]
-        return tf.reduce_max(ids, axis=1)
-
-
-def _split(
-    text: tf.Tensor, pattern: str, find: Callable[[tf.Tensor], tf.Tensor]
-) -> _Parts:
-    """Splits texts [B] at a regular expression; `find` maps parts [P] to ids [P]."""
     fields = tf_text.regex_split_with_offsets(text, pattern, pattern)
     part, start, end = (field.values for field in fields)
-    ids = find(part)
-    rest = tf.where(ids >= 0, "", part)
-    return _Parts(fields[0].value_rowids(), start, end - start, ids, rest)
+    is_match = tf.strings.regex_full_match(part, pattern)
+    is_token = part[:, tf.newaxis] == tf.constant([*ids], tf.string)  # [P, tokens]
+    token_ids = tf.where(is_token, tf.constant([*ids.values()], tf.int32), -1)
+    part_ids = tf.where(is_match, other_id, -1)
+    part_ids = tf.maximum(part_ids, tf.reduce_max(token_ids, axis=1))
+    rest = tf.where(is_match, "", part)
+    return _Parts(fields[0].value_rowids(), start, end - start, part_ids, rest)
 
 
 def _join_parts(
