@@ -61,7 +61,9 @@ MNLI = "index\tsentence1\tsentence2\tlabel1\tgold_label\n0\tIt rains.\tWet.\tx\t
          {"train": [("They left.", "1"), ("They leaves.", "0")],
           "dev": [("He left.", "1"), ("He leave.", "0")],
           "test": [("Who left?", None)]}),
-        ("mrpc", {"train": MRPC, "dev": MRPC},
+        # As GLUE's script leaves the folder, with the files of the original.
+        ("mrpc", {"train": MRPC, "dev": MRPC, "msr_paraphrase_train__txt": "",
+                  "msr_paraphrase_test__txt": ""},
          {"dev": [('He said "no.', "He said no.", "1"), ("A", "B", "0")]}),
         # Line breaks inside questions split some rows in two.
         ("qqp", {"train": QQP + '0\t1\t2\tWhy?\tWhat\n" is it?\t0\n'
@@ -81,7 +83,8 @@ MNLI = "index\tsentence1\tsentence2\tlabel1\tgold_label\n0\tIt rains.\tWet.\tx\t
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:A single label was found")
 def test_glue(tmp_path, read, name, files, expected):
-    write(tmp_path, **{f"{file}__tsv": text for file, text in files.items()})
+    names = (file if "__" in file else f"{file}__tsv" for file in files)
+    write(tmp_path, **dict(zip(names, files.values())))
     task = read(task=name, data_dir=str(tmp_path))
     assert {split: rows(task, split) for split in expected} == expected
     assert task.evaluation_splits[0] == "dev"
