@@ -155,8 +155,7 @@ class Classification(finetuning.TableTask):
             details = {"labels": list(self.labels)}
         if len(set(values)) < (1 if options.separator else 2):
             raise ValueError(f"{train[0].path}: all labels are {train[0].gold!r}.")
-        problem = _PROBLEMS[self.target_kind]
-        self.head = {"problem": problem, "pairs": pairs, **details}
+        self.head = {"problem": _PROBLEMS[self.target_kind], "pairs": pairs, **details}
         self.gold = {name: self._read_labels(rows) for name, rows in self.data.items()}
 
     def _label_names(self, row: finetuning.Example) -> list[str]:
@@ -230,7 +229,7 @@ class Classification(finetuning.TableTask):
         rows = finetuning.prediction_rows(
             self.data[split.name], answers, self.labels, self.options.separator
         )
-        return finetuning.Evaluation(metrics, rows, decision or {}, report)
+        return finetuning.Evaluation(metrics, rows, decision, report)
 
     def _report(self, gold: np.ndarray, predicted: np.ndarray) -> str:
         """Returns precision, recall and F1 of each class or label; "" for scores."""

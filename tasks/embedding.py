@@ -166,16 +166,15 @@ class Embedding(finetuning.TableTask):
         The split's `source` is the indices of the first two texts of each example,
         [N, 2].
         """
-        rows = [example.inputs for example in self.data[name]]
-        texts, indices = np.unique(np.array(rows, object), return_inverse=True)
-        indices = indices.reshape(len(rows), -1)
+        rows = np.array([example.inputs for example in self.data[name]], object)
+        texts, indices = np.unique(rows, return_inverse=True)
+        indices = indices.reshape(rows.shape)
         inputs = finetuning.encode(self.served_head().encode, texts)  # [U, (S)]
         targets = None
         if name == "train":
             inputs = {key: tf.gather(x, indices) for key, x in inputs.items()}
             if self.loss == "in_batch_negatives":
-                ids = np.where(texts == "", -1, np.arange(len(texts)))
-                targets = ids.astype(np.int32)[indices]
+                targets = np.where(rows == "", -1, indices).astype(np.int32)
             else:
                 targets = self.scores[name]
         return finetuning.Split(name, indices[:, :2], inputs, targets)

@@ -81,12 +81,9 @@ class QuestionAnswering(finetuning.Task):
                 "--max_sequence_length must be at least --max_question_length + 4. Got "
                 f"{options.max_sequence_length} and {options.max_question_length}."
             )
-        columns = _columns(options)
-        self.data = options.read_splits(
-            lambda split, path: squad.read(path, columns, split=split)
-        )
-        self.no_answer = not all(q.answers for q in self.data["train"])
-        self.head = {"no_answer": self.no_answer}
+        columns, files = _columns(options), options.files().items()
+        self.data = {k: squad.read(path, columns, split=k) for k, path in files}
+        self.head = {"no_answer": not all(q.answers for q in self.data["train"])}
 
     @classmethod
     def read_input(cls, options, path):
@@ -137,7 +134,7 @@ class QuestionAnswering(finetuning.Task):
 
         if decision is None:
             decision = {}
-            if self.no_answer:
+            if self.head["no_answer"]:
                 odds = np.concatenate([answers.null_odds for answers in found])
                 texts = best(None)["answer"]
                 decision["threshold"] = squad.best_threshold(questions, texts, odds)

@@ -72,9 +72,8 @@ class Tagging(finetuning.Task):
         super().__init__(options, encoder)
         if options.teacher and options.features:
             raise ValueError("--teacher trains the encoder. Omit --features.")
-        self.data = options.read_splits(
-            lambda _, path: finetuning.ColumnFile.read(path)
-        )
+        files = options.files().items()
+        self.data = {k: finetuning.ColumnFile.read(path) for k, path in files}
         train = self.data["train"]
         self.gold = {"train": train.tags()}
         types = sorted({t[2:] for tags in self.gold["train"] for t in tags if t != "O"})

@@ -100,9 +100,8 @@ def encode(
         chunk = slice(start, start + _ENCODE_CHUNK)
         padded = preprocess(*(tf.constant(column[chunk]) for column in columns))
         is_token = padded["padding_mask"] > 0
-        chunks.append(
-            {k: tf.ragged.boolean_mask(x, is_token) for k, x in padded.items()}
-        )
+        inputs = {k: tf.ragged.boolean_mask(x, is_token) for k, x in padded.items()}
+        chunks.append(inputs)
     return {name: tf.concat([c[name] for c in chunks], 0) for name in chunks[0]}
 
 
@@ -140,13 +139,9 @@ def batches(
         seed: Shuffling seed.
     """
     padded = bucket_lengths(split.lengths, max_length)
-    plans = [
-        _plan(padded, batch_size, np.random.default_rng((seed, epoch)))
-        for epoch in range(epochs)
-    ]
-    rows, lengths = (
-        np.concatenate(parts)[first_step:] for parts in zip(*plans, strict=True)
-    )
+    generators = [np.random.default_rng((seed, epoch)) for epoch in range(epochs)]
+    plans = [_plan(padded, batch_size, rng) for rng in generators]
+    rows, lengths = (np.concatenate(parts)[first_step:] for parts in zip(*plans))
     return _assemble(split, rows, lengths)
 
 
@@ -230,7 +225,7 @@ def _assemble(split: Split, rows: np.ndarray, lengths: np.ndarray) -> tf.data.Da
         if split.targets is None:
             return (inputs,)
         targets = keras.tree.map_structure(
-            lambda column: take(column, rows, length), split.targets
+            lambda x: take(x, rows, length), split.targets
         )
         weight = take(weights, rows, length)  # [B] or [B, S]
         mask = tf.reshape(is_example, [batch_size] + [1] * (weight.shape.rank - 1))

@@ -109,15 +109,15 @@ class ColumnFile:
             begins_document = not is_word and any(rows)
         if not sentences:
             raise ValueError(f"{path} contains no words.")
-        num_columns = len(sentences[0].rows[0])
+        file = cls(path, separator, [row for _, row in lines], sentences)
         for number, row in lines:
-            if _is_word(row) and (len(row) != num_columns or not all(row)):
+            if _is_word(row) and (len(row) != file.num_columns or not all(row)):
                 raise ValueError(
-                    f"{path}, line {number}: every word must have {num_columns} "
+                    f"{path}, line {number}: every word must have {file.num_columns} "
                     f"columns, as the first one. Got {sum(map(bool, row))} in "
                     f"{separator.join(row)!r}. A line has one word, not a text."
                 )
-        if num_columns > 1 and _are_counted(sentences):
+        if file.num_columns > 1 and _are_counted(sentences):
             raise ValueError(
                 f"{path}: the first column must be the word. Got numbers that count "
                 f"the words: {', '.join(sentences[0].words[:3])}, ... Remove this "
@@ -130,7 +130,7 @@ class ColumnFile:
                 "whose tag is that of their first piece.",
                 path, len(spaced), spaced[0][:80],
             )  # fmt: skip
-        return cls(path, separator, [row for _, row in lines], sentences)
+        return file
 
     @property
     def num_columns(self) -> int:

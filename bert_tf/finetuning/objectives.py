@@ -108,8 +108,7 @@ class Distiller(_Trainer):
 
     def __init__(self, task: Task, student: keras.Model):
         super().__init__(student)
-        self._options = task.options
-        self._target_kind = task.target_kind
+        self._task = task
         checkpoint = open_checkpoint(task.options.teacher)
         backbone = BertBackbone(checkpoint.architecture, dtype=task.options.precision)
         teacher = task.served_head(checkpoint.head).build(backbone)
@@ -135,18 +134,18 @@ class Distiller(_Trainer):
         # The mean over axes that `weights` lacks, such as the labels of a text.
         axes = list(range(weights.shape.rank, losses.shape.rank))
         difference = tf.reduce_sum(weights * tf.reduce_mean(losses, axes))
-        share = self._options.teacher_share
+        share = self._task.options.teacher_share
         own_loss = self.trained.compute_loss(x, y, y_pred, sample_weight)
         return (1 - share) * own_loss + share * difference
 
     def _difference(self, target, output):
         """Returns the differences of outputs [..., C], without their last axis."""
-        if self._target_kind == "score":
+        if self._task.target_kind == "score":
             return tf.reduce_sum(tf.square(target - output), axis=-1)
-        temperature = self._options.teacher_temperature
+        temperature = self._task.options.teacher_temperature
         target, output = target / temperature, output / temperature
         soft, entropy = tf.nn.softmax(target), tf.nn.softmax_cross_entropy_with_logits
-        if self._target_kind == "labels":
+        if self._task.target_kind == "labels":
             soft, entropy = tf.sigmoid(target), tf.nn.sigmoid_cross_entropy_with_logits
         # The factor keeps the size of the gradients.
         return (entropy(soft, output) - entropy(soft, target)) * temperature**2

@@ -84,10 +84,8 @@ def _run(
     if decision := metrics.get("decision"):
         directory = directory.write_decision(decision)
     directory.write_metrics(metrics)
-    print(
-        f"Best epoch by {task.metric}: {history['best_epoch']}. Model, metrics and "
-        f"predictions are in {task.options.output}."
-    )
+    print(f"Best epoch by {task.metric}: {history['best_epoch']}.")
+    print(f"Model, metrics and predictions are in {task.options.output}.")
     if task.options.export:
         signatures = serving.load_signatures(directory)
         path = task.options.export
@@ -166,10 +164,8 @@ def build_model(
             same_head = all(encoder.head.get(k) == directory.head.get(k) for k in keys)
             source = standardized(encoder, directory.head) if same_head else encoder
             missing = source.load_into(model, part=None if same_head else backbone)
-            print(
-                f"Initialized from {encoder.path}. Newly initialized layers: "
-                f"{', '.join(missing) or 'none'}."
-            )
+            new = ", ".join(missing) or "none"
+            print(f"Initialized from {encoder.path}. Newly initialized layers: {new}.")
     return model
 
 
@@ -199,11 +195,10 @@ def train(
     options, split = task.options, task.dataset("train")
     steps_per_epoch = math.ceil(len(split) / options.batch_size)
     steps = steps_per_epoch * options.epochs
-    warmup_steps = int(options.warmup_ratio * steps)
-    learning_rate = options.learning_rate
-    if learning_rate is None:
-        learning_rate = default_learning_rate(directory.architecture.hidden_dim)
-    schedule = training.WarmupDecay(learning_rate, warmup_steps, steps)
+    rate = options.learning_rate
+    if rate is None:
+        rate = default_learning_rate(directory.architecture.hidden_dim)
+    schedule = training.WarmupDecay(rate, int(options.warmup_ratio * steps), steps)
     trainable = task.training_model(model)
     with strategy.scope():
         optimizer = training.AdamW(schedule, weight_decay=options.weight_decay)
@@ -225,7 +220,7 @@ def train(
     print(
         f"{len(split):,} training examples, {split.lengths.mean():.0f} tokens on "
         f"average; {options.epochs} epochs of {steps_per_epoch:,} steps; "
-        f"learning rate {learning_rate:g}; {trainable.count_params():,} weights"
+        f"learning rate {rate:g}; {trainable.count_params():,} weights"
         + (f"; resuming at step {step:,} of {steps:,}." if step else ".")
     )
 
@@ -331,10 +326,7 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
     model, config_class = serving.load(options.model), task_class.Config
     checkpoint, head = model.checkpoint, model.checkpoint.head
     if head["kind"] != task_class.kind:
-        raise ValueError(
-            f"--model must be a model for {task_class.kind}. {checkpoint.path} is a "
-            f"model for {head['kind']}."
-        )
+        raise ValueError(f"--model must be for {task_class.kind}, not {head['kind']}.")
     required = (field.name for field in dataclasses.fields(config_class))
     # A model of another project names no columns; they are the inputs of its signature.
     inputs = [spec.name for spec in model.signatures["serving_default"].input_signature]

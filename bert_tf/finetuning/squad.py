@@ -164,9 +164,7 @@ def _read_table(
     if not needs_answers and columns["answers"] not in table.columns:
         columns |= {"answers": "", "answer_start": ""}
     columns = {key: name for key, name in columns.items() if name}
-    table.require(
-        columns.values(), "--question, --context, --answer and --answer_start"
-    )
+    table.require(columns.values(), "--question, --context, --answer, --answer_start")
     if "id" in table.columns:
         columns["id"] = "id"
     ambiguous, nested = 0, [columns.get("answers")]
@@ -219,9 +217,9 @@ def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Que
 def _answers(answers: Any) -> tuple[tuple[str, int], ...]:
     """Returns texts and offsets of SQuAD's or Hugging Face's answers.
 
-    Hugging Face's data sets have a list for each key.
-    Annotation tools write empty answers for unanswerable questions; these are none. The
-    offset is -1 for a value that is no number, which training reports.
+    Hugging Face's data sets have a list for each key. Annotation tools write empty
+    answers for unanswerable questions; these are none. The offset is -1 for a value
+    that is no number, which training reports.
     """
     if isinstance(answers, Mapping) and isinstance(answers["text"], list):
         texts = answers["text"]

@@ -11,8 +11,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import pathlib
-import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -89,10 +88,10 @@ class FilesConfig(FinetuneConfig):
         "", help="Data to predict.", common=True, resumable=True, local=True
     )
 
-    def read_splits(self, read: Callable[[str, str], Any]) -> dict[str, Any]:
-        """Returns `read(split, path)` by split, `"test"` only if there is a file."""
-        splits = ("train", "dev", *(["test"] if self.test_file else []))
-        return {split: read(split, getattr(self, f"{split}_file")) for split in splits}
+    def files(self) -> dict[str, str]:
+        """Returns the file of each split, of `"test"` only if there is one."""
+        files = {x: getattr(self, f"{x}_file") for x in ("train", "dev", "test")}
+        return {split: path for split, path in files.items() if path}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,7 +152,7 @@ class Evaluation(NamedTuple):
 
     metrics: Mapping[str, float]
     predictions: Any
-    decision: Mapping[str, Any] = types.MappingProxyType({})
+    decision: Mapping[str, Any] | None = None
     report: str = ""
 
 

@@ -76,7 +76,8 @@ def test_loss_of_the_outputs_matches_scipy(target_kind):
     rng = np.random.default_rng(0)
     target, output = rng.normal(size=[2, 5, 3]).astype("float32")
     options = types.SimpleNamespace(teacher_temperature=3.0)
-    student = types.SimpleNamespace(_options=options, _target_kind=target_kind)
+    task = types.SimpleNamespace(options=options, target_kind=target_kind)
+    student = types.SimpleNamespace(_task=task)
     loss = objectives.Distiller._difference(student, target, output)
     if target_kind == "class":
         p, q = (scipy.special.softmax(x / 3, axis=1) for x in (target, output))

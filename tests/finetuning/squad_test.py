@@ -150,9 +150,7 @@ def test_training_skips_answers_that_are_not_at_their_offset(write, caplog, star
 )
 def test_table_without_a_column(write, header, missing):
     path = write(f"{header}\n", "x.csv")
-    message = (
-        f"no column {missing}. .* with --question, --context, --answer and --answer"
-    )
+    message = f"no column {missing}. .* with --question, --context, --answer, --answer"
     with pytest.raises(ValueError, match=message):
         squad.read(path, COLUMNS, split="dev")
 

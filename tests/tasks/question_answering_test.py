@@ -53,7 +53,7 @@ def test_targets_from_character_offsets(read, vocabulary):
     token = vocabulary.tokens[train.inputs["token_ids"][0, start[0]]]
     assert (token, end[0]) == ("cat", start[0])
     assert (start[1], end[1]) == (0, 0)
-    assert task.no_answer
+    assert task.head["no_answer"]
 
 
 def test_targets_of_windows_without_the_answer_are_cls(read):
@@ -67,7 +67,7 @@ def test_targets_of_windows_without_the_answer_are_cls(read):
         found.append(" ".join(tokens[start : end + 1]))
     # Windows of eleven words with a stride of four.
     assert found == ["[CLS]", "j k l m", "j k l m"]
-    assert not task.no_answer
+    assert not task.head["no_answer"]
 
 
 @pytest.mark.parametrize(
