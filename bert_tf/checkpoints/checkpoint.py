@@ -16,16 +16,8 @@ import keras
 import numpy as np
 from absl import logging
 
-from bert_tf import heads, storage
+from bert_tf import heads, storage, text
 from bert_tf.modeling import BertBackbone, BertConfig, BertModel, BertPretrainer
-from bert_tf.text import (
-    CONTINUATION_PREFIX,
-    GOOGLE_RULES,
-    TokenizerRules,
-    Vocabulary,
-    guess_lowercase,
-    split_words,
-)
 
 METRICS = "metrics.json"
 TOKEN_EMBEDDING = "embeddings/token_embedding/embeddings"
@@ -53,7 +45,7 @@ class Checkpoint:
 
     path: pathlib.Path
     architecture: BertConfig
-    vocabulary: Vocabulary
+    vocabulary: text.Vocabulary
     lowercase: bool
     head: Mapping[str, Any]
     options: Mapping[str, Any]
@@ -62,7 +54,7 @@ class Checkpoint:
     weights: Mapping[str, Callable[[], np.ndarray]] = dataclasses.field(
         default_factory=dict
     )
-    rules: TokenizerRules = GOOGLE_RULES
+    rules: text.TokenizerRules = text.GOOGLE_RULES
 
     def __repr__(self) -> str:
         name, kind = type(self).__name__, self.head["kind"]
@@ -186,8 +178,8 @@ class Checkpoint:
 
     def _load(self, model: Any, part: keras.Model | None = None) -> Any:
         if missing := self.load_into(model, part=part):
-            text = "%s has no weights for: %s (newly initialized)"
-            logging.warning(text, self.path, ", ".join(missing))
+            message = "%s has no weights for: %s (newly initialized)"
+            logging.warning(message, self.path, ", ".join(missing))
         return model
 
     # --- Metrics ---------------------------------------------------------------
@@ -235,8 +227,8 @@ def untrained_encoder(size: str, vocabulary: str) -> Checkpoint:
         size: See `BertConfig.from_size`.
         vocabulary: The vocabulary file. Its tokens tell whether it is cased.
     """
-    tokens = Vocabulary.from_file(vocabulary)
-    lowercase, note = guess_lowercase(tokens)
+    tokens = text.Vocabulary.from_file(vocabulary)
+    lowercase, note = text.guess_lowercase(tokens)
     print(f"{vocabulary}: {note}")
     architecture = BertConfig.from_size(size, tokens.size)
     path, head = pathlib.Path(vocabulary), {"kind": "encoder"}
@@ -245,23 +237,21 @@ def untrained_encoder(size: str, vocabulary: str) -> Checkpoint:
 
 def keep_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
     """Returns a checkpoint with some of the encoder layers, counted from 1."""
-    weights = {
-        name: read
-        for name, read in checkpoint.weights.items()
-        if not name.startswith("encoder_layer_")
-    }
-    for index, layer in enumerate(layers):
-        old, new = f"encoder_layer_{layer - 1}/", f"encoder_layer_{index}/"
-        weights |= {
-            new + name.removeprefix(old): read
-            for name, read in checkpoint.weights.items()
-            if name.startswith(old)
-        }
+    weights = {}
+    for name, read in checkpoint.weights.items():
+        layer, _, variable = name.partition("/")
+        if not layer.startswith("encoder_layer_"):
+            weights[name] = read
+        for index, kept in enumerate(layers):
+            if layer == f"encoder_layer_{kept - 1}":
+                weights[f"encoder_layer_{index}/{variable}"] = read
     architecture = dataclasses.replace(checkpoint.architecture, num_layers=len(layers))
     return dataclasses.replace(checkpoint, weights=weights, architecture=architecture)
 
 
-def extend_vocabulary(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Checkpoint:
+def extend_vocabulary(
+    checkpoint: Checkpoint, vocabulary: text.Vocabulary
+) -> Checkpoint:
     """Returns a checkpoint with more tokens.
 
     The weights of a new token are the mean over the pieces that it was split into: its
@@ -273,12 +263,12 @@ def extend_vocabulary(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Checkpo
     """
     old, new = checkpoint.vocabulary, vocabulary.tokens
     ids = [i for i, token in enumerate(new) if old.tokens[i : i + 1] != (token,)]
-    words = [new[i].removeprefix(CONTINUATION_PREFIX) for i in ids]
+    words = [new[i].removeprefix(text.CONTINUATION_PREFIX) for i in ids]
 
     def extended(read: Callable[[], np.ndarray]) -> np.ndarray:
         values = read()
         result = np.resize(values, [len(new), *values.shape[1:]])
-        for index, pieces in zip(ids, split_words(words, old), strict=True):
+        for index, pieces in zip(ids, text.split_words(words, old), strict=True):
             result[index] = values[pieces].mean(axis=0)
         return result
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pathlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -82,7 +81,7 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
                 f"`head` must not be set, because {path} declares its head. Received: "
                 f"head={kind!r}"
             )
-        return open_folder(path)
+        return sentence_transformers.open_folder(path)
     # The config.json of a TensorFlow checkpoint may be a bert_config.json.
     if google.find_prefix(path) and not any(path.glob("*.safetensors")):
         return google.open_folder(path, kind)
@@ -92,13 +91,6 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
         f"{path} is not a checkpoint folder: it has neither the config.json of a BERT "
         "nor a TensorFlow checkpoint (*.index)."
     )
-
-
-def open_folder(path: pathlib.Path) -> Checkpoint:
-    """Opens a model directory, with or without weights, or a sentence encoder."""
-    if sentence_transformers.is_folder(path):
-        return sentence_transformers.open_folder(path)
-    return hugging_face.open_folder(path)
 
 
 # --- Model directories -----------------------------------------------------------
@@ -144,7 +136,7 @@ class ModelDirectory(Checkpoint):
         path = storage.local_copy(path)
         new = cls(path, **attributes)
         if (path / CONFIG).exists():
-            old = open_folder(path)
+            old = sentence_transformers.open_folder(path)
             storage.check_unchanged(
                 path, *(_settings(c, resumable) for c in (old, new))
             )
@@ -197,7 +189,7 @@ class ModelDirectory(Checkpoint):
         return left_out
 
     def read_weights(self) -> dict[str, np.ndarray]:
-        return open_folder(self.path).read_weights()
+        return sentence_transformers.open_folder(self.path).read_weights()
 
     def load_weights(self, model: keras.Model) -> None:
         """Loads the weights that were written into `model`.

@@ -74,12 +74,14 @@ def _is_cross_encoder(path: pathlib.Path) -> bool:
 
 
 def open_folder(path: pathlib.Path) -> Checkpoint:
-    """Opens a folder of `SentenceTransformer` or `CrossEncoder`.
+    """Opens a folder of `SentenceTransformer` or `CrossEncoder`, or a model directory.
 
     Raises:
         ValueError: The encoder is not a BERT, or a module or an option of it is not
             supported.
     """
+    if not is_folder(path):
+        return hugging_face.open_folder(path)
     if _is_cross_encoder(path):
         checkpoint = _open_cross_encoder(path)
     else:
@@ -179,16 +181,11 @@ def _read_dense(
         use_residual=(False,),
     )
     tensors = weight_files.read_safetensors(path, required=bool(encoder.weights))
-    if tensors and tensors.keys() != {"linear.weight", "linear.bias"}:
-        raise ValueError(
-            f"{path}: the weights must be linear.weight and linear.bias. Received: "
-            f"{sorted(tensors)}"
-        )
+    names = weight_files.match(path, _DENSE, tensors) if tensors else {}
     fields = {
         "dense_dim": config.get("out_features") or tensors["linear.weight"].shape[0],
         "dense_activation": _ACTIVATIONS[config["activation_function"]],
     }
-    names = _DENSE if tensors else {}
     return fields, weight_files.lazy_weights(names, tensors, encoder.architecture)
 
 

@@ -144,6 +144,8 @@ def open_tensors(
     size = vocabulary.size
     anchors = [name for name in names[TOKEN_EMBEDDING] if name in tensors]
     total = tensors[anchors[0]].shape[0] if anchors else size
+    layers = architecture.num_layers
+    found = match(path, names, tensors, layers) if tensors else {}
     try:
         if total < size or architecture.vocabulary_size not in (total, size):
             raise ValueError(
@@ -152,7 +154,6 @@ def open_tensors(
                 "The embedding must have at least as many rows, and the config one of "
                 "both sizes."
             )
-        found = _match(names, tensors, architecture.num_layers) if tensors else {}
         bias = found.get("logits/bias")
         outputs = tensors[bias[0]].shape[0] if bias else None
         if not head and kind not in (None, "encoder", "pretrainer"):
@@ -200,10 +201,10 @@ def open_tensors(
     )
 
 
-def _match(
-    names: Names, tensors: Mapping[str, Tensor], num_layers: int
+def match(
+    path: Any, names: Names, tensors: Mapping[str, Tensor], num_layers: int = 0
 ) -> dict[str, list[str]]:
-    """Returns the table of the weights that a file has.
+    """Returns the table of the weights that a file in the folder `path` has.
 
     Raises:
         ValueError: Weights are missing, or belong to more layers than the config has.
@@ -224,13 +225,13 @@ def _match(
     others = sorted(tensors.keys() - _their_names(found))
     if missing:
         raise ValueError(
-            f"Weights of BERT are missing ({len(missing)}): {_shown(missing)}. "
+            f"{path}: Weights of BERT are missing ({len(missing)}): {_shown(missing)}. "
             f"Other tensors in the file: {_shown(others) or 'none'}"
         )
     further = _their_names(_expand(names, num_layers + 1)).intersection(others)
     if further:
         raise ValueError(
-            f"The config has {num_layers} layers, but the file has more: "
+            f"{path}: The config has {num_layers} layers, but the file has more: "
             f"{min(further)}."
         )
     return found
