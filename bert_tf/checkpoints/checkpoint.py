@@ -158,12 +158,6 @@ class Checkpoint:
         kind = self.head["kind"]
         head = heads.known_head(kind)
         same = issubclass(model_class, head.model_class)
-        is_encoder = issubclass(head, heads.EncoderHead)
-        if issubclass(model_class, BertPretrainer) and not is_encoder:
-            raise ValueError(
-                f"{self.path} is a model for {kind} and has no "
-                "pre-training heads. Use the output of bert_tf.pretrain."
-            )
         if same:
             arguments = head.arguments(self.head) | arguments
         backbone = BertBackbone(self.architecture, dtype=dtype)

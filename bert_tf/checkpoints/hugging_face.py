@@ -53,7 +53,8 @@ def _names(kind: str | None) -> weight_files.Names:
     layers, further = dict(GOOGLE_ENCODER), {}
     head = heads.known_head(kind or "encoder")
     if "logits" in head.layers and head.transformers:
-        layers["logits"] = head.transformers_layer
+        is_answers = kind == "question_answering"
+        layers["logits"] = "qa_outputs" if is_answers else "classifier"
     elif kind != "encoder":
         layers |= MASKED_LM | {"nsp": "cls/seq_relationship"}
         further["mlm/bias"] = ["cls.predictions.bias", "cls.predictions.decoder.bias"]

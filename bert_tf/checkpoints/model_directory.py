@@ -137,9 +137,8 @@ class ModelDirectory(Checkpoint):
         new = cls(path, **attributes)
         if (path / CONFIG).exists():
             old = sentence_transformers.open_folder(path)
-            storage.check_unchanged(
-                path, *(_settings(c, resumable) for c in (old, new))
-            )
+            before, now = (_settings(c, resumable) for c in (old, new))
+            storage.check_unchanged(path, before, now)
             if "decision" in old.head:
                 head = {**new.head, "decision": old.head["decision"]}
                 new = dataclasses.replace(new, head=head)

@@ -26,7 +26,7 @@ from bert_tf.heads import (
     SequenceClassifier,
     TokenClassifier,
 )
-from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
+from bert_tf.modeling import BertBackbone, BertConfig
 from bert_tf.text import TokenizerRules
 from tests.toy import checkpoints as toy
 from tests.toy.models import model_directory, randomize_weights
@@ -218,8 +218,6 @@ def test_head_for_another_task_is_random(classifier, caplog, head, arguments):
 def test_head_of_another_size_is_refused(classifier):
     with pytest.raises(ValueError, match=r"\[16, 3\] in .* but \[16, 5\] in the model"):
         SequenceClassifier.from_checkpoint(classifier[0], num_classes=5)
-    with pytest.raises(ValueError, match="has no pre-training heads"):
-        BertPretrainer.from_checkpoint(classifier[0])
 
 
 def test_layers_are_kept(classifier):
