@@ -184,14 +184,11 @@ def _check_graph(graph: graph_pb2.GraphDef) -> None:
             or a function that requires XLA, which these servers do not link.
     """
     known = _servable_ops()
-    functions = {f.signature.name: f for f in graph.library.function}
-    problems = {}
-    for name, function in functions.items():
+    functions, problems = graph.library.function, {}
+    for function in functions:
         if function.attr["_XlaMustCompile"].b:
-            problems["jit_compile=True"] = f"function {name}"
-    for node in itertools.chain(graph.node, *(f.node_def for f in functions.values())):
-        if node.op in functions:  # A call.
-            continue
+            problems["jit_compile=True"] = f"function {function.signature.name}"
+    for node in itertools.chain(graph.node, *(f.node_def for f in functions)):
         unknown = [] if node.op in known else [f"the op {node.op}"]
         # Attributes with default values are not stored. A leading _ marks optional
         # hints.
