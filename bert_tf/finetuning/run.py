@@ -110,9 +110,8 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
         )
     if options.layers:
         numbers, limit = options.layers.split(","), encoder.architecture.num_layers
-        if not options.init_from or not set(numbers) <= set(
-            map(str, range(1, limit + 1))
-        ):
+        unknown = {*numbers} - {*map(str, range(1, limit + 1))}
+        if unknown or not options.init_from:
             raise ValueError(
                 f"--layers must be numbers of layers of --init_from, from 1 to {limit},"
                 f" separated by commas. Received: layers={options.layers}"
@@ -131,9 +130,7 @@ def _check_hyperparameters(task: Task) -> None:
     limits["max_sequence_length"] = encoder.max_sequence_length
     for name, limit in limits.items():
         if (value := getattr(task.options, name)) > limit:
-            raise ValueError(
-                f"--{name} must be at most the encoder's {limit}. Got {value}."
-            )
+            raise ValueError(f"--{name}={value} exceeds {limit}, that of the encoder.")
 
 
 # --- Training --------------------------------------------------------------------

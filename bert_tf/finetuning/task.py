@@ -110,7 +110,7 @@ class PredictConfig(cli.Options):
     model: str = cli.option(help="Model directory, or another checkpoint of the task.")
     input: str = cli.option(help="File to predict, as training data.", local=True)
     output: str = cli.option(help="File to write: TSV, .csv or .jsonl.", local=True)
-    batch_size: int = cli.option(32, help="Examples per batch.", minimum=1)
+    batch_size: int = cli.option(128, help="Examples per batch.", minimum=1)
 
 
 class Example(NamedTuple):
