@@ -64,13 +64,12 @@ def optimize_for_inference(
             )
         _require_int8()
     if type(model) is BertBackbone:
-        outputs = _Encoder(model, layers, int8=int8, name=model.name)(model.input)
+        outputs = _Encoder(model, layers, int8=int8)(model.input)
         return keras.Model(model.input, outputs, name=model.name)
 
     def replace(layer: keras.layers.Layer) -> keras.layers.Layer:
-        if type(layer) is not BertBackbone:
-            return layer
-        return _Encoder(layer, int8=int8, name=layer.name)
+        is_encoder = type(layer) is BertBackbone
+        return _Encoder(layer, (), int8=int8) if is_encoder else layer
 
     return keras.models.clone_model(model, clone_function=replace)
 
@@ -236,20 +235,13 @@ class _Encoder(keras.layers.Layer):
         int8: Whether to quantize the weights of the layers and the token embeddings.
     """
 
-    def __init__(
-        self,
-        backbone: BertBackbone,
-        layers: Sequence[int] = (),
-        *,
-        int8: bool,
-        **kwargs,
-    ):
-        super().__init__(dtype=backbone.embeddings.dtype_policy, **kwargs)
+    def __init__(self, backbone: BertBackbone, layers: Sequence[int], *, int8: bool):
+        super().__init__(dtype=backbone.embeddings.dtype_policy, name=backbone.name)
         self.config = backbone.config
         self._int8 = int8
         embeddings = backbone.embeddings
         if int8:
-            table = keras.ops.convert_to_numpy(embeddings.token_embedding.embeddings)
+            (table,) = embeddings.token_embedding.get_weights()
             table, scales = _quantize(table, axis=1)
             self._token_table = _variable(table, "int8")
             self._token_scales = _variable(scales)
@@ -259,9 +251,7 @@ class _Encoder(keras.layers.Layer):
         self._position_table = self._table(embeddings.position_embedding)
         self._layer_norm = _layer_norm(embeddings.layer_norm)
         self._names = ["sequence_output", *(f"layer_{layer}" for layer in layers)]
-        self._layer_numbers = [
-            range(self.config.num_layers + 1)[layer] for layer in (-1, *layers)
-        ]
+        self._layer_numbers = (-1, *layers)
         self._width = len(self._names) * self.config.hidden_dim  # K * H
         self._encoder_layers = [_layer(x, int8) for x in backbone.encoder_layers]
         self._pooler = _dense(*backbone.pooler.get_weights(), self.compute_dtype)
