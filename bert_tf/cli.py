@@ -50,7 +50,6 @@ def option(
     minimum: float | None = None,
     maximum: float | None = None,
     common: bool = False,
-    per_phase: bool = False,
     resumable: bool = False,
     local: bool = False,
 ) -> Any:
@@ -58,21 +57,20 @@ def option(
 
     Args:
         default: The default value. An option without default is required. None is the
-            default of a number that may be missing, with the type `float | None`.
+            default of a number that may be missing, with the type `float | None`. With
+            `int | tuple[int, ...]`, the flag accepts one number per training phase; the
+            field then holds a tuple, or a number if there is only one.
         help: The help text of the flag.
         choices: The allowed values of a string.
         minimum: The smallest allowed value.
         maximum: The largest allowed value.
         common: Whether most users need the option. `--help` explains the common
             options and lists only the names of the others.
-        per_phase: Whether the flag accepts one number per training phase. The field
-            then holds a tuple, or a number if there is only one.
         resumable: Whether an interrupted run may resume with another value.
         local: Whether it is a path that must not be in a bucket.
     """
     metadata = {"help": help, "choices": choices, "min": minimum, "max": maximum}
-    metadata |= {"common": common, "per_phase": per_phase}
-    metadata |= {"resumable": resumable, "local": local}
+    metadata |= {"common": common, "resumable": resumable, "local": local}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -177,12 +175,12 @@ def _parse(options_class: type[Options], arguments: Sequence[str]) -> flags.Flag
     types = typing.get_type_hints(options_class)
     for field in dataclasses.fields(options_class):
         name, field_type = _flag_name(field), types[field.name]
-        # Of `int | tuple[int, ...]` and `float | None`.
-        field_type = next(iter(typing.get_args(field_type)), field_type)
+        field_type, *others = typing.get_args(field_type) or (field_type,)
         if field_type is bool:
             flags.DEFINE_bool(name, None, "", flag_values=parsed)
         else:
-            parser = _Parser(field_type, field.metadata["per_phase"])
+            per_phase = any(typing.get_origin(other) is tuple for other in others)
+            parser = _Parser(field_type, per_phase)
             flags.DEFINE(parser, name, None, "", flag_values=parsed)
     if others := parsed(["", *arguments])[1:]:
         raise ValueError(

@@ -39,7 +39,7 @@ class PartyConfig(GreetConfig):
     speed: float | None = cli.option(
         None, help="Speed of the music, 100% at most.", common=True, minimum=0
     )
-    volume: int | tuple[int, ...] = cli.option(3, help="Volume.", per_phase=True)
+    volume: int | tuple[int, ...] = cli.option(3, help="Volume.")
 
 
 def main(options):

@@ -27,7 +27,7 @@ from bert_tf.heads.head import (
     string_input,
 )
 from bert_tf.lazy import lazy_import
-from bert_tf.modeling import BertBackbone, BertModel, Dropout, initializer
+from bert_tf.modeling import BertBackbone, BertModel, Dropout, dense_layer
 
 tf = lazy_import("tensorflow")
 
@@ -40,12 +40,7 @@ def output_layer(
     if dropout:
         dtype = backbone.embeddings.dtype_policy
         x = Dropout(config.dropout, dtype=dtype, name="dropout")(x)
-    return keras.layers.Dense(
-        units,
-        kernel_initializer=initializer(config),
-        dtype="float32",
-        name="logits",
-    )(x)
+    return dense_layer(config, units, "logits", "float32")(x)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -6,7 +6,7 @@ from bert_tf.modeling.backend import Dropout as Dropout
 from bert_tf.modeling.bert import EncoderLayer as EncoderLayer
 from bert_tf.modeling.bert import attend as attend
 from bert_tf.modeling.bert import attention_bias as attention_bias
-from bert_tf.modeling.bert import initializer as initializer
+from bert_tf.modeling.bert import dense_layer as dense_layer
 from bert_tf.modeling.config import GOOGLE_KEYS as GOOGLE_KEYS
 from bert_tf.modeling.config import MASKED_SCORE as MASKED_SCORE
 from bert_tf.modeling.config import BertConfig as BertConfig

@@ -12,7 +12,7 @@ import keras
 
 from bert_tf import lazy
 from bert_tf.modeling import backend
-from bert_tf.modeling.bert import Embeddings, initializer
+from bert_tf.modeling.bert import Embeddings, dense_layer
 from bert_tf.modeling.config import BertConfig
 from bert_tf.modeling.fused import FusedEncoderLayer
 
@@ -44,17 +44,10 @@ class EncoderModel(keras.Model):
         unused = {id(v) for layer in self._unused_layers() for v in layer.variables}
         return [v for v in super().trainable_variables if id(v) not in unused]
 
-    @property
-    def non_trainable_variables(self):
-        trained = {id(variable) for variable in self.trainable_variables}
-        return [v for v in self.variables if id(v) not in trained]
+    trainable_weights = trainable_variables
 
     @property
-    def trainable_weights(self):
-        return self.trainable_variables
-
-    @property
-    def non_trainable_weights(self):
+    def non_trainable_weights(self):  # For `summary`.
         trained = {id(weight) for weight in self.trainable_weights}
         return [w for w in self.weights if id(w) not in trained]
 
@@ -105,12 +98,8 @@ class BertBackbone(EncoderModel):
             FusedEncoderLayer(config, recompute, dtype=dtype, name=f"encoder_layer_{i}")
             for i in range(config.num_layers)
         ]
-        self.pooler = keras.layers.Dense(
-            config.hidden_dim,
-            activation="tanh",
-            kernel_initializer=initializer(config),
-            dtype=dtype,
-            name="pooler",
+        self.pooler = dense_layer(
+            config, config.hidden_dim, "pooler", dtype, activation="tanh"
         )
 
         # === Functional model ===
@@ -182,10 +171,6 @@ class BertBackbone(EncoderModel):
             "dtype": keras.saving.serialize_keras_object(self.embeddings.dtype_policy),
             "name": self.name,
         }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        return cls(**config)
 
 
 class BertModel(EncoderModel):

@@ -9,9 +9,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -49,21 +48,7 @@ def custom_gradient(
     return wrapper
 
 
-_autodiff = False
-
-
-@contextlib.contextmanager
-def _jax_autodiff() -> Iterator[None]:
-    """Disables custom gradients on JAX.
-
-    They refer to masks of the traced function, which `jax.checkpoint` does not allow.
-    """
-    global _autodiff
-    _autodiff = keras.backend.backend() == "jax"
-    try:
-        yield
-    finally:
-        _autodiff = False
+_autodiff = False  # Disables custom gradients.
 
 
 def _to_tensor(value):
@@ -162,17 +147,13 @@ def _is_tensorflow() -> bool:
 
 
 class SeedGenerator(keras.random.SeedGenerator):
-    """`keras.random.SeedGenerator` with one sequence of seeds per replica, and replay.
+    """`keras.random.SeedGenerator` with one sequence of seeds per replica.
 
     Keras mirrors the state of a generator, so that all replicas would draw the same
     dropout masks (keras-team/keras#20611).
     """
 
-    _replayed_seed = None
-
     def next(self, ordered=True):
-        if self._replayed_seed is not None:
-            return self._replayed_seed
         seed = super().next(ordered)
         if not _is_tensorflow():
             return seed
@@ -180,15 +161,6 @@ class SeedGenerator(keras.random.SeedGenerator):
         replica = context.replica_id_in_sync_group if context else 0
         # The second element of a seed counts the draws; the first keeps replicas apart.
         return seed + tf.cast(tf.stack([replica * 1_000_003, 0]), seed.dtype)
-
-    @contextlib.contextmanager
-    def replay(self, seed: Any) -> Iterator[None]:
-        """Makes `next` return `seed` in this context; the state does not change."""
-        self._replayed_seed = seed
-        try:
-            yield
-        finally:
-            self._replayed_seed = None
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -208,63 +180,65 @@ class Dropout(keras.layers.Dropout):
             self.seed_generator = SeedGenerator(seed)
             self._tracker.lock()
 
+    def next_seed(self):
+        """Returns a seed for `dropout_mask`, [2]; None if the rate is 0."""
+        return self.seed_generator.next() if self.rate else None
 
-def dropout_mask(shape: Sequence[int], dropout: Dropout):
-    """Draws the mask of a dropout layer.
+
+def dropout_mask(shape: Sequence[int], rate: float, seed):
+    """Draws a dropout mask.
 
     Args:
         shape: Shape of the mask; sizes may be scalar tensors.
-        dropout: Its rate is rounded to a multiple of 2**-16 on CPUs and on JAX, where
-            random numbers are expensive: two elements share 32 random bits.
+        rate: Share of the elements to drop. It is rounded to a multiple of 2**-16 on
+            CPUs and on JAX, where random numbers are expensive: two elements share 32
+            random bits.
+        seed: See `Dropout.next_seed`.
 
     Returns:
         A bool tensor, True for elements to keep, or None if the rate is 0.
     """
-    if not dropout.rate:
+    if not rate:
         return None
-    threshold = min(round(dropout.rate * 2**16), 2**16 - 1)
+    threshold = min(round(rate * 2**16), 2**16 - 1)
     if keras.backend.backend() == "jax":
         # The first axis may be sharded.
         words_shape = (shape[0], (shape[1] + 1) // 2, *shape[2:])
-        words = jax.random.bits(dropout.seed_generator.next(), words_shape, "uint32")
+        words = jax.random.bits(seed, words_shape, "uint32")
         halves = [words & 0xFFFF, words >> 16]
         mask = jax.numpy.concatenate(halves, axis=1)[:, : shape[1]] >= threshold
         # Keeps XLA:TPU from fusing the random numbers with the softmax. In rows of 512
         # tokens, the fusion exceeds the on-chip memory and does not compile.
         return jax.lax.optimization_barrier(mask)
+    seed = tf.cast(seed % tf.int32.max, tf.int32)
     if not cpu_only():
-        return keras.random.uniform(shape, seed=dropout.seed_generator) >= dropout.rate
+        return tf.random.stateless_uniform(shape, seed) >= rate
     size = tf.reduce_prod(shape)
     words = tf.random.stateless_uniform(
-        [(size + 1) // 2],
-        tf.cast(dropout.seed_generator.next() % tf.int32.max, tf.int32),
-        minval=None,
-        maxval=None,
-        dtype=tf.uint32,
+        [(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32
     )
     halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size]
     return tf.reshape(halves, shape) >= tf.constant(threshold, tf.uint16)
 
 
-def recompute(
-    function: Callable[[Any], Any], dropouts: Sequence[Dropout]
-) -> Callable[[Any], Any]:
-    """Wraps `function` of a tensor, so that only the tensor is kept for its gradient.
+def recompute(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps `function(x, mask, seeds)`, so that its gradient keeps the arguments only.
 
-    The backward pass computes `function` again, with the dropout masks of the first
-    time: `keras.remat` and `keras.RematScope` alone would draw other masks (3.15).
+    The backward pass computes `function` again.
     """
-    generators = [dropout.seed_generator for dropout in dropouts if dropout.rate]
 
-    def wrapper(x):
-        seeds = [generator.next() for generator in generators]
-
+    def wrapper(x, mask, seeds):
         @keras.remat
         def run(x):
-            with _jax_autodiff(), contextlib.ExitStack() as stack:
-                for generator, seed in zip(generators, seeds, strict=True):
-                    stack.enter_context(generator.replay(delay_until(x, seed)))
-                return function(x)
+            global _autodiff
+            delayed = [None if seed is None else delay_until(x, seed) for seed in seeds]
+            # On JAX, custom gradients refer to dropout masks of the traced function,
+            # which `jax.checkpoint` does not allow.
+            _autodiff = not _is_tensorflow()
+            try:
+                return function(x, mask, delayed)
+            finally:
+                _autodiff = False
 
         return run(x)
 

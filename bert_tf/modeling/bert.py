@@ -29,6 +29,14 @@ def initializer(config: BertConfig) -> keras.initializers.Initializer:
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
+def dense_layer(
+    config: BertConfig, units: int, name: str, dtype, **kwargs
+) -> keras.layers.Dense:
+    """Returns a `keras.layers.Dense` with the initial weights of BERT."""
+    weights = {"kernel_initializer": initializer(config)}
+    return keras.layers.Dense(units, dtype=dtype, name=name, **weights, **kwargs)
+
+
 class ConfiguredLayer(keras.layers.Layer):
     """A layer whose hyperparameters are a `BertConfig` (or its dictionary)."""
 
@@ -40,12 +48,7 @@ class ConfiguredLayer(keras.layers.Layer):
         return super().get_config() | {"config": dataclasses.asdict(self.config)}
 
     def _dense(self, units: int, name: str) -> keras.layers.Dense:
-        return keras.layers.Dense(
-            units,
-            kernel_initializer=initializer(self.config),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        return dense_layer(self.config, units, name, self.dtype_policy)
 
     def _layer_norm(self, name: str) -> keras.layers.LayerNormalization:
         return keras.layers.LayerNormalization(

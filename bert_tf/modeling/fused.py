@@ -17,7 +17,6 @@ I intermediate. Elementwise arithmetic is in float32, whatever the type of the i
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +25,6 @@ import keras
 from keras import ops
 
 from bert_tf.modeling.backend import (
-    Dropout,
     cpu_only,
     custom_gradient,
     delay_until,
@@ -62,44 +60,36 @@ class FusedEncoderLayer(EncoderLayer):
     def call(self, x, attention_mask, training=None):
         if not training:
             return super().call(x, attention_mask)
-        train = functools.partial(self._train, attention_mask=attention_mask)
-        if self.recompute:
-            layers = (
-                self.attention_dropout,
-                self.attention_output_dropout,
-                self.output_dropout,
-            )
-            train = recompute(train, layers)
-        return train(x)
+        layers = (
+            self.attention_dropout,
+            self.attention_output_dropout,
+            self.output_dropout,
+        )
+        # Drawn here, because recomputation must draw the same dropout masks.
+        seeds = [layer.next_seed() for layer in layers]
+        train = recompute(self._train) if self.recompute else self._train
+        return train(x, attention_mask, seeds)
 
-    def _train(self, x, attention_mask):
+    def _train(self, x, attention_mask, seeds):
         shape, num_heads = ops.shape(x), self.config.num_heads
+        rate = self.config.dropout
         x = ops.reshape(x, (-1, self.config.hidden_dim))
         query, key, value = (
-            add_bias(project(x, dense), dense.bias)
+            split_heads(add_bias(project(x, dense), dense.bias), shape, num_heads)
             for dense in (self.query, self.key, self.value)
         )
-        heads = (
-            split_heads(y, shape, num_heads)
-            for y in (query * self.attention_scale, key, value)
-        )
+        query, bias = query * self.attention_scale, attention_bias(attention_mask)
         y = attend_in_training(
-            *heads, attention_bias(attention_mask), self.attention_dropout
+            query, key, value, bias, self.config.attention_dropout, seeds[0]
         )
+        y = project(merge_heads(y), self.attention_output)
         x = add_and_norm(
-            x,
-            project(merge_heads(y), self.attention_output),
-            self.attention_output.bias,
-            self.attention_layer_norm,
-            self.attention_output_dropout,
+            x, y, self.attention_output.bias, self.attention_layer_norm, rate, seeds[1]
         )
         y = dense_and_activation(x, self.intermediate, self.config.activation)
+        y = project(y, self.output_dense)
         x = add_and_norm(
-            x,
-            project(y, self.output_dense),
-            self.output_dense.bias,
-            self.output_layer_norm,
-            self.output_dropout,
+            x, y, self.output_dense.bias, self.output_layer_norm, rate, seeds[2]
         )
         return ops.reshape(x, shape)
 
@@ -152,7 +142,7 @@ def _d_bias(dy, bias):
 # --- Attention -------------------------------------------------------------------
 
 
-def attend_in_training(query, key, value, bias, dropout: Dropout):
+def attend_in_training(query, key, value, bias, rate: float, seed):
     """Returns `bert.attend` with dropout of the probabilities.
 
     Tensors of size [B, N, S, S] are the largest in long rows. Autodiff keeps three of
@@ -162,10 +152,10 @@ def attend_in_training(query, key, value, bias, dropout: Dropout):
 
     Args:
         query, key, value, bias: As for `bert.attend`; the bias gets no gradient.
-        dropout: The layer that draws the mask.
+        rate, seed: See `dropout_mask`.
     """
-    mask = dropout_mask((*ops.shape(query)[:3], ops.shape(key)[2]), dropout)
-    scale = 1 / (1 - dropout.rate)
+    mask = dropout_mask((*ops.shape(query)[:3], ops.shape(key)[2]), rate, seed)
+    scale = 1 / (1 - rate)
 
     def kept(signed):
         return signed if mask is None else ops.relu(signed)
@@ -211,7 +201,7 @@ def _transpose(matrices):
 
 
 def add_and_norm(
-    x, y, bias, layer_norm: keras.layers.LayerNormalization, dropout: Dropout
+    x, y, bias, layer_norm: keras.layers.LayerNormalization, rate: float, seed
 ):
     """Returns LayerNorm(x + dropout(y + bias)), [T, H], of the dtype of `x`.
 
@@ -222,10 +212,10 @@ def add_and_norm(
         x, y: [T, H].
         bias: [H], that of the dense layer that `project` applied.
         layer_norm: A built layer; its weights get gradients.
-        dropout: The layer that draws the mask.
+        rate, seed: See `dropout_mask`.
     """
-    mask = dropout_mask(ops.shape(y), dropout)
-    scale = 1 / (1 - dropout.rate)
+    mask = dropout_mask(ops.shape(y), rate, seed)
+    scale = 1 / (1 - rate)
 
     @custom_gradient
     def add_and_norm(x, y, bias, gamma, beta):

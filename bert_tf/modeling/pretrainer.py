@@ -14,7 +14,7 @@ from keras import ops
 from bert_tf.modeling import fused
 from bert_tf.modeling.backbone import BertBackbone, BertModel
 from bert_tf.modeling.backend import custom_gradient, xla_fused
-from bert_tf.modeling.bert import ConfiguredLayer, initializer
+from bert_tf.modeling.bert import ConfiguredLayer, dense_layer
 
 # --- Inputs ----------------------------------------------------------------------
 
@@ -32,16 +32,12 @@ class UnpackRows(keras.layers.Layer):
     """
 
     def call(self, padding_mask, first_positions):
-        columns = ops.expand_dims(
-            ops.arange(ops.shape(padding_mask)[1], dtype="int32"), 0
-        )
+        columns = ops.arange(ops.shape(padding_mask)[1], dtype="int32")[None]
         if first_positions.shape[1] == 1:
             return padding_mask, columns
         sequence = ops.maximum(padding_mask - 1, 0)
         starts = ops.take_along_axis(first_positions, sequence, axis=1)  # [B, S]
-        mask = ops.equal(
-            ops.expand_dims(padding_mask, 2), ops.expand_dims(padding_mask, 1)
-        )
+        mask = ops.equal(padding_mask[:, :, None], padding_mask[:, None])
         return mask, columns - starts
 
 
@@ -83,27 +79,24 @@ class MaskedLMLoss(keras.losses.Loss):
 @xla_fused
 def _cross_entropy(logits, token_ids):
     """Returns the losses and the log-sum-exp of the logits, both [...]."""
-    label_logits = ops.sum(
-        ops.where(_is_label(logits, token_ids), logits, 0.0), axis=-1
-    )
+    label_logits = ops.where(_is_label(logits, token_ids), logits, 0.0)
+    label_logits = ops.sum(label_logits, axis=-1)
     largest = ops.max(logits, axis=-1)
-    exponentials = ops.exp(logits - ops.expand_dims(largest, -1))
+    exponentials = ops.exp(logits - largest[..., None])
     normalizers = largest + ops.log(ops.sum(exponentials, axis=-1))
     return normalizers - label_logits, normalizers
 
 
 @xla_fused
 def _d_logits(logits, token_ids, normalizers, d_losses):
-    normalizers, d_losses = (
-        ops.expand_dims(tensor, -1) for tensor in (normalizers, d_losses)
-    )
     labels = ops.cast(_is_label(logits, token_ids), logits.dtype)
-    return (ops.exp(logits - normalizers) - labels) * d_losses
+    probabilities = ops.exp(logits - normalizers[..., None])
+    return (probabilities - labels) * d_losses[..., None]
 
 
 def _is_label(logits, token_ids):
     """Returns the one-hot labels, [..., V] bool."""
-    return ops.expand_dims(token_ids, -1) == ops.arange(logits.shape[-1], dtype="int32")
+    return token_ids[..., None] == ops.arange(logits.shape[-1], dtype="int32")
 
 
 # --- Model -----------------------------------------------------------------------
@@ -182,12 +175,7 @@ class BertPretrainer(BertModel):
         self.mlm_head = MaskedLMHead(
             config, backbone.embeddings.token_embedding, dtype=dtype, name="mlm"
         )
-        self.nsp_head = keras.layers.Dense(
-            2,
-            kernel_initializer=initializer(config),
-            dtype=keras.DTypePolicy("float32"),
-            name="nsp",
-        )
+        self.nsp_head = dense_layer(config, 2, "nsp", "float32")
 
         # === Functional model ===
         inputs = {

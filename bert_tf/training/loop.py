@@ -34,12 +34,8 @@ from absl import logging
 
 from bert_tf import storage
 from bert_tf.checkpoints import ModelDirectory
+from bert_tf.training import strategy as distribution
 from bert_tf.training.steps import create_steps, steps_per_call
-from bert_tf.training.strategy import (
-    JaxDevices,
-    create_training_variables,
-    is_multi_worker,
-)
 
 # A scheduler that sends SIGTERM expects a normal end; a shell, 128 + the signal.
 _EXIT_STATUS = {signal.SIGTERM: 0, signal.SIGINT: 130}
@@ -74,7 +70,7 @@ class TrainingLoop:
 
     def __init__(
         self,
-        strategy: tf.distribute.Strategy | JaxDevices,
+        strategy: tf.distribute.Strategy | distribution.JaxDevices,
         state: TrainingState,
         total_steps: int,
         save_every: float = 10,
@@ -160,7 +156,7 @@ class TrainingLoop:
     ) -> None:
         """Checks the metrics and gradient norms of some steps; adds them to `epoch`."""
         finite, count = np.isfinite(norms), len(norms)
-        first = self.step + 1 + (0 if finite.all() else int(finite.argmin()))
+        first = self.step + 1 + int(finite.argmin())
         self.step += count
         if not math.isfinite(logs["loss"]):
             self._fail(f"The loss of step {first:,} is not finite ({logs['loss']}).")
@@ -232,7 +228,8 @@ class TrainingLoop:
         step. A handler exits at once if the state is already saved, or on a second
         SIGINT. Otherwise the loop saves the state and exits after the step.
         """
-        together = is_multi_worker(self.strategy)  # Stop after the same step.
+        # Workers stop after the same step.
+        together = distribution.is_multi_worker(self.strategy)
 
         def receive(number: int, _: Any) -> None:
             is_second = self._received_signal and number == signal.SIGINT
@@ -266,7 +263,7 @@ class TrainingLoop:
     def _stop_requested(self) -> int:
         """Returns the signal that this process or another worker received, or 0."""
         received = self._received_signal
-        if is_multi_worker(self.strategy):
+        if distribution.is_multi_worker(self.strategy):
             # All workers must stop at the same step.
             total = _sum_over_workers(self.strategy, tf.constant(float(received)))
             received = received or (float(total) > 0 and signal.SIGTERM)
@@ -313,7 +310,7 @@ class TrainingState:
         self.model = model
         self.path = directory.path / _TRAINING_STATES
         self.progress: dict[str, Any] = {}
-        create_training_variables(model)
+        distribution.create_training_variables(model)
         seeds = [
             layer.seed_generator.state
             for layer in model._flatten_layers()

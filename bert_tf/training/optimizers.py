@@ -223,9 +223,8 @@ class Lamb(AdamW):
     def update_step(self, gradient, variable, learning_rate):
         rate, (correction_1, correction_2) = learning_rate, self._corrections
         momentum, velocity = self._update_moments(gradient, variable)
-        step = (momentum / correction_1) / (
-            ops.sqrt(velocity / correction_2) + self.epsilon
-        )
+        deviation = ops.sqrt(velocity / correction_2)
+        step = (momentum / correction_1) / (deviation + self.epsilon)
         if self._use_weight_decay(variable):
             step = step + self.weight_decay * variable
             norm = _global_norm([step])
@@ -381,9 +380,8 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         # The first update has step 0. Adding 1 gives it a rate above 0.
         step = ops.cast(step - self.first_step, "float32") + 1.0
         warmup = step / max(self.warmup_steps, 1)
-        remaining = (self.total_steps + 1 - step) / (
-            self.total_steps + 1 - self.warmup_steps
-        )
+        end = self.total_steps + 1
+        remaining = (end - step) / (end - self.warmup_steps)
         decay = DECAYS[self.decay](ops.clip(remaining, 0.0, 1.0))
         return self.peak * ops.minimum(warmup, decay)
 

@@ -87,42 +87,28 @@ class PretrainConfig(cli.Options):
         256,
         help="Rows per step on all replicas together: one number, or one per phase.",
         minimum=1,
-        per_phase=True,
         common=True,
     )
     micro_batch_size: int = cli.option(
         0,
-        help="Rows that a replica computes at once; their gradients are summed over "
-        "the batch, so that the update is the same. 0: all rows.",
+        help="Save memory: rows that a replica computes at once. 0: all rows.",
         minimum=0,
         resumable=True,
     )
     recompute: bool = cli.option(
-        False,
-        help="Recompute encoder layers in the backward pass: less memory, about a "
-        "third more time.",
-        resumable=True,
+        False, help="Save memory: compute encoder layers twice.", resumable=True
     )
     steps: int | tuple[int, ...] = cli.option(
-        1_000_000,
-        help="Training steps; one number per phase.",
-        minimum=1,
-        per_phase=True,
-        common=True,
+        1_000_000, help="Training steps; one number per phase.", minimum=1, common=True
     )
     warmup_steps: int | tuple[int, ...] = cli.option(
-        10_000,
-        help="Steps of linear learning rate warm-up.",
-        minimum=0,
-        per_phase=True,
-        common=True,
+        10_000, help="Steps of linear learning rate warm-up.", minimum=0, common=True
     )
     learning_rate: float | tuple[float, ...] = cli.option(
         1e-4,
         help="Peak learning rate. With one number per phase of this flag or of "
         "--warmup_steps, each phase has its own warm-up and decay.",
         minimum=0,
-        per_phase=True,
         common=True,
     )
     decay: str = cli.option(
@@ -142,7 +128,6 @@ class PretrainConfig(cli.Options):
         help="Fraction of the tokens to predict: one number, or one per phase.",
         minimum=0,
         maximum=1,
-        per_phase=True,
     )
     whole_word_masking: bool = cli.option(
         False, help="Mask all tokens of a word together."
@@ -152,18 +137,13 @@ class PretrainConfig(cli.Options):
     )
     validate_every: int = cli.option(
         1000,
-        help="Steps between evaluations on the held-out documents. Each also writes "
-        "the weights.",
+        help="Steps between evaluations, which also save state and weights.",
         minimum=1,
         common=True,
         resumable=True,
     )
     save_every: float = cli.option(
-        10.0,
-        help="Minutes between training states to resume from. Evaluations and SIGTERM "
-        "save one, too.",
-        minimum=0,
-        resumable=True,
+        10.0, help="Minutes between saved states.", minimum=0, resumable=True
     )
     seed: int = cli.option(
         0, help="Random seed of weights, dropout, shuffling and masking.", minimum=0
@@ -234,9 +214,5 @@ class Phase:
     @property
     def tokens_per_step(self) -> float:
         """Tokens without padding."""
-        return self.batch_size * self.length * (1 - self.manifest["padding_share"])
-
-    @property
-    def length(self) -> int:
-        """Tokens per row."""
-        return self.manifest["max_sequence_length"]
+        length = self.manifest["max_sequence_length"]
+        return self.batch_size * length * (1 - self.manifest["padding_share"])

@@ -16,16 +16,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import checkpoints, storage
+from bert_tf import checkpoints, data, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
-from bert_tf.data import (
-    check_records,
-    pretrain_dataset,
-    read_table,
-    read_token_ids,
-    unigram_accuracy,
-    write_table,
-)
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
 from bert_tf.training import strategy as distribution
 from bert_tf.training.initialization import initialize_from_corpus
@@ -104,7 +96,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
         # === Train ===
         try:
             if options.initialization == "corpus" and not state.step:
-                token_ids = read_token_ids(phases[0].records)
+                token_ids = data.read_token_ids(phases[0].records)
                 with strategy.scope():
                     initialize_from_corpus(model, token_ids, options.seed)
             loop = TrainingLoop(
@@ -121,11 +113,11 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
                 directory.save_weights(model)
 
             # === Report ===
-            baseline = unigram_accuracy(
+            baseline = data.unigram_accuracy(
                 masked_batches(options, replicas, last, split="validation")
             )
         except tf.errors.DataLossError as error:
-            check_records(phase.records for phase in phases)
+            data.check_records(phase.records for phase in phases)
             raise ValueError(f"Records cannot be read: {error.message}") from error
         metrics = state.progress["history"][-1] | {"unigram_accuracy": baseline}
         directory.write_metrics(metrics)
@@ -205,7 +197,7 @@ def resolve_architecture(
     if options.dropout >= 0:
         changes |= dict.fromkeys(("dropout", "attention_dropout"), options.dropout)
     architecture = dataclasses.replace(architecture, **changes)
-    length = max(phase.length for phase in phases)
+    length = max(phase.manifest["max_sequence_length"] for phase in phases)
     if length > architecture.max_sequence_length:
         raise ValueError(
             f"{options.records} has sequences of {length} tokens, but the model has "
@@ -302,7 +294,7 @@ def _train_phase(options: PretrainConfig, loop: TrainingLoop, phase: Phase) -> N
         loop.save(weights=True)
         # After the state, which has the history, so that a history implies a state.
         if loop.state.write:
-            write_table(loop.state.directory.path / _HISTORY, history)
+            data.write_table(loop.state.directory.path / _HISTORY, history)
         loop.report(
             row,
             loop.step,
@@ -335,7 +327,7 @@ def masked_batches(
         rows = phase.manifest["validation_rows"]
         batch_size = min(batch_size, rows // replicas * replicas)
         masking = {}  # As in the paper, so that the losses of runs compare.
-    return pretrain_dataset(
+    return data.pretrain_dataset(
         phase.records,
         batch_size=batch_size,
         split=split,
@@ -358,4 +350,4 @@ def read_history(path: pathlib.Path | str) -> list[dict[str, float]]:
     path = path / _HISTORY if path.is_dir() else path
     if not path.is_file():
         return []
-    return [{k: float(v) for k, v in row.items()} for row in read_table(path)]
+    return [{k: float(v) for k, v in row.items()} for row in data.read_table(path)]

@@ -9,6 +9,7 @@ learning rate schedules count its micro-batches as steps (base_optimizer.py). It
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -107,7 +108,12 @@ def jax_step(
     def accumulate(state, batch, replicas, count):
         """`train_step` with the mean gradient over `count` parts of the batch."""
         weights, others, optimizer_variables, metrics = state
-        gradients_of = jax.value_and_grad(model.compute_loss_and_updates, has_aux=True)
+        loss_and_updates = functools.partial(
+            model.compute_loss_and_updates,
+            training=True,
+            optimizer_variables=optimizer_variables,
+        )
+        gradients_of = jax.value_and_grad(loss_and_updates, has_aux=True)
 
         def split(tensor):  # Every replica takes part in every micro-batch.
             rest = tensor.shape[1:]
@@ -120,14 +126,7 @@ def jax_step(
             # Weights sum to one over the batch; scaled, in the mean over the parts.
             sample_weight = {k: v * count for k, v in sample_weight.items()}
             (_, (loss, outputs, others, metrics)), gradients = gradients_of(
-                weights,
-                others,
-                metrics,
-                x,
-                y,
-                sample_weight,
-                training=True,
-                optimizer_variables=optimizer_variables,
+                weights, others, metrics, x, y, sample_weight
             )
             logs, metrics = model._update_metrics_variables(
                 metrics, loss, x, y, outputs, sample_weight

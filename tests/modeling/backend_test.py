@@ -42,7 +42,8 @@ def test_dropout_mask_has_the_rate_and_independent_elements(
     monkeypatch, rate, cpu_only
 ):
     monkeypatch.setattr(backend, "cpu_only", lambda: cpu_only)
-    mask = np.array(backend.dropout_mask((401, 501), backend.Dropout(rate, seed=1)))
+    seed = backend.Dropout(rate, seed=1).next_seed()
+    mask = np.array(backend.dropout_mask((401, 501), rate, seed))
     assert mask.shape == (401, 501)  # An odd number of elements.
     assert mask.dtype == bool
     # Five standard deviations.
@@ -55,9 +56,11 @@ def test_dropout_mask_has_the_rate_and_independent_elements(
 
 
 def test_dropout_masks_differ_and_are_reproducible():
-    dropout = backend.Dropout(0.5, seed=1)
-    first, second = (np.array(backend.dropout_mask((9, 11), dropout)) for _ in range(2))
-    again = np.array(backend.dropout_mask((9, 11), backend.Dropout(0.5, seed=1)))
+    def draw(dropout):
+        return np.array(backend.dropout_mask((9, 11), 0.5, dropout.next_seed()))
+
+    dropout, copy = (backend.Dropout(0.5, seed=1) for _ in range(2))
+    first, second, again = draw(dropout), draw(dropout), draw(copy)
     assert (first != second).any()
     np.testing.assert_array_equal(first, again)
 

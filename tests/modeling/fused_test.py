@@ -7,9 +7,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import bert, config, fused
-from bert_tf.modeling.backend import Dropout, dropout_mask
+from bert_tf.modeling.backend import dropout_mask
 from tests.toy.gradients import in_graph, kept_tensors, value_and_gradients
 
+SEED = tf.constant([3, 0], tf.int64)
 RUNS = pytest.mark.parametrize("run", [lambda f: f, in_graph], ids=["eager", "graph"])
 
 
@@ -55,22 +56,21 @@ def attention_inputs():
     return query, key, value, bert.attention_bias(mask), upstream
 
 
-def plain_attention(query, key, value, bias, dropout):
+def plain_attention(query, key, value, bias, rate, seed):
     """`attend_in_training` with the gradient of autodiff."""
     scores = tf.matmul(query, key, transpose_b=True)
     weights = tf.cast(tf.nn.softmax(tf.cast(scores, "float32") + bias), query.dtype)
-    mask = dropout_mask(weights.shape, dropout)
+    mask = dropout_mask(weights.shape, rate, seed)
     if mask is not None:
-        weights = tf.where(mask, weights / (1 - dropout.rate), 0)
+        weights = tf.where(mask, weights / (1 - rate), 0)
     return tf.matmul(weights, value)
 
 
 def attention_results(function, tensors, rate, run=in_graph):
     """Returns the value and the gradients w.r.t. query, key and value, float32."""
     *inputs, bias, upstream = tensors
-    dropout = Dropout(rate, seed=3)
     found = value_and_gradients(
-        lambda *inputs: function(*inputs, bias, dropout), inputs, upstream, run
+        lambda *inputs: function(*inputs, bias, rate, SEED), inputs, upstream, run
     )
     assert all(tensor.dtype == tensors[0].dtype for tensor in found)
     return float32_arrays(found)
@@ -106,8 +106,9 @@ def test_attention_in_bfloat16_is_as_exact_as_autodiff(attention_inputs):
 
 def test_attention_keeps_one_tensor_of_the_size_of_the_scores(attention_inputs):
     *inputs, bias, _ = attention_inputs
-    dropout = Dropout(0.3, seed=3)
-    kept = kept_tensors(lambda *i: fused.attend_in_training(*i, bias, dropout), *inputs)
+    kept = kept_tensors(
+        lambda *inputs: fused.attend_in_training(*inputs, bias, 0.3, SEED), *inputs
+    )
     assert [tensor.shape for tensor in kept].count(SCORES) == 1
 
 
@@ -126,12 +127,12 @@ def layer_norm():
     return layer
 
 
-def plain_add_and_norm(x, y, bias, layer_norm, dropout):
+def plain_add_and_norm(x, y, bias, layer_norm, rate, seed):
     """`add_and_norm` with the gradient of autodiff."""
     y = y + bias
-    mask = dropout_mask(y.shape, dropout)
+    mask = dropout_mask(y.shape, rate, seed)
     if mask is not None:
-        y = tf.where(mask, y / (1 - dropout.rate), 0)
+        y = tf.where(mask, y / (1 - rate), 0)
     return layer_norm(x + y)
 
 
@@ -140,9 +141,8 @@ def residual_results(function, layer_norm, rate, dtype="float32", run=in_graph):
     x, y, upstream = (
         tf.cast(tf.random.stateless_normal(SHAPE, [i, 0]), dtype) for i in range(3)
     )
-    dropout = Dropout(rate, seed=3)
     found = value_and_gradients(
-        lambda *inputs: function(*inputs, layer_norm, dropout),
+        lambda *inputs: function(*inputs, layer_norm, rate, SEED),
         [x, y, tf.constant(BIAS, dtype)],
         upstream,
         run,
@@ -179,9 +179,8 @@ def test_add_and_norm_in_bfloat16_is_as_exact_as_autodiff(layer_norm):
 
 
 def test_add_and_norm_keeps_the_normalized_sum_and_the_mask(layer_norm):
-    dropout = Dropout(0.3, seed=3)
     kept = kept_tensors(
-        lambda *inputs: fused.add_and_norm(*inputs, layer_norm, dropout),
+        lambda *inputs: fused.add_and_norm(*inputs, layer_norm, 0.3, SEED),
         tf.ones(SHAPE),
         tf.ones(SHAPE),
         tf.ones(16),

@@ -36,7 +36,6 @@ def test_phases_are_consecutive(two_phases, vocabulary):
     assert (first.first_step, first.end) == (0, 90)
     assert (second.first_step, second.end) == (90, 100)
     assert (first.batch_size, second.batch_size) == (16, 8)
-    assert (first.length, second.length) == (16, 32)
     assert first.vocabulary == second.vocabulary == vocabulary
     assert first.schedule == WarmupDecay(1e-2, 20, 90)
     assert second.schedule == WarmupDecay(5e-3, 2, 10, first_step=90)
