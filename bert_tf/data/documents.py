@@ -149,7 +149,7 @@ def read_documents(
                 return
             inside = True
             title = layout.separator == "doc_tag" and _TITLE.match(line)
-        elif not inside or _is_blank(line):
+        elif not inside or not line.strip():
             continue
         elif title and line.strip() == title[1]:
             title = None
@@ -164,7 +164,7 @@ def _read_json_lines(path: str, start: int, end: int) -> Iterator[Document]:
     for offset, line in storage.read_lines_from(path, start):
         if offset >= end:
             return
-        if _is_blank(line):
+        if not line.strip():
             continue
         try:
             record = parse_object(line)
@@ -185,28 +185,22 @@ def _read_json_lines(path: str, start: int, end: int) -> Iterator[Document]:
             yield document
 
 
-def _is_blank(line: str) -> bool:
-    return not line or line.isspace()
-
-
 _TITLE = re.compile(r'<doc .*?\btitle="(.*?)"[^"]*>$')
 _IS_SEPARATOR = {
     "doc_tag": lambda line: line.startswith(("<doc ", "</doc>")),
-    "blank_line": _is_blank,
+    "blank_line": lambda line: not line.strip(),
     "file": lambda line: False,
 }
 
 
 def _unwrap(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Joins the lines of each paragraph; keeps blank lines."""
-    for is_blank, group in itertools.groupby(
-        lines, key=lambda line: _is_blank(line[1])
-    ):
-        if is_blank:
-            yield from group
-        else:
+    for is_text, group in itertools.groupby(lines, lambda line: bool(line[1].strip())):
+        if is_text:
             offsets, paragraph = zip(*group)
             yield offsets[0], " ".join(map(str.strip, paragraph))
+        else:
+            yield from group
 
 
 # --- Blocks ----------------------------------------------------------------------

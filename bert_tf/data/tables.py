@@ -17,6 +17,7 @@ import csv
 import gzip
 import json
 import lzma
+import operator
 import os
 import pathlib
 import re
@@ -139,15 +140,13 @@ class Table:
     def _records(self) -> Iterator[tuple[int, Any]]:
         """Yields the line and the content of each row that is not empty."""
         lines = storage.read_lines(str(self.path))
-        if self.suffix == ".tsv":
-            rows = ((number, line.split("\t")) for number, line in enumerate(lines, 1))
-            yield from (row for row in rows if row[1] != [""])
-            return
-        if self.suffix == ".jsonl":
+        if self.suffix != ".csv":
+            is_json = self.suffix == ".jsonl"
+            parse = parse_object if is_json else operator.methodcaller("split", "\t")
             for number, line in enumerate(lines, start=1):
                 if line:
                     try:
-                        yield number, parse_object(line)
+                        yield number, parse(line)
                     except ValueError as error:
                         message = f"{self.path}, line {number}: {error}"
                         raise ValueError(message) from error

@@ -36,7 +36,7 @@ class Vocabulary:
     masked language models need [MASK].
 
     Raises:
-        ValueError: Another special token is missing. The message names it.
+        ValueError: Another special token is missing. The message names the first.
     """
 
     tokens: tuple[str, ...]
@@ -48,13 +48,8 @@ class Vocabulary:
     mask_id = _id_of(MASK)
 
     def __post_init__(self):
-        required = [token for token in SPECIAL_TOKENS if token != MASK]
-        missing = [token for token in required if token not in self._ids]
-        if missing:
-            raise ValueError(
-                f"A vocabulary must contain {' '.join(required)}. "
-                f"Missing: {' '.join(missing)}."
-            )
+        for token in (PAD, UNK, CLS, SEP):
+            self._id(token)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike) -> Vocabulary:
@@ -65,17 +60,11 @@ class Vocabulary:
         others become empty.
 
         Raises:
-            ValueError: The file does not exist, is not UTF-8, or its tokens are
-                invalid. The message names the file and the line.
+            ValueError: The file is not UTF-8, or its tokens are invalid. The message
+                names the file and the line.
+            OSError: The file cannot be read.
         """
-        path = os.fspath(path)
-        try:
-            tokens = [line.strip() for line in storage.read_lines(path)]
-        except FileNotFoundError as error:
-            raise ValueError(
-                f"{path} does not exist. Learn a vocabulary with "
-                "`python -m bert_tf.vocab`."
-            ) from error
+        tokens = [line.strip() for line in storage.read_lines(os.fspath(path))]
         while tokens and not tokens[-1]:
             tokens.pop()
         last = {token: index for index, token in enumerate(tokens)}

@@ -117,31 +117,21 @@ class Windows:
         Returns:
             The function's results, concatenated along the first dimension.
         """
-        count = tf.size(self.row)
-        arrays = tf.nest.map_structure(
-            lambda spec: tf.TensorArray(
-                spec.dtype,
-                size=-(-count // _BATCH_SIZE),
-                infer_shape=False,
-                element_shape=spec.shape,
+        results = tf.map_fn(
+            lambda begin: function(self[begin : begin + _BATCH_SIZE]),
+            tf.range(0, tf.size(self.row), _BATCH_SIZE),
+            parallel_iterations=1,
+            fn_output_signature=tf.nest.map_structure(
+                lambda spec: tf.RaggedTensorSpec(spec.shape, spec.dtype, ragged_rank=0),
+                outputs,
             ),
+        )
+        return tf.nest.map_structure(
+            # Without windows, the values have no other dimensions.
+            lambda batches, spec: tf.reshape(batches.values, [-1, *spec.shape[1:]]),
+            results,
             outputs,
         )
-
-        def step(number: tf.Tensor, arrays: Any) -> tuple[tf.Tensor, Any]:
-            begin = number * _BATCH_SIZE
-            results = function(self[begin : begin + _BATCH_SIZE])
-            return number + 1, tf.nest.map_structure(
-                lambda array, result: array.write(number, result), arrays, results
-            )
-
-        _, arrays = tf.while_loop(
-            lambda number, _: number * _BATCH_SIZE < count,
-            step,
-            (0, arrays),
-            parallel_iterations=1,
-        )
-        return tf.nest.map_structure(lambda array: array.concat(), arrays)
 
 
 def cut_windows(
@@ -166,17 +156,12 @@ def cut_windows(
             google-research/bert. By default windows overlap by a quarter and all
             windows of a long text have the same size.
     """
-    starts = tf.cast(ids.row_starts(), tf.int32)
-    sizes = tf.cast(ids.row_lengths(), tf.int32)
-    segments = []  # Starts and sizes of the segments before the text.
-    if max_question_length is None:
-        capacity = tf.fill([tf.size(sizes)], max_sequence_length - 2)
-    else:
-        question_starts, starts = tf.split(starts, 2)
-        question_sizes, sizes = tf.split(sizes, 2)
-        question_sizes = tf.minimum(question_sizes, max_question_length)
-        segments.append((question_starts, question_sizes))
-        capacity = max_sequence_length - 3 - question_sizes
+    num_segments = 1 if max_question_length is None else 2
+    *questions, starts = tf.split(tf.cast(ids.row_starts(), tf.int32), num_segments)
+    *lengths, sizes = tf.split(tf.cast(ids.row_lengths(), tf.int32), num_segments)
+    lengths = [tf.minimum(length, max_question_length) for length in lengths]
+    room = tf.fill([tf.size(sizes)], max_sequence_length - 1 - num_segments)
+    capacity = room - sum(lengths)
     if stride is None:
         strides = capacity - capacity // _OVERLAP
     else:
@@ -202,10 +187,6 @@ def cut_windows(
     own_end = tf.where(number == tf.gather(count, row) - 1, end, boundary)
     own_start = tf.where(number == 0, 0, tf.roll(own_end, 1, 0))
 
-    segments.append((starts, sizes))
-    segment_starts, segment_sizes = zip(
-        *((tf.gather(starts, row), tf.gather(sizes, row)) for starts, sizes in segments)
-    )
     return Windows(
         tokenizer=tokenizer,
         ids=ids,
@@ -213,8 +194,11 @@ def cut_windows(
         start=start,
         own_start=own_start,
         own_end=own_end,
-        segment_starts=(*segment_starts[:-1], segment_starts[-1] + start),
-        segment_sizes=(*segment_sizes[:-1], size),
+        segment_starts=(
+            *(tf.gather(question, row) for question in questions),
+            tf.gather(starts, row) + start,
+        ),
+        segment_sizes=(*(tf.gather(length, row) for length in lengths), size),
     )
 
 
