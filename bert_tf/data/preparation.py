@@ -206,7 +206,9 @@ def run_jobs(
     if options.runner != "local":
         _run_with_beam(run, jobs, options)
         return list(map(run, jobs))  # Reads the results.
-    num_workers = min(options.num_workers or _num_cores(), len(jobs))
+    is_linux = hasattr(os, "sched_getaffinity")
+    num_cores = len(os.sched_getaffinity(0)) if is_linux else os.cpu_count()
+    num_workers = min(options.num_workers or num_cores, len(jobs))
     with contextlib.ExitStack() as stack:
         results: Iterator[Any] = map(run, jobs)
         if num_workers > 1:
@@ -260,12 +262,6 @@ def _run_unless_done(function: Callable[[Any], Any], job: Any) -> Any:
     return result
 
 
-def _num_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # Not available on macOS.
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _start_worker() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Leave accelerators to training.
     lazy.hide_tensorflow_logs()
@@ -275,7 +271,5 @@ def _start_worker() -> None:
 
 def _exit_with_parent() -> None:
     """Exits this process when its parent was killed, which pools do not notice."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
+    multiprocessing.parent_process().join()
     os._exit(1)

@@ -216,10 +216,11 @@ def count_problems(
             tokens, or a document of such sentences, does not count.
         vocabulary: The vocabulary.
     """
-    sentences = list(itertools.chain.from_iterable(documents))
     seen: set[str] = set()
-    repeated = 0
+    garbled = repeated = 0
+    sentences = itertools.chain.from_iterable(documents)
     for sentence, size in zip(sentences, lengths.tolist(), strict=True):
+        garbled += not sentence.isascii() and bool(_GARBLED.search(sentence))
         if sentence in seen:
             repeated += size
         seen.add(sentence)
@@ -230,14 +231,10 @@ def count_problems(
         "sentences": int(sizes.sum()),
         "tokens": len(ids),
         "unknown": int(np.count_nonzero(ids == vocabulary.unk_id)),
-        "garbled": sum(map(_is_garbled, sentences)),
+        "garbled": garbled,
         "repeated": repeated,
         "one_sentence": int(np.count_nonzero(sizes == 1)),
     }
-
-
-def _is_garbled(sentence: str) -> bool:
-    return not sentence.isascii() and bool(_GARBLED.search(sentence))
 
 
 def text_warnings(counts: Mapping[str, int]) -> list[str]:

@@ -141,9 +141,8 @@ class Tokenizer:
             text_a: Strings [B] or one string, the first segments.
             text_b: The second segments, like `text_a`.
             max_sequence_length: Maximum number of tokens in a row, including special
-                tokens; by default that of the tokenizer, or `padded_length` if it is
-                smaller. Longer pairs are truncated token by token, always in the longer
-                segment.
+                tokens; by default that of the tokenizer, at most `padded_length`.
+                Longer pairs are truncated token by token, always in the longer segment.
             padded_length: S. By default the length of the longest row; for one string,
                 `max_sequence_length`, so that `dataset.map(tokenizer.encode).batch(8)`
                 gets rows of one length. `dataset.batch(8).map(tokenizer.encode)` pads
@@ -155,29 +154,23 @@ class Tokenizer:
             [B, S] int32; [S] if `text_a` is one string.
 
         Raises:
-            ValueError: `max_sequence_length` is too small for the special tokens,
-                `padded_length` is less than `max_sequence_length`, or a text does not
-                have shape [B].
+            ValueError: `max_sequence_length` is too small for the special tokens, or a
+                text does not have shape [B].
             tf.errors.InvalidArgumentError: `text_a` and `text_b` differ in size.
         """
         is_single = _is_single(text_a)
         texts = [_batch(text) for text in (text_a, text_b) if text is not None]
         if max_sequence_length is None:
-            limits = (self.max_sequence_length, padded_length)
-            max_sequence_length = min(limit for limit in limits if limit is not None)
-        if is_single and padded_length is None:
+            max_sequence_length = self.max_sequence_length
+        if padded_length is not None:
+            max_sequence_length = min(max_sequence_length, padded_length)
+        elif is_single:
             padded_length = max_sequence_length
         num_special = len(texts) + 1
         if max_sequence_length < num_special:
             raise ValueError(
                 f"`max_sequence_length` must be at least {num_special}, the number of "
                 f"special tokens. Received: max_sequence_length={max_sequence_length}"
-            )
-        if padded_length is not None and padded_length < max_sequence_length:
-            raise ValueError(
-                "`padded_length` must be at least `max_sequence_length`. Received: "
-                f"padded_length={padded_length}, "
-                f"max_sequence_length={max_sequence_length}"
             )
         if text_b is not None:
             tf.debugging.assert_equal(

@@ -395,7 +395,7 @@ def test_encode_rejects_invalid_arguments():
     tokenizer = Tokenizer(LETTERS)
     for texts, options, message in (
         ((["a"], ["b"]), {}, r"at least 3.*max_sequence_length=2"),
-        ((["a"],), {"padded_length": 1}, "padded_length=1, max_sequence_length=2"),
+        ((["a"],), {"padded_length": 1}, "at least 2.*max_sequence_length=1"),
         (([["a"]],), {}, r"shape \[B\]. Received: text.shape=\(1, 1\)"),
     ):
         with pytest.raises(ValueError, match=message):
