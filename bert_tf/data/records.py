@@ -172,12 +172,10 @@ def _tokenize(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns token ids [tokens] and their number in each sentence [sentences]."""
     sentences = list(itertools.chain.from_iterable(documents))
-    ids, lengths = [], []
-    for i in range(0, len(sentences), _BATCH_SENTENCES):
-        pieces = tokenizer.tokenize(sentences[i : i + _BATCH_SENTENCES])
-        ids.append(pieces.flat_values.numpy())
-        lengths.append(pieces.row_lengths().numpy())
-    return np.concatenate(ids), np.concatenate(lengths)
+    starts = range(0, len(sentences), _BATCH_SENTENCES)
+    batches = (tokenizer.tokenize(sentences[i : i + _BATCH_SENTENCES]) for i in starts)
+    pieces = tf.concat([*batches], axis=0)
+    return pieces.flat_values.numpy(), pieces.row_lengths().numpy()
 
 
 # --- Problems in the text --------------------------------------------------------

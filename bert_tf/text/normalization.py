@@ -190,8 +190,10 @@ class CharacterRules:
         It is a flatbuffer of the schema `fast_bert_normalizer_model.fbs` of
         tensorflow/text. The first access takes about half a second.
         """
+        replacements = {c.encode(): form.encode() for c, form in self.forms.items()}
+        replacements |= dict.fromkeys(_invalid_utf8(), b"")  # Deletes them.
         pool, pool_offsets, values = bytearray(), {b"": 0}, {}
-        for utf8, replacement in _utf8_replacements(self.forms):
+        for utf8, replacement in replacements.items():
             if replacement not in pool_offsets:
                 pool_offsets[replacement] = len(pool)
                 pool += replacement
@@ -249,17 +251,14 @@ _REPLACED = 1 << 30
 _LENGTH_BITS = 6
 
 
-def _utf8_replacements(forms: Mapping[str, str]) -> Iterator[tuple[bytes, bytes]]:
-    """Yields (UTF-8 bytes, replacement) of every character that changes."""
-    for char, form in forms.items():
-        yield char.encode(), form.encode()
-    # Delete invalid UTF-8: bytes that start no character, and truncated characters.
+def _invalid_utf8() -> Iterator[bytes]:
+    """Yields bytes that start no character, and truncated characters."""
     for byte in range(0x80, 0x100):
-        yield bytes([byte]), b""
+        yield bytes([byte])
     for code_point in range(0x800, sys.maxunicode + 1, 0x40):
         utf8 = chr(code_point).encode("utf-8", "surrogatepass")
         for length in range(2, len(utf8)):
-            yield utf8[:length], b""
+            yield utf8[:length]
 
 
 # --- Trie ------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def substrings(
         start: Byte offsets [K] int32.
         end: Byte offsets, exclusive [K] int32.
     """
-    values, text_starts = _decode(text)
+    values, text_starts = decode(text)
     text_start = tf.gather(text_starts, row)
     index = tf.ragged.range(text_start + start, text_start + end)  # [K, (bytes)]
     characters = tf.gather(tf.constant(_BYTES), tf.gather(values, index.values))
@@ -43,14 +43,14 @@ def character_offsets(text: tf.Tensor, row: tf.Tensor, offset: tf.Tensor) -> tf.
         offset: Byte offsets of the starts of characters, or of the end of the text
             [K] int32.
     """
-    values, text_starts = _decode(text)
+    values, text_starts = decode(text)
     starts_character = tf.cast((values & 0xC0) != 0x80, tf.int32)
     count = tf.concat([[0], tf.cumsum(starts_character)], 0)  # [bytes + 1]
     text_start = tf.gather(text_starts, row)
     return tf.gather(count, text_start + offset) - tf.gather(count, text_start)
 
 
-def _decode(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def decode(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the bytes of all texts int32, and where each text starts [N] int32."""
     values = tf.io.decode_raw(tf.strings.reduce_join(text), tf.uint8)
     return tf.cast(values, tf.int32), tf.cumsum(tf.strings.length(text), exclusive=True)

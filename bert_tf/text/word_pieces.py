@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from bert_tf.text import normalization
+from bert_tf.text import normalization, offsets
 from bert_tf.text.normalization import AddedToken, TokenizerRules
 from bert_tf.text.vocabulary import CONTINUATION_PREFIX, MASK, Vocabulary
 
@@ -207,15 +207,13 @@ def _to_text(
 
     # All bytes of a replacement map to the first byte of the replaced character.
     # Extend pieces that end inside a replacement to the end of that character.
-    sizes = tf.cast(tf.strings.length(text), tf.int64)
-    text_starts = tf.gather(tf.cumsum(sizes, exclusive=True), row)
-    all_bytes = tf.io.decode_raw(tf.strings.reduce_join(text), tf.uint8)
-    first_byte = tf.gather(all_bytes, text_starts + last)
+    start, last, end = (tf.cast(offset, tf.int32) for offset in (start, last, end))
+    all_bytes, text_starts = offsets.decode(text)
+    first_byte = tf.gather(all_bytes, tf.gather(text_starts, row) + last)
     is_longer = [first_byte >= lead for lead in (0xC0, 0xE0, 0xF0)]  # UTF-8.
-    size = 1 + tf.add_n([tf.cast(longer, tf.int64) for longer in is_longer])
+    size = 1 + tf.add_n([tf.cast(longer, tf.int32) for longer in is_longer])
     end = tf.maximum(end, last + size)
-    offsets = (tf.cast(offset, tf.int32) for offset in (start, end))
-    return ids, *(ids.with_values(offset) for offset in offsets)
+    return ids, ids.with_values(start), ids.with_values(end)
 
 
 # --- Parts -----------------------------------------------------------------------
