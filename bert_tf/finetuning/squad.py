@@ -222,8 +222,8 @@ def _answers(answers: Any) -> tuple[tuple[str, int], ...]:
     that is no number, which training reports.
     """
     if isinstance(answers, Mapping) and isinstance(answers["text"], list):
-        texts = answers["text"]
-        starts = answers.get("answer_start", [None] * len(texts))
+        texts, starts = answers["text"], answers.get("answer_start")
+        starts = [None] * len(texts) if starts is None else starts
         pairs = zip(texts, starts, strict=True)
     else:
         answers = [answers] if isinstance(answers, Mapping) else answers or ()

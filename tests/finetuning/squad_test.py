@@ -87,6 +87,7 @@ def test_read_tables_with_answers(write):
         ('{"text": [], "answer_start": []}', ()),
         ('{"text": "Köln", "answer_start": 3}', (("Köln", 3),)),
         ('{"text": ["Köln"]}', (("Köln", -1),)),
+        ('{"text": ["Köln"], "answer_start": null}', (("Köln", -1),)),
         ('[{"text": "", "answer_start": null}, {"text": null}, {"text": " "}]', ()),
         ('[{"text": "Köln", "answer_start": "3.0"}]', (("Köln", 3),)),
         ("[]", ()),
