@@ -192,7 +192,9 @@ def _labels(path: pathlib.Path, config: Mapping[str, Any]) -> list[str] | None:
     return list(map(str, labels))
 
 
-def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> dict[str, Any]:
+def _own_settings(
+    config: Mapping[str, Any], labels: list[str] | None, problem: str | None
+) -> dict[str, Any]:
     """Returns `head`, `options` and `tokenizer` that `to_config` wrote, by these names.
 
     The result is empty for folders of other projects, and if transformers saved a model
@@ -204,13 +206,12 @@ def _own_settings(path: pathlib.Path, config: Mapping[str, Any]) -> dict[str, An
     known = heads.known_head(kind or "encoder")
     if not kind or (classes and classes[0] not in known.transformers):
         return {}
-    if classes and "logits" in known.layers and not known.num_outputs:
-        # transformers does not write these two labels.
-        config = {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, **config}
-    if problem := _PROBLEMS.get(config.get("problem_type")):
+    if not labels and classes and "logits" in known.layers and not known.num_outputs:
+        labels = ["LABEL_0", "LABEL_1"]  # transformers does not write these two.
+    if problem:
         head["problem"] = problem
-    if "id2label" in config and problem != "regression":
-        head["labels"] = labels = _labels(path, config)
+    if labels and problem != "regression":
+        head["labels"] = labels
         thresholds = (head.get("decision") or {}).get("thresholds", labels)
         if np.size(thresholds) not in (1, len(labels)):  # Trained with other labels.
             del head["decision"]
@@ -241,7 +242,8 @@ def open_folder(
     architecture = _architecture(path / CONFIG, config)
     doubt = f"{CONFIG} declares the class {class_name}, which is not supported."
     kind = kind or _KINDS.get(class_name)
-    ours = _own_settings(path, config)
+    labels, problem = _labels(path, config), _PROBLEMS.get(config.get("problem_type"))
+    ours = _own_settings(config, labels, problem)
     own_names = bool(ours) and not config.get("architectures")
     tensors = weight_files.read_safetensors(path, required=not ours)
     if not own_names:
@@ -258,11 +260,7 @@ def open_folder(
         architecture=architecture,
         kind=kind,
         doubt="" if class_name in _KINDS else doubt,
-        declared={
-            "labels": _labels(path, config),
-            "problem": _PROBLEMS.get(config.get("problem_type")),
-            "activation": activation,
-        },
+        declared={"labels": labels, "problem": problem, "activation": activation},
         head=ours.get("head"),
         own_names=own_names,
         format=f"Hugging Face {class_name}",

@@ -129,11 +129,9 @@ class QuestionAnsweringHead(Head):
             answers = self.answers(
                 passages, lambda windows: model(windows.inputs(), training=False)
             )
-            best = answers.best(threshold)
-            outputs = {}
-            for name in ("answer", "start", "end", "start_byte", "end_byte", "score"):
-                outputs[name] = best[name]
-                outputs[f"{name}s"] = answers.candidates[name][:, :_SERVED_CANDIDATES]
+            outputs = answers.best(threshold)
+            for name, values in answers.candidates.items():
+                outputs[f"{name}s"] = values[:, :_SERVED_CANDIDATES]
             if threshold is not None:
                 outputs["no_answer_score"] = answers.null_odds - threshold
             return outputs

@@ -80,7 +80,7 @@ def test_weights_that_transformers_lacks_have_our_names(
     before = [weight.numpy() for weight in model.weights]
     for weight in model.weights:
         weight.assign(tf.zeros_like(weight))
-    directory.load_weights(model)
+    directory.load_into(model)
     for weight, value in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(weight, value)
 
@@ -98,7 +98,7 @@ def test_unnamed_layers_of_another_process_match(tmp_path, tiny_config, vocabula
         tmp_path / "m", tiny_config, vocabulary, {"kind": "mine"}
     )
     directory.save_weights(first)
-    directory.load_weights(second)
+    directory.load_into(second)
     for a, b in zip(first.get_weights(), second.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -145,7 +145,7 @@ def test_resuming_keeps_class_and_decision(tmp_path, tiny_config, vocabulary):
     directory.save_weights(model)
     directory.write_decision({"thresholds": 0.75})
     before = (directory.path / "config.json").read_text()
-    model_directory(tmp_path / "m", tiny_config, vocabulary, head).load_weights(model)
+    model_directory(tmp_path / "m", tiny_config, vocabulary, head).load_into(model)
     assert (directory.path / "config.json").read_text() == before
 
 
