@@ -43,17 +43,12 @@ tokenizers = lazy_import("tokenizers")
 _VOCABULARY, _TOKENIZER = "vocab.txt", "tokenizer.json"
 _CONFIG, _SENTENCE_CONFIG = "tokenizer_config.json", "sentence_bert_config.json"
 
-# Our rules by their fields in tokenizer_config.json, and in the normalizer of
+# Our rules -> their fields in tokenizer_config.json, and in the normalizer of
 # tokenizer.json.
 _RULES = {
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "split_chinese",
-}
-_NORMALIZER_RULES = {
-    "lowercase": "lowercase",
-    "strip_accents": "strip_accents",
-    "handle_chinese_chars": "split_chinese",
+    "lowercase": ("do_lower_case", "lowercase"),
+    "strip_accents": ("strip_accents", "strip_accents"),
+    "split_chinese": ("tokenize_chinese_chars", "handle_chinese_chars"),
 }
 
 # The name of each special token in tokenizer_config.json, and its only allowed value.
@@ -70,7 +65,7 @@ _CLASSES = {"tokenizer_class": (*_BERT_CLASSES, *_GENERIC_CLASSES)}
 # Allowed types or values of the fields that change tokens in these classes.
 _FIELDS = {
     **_CLASSES,
-    **dict.fromkeys(_RULES, bool),
+    **{key: bool for key, _ in _RULES.values()},
     "added_tokens_decoder": dict,
     "additional_special_tokens": list,
     "auto_map": (),
@@ -139,7 +134,7 @@ def open_tokenizer(
     vocabulary = _read_vocabulary(path, whole)
     if is_bert:  # Its class ignores the normalizer of tokenizer.json.
         rules = {"second_segment": rules["second_segment"]}
-        rules |= {_RULES[key]: config[key] for key in _RULES.keys() & config}
+        rules |= {ours: config[k] for ours, (k, _) in _RULES.items() if k in config}
     elif rules["second_segment"] and "model_input_names" not in config:
         logging.warning(
             f"{path / _CONFIG}: model_input_names is not set: second texts get the "
@@ -195,7 +190,7 @@ def _read_tokenizer(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]
     check_fields(path, {**normalizer, **model, **types}, **_JSON_FIELDS)
     for part in ("truncation", "padding"):
         check_fields(f"{path}: {part}", whole[part] or {}, direction=("Right",))
-    rules = {ours: normalizer[key] for key, ours in _NORMALIZER_RULES.items()}
+    rules = {ours: normalizer[key] for ours, (_, key) in _RULES.items()}
     return whole, rules | {"second_segment": _second_segment(path, original)}
 
 
