@@ -42,21 +42,16 @@ def custom_gradient(
 
     @functools.wraps(function)
     def wrapper(*inputs):
-        inputs = [_to_tensor(value) for value in inputs]
+        inputs = [ops.convert_to_tensor(value) for value in inputs]
+        if _is_tensorflow():
+            # In eager mode, Keras returns the `tf.Variable` of a Keras variable.
+            inputs = [tf.convert_to_tensor(value) for value in inputs]
         return function(*inputs)[0] if _autodiff else with_gradient(*inputs)
 
     return wrapper
 
 
 _autodiff = False  # Disables custom gradients.
-
-
-def _to_tensor(value):
-    tensor = ops.convert_to_tensor(value)
-    if _is_tensorflow():
-        # In eager mode, Keras returns the `tf.Variable` of a Keras variable.
-        tensor = tf.convert_to_tensor(tensor)
-    return tensor
 
 
 def delay_until(upstream, tensor):

@@ -24,6 +24,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_tf.modeling import bert
 from bert_tf.modeling.backend import (
     cpu_only,
     custom_gradient,
@@ -32,17 +33,10 @@ from bert_tf.modeling.backend import (
     recompute,
     xla_fused,
 )
-from bert_tf.modeling.bert import (
-    EncoderLayer,
-    attention_bias,
-    attention_probabilities,
-    merge_heads,
-    split_heads,
-)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class FusedEncoderLayer(EncoderLayer):
+class FusedEncoderLayer(bert.EncoderLayer):
     """`EncoderLayer` that takes less memory and time in training.
 
     Args:
@@ -75,14 +69,14 @@ class FusedEncoderLayer(EncoderLayer):
         rate = self.config.dropout
         x = ops.reshape(x, (-1, self.config.hidden_dim))
         query, key, value = (
-            split_heads(add_bias(project(x, dense), dense.bias), shape, num_heads)
+            bert.split_heads(add_bias(project(x, dense), dense.bias), shape, num_heads)
             for dense in (self.query, self.key, self.value)
         )
-        query, bias = query * self.attention_scale, attention_bias(attention_mask)
+        query, bias = query * self.attention_scale, bert.attention_bias(attention_mask)
         y = attend_in_training(
             query, key, value, bias, self.config.attention_dropout, seeds[0]
         )
-        y = project(merge_heads(y), self.attention_output)
+        y = project(bert.merge_heads(y), self.attention_output)
         x = add_and_norm(
             x, y, self.attention_output.bias, self.attention_layer_norm, rate, seeds[1]
         )
@@ -162,7 +156,7 @@ def attend_in_training(query, key, value, bias, rate: float, seed):
 
     @custom_gradient
     def attend_with_dropout(query, key, value):
-        signed = attention_probabilities(query, key, bias)
+        signed = bert.attention_probabilities(query, key, bias)
         if mask is not None:
             signed = ops.where(mask, signed, -signed)
         y = ops.matmul(kept(signed), value) * scale

@@ -51,15 +51,12 @@ def take_positions(x, positions):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class MaskedLMLoss(keras.losses.Loss):
-    """Cross-entropy of logits [..., V] with token ids [...], summed by default.
+    """Cross-entropy of logits [..., V] with token ids [...].
 
     Equals `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`, which makes
     several passes over the logits, the largest tensor of a small model, and keeps
     another tensor of their size.
     """
-
-    def __init__(self, name="masked_lm_loss", reduction="sum", dtype=None):
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
 
     def call(self, y_true, y_pred):
         token_ids = ops.cast(y_true, "int32")  # Keras casts labels to float.
@@ -202,7 +199,7 @@ class BertPretrainer(BertModel):
 
     def _losses_and_metrics(self):
         defaults = super()._losses_and_metrics()
-        defaults["loss"]["mlm"] = MaskedLMLoss()
+        defaults["loss"]["mlm"] = MaskedLMLoss(reduction="sum")
         # The weights of `pretrain_dataset` sum to one over the batch of all replicas.
         defaults["loss"]["nsp"].reduction = "sum"
         return defaults

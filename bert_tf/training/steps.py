@@ -22,9 +22,6 @@ from bert_tf.training.strategy import JaxDevices
 
 jax = lazy_import("jax")
 
-# Steps between two reads of metrics from an accelerator.
-_STEPS_PER_CALL = 20
-
 
 def tensorflow_step(
     model: keras.Model, micro_batch_size: int = 0, xla: bool = False
@@ -182,9 +179,12 @@ def create_steps(
 
 
 def steps_per_call() -> int:
-    """Returns the number of steps between two reads of metrics from the devices."""
+    """Returns the number of steps between two reads of metrics from the devices.
+
+    Accelerators would wait for each read.
+    """
     devices = keras.distribution.list_devices()
-    return 1 if all(name.startswith("cpu") for name in devices) else _STEPS_PER_CALL
+    return 1 if all(name.startswith("cpu") for name in devices) else 20
 
 
 class TensorFlowSteps:

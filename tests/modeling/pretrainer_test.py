@@ -35,7 +35,7 @@ def test_masked_lm_loss_equals_the_cross_entropy_of_keras(predictions, run):
             tf.ones([]),
             run,
         )
-        for loss in (pretrainer.MaskedLMLoss(), keras_loss)
+        for loss in (pretrainer.MaskedLMLoss(reduction="sum"), keras_loss)
     )
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -43,7 +43,7 @@ def test_masked_lm_loss_equals_the_cross_entropy_of_keras(predictions, run):
 
 def test_masked_lm_loss_keeps_only_the_logits(predictions):
     token_ids, logits, weights = predictions
-    loss = pretrainer.MaskedLMLoss()
+    loss = pretrainer.MaskedLMLoss(reduction="sum")
     kept = kept_tensors(lambda logits: loss(token_ids, logits, weights), logits)
     (large,) = [tensor for tensor in kept if tensor.shape[-1] == 50]
     assert large.op.type == "Placeholder"
