@@ -94,12 +94,7 @@ def pretrain_dataset(
         length, pairs = manifest["max_sequence_length"], manifest["pairs_per_row"]
         return masker(_parse(serialized, batch_size, length, pairs), (seed, step))
 
-    # Every worker reads the same global batch and keeps its part.
-    options = tf.data.Options()
-    sharding = tf.data.experimental.AutoShardPolicy.DATA
-    options.experimental_distribute.auto_shard_policy = sharding
-    batches = map_ahead(dataset.enumerate(start=first_step), to_batch)
-    return batches.with_options(options)
+    return map_ahead(dataset.enumerate(start=first_step), to_batch)
 
 
 def read_token_ids(records: str | os.PathLike, count: int = 2**24) -> np.ndarray:
@@ -132,11 +127,11 @@ def map_ahead(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
     """
     options = tf.data.Options()
     options.autotune.enabled = False
-    return (
-        dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        .prefetch(2)
-        .with_options(options)
-    )
+    # Every worker reads the same global batch and keeps its part.
+    sharding = tf.data.experimental.AutoShardPolicy.DATA
+    options.experimental_distribute.auto_shard_policy = sharding
+    mapped = dataset.map(function, tf.data.AUTOTUNE, deterministic=True)
+    return mapped.prefetch(2).with_options(options)
 
 
 def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabulary]:

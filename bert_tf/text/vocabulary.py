@@ -118,9 +118,7 @@ class Vocabulary:
     @functools.cached_property
     def is_continuation(self) -> np.ndarray:
         """Whether each token continues a word ("##"), bool [V]."""
-        return np.array(
-            [token.startswith(CONTINUATION_PREFIX) for token in self.tokens]
-        )
+        return np.char.startswith(self.tokens, CONTINUATION_PREFIX)
 
     def __repr__(self) -> str:
         return f"Vocabulary({self.size} tokens, {self.fingerprint[:12]})"
@@ -132,17 +130,10 @@ def guess_lowercase(vocabulary: Vocabulary) -> tuple[bool, str]:
     It is if its tokens stay the same when they are lowercased and lose their accents.
     Korean syllables, voiced kana and Vietnamese letters do not.
     """
-    words = [
-        token.removeprefix(CONTINUATION_PREFIX)
-        for token in vocabulary.tokens
-        # [unused0] and the like are ignored; the Chinese vocabulary has <S>.
-        if not token.startswith(("[", "<"))
-    ]
-    lost = [
-        word
-        for word in words
-        if "".join(normalize_character(char, lowercase=True) for char in word) != word
-    ]
+    # [unused0] and the like are ignored; the Chinese vocabulary has <S>.
+    tokens = (t for t in vocabulary.tokens if not t.startswith(("[", "<")))
+    words = [token.removeprefix(CONTINUATION_PREFIX) for token in tokens]
+    lost = [w for w in words if w != "".join(normalize_character(c, True) for c in w)]
     examples = ", ".join(lost[:3])
     if len(lost) > _MAX_UNREACHABLE * len(words):
         return False, (

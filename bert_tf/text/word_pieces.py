@@ -12,7 +12,6 @@ TensorFlow ops.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -87,7 +86,7 @@ class WordPieces:
             escapes = self.characters.escapes
             return prefix + token.removeprefix(prefix).translate(escapes)
 
-        tokens = [*itertools.starmap(protect, enumerate(vocabulary.tokens))]
+        tokens = [protect(i, token) for i, token in enumerate(vocabulary.tokens)]
         self._wordpiece = tf_text.FastWordpieceTokenizer(
             tokens,
             max_bytes_per_word=_MAX_BYTES_PER_CHARACTER * rules.max_characters_per_word,
@@ -98,6 +97,7 @@ class WordPieces:
             self._tokenize_rare,
             autograph=False,
             reduce_retracing=True,
+            # Inlined ops of an untaken branch would take time.
             experimental_attributes={"_noinline": True},
         )
 
@@ -122,13 +122,12 @@ class WordPieces:
                 forms, _any(normalized), "", replace_global=False
             )
 
-        def with_rare() -> tuple[tf.RaggedTensor, ...]:
-            # Inlined ops of an untaken branch would take time.
-            eager = tf.executing_eagerly()
-            replace = self._tokenize_rare if eager else self._rare_function
-            return replace(text, is_rare, common, allow_mask)
-
-        return Pieces(*tf.cond(tf.reduce_any(is_rare), with_rare, lambda: common))
+        pieces = tf.cond(
+            tf.reduce_any(is_rare),
+            lambda: self._rare_function(text, is_rare, common, allow_mask),
+            lambda: common,
+        )
+        return Pieces(*pieces)
 
     def _tokenize_rare(
         self,
