@@ -33,7 +33,6 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import tqdm
-from absl import logging
 
 from bert_tf import lazy, storage
 from bert_tf.data import documents
@@ -159,12 +158,10 @@ def _manifest(
             f"document_separator={options.document_separator!r}). Add text, or select "
             "another separator, for example --document_separator=blank_line."
         )
+    warnings, length = text_warnings(total), options.max_sequence_length
     if options.held_out_share and not splits["validation"]["rows"]:
-        logging.warning(
-            "No documents are held out for validation, because there are only %d.",
-            total["documents"],
-        )
-    length = options.max_sequence_length
+        reason = f"because there are only {total['documents']}"
+        warnings.append(f"No documents are held out for validation, {reason}.")
     return {
         "documents": total["documents"],
         "tokens": total["tokens"],
@@ -181,7 +178,7 @@ def _manifest(
         "max_sequence_length": length,
         "lowercase": options.lowercase,
         "vocabulary_fingerprint": vocabulary.fingerprint,
-        "warnings": text_warnings(total),
+        "warnings": warnings,
     }
 
 

@@ -274,12 +274,11 @@ def _join_parts(
     Returns:
         Ids, starts and ends of the pieces in each text, ragged [B, (pieces)].
     """
-    is_token = parts.id >= 0
-    count = tf.cast(is_token, tf.int64)
+    is_token = parts.id[:, tf.newaxis] >= 0
     joined = []
     for field, values in zip(pieces, (parts.id, 0 * parts.size, parts.size)):
-        values = tf.cast(tf.boolean_mask(values, is_token), field.dtype)
-        token = tf.RaggedTensor.from_row_lengths(values, count, validate=False)
+        values = tf.cast(values, field.dtype)[:, tf.newaxis]
+        token = tf.ragged.boolean_mask(values, is_token)
         joined.append(tf.concat([field, token], axis=1))
     ids, starts, ends = joined
     part = ids.value_rowids()
