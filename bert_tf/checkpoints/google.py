@@ -131,16 +131,12 @@ def open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
         kind: The kind of head to read; by default the one that the tensors show.
 
     Raises:
-        ValueError: A file is missing or damaged, or contradicts another one.
+        ValueError: A file is damaged, or contradicts another one.
+        FileNotFoundError: A file is missing.
     """
     prefix = find_prefix(path)
     tensors, format = _load(prefix), FORMAT
-    name = _CONFIG if (path / _CONFIG).is_file() else "config.json"
-    if not (path / name).is_file():
-        raise ValueError(
-            f"{path} contains a checkpoint but no {_CONFIG}. Copy the {_CONFIG} that "
-            "the model was trained with into the folder."
-        )
+    name = next((n for n in (_CONFIG, "config.json") if (path / n).is_file()), _CONFIG)
     if _GRAPH in tensors:
         format = _GARDEN_FORMAT
         tensors = _variables(tensors)

@@ -352,7 +352,7 @@ def test_missing_files_and_weights_raise(folder, vocabulary):
     with pytest.raises(ValueError, match=r"missing \(1\): cls"):
         open_checkpoint(folder)
     (folder / "vocab.txt").unlink()
-    with pytest.raises(ValueError, match=r"vocab\.txt does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"vocab\.txt"):
         open_checkpoint(folder)
     (folder / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"has no model\.safetensors.*from_tf=True"):
