@@ -115,18 +115,6 @@ class Options:
         return json.loads(json.dumps(dataclasses.asdict(self)))
 
     @classmethod
-    def defaults(cls) -> dict[str, Any]:
-        """Returns the defaults of the options that are not required."""
-        fields = dataclasses.fields(cls)
-        return {f.name: f.default for f in fields if not _is_required(f)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Options:
-        """Returns the options of a `to_dict`, except those that the class lacks."""
-        names = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{name: x for name, x in values.items() if name in names})
-
-    @classmethod
     def resumable(cls) -> set[str]:
         """Returns the names of the options that may change when a run resumes."""
         fields = dataclasses.fields(cls)

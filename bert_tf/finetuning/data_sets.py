@@ -129,10 +129,10 @@ class TableTask(Task):
         }
 
     def _select_data_set(self) -> DataSet:
-        options, defaults = self.options, self.options.defaults()
+        options, defaults = self.options, type(self.options)
         required = ("train_file", "dev_file", *self.columns)
         names = (*required, *self.settings)
-        given = [name for name in names if getattr(options, name) != defaults[name]]
+        given = [n for n in names if getattr(options, n) != getattr(defaults, n)]
         missing = [name for name in required if name not in given]
         if options.task and given:
             raise ValueError(

@@ -324,11 +324,12 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
     checkpoint, head = model.checkpoint, model.checkpoint.head
     if head["kind"] != task_class.kind:
         raise ValueError(f"--model must be for {task_class.kind}, not {head['kind']}.")
-    required = (field.name for field in dataclasses.fields(config_class))
     # A model of another project names no columns; they are the inputs of its signature.
     inputs = [spec.name for spec in model.signatures["serving_default"].input_signature]
-    known = config_class.defaults() | dict(zip(inputs, inputs)) | checkpoint.options
-    config = config_class.from_dict(dict.fromkeys(required, "") | known)
+    known = dict(zip(inputs, inputs)) | checkpoint.options
+    fields = [field.name for field in dataclasses.fields(config_class)]
+    defaults = {name: getattr(config_class, name, "") for name in fields}
+    config = config_class(**{name: known.get(name, defaults[name]) for name in fields})
     examples = iter(task_class.read_input(config, options.input))
     names = head.get("labels", ()), checkpoint.options.get("label_separator")
 
