@@ -117,21 +117,31 @@ class Windows:
         Returns:
             The function's results, concatenated along the first dimension.
         """
-        results = tf.map_fn(
-            lambda begin: function(self[begin : begin + _BATCH_SIZE]),
-            tf.range(0, tf.size(self.row), _BATCH_SIZE),
-            parallel_iterations=1,
-            fn_output_signature=tf.nest.map_structure(
-                lambda spec: tf.RaggedTensorSpec(spec.shape, spec.dtype, ragged_rank=0),
-                outputs,
+        count = tf.size(self.row)
+        arrays = tf.nest.map_structure(
+            lambda spec: tf.TensorArray(
+                spec.dtype,
+                size=-(-count // _BATCH_SIZE),
+                infer_shape=False,
+                element_shape=spec.shape,
             ),
-        )
-        return tf.nest.map_structure(
-            # Without windows, the values have no other dimensions.
-            lambda batches, spec: tf.reshape(batches.values, [-1, *spec.shape[1:]]),
-            results,
             outputs,
         )
+
+        def step(number: tf.Tensor, arrays: Any) -> tuple[tf.Tensor, Any]:
+            begin = number * _BATCH_SIZE
+            results = function(self[begin : begin + _BATCH_SIZE])
+            return number + 1, tf.nest.map_structure(
+                lambda array, result: array.write(number, result), arrays, results
+            )
+
+        _, arrays = tf.while_loop(
+            lambda number, _: number * _BATCH_SIZE < count,
+            step,
+            (0, arrays),
+            parallel_iterations=1,
+        )
+        return tf.nest.map_structure(lambda array: array.concat(), arrays)
 
 
 def cut_windows(
