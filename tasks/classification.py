@@ -133,7 +133,10 @@ class Classification(finetuning.TableTask):
         pairs, train = len(self.data_set.texts) > 1, self.data["train"]
         self.in_windows = options.long_text.startswith("window")
         if self.in_windows and pairs:
-            raise ValueError(f"--long_text={options.long_text} is not for pairs.")
+            raise ValueError(
+                f"--long_text={options.long_text} requires single texts. For pairs, "
+                "use truncate."
+            )
         self.labels = ()
         if self.target_kind == "score":
             # The model is trained on standardized scores.
@@ -154,7 +157,10 @@ class Classification(finetuning.TableTask):
                 self.labels = tuple(dict.fromkeys(options.label.split(",")))
             details = {"labels": list(self.labels)}
         if len(set(values)) < (1 if options.separator else 2):
-            raise ValueError(f"{train[0].path}: all labels are {train[0].gold!r}.")
+            raise ValueError(
+                f"{train[0].path}: all labels are {train[0].gold!r}. Training needs "
+                "different labels."
+            )
         self.head = {"problem": _PROBLEMS[self.target_kind], "pairs": pairs, **details}
         self.gold = {name: self._read_labels(rows) for name, rows in self.data.items()}
 

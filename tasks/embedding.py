@@ -133,11 +133,14 @@ class Embedding(finetuning.TableTask):
         if self.loss == "auto":
             self.loss = "in_batch_negatives" if train is None else "cosent"
         elif train is None and self.loss != "in_batch_negatives":
-            raise ValueError(f"--loss={options.loss} requires the column --label.")
+            raise ValueError(
+                f"--loss={options.loss} requires scores. Pass their column as --label."
+            )
         has_negatives = len(self.data["train"][0].inputs) > 2
         if options.batch_size == 1 and not has_negatives:
             raise ValueError(
-                f"--batch_size must be at least 2. Got 1 with --loss={self.loss}."
+                f"--loss={self.loss} compares the examples of a batch. --batch_size "
+                "must be at least 2. Got 1."
             )
         if self.loss == "cosent" and has_negatives:
             raise ValueError(

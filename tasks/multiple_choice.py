@@ -109,7 +109,9 @@ class MultipleChoice(finetuning.TableTask):
                 "use letters (A, B, ...) as labels."
             )
         self.labels = {
-            name: [_label(*row, int(counts_from_one)) for row in rows]
+            name: [
+                _label(*row, self.data_set.label, int(counts_from_one)) for row in rows
+            ]
             for name, rows in found.items()
             if rows[0][0].gold is not None
         }
@@ -148,7 +150,7 @@ def _example(
         if isinstance(texts, dict):
             names, texts = texts.get("label", []), texts.get("text")
         are_lists = isinstance(names, list) and isinstance(texts, list)
-        if not are_lists or {*map(type, names + texts)} - {str, int}:
+        if not are_lists or {*map(type, names + texts)} - {str, int, bool}:
             raise ValueError(
                 f"{row.location}: column {data_set.nested[0]!r} must be a list of "
                 "texts, or --choices must name a column for each choice."
@@ -160,7 +162,9 @@ def _example(
     return row._replace(texts={"prompt": prompt}, inputs=(prompt, choices)), names
 
 
-def _label(example: finetuning.Example, names: Sequence[str], first: int) -> int:
+def _label(
+    example: finetuning.Example, names: Sequence[str], column: str, first: int
+) -> int:
     """Returns the index of the right choice. Numbers of choices start at `first`."""
     choices = example.inputs[1]
     last, indices = first + len(choices) - 1, {}
@@ -168,8 +172,8 @@ def _label(example: finetuning.Example, names: Sequence[str], first: int) -> int
         indices |= zip(known, range(len(choices)))
     if example.gold not in indices:
         raise ValueError(
-            f"{example.location}: the label must be the index of the right choice, "
-            f"{first} to {last}, its letter, or the name of its column. Got "
+            f"{example.location}: column {column!r} must be the index of the right "
+            f"choice, {first} to {last}, its letter, or the name of its column. Got "
             f"{example.gold!r}."
         )
     label = indices[example.gold]

@@ -78,7 +78,8 @@ class QuestionAnswering(finetuning.Task):
         super().__init__(options, encoder)
         if options.max_sequence_length < options.max_question_length + 4:
             raise ValueError(
-                "--max_sequence_length must be at least --max_question_length + 4. Got "
+                "--max_sequence_length must be at least --max_question_length + 4, for "
+                "three special tokens and one token of the passage. Got "
                 f"{options.max_sequence_length} and {options.max_question_length}."
             )
         columns, files = _columns(options), options.files().items()

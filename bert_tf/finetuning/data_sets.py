@@ -8,6 +8,7 @@ Output: the `Example`s of each split.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import math
@@ -136,7 +137,8 @@ class TableTask(Task):
         missing = [name for name in required if name not in given]
         if options.task and given:
             raise ValueError(
-                f"Remove {_flags(given)}: --task={options.task} sets them."
+                f"--task={options.task} determines the files and columns. Remove "
+                f"{_flags(given)}."
             )
         if options.task:
             return self.benchmarks[options.task]
@@ -145,7 +147,8 @@ class TableTask(Task):
         if missing:
             raise ValueError(
                 f"Missing flags: {_flags(missing)}. Pass {_flags(required)} to read "
-                "your own tables, or --task and --data_dir."
+                f"your own tables, or --task ({', '.join(self.benchmarks)}) and "
+                "--data_dir."
             )
         return self.own_data_set(options)
 
@@ -265,14 +268,14 @@ def _skip_unlabeled(
     if split.startswith("test") and _NO_GOLD.issuperset(labels):
         return [row._replace(gold=None) for row in rows]
     kept = [row for row, label in zip(rows, labels) if label not in missing]
-    skipped = [row.gold for row, label in zip(rows, labels) if label in missing]
     if not kept:
-        raise ValueError(f"{rows[0].path}: no row has a label. Got {skipped[0]!r}.")
-    if skipped:
+        raise ValueError(f"{rows[0].path}: no row has a label. Got {rows[0].gold!r}.")
+    skipped = collections.Counter(label for label in labels if label in missing)
+    for label, count in skipped.items():
         logging.warning(
             "%s: skipped %d of %d rows, whose label %r means that there is no gold "
             "label. If it is a class, rename it.",
-            rows[0].path, len(skipped), len(rows), skipped[0],
+            rows[0].path, count, len(rows), label,
         )  # fmt: skip
     return kept
 
@@ -292,7 +295,8 @@ def _score(row: Example) -> float:
     with contextlib.suppress(ValueError):
         if math.isfinite(value := float(row.gold)):
             return value
-    raise ValueError(f"{row.location}: a score must be a number. Got {row.gold!r}.")
+    rule = f"a score must be a finite number. Got {row.gold!r}."
+    raise ValueError(f"{row.location}: {rule}")
 
 
 def correlations(gold: np.ndarray, predicted: np.ndarray) -> dict[str, float]:

@@ -105,8 +105,9 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
         encoder = checkpoints.untrained_encoder(options.size, options.vocabulary)
     else:
         raise ValueError(
-            "Pass either --init_from, or both --size and --vocabulary. Got "
-            f"{options.init_from!r}, {options.size!r} and {options.vocabulary!r}."
+            "Pass either --init_from, or both --size and --vocabulary to start from "
+            f"random weights. Got init_from={options.init_from!r}, "
+            f"size={options.size!r}, vocabulary={options.vocabulary!r}."
         )
     if options.layers:
         numbers, limit = options.layers.split(","), encoder.architecture.num_layers
@@ -130,7 +131,8 @@ def _check_hyperparameters(task: Task) -> None:
     limits["max_sequence_length"] = encoder.max_sequence_length
     for name, limit in limits.items():
         if (value := getattr(task.options, name)) > limit:
-            raise ValueError(f"--{name}={value} exceeds {limit}, that of the encoder.")
+            rule = f"must be at most {limit}, as in the encoder"
+            raise ValueError(f"--{name} {rule}. Got {value}.")
 
 
 # --- Training --------------------------------------------------------------------
@@ -323,7 +325,10 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
     model, config_class = serving.load(options.model), task_class.Config
     checkpoint, head = model.checkpoint, model.checkpoint.head
     if head["kind"] != task_class.kind:
-        raise ValueError(f"--model must be for {task_class.kind}, not {head['kind']}.")
+        raise ValueError(
+            f"--model must be a model for {task_class.kind}. {checkpoint.path} is a "
+            f"model for {head['kind']}."
+        )
     # A model of another project names no columns; they are the inputs of its signature.
     inputs = [spec.name for spec in model.signatures["serving_default"].input_signature]
     known = dict(zip(inputs, inputs)) | checkpoint.options

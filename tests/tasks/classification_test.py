@@ -174,7 +174,7 @@ FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
          "labels are ''"),
         (SCORES, "text\tlabel\na\t1.5\n", {}, "pass --problem=regression."),
         (SCORES, "text\tlabel\na\tfew\n", {"problem": "regression"},
-         "dev.tsv, line 2: a score must be a number. Got 'few'"),
+         "dev.tsv, line 2: a score must be a finite number. Got 'few'"),
         ("text\tlabel\na\t1\nb\t1.0\n", SCORES, {"problem": "regression"},
          "train.tsv: all labels are '1'"),
         (GOOD, GOOD, {"label": ""}, "Missing flags: --label. Pass --train_file"),
@@ -184,7 +184,7 @@ FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
         ("text\tx\ty\na\t1\t2\n", GOOD, {"label": "x,y"}, "train.tsv, line 2: column "
          "'y' must be one of 0, 1, "),
         (GOOD, GOOD, {"text_b": "text", "long_text": "window_max"}, "--long_text="
-         "window_max is not for pairs"),
+         "window_max requires single texts"),
     ],
 )  # fmt: skip
 def test_invalid_data_or_options(tmp_path, read, train, dev, options, message):

@@ -87,7 +87,7 @@ def test_simcse_pairs_each_text_with_itself(tmp_path, read):
     [
         (SCORED, {"texts": "a"}, "--texts must be at least two columns"),
         (SCORED.replace("5", "five"), {}, "train.tsv, line 2: a score must be a"),
-        (UNSCORED, {"loss": "cosent"}, "--loss=cosent requires the column --label"),
+        (UNSCORED, {"loss": "cosent"}, "--loss=cosent requires scores."),
         (SCORED, {"pooling": "median"}, "pooling='median'"),
         (SCORED, {"batch_size": 1}, "--batch_size must be at least 2."),
         (SCORED, {"texts": "a,b,a"}, "For hard negatives, pass --loss=in_batch"),
