@@ -128,8 +128,6 @@ class Classification(finetuning.TableTask):
 
     def __init__(self, options, encoder):
         super().__init__(options, encoder)
-        self.target_kind = self.data_set.target_kind
-        self.metric = self.data_set.metrics[0]
         pairs, train = len(self.data_set.texts) > 1, self.data["train"]
         self.in_windows = options.long_text.startswith("window")
         if self.in_windows and pairs:

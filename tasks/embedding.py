@@ -63,7 +63,6 @@ class Embedding(finetuning.TableTask):
     """
 
     kind = "embedding"
-    target_kind = "score"
     benchmarks: Mapping = {"stsb": _STSB}
     columns = ("texts",)
     settings = ("label",)

@@ -57,7 +57,6 @@ class MultipleChoice(finetuning.TableTask):
     """See the module docstring."""
 
     kind = "multiple_choice"
-    metric = "accuracy"
     head: Mapping = {}
     benchmarks = DATA_SETS
     columns = ("prompt", "choices", "label")

@@ -44,7 +44,6 @@ from bert_tf import cli, finetuning, heads, storage, text
 from bert_tf.finetuning import squad
 from bert_tf.lazy import lazy_import
 
-keras = lazy_import("keras")
 tf = lazy_import("tensorflow")
 
 # Questions whose passages are tokenized together.
@@ -88,7 +87,7 @@ class QuestionAnswering(finetuning.Task):
 
     @classmethod
     def read_input(cls, options, path):
-        return map(_example, squad.stream(path, _columns(options)))
+        return squad.stream(path, _columns(options))
 
     def dataset(self, name: str) -> finetuning.Split:
         """Returns a split whose examples are windows.
@@ -98,10 +97,8 @@ class QuestionAnswering(finetuning.Task):
         source, parts = [], []
         for start in range(0, len(self.data[name]), _CHUNK):
             chunk = self.data[name][start : start + _CHUNK]
-            passages = self.served_head().encode(
-                tf.constant([question.question for question in chunk]),
-                tf.constant([question.context for question in chunk]),
-            )
+            columns = zip(*(question.inputs for question in chunk))
+            passages = self.served_head().encode(*map(tf.constant, columns))
             is_train = name == "train"
             targets = answer_targets(passages, chunk) if is_train else {}
             parts.append((passages.windows.ragged_inputs(), targets))
@@ -114,35 +111,28 @@ class QuestionAnswering(finetuning.Task):
 
         def logits(windows: text.Windows) -> dict[str, np.ndarray]:
             part = list(itertools.islice(remaining, len(windows)))
-            return {
-                name: keras.utils.pad_sequences(
-                    [output[name] for output in part], None, "float32", "post"
-                )
-                for name in part[0]
-            }
+            columns = {name: [output[name] for output in part] for name in part[0]}
+            return {k: tf.ragged.stack(x).to_tensor() for k, x in columns.items()}
 
         head = self.served_head()
-        found = [head.answers(passages, logits) for passages in split.source]
+        parts = [head.answers(passages, logits) for passages in split.source]
+        found = tf.nest.map_structure(lambda *x: tf.concat(x, 0), *parts)
 
         def best(threshold: float | None) -> dict[str, np.ndarray]:
-            columns = [answers.best(threshold) for answers in found]
-            texts, scores = (
-                np.concatenate([best[name] for best in columns])
-                for name in ("answer", "score")
-            )
-            texts = np.char.decode(texts.astype(bytes), "utf-8", "replace")
-            return {"answer": texts, "score": scores}
+            columns = found.best(threshold)
+            texts = columns["answer"].numpy().astype(bytes)
+            texts = np.char.decode(texts, "utf-8", "replace")
+            return {"answer": texts, "score": columns["score"].numpy()}
 
         if decision is None:
             decision = {}
             if self.head["no_answer"]:
-                odds = np.concatenate([answers.null_odds for answers in found])
-                texts = best(None)["answer"]
+                texts, odds = best(None)["answer"], found.null_odds.numpy()
                 decision["threshold"] = squad.best_threshold(questions, texts, odds)
         answers, scores = best(decision.get("threshold")), {}
         if all(question.answers is not None for question in questions):
             scores = squad.scores(questions, answers["answer"]) | decision
-        rows = finetuning.prediction_rows(map(_example, questions), answers)
+        rows = finetuning.prediction_rows(questions, answers)
         return finetuning.Evaluation(scores, list(rows), decision)
 
     def write_predictions(self, split, evaluation, folder):
@@ -156,19 +146,11 @@ def _columns(options: QuestionAnswering.Config) -> tuple[str, ...]:
     return options.question, options.context, options.answer, options.answer_start
 
 
-def _example(question: squad.Question) -> finetuning.Example:
-    inputs = question.question, question.context
-    gold = question.answers
-    if gold is not None:
-        gold = gold[0][0] if gold else ""
-    return finetuning.Example(question.id, {"question": inputs[0]}, inputs, gold)
-
-
 # --- Windows of passages ---------------------------------------------------------
 
 
 def answer_targets(
-    passages: heads.Passages, questions: Sequence[squad.Question]
+    passages: heads.Passages, questions: Sequence[finetuning.Example]
 ) -> dict[str, np.ndarray]:
     """Returns the first and last token of the answer in each window; eager only.
 

@@ -82,15 +82,9 @@ class Tagging(finetuning.Task):
         self.labels = ("O", *(f"{b}-{type_}" for type_ in types for b in "BI"))
         self.head = {"labels": list(self.labels)}
         for name in self.evaluation_splits:
-            file, self.gold[name] = self.data[name], None
-            if name == "test" and file.num_columns < train.num_columns:
-                continue  # It is unlabeled.
-            if file.num_columns != train.num_columns:
-                raise ValueError(
-                    f"{file.path} and {train.path} must have the same number of "
-                    f"columns. Got {file.num_columns} and {train.num_columns}."
-                )
-            self.gold[name] = file.tags(types)
+            file = self.data[name]
+            is_unlabeled = name == "test" and file.num_columns < train.num_columns
+            self.gold[name] = None if is_unlabeled else file.tags(types)
 
     @classmethod
     def read_input(cls, options, path):

@@ -87,11 +87,15 @@ class Table:
             raise ValueError(f"{path} is empty.")
         self.columns = tuple(columns or first)
 
-    def require(self, columns: Sequence[str], flags: str) -> None:
-        """Raises ValueError unless each column occurs once.
+    def require(
+        self, columns: Iterable[str], flags: str, optional: Collection[str] = ()
+    ) -> list[str]:
+        """Returns the columns without the `optional` ones that the file lacks.
 
-        The message names the `flags` that select them.
+        Raises ValueError unless each column occurs once. The message names the `flags`
+        that select them.
         """
+        columns = [c for c in columns if c in self.columns or c not in optional]
         for column in columns:
             if (count := self.columns.count(column)) != 1:
                 rule = f"Select columns with {flags}."
@@ -101,6 +105,7 @@ class Table:
                     f"{self.path} has {count or 'no'} column{'s' * (count > 1)} "
                     f"{column!r}. Its columns are: {', '.join(self.columns)}. {rule}"
                 )
+        return columns
 
     def rows(
         self,

@@ -138,9 +138,8 @@ def batches(
         epochs: Passes over the split, skipped ones included.
         seed: Shuffling seed.
     """
-    padded = bucket_lengths(split.lengths, max_length)
-    generators = [np.random.default_rng((seed, epoch)) for epoch in range(epochs)]
-    plans = [_plan(padded, batch_size, rng) for rng in generators]
+    sizes = batch_size, max_length
+    plans = [_plan(split, *sizes, seed=(seed, epoch)) for epoch in range(epochs)]
     rows, lengths = (np.concatenate(parts)[first_step:] for parts in zip(*plans))
     return _assemble(split, rows, lengths)
 
@@ -158,7 +157,7 @@ def predict(
     Outputs with a value per token include values for padding. The arguments are those
     of `batches`, and the `callbacks` of `model.predict`. The split needs no targets.
     """
-    rows, lengths = _plan(bucket_lengths(split.lengths, max_length), batch_size)
+    rows, lengths = _plan(split, batch_size, max_length)
     unlabeled = dataclasses.replace(split, targets=None)
     results = [None] * (len(split) + 1)  # The last one is for empty rows, `_EMPTY`.
     # `Model.predict` concatenates the outputs of all batches, so they need one length.
@@ -172,42 +171,35 @@ def predict(
 
 
 def _plan(
-    padded: np.ndarray, batch_size: int, rng: np.random.Generator | None = None
+    split: Split, batch_size: int, max_length: int, seed: Sequence[int] = (0,)
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Assigns examples of similar length to batches.
-
-    Args:
-        padded: Padded length of each example [N].
-        rng: Shuffles; None sorts by length, then by position in the split.
+    """Assigns examples of similar length to batches, at random.
 
     Returns:
         Indices of the examples [M, B] int32, `_EMPTY` for rows without one, and the
         length of each batch [M] int32.
     """
-    count = len(padded)
+    count, rng = len(split), np.random.default_rng(seed)
     num_batches = -(-count // batch_size)
-    order = rng.permutation(count) if rng else np.arange(count)
+    padded = bucket_lengths(split.lengths, max_length)
+    order = rng.permutation(count)
     # Sort by bucket, not by length, to keep the order random within a bucket.
     order = order[np.argsort(padded[order], kind="stable")]
     # A random batch gets the empty rows: examples of the partial batch weigh more, and
     # in the last batch these would always be the longest examples.
-    partial = rng.integers(num_batches) if rng else num_batches - 1
+    partial = rng.integers(num_batches)
     empty = np.full(num_batches * batch_size - count, _EMPTY)
     order = np.insert(order, (partial + 1) * batch_size - len(empty), empty)
     rows = order.reshape(num_batches, batch_size).astype(np.int32)
     lengths = np.where(rows == _EMPTY, 0, padded[rows]).max(axis=1).astype(np.int32)
-    if rng:
-        shuffled = rng.permutation(num_batches)
-        rows, lengths = rows[shuffled], lengths[shuffled]
-    return rows, lengths
+    shuffled = rng.permutation(num_batches)
+    return rows[shuffled], lengths[shuffled]
 
 
 def _assemble(split: Split, rows: np.ndarray, lengths: np.ndarray) -> tf.data.Dataset:
     """Gathers and pads the examples of each batch; see the module docstring."""
     batch_size = rows.shape[1]
-    weights = split.weights
-    if weights is None:
-        weights = tf.ones([len(split)])
+    weights = tf.ones([len(split)]) if split.weights is None else split.weights
 
     def take(column: Column, rows: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
         column = tf.gather(column, rows)

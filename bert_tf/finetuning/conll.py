@@ -297,9 +297,8 @@ def _read_jsonl(path: pathlib.Path) -> _Rows:
         next((key for key in names if key in table.columns), names[0])
         for names in (("tokens", "words"), ("ner_tags", "tags", "labels"))
     ]
-    if keys[1] not in table.columns:
-        del keys[1]  # It is unlabeled.
-    table.require(keys, "the keys tokens and ner_tags")
+    flags = "the keys tokens and ner_tags"
+    keys = table.require(keys, flags, optional=keys[1:])  # May be unlabeled.
     for line, columns in table.rows(keys, nested=keys):
         are_lists = {*map(type, columns)} == {list} and len({*map(len, columns)}) == 1
         if not are_lists or {*map(type, itertools.chain(*columns))} - {str}:

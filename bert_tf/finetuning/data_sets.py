@@ -117,6 +117,8 @@ class TableTask(Task):
     def __init__(self, options, encoder):
         super().__init__(options, encoder)
         self.data_set = self._select_data_set()
+        self.target_kind = self.data_set.target_kind
+        self.metric = self.data_set.metrics[0]
         flags = f"{_flags((*self.columns, *self.settings))}, or with --task"
         rows = {
             split: list(read_rows(self.data_set, split, paths, flags))
@@ -140,17 +142,15 @@ class TableTask(Task):
                 f"--task={options.task} determines the files and columns. Remove "
                 f"{_flags(given)}."
             )
-        if options.task:
-            return self.benchmarks[options.task]
         if options.data_dir:
             missing.append("task")
-        if missing:
+        if missing and not options.task:
             raise ValueError(
                 f"Missing flags: {_flags(missing)}. Pass {_flags(required)} to read "
                 f"your own tables, or --task ({', '.join(self.benchmarks)}) and "
                 "--data_dir."
             )
-        return self.own_data_set(options)
+        return self.benchmarks.get(options.task) or self.own_data_set(options)
 
 
 def _flags(names: Sequence[str]) -> str:
@@ -193,17 +193,13 @@ def read_rows(
         ValueError: A column is missing, a row is malformed, or there are no rows.
     """
     index, labels = 0, data_set.label.split(",") if data_set.label else []
-    optional = {*data_set.optional.get(split, ())}
+    optional = {"id", *data_set.optional.get(split, ())}
     if not split.startswith(("train", "dev")):
         optional |= {*labels}
     for path in paths:
         table = data.Table(path, data_set.columns.get(split, ()))
-        columns = (*data_set.texts, *labels)
-        columns = [c for c in columns if c in table.columns or c not in optional]
-        table.require(columns, flags)
+        columns = table.require((*data_set.texts, *labels, "id"), flags, optional)
         has_label = bool(labels) and {*labels} <= {*columns}
-        if "id" in table.columns:
-            columns.append("id")
         skip = data_set.skip_malformed and split == "train"
         nested = {*data_set.nested, *labels}  # Labels may be null.
         for line, values in table.rows(columns, nested=nested, skip_malformed=skip):

@@ -201,8 +201,11 @@ def train(
     trainable = task.training_model(model)
     with strategy.scope():
         optimizer = training.AdamW(schedule, weight_decay=options.weight_decay)
+        loss = None  # The default of the model.
+        if task.target_kind == "labels":
+            loss = keras.losses.BinaryCrossentropy(from_logits=True, reduction="sum")
         # Without XLA, which would compile for every sequence length.
-        trainable.compile(optimizer, jit_compile=False, **_losses(task))
+        trainable.compile(optimizer, loss, jit_compile=False)
         sum_losses(trainable)
         if options.teacher:
             training.strategy.create_training_variables(trainable)
@@ -266,14 +269,6 @@ def train(
     directory.write_metrics({"training": metrics})  # The training is finished.
     state.remove()
     return metrics
-
-
-def _losses(task: Task) -> dict[str, Any]:
-    """Returns the arguments of `compile` that differ from the model's defaults."""
-    if task.target_kind != "labels":
-        return {}
-    loss = keras.losses.BinaryCrossentropy(from_logits=True, reduction="sum")
-    return {"loss": loss, "weighted_metrics": []}
 
 
 # --- Evaluation ------------------------------------------------------------------

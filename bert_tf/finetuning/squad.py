@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Questions about passages, in the format of SQuAD or in tables, and their scores.
 
+The inputs of a question, an `Example`, are the question and the passage.
+
 The scores are those of evaluate-v1.1.py and evaluate-v2.0.py (arXiv 1606.05250 and
 1806.03822).
 """
@@ -17,36 +19,17 @@ import pathlib
 import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from absl import logging
 
 from bert_tf import storage
 from bert_tf.data import Table
+from bert_tf.finetuning.task import Example
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-class Question(NamedTuple):
-    """A question about a passage.
-
-    Attributes:
-        path: The file of the question.
-        id: Id, unique in the file.
-        question: The question.
-        context: The passage.
-        answers: Reference answers, (text, offset in characters (code points) of
-            `context`). Empty if the passage does not answer the question; None if the
-            file has no answers.
-    """
-
-    path: pathlib.Path
-    id: str
-    question: str
-    context: str
-    answers: tuple[tuple[str, int], ...] | None
 
 
 # --- Files -----------------------------------------------------------------------
@@ -57,7 +40,7 @@ def read(
     columns: Sequence[str] = ("question", "context", "answer", ""),
     *,
     split: str = "test",
-) -> list[Question]:
+) -> list[Example]:
     """Reads a JSON file in the format of SQuAD, or a table (.csv, .jsonl, else TSV).
 
     Ids of a table are in the column `id`, or else the line numbers. Without a column
@@ -98,7 +81,7 @@ def is_table(path: str | os.PathLike) -> bool:
         return False
 
 
-def _aligned(questions: Sequence[Question]) -> list[Question]:
+def _aligned(questions: Sequence[Example]) -> list[Example]:
     """Skips questions whose answers are not at their offsets, as google's BERT does."""
     is_aligned = [not q.answers or bool(answer_bytes(q)) for q in questions]
     if all(is_aligned):
@@ -119,7 +102,7 @@ def _aligned(questions: Sequence[Question]) -> list[Question]:
 
 def stream(
     path: str | os.PathLike, columns: Sequence[str], *, needs_answers: bool = False
-) -> Iterator[Question]:
+) -> Iterator[Example]:
     """Yields the questions of a file as `read`, but checks neither ids nor offsets."""
     path = pathlib.Path(path)
     rows = _read_table(path, columns, needs_answers) if is_table(path) else _read(path)
@@ -156,17 +139,15 @@ def _read(path: pathlib.Path) -> _Rows:
 def _read_table(
     path: pathlib.Path, columns: Sequence[str], needs_answers: bool
 ) -> _Rows:
-    table, keys = Table(path), ("question", "context", "answers", "answer_start")
-    columns = dict(zip(keys, columns))
+    table, keys = Table(path), ("question", "context", "answers", "answer_start", "id")
+    columns = dict(zip(keys, (*columns, "id")))
     plural = f"{columns['answers']}s"
     if columns["answers"] not in table.columns and plural in table.columns:
         columns["answers"] = plural
-    if not needs_answers and columns["answers"] not in table.columns:
-        columns |= {"answers": "", "answer_start": ""}
-    columns = {key: name for key, name in columns.items() if name}
-    table.require(columns.values(), "--question, --context, --answer, --answer_start")
-    if "id" in table.columns:
-        columns["id"] = "id"
+    optional = {"id"} if needs_answers else {columns[key] for key in keys[2:]}
+    flags = "--question, --context, --answer, --answer_start"
+    found = table.require(filter(None, columns.values()), flags, optional)
+    columns = {key: name for key, name in columns.items() if name in found}
     ambiguous, nested = 0, [columns.get("answers")]
     for line, values in table.rows(list(columns.values()), nested=nested):
         entry = {"id": str(line), **dict(zip(columns, values, strict=True))}
@@ -194,7 +175,7 @@ def _pattern(answer: str) -> str:
     return r"\s+".join(map(re.escape, answer.split()))
 
 
-def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Question:
+def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Example:
     """Converts an entry of qas[]."""
     try:
         name, question, answers = str(entry["id"]), entry["question"], None
@@ -211,7 +192,9 @@ def _question(path: pathlib.Path, context: str, entry: Mapping[str, Any]) -> Que
             "as text, and answers[] with text and a number answer_start; is_impossible "
             f"must be true or false. Got {error!r}."
         ) from error
-    return Question(path, name, question, context, answers)
+    gold = None if answers is None else next((text for text, _ in answers), "")
+    inputs = question, context
+    return Example(name, {"question": question}, inputs, gold, path, answers=answers)
 
 
 def _answers(answers: Any) -> tuple[tuple[str, int], ...]:
@@ -239,7 +222,7 @@ def _offset(value: Any) -> int:
         return -1
 
 
-def answer_bytes(question: Question) -> tuple[int, int] | None:
+def answer_bytes(question: Example) -> tuple[int, int] | None:
     """Returns byte offsets, end exclusive, of the first answer that is at its offset.
 
     As in google-research/bert, white space may differ, and an answer may be anywhere in
@@ -248,7 +231,7 @@ def answer_bytes(question: Question) -> tuple[int, int] | None:
     Returns:
         The offsets in UTF-8 in the context; None if there is no such answer.
     """
-    context = question.context
+    context = question.inputs[1]
     for text, start in question.answers or ():
         if not 0 <= start < len(context):
             continue
@@ -283,7 +266,7 @@ def match(prediction: str, reference: str, version_2: bool) -> tuple[float, floa
     return float(words[0] == words[1]), f1
 
 
-def scores(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
+def scores(questions: Sequence[Example], answers: Sequence[str]) -> dict[str, float]:
     """Returns the percentages that SQuAD's scripts report.
 
     Args:
@@ -308,7 +291,7 @@ def scores(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, f
 
 
 def _scores_per_question(
-    questions: Sequence[Question], answers: Sequence[str]
+    questions: Sequence[Example], answers: Sequence[str]
 ) -> np.ndarray:
     """Returns exact match and F1 [N, 2]: the maximum over the references."""
     version_2 = not all(question.answers for question in questions)
@@ -322,7 +305,7 @@ def _scores_per_question(
 
 
 def best_threshold(
-    questions: Sequence[Question], answers: Sequence[str], odds: np.ndarray
+    questions: Sequence[Example], answers: Sequence[str], odds: np.ndarray
 ) -> float:
     """Returns the threshold of the odds of "no answer" with the highest F1.
 

@@ -123,6 +123,9 @@ class Example(NamedTuple):
         gold: The gold label; None without labels.
         path: The file of the example.
         line: Its line in the file.
+        answers: Of a question about a passage: the reference answers, (text, offset in
+            the passage in characters). Empty if the passage does not answer it; None
+            without labels.
     """
 
     id: str
@@ -131,6 +134,7 @@ class Example(NamedTuple):
     gold: str | None = None
     path: pathlib.Path = pathlib.Path()
     line: int = 0
+    answers: Sequence[tuple[str, int]] | None = None
 
     @property
     def location(self) -> str:

@@ -10,8 +10,7 @@ import re
 import numpy as np
 import pytest
 
-from bert_tf.finetuning import squad
-from bert_tf.finetuning.squad import Question
+from bert_tf.finetuning import Example, squad
 
 CONTEXT = "Die Größe 🙂 of Köln, the biggest."
 
@@ -50,9 +49,9 @@ def test_read_json_of_both_versions(write):
         )
     )
     answered, impossible, unknown = squad.read(path)
-    assert answered == Question(path, "1", "What?", CONTEXT, (("Köln", 15),))
-    assert impossible.answers == ()
-    assert (unknown.answers, unknown.question) == (None, "")
+    assert answered[2:] == (("What?", CONTEXT), "Köln", path, 0, (("Köln", 15),))
+    assert (impossible.answers, impossible.gold) == ((), "")
+    assert (unknown.answers, unknown.gold, unknown.inputs[0]) == (None, None, "")
     with pytest.raises(ValueError, match=r"question '3': answers\[\] is missing"):
         squad.read(path, split="dev")
 
@@ -67,7 +66,7 @@ def test_read_json_of_both_versions(write):
 )
 def test_read_tables_of_questions(write, name, content, id_):
     (question,) = squad.read(write(content, name))
-    assert question[1:5] == (id_, "z", "x, y", None)
+    assert question[:4] == (id_, {"question": "z"}, ("z", "x, y"), None)
 
 
 COLUMNS = ("q", "p", "a", "at")
@@ -230,7 +229,7 @@ def test_squad_by_its_content(tmp_path, name, indent):
     raw = text.encode()
     (tmp_path / name).write_bytes(gzip.compress(raw) if "gz" in name else raw)
     (question,) = squad.read(tmp_path / name)
-    assert (question.answers, question.context) == ((("Köln", 15),), CONTEXT)
+    assert (question.answers, question.inputs[1]) == ((("Köln", 15),), CONTEXT)
 
 
 def test_real_squad():
@@ -246,7 +245,7 @@ def test_real_squad():
         assert (len(spans), spans.count(None)) == (count, impossible)
         for question, span in zip(questions, spans):
             if span:
-                text = question.context.encode()[slice(*span)].decode()
+                text = question.inputs[1].encode()[slice(*span)].decode()
                 assert text == question.answers[0][0]
 
 
@@ -255,7 +254,7 @@ def test_real_squad():
 
 def question(name, *texts):
     answers = tuple((text, 0) for text in texts)
-    return Question(pathlib.Path(), name, "?", "", answers)
+    return Example(name, {}, ("?", ""), answers=answers)
 
 
 @pytest.mark.parametrize(

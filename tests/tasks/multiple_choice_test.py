@@ -130,9 +130,9 @@ def test_invalid_choices_in_one_column(tmp_path, read, value):
 @pytest.mark.parametrize(
     ("train", "options", "message"),
     [
-        ("start\tx\ty\tz\tright\na\tb\tc\td\t4\n", {}, "train.tsv, line 2: the label "
-         "must be the index of the right choice, 0 to 2, its letter, or the name of its"
-         " column. Got '4'"),
+        ("start\tx\ty\tz\tright\na\tb\tc\td\t4\n", {}, "train.tsv, line 2: column "
+         "'right' must be the index of the right choice, 0 to 2, its letter, or the "
+         "name of its column. Got '4'"),
         ("start\tx\ty\tz\tright\na\tb\tc\td\tD\n", {}, "Got 'D'"),
         (GOOD, {"choices": "x"}, "train.tsv, line 2: column 'x' must be a list of "
          "texts, or --choices must name a column for each choice."),
