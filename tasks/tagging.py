@@ -101,15 +101,15 @@ class Tagging(finetuning.Task):
         return model.predict(*columns, signature="words", batch_size=batch_size)
 
     def dataset(self, name: str) -> finetuning.Split:
-        word_pieces, ids = self._tokenize(self.data[name])
-        windows = self.served_head().encode(ids)
+        texts = self._tokenize(self.data[name])
+        windows = self.served_head().encode(texts.merge_dims(1, 2))
         inputs = windows.ragged_inputs()
         lengths = inputs["token_ids"].row_lengths()
         # Index of each token's piece; -1 for tokens without one selects the last value.
         piece = tf.RaggedTensor.from_tensor(
             windows.owned_pieces(int(tf.reduce_max(lengths))), lengths
         )
-        word = word_pieces.value_rowids().numpy()  # Of each piece.
+        word = texts.values.value_rowids().numpy()  # Of each piece.
         is_first_piece = np.append(np.diff(word, prepend=-1) > 0, False)
         is_first = piece.with_values(tf.constant(is_first_piece[piece.values]))
         gold = self.gold[name]
@@ -151,13 +151,10 @@ class Tagging(finetuning.Task):
 
     # --- Data --------------------------------------------------------------------
 
-    def _tokenize(
-        self, file: finetuning.ColumnFile
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns the pieces by word and by text.
+    def _tokenize(self, file: finetuning.ColumnFile) -> tf.RaggedTensor:
+        """Returns the pieces of the words of each text [texts, (words), (pieces)].
 
-        Both have the same values, [words, (pieces)] and [texts, (pieces)] int32. A text
-        is a sentence, or the sentences of a document that share a window.
+        A text is a sentence, or the sentences of a document that share a window.
         """
         words = [word for sentence in file.sentences for word in sentence.words]
         pieces = self.tokenizer.tokenize_words(tf.constant(words))
@@ -166,8 +163,7 @@ class Tagging(finetuning.Task):
             sizes = np.diff(pieces.row_splits.numpy()[splits])
             limit = self.options.max_sequence_length - 2
             splits = splits[[*file.pack(sizes, limit), -1]]
-        texts = tf.RaggedTensor.from_row_splits(pieces, splits)
-        return pieces, texts.merge_dims(1, 2)
+        return tf.RaggedTensor.from_row_splits(pieces, splits)
 
 
 def main(options: Tagging.Config | finetuning.PredictConfig) -> None:

@@ -66,8 +66,8 @@ class DataSet:
         skip_malformed: Whether to skip malformed rows of the training set.
         optional: For each split, the columns that its files may lack. Any test set may
             lack the label.
-        metrics: Of a classification: names of the metrics; the first selects the best
-            epoch.
+        metrics: Names of the metrics. The first selects the best epoch, unless the task
+            sets another.
         target_kind: What a label is, see `Task.target_kind`.
     """
 
@@ -123,7 +123,7 @@ class TableTask(Task):
         rows = {
             split: list(read_rows(self.data_set, split, paths, flags))
             for split in dict.fromkeys(("train", "dev", *self.data_set.files, "test"))
-            if (paths := _find_split(self.data_set, split, options))
+            if (paths := self._find_split(split))
         }
         labels = {_normalized(row.gold or "") for row in rows["train"]}
         missing = _NO_GOLD - _gold_labels(labels, self.data_set.target_kind)
@@ -152,30 +152,26 @@ class TableTask(Task):
             )
         return self.benchmarks.get(options.task) or self.own_data_set(options)
 
+    def _find_split(self, split: str) -> list[pathlib.Path]:
+        """Returns the files of a split, or an empty list for a missing test set."""
+        own = getattr(self.options, f"{split}_file", "")
+        if own or not self.options.task:
+            return [pathlib.Path(own)] if own else []
+        folder, usual = pathlib.Path(self.options.data_dir), f"{split}.tsv"
+        # This order: GLUE's folder of MRPC has both, and the other training set has the
+        # rows of dev.tsv, too.
+        names = dict.fromkeys((usual, self.data_set.files.get(split, usual)))
+        paths = next(filter(None, (sorted(folder.glob(name)) for name in names)), [])
+        if not paths and split in ("train", "dev"):
+            raise ValueError(
+                f"The {split} set is missing: there is no {' or '.join(names)} in "
+                f"{folder.absolute()}."
+            )
+        return paths
+
 
 def _flags(names: Sequence[str]) -> str:
     return ", ".join(f"--{name}" for name in names)
-
-
-def _find_split(
-    data_set: DataSet, split: str, options: TablesConfig
-) -> list[pathlib.Path]:
-    """Returns the files of a split, or an empty list for a missing test set."""
-    own = getattr(options, f"{split}_file", "")
-    if own or not options.task:
-        return [pathlib.Path(own)] if own else []
-    folder = pathlib.Path(options.data_dir)
-    usual = f"{split}.tsv"
-    # This order: GLUE's folder of MRPC has both, and the other training set has the
-    # rows of dev.tsv, too.
-    names = dict.fromkeys((usual, data_set.files.get(split, usual)))
-    paths = next(filter(None, (sorted(folder.glob(name)) for name in names)), [])
-    if not paths and split in ("train", "dev"):
-        raise ValueError(
-            f"The {split} set is missing: there is no {' or '.join(names)} in "
-            f"{folder.absolute()}."
-        )
-    return paths
 
 
 def read_rows(
