@@ -201,11 +201,8 @@ def train(
     trainable = task.training_model(model)
     with strategy.scope():
         optimizer = training.AdamW(schedule, weight_decay=options.weight_decay)
-        loss = None  # The default of the model.
-        if task.target_kind == "labels":
-            loss = keras.losses.BinaryCrossentropy(from_logits=True, reduction="sum")
         # Without XLA, which would compile for every sequence length.
-        trainable.compile(optimizer, loss, jit_compile=False)
+        trainable.compile(optimizer, _loss(task), jit_compile=False)
         sum_losses(trainable)
         if options.teacher:
             training.strategy.create_training_variables(trainable)
@@ -269,6 +266,13 @@ def train(
     directory.write_metrics({"training": metrics})  # The training is finished.
     state.remove()
     return metrics
+
+
+def _loss(task: Task) -> keras.losses.Loss | None:
+    """Returns the loss; None for the default of the model."""
+    if task.target_kind != "labels":
+        return None
+    return keras.losses.BinaryCrossentropy(from_logits=True, reduction="sum")
 
 
 # --- Evaluation ------------------------------------------------------------------

@@ -102,7 +102,7 @@ def distill(teachers, tmp_path, vocabulary):
         model = task.served_head().build(BertBackbone(checkpoint.architecture))
         trainable = task.training_model(model)
         distiller = objectives.Distiller(task, trainable)
-        trainable.compile("sgd", **run._losses(task))
+        trainable.compile("sgd", run._loss(task))
         standardized(checkpoint, task.head).load_into(model)
         batch = next(iter(batches(task.dataset("train"), 2, max_length=32)))
         return distiller, (task, checkpoint), batch
@@ -140,7 +140,7 @@ def test_loss_of_several_labels_is_the_mean_over_texts_and_labels():
     rng = np.random.default_rng(0)
     logits = rng.normal(size=[4, 3]).astype("float32")
     labels = rng.integers(0, 2, [4, 3]).astype("float32")
-    loss = run._losses(task)["loss"](labels, logits, np.full(4, 0.25, "float32"))
+    loss = run._loss(task)(labels, logits, np.full(4, 0.25, "float32"))
     expected = sklearn.metrics.log_loss(
         labels.ravel(), scipy.special.expit(logits).ravel()
     )
