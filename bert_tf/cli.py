@@ -128,26 +128,36 @@ def _is_required(field: dataclasses.Field) -> bool:
 # --- Flags -----------------------------------------------------------------------
 
 
-class _Parser(flags.ArgumentParser):
-    """Parses strings and numbers; if `per_phase`, comma-separated numbers."""
+def _expand_home(paths: str) -> str:
+    """Expands ~/, which shells do not after `--flag=`."""
+    home = os.path.expanduser("~")
+    return re.sub("(^|,)~(?=/)", lambda start: start[1] + home, paths)
 
-    def __init__(self, value_type: type, per_phase: bool):
-        self.value_type, self.per_phase = value_type, per_phase
+
+# By the type of a field: the function that converts its flag, and the rule for values.
+_TYPES = {
+    str: (_expand_home, "text"),
+    bool: (flags.BooleanParser().parse, "true or false"),
+    int: (int, "an integer"),
+    float: (float, "a number"),
+}
+
+
+class _Parser(flags.ArgumentParser):
+    """Parses values of one of `_TYPES`; if `per_phase`, comma-separated ones."""
+
+    def __init__(self, value_type: type, per_phase: bool = False):
+        self.convert, self.rule = _TYPES[value_type]
+        self.per_phase = per_phase
 
     def parse(self, argument: str) -> Any:
-        if self.value_type is str:
-            # Shells do not expand ~/ after `--flag=`.
-            home = os.path.expanduser("~")
-            return re.sub("(^|,)~(?=/)", lambda start: start[1] + home, argument)
-        texts = argument.split(",") if self.per_phase else [argument]
         try:
-            numbers = tuple(map(self.value_type, texts))
+            if not self.per_phase or "," not in argument:
+                return self.convert(argument)
+            return tuple(map(self.convert, argument.split(",")))
         except ValueError:
-            kind = "comma-separated numbers" if self.per_phase else "a number"
-            raise ValueError(
-                f"must be {kind} of type {self.value_type.__name__}"
-            ) from None
-        return numbers if len(numbers) > 1 else numbers[0]
+            several = ", or several separated by commas" * self.per_phase
+            raise ValueError(f"must be {self.rule}{several}") from None
 
 
 def _parse(options_class: type[Options], arguments: Sequence[str]) -> flags.FlagValues:
@@ -157,19 +167,17 @@ def _parse(options_class: type[Options], arguments: Sequence[str]) -> flags.Flag
         ValueError, flags.Error: There is an unknown flag, or a value of another type.
     """
     parsed = flags.FlagValues()
-    flags.DEFINE_integer("verbosity", logging.WARNING, "", flag_values=parsed)
+    flags.DEFINE(_Parser(int), "verbosity", logging.WARNING, "", parsed)
     if names := list(options_class.RECIPES):
-        flags.DEFINE_enum("recipe", names[0], names, "", flag_values=parsed)
+        flags.DEFINE_enum("recipe", names[0], names, "", parsed)
     types = typing.get_type_hints(options_class)
     for field in dataclasses.fields(options_class):
         name, field_type = _flag_name(field), types[field.name]
-        field_type, *others = typing.get_args(field_type) or (field_type,)
-        if field_type is bool:
-            flags.DEFINE_bool(name, None, "", flag_values=parsed)
-        else:
-            per_phase = any(typing.get_origin(other) is tuple for other in others)
-            parser = _Parser(field_type, per_phase)
-            flags.DEFINE(parser, name, None, "", flag_values=parsed)
+        # Of `int | tuple[int, ...]` and `float | None`.
+        value_type, *others = typing.get_args(field_type) or (field_type,)
+        per_phase = any(typing.get_origin(other) is tuple for other in others)
+        parser, is_switch = _Parser(value_type, per_phase), value_type is bool
+        flags.DEFINE(parser, name, None, "", parsed, boolean=is_switch)
     if others := parsed(["", *arguments])[1:]:
         raise ValueError(
             f"Arguments must have the form --flag=value. Received: {' '.join(others)}"
@@ -293,15 +301,15 @@ def run(
     """
     lazy.hide_tensorflow_logs()
     arguments = sys.argv[1:]
-    names = {a.partition("=")[0] for a in arguments if a.startswith("-")}
-    mode = next((modes[name] for name in modes if f"--{name}" in names), None)
-    used = mode or options_class
-    if names & {"-h", "--help", "--helpfull"}:
+    names = {a.lstrip("-").partition("=")[0] for a in arguments if a.startswith("-")}
+    mode = next((name for name in modes if name in names), None)
+    used = modes.get(mode, options_class)
+    if names & {"h", "help", "helpfull"}:
         module = sys.modules[main.__module__]
-        doc = inspect.getdoc(mode or module)
+        doc = inspect.getdoc(used if mode else module)
         if module.__package__ == "bert_tf.tasks":  # Installed from a wheel.
             doc = doc.replace("python -m tasks.", "python -m bert_tf.tasks.")
-        print(help_text(doc, used, "--helpfull" in names, {} if mode else modes))
+        print(help_text(doc, used, "helpfull" in names, {} if mode else modes))
         sys.exit()
     # For messages of absl and of other libraries.
     python_logging.basicConfig(format="%(levelname)s: %(message)s")
@@ -316,4 +324,6 @@ def run(
             raise
         logging.debug("Traceback of the error:", exc_info=True)
         hint = f". Run: pip install 'bert_tf[{extra}]'" if extra else ""
+        if isinstance(error, flags.Error):
+            hint = f" (see {f'--{mode} ' if mode else ''}--help)"
         sys.exit(f"error: {error}{hint}")

@@ -64,18 +64,18 @@ def export_saved_model(
     """Writes `<folder>/<version>/` and returns its path.
 
     Args:
-        signatures: Functions that `signature` decorates, by name. Dimension 0 of all
-            inputs and outputs is the batch. The export adds the signature `metadata`:
-            text [N], ignored -> json [N] string, a description of the model that
-            includes its labels. TensorFlow Serving's REST API and its batching require
-            an input.
+        signatures: Functions that `signature` decorates, or `tf.function`s with an
+            `input_signature` of named inputs, by name. Dimension 0 of all inputs and
+            outputs is the batch. The export adds the signature `metadata`: text [N],
+            ignored -> json [N] string, a description of the model that includes its
+            labels. TensorFlow Serving's REST API and its batching require an input.
         folder: The folder of the served model, e.g. saved_models/sst2. May be remote.
         directory: The model directory or checkpoint that the model comes from.
         version: A positive integer, or 0 for the newest version plus one.
 
     Raises:
-        ValueError: The version exists, or stock TensorFlow Serving cannot run the
-            model; the message names the op.
+        ValueError: The version exists, a signature has no named inputs, or stock
+            TensorFlow Serving cannot run the model; the message names the op.
         OSError: The folder cannot be written.
     """
     lazy.require_backend("Export", "tensorflow")
@@ -107,9 +107,16 @@ def export_saved_model(
 def _save(
     signatures: Mapping[str, Signature], path: pathlib.Path
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
-    functions = {
-        name: function.get_concrete_function() for name, function in signatures.items()
-    }
+    functions = {}
+    for name, function in signatures.items():
+        specs = getattr(function, "input_signature", None)
+        if not specs or not all(spec.name for spec in specs):
+            raise ValueError(
+                f"The signature {name} must have named inputs. Decorate its function "
+                f"with `serving.signature`. Received: {function!r}"
+            )
+        # Plain `tf.function`s do not check the ranks of their inputs.
+        functions[name] = signature(*specs)(function).get_concrete_function()
     module = tf.Module()
     # Only variables that the functions use, without an optimizer's, for example.
     used = {id(v): v for function in functions.values() for v in function.variables}

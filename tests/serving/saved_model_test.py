@@ -179,6 +179,28 @@ def test_new_attributes_with_default_values_are_accepted(tmp_path, directory):
     serving.export_saved_model({"top": top}, tmp_path / "model", directory=directory)
 
 
+UNNAMED = tf.function(
+    tf.strings.length, input_signature=[tf.TensorSpec([None], "string")]
+)
+
+
+@pytest.mark.parametrize(
+    "function", [tf.strings.length, tf.function(tf.strings.length), UNNAMED]
+)
+def test_functions_without_named_inputs_are_refused(tmp_path, directory, function):
+    with pytest.raises(ValueError, match="signature f must have named inputs"):
+        serving.export_saved_model({"f": function}, tmp_path, directory=directory)
+
+
+def test_plain_functions_check_ranks_too(tmp_path, directory):
+    """Servers check names and dtypes only; tf_text's ops read out of bounds."""
+    plain = tf.function(lambda text: {"text": text}, input_signature=[TEXT])
+    path = serving.export_saved_model({"f": plain}, tmp_path, directory=directory)
+    functions = read_graph(path).library.function
+    ops = [n.op for f in functions if "lambda" in f.signature.name for n in f.node_def]
+    assert "EnsureShape" in ops
+
+
 # --- Files -----------------------------------------------------------------------
 
 
