@@ -32,7 +32,8 @@ from bert_tf.text import Vocabulary, guess_lowercase
 
 FORMAT, _GARDEN_FORMAT = "Google TensorFlow 1", "Model Garden TensorFlow 2"
 
-_CONFIG, _VOCABULARY, _PREFIX = "bert_config.json", "vocab.txt", "bert_model.ckpt"
+_CONFIGS = ("bert_config.json", "config.json")
+_VOCABULARY, _PREFIX = "vocab.txt", "bert_model.ckpt"
 
 # The object graph. Checkpoints of TensorFlow 1 have none.
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -131,12 +132,18 @@ def open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
         kind: The kind of head to read; by default the one that the tensors show.
 
     Raises:
-        ValueError: A file is damaged, or contradicts another one.
-        FileNotFoundError: A file is missing.
+        ValueError: A file is damaged, contradicts another one, or bert_config.json is
+            missing.
+        FileNotFoundError: vocab.txt is missing.
     """
     prefix = find_prefix(path)
     tensors, format = _load(prefix), FORMAT
-    name = next((n for n in (_CONFIG, "config.json") if (path / n).is_file()), _CONFIG)
+    config = next(filter(pathlib.Path.is_file, map(path.joinpath, _CONFIGS)), None)
+    if config is None:
+        raise ValueError(
+            f"{path} contains a checkpoint but no {_CONFIGS[0]}. Copy the "
+            f"{_CONFIGS[0]} that the model was trained with into the folder."
+        )
     if _GRAPH in tensors:
         format = _GARDEN_FORMAT
         tensors = _variables(tensors)
@@ -152,7 +159,7 @@ def open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
         path,
         names,
         tensors,
-        architecture=BertConfig.from_google(path / name),
+        architecture=BertConfig.from_google(config),
         vocabulary=vocabulary,
         lowercase=lowercase,
         kind=kind,

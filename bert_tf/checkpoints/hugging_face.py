@@ -53,8 +53,7 @@ def _names(kind: str | None) -> weight_files.Names:
     layers, further = dict(GOOGLE_ENCODER), {}
     head = heads.known_head(kind or "encoder")
     if "logits" in head.layers and head.transformers:
-        is_answers = kind == "question_answering"
-        layers["logits"] = "qa_outputs" if is_answers else "classifier"
+        layers["logits"] = head.transformers_layer
     elif kind != "encoder":
         layers |= MASKED_LM | {"nsp": "cls/seq_relationship"}
         further["mlm/bias"] = ["cls.predictions.bias", "cls.predictions.decoder.bias"]
@@ -193,15 +192,23 @@ def _labels(path: pathlib.Path, config: Mapping[str, Any]) -> list[str] | None:
 
 
 def _own_settings(
-    config: Mapping[str, Any], labels: list[str] | None, problem: str | None
+    path: pathlib.Path,
+    config: Mapping[str, Any],
+    labels: list[str] | None,
+    problem: str | None,
 ) -> dict[str, Any]:
-    """Returns `head`, `options` and `tokenizer` that `to_config` wrote, by these names.
+    """Returns `head`, `options`, `tokenizer` that `write_config` wrote, by these names.
 
     The result is empty for folders of other projects, and if transformers saved a model
     of another class with a config of ours.
+
+    Raises:
+        ValueError: Somebody has changed them to values of other types.
     """
-    ours = config.get("bert_tf") or {}
+    ours, place = config.get("bert_tf") or {}, f"{path / CONFIG}: bert_tf"
+    storage.check_fields(place, ours, head=dict, options=dict, tokenizer=dict)
     head = dict(ours.get("head") or {})
+    storage.check_fields(f"{place}: head", head, kind=str, decision=dict)
     kind, classes = head.get("kind"), config.get("architectures")
     known = heads.known_head(kind or "encoder")
     if not kind or (classes and classes[0] not in known.transformers):
@@ -243,7 +250,7 @@ def open_folder(
     doubt = f"{CONFIG} declares the class {class_name}, which is not supported."
     kind = kind or _KINDS.get(class_name)
     labels, problem = _labels(path, config), _PROBLEMS.get(config.get("problem_type"))
-    ours = _own_settings(config, labels, problem)
+    ours = _own_settings(path, config, labels, problem)
     own_names = bool(ours) and not config.get("architectures")
     tensors = weight_files.read_safetensors(path, required=not ours)
     if not own_names:

@@ -74,6 +74,7 @@ class Head:
         layers: Layers that a checkpoint may lack. They are then newly initialized.
         unused_layers: Those of them that the model does not use.
         transformers: Model classes of transformers, the one with all layers first.
+        transformers_layer: The name of `logits` in them.
     """
 
     kind: ClassVar[str]
@@ -82,6 +83,7 @@ class Head:
     layers: ClassVar[Sequence[str]] = ("pooler", "logits")
     unused_layers: ClassVar[Sequence[str]] = ()
     transformers: ClassVar[Sequence[str]] = ()
+    transformers_layer: ClassVar[str] = "classifier"
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

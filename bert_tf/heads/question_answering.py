@@ -100,6 +100,7 @@ class QuestionAnsweringHead(Head):
     num_outputs = 2
     unused_layers = ("pooler",)
     transformers = ("BertForQuestionAnswering",)
+    transformers_layer = "qa_outputs"
 
     def __init__(self, settings, options, tokenizer):
         if "stride" not in options:

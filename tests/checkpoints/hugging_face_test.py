@@ -217,6 +217,8 @@ def test_padding_of_token_embedding_is_dropped(folder, vocabulary, caplog):
         ({"id2label": {"1": "a", "2": "b"}}, "id2label must map the numbers from 0"),
         ({"num_labels": 4, "id2label": None}, "declares 4 labels .* layer has 3"),
         ({"problem_type": "regression"}, "declares 1 labels or scores, .* has 3"),
+        ({"bert_tf": {"head": []}}, r"config\.json: bert_tf: head must have the type"),
+        ({"bert_tf": {"head": {"kind": 1}}}, "head: kind must .* str.*kind=1"),
     ],
 )
 def test_invalid_config_raises(folder, vocabulary, config, message):
