@@ -40,8 +40,8 @@ _PANELS = {
         ("val_mlm_accuracy", "held-out masked LM accuracy, %", 100),
         {
             "mini_longer_rows.csv": "local attention",
-            "mini_bigram_rows.csv": "bigram model",
-            "mini_bigram_long.csv": "bigram model, five times the tokens",
+            "mini_bigram_64_128.csv": "bigram model, rows of 64 and 128",
+            "mini_bigram_long.csv": "bigram model",
         },
     ),
 }
