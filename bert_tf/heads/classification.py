@@ -33,13 +33,11 @@ tf = lazy_import("tensorflow")
 
 
 def output_layer(
-    backbone: BertBackbone, x: keras.KerasTensor, units: int, *, dropout: bool = True
+    backbone: BertBackbone, x: keras.KerasTensor, units: int
 ) -> keras.KerasTensor:
     """Applies dropout and the dense layer `logits` to an output of the backbone."""
-    config = backbone.config
-    if dropout:
-        dtype = backbone.embeddings.dtype_policy
-        x = Dropout(config.dropout, dtype=dtype, name="dropout")(x)
+    config, dtype = backbone.config, backbone.embeddings.dtype_policy
+    x = Dropout(config.dropout, dtype=dtype, name="dropout")(x)
     return dense_layer(config, units, "logits", "float32")(x)
 
 
@@ -117,13 +115,9 @@ class ClassificationHead(Head):
             )
         return head
 
-    @property
-    def _long_text(self) -> str:
-        return self.options.get("long_text", "truncate")
-
     def encode(self, *texts: Any) -> Any:
         """Returns the inputs [N, S] of texts or pairs, or the windows of texts."""
-        if not self._long_text.startswith("window"):
+        if not self.options.get("long_text", "").startswith("window"):
             return super().encode(*texts)
         pieces = self.tokenizer.tokenize(*texts)
         limit = self.options["max_sequence_length"]
@@ -136,7 +130,7 @@ class ClassificationHead(Head):
             logits: Logits of the windows, in the order of the texts.
             source: Index of the text of each window [W].
         """
-        if self._long_text == "window_max":
+        if self.options.get("long_text") == "window_max":
             return tf.math.segment_max(logits, source)
         return tf.math.segment_mean(logits, source)
 

@@ -31,10 +31,9 @@ import numpy as np
 from keras import ops
 
 from bert_tf import text
-from bert_tf.heads.classification import output_layer
 from bert_tf.heads.head import Head, Signature, signature, string_input, with_equal_rows
 from bert_tf.lazy import lazy_import
-from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel
+from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel, dense_layer
 
 tf = lazy_import("tensorflow")
 
@@ -68,7 +67,7 @@ class SpanPredictor(BertModel):
 
     def __init__(self, backbone: BertBackbone, **kwargs):
         hidden = backbone(backbone.input)["sequence_output"]  # [B, S, H]
-        scores = output_layer(backbone, hidden, 2, dropout=False)  # [B, S, 2]
+        scores = dense_layer(backbone.config, 2, "logits", "float32")(hidden)
         is_token = ops.expand_dims(backbone.input["padding_mask"], -1) != 0
         scores = ops.where(is_token, scores, MASKED_SCORE)
         super().__init__(
