@@ -147,7 +147,10 @@ def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabular
             f"{records} has no manifest.json, so its records are incomplete. Write "
             "records with `python -m bert_tf.corpus --output=...`."
         )
-    manifest = storage.read_json(path)
+    try:
+        manifest = storage.read_json(path)
+    except ValueError as error:
+        raise ValueError(f"{error}. {_write_again(records)}") from error
     for name, size in manifest.get("record_files", {}).items():
         file = os.path.join(records, name)
         found = storage.stat(file)[0] if storage.exists(file) else 0

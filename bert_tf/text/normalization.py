@@ -216,16 +216,11 @@ class CharacterRules:
 _FIRST_ESCAPE = 0xF0000
 
 
-def character_rules(lowercase: bool, rules: TokenizerRules) -> CharacterRules:
-    """Returns the character rules of a tokenizer. Takes about a second; cached."""
-    settings = (rules.strip_accents, rules.split_chinese)
-    return _character_rules(rules.library, lowercase, *settings)
-
-
 @functools.cache
-def _character_rules(
-    library: str, lowercase: bool, strip_accents: bool | None, split_chinese: bool
+def character_rules(
+    lowercase: bool, library: str, strip_accents: bool | None, split_chinese: bool
 ) -> CharacterRules:
+    """Returns the character rules of a tokenizer. Takes about a second."""
     if library == "google":
         forms = google_forms(lowercase, strip_accents)
         words = {c for c in forms if is_single_character_word(c, split_chinese)}

@@ -64,6 +64,9 @@ class Vocabulary:
                 names the file and the line.
             OSError: The file cannot be read.
         """
+        if not storage.exists(os.fspath(path)):
+            learn = "Learn a vocabulary with `python -m bert_tf.vocab`."
+            raise FileNotFoundError(f"{path} does not exist. {learn}")
         tokens = [line.strip() for line in storage.read_lines(os.fspath(path))]
         while tokens and not tokens[-1]:
             tokens.pop()

@@ -69,7 +69,9 @@ class WordPieces:
     def __init__(self, vocabulary: Vocabulary, lowercase: bool, rules: TokenizerRules):
         self._vocabulary = vocabulary
         self._rules = rules
-        self.characters = normalization.character_rules(lowercase, rules)
+        self.characters = normalization.character_rules(
+            lowercase, rules.library, rules.strip_accents, rules.split_chinese
+        )
         model = self.characters.normalizer_model
         self._normalizer = tf_text.FastBertNormalizer(
             model_buffer=tf.constant(np.frombuffer(model, np.uint8))

@@ -17,7 +17,7 @@ def test_stray_bytes_and_truncated_characters_are_deleted():
     characters = [chr(n).encode("utf-8", "surrogatepass") for n in code_points]
     invalid = {utf8[:n] for utf8 in characters for n in range(1, len(utf8))}
     invalid |= {bytes([byte]) for byte in range(0x80, 0x100)}
-    rules = normalization.character_rules(False, normalization.GOOGLE_RULES)
+    rules = normalization.character_rules(False, "google", None, True)
     model = rules.normalizer_model
     assert len(model) < 200_000  # The trie is compact.
     normalizer = tf_text.FastBertNormalizer(model_buffer=model)

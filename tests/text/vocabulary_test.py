@@ -78,7 +78,7 @@ def test_only_masked_models_need_a_mask():
     ],
 )
 def test_errors_name_file_and_line(tmp_path, text, message):
-    with pytest.raises(OSError, match="nowhere"):
+    with pytest.raises(OSError, match="nowhere does not exist"):
         Vocabulary.from_file(tmp_path / "nowhere")
     path = write(tmp_path / "vocab.txt", text)
     with pytest.raises(ValueError, match=f"^{re.escape(path)}.*{message}"):
