@@ -44,6 +44,11 @@ class EncoderModel(keras.Model):
         unused = {id(v) for layer in self._unused_layers() for v in layer.variables}
         return [v for v in super().trainable_variables if id(v) not in unused]
 
+    @property
+    def non_trainable_variables(self):
+        trained = {id(variable) for variable in self.trainable_variables}
+        return [v for v in self.variables if id(v) not in trained]
+
     trainable_weights = trainable_variables
 
     @property

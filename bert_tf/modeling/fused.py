@@ -66,7 +66,6 @@ class FusedEncoderLayer(bert.EncoderLayer):
 
     def _train(self, x, attention_mask, seeds):
         shape, num_heads = ops.shape(x), self.config.num_heads
-        rate = self.config.dropout
         x = ops.reshape(x, (-1, self.config.hidden_dim))
         query, key, value = (
             bert.split_heads(add_bias(project(x, dense), dense.bias), shape, num_heads)
@@ -74,14 +73,15 @@ class FusedEncoderLayer(bert.EncoderLayer):
         )
         query, bias = query * self.attention_scale, bert.attention_bias(attention_mask)
         y = attend_in_training(
-            query, key, value, bias, self.config.attention_dropout, seeds[0]
+            query, key, value, bias, self.attention_dropout.rate, seeds[0]
         )
+        rate = self.attention_output_dropout.rate
         y = project(bert.merge_heads(y), self.attention_output)
         x = add_and_norm(
             x, y, self.attention_output.bias, self.attention_layer_norm, rate, seeds[1]
         )
         y = dense_and_activation(x, self.intermediate, self.config.activation)
-        y = project(y, self.output_dense)
+        y, rate = project(y, self.output_dense), self.output_dropout.rate
         x = add_and_norm(
             x, y, self.output_dense.bias, self.output_layer_norm, rate, seeds[2]
         )

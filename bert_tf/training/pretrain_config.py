@@ -91,12 +91,15 @@ class PretrainConfig(cli.Options):
     )
     micro_batch_size: int = cli.option(
         0,
-        help="Save memory: rows that a replica computes at once. 0: all rows.",
+        help="Save memory: rows that a replica computes at once; their gradients are "
+        "summed over the batch, so that the update is the same. 0: all rows.",
         minimum=0,
         resumable=True,
     )
     recompute: bool = cli.option(
-        False, help="Save memory: compute encoder layers twice.", resumable=True
+        False,
+        help="Save memory: compute encoder layers twice, in about a third more time.",
+        resumable=True,
     )
     steps: int | tuple[int, ...] = cli.option(
         1_000_000, help="Training steps; one number per phase.", minimum=1, common=True
@@ -137,13 +140,18 @@ class PretrainConfig(cli.Options):
     )
     validate_every: int = cli.option(
         1000,
-        help="Steps between evaluations, which also save state and weights.",
+        help="Steps between evaluations on the held-out documents, which also save "
+        "state and weights.",
         minimum=1,
         common=True,
         resumable=True,
     )
     save_every: float = cli.option(
-        10.0, help="Minutes between saved states.", minimum=0, resumable=True
+        10.0,
+        help="Minutes between saved states to resume from. Evaluations and SIGTERM "
+        "save one, too.",
+        minimum=0,
+        resumable=True,
     )
     seed: int = cli.option(
         0, help="Random seed of weights, dropout, shuffling and masking.", minimum=0

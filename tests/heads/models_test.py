@@ -79,7 +79,8 @@ def test_heads_leave_the_pooler_of_a_shared_encoder_as_it_is(tiny_config):
     ):
         # It would get no gradient.
         assert not {w.path for w in model.trainable_variables} & {*pooler}
-        assert {w.path for w in model.non_trainable_weights} >= {*pooler}
+        for others in (model.non_trainable_weights, model.non_trainable_variables):
+            assert {w.path for w in others} >= {*pooler}
         assert len(model.weights) == len(model.trainable_weights) + len(
             model.non_trainable_weights
         )
