@@ -99,8 +99,8 @@ class Options:
             values = value if isinstance(value, tuple) else (value,)
             if rules.get("choices") and value not in rules["choices"]:
                 rule = f"must be one of {', '.join(filter(None, rules['choices']))}"
-            elif rules.get("min") is not None and min(values) < rules["min"]:
-                rule = f"must be at least {rules['min']}"
+            elif (low := rules.get("min")) is not None and not min(values) >= low:
+                rule = f"must be at least {low}"  # NaN is not.
             elif rules.get("max") is not None and max(values) > rules["max"]:
                 rule = f"must be at most {rules['max']}"
             elif rules.get("local") and "://" in value:

@@ -131,6 +131,10 @@ def test_recipe_replaces_defaults_but_not_flags(greet):
         (["--nam=you"], "Unknown command line flag 'nam'. Did you mean: name ?"),
         (["--guest_list=a"], "'guest_list'. Did you mean: guests ?"),
         (["--name=you", "--speed=-1"], "--speed must be at least 0. Received: speed=-"),
+        (
+            ["--name=you", "--speed=nan"],
+            "--speed must be at least 0. Received: speed=n",
+        ),
         (["you"], "error: Arguments must have the form --flag=value. Received: you"),
     ],
 )
