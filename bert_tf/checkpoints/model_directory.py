@@ -190,6 +190,18 @@ class ModelDirectory(Checkpoint):
     def read_weights(self) -> dict[str, np.ndarray]:
         return sentence_transformers.open_folder(self.path).read_weights()
 
+    def load_weights(self, model: keras.Model) -> None:
+        """Loads the weights that were written into `model`.
+
+        Raises:
+            ValueError: A file is missing, truncated or belongs to another model.
+        """
+        unused = {"pooler", *self.head.get("newly_initialized", ())}
+        if missing := set(self.load_into(model)) - unused:
+            raise ValueError(
+                f"{self.path} has no weights for {', '.join(sorted(missing))}."
+            )
+
     # --- Metrics ---------------------------------------------------------------
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:

@@ -181,7 +181,12 @@ def _read_dense(
         use_residual=(False,),
     )
     tensors = weight_files.read_safetensors(path, required=bool(encoder.weights))
-    names = weight_files.match(path, _DENSE, tensors) if tensors else {}
+    if tensors and tensors.keys() != {"linear.weight", "linear.bias"}:
+        raise ValueError(
+            f"{path}: the weights must be linear.weight and linear.bias. Received: "
+            f"{sorted(tensors)}"
+        )
+    names = _DENSE if tensors else {}
     fields = {
         "dense_dim": config.get("out_features") or tensors["linear.weight"].shape[0],
         "dense_activation": _ACTIVATIONS[config["activation_function"]],

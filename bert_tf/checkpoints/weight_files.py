@@ -145,7 +145,7 @@ def open_tensors(
     anchors = [name for name in names[TOKEN_EMBEDDING] if name in tensors]
     total = tensors[anchors[0]].shape[0] if anchors else size
     layers = architecture.num_layers
-    found = match(path, names, tensors, layers) if tensors else {}
+    found = _match(path, names, tensors, layers) if tensors else {}
     try:
         if total < size or architecture.vocabulary_size not in (total, size):
             raise ValueError(
@@ -201,8 +201,8 @@ def open_tensors(
     )
 
 
-def match(
-    path: Any, names: Names, tensors: Mapping[str, Tensor], num_layers: int = 0
+def _match(
+    path: Any, names: Names, tensors: Mapping[str, Tensor], num_layers: int
 ) -> dict[str, list[str]]:
     """Returns the table of the weights that a file in the folder `path` has.
 

@@ -79,7 +79,7 @@ def _run(
         print(f"{directory.path} is already trained; skipping training.")
     else:
         history = train(task, model, directory, strategy)
-    directory.load_into(model)  # Those of the best epoch.
+    directory.load_weights(model)  # Those of the best epoch.
     metrics = {"training": history, **_evaluate(task, model, directory)}
     if decision := metrics.get("decision"):
         directory = directory.write_decision(decision)

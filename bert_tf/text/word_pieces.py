@@ -99,7 +99,6 @@ class WordPieces:
             self._tokenize_rare,
             autograph=False,
             reduce_retracing=True,
-            # Inlined ops of an untaken branch would take time.
             experimental_attributes={"_noinline": True},
         )
 
@@ -124,12 +123,14 @@ class WordPieces:
                 forms, _any(normalized), "", replace_global=False
             )
 
-        pieces = tf.cond(
-            tf.reduce_any(is_rare),
-            lambda: self._rare_function(text, is_rare, common, allow_mask),
-            lambda: common,
-        )
-        return Pieces(*pieces)
+        def with_rare() -> tuple[tf.RaggedTensor, ...]:
+            # Tracing takes seconds. In graphs, inlined ops of an untaken branch would
+            # take time.
+            eager = tf.executing_eagerly()
+            replace = self._tokenize_rare if eager else self._rare_function
+            return replace(text, is_rare, common, allow_mask)
+
+        return Pieces(*tf.cond(tf.reduce_any(is_rare), with_rare, lambda: common))
 
     def _tokenize_rare(
         self,

@@ -98,9 +98,12 @@ def test_unnamed_layers_of_another_process_match(tmp_path, tiny_config, vocabula
         tmp_path / "m", tiny_config, vocabulary, {"kind": "mine"}
     )
     directory.save_weights(first)
-    directory.load_into(second)
+    directory.load_weights(second)
     for a, b in zip(first.get_weights(), second.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
+    directory.save_weights(BertBackbone(tiny_config))
+    with pytest.raises(ValueError, match="has no weights for dense"):
+        directory.load_weights(second)
 
 
 def test_scores_are_not_standardized_in_the_folder(tmp_path, tiny_config, vocabulary):
