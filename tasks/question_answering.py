@@ -40,7 +40,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf import cli, finetuning, heads, storage, text
+from bert_tf import cli, finetuning, heads, storage
 from bert_tf.finetuning import squad
 from bert_tf.lazy import lazy_import
 
@@ -109,7 +109,7 @@ class QuestionAnswering(finetuning.Task):
     def evaluate(self, split, outputs, decision=None):
         questions, remaining = self.data[split.name], iter(outputs)
 
-        def logits(windows: text.Windows) -> dict[str, tf.Tensor]:
+        def logits(windows: Sequence) -> dict[str, tf.Tensor]:
             part = list(itertools.islice(remaining, len(windows)))
             columns = {name: [output[name] for output in part] for name in part[0]}
             return {k: tf.ragged.stack(x).to_tensor() for k, x in columns.items()}
