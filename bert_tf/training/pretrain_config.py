@@ -91,8 +91,8 @@ class PretrainConfig(cli.Options):
     )
     micro_batch_size: int = cli.option(
         0,
-        help="Save memory: rows that a replica computes at once; their gradients are "
-        "summed over the batch, so that the update is the same. 0: all rows.",
+        help="Save memory: rows that a replica computes at a time. Their gradients are "
+        "summed, so that the update is the same. 0: all rows.",
         minimum=0,
         resumable=True,
     )
