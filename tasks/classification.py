@@ -178,8 +178,8 @@ class Classification(finetuning.TableTask):
                 if name not in self.labels:
                     raise ValueError(
                         f"{row.location}: label {name!r} is not in the training set, "
-                        f"whose labels are {', '.join(self.labels)[:200]}. If labels "
-                        "are numbers, pass --problem=regression."
+                        f"whose labels are {', '.join(self.labels)[:200]}. Labels are "
+                        "compared as text. For scores, pass --problem=regression."
                     )
                 target[self.labels.index(name)] = 1
         if self.target_kind == "labels":

@@ -12,6 +12,7 @@ ship them. Text is UTF-8.
 from __future__ import annotations
 
 import bz2
+import collections
 import contextlib
 import csv
 import gzip
@@ -31,6 +32,9 @@ from bert_tf import storage
 # The default limit of 128 KiB per field is too small for a text as long as a book.
 csv.field_size_limit(2**31 - 1)
 
+
+# A cell of CSV whose quotes are doubled.
+_QUOTED = re.compile(r'"[^"]*""([^"]|"")*"')
 
 _SUFFIXES = {".csv": ".csv"} | dict.fromkeys((".jsonl", ".ndjson", ".json"), ".jsonl")
 _COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -99,8 +103,8 @@ class Table:
         for column in columns:
             if (count := self.columns.count(column)) != 1:
                 rule = f"Select columns with {flags}."
-                if len(self.columns) == 1 and ";" in self.columns[0]:
-                    rule = "Replace ';' by commas in a .csv file, else by tabs."
+                if len(self.columns) == 1 and re.search("[;,\t]", self.columns[0]):
+                    rule = "Separate columns by commas in a .csv file, else by tabs."
                 raise ValueError(
                     f"{self.path} has {count or 'no'} column{'s' * (count > 1)} "
                     f"{column!r}. Its columns are: {', '.join(self.columns)}. {rule}"
@@ -126,7 +130,7 @@ class Table:
             ValueError: A row has more or fewer columns than the header, or an object
                 has no text or number under a key. The message names file and line.
         """
-        records, skipped = self._records(), 0
+        records, notes = self._records(), collections.Counter()
         if self._has_header:
             next(records)
         for line, record in records:
@@ -136,11 +140,13 @@ class Table:
                 if not skip_malformed:
                     message = f"{self.path}, line {line}: {error}"
                     raise ValueError(message) from None
-                skipped += 1
+                notes["are malformed. They are skipped."] += 1
             else:
+                if self.suffix == ".tsv" and any(map(_QUOTED.fullmatch, values)):
+                    notes["have quotes as in CSV, which TSV lacks. Use .csv."] += 1
                 yield line, values
-        if skipped:
-            logging.warning("%s: skipped %d malformed rows.", self.path, skipped)
+        for note, count in notes.items():
+            logging.warning("%s: %d rows %s", self.path, count, note)
 
     def _records(self) -> Iterator[tuple[int, Any]]:
         """Yields the line and the content of each row that is not empty."""

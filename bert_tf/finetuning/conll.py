@@ -279,7 +279,11 @@ def _read_columns(path: pathlib.Path) -> tuple[str, _Rows]:
 
 def _read_csv(path: pathlib.Path) -> _Rows:
     table, rows, last_line, last_sentence = Table(path), [], 1, ""
-    has_sentence = table.columns[0].lower().startswith("sent")
+    names = [name.lower() for name in table.columns]
+    has_sentence = names[0].startswith("sent")
+    if any(name.startswith(("word", "token")) for name in names[has_sentence + 1 : -1]):
+        rule = "the first column must be the word, after that of the sentence, sent..."
+        raise ValueError(f"{path}: {rule}. Got {', '.join(table.columns)}.")
     for line, row in table.rows(table.columns):
         sentence = row.pop(0) if has_sentence else ""
         is_blank = line > last_line + 1 or not any(row)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import math
 import pathlib
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -30,6 +30,9 @@ scipy = lazy_import("scipy")
 _NO_GOLD = frozenset(("", "-", "-1", "nan"))
 # Those that are labels: of several labels, none; and a cosine.
 _GOLD = {"labels": {""}, "score": {"-1"}}
+
+# A list or an object in a cell, as pandas and Label Studio write several labels.
+_LIST = re.compile(r"\[(\s*['\"\d].*)?\]|\{.*\}", re.DOTALL)
 
 # Values of several label columns.
 _BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
@@ -214,7 +217,7 @@ def _label(row: Mapping[str, Any], columns: Sequence[str], where: str) -> str:
     """Returns the label in a column, or the names of the columns with a 1."""
     if len(columns) == 1:
         label = row[columns[0]] or ""
-        if not isinstance(label, str):
+        if not isinstance(label, str) or _LIST.fullmatch(label.strip()):
             raise ValueError(
                 f"{where}: column {columns[0]!r} must be text or a number. Join "
                 f"several labels, and pass --label_separator. Got {label!r}."
@@ -285,7 +288,7 @@ def scores(rows: Sequence[Example]) -> np.ndarray | None:
 
 def _score(row: Example) -> float:
     with contextlib.suppress(ValueError):
-        if math.isfinite(value := float(row.gold)):
+        if abs(value := float(row.gold)) < 3.4e38:  # In float32, and not NaN.
             return value
     rule = f"a score must be a finite number. Got {row.gold!r}."
     raise ValueError(f"{row.location}: {rule}")

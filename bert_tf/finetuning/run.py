@@ -86,9 +86,8 @@ def _run(
     directory.write_metrics(metrics)
     print(f"Best epoch by {task.metric}: {history['best_epoch']}.")
     print(f"Model, metrics and predictions are in {task.options.output}.")
-    if task.options.export:
+    if path := task.options.export:
         signatures = serving.load_signatures(directory)
-        path = task.options.export
         path = serving.export_saved_model(signatures, path, directory=directory)
         print(f"Exported to {path}.")
     return metrics

@@ -32,6 +32,22 @@ class EncoderModel(keras.Model):
         backend.check_mask(inputs["padding_mask"])
         return super().call(inputs, training=training, mask=mask)
 
+    def get_config(self):
+        # Keras saves `trainable` only in the configs of layers.
+        frozen = [x.name for x in self.layers if x.weights and not x.trainable]
+        return {"name": self.name, "frozen_layers": frozen}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config, deserialize = dict(config), keras.saving.deserialize_keras_object
+        frozen = config.pop("frozen_layers", ())
+        if "backbone" in config:
+            config["backbone"] = deserialize(config["backbone"])
+        model = cls(**config)
+        for name in frozen:
+            model.get_layer(name).trainable = False
+        return model
+
     def _unused_layers(self) -> Sequence[keras.layers.Layer]:
         """Returns layers of the encoder that this model does not train.
 
@@ -170,11 +186,10 @@ class BertBackbone(EncoderModel):
         return lazy.checkpoints().open_checkpoint(path).load_backbone(dtype, name)
 
     def get_config(self):
-        return {
+        return super().get_config() | {
             "config": dataclasses.asdict(self.config),
             "recompute": self.recompute,
             "dtype": keras.saving.serialize_keras_object(self.embeddings.dtype_policy),
-            "name": self.name,
         }
 
 
@@ -265,12 +280,7 @@ class BertModel(EncoderModel):
     def get_config(self):
         backbone = keras.saving.serialize_keras_object(self.backbone)
         arguments = {name: getattr(self, name) for name in self._arguments}
-        return {"backbone": backbone, **arguments, "name": self.name}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        backbone = keras.saving.deserialize_keras_object(config["backbone"])
-        return cls(**config | {"backbone": backbone})
+        return super().get_config() | {"backbone": backbone, **arguments}
 
 
 def cross_entropies(outputs: Any) -> dict[str, Any]:

@@ -77,7 +77,15 @@ def test_skip_malformed_rows(tmp_path, caplog):
     path = write(tmp_path, "a.tsv", "text\tlabel\nx\t1\ncut\ny\t0\n")
     rows = Table(path).rows(["text"], skip_malformed=True)
     assert [values for _, values in rows] == [["x"], ["y"]]
-    assert "a.tsv: skipped 1 malformed rows." in caplog.text
+    assert "a.tsv: 1 rows are malformed. They are skipped." in caplog.text
+
+
+def test_quotes_of_csv_in_tsv_are_reported(tmp_path, caplog):
+    """primeqa/primeqa#441: pandas.to_csv(sep="\\t") doubles quotes."""
+    cells = ['"a ""big"" cat"', '"cat"', '"" ""', '"']
+    path = write(tmp_path, "a.tsv", "\n".join(["text", *cells]))
+    assert [values for _, values in Table(path).rows(["text"])] == [[x] for x in cells]
+    assert "a.tsv: 1 rows have quotes as in CSV" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -125,7 +133,7 @@ def test_missing_column(tmp_path):
     with pytest.raises(ValueError, match="has 2 columns 'label'"):
         table.require(["text", "label"], "--label")
     table = Table(write(tmp_path, "a.csv", "text;label\na;b\n"))
-    with pytest.raises(ValueError, match="Replace ';' by commas"):
+    with pytest.raises(ValueError, match="Separate columns by commas"):
         table.require(["text"], "--text_a")
 
 

@@ -50,6 +50,16 @@ def test_from_config_leaves_the_dictionary_as_it_is(classifier):
         assert config == model.get_config()
 
 
+def test_frozen_layers_stay_frozen(one_layer):
+    """keras-team/keras#12470: layers that are frozen before the model is saved."""
+    model = SequenceClassifier(BertBackbone(one_layer), 2)
+    model.backbone.embeddings.trainable = model.get_layer("logits").trainable = False
+    again = SequenceClassifier.from_config(model.get_config())
+    names = [[v.path for v in m.trainable_variables] for m in (model, again)]
+    assert names[0] == names[1]
+    assert len(names[1]) == len(model.variables) - 5 - 2
+
+
 def test_masked_lm_head_is_saved_with_its_pretrainer_only(one_layer, tmp_path):
     model = BertPretrainer(BertBackbone(one_layer))
     layers = keras.Model(model.input, model.output["mlm"])

@@ -175,6 +175,11 @@ FILES = {"train_file": "train.tsv", "dev_file": "dev.tsv"}
         (SCORES, "text\tlabel\na\t1.5\n", {}, "pass --problem=regression."),
         (SCORES, "text\tlabel\na\tfew\n", {"problem": "regression"},
          "dev.tsv, line 2: a score must be a finite number. Got 'few'"),
+        (SCORES, "text\tlabel\na\t1e39\n", {"problem": "regression"}, "Got '1e39'"),
+        # Lists of pandas, simpletransformers#898; choices of Label Studio.
+        ("text\tlabel\na\t['no', 'yes']\n", GOOD, {"label_separator": ","},
+         "train.tsv, line 2: column 'label' must be text or a number. Join several"),
+        ('text\tlabel\na\t{"choices":["no"]}\n', GOOD, {}, "train.tsv, line 2: column"),
         ("text\tlabel\na\t1\nb\t1.0\n", SCORES, {"problem": "regression"},
          "train.tsv: all labels are '1'"),
         (GOOD, GOOD, {"label": ""}, "Missing flags: --label. Pass --train_file"),
