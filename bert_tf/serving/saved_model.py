@@ -193,7 +193,8 @@ def _check_graph(graph: graph_pb2.GraphDef) -> None:
     known = _servable_ops()
     functions, problems = graph.library.function, {}
     for function in functions:
-        if function.attr["_XlaMustCompile"].b:
+        # `attr[...]` would add an empty value, and other graphs could not call it.
+        if (xla := function.attr.get("_XlaMustCompile")) and xla.b:
             problems["jit_compile=True"] = f"function {function.signature.name}"
     for node in itertools.chain(graph.node, *(f.node_def for f in functions)):
         unknown = [] if node.op in known else [f"the op {node.op}"]

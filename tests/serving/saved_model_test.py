@@ -93,6 +93,16 @@ def test_versions_increase_and_are_never_replaced(tmp_path, directory):
     assert {p.name for p in folder.iterdir()} == {"1", "2", "9", "10"}
 
 
+def test_other_graphs_can_call_an_export(tmp_path, directory):
+    """As in tf.data or Keras' TFSMLayer, or when the export is loaded and saved."""
+    path = serving.export_saved_model(
+        {"serving_default": length}, tmp_path / "model", directory=directory
+    )
+    served = tf.saved_model.load(str(path)).signatures["serving_default"]
+    dataset = tf.data.Dataset.from_tensors(["ab"]).map(lambda text: served(text=text))
+    assert next(iter(dataset))["length"].numpy().tolist() == [2]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_interrupted_export_leaves_no_version(tmp_path, directory, monkeypatch, error):
     def interrupted(module, path, **kwargs):
