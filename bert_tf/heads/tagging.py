@@ -23,11 +23,11 @@ Letters: B batch, S sequence, H hidden, C tags; K layers that make features.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import keras
-from absl import logging
 from keras import ops
 
 from bert_tf import text
@@ -37,6 +37,9 @@ from bert_tf.lazy import lazy_import
 from bert_tf.modeling import BertBackbone, BertModel, Dropout
 
 tf = lazy_import("tensorflow")
+
+# Of labels that have a type.
+_PREFIX = r"^[BIELMSU]-(?=.)"
 
 # --- Keras models ----------------------------------------------------------------
 
@@ -192,8 +195,6 @@ class TaggingHead(Head):
 
     def signatures(self, model: keras.Model) -> Mapping[str, Signature]:
         labels = self.settings["labels"]
-        if not is_iob_scheme(labels):
-            logging.warning("The labels are not B-, I- and O: words are not grouped.")
 
         def run(windows: text.Windows) -> tf.Tensor:
             inputs = windows.inputs()
@@ -238,7 +239,8 @@ class TaggingHead(Head):
         Chinese character is a word. With `aggregation="simple"`, every piece counts as
         a word; these are the entities of transformers' pipeline.
 
-        Labels other than B-, I- and O make each tagged word an entity of its own.
+        Labels are O and those of IOB1, IOB2, BIOES, BILOU or BMES. Others count as I:
+        adjacent words with the same one are an entity.
 
         Args:
             texts: Strings [N].
@@ -299,28 +301,19 @@ class TaggingHead(Head):
             is the first of an entity.
         """
         labels = self.settings["labels"]
-        is_iob = is_iob_scheme(labels)
         probabilities = tf.nn.softmax(logits)
         tag = tf.argmax(probabilities, axis=1, output_type=tf.int32)
-        types = ["" if x == "O" else x[2:] if is_iob else x for x in labels]
+        types = ["" if x == "O" else re.sub(_PREFIX, "", x) for x in labels]
         names = sorted({"", *types})  # The first is that of O.
         entity_type = tf.gather(tf.constant([names.index(x) for x in types]), tag)
-        begins = [not is_iob or label.startswith("B-") for label in labels]
+        begins = [label.startswith(("B-", "S-", "U-")) for label in labels]
         # As in conlleval, an I without a predecessor begins an entity.
         is_same = tf.roll(entity_type, 1, 0) == entity_type
         is_same &= (tf.roll(row, 1, 0) == row) & (tf.range(tf.size(row)) > 0)
         is_same &= entity_type > 0
         is_continued = is_same & ~tf.gather(tf.constant(begins), tag)
         is_first = (entity_type > 0) & ~is_continued
-        tags = tf.gather(tf.constant(labels), tag)
-        if is_iob:
-            iob2 = tf.constant([f"B-{name}" for name in names])
-            tags = tf.where(is_first, tf.gather(iob2, entity_type), tags)
+        iob2 = [re.sub("^I-", "B-", label) for label in labels]
+        tags = tf.where(is_first, tf.gather(iob2, tag), tf.gather(labels, tag))
         entity_type = tf.gather(tf.constant(names), entity_type)
         return tags, tf.reduce_max(probabilities, axis=1), entity_type, is_first
-
-
-def is_iob_scheme(labels: Sequence[str]) -> bool:
-    """Returns whether labels are those of IOB1 or IOB2 (BIO): O, and B- or I-type."""
-    labels = set(labels) - {"O"}
-    return bool(labels) and all(x[:2] in ("B-", "I-") and x[2:] for x in labels)

@@ -169,10 +169,20 @@ def test_words_are_those_of_the_basic_tokenizer():
     assert found["words"] == [*expected, [b"a\xff\xfeb", b"."]]
 
 
-def test_other_labels_are_not_grouped(vocabulary):
-    labels = ["NOUN", "O", "B-X"]
-    tags = ["B-X", "NOUN", "NOUN", "O"]
-    found, _ = tag(vocabulary, ["a b c d"], tags, labels)
-    assert found["tags"] == [[t.encode() for t in tags]]
-    assert found["entities"] == [[b"a", b"b", b"c"]]
-    assert found["entity_types"] == [[b"B-X", b"NOUN", b"NOUN"]]
+@pytest.mark.parametrize(
+    ("tags", "entities"),
+    [
+        # As in transformers' pipeline, which groups labels without prefix, see #13325.
+        ("B-X NOUN NOUN O", {"a": "X", "b c": "NOUN"}),
+        ("B-X I-X I-Y [CLS]", {"a b": "X", "c": "Y", "d": "[CLS]"}),
+        # U is B and L is I, see deeppavlov/DeepPavlov#1132.
+        ("B-X I-X L-X U-X", {"a b c": "X", "d": "X"}),
+        ("S-X B-X E-X B-Y", {"a": "X", "b c": "X", "d": "Y"}),
+    ],
+)
+def test_labels_of_other_schemes(vocabulary, tags, entities):
+    tags = tags.split()
+    found, _ = tag(vocabulary, ["a b c d"], tags, sorted({*tags}))
+    assert found["tags"] == [[t.replace("I-Y", "B-Y").encode() for t in tags]]
+    assert found["entities"] == [[x.encode() for x in entities]]
+    assert found["entity_types"] == [[x.encode() for x in entities.values()]]
