@@ -266,7 +266,7 @@ def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
                     f"The signature {function.__name__} must return a dict of tensors "
                     f"by their names. Received: {outputs!r}"
                 )
-            return outputs
+            return to_float32(outputs)
 
         # AutoGraph conversion would take most of the time of an export, and no
         # signature needs it.
@@ -298,11 +298,13 @@ def ids_signature(model: keras.Model) -> Signature:
     def ids(*tensors):
         inputs = dict(zip(model.input, tensors, strict=True))
         outputs = model(inputs, training=False)
-        return to_float32(outputs if isinstance(outputs, dict) else {"logits": outputs})
+        return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
     return ids
 
 
 def to_float32(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Casts bfloat16, which many clients cannot read."""
-    return {name: tf.cast(value, tf.float32) for name, value in outputs.items()}
+    """Casts bfloat16 and float16, which many clients and the REST API cannot read."""
+    half = {tf.bfloat16: tf.float32, tf.float16: tf.float32}
+    values = {name: tf.convert_to_tensor(value) for name, value in outputs.items()}
+    return {name: tf.cast(x, half.get(x.dtype, x.dtype)) for name, x in values.items()}

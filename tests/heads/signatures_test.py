@@ -145,6 +145,19 @@ def test_answers_of_classifiers(tokenizer, settings, expected):
             np.testing.assert_allclose(found[name], values, atol=1e-6)
 
 
+def test_outputs_of_half_precision_become_float32():
+    """TensorFlow Serving's REST API has no half precision: tensorflow/serving#1639."""
+
+    @heads.signature(tf.TensorSpec([None], tf.int32, "x"))
+    def cast(x):
+        dtypes = (tf.bfloat16, tf.float16, tf.float64, tf.int64)
+        return {dtype.name: tf.cast(x, dtype) for dtype in dtypes}
+
+    found = {name: x.dtype.name for name, x in cast(tf.constant([1])).items()}
+    half = {"bfloat16": "float32", "float16": "float32"}
+    assert found == half | {"float64": "float64", "int64": "int64"}
+
+
 @pytest.mark.parametrize("outputs", [lambda x: x, lambda x: [x], lambda x: None])
 def test_signature_that_returns_no_dict_is_refused(outputs):
     @heads.signature(heads.string_input("text"))
