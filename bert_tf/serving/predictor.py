@@ -202,6 +202,7 @@ def _concatenate(batches: list[tf.Tensor]) -> np.ndarray:
         array = tf.concat(ragged, axis=0).to_tensor().numpy()
     else:
         array = tf.concat(batches, axis=0).numpy()
-    if array.dtype == object:
-        array = np.char.decode(array.astype(bytes), "utf-8", "replace")
+    if array.dtype == object:  # NumPy's own strings all have the longest one's size.
+        decode = np.vectorize(lambda x: x.decode("utf-8", "replace"), otypes=[object])
+        array = decode(array)
     return array

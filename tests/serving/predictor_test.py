@@ -133,6 +133,14 @@ def test_batches_are_padded_to_the_longest(loaded, batch_size):
     assert found["lengths"].tolist() == [[1, 2, 0], [1, 0, 0], [3, 3, 5], [0, 0, 0]]
 
 
+def test_strings_keep_their_length(loaded):
+    """NumPy's own drop NULs at the end and are as long as the longest: numpy#20118."""
+    texts = ["a\0", "b" * 1000]
+    found = loaded.predict(texts)["words"]
+    assert found.tolist() == [[text] for text in texts]
+    assert found.dtype == object
+
+
 def test_single_string_empty_list_and_lists_of_different_length(loaded):
     assert loaded.predict("the cat")["words"].tolist() == [["the", "cat"]]
     assert loaded.predict(text=["the"])["words"].tolist() == [["the"]]
