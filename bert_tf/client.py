@@ -139,7 +139,8 @@ def predict(
 def _to_proto(name: str, value: Any) -> Any:
     try:
         array = np.array(value, dtype=object)  # `str` and `bytes` may be mixed.
-        is_text = array.size and all(isinstance(x, str | bytes) for x in array.flat)
+        is_text = array.size or isinstance(value, list)
+        is_text = is_text and all(isinstance(x, str | bytes) for x in array.flat)
         proto = tf.make_tensor_proto(array if is_text else value)
         if not proto.tensor_shape.dim:
             raise ValueError("It is a scalar.")

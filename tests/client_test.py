@@ -41,6 +41,12 @@ def test_predict(server):
     np.testing.assert_allclose(outputs["probabilities"][:, 0], [2, 1, 9])
 
 
+def test_predict_without_examples(server):
+    """huggingface/sentence-transformers#2751."""
+    outputs = client.predict({"text": []}, model="toy", address=server.address)
+    assert outputs["label"].shape == (0,)
+
+
 def test_predict_numbers(server):
     inputs = {"ids": [[1, 2], [3, 4]], "negate": np.array([False, True])}
     with client.Client(server.address) as connected:

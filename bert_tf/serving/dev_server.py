@@ -257,12 +257,13 @@ def _by_name(value: Any, names: Iterable[str]) -> dict[str, Any]:
 def _to_proto(name: str, value: Any, dtype: tf.DType) -> tensor_pb2.TensorProto:
     # If lists differ in length, some elements are lists.
     array = np.array(value, dtype=object)
-    types = {tf.string: {str, bytes}, tf.bool: {bool}, tf.float32: {int, float}}
+    numbers = {int, float} if dtype.is_floating else {int}
+    types = {tf.string: {str, bytes}, tf.bool: {bool}}.get(dtype, numbers)
     try:
-        if not set(map(type, array.flat)) <= types.get(dtype, {int}):
+        if not set(map(type, array.flat)) <= types:
             raise TypeError("JSON has another type.")
         return tf.make_tensor_proto(array.astype(dtype.as_numpy_dtype), dtype)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise invalid(
             f"Input {name!r} must have {dtype.name} values, in lists of the same "
             f"length. Got {reprlib.repr(value)}."

@@ -90,6 +90,7 @@ def add(**inputs) -> dict:
         (b"{", "not valid JSON"),
         (b'{"instances": ["\xff"]}', "not valid JSON"),
         (b"[" * 100_000, "not valid JSON"),
+        (b'{"inputs": ' + b"[" * 70 + b"]" * 70 + b"}", "must have string values"),
         ({"instances": [{"b64": "?"}]}, "not valid JSON"),
         ([1], "must be an object with 'inputs' or 'instances'"),
         ({"inputs": [], "instances": []}, "'inputs' or 'instances'"),
