@@ -6,9 +6,9 @@ Text is UTF-8, optionally compressed, local or remote (see `storage.read_lines`)
 JSON lines, which begin with "{", the "text" of each line is a document. For other
 files, one of three separators of documents is detected or set by the user:
 
-* `doc_tag`: WikiExtractor's `<doc id= url= title=>` ... `</doc>`. The title line is
-  dropped, because BERT's authors "ignored lists, tables and headers" (arXiv 1810.04805,
-  section 3.1).
+* `doc_tag`: WikiExtractor's `<doc id= url= title=>` ... `</doc>`, the titles of
+  WikiText, `= Title =`, or lines of `<|endoftext|>`. Titles are dropped, because BERT's
+  authors "ignored lists, tables and headers" (arXiv 1810.04805, section 3.1).
 * `blank_line`: blank lines separate documents, as in google-research/bert.
 * `file`: the file is one document and blank lines separate paragraphs, as in books.
 
@@ -60,10 +60,9 @@ def detect_layout(path: str, separator: str = "auto") -> Layout:
         sample = file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
     if _JSON.match(sample):
         return Layout("json", is_wrapped=False)
-    lines = [line.strip() for line in sample.splitlines()]
-    is_tagged = next(filter(None, lines), "").startswith("<doc ")
-    if separator == "doc_tag" or (separator == "auto" and is_tagged):
+    if separator == "doc_tag" or (separator == "auto" and _TAGGED.search(sample)):
         return Layout("doc_tag", is_wrapped=False)
+    lines = [line.strip() for line in sample.splitlines()]
     is_wrapped = _is_wrapped(lines)
     if separator == "auto":
         blocks = itertools.groupby(lines, key=bool)
@@ -148,7 +147,7 @@ def read_documents(
             if offset >= end:
                 return
             inside = True
-            title = layout.separator == "doc_tag" and _TITLE.match(line)
+            title = _TITLE.match(line)
         elif not inside or not line.strip():
             continue
         elif title and line.strip() == title[1]:
@@ -186,8 +185,12 @@ def _read_json_lines(path: str, start: int, end: int) -> Iterator[Document]:
 
 
 _TITLE = re.compile(r'<doc .*?\btitle="(.*?)"[^"]*>$')
+# A tag at the start of the file, or one that hardly occurs in other text.
+_TAGGED = re.compile(
+    r"\A\s*(<doc |= [^=\n]+ =\s*$)|^(</doc>|<\|endoftext\|>)\s*$", re.MULTILINE
+)
 _IS_SEPARATOR = {
-    "doc_tag": lambda line: line.startswith(("<doc ", "</doc>")),
+    "doc_tag": re.compile(r"<doc |</doc>|<\|endoftext\|>|\s*= [^=]+ =\s*$").match,
     "blank_line": lambda line: not line.strip(),
     "file": lambda line: False,
 }
@@ -255,8 +258,10 @@ _FINAL = frozenset(".!?:;…。！？\"'”’)]")  # Last character of a senten
 _OPENING = "\"'“‘([«¿¡"
 
 # Candidate ends: final punctuation, closing quotes and white space, not followed by a
-# lower-case letter; or full-width punctuation, which needs no white space.
-_END = re.compile(r"""[.!?…]["'”’)\]»]*\s+(?![a-z\s])|[。！？｡]["'”’」』）]*\s*""")
+# lower-case letter; or the full stop of a script without spaces or lower case.
+_END = re.compile(
+    r"""[.!?…؟]["'”’)\]»]*\s+(?![a-z\s])|[。！？｡।॥۔։።။]["'”’」』）]*\s*"""
+)
 
 # Abbreviations by what follows them inside a sentence: a name, a number, or anything.
 # Those of the last kind end a sentence only before a word of `_SENTENCE_STARTERS`.

@@ -115,6 +115,16 @@ QUERIES = ["cheap Flights to rome", "Hotel near me", "weather"] * 5
         ),
         # Short lines without full stops are not wrapped text.
         ("\n".join(QUERIES), "auto", [QUERIES]),
+        # WikiText, on which d2l.ai pre-trains its BERT,
+        (
+            " \n = Rome = \n \n A city . It is old . \n \n = = Port = = \n \n Far . \n"
+            " \n = Oslo = \n \n A city . \n",
+            "auto",
+            [["A city .", "It is old .", "= = Port = =", "Far ."], ["A city ."]],
+        ),
+        # files of TinyStories, and a part of a file of WikiExtractor.
+        ("One.\n\nTwo.\n<|endoftext|>\nA.", "auto", [["One.", "Two."], ["A."]]),
+        ("End.\n</doc>\n<doc id='1'>\nA.\n</doc>", "auto", [["End."], ["A."]]),
         ("\n\n", "auto", []),
         ("\ufeff", "auto", []),
         ("<doc id='1'>\n</doc>\n", "auto", []),
@@ -253,6 +263,9 @@ def test_share_of_held_out_documents(share, size):
         "1. An item. | 2. Another.",
         "Он ушёл. | Она осталась.",
         "这是一个句子。| 那是另一个！| 对吗？",
+        # nltk/nltk#2586
+        "राम घर गया। | वह सो गया।",
+        "هل هذا جيد؟ | نعم. | یہ ایک جملہ ہے۔ | ہاں۔",
         "An end.of.file is no end. | In v2.0 it is none. | Only 5 p.m. and 6 a.m. are",
         "Spaced out . | Like this ! | Or so",
         "No end at all",
