@@ -13,7 +13,8 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bert_tf.lazy import lazy_import
-from bert_tf.text.normalization import google_forms, is_single_character_word
+from bert_tf.text import normalization
+from bert_tf.text.normalization import is_single_character_word
 from bert_tf.text.vocabulary import (
     CONTINUATION_PREFIX,
     SPECIAL_TOKENS,
@@ -37,7 +38,8 @@ def learn_vocabulary(
     """Learns a WordPiece vocabulary.
 
     The same sentences always give the same vocabulary. Memory grows with the number of
-    distinct words, not with the size of the text.
+    distinct words, not with the size of the text. Words that are so long that the
+    tokenizer maps them to [UNK] are ignored.
 
     Args:
         sentences: Returns a new iterator over all sentences. It is called twice: to
@@ -51,7 +53,7 @@ def learn_vocabulary(
     """
     table = {
         ord(char): "".join(f" {c} " if is_single_character_word(c) else c for c in form)
-        for char, form in google_forms(lowercase).items()
+        for char, form in normalization.google_forms(lowercase).items()
     }
 
     def read() -> Iterable[str]:
@@ -75,6 +77,10 @@ def learn_vocabulary(
     )
     model = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=UNK))
     model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    # The time of the trainer is quadratic in the length of a word.
+    limit = normalization.GOOGLE_RULES.max_characters_per_word
+    too_long = tokenizers.Regex(rf"\S{{{limit + 1},}}")
+    model.normalizer = tokenizers.normalizers.Replace(too_long, " ")
     model.train_from_iterator((s.translate(table) for s in read()), trainer)
     ids = model.get_vocab()
     return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))

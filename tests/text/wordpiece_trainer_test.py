@@ -71,6 +71,12 @@ def test_rare_characters_are_excluded():
     assert vocabulary.size < 100
 
 
+def test_words_that_the_tokenizer_does_not_split_are_ignored():
+    """They would fill it slowly with their pieces (huggingface/tokenizers#86)."""
+    vocabulary = learn_vocabulary(lambda: ["cat hat", "cat hat", "abcd" * 51], 100)
+    assert {t for t in vocabulary.tokens if len(t) > 3} == {*SPECIAL_TOKENS, "##at"}
+
+
 def test_sentences_without_words_are_rejected():
     with pytest.raises(ValueError, match="to learn a vocabulary from contains no word"):
         learn_vocabulary(lambda: ["", " \u200b "], 100)
