@@ -74,6 +74,9 @@ class AdamW(keras.optimizers.AdamW):
         ValueError: From `build`, if a weight is not of float32.
     """
 
+    # Attributes that are constructor arguments, besides those of Keras.
+    _arguments: tuple[str, ...] = ("bias_correction", "dynamic_loss_scale")
+
     def __init__(
         self,
         learning_rate=1e-4,
@@ -112,11 +115,12 @@ class AdamW(keras.optimizers.AdamW):
         )
 
     def scale_loss(self, loss):
+        loss = super().scale_loss(loss)  # By `loss_scale_factor`.
         return loss * self.loss_scale if self.dynamic_loss_scale else loss
 
     def _use_weight_decay(self, variable):
         # Biases and LayerNorm parameters are vectors. All other weights are matrices.
-        return len(variable.shape) > 1
+        return len(variable.shape) > 1 and super()._use_weight_decay(variable)
 
     def _backend_apply_gradients(self, grads, trainable_variables):
         if _is_tensorflow():
@@ -204,8 +208,8 @@ class AdamW(keras.optimizers.AdamW):
         return momentum, velocity
 
     def get_config(self):
-        names = ("bias_correction", "dynamic_loss_scale")
-        return super().get_config() | {name: getattr(self, name) for name in names}
+        config = {name: getattr(self, name) for name in self._arguments}
+        return super().get_config() | config
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -251,6 +255,8 @@ class Muon(AdamW):
 
     Example: `Muon(WarmupDecay(2e-3, warmup_steps=300, total_steps=3_000))`.
     """
+
+    _arguments = (*AdamW._arguments, "momentum", "orthogonalization_dtype")
 
     def __init__(
         self,
@@ -315,12 +321,9 @@ class Muon(AdamW):
         previous = ops.convert_to_tensor(self._momentums[index])
         momentum = ops.where(finite, new_momentum, previous)
         self.assign(self._momentums[index], momentum)
-        update = direction + self.weight_decay * variable
+        decay = self.weight_decay * self._use_weight_decay(variable)
+        update = direction + decay * variable
         self.assign_sub(variable, learning_rate * update)
-
-    def get_config(self):
-        names = ("momentum", "orthogonalization_dtype")
-        return super().get_config() | {name: getattr(self, name) for name in names}
 
 
 def _global_norm(tensors):

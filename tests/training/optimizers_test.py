@@ -216,6 +216,23 @@ def test_step_with_infinite_gradients_only_increments_iterations(optimizer_class
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
+@pytest.mark.parametrize("optimizer_class", [AdamW, Lamb, Muon])
+@pytest.mark.usefixtures("kernels")
+def test_arguments_of_keras(optimizer_class):
+    """`exclude_from_weight_decay` (keras-team/keras#16201) and `loss_scale_factor`."""
+    results = []
+    for decay, factor in ((0.0, None), (0.5, 8.0)):
+        variable = keras.Variable(np.ones((2, 3), "float32"))
+        variable._path = "encoder_layer_0/query/kernel"
+        optimizer = optimizer_class(0.1, weight_decay=decay, loss_scale_factor=factor)
+        optimizer.exclude_from_weight_decay(var_list=[variable] if factor else [])
+        optimizer.build([variable])
+        optimizer.apply([tf.fill((2, 3), optimizer.scale_loss(0.3))])
+        results += [variable.numpy(), optimizer.gradient_norm.numpy()]
+    np.testing.assert_allclose(results[0], results[2], rtol=1e-6)
+    np.testing.assert_allclose(results[1], results[3], rtol=1e-6)
+
+
 def test_loss_scale_halves_on_overflow_and_keeps_updates(monkeypatch):
     monkeypatch.setattr("bert_tf.training.optimizers._GOOD_STEPS", 2)
     plain, scaled = (keras.Variable(np.ones((2, 3), "float32")) for _ in "ab")
