@@ -68,14 +68,14 @@ def pretrain_dataset(
         **masking: Arguments of `Masker`, for example `whole_word_masking=True`.
 
     Raises:
-        ValueError: The records are incomplete, `vocab.txt` is not their vocabulary, or
-            the rate is out of range.
+        ValueError: The records are incomplete, `vocab.txt` is not their vocabulary,
+            the rate is out of range, or there is no batch.
     """
     manifest, vocabulary = read_manifest(records)
     masker = Masker(vocabulary=vocabulary, **masking)
-    rows = manifest.get(f"{split}_rows")
-    if not rows:
-        raise ValueError(f"{records} contains no rows of the split {split}.")
+    rows = manifest.get(f"{split}_rows", 0)
+    if rows < (needed := 1 if split == "train" else batch_size):
+        raise ValueError(f"{records} has {rows} {split} rows. A batch needs {needed}.")
     paths = storage.glob(os.path.join(records, f"{split}-*.tfrecord"))
     files = tf.data.Dataset.from_tensor_slices(paths)
     if split == "train":  # Each file is a part of the text: mix several of them.
@@ -86,8 +86,7 @@ def pretrain_dataset(
         dataset = tf.data.TFRecordDataset(paths)
     # Keras needs the number of batches of an evaluation.
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(rows))
-    if split == "train":
-        dataset = dataset.repeat()
+    dataset = dataset.repeat(None if split == "train" else 1)
     dataset = dataset.batch(batch_size, drop_remainder=True).skip(first_step)
 
     def to_batch(step, serialized):

@@ -24,6 +24,7 @@ import functools
 import hashlib
 import multiprocessing
 import os
+import re
 import shlex
 import signal
 import threading
@@ -40,6 +41,8 @@ from bert_tf.data.records import CorpusConfig, Part, text_warnings, write_part
 from bert_tf.text import Vocabulary, guess_lowercase
 
 _PART_BYTES = 1 << 23  # Text per job.
+# Scripts of South and Southeast Asia, and kana: their vowel signs count as accents.
+_MARKED = re.compile("[\u0900-\u109f\u1780-\u17ff\u3040-\u30ff]")
 
 
 def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
@@ -83,7 +86,7 @@ def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
 
 
 def _check_casing(options: CorpusConfig, vocabulary: Vocabulary) -> None:
-    """Prints how the text is normalized and why.
+    """Prints how the text is normalized and why, and whether that loses letters.
 
     Raises:
         ValueError: Lowercasing would lose tokens of the vocabulary.
@@ -97,6 +100,9 @@ def _check_casing(options: CorpusConfig, vocabulary: Vocabulary) -> None:
         )
     kept = "lowercased, without accents" if options.lowercase else "not lowercased"
     print(f"The text is {kept} (--lowercase={options.lowercase}). {reason}")
+    marked = len(_MARKED.findall("".join(vocabulary.tokens)))
+    if options.lowercase and marked > vocabulary.size / 10:
+        print("warning: --lowercase strips vowel signs, too. Pass --lowercase=false.")
 
 
 def _settings(

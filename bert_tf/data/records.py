@@ -219,8 +219,7 @@ def count_problems(
     sentences = itertools.chain.from_iterable(documents)
     for sentence, size in zip(sentences, lengths.tolist(), strict=True):
         garbled += not sentence.isascii() and bool(_GARBLED.search(sentence))
-        if sentence in seen:
-            repeated += size
+        repeated += size * (sentence in seen)
         seen.add(sentence)
     ends = np.cumsum([len(document) for document in documents])
     sizes = np.diff(np.cumsum(lengths > 0)[ends - 1], prepend=0)  # Of documents.

@@ -172,8 +172,9 @@ def resolve_architecture(
     """Returns the architecture to train.
 
     Raises:
-        ValueError: --init_from has another vocabulary than the records, or is combined
-            with --size or --initialization; or the model has too few positions.
+        ValueError: --init_from has another vocabulary or tokenizer than the records,
+            or is combined with --size or --initialization; or the model has too few
+            positions.
     """
     vocabulary = phases[0].vocabulary
     if source:
@@ -183,6 +184,14 @@ def resolve_architecture(
                 f"{options.records}. Write the records with the vocabulary of the "
                 "checkpoint, or one with further tokens at its end or in the place of "
                 "[unused...]."
+            )
+        rules, lowercase = source.rules, phases[0].manifest["lowercase"]
+        ours = lowercase, rules.strip_accents in (None, lowercase), True
+        if (source.lowercase, True, rules.split_chinese) != ours:
+            raise ValueError(
+                f"--init_from={source.path} has another tokenizer than "
+                f"{options.records}, which lowercase={lowercase}. Received: lowercase="
+                f"{source.lowercase}, {rules}"
             )
         if options.size or options.initialization != "normal":
             raise ValueError(

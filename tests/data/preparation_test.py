@@ -367,6 +367,14 @@ def test_warnings_are_printed_and_in_manifest(options, capsys):
     assert "The text is lowercased, without accents (--lowercase=True). Ass" in printed
 
 
+def test_lowercasing_that_strips_vowel_signs_is_reported(options, tmp_path, capsys):
+    """google-research/bert#138, huggingface/tokenizers#572"""
+    tokens = [*VOCABULARY.tokens[:25], *"कखगघ"]
+    (tmp_path / "vocabulary").write_text("\n".join(tokens))
+    prepare_corpus(dataclasses.replace(options, vocabulary=f"{tmp_path}/vocabulary"))
+    assert "--lowercase strips vowel signs" in capsys.readouterr().out
+
+
 def test_lowercasing_that_loses_tokens_is_refused(options, tmp_path):
     (tmp_path / "vocabulary").write_text("\n".join([*VOCABULARY.tokens[:100], "Việt"]))
     changed = dataclasses.replace(options, vocabulary=f"{tmp_path}/vocabulary")

@@ -13,7 +13,7 @@ import pytest
 
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.text import Vocabulary
+from bert_tf.text import TokenizerRules, Vocabulary
 from bert_tf.training import (
     PretrainConfig,
     TrainingLoop,
@@ -331,12 +331,19 @@ def test_every_token_is_predicted_without_next_sentence(options, tmp_path):
     assert again["val_mlm_accuracy"] == metrics["val_mlm_accuracy"]
 
 
-def test_init_from_with_other_vocabulary_raises(options, tmp_path, tiny_config):
-    tokens = (*Vocabulary.from_file(f"{options.records}/vocab.txt").tokens[:-1], "dog")
-    model_directory(tmp_path, tiny_config, Vocabulary(tokens))
-    options = dataclasses.replace(options, init_from=str(tmp_path))
-    with pytest.raises(ValueError, match="has another vocabulary than"):
-        pretrain(options)
+def test_init_from_with_other_vocabulary_or_tokenizer_raises(
+    options, tmp_path, tiny_config, vocabulary
+):
+    """As in huggingface/transformers#3823. Uncased models of dbmdz keep accents."""
+    other = {"vocabulary": Vocabulary((*vocabulary.tokens[:-1], "dog"))}
+    accents = {"rules": TokenizerRules(strip_accents=False)}
+    for change in (other, {"lowercase": False}, accents):
+        source = tmp_path / "".join(change)
+        kind = "vocabulary" if change is other else "tokenizer"
+        model_directory(source, tiny_config, **{"vocabulary": vocabulary} | change)
+        changed = dataclasses.replace(options, init_from=str(source))
+        with pytest.raises(ValueError, match=f"has another {kind} than"):
+            pretrain(changed)
 
 
 @pytest.mark.slow
