@@ -155,7 +155,7 @@ def open_tokenizer(
     # sentence-transformers lowercases before a tokenizer that does not.
     if sentence.get("do_lower_case") and not lowercase:
         lowercase, rules["strip_accents"] = True, bool(rules.get("strip_accents"))
-    vocabulary, added = _added_tokens(path, config, whole, vocabulary)
+    vocabulary, added = _added_tokens(path, config, whole, vocabulary, model_config)
     library = "tokenizers"
     if google and {token.content for token in added} <= set(SPECIAL_TOKENS):
         in_texts, library = google.get("special_tokens_in_texts"), "google"
@@ -248,14 +248,18 @@ def _added_tokens(
     config: Mapping[str, Any],
     whole: Mapping[str, Any],
     vocabulary: Vocabulary,
+    model_config: Mapping[str, Any],
 ) -> tuple[Vocabulary, tuple[AddedToken, ...]]:
-    """Returns the vocabulary with the added tokens, and these."""
+    """Returns the vocabulary with the added tokens, and these.
+
+    Leaves out a [MASK] without a row in the token embedding: transformers declares one
+    if the vocabulary has none.
+    """
     by_id = config.get("added_tokens_decoder")
     if by_id is None:  # Versions of transformers before 4.34.
         config = {**config, **read_json_object(path / "special_tokens_map.json")}
     named = {name: _to_token(config.get(name) or "").content for name in _NAMES}
-    allowed = {name: (token, "") for name, token in _NAMES.items()}
-    check_fields(path / _CONFIG, named, **allowed)
+    check_fields(path / _CONFIG, named, **{k: (v, "") for k, v in _NAMES.items()})
     extra = config.get("extra_special_tokens") or ()
     extra = extra.values() if isinstance(extra, dict) else extra
     others = (config.get("bos_token"), config.get("eos_token"), *extra)
@@ -271,7 +275,8 @@ def _added_tokens(
         ]
     numbered += [(token["id"], token) for token in whole.get("added_tokens", ())]
     pairs = ((number, _to_token(token)) for number, token in numbered)
-    declared = {token.content: (token, number) for number, token in pairs}
+    rows, mask = model_config.get("vocab_size", float("inf")), _NAMES["mask_token"]
+    declared = {t.content: (t, n) for n, t in pairs if n < rows or t.content != mask}
     for token in special:
         if token.content in vocabulary.tokens or token.content not in SPECIAL_TOKENS:
             declared.setdefault(token.content, (token, None))

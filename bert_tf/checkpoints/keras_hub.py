@@ -67,8 +67,8 @@ _PREPROCESSING = {
     "truncate": ("round_robin",),
 }
 
-# The tasks that have a head of BERT.
-_TASKS = ("BertMaskedLM", "BertTextClassifier")
+# The tasks that have a head of BERT. keras-nlp wrote the last name.
+_TASKS = ("BertMaskedLM", "BertTextClassifier", "BertClassifier")
 
 # --- Reading ---------------------------------------------------------------------
 

@@ -35,11 +35,11 @@ MODULES, _CONFIG = "modules.json", "config.json"
 _TRANSFORMER_CONFIG = "sentence_bert_config.json"
 _MODEL_CONFIG = "config_sentence_transformers.json"
 
-# Our pooling mode -> its key in configs of versions before 6.
-_POOLING_KEYS = {
-    "cls": "pooling_mode_cls_token",
-    "max": "pooling_mode_max_tokens",
-    "mean": "pooling_mode_mean_tokens",
+# Keys in configs of versions before 6 -> our pooling modes.
+_POOLING_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
 }
 
 # In the config.json of cross-encoders of versions 2 and 3, and of 4 and 5, which had no
@@ -109,6 +109,9 @@ def _modules(path: pathlib.Path, supported: str) -> dict[str, str]:
             f"{path / MODULES}: the modules must match {supported}, in subfolders. "
             f"Received: {names} {outside or ''}"
         )
+    for name, folder in found.items():
+        if name != "Normalize" and not (path / folder / _CONFIG).is_file():
+            raise ValueError(f"{path}: {name} must have a file {folder}/{_CONFIG}.")
     return found
 
 
@@ -142,9 +145,8 @@ def _open_sentence_encoder(path: pathlib.Path) -> Checkpoint:
     pooling = read_json_object(
         path / modules["Pooling"] / _CONFIG, include_prompt=(True,)
     )
-    modes = {key: mode for mode, key in _POOLING_KEYS.items()}
     flags = [
-        modes.get(key, key)
+        _POOLING_MODES.get(key, key)
         for key, value in pooling.items()
         if key.startswith("pooling_mode_") and value
     ]
@@ -170,8 +172,7 @@ def _read_dense(
     path: pathlib.Path, encoder: Checkpoint
 ) -> tuple[dict[str, Any], dict[str, Callable[[], np.ndarray]]]:
     """Returns fields of `EmbeddingConfig`, and the weights by our names."""
-    config = {"activation_function": TORCH_ACTIVATIONS["tanh"]}
-    config |= read_json_object(
+    config = read_json_object(
         path / _CONFIG,
         activation_function=tuple(_ACTIVATIONS),
         bias=(True,),
@@ -189,7 +190,7 @@ def _read_dense(
     names = _DENSE if tensors else {}
     fields = {
         "dense_dim": config.get("out_features") or tensors["linear.weight"].shape[0],
-        "dense_activation": _ACTIVATIONS[config["activation_function"]],
+        "dense_activation": _ACTIVATIONS.get(config.get("activation_function"), "tanh"),
     }
     return fields, weight_files.lazy_weights(names, tensors, encoder.architecture)
 
@@ -228,7 +229,7 @@ def _modules_to_write(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
     """Returns the configs of the modules of a sentence encoder, by their classes."""
     config = EmbeddingConfig.from_dict(checkpoint.head)
     hidden_dim, length = checkpoint.architecture.hidden_dim, config.max_sequence_length
-    pooling = {key: mode == config.pooling for mode, key in _POOLING_KEYS.items()}
+    pooling = {key: mode == config.pooling for key, mode in _POOLING_MODES.items()}
     modules = {
         "Transformer": {"max_seq_length": length, "do_lower_case": False},
         "Pooling": {"word_embedding_dimension": hidden_dim, **pooling},

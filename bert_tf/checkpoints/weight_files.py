@@ -329,12 +329,11 @@ def read_safetensors(path: pathlib.Path, required: bool) -> dict[str, Tensor]:
         raise ValueError(
             f"{path} has no {WEIGHTS}. If it has shards of it, or pytorch_model.bin, "
             "tf_model.h5 or flax_model.msgpack and you trust it, because a pickle can "
-            "run arbitrary code, convert it in transformers (4 for TensorFlow and "
-            "Flax, with the argument from_tf=True or from_flax=True): python -c 'from "
-            "transformers import AutoModelForPreTraining as M; "
-            f'M.from_pretrained("{path}").save_pretrained("safe")\' and copy the '
-            "vocabulary into that folder. For a model with the head of a task, use its "
-            "class instead of AutoModelForPreTraining."
+            "run arbitrary code, load the whole model in the library that wrote it and "
+            "save it again, with its tokenizer: SentenceTransformer(FOLDER).save(NEW), "
+            "or the class of transformers in architectures of config.json: "
+            "BertForMaskedLM.from_pretrained(FOLDER).save_pretrained(NEW), in version "
+            "4 with from_tf=True or from_flax=True for TensorFlow and Flax."
         )
     try:
         opened = safetensors.safe_open(file, framework="np")

@@ -65,8 +65,8 @@ class Vocabulary:
             OSError: The file cannot be read.
         """
         if not storage.exists(os.fspath(path)):
-            learn = "Learn a vocabulary with `python -m bert_tf.vocab`."
-            raise FileNotFoundError(f"{path} does not exist. {learn}")
+            learn = "or learn one for a new model with `python -m bert_tf.vocab`."
+            raise FileNotFoundError(f"{path} does not exist. Copy the model's, {learn}")
         tokens = [line.strip() for line in storage.read_lines(os.fspath(path))]
         while tokens and not tokens[-1]:
             tokens.pop()

@@ -80,9 +80,9 @@ class WordPieces:
         added = {token.content for token in rules.added_tokens}
 
         def protect(index: int, token: str) -> str:
-            # tf_text would find a token with a space across words. It never finds
-            # tokens with punctuation inside.
-            if token.split() != [token] or token in added:
+            # tf_text would find a token with a space across words, and refuses one of
+            # more than 256 bytes. It never finds tokens with punctuation inside.
+            if token.split() != [token] or token in added or len(token.encode()) > 256:
                 return f"[]{index}"
             prefix = CONTINUATION_PREFIX * token.startswith(CONTINUATION_PREFIX)
             escapes = self.characters.escapes
@@ -168,14 +168,13 @@ class WordPieces:
 
     def _added_ids(self, allow_mask: bool) -> tuple[dict[str, int], dict[str, int]]:
         """Returns the ids of the added tokens in texts and in normalized texts."""
-        tokens = list(self._rules.added_tokens)
-        if allow_mask and all(token.content != MASK for token in tokens):
-            tokens.append(AddedToken(MASK))
+        tokens = [*self._rules.added_tokens, *[AddedToken(MASK)] * allow_mask]
         raw, normalized = {}, {}
         ids = self._vocabulary.ids(token.content for token in tokens)
         for token, token_id in zip(tokens, ids):
             if token.normalized:
-                normalized[self.characters.apply(token.content)] = token_id
+                # The first counts of those that differ in case or accents only.
+                normalized.setdefault(self.characters.apply(token.content), token_id)
             else:
                 raw[token.content] = token_id
         return raw, normalized

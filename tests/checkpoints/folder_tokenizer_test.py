@@ -75,6 +75,11 @@ ENT = {"id": SIZE, **added("<Ent>", lstrip=True, rstrip=True)}
             "the <dog> cats<DOG>s <do g>",
             "the <Dog> cat ##s <Dog> [UNK] < [UNK] [UNK] >",
         ),
+        (  # huggingface/transformers#11759
+            decoder(added("Dog"), added("DÖG"), added("the cat")),
+            "DOG dög dogs THE CAT",
+            "Dog Dog Dog [UNK] the cat",
+        ),
         (
             decoder(added("<Dog>", special=True, normalized=False)),
             "the <Dog> cats<Dog>s <dog>",
@@ -123,6 +128,16 @@ def test_tokens_are_those_of_transformers(tmp_path, files, text, expected):
     opened = open_files(tmp_path, files)
     (ids,) = build(opened).tokenize([text]).to_list()
     assert " ".join(opened.vocabulary.tokens[i] for i in ids) == expected
+
+
+@pytest.mark.parametrize(("rows", "size"), [(SIZE - 1, SIZE - 1), (SIZE, SIZE)])
+def test_mask_that_transformers_adds(tmp_path, rows, size):
+    """Examples learned vocabularies without it: huggingface/tokenizers#106."""
+    tokens = [token for token in TOKENS if token != "[MASK]"]
+    mask = {str(SIZE - 1): added("[MASK]", special=True, normalized=False)}
+    files = {"tokenizer_config.json": {**BERT, "added_tokens_decoder": mask}}
+    opened = open_files(tmp_path, files, {"vocab_size": rows}, tokens)
+    assert opened.vocabulary.size == size
 
 
 @pytest.mark.parametrize("segment", [0, 1])

@@ -143,6 +143,11 @@ def save_classifier(preset, folder, num_classes, activation):
 )
 def test_answers_equal_keras_hub(preset, tmp_path, num_classes, activation):
     model = save_classifier(preset, tmp_path / "theirs", num_classes, activation)
+    # The name until keras-team/keras-hub#1823.
+    task = tmp_path / "theirs/task.json"
+    name = '"BertTextClassifier"'
+    assert name in task.read_text()
+    task.write_text(task.read_text().replace(name, '"BertClassifier"'))
     texts = ["the cat sat", "on"]
     expected = model(model.preprocessor(texts)).numpy()
     checkpoint = open_checkpoint(tmp_path / "theirs")

@@ -90,6 +90,10 @@ def test_encoder_in_a_folder_of_its_own(tmp_path, vocabulary):
         for path in ("0_Transformer", "1_Pooling")
     ]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
+    # CLS-pooled models are often copied without that folder: ddalcu/mlx-serve#116.
+    with pytest.raises(ValueError, match="Pooling must have a file 1_Pooling/config"):
+        open_checkpoint(tmp_path)
+    (tmp_path / "1_Pooling/config.json").write_text("{}")
     head = open_checkpoint(tmp_path).head
     assert (head["pooling"], head["normalize"]) == ("mean", False)
 

@@ -232,7 +232,8 @@ def test_longest_piece_matches_first(text, tokens):
 def test_word_length_limit_counts_characters():
     limit, letters = 200, "aกא𝕏"  # Of one to four bytes.
     pieces = [prefix + char for char in letters for prefix in ("", "##")]
-    tokenizer = Tokenizer(Vocabulary((*SPECIAL_TOKENS, *pieces, "東", ".")))
+    pieces += ["東", ".", "x" * 300]  # tf_text would refuse the last one.
+    tokenizer = Tokenizer(Vocabulary((*SPECIAL_TOKENS, *pieces)))
     for char in letters:
         word, mixed = char * limit, (letters * limit)[:limit]
         texts = [word, word + char, f"{word}{char} {char}.{word}{char}東"]
