@@ -41,22 +41,6 @@ from bert_tf.checkpoints import Checkpoint, open_checkpoint, standardized
 from bert_tf.finetuning.task import Task
 from bert_tf.modeling import MASKED_SCORE, BertBackbone
 
-
-class _Trainer(keras.Model):
-    """Trains the weights of a model that its loss uses; others have no gradient."""
-
-    def __init__(self, trained: keras.Model):
-        super().__init__()
-        self.trained = trained
-        self.built = True
-
-    @property
-    def trainable_variables(self):
-        return self.trained.trainable_variables
-
-    trainable_weights = trainable_variables
-
-
 # --- Distillation ----------------------------------------------------------------
 
 
@@ -96,7 +80,7 @@ def check_teacher(task: Task) -> None:
             )
 
 
-class Distiller(_Trainer):
+class Distiller(keras.Model):
     """Trains a student with a teacher.
 
     Args:
@@ -107,8 +91,10 @@ class Distiller(_Trainer):
     """
 
     def __init__(self, task: Task, student: keras.Model):
-        super().__init__(student)
+        super().__init__()
+        self._student = student
         self._task = task
+        self.built = True
         checkpoint = open_checkpoint(task.options.teacher)
         backbone = BertBackbone(checkpoint.architecture, dtype=task.options.precision)
         teacher = task.served_head(checkpoint.head).build(backbone)
@@ -125,7 +111,7 @@ class Distiller(_Trainer):
         self._teach = teach
 
     def call(self, inputs, training=None):
-        return self.trained(inputs, training=training)
+        return self._student(inputs, training=training)
 
     def compute_loss(self, x, y, y_pred, sample_weight, training=True):
         weights = keras.tree.flatten(sample_weight)[0]  # Equal for all outputs.
@@ -135,7 +121,7 @@ class Distiller(_Trainer):
         axes = list(range(weights.shape.rank, losses.shape.rank))
         difference = tf.reduce_sum(weights * tf.reduce_mean(losses, axes))
         share = self._task.options.teacher_share
-        own_loss = self.trained.compute_loss(x, y, y_pred, sample_weight)
+        own_loss = self._student.compute_loss(x, y, y_pred, sample_weight)
         return (1 - share) * own_loss + share * difference
 
     def _difference(self, target, output):
@@ -205,7 +191,7 @@ def in_batch_negatives(embeddings, text_ids, weights, temperature):
 LOSSES = {"cosent": cosent, "in_batch_negatives": in_batch_negatives}
 
 
-class SiameseEncoder(_Trainer):
+class SiameseEncoder(keras.Model):
     """Embeds the C texts of an example with one encoder, to train it.
 
     Args:
@@ -217,14 +203,16 @@ class SiameseEncoder(_Trainer):
     """
 
     def __init__(self, encoder, loss, temperature):
-        super().__init__(encoder)
+        super().__init__()
+        self._encoder = encoder
         self._loss_function = LOSSES[loss]
         self._temperature = temperature
+        self.built = True
 
     def call(self, inputs, training=None):
         batch, texts, length = ops.shape(inputs["token_ids"])
         inputs = {k: ops.reshape(x, (-1, length)) for k, x in inputs.items()}
-        embeddings = self.trained(inputs, training=training)  # [B * C, E]
+        embeddings = self._encoder(inputs, training=training)  # [B * C, E]
         return ops.reshape(embeddings, (batch, texts, embeddings.shape[-1]))
 
     def compute_loss(self, x, y, y_pred, sample_weight, training=True):

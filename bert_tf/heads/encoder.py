@@ -187,9 +187,6 @@ class SentenceEncoder(BertModel):
         self.backbone = backbone
         self.sentence_embedding = embed
 
-    def _unused_layers(self):
-        return (self.backbone.pooler,)
-
     def _losses_and_metrics(self):
         return {}
 

@@ -77,9 +77,6 @@ class SpanPredictor(BertModel):
         )
         self.backbone = backbone
 
-    def _unused_layers(self):
-        return (self.backbone.pooler,)
-
     def _losses_and_metrics(self):
         return {
             "loss": super()._losses_and_metrics()["loss"],

@@ -71,9 +71,6 @@ class TokenClassifier(BertModel):
         self.backbone = backbone
         self.num_tags = num_tags
 
-    def _unused_layers(self):
-        return (self.backbone.pooler,)
-
 
 class FrozenEncoder(keras.Model):
     """Activations of some layers of an encoder that is not trained, without dropout.
@@ -159,9 +156,6 @@ class FeatureTagger(BertModel):
         self.backbone = backbone
         self.num_tags, self.feature_set, self.units = num_tags, feature_set, units
 
-    def _unused_layers(self):
-        return (self.backbone,)
-
 
 # --- The head --------------------------------------------------------------------
 
@@ -185,6 +179,7 @@ class TaggingHead(Head):
     def build(self, backbone: BertBackbone) -> keras.Model:
         if not self.options.get("features"):
             return super().build(backbone)
+        backbone.trainable = False  # The optimizer needs no memory for it.
         features = self.options["features"], self.options["lstm_units"]
         return FeatureTagger(backbone, len(self.settings["labels"]), *features)
 

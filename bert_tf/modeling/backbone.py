@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -47,30 +47,6 @@ class EncoderModel(keras.Model):
         for name in frozen:
             model.get_layer(name).trainable = False
         return model
-
-    def _unused_layers(self) -> Sequence[keras.layers.Layer]:
-        """Returns layers of the encoder that this model does not train.
-
-        Their `trainable` stays as it is, since other models may share the encoder.
-        """
-        return ()
-
-    @property
-    def trainable_variables(self):
-        unused = {id(v) for layer in self._unused_layers() for v in layer.variables}
-        return [v for v in super().trainable_variables if id(v) not in unused]
-
-    @property
-    def non_trainable_variables(self):
-        trained = {id(variable) for variable in self.trainable_variables}
-        return [v for v in self.variables if id(v) not in trained]
-
-    trainable_weights = trainable_variables
-
-    @property
-    def non_trainable_weights(self):  # For `summary`.
-        trained = {id(weight) for weight in self.trainable_weights}
-        return [w for w in self.weights if id(w) not in trained]
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

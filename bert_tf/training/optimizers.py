@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 
 import keras
 from keras import ops
@@ -121,6 +122,11 @@ class AdamW(keras.optimizers.AdamW):
     def _use_weight_decay(self, variable):
         # Biases and LayerNorm parameters are vectors. All other weights are matrices.
         return len(variable.shape) > 1 and super()._use_weight_decay(variable)
+
+    def _filter_empty_gradients(self, grads, variables):
+        with warnings.catch_warnings():  # About the pooler, which some heads lack.
+            warnings.simplefilter("ignore")
+            return super()._filter_empty_gradients(grads, variables)
 
     def _backend_apply_gradients(self, grads, trainable_variables):
         if _is_tensorflow():
