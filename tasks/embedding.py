@@ -141,10 +141,11 @@ class Embedding(finetuning.TableTask):
                 f"--loss={self.loss} compares the examples of a batch. --batch_size "
                 "must be at least 2. Got 1."
             )
-        if self.loss == "cosent" and has_negatives:
+        if self.loss == "cosent" and (has_negatives or np.ptp(train) == 0):
             raise ValueError(
-                "--loss=cosent compares pairs with scores. For hard negatives, pass "
-                f"--loss=in_batch_negatives. Received: --texts={options.texts}"
+                "--loss=cosent compares pairs with different scores. For hard negatives"
+                " or similar pairs only, pass --loss=in_batch_negatives. Received: "
+                f"--texts={options.texts}, scores {min(train):g} to {max(train):g}"
             )
         self.is_search = dev is None
         self.metric = "mrr" if self.is_search else "spearman"

@@ -265,6 +265,8 @@ def _read_columns(path: pathlib.Path) -> tuple[str, _Rows]:
         if not line.strip() or line.startswith(_DOCUMENT):
             rows.append((number, [line] if line.strip() else []))
             continue
+        if "\r" in line:
+            raise ValueError(f"{path}, line {number}: line ends must be LF or CRLF.")
         split = separator or ("\t" if "\t" in line else " ")
         line = line.rstrip()
         row = line.split("\t") if split == "\t" else _SPACES.split(line)

@@ -126,9 +126,8 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
 
 def _check_hyperparameters(task: Task) -> None:
     encoder = task.encoder.architecture
-    limits = {"frozen_layers": encoder.num_layers}
-    limits["max_sequence_length"] = encoder.max_sequence_length
-    for name, limit in limits.items():
+    limits = encoder.num_layers, encoder.max_sequence_length
+    for name, limit in zip(("frozen_layers", "max_sequence_length"), limits):
         if (value := getattr(task.options, name)) > limit:
             rule = f"must be at most {limit}, as in the encoder"
             raise ValueError(f"--{name} {rule}. Got {value}.")
@@ -331,9 +330,8 @@ def predict_file(task_class: type[Task], options: PredictConfig) -> None:
     inputs = [spec.name for spec in model.signatures["serving_default"].input_signature]
     known = dict(zip(inputs, inputs)) | checkpoint.options
     fields = [field.name for field in dataclasses.fields(config_class)]
-    defaults = {name: getattr(config_class, name, "") for name in fields}
-    config = config_class(**{name: known.get(name, defaults[name]) for name in fields})
-    examples = iter(task_class.read_input(config, options.input))
+    known = {name: known.get(name, getattr(config_class, name, "")) for name in fields}
+    examples = iter(task_class.read_input(config_class(**known), options.input))
     names = head.get("labels", ()), checkpoint.options.get("label_separator")
 
     def rows() -> Iterator[dict[str, Any]]:

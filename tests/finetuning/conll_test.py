@@ -220,6 +220,7 @@ def test_pack_groups_sentences_up_to_the_limit(tmp_path):
         ("a O\nb O O\n", "every word must have 2 columns, as the first one. Got 3"),
         (b"a O\n\nb\xe9 O\n", "line 3: not UTF-8"),
         ("\n-DOCSTART- O\n\n", "contains no words"),
+        ("a O\rb B-X\r", "line 1: line ends must be"),  # GateNLP/gate-core#38.
         ("a O\nb X-PER\n", "line 2: the last column must be a tag: O, B-type or I-type,"
          " or E-, S-, L-, U-, M- or W-type in BIOES, BILOU or BMES, or only B, I, O. "
          "Got 'X-PER'."),

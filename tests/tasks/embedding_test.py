@@ -88,9 +88,11 @@ def test_simcse_pairs_each_text_with_itself(tmp_path, read):
         (SCORED, {"texts": "a"}, "--texts must be at least two columns"),
         (SCORED.replace("5", "five"), {}, "train.tsv, line 2: a score must be a"),
         (UNSCORED, {"loss": "cosent"}, "--loss=cosent requires scores."),
+        # shibing624/text2vec#146: the loss is always 0.
+        ("a\tb\tscore\nx\ty\t1\nz\tx\t1.0\n", {}, "pairs with different scores."),
         (SCORED, {"pooling": "median"}, "pooling='median'"),
         (SCORED, {"batch_size": 1}, "--batch_size must be at least 2."),
-        (SCORED, {"texts": "a,b,a"}, "For hard negatives, pass --loss=in_batch"),
+        (SCORED, {"texts": "a,b,a"}, "hard negatives or similar pairs only, pass"),
     ],
 )  # fmt: skip
 def test_invalid_data_or_options(tmp_path, read, train, options, message):
