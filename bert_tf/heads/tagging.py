@@ -39,7 +39,7 @@ from bert_tf.modeling import BertBackbone, BertModel, Dropout
 tf = lazy_import("tensorflow")
 
 # Of labels that have a type.
-_PREFIX = r"^[BIELMSU]-(?=.)"
+_PREFIX = r"^[BIELMSUW]-(?=.)"
 
 # --- Keras models ----------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class TaggingHead(Head):
         types = ["" if x == "O" else re.sub(_PREFIX, "", x) for x in labels]
         names = sorted({"", *types})  # The first is that of O.
         entity_type = tf.gather(tf.constant([names.index(x) for x in types]), tag)
-        begins = [label.startswith(("B-", "S-", "U-")) for label in labels]
+        begins = [label.startswith(("B-", "S-", "U-", "W-")) for label in labels]
         # As in conlleval, an I without a predecessor begins an entity.
         is_same = tf.roll(entity_type, 1, 0) == entity_type
         is_same &= (tf.roll(row, 1, 0) == row) & (tf.range(tf.size(row)) > 0)

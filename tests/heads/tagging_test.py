@@ -177,7 +177,7 @@ def test_words_are_those_of_the_basic_tokenizer():
         ("B-X I-X I-Y [CLS]", {"a b": "X", "c": "Y", "d": "[CLS]"}),
         # U is B and L is I, see deeppavlov/DeepPavlov#1132.
         ("B-X I-X L-X U-X", {"a b c": "X", "d": "X"}),
-        ("S-X B-X E-X B-Y", {"a": "X", "b c": "X", "d": "Y"}),
+        ("S-X B-X E-X W-X", {"a": "X", "b c": "X", "d": "X"}),
     ],
 )
 def test_labels_of_other_schemes(vocabulary, tags, entities):
