@@ -258,7 +258,7 @@ _FINAL = frozenset(".!?:;…。！？\"'”’)]")  # Last character of a senten
 _OPENING = "\"'“‘([«¿¡"
 
 # Candidate ends: final punctuation, closing quotes and white space, not followed by a
-# lower-case letter; or the full stop of a script without spaces or lower case.
+# lower-case letter; or full stops of other scripts, which need no white space.
 _END = re.compile(
     r"""[.!?…؟]["'”’)\]»]*\s+(?![a-z\s])|[。！？｡।॥۔։።။]["'”’」』）]*\s*"""
 )
