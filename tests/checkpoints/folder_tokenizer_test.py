@@ -75,7 +75,7 @@ ENT = {"id": SIZE, **added("<Ent>", lstrip=True, rstrip=True)}
             "the <dog> cats<DOG>s <do g>",
             "the <Dog> cat ##s <Dog> [UNK] < [UNK] [UNK] >",
         ),
-        (  # huggingface/transformers#11759
+        (  # Equal after normalization: the first added token counts.
             decoder(added("Dog"), added("DÖG"), added("the cat")),
             "DOG dög dogs THE CAT",
             "Dog Dog Dog [UNK] the cat",

@@ -143,7 +143,7 @@ def save_classifier(preset, folder, num_classes, activation):
 )
 def test_answers_equal_keras_hub(preset, tmp_path, num_classes, activation):
     model = save_classifier(preset, tmp_path / "theirs", num_classes, activation)
-    # The name until keras-team/keras-hub#1823.
+    # The old name, an alias: keras-team/keras-hub#2063.
     task = tmp_path / "theirs/task.json"
     name = '"BertTextClassifier"'
     assert name in task.read_text()
