@@ -35,6 +35,8 @@ CONFIG = hugging_face.CONFIG
 
 # The files of a Hugging Face repository that are downloaded.
 _HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.weights.h5")
+# Files of adapters (PEFT) and of heads (SetFit) that are part of a model.
+_UNSUPPORTED = ("adapter_config.json", "model_head.pkl")
 # The files of a remote model directory that are not copied.
 _NOT_WEIGHTS = ("training_state/*", "logs/*")
 
@@ -72,6 +74,11 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
     path = storage.local_copy(path, _NOT_WEIGHTS)
     if not path.is_dir():
         raise ValueError(f"There is no checkpoint folder {path}.")
+    if found := [name for name in _UNSUPPORTED if (path / name).exists()]:
+        raise ValueError(
+            f"{path}: {found[0]} is not supported. Merge an adapter into the weights, "
+            "or remove the file to open the encoder without it."
+        )
     config = storage.read_json_object(path / CONFIG)
     if "registered_name" in config:
         return keras_hub.open_preset(path, kind)

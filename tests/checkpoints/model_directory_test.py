@@ -223,6 +223,14 @@ def test_head_of_another_size_is_refused(classifier):
         SequenceClassifier.from_checkpoint(classifier[0], num_classes=5)
 
 
+@pytest.mark.parametrize("name", ["adapter_config.json", "model_head.pkl"])
+def test_adapters_and_pickled_heads_are_refused(tmp_path, name):
+    """Folders of PEFT and of SetFit."""
+    (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=f"{name} is not supported. Merge"):
+        open_checkpoint(tmp_path)
+
+
 def test_layers_are_kept(classifier):
     checkpoint = open_checkpoint(classifier[0])
     fewer = keep_layers(checkpoint, [2])
