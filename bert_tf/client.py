@@ -181,7 +181,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     request, status = vars(options), 0
     with Client(request.pop("address")) as client:
-        for line in [json.dumps(inputs)] if inputs else sys.stdin.buffer:
+        requests = filter(bytes.strip, sys.stdin.buffer)
+        for line in [json.dumps(inputs)] if inputs else requests:
             try:
                 answer = _predict_one(client, json.loads(line), request)
             except (ValueError, PredictError) as error:

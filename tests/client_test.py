@@ -127,7 +127,7 @@ def test_command_with_one_example(server, capsys):
 
 def test_command_with_json_lines(server, monkeypatch, capsys):
     lines = [{"text": "ab"}, {"txt": "ab"}, [1], {"text": "c\n"}]
-    stdin = "\n".join(map(json.dumps, lines)).encode() + b"\n{\n\xff\n"
+    stdin = "\n".join(map(json.dumps, lines)).encode() + b"\n{\n\n\xff\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
     assert client.main([f"--address={server.address}", "--model=toy"]) == 1
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -73,7 +73,8 @@ def open_checkpoint(path: str | os.PathLike, *, head: str = "") -> Checkpoint:
         return keras_hub.open_preset(handle, kind)
     path = storage.local_copy(path, _NOT_WEIGHTS)
     if not path.is_dir():
-        raise ValueError(f"There is no checkpoint folder {path}.")
+        handle = "Handles begin with hf:// or kaggle://."
+        raise ValueError(f"There is no checkpoint folder {path}. {handle}")
     if found := [name for name in _UNSUPPORTED if (path / name).exists()]:
         raise ValueError(
             f"{path}: {found[0]} is not supported. Merge an adapter into the weights, "

@@ -72,7 +72,7 @@ class AdamW(keras.optimizers.AdamW):
         **kwargs: See `keras.optimizers.AdamW`.
 
     Raises:
-        ValueError: From `build`, if a weight is not of float32.
+        ValueError: `amsgrad` is set; or from `build`: a weight is not of float32.
     """
 
     # Attributes that are constructor arguments, besides those of Keras.
@@ -91,6 +91,8 @@ class AdamW(keras.optimizers.AdamW):
     ):
         kwargs |= {"epsilon": epsilon, "global_clipnorm": global_clipnorm}
         super().__init__(learning_rate, weight_decay, **kwargs)
+        if self.amsgrad:
+            raise ValueError("`amsgrad` is not supported. Received: amsgrad=True")
         self.bias_correction = bias_correction
         self.dynamic_loss_scale = dynamic_loss_scale
 

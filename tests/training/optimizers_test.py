@@ -231,6 +231,8 @@ def test_arguments_of_keras(optimizer_class):
         results += [variable.numpy(), optimizer.gradient_norm.numpy()]
     np.testing.assert_allclose(results[0], results[2], rtol=1e-6)
     np.testing.assert_allclose(results[1], results[3], rtol=1e-6)
+    with pytest.raises(ValueError, match="`amsgrad` is not supported"):
+        optimizer_class(amsgrad=True)
 
 
 def test_loss_scale_halves_on_overflow_and_keeps_updates(monkeypatch):
