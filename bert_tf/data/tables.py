@@ -103,8 +103,10 @@ class Table:
         for column in columns:
             if (count := self.columns.count(column)) != 1:
                 rule = f"Select columns with {flags}."
-                if len(self.columns) == 1 and re.search("[;,\t]", self.columns[0]):
-                    rule = "Separate columns by commas in a .csv file, else by tabs."
+                found = re.search("[;,\t]", self.columns[0])
+                if found and len(self.columns) == 1:
+                    rule = "Separate columns by commas in a .csv file, else by tabs"
+                    rule += f", not by {found[0]!r}."
                 raise ValueError(
                     f"{self.path} has {count or 'no'} column{'s' * (count > 1)} "
                     f"{column!r}. Its columns are: {', '.join(self.columns)}. {rule}"
