@@ -223,7 +223,9 @@ def test_head_of_another_size_is_refused(classifier):
         SequenceClassifier.from_checkpoint(classifier[0], num_classes=5)
 
 
-@pytest.mark.parametrize("name", ["adapter_config.json", "model_head.pkl"])
+@pytest.mark.parametrize(
+    "name", ["adapter_config.json", "config_setfit.json", "model_head.pkl"]
+)
 def test_adapters_and_pickled_heads_are_refused(tmp_path, name):
     """Folders of PEFT and of SetFit."""
     (tmp_path / name).touch()

@@ -133,7 +133,7 @@ def test_missing_column(tmp_path):
     with pytest.raises(ValueError, match="has 2 columns 'label'"):
         table.require(["text", "label"], "--label")
     table = Table(write(tmp_path, "a.csv", "text;label\na;b\n"))
-    with pytest.raises(ValueError, match="else by tabs, not by"):
+    with pytest.raises(ValueError, match="else by tabs, not by ';'"):
         table.require(["text"], "--text_a")
 
 

@@ -7,7 +7,9 @@ import pytest
 
 from bert_tf.heads import (
     ChoiceScorer,
+    EmbeddingConfig,
     FeatureTagger,
+    SentenceEncoder,
     SequenceClassifier,
     SpanPredictor,
     TokenClassifier,
@@ -68,16 +70,21 @@ def test_loss_is_divided_by_the_batch(
 def test_heads_without_a_pooler_leave_it_as_it_is(tiny_config):
     backbone = BertBackbone(tiny_config)
     trained = [w.path for w in backbone.trainable_weights]
-    pooler, targets = backbone.pooler.get_weights(), np.ones([2, 5], np.int32)
-    FeatureTagger(backbone, 3, "last", units=4)
+    targets, vectors = np.ones([2, 5], np.int32), np.ones([2, 16])
+    pooler = backbone.pooler
     spans = dict.fromkeys(("start_logits", "end_logits"), targets[:, 0])
-    for model, y in (
-        (SpanPredictor(backbone), spans),
-        (TokenClassifier(backbone, num_tags=3), targets),
+    embedding = EmbeddingConfig(max_sequence_length=8)
+    for model, y, loss, unused in (
+        (FeatureTagger(backbone, 3, "last", units=4), targets, None, backbone),
+        (SpanPredictor(backbone), spans, None, pooler),
+        (TokenClassifier(backbone, num_tags=3), targets, None, pooler),
+        (SentenceEncoder(backbone, embedding), vectors, "mse", pooler),
     ):
-        model.compile(AdamW(0.1), run_eagerly=True)
+        before = unused.get_weights()
+        model.compile(AdamW(0.1), loss, run_eagerly=True)
         model.train_on_batch(batch(model, (2, 5)), y)
-        np.testing.assert_array_equal(backbone.pooler.get_weights()[0], pooler[0])
+        for weight, value in zip(unused.get_weights(), before, strict=True):
+            np.testing.assert_array_equal(weight, value)
     assert [w.path for w in backbone.trainable_weights] == trained
 
 
