@@ -258,9 +258,11 @@ _FINAL = frozenset(".!?:;…。！？\"'”’)]")  # Last character of a senten
 _OPENING = "\"'“‘([«¿¡"
 
 # Candidate ends: final punctuation, closing quotes and white space, not followed by a
-# lower-case letter; or full stops of other scripts, which need no white space.
+# lower-case letter; or full stops of other scripts, which need no white space. The
+# first class has both kinds: the search then skips to it, in half of the time.
 _END = re.compile(
-    r"""[.!?…؟]["'”’)\]»]*\s+(?![a-z\s])|[。！？｡।॥۔։።။]["'”’」』）]*\s*"""
+    r"""[.!?…؟。！？｡।॥۔։።။](?:(?<=[.!?…؟])["'”’)\]»]*\s+(?![a-z\s])"""
+    r"""|(?<=[。！？｡।॥۔։።။])["'”’」』）]*\s*)"""
 )
 
 # Abbreviations by what follows them inside a sentence: a name, a number, or anything.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bert_tf.lazy import lazy_import
@@ -79,9 +80,10 @@ def learn_vocabulary(
     model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     # The time of the trainer is quadratic in the length of a word.
     limit = normalization.GOOGLE_RULES.max_characters_per_word
-    too_long = tokenizers.Regex(rf"\S{{{limit + 1},}}")
-    model.normalizer = tokenizers.normalizers.Replace(too_long, " ")
-    model.train_from_iterator((s.translate(table) for s in read()), trainer)
+    too_long = re.compile(rf"\S{{{limit + 1},}}")
+    texts = (sentence.translate(table) for sentence in read())
+    texts = (too_long.sub(" ", x) if len(x) > limit else x for x in texts)
+    model.train_from_iterator(texts, trainer)
     ids = model.get_vocab()
     return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
 
