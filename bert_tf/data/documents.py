@@ -37,6 +37,7 @@ END_OF_FILE = 1 << 62  # Larger than the size of any file.
 _BLOCK_CHARACTERS = 1 << 24  # Most parts of a text are one block.
 _MIN_DOCUMENTS = 10  # If the first block has fewer, none of its documents is held out.
 _JSON = re.compile(r'\s*(\[\s*)?\{\s*["}]')  # The start of objects, or a list of them.
+_MARKUP = re.compile(r"\s*<(mediawiki|!doctype|html|\?xml)\b", re.IGNORECASE)
 _SAMPLE_BYTES = 1 << 18  # Read from the start of each file to detect its layout.
 
 
@@ -55,9 +56,17 @@ def detect_layout(path: str, separator: str = "auto") -> Layout:
 
     With `separator="auto"` a file is one document if its lines are wrapped, or if many
     lines have a blank line before and after them: these are paragraphs.
+
+    Raises:
+        ValueError: The file is a dump of a wiki, or a web page.
     """
     with storage.open_text(path) as (file, _):
         sample = file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
+    if _MARKUP.match(sample):
+        raise ValueError(
+            f"{path} is XML or HTML. Extract its text, for example from a dump of "
+            "Wikipedia with WikiExtractor."
+        )
     if _JSON.match(sample):
         return Layout("json", is_wrapped=False)
     if separator == "doc_tag" or (separator == "auto" and _TAGGED.search(sample)):

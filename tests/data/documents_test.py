@@ -213,9 +213,10 @@ def test_json_lines_are_documents(tmp_path, text, expected, separator):
         ('{"text": "A."}\n{"text": "B', "line 2: not a JSON object: Unterminated"),
         (json.dumps([{"text": "A."}], indent=1), r"line 1: .*per line: jq -c '\.\[\]'"),
         (json.dumps({"text": "A."}, indent=1), "line 1: .* object per line: jq -c ."),
+        ('<mediawiki xml:lang="en">\n<page>', "is XML or HTML.* with WikiExtractor"),
     ],
 )
-def test_errors_in_json_lines_name_line_and_command(tmp_path, text, message):
+def test_errors_name_line_and_command(tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
         read(tmp_path, text)
 
