@@ -69,6 +69,12 @@ class CorpusConfig(cli.Options):
     short_sequence_probability: float = cli.option(
         0.1, help="Probability of a random shorter pair.", minimum=0, maximum=1
     )
+    dupe_factor: int = cli.option(
+        1,
+        help="How often to draw other pairs from each document, for as many epochs.",
+        minimum=1,
+        common=True,
+    )
     pack: bool = cli.option(
         True, help="Pack several pairs into a row; attention does not cross pairs."
     )
@@ -124,6 +130,7 @@ def write_part(part: Part) -> dict[str, Any]:
     options = part.options
     tokenizer = _tokenizer(os.path.join(options.output, "vocab.txt"), options.lowercase)
     counts, writers, paths, pairs_per_row = {}, {}, [], 1
+    max_pairs = _MAX_PAIRS_PER_ROW if options.pack else 1
     with contextlib.ExitStack() as stack:
         for split in ("train", "validation")[: 1 + bool(options.held_out_share)]:
             name = f"{split}-{part.index:05d}-of-{part.num_parts:05d}.tfrecord"
@@ -132,21 +139,25 @@ def write_part(part: Part) -> dict[str, Any]:
             counts[split] = collections.Counter()
         blocks = read_blocks(part.ranges, options.document_separator)
         for number, block in enumerate(blocks):
-            rng = random.Random(f"{options.seed} {part.index} {number}")
+            # One generator for each draw: validation does not depend on --dupe_factor.
+            seeds = [f"{options.seed} {part.index} {number}"]
+            seeds += [f"{seeds[0]} {draw}" for draw in range(1, options.dupe_factor)]
+            rngs = list(map(random.Random, seeds))
             is_first = part.index == number == 0
-            splits = hold_out(block, options.held_out_share, rng, is_first)
+            splits = hold_out(block, options.held_out_share, rngs[0], is_first)
             for split, documents in splits.items():
                 ids, lengths = _tokenize(tokenizer, documents)
-                counted = count_problems(documents, ids, lengths, tokenizer.vocabulary)
-                pairs = list(_draw_pairs(documents, ids, lengths, rng, options))
-                max_pairs = _MAX_PAIRS_PER_ROW if options.pack else 1
-                rows = list(pack(pairs, options.max_sequence_length, max_pairs))
-                rng.shuffle(rows)
-                _write(rows, writers[split], tokenizer.vocabulary)
-                used = sum(pair.length for pair in pairs)
-                counted |= {"rows": len(rows), "pairs": len(pairs), "used": used}
-                counts[split].update(counted)
-                pairs_per_row = max(pairs_per_row, *map(len, rows))
+                counts[split].update(
+                    count_problems(documents, ids, lengths, tokenizer.vocabulary)
+                )
+                for rng in rngs if split == "train" else rngs[:1]:
+                    pairs = list(_draw_pairs(documents, ids, lengths, rng, options))
+                    rows = list(pack(pairs, options.max_sequence_length, max_pairs))
+                    rng.shuffle(rows)
+                    _write(rows, writers[split], tokenizer.vocabulary)
+                    used = sum(pair.length for pair in pairs)
+                    counts[split].update(rows=len(rows), pairs=len(pairs), used=used)
+                    pairs_per_row = max(pairs_per_row, *map(len, rows))
     sizes = {os.path.basename(path): storage.stat(path)[0] for path in paths}
     return {"splits": counts, "pairs_per_row": pairs_per_row, "files": sizes}
 

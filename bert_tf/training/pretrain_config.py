@@ -220,6 +220,12 @@ class Phase:
         return self.first_step + self.steps
 
     @property
+    def epochs(self) -> float:
+        """How often the training rows are read until the end of the phase."""
+        rows = self.rows_read + self.steps * self.batch_size
+        return rows / self.manifest["train_rows"]
+
+    @property
     def tokens_per_step(self) -> float:
         """Tokens without padding."""
         length = self.manifest["max_sequence_length"]

@@ -88,7 +88,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
         print(
             f"{model.count_params():,} weights, {replicas} replica"
             f"{'s' * (replicas > 1)}, {last.manifest['train_pairs']:,} pairs, "
-            f"{last.manifest['padding_share']:.1%} padding; "
+            f"{last.epochs:.1f} epochs, {last.manifest['padding_share']:.1%} padding; "
             f"{'resuming' if state.step else 'starting'} at step {state.step:,} of "
             f"{last.end:,}."
         )

@@ -278,6 +278,18 @@ def test_missing_beam_raises_value_error(options, monkeypatch):
         prepare(options, runner="FlinkRunner")
 
 
+def test_dupe_factor_adds_other_pairs_of_the_same_documents(written):
+    chosen = prepare(written, dupe_factor=2)
+    once, twice = read(written, "train"), read(chosen, "train")
+    more = twice[len(once) :]
+    assert twice == once + more
+    assert documents(more) == documents(once)
+    assert sum(record in once for record in more) < len(once) / 10
+    assert read(chosen, "validation") == read(written, "validation")
+    for name in ("documents", "tokens", "train_documents"):
+        assert manifest(chosen)[name] == manifest(written)[name]
+
+
 def test_seed_determines_records(written):
     assert contents(prepare(written)) == contents(written)
     assert contents(prepare(written, seed=1)) != contents(written)
