@@ -13,16 +13,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import lazy
+from bert_tf import heads, lazy
 from bert_tf.checkpoints import Checkpoint, open_checkpoint
-from bert_tf.heads import (
-    EncoderHead,
-    Head,
-    Signature,
-    check_declared,
-    find_head,
-    ids_signature,
-)
+from bert_tf.heads import Head, Signature
 from bert_tf.modeling import BertBackbone
 from bert_tf.serving.ragged_encoder import optimize_for_inference
 from bert_tf.text import Tokenizer
@@ -41,15 +34,15 @@ def load_signatures(
     Raises:
         ValueError: The head is unclear, has no weights, or is not one of `heads.HEADS`.
     """
-    check_declared(checkpoint.head, checkpoint.path)
+    heads.check_declared(checkpoint.head, checkpoint.path)
     architecture, kind = checkpoint.architecture, checkpoint.head["kind"]
     tokenizer = Tokenizer.from_checkpoint(checkpoint)
     limit = {"max_sequence_length": architecture.max_sequence_length}
-    head = find_head(kind)(checkpoint.head, limit | checkpoint.options, tokenizer)
+    head = heads.find_head(kind)(checkpoint.head, limit | checkpoint.options, tokenizer)
     int8 = dtype == "int8"
     model = head.build(BertBackbone(architecture, dtype="float32" if int8 else dtype))
     missing = set(checkpoint.load_into(model)) - {*head.unused_layers}
-    if missing and not isinstance(head, EncoderHead):
+    if missing and not isinstance(head, heads.EncoderHead):
         raise ValueError(
             f"{checkpoint.path} has no weights for {', '.join(sorted(missing))}; its "
             "answers would be random. Fine-tune it first."
@@ -71,7 +64,7 @@ def head_signatures(
         int8: Whether to quantize the encoder, see `optimize_for_inference`.
         layers: The layers n to return as `layer_<n>`; only for models without a task.
     """
-    if isinstance(head, EncoderHead):
+    if isinstance(head, heads.EncoderHead):
         backbone = getattr(model, "backbone", model)
         encoder = optimize_for_inference(backbone, layers, int8=int8)
         return head.signatures(model, encoder)
@@ -81,7 +74,7 @@ def head_signatures(
             f"{head.kind}"
         )
     model = optimize_for_inference(model, int8=int8)
-    return {**head.signatures(model), "ids": ids_signature(model)}
+    return {**head.signatures(model), "ids": heads.ids_signature(model)}
 
 
 def load(

@@ -35,7 +35,7 @@ from absl import logging
 from bert_tf import storage
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.training import strategy as distribution
-from bert_tf.training.steps import create_steps, steps_per_call
+from bert_tf.training.steps import JaxSteps, TensorFlowSteps, steps_per_call
 
 # A scheduler that sends SIGTERM expects a normal end; a shell, 128 + the signal.
 _EXIT_STATUS = {signal.SIGTERM: 0, signal.SIGINT: 130}
@@ -121,7 +121,13 @@ class TrainingLoop:
         """
         last, size = first_step + steps, steps_per_epoch
         iterator, per_call = None, steps_per_call()
-        self._steps = create_steps(self.model, self.strategy, self._micro_batch_size)
+        # Anew for each phase: for other shapes, `tf.function` would relax the shapes to
+        # dynamic ones, which round differently. Resuming would not be bit-equal.
+        arguments = self.model, self._micro_batch_size
+        if isinstance(self.strategy, distribution.JaxDevices):
+            self._steps = JaxSteps(*arguments)
+        else:
+            self._steps = TensorFlowSteps(*arguments, self.strategy)
         with self._signal_handlers():
             while "epoch" in self.progress or self.step < last:
                 # Part of the state, which may be at the end of an epoch, not yet

@@ -18,7 +18,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.lazy import lazy_import
-from bert_tf.training.strategy import JaxDevices
 
 jax = lazy_import("jax")
 
@@ -159,25 +158,6 @@ def jax_step(
 # --- Runs of several steps -------------------------------------------------------
 
 
-def create_steps(
-    model: keras.Model,
-    strategy: tf.distribute.Strategy | JaxDevices,
-    micro_batch_size: int = 0,
-) -> TensorFlowSteps | JaxSteps:
-    """Returns the steps of a phase of the training for the backend of Keras.
-
-    Create them anew for each phase: for other shapes, `tf.function` would relax the
-    shapes to dynamic ones, which round differently. Resuming would not be bit-equal.
-
-    Args:
-        model, micro_batch_size: See `tensorflow_step`.
-        strategy: The strategy in whose scope the model was built.
-    """
-    if isinstance(strategy, JaxDevices):
-        return JaxSteps(model, micro_batch_size)
-    return TensorFlowSteps(model, strategy, micro_batch_size)
-
-
 def steps_per_call() -> int:
     """Returns the number of steps between two reads of metrics from the devices.
 
@@ -197,8 +177,8 @@ class TensorFlowSteps:
     def __init__(
         self,
         model: keras.Model,
-        strategy: tf.distribute.Strategy,
         micro_batch_size: int,
+        strategy: tf.distribute.Strategy,
     ):
         self._strategy = strategy
         on_gpu = bool(tf.config.list_physical_devices("GPU"))
