@@ -121,8 +121,8 @@ class TrainingLoop:
         """
         last, size = first_step + steps, steps_per_epoch
         iterator, per_call = None, steps_per_call()
-        # Anew for each phase: for other shapes, `tf.function` would relax the shapes to
-        # dynamic ones, which round differently. Resuming would not be bit-equal.
+        # New ones for each phase: for other shapes, `tf.function` would make the shapes
+        # dynamic, and these round differently. Resuming would not be bit-equal.
         arguments = self.model, self._micro_batch_size
         if isinstance(self.strategy, distribution.JaxDevices):
             self._steps = JaxSteps(*arguments)
