@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the held-out losses and accuracies in benchmarks/results.
+"""Draws the learning curves and the gains of pre-training in benchmarks/results.
 
     python -m benchmarks.figures
 
@@ -51,28 +51,50 @@ _PANELS = {
 class FiguresConfig(cli.Options):
     """Options of `python -m benchmarks.figures`."""
 
-    output: str = cli.option("docs/learning.svg", help="Picture to write.")
+    output: str = cli.option("docs", help="Folder of the pictures.")
 
 
 def main(options: FiguresConfig) -> None:
     with matplotlib.rc_context(_STYLE):
-        drawing = figure.Figure(figsize=(10.5, 3.2), layout="constrained")
-        all_axes = drawing.subplots(1, len(_PANELS))
-        for axes, (title, (y, files)) in zip(all_axes, _PANELS.items(), strict=True):
-            column, unit, scale = y
-            for file, label in files.items():
-                _plot(axes, file, label, column, scale)
-            axes.set_title(title, fontsize=10)
-            axes.set(xlabel="million tokens", ylabel=unit)
-            axes.legend(frameon=False, fontsize=8)
-            axes.grid(alpha=0.3)
-        drawing.savefig(options.output, metadata={"Date": None})
+        for name, draw in (("learning", _draw_learning), ("gain", _draw_gain)):
+            drawing = figure.Figure(figsize=(10.5, 3.2), layout="constrained")
+            draw(drawing)
+            drawing.savefig(f"{options.output}/{name}.svg", metadata={"Date": None})
+
+
+def _draw_learning(drawing: figure.Figure) -> None:
+    all_axes = drawing.subplots(1, len(_PANELS))
+    for axes, (title, (y, files)) in zip(all_axes, _PANELS.items(), strict=True):
+        column, unit, scale = y
+        for file, label in files.items():
+            _plot(axes, file, label, column, scale)
+        axes.set_title(title, fontsize=10)
+        axes.set(xlabel="million tokens", ylabel=unit)
+        axes.legend(frameon=False, fontsize=8)
+        axes.grid(alpha=0.3)
+
+
+def _draw_gain(drawing: figure.Figure) -> None:
+    """Draws a dot for each run of `benchmarks.gain`, in one line per data set."""
+    axes, rows = drawing.subplots(), _read("gain.csv")
+    for weights, label in (("random", "random weights"), ("pretrained", "pre-trained")):
+        runs = [row for row in rows if row["weights"] == weights]
+        names = [row["data set"] for row in runs]
+        axes.plot([float(row["score"]) for row in runs], names, "o", label=label)
+    axes.set(xlabel="score, %", xlim=(0, 100))
+    axes.invert_yaxis()
+    axes.legend(frameon=False, fontsize=8)
+    axes.grid(alpha=0.3)
+
+
+def _read(file: str) -> list[dict[str, str]]:
+    with (_RESULTS / file).open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
 
 
 def _plot(axes, file: str, label: str, column: str, scale: float) -> None:
     """Plots the curves of a CSV file, one for each label."""
-    with (_RESULTS / file).open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.DictReader(lines))
+    rows = _read(file)
     for name in dict.fromkeys(label.format_map(row) for row in rows):
         curve = [row for row in rows if label.format_map(row) == name]
         tokens = [float(row["tokens"]) / 1e6 for row in curve]

@@ -17,8 +17,8 @@ the kind of the task and the options of its command by data set::
     }
 
 With `examples`, a data set is also trained on random samples of its `train_file`.
-Prints a table and writes it to --output, with the metrics and predictions of each run.
-Finished runs are not repeated.
+Prints a table and writes it to --output, with the scores, metrics and predictions of
+each run. Finished runs are not repeated.
 """
 
 from __future__ import annotations
@@ -121,6 +121,13 @@ def main(options: GainConfig) -> None:
                 scores.setdefault(start, []).append(_run(row, run))
         results.append(Result(row.name, row.examples, **scores))
         (folder / "gain.md").write_text(markdown(results), encoding="utf-8")
+        runs = [
+            {"data set": result.name, "weights": start, "seed": seed, "score": score}
+            for result in results
+            for start in weights
+            for seed, score in enumerate(getattr(result, start))
+        ]
+        data.write_table(folder / "gain.csv", runs)
         print(f"\n{markdown(results)}", flush=True)
 
 
