@@ -104,8 +104,8 @@ class Client:
             timeout: Seconds to wait for the answer, including retries.
 
         Returns:
-            By name of the output, an array whose first axis is the batch. Strings are
-            `bytes` in an array of dtype object.
+            By name of the output, in alphabetical order, an array whose first axis is
+            the batch. Strings are `bytes` in an array of dtype object.
 
         Raises:
             ValueError: An input is not a batch of strings, numbers or booleans.
@@ -120,7 +120,7 @@ class Client:
             response = self._predict(request, timeout=timeout)
         except grpc.RpcError as error:
             raise PredictError(error.code().name, error.details()) from None
-        outputs = response.outputs.items()
+        outputs = sorted(response.outputs.items())  # They have no order.
         return {name: tf.make_ndarray(proto) for name, proto in outputs}
 
 

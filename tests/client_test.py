@@ -31,7 +31,7 @@ def test_predict(server):
     outputs = client.predict(
         {"text": texts}, model="toy", address=server.address, version=3
     )
-    assert sorted(outputs) == ["label", "probabilities"]
+    assert list(outputs) == ["label", "probabilities"]
     assert outputs["label"].dtype == object
     assert outputs["label"].tolist() == [
         b"toy:ab",
