@@ -68,11 +68,13 @@ class AdamW(keras.optimizers.AdamW):
             unstable (arXiv 2006.04884).
         global_clipnorm: Maximum global norm of the gradients; None disables clipping.
         dynamic_loss_scale: Whether to scale the loss so that gradients stay within the
-            range of float16 (arXiv 1710.03740). Use it with `"mixed_float16"`.
+            range of float16 (arXiv 1710.03740). Use it with `"mixed_float16"`, in Keras
+            with `compile(auto_scale_loss=False)`.
         **kwargs: See `keras.optimizers.AdamW`.
 
     Raises:
-        ValueError: `amsgrad` is set; or from `build`: a weight is not of float32.
+        ValueError: `amsgrad`, `clipnorm` or `clipvalue` is set; or from `build`: a
+            weight is not of float32.
     """
 
     # Attributes that are constructor arguments, besides those of Keras.
@@ -89,10 +91,11 @@ class AdamW(keras.optimizers.AdamW):
         dynamic_loss_scale=False,
         **kwargs,
     ):
+        for name in ("amsgrad", "clipnorm", "clipvalue"):
+            if value := kwargs.get(name):
+                raise ValueError(f"`{name}` is not supported. Received: {name}={value}")
         kwargs |= {"epsilon": epsilon, "global_clipnorm": global_clipnorm}
         super().__init__(learning_rate, weight_decay, **kwargs)
-        if self.amsgrad:
-            raise ValueError("`amsgrad` is not supported. Received: amsgrad=True")
         self.bias_correction = bias_correction
         self.dynamic_loss_scale = dynamic_loss_scale
 
@@ -291,10 +294,12 @@ class Muon(AdamW):
         # Batched over matrices, so not in `update_step`, which sees one variable.
         self._updates = {}  # New momentum and direction, by index.
         groups: dict[tuple[int, int], list[tuple]] = {}
+        # The gradients of a non-finite step are 0; its momentum must not change.
+        decay = ops.where(ops.isfinite(self.gradient_norm), self.momentum, 1.0)
         for variable, gradient in zip(trainable_variables, grads):
             if self._is_orthogonalized(variable):
                 index = self._get_variable_index(variable)
-                momentum = self.momentum * self._momentums[index] + gradient
+                momentum = decay * self._momentums[index] + gradient
                 group = groups.setdefault(tuple(variable.shape), [])
                 group.append((index, momentum, self.momentum * momentum + gradient))
         for shape, group in groups.items():
@@ -323,11 +328,7 @@ class Muon(AdamW):
         if index not in self._updates:
             super().update_step(gradient, variable, learning_rate)
             return
-        # The rate of a non-finite step is 0; its momentum must not change either.
-        finite = ops.isfinite(self.gradient_norm)
-        new_momentum, direction = self._updates[index]
-        previous = ops.convert_to_tensor(self._momentums[index])
-        momentum = ops.where(finite, new_momentum, previous)
+        momentum, direction = self._updates[index]
         self.assign(self._momentums[index], momentum)
         decay = self.weight_decay * self._use_weight_decay(variable)
         update = direction + decay * variable
