@@ -168,14 +168,20 @@ class ModelDirectory(Checkpoint):
     # --- Weights ---------------------------------------------------------------
 
     def save_weights(self, model: keras.Model) -> None:
-        """Writes the weights of `model` atomically, without the optimizer."""
+        """Writes the weights of `model` atomically, without the optimizer.
+
+        Adds the weights of LoRA to those that they adapt.
+        """
         untrained = self.head.get("newly_initialized", ())
+        weights = {v.path: v for v in model.weights if "/lora_" not in v.path}
+        for layer in model._flatten_layers():
+            if getattr(layer, "lora_enabled", False):
+                name = "kernel" if hasattr(layer, "kernel") else "embeddings"
+                weights[f"{layer.path}/{name}"] = getattr(layer, name)
+        for path in [p for p in weights if outermost_layer(p) in untrained]:
+            del weights[path]
         self.write_weights(
-            {
-                variable.path: keras.ops.convert_to_numpy(variable)
-                for variable in model.weights
-                if outermost_layer(variable.path) not in untrained
-            }
+            keras.tree.map_structure(keras.ops.convert_to_numpy, weights)
         )
 
     def write_weights(self, weights: Mapping[str, np.ndarray]) -> list[str]:

@@ -79,6 +79,11 @@ def _variable(value: np.ndarray | keras.Variable, dtype="float32") -> tf.Variabl
     return tf.Variable(tf.cast(value, dtype), trainable=False)
 
 
+def _weights(layer: keras.layers.Dense) -> list[np.ndarray]:
+    """Returns kernel and bias. `get_weights` returns those of LoRA separately."""
+    return [keras.ops.convert_to_numpy(x) for x in (layer.kernel, layer.bias)]
+
+
 def _dense(kernel: np.ndarray, bias: np.ndarray, dtype: str) -> _TensorFunction:
     """Returns a dense layer with weights of the compute dtype."""
     kernel, bias = _variable(kernel, dtype), _variable(bias, dtype)
@@ -167,10 +172,10 @@ class _LayerPart:
             return np.split(weights, parts, axis)[part]
 
         def outputs(layer: keras.layers.Dense, scale: float = 1.0):
-            return [take(w * np.float32(scale), axis=-1) for w in layer.get_weights()]
+            return [take(w * np.float32(scale), axis=-1) for w in _weights(layer)]
 
         def inputs(layer: keras.layers.Dense, scale: float = 1.0):
-            kernel, bias = layer.get_weights()
+            kernel, bias = _weights(layer)
             return take(kernel * np.float32(scale), axis=0), bias / np.float32(parts)
 
         def dense(*weights: tuple[np.ndarray, np.ndarray]):
@@ -241,7 +246,7 @@ class _Encoder(keras.layers.Layer):
         self._int8 = int8
         embeddings = backbone.embeddings
         if int8:
-            (table,) = embeddings.token_embedding.get_weights()
+            table = keras.ops.convert_to_numpy(embeddings.token_embedding.embeddings)
             table, scales = _quantize(table, axis=1)
             self._token_table = _variable(table, "int8")
             self._token_scales = _variable(scales)
@@ -254,7 +259,7 @@ class _Encoder(keras.layers.Layer):
         self._layer_numbers = (-1, *layers)
         self._width = len(self._names) * self.config.hidden_dim  # K * H
         self._encoder_layers = [_layer(x, int8) for x in backbone.encoder_layers]
-        self._pooler = _dense(*backbone.pooler.get_weights(), self.compute_dtype)
+        self._pooler = _dense(*_weights(backbone.pooler), self.compute_dtype)
         # A `tf.function`, so that all signatures of an export share one graph.
         self._encode = tf.function(
             self._encode,

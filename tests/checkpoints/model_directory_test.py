@@ -123,6 +123,17 @@ def test_scores_are_not_standardized_in_the_folder(tmp_path, tiny_config, vocabu
     np.testing.assert_allclose(model(inputs), standardized, atol=1e-6)
 
 
+def test_weights_of_lora_are_added(tmp_path, one_layer, vocabulary):
+    model = SequenceClassifier(BertBackbone(one_layer), 2)
+    model.backbone.encoder_layers[0].query.enable_lora(2)
+    model.backbone.embeddings.token_embedding.enable_lora(2)
+    randomize_weights(model)
+    model_directory(tmp_path, one_layer, vocabulary, HEADS[1]).save_weights(model)
+    again = SequenceClassifier.from_checkpoint(tmp_path)
+    inputs = dict.fromkeys(model.input, np.ones([1, 4], np.int32))
+    np.testing.assert_allclose(again(inputs), model(inputs), atol=1e-6)
+
+
 def test_config_of_ours_in_a_model_that_transformers_changed(
     tmp_path, tiny_config, vocabulary
 ):
@@ -181,9 +192,8 @@ def classifier(tmp_path_factory, tiny_config, vocabulary):
 
 def test_head_from_checkpoint(classifier):
     path, model = classifier
-    again = SequenceClassifier.from_checkpoint(
-        path, dtype="mixed_bfloat16", name="mine"
-    )
+    options = {"dtype": "mixed_bfloat16", "name": "mine"}
+    again = SequenceClassifier.from_checkpoint(path, **options)
     for loaded, weight in zip(again.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(loaded, weight)
     assert again.name == "mine"

@@ -102,16 +102,11 @@ def test_padding_between_tokens(backbone, fast):
 
 
 @pytest.mark.parametrize("activation", ["gelu_erf", "relu"])  # The default is tanh.
-def test_activations_equal_the_model(activation):
-    config = BertConfig(
-        vocabulary_size=30,
-        num_layers=1,
-        num_heads=3,
-        hidden_dim=12,
-        intermediate_dim=24,
-        activation=activation,
-    )
-    model = randomize_weights(BertBackbone(config))
+def test_activations_and_lora_equal_the_model(activation):
+    config = BertConfig.from_size("1/12/3", 30, activation=activation)
+    model = BertBackbone(config)
+    model.encoder_layers[0].value.enable_lora(2)
+    randomize_weights(model)
     assert_equals_model(model, batch(3, 8), optimize_for_inference(model))
 
 
