@@ -41,6 +41,13 @@ from bert_tf import lazy
 
 # --- Options of a command --------------------------------------------------------
 
+# Of `--head`.
+HEAD_HELP = (
+    "Kind of the head of a checkpoint from another project that does not declare it: "
+    "pretrainer, classification, tagging, question_answering, multiple_choice, or "
+    "encoder for none."
+)
+
 
 def option(
     default: Any = dataclasses.MISSING,

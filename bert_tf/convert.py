@@ -35,12 +35,7 @@ class ConvertConfig(cli.Options):
         help="Format: hugging_face, a model directory, or keras_hub, a preset.",
         choices=("hugging_face", "keras_hub"),
     )
-    head: str = cli.option(
-        "",
-        help="Kind of the head of a checkpoint from another project that does not "
-        "declare it: pretrainer, classification, tagging, question_answering, "
-        "multiple_choice, or encoder for none.",
-    )
+    head: str = cli.option("", help=cli.HEAD_HELP)
 
 
 def main(options: ConvertConfig) -> None:

@@ -52,12 +52,7 @@ class ExportConfig(cli.Options):
         help="Whether a classifier from another project reads pairs of texts (text_a, "
         "text_b), as for entailment. Its checkpoint does not tell.",
     )
-    head: str = cli.option(
-        "",
-        help="Kind of the head of a checkpoint from another project that does not "
-        "declare it: pretrainer, classification, tagging, question_answering, "
-        "multiple_choice, or encoder for none.",
-    )
+    head: str = cli.option("", help=cli.HEAD_HELP)
 
 
 def main(options: ExportConfig) -> pathlib.Path | str:

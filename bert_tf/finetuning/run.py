@@ -150,10 +150,9 @@ def build_model(
     keras.utils.set_random_seed(options.seed)
     with strategy.scope():
         backbone = BertBackbone(encoder.architecture, dtype=options.precision)
-        if options.frozen_layers:
-            layers = (f"encoder_layer_{n}" for n in range(options.frozen_layers))
-            for name in ("embeddings", *layers):
-                backbone.get_layer(name).trainable = False
+        if count := options.frozen_layers:
+            for layer in (backbone.embeddings, *backbone.encoder_layers[:count]):
+                layer.trainable = False
         model = task.served_head().build(backbone)
         model.jit_compile = False  # XLA would compile for every sequence length.
         if options.init_from and not directory.read_metrics():

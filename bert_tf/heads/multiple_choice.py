@@ -35,9 +35,6 @@ class FlattenChoices(keras.layers.Layer):
     def call(self, x):
         return ops.reshape(x, (-1, ops.shape(x)[2]))
 
-    def compute_output_shape(self, x_shape):
-        return (None, x_shape[2])
-
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class UnflattenChoices(keras.layers.Layer):
@@ -49,9 +46,6 @@ class UnflattenChoices(keras.layers.Layer):
     def call(self, scores, padding_mask):
         exists = padding_mask[:, :, 0] != 0
         return ops.where(exists, ops.reshape(scores, ops.shape(exists)), MASKED_SCORE)
-
-    def compute_output_shape(self, scores_shape, padding_mask_shape):
-        return padding_mask_shape[:2]
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -12,7 +12,7 @@ import keras
 
 from bert_tf import lazy
 from bert_tf.modeling import backend
-from bert_tf.modeling.bert import Embeddings, dense_layer
+from bert_tf.modeling.bert import Embeddings, dense_layer, freeze, frozen_layers
 from bert_tf.modeling.config import BertConfig
 from bert_tf.modeling.fused import FusedEncoderLayer
 
@@ -29,13 +29,13 @@ class EncoderModel(keras.Model):
                 f"{', '.join(self.input)}. Received: {', '.join(map(str, received))}. "
                 "Pass {name: inputs[name] for name in model.input}."
             )
-        backend.check_mask(inputs["padding_mask"])
+        message = "`padding_mask` must be 1 for tokens and 0 for padding, not additive."
+        backend.check_not_negative(inputs["padding_mask"], message)
         return super().call(inputs, training=training, mask=mask)
 
     def get_config(self):
-        # Keras saves `trainable` only in the configs of layers.
-        frozen = [x.name for x in self.layers if x.weights and not x.trainable]
-        return {"name": self.name, "frozen_layers": frozen}
+        frozen = frozen_layers(self)
+        return {"name": self.name, "trainable": self.trainable, "frozen_layers": frozen}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -43,10 +43,7 @@ class EncoderModel(keras.Model):
         frozen = config.pop("frozen_layers", ())
         if "backbone" in config:
             config["backbone"] = deserialize(config["backbone"])
-        model = cls(**config)
-        for name in frozen:
-            model.get_layer(name).trainable = False
-        return model
+        return freeze(cls(**config), frozen)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -219,18 +216,27 @@ class BertModel(EncoderModel):
 
         `jit_compile` is False by default on TensorFlow without an accelerator, where
         XLA makes a step slower (docs/results.md), and else Keras' default.
+
+        Raises:
+            ValueError: The loss is a cross-entropy of probabilities.
         """
-        defaults = self._losses_and_metrics()
-        if loss is not None or metrics is not None or weighted_metrics is not None:
-            defaults["weighted_metrics"] = weighted_metrics
-        super().compile(
-            optimizer,
-            defaults.get("loss") if loss is None else loss,
-            defaults.get("loss_weights") if loss_weights is None else loss_weights,
-            metrics,
-            defaults.get("weighted_metrics"),
-            **{"jit_compile": False if backend.cpu_only() else "auto", **kwargs},
-        )
+        for x in keras.tree.flatten(loss):
+            is_name = isinstance(x, str) and "crossentropy" in x.lower()
+            config = x.get_config() if isinstance(x, keras.losses.Loss) else {}
+            if is_name or config.get("from_logits") is False:
+                raise ValueError(
+                    f"{self.name} returns logits. The loss must be an instance of "
+                    f"`keras.losses.Loss` with from_logits=True. Received: {x!r}"
+                )
+        given = {"loss": loss, "metrics": metrics, "weighted_metrics": weighted_metrics}
+        given = {name: value for name, value in given.items() if value is not None}
+        defaults = {"jit_compile": False if backend.cpu_only() else "auto"}
+        defaults |= self._losses_and_metrics()
+        if given:
+            defaults.pop("weighted_metrics", None)
+        if loss_weights is not None:
+            defaults["loss_weights"] = loss_weights
+        super().compile(optimizer, **defaults | given | kwargs)
 
     def compile_from_config(self, config):
         """Compiles a model loaded from a `.keras` file that was saved compiled.

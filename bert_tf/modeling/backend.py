@@ -119,19 +119,14 @@ def check(condition, message: str, value):
     return value
 
 
-def check_mask(padding_mask) -> None:
-    """Refuses the additive form of padding masks that other libraries use.
+def check_not_negative(values, message: str) -> None:
+    """Raises an error as `check` if one of the values is negative.
 
     Does nothing in graphs on accelerators, which would wait for the value.
     """
     if cpu_only() or not (_is_tensorflow() and not tf.executing_eagerly()):
-        smallest = ops.min(ops.cast(padding_mask, "float32"), initial=0)
-        check(
-            smallest >= 0,
-            "`padding_mask` must be 1 for tokens and 0 for padding, not a bias of "
-            "attention scores. Received: a mask with the value",
-            smallest,
-        )
+        smallest = ops.min(ops.cast(values, "float32"), initial=0)
+        check(smallest >= 0, f"{message} Received the value", smallest)
 
 
 def _is_tensorflow() -> bool:

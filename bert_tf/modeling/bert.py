@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import keras
@@ -29,12 +29,48 @@ def initializer(config: BertConfig) -> keras.initializers.Initializer:
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
-def dense_layer(
-    config: BertConfig, units: int, name: str, dtype, **kwargs
-) -> keras.layers.Dense:
-    """Returns a `keras.layers.Dense` with the initial weights of BERT."""
+# Keras' `quantize` skips subclasses. `fused` and the masked-LM head read the weights.
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Dense(keras.layers.Dense):
+    """A dense layer that is not quantized."""
+
+
+class Embedding(keras.layers.Embedding):
+    """An embedding that is not quantized."""
+
+
+def dense_layer(config: BertConfig, units: int, name: str, dtype, **kwargs) -> Dense:
+    """Returns a dense layer with the initial weights of BERT."""
     weights = {"kernel_initializer": initializer(config)}
-    return keras.layers.Dense(units, dtype=dtype, name=name, **weights, **kwargs)
+    return Dense(units, dtype=dtype, name=name, **weights, **kwargs)
+
+
+# --- Frozen layers ---------------------------------------------------------------
+# Keras saves `trainable` of the layers of its own functional models only.
+
+
+def _inner_layers(layer, prefix=""):
+    """Yields paths and layers, the outer before the inner ones."""
+    for inner in layer._flatten_layers(include_self=False, recursive=False):
+        yield (path := prefix + inner.name), inner
+        yield from _inner_layers(inner, f"{path}/")
+
+
+def frozen_layers(layer: keras.layers.Layer) -> list[str]:
+    """Returns the paths of the layers inside that are not trainable."""
+    return [path for path, inner in _inner_layers(layer) if not inner.trainable]
+
+
+def freeze(layer: Any, paths: Collection[str]) -> Any:
+    """Makes an equal layer as trainable as the one of `frozen_layers`."""
+    for path, inner in _inner_layers(layer):
+        inner.trainable = path not in paths  # Sets that of all inside, too.
+    return layer
+
+
+# --- Hyperparameters -------------------------------------------------------------
 
 
 class ConfiguredLayer(keras.layers.Layer):
@@ -45,7 +81,14 @@ class ConfiguredLayer(keras.layers.Layer):
         self.config = BertConfig.from_dict(config)
 
     def get_config(self):
-        return super().get_config() | {"config": dataclasses.asdict(self.config)}
+        config = {"config": dataclasses.asdict(self.config)}
+        return super().get_config() | config | {"frozen_layers": frozen_layers(self)}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        frozen = config.pop("frozen_layers", ())
+        return freeze(super().from_config(config), frozen)
 
     def _dense(self, units: int, name: str) -> keras.layers.Dense:
         return dense_layer(self.config, units, name, self.dtype_policy)
@@ -94,7 +137,7 @@ class Embeddings(ConfiguredLayer):
         self.dropout = self._dropout(config.dropout, "dropout")
 
     def _embedding(self, rows: int, kind: str) -> keras.layers.Embedding:
-        return keras.layers.Embedding(
+        return Embedding(
             rows,
             self.config.hidden_dim,
             embeddings_initializer=initializer(self.config),

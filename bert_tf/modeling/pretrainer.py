@@ -13,7 +13,7 @@ from keras import ops
 
 from bert_tf.modeling import fused
 from bert_tf.modeling.backbone import BertBackbone, BertModel
-from bert_tf.modeling.backend import custom_gradient, xla_fused
+from bert_tf.modeling.backend import check_not_negative, custom_gradient, xla_fused
 from bert_tf.modeling.bert import ConfiguredLayer, dense_layer
 
 # --- Inputs ----------------------------------------------------------------------
@@ -60,6 +60,8 @@ class MaskedLMLoss(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         token_ids = ops.cast(y_true, "int32")  # Keras casts labels to float.
+        message = "Labels must be token ids. Ignore some by the sample weight 0."
+        check_not_negative(token_ids, message)
 
         @custom_gradient
         def cross_entropy(logits):
@@ -138,7 +140,8 @@ class MaskedLMHead(ConfiguredLayer):
         raise NotImplementedError(
             "The masked-LM head shares weights with the encoder, so it can only be "
             "saved as a layer of `BertPretrainer`. Call the pre-trainer in the new "
-            "model, not its layers: `keras.Model(m.input, new_layer(m(m.input)))`."
+            "model, not its layers: `keras.Model(m.input, new_layer(m(m.input)))`. "
+            "To copy it, use `BertPretrainer.from_config(m.get_config())`."
         )
 
 

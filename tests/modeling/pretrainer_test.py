@@ -39,6 +39,9 @@ def test_masked_lm_loss_equals_the_cross_entropy_of_keras(predictions, run):
     )
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    errors = ValueError, tf.errors.InvalidArgumentError
+    with pytest.raises(errors, match=r"(?s)sample weight 0.*-49"):
+        run(pretrainer.MaskedLMLoss())(-token_ids, logits)
 
 
 def test_masked_lm_loss_keeps_only_the_logits(predictions):
