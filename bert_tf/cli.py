@@ -124,8 +124,7 @@ class Options:
     @classmethod
     def resumable(cls) -> set[str]:
         """Returns the names of the options that may change when a run resumes."""
-        fields = dataclasses.fields(cls)
-        return {f.name for f in fields if f.metadata.get("resumable")}
+        return {f.name for f in dataclasses.fields(cls) if f.metadata.get("resumable")}
 
 
 def _is_required(field: dataclasses.Field) -> bool:

@@ -105,7 +105,9 @@ def atomic_path(path: _Path) -> Iterator[_Path]:
                 _fsync(name)
             os.replace(temporary, path)
             _fsync(directory or ".")
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and not error.filename:  # Of a full disk.
+            error.filename = os.fspath(path)
         remove_temporary = shutil.rmtree if os.path.isdir(temporary) else remove
         with contextlib.suppress(OSError):
             remove_temporary(temporary)

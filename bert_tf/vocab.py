@@ -5,9 +5,10 @@
     python -m bert_tf.vocab --input='text/*' --output=vocab.txt
 
 Input: UTF-8 text files, see `bert_tf.data.documents`. Output: `vocab.txt` with one
-token per line: [PAD] [UNK] [CLS] [SEP] [MASK], then single characters, then word pieces
-by decreasing frequency. The prefix "##" marks pieces that continue a word. A token's
-zero-based line number is its id. The same text always gives the same vocabulary.
+token per line: [PAD] [UNK] [CLS] [SEP] [MASK]; the most frequent characters, in at most
+half of the lines; word pieces by decreasing frequency; and if there is room, further
+characters. The prefix "##" marks pieces that continue a word. A token's zero-based line
+number is its id. The same text always gives the same vocabulary.
 """
 
 from __future__ import annotations

@@ -292,8 +292,7 @@ def _added_tokens(
                 f"{path}: the added token {content!r} must have the id {actual}, its "
                 f"place in the vocabulary or the first free one. Received: {number}"
             )
-    added = tuple(token for token, _ in declared.values())
-    return Vocabulary(tuple(tokens)), added
+    return Vocabulary(tuple(tokens)), tuple(token for token, _ in declared.values())
 
 
 def _to_token(token: str | dict[str, Any]) -> AddedToken:

@@ -199,8 +199,7 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
     )
     for variable in model.weights:
         if variable.path in tensors:
-            tensor = tensors.pop(variable.path)
-            variable.assign(np.reshape(tensor, variable.shape))
+            variable.assign(np.reshape(tensors.pop(variable.path), variable.shape))
         else:
             text = "%s has no %s, which is newly initialized."
             logging.warning(text, checkpoint.path, variable.path)

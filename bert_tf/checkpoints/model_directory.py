@@ -130,6 +130,9 @@ class ModelDirectory(Checkpoint):
     ) -> ModelDirectory:
         """Creates the folder, or resumes one that the same command created.
 
+        A folder without weights and training states is written anew: its command was
+        killed early or diverged, and its options do not matter.
+
         Args:
             path: The folder. If it is remote, `storage.upload` copies the files there.
             resumable: Names of `options` that may differ from the earlier run.
@@ -143,6 +146,11 @@ class ModelDirectory(Checkpoint):
         """
         path = storage.local_copy(path)
         new = cls(path, **attributes)
+        saved = [*path.glob("*.safetensors"), *path.glob("training_state/*")]
+        is_ours = "bert_tf" in storage.read_json_object(path / CONFIG)
+        if is_ours and write and not saved:
+            with storage.exclusive(path):  # Another process may train there.
+                (path / CONFIG).unlink()
         if (path / CONFIG).exists():
             old = sentence_transformers.open_folder(path)
             before, now = (_settings(c, resumable) for c in (old, new))

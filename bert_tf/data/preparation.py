@@ -161,8 +161,8 @@ def _manifest(
         raise ValueError(
             "Next sentence prediction requires at least two documents. "
             f"Got {total['documents']} in {len(files)} files (input={options.input!r}, "
-            f"document_separator={options.document_separator!r}). Add text, or select "
-            "another separator, for example --document_separator=blank_line."
+            f"document_separator={options.document_separator!r}). Remove "
+            f"{options.output}, and add text or pass --document_separator=blank_line."
         )
     warnings, length = text_warnings(total), options.max_sequence_length
     if options.held_out_share and not splits["validation"]["rows"]:

@@ -140,8 +140,7 @@ class Table:
                 values = self._select(record, columns, nested)
             except ValueError as error:
                 if not skip_malformed:
-                    message = f"{self.path}, line {line}: {error}"
-                    raise ValueError(message) from None
+                    raise ValueError(f"{self.path}, line {line}: {error}") from None
                 notes["are malformed. They are skipped."] += 1
             else:
                 if self.suffix == ".tsv" and any(map(_QUOTED.fullmatch, values)):

@@ -8,6 +8,7 @@ the most frequent pair of adjacent pieces until the vocabulary has the requested
 
 from __future__ import annotations
 
+import bisect
 import collections
 import itertools
 import re
@@ -16,12 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from bert_tf.lazy import lazy_import
 from bert_tf.text import normalization
 from bert_tf.text.normalization import is_single_character_word
-from bert_tf.text.vocabulary import (
-    CONTINUATION_PREFIX,
-    SPECIAL_TOKENS,
-    UNK,
-    Vocabulary,
-)
+from bert_tf.text.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, UNK, Vocabulary
 
 tokenizers = lazy_import("tokenizers")
 
@@ -61,9 +57,12 @@ def learn_vocabulary(
         # Whole sentences, because `lower` maps a final capital sigma to ς.
         return map(str.lower, sentences()) if lowercase else sentences()
 
-    characters = _frequent_characters(read(), table, size // 2)
-    if not characters:
+    frequent = _frequent_characters(read(), table)
+    if not frequent:
         raise ValueError("The text to learn a vocabulary from contains no words.")
+    totals = itertools.accumulate(len(_character_tokens(c)) for c in frequent)
+    count = sum(total <= size // 2 for total in totals)
+    characters = sorted(frequent[:count])
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=size,
         min_frequency=_MIN_FREQUENCY,
@@ -85,7 +84,10 @@ def learn_vocabulary(
     texts = (too_long.sub(" ", x) if len(x) > limit else x for x in texts)
     model.train_from_iterator(texts, trainer)
     ids = model.get_vocab()
-    return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
+    tokens = sorted(ids, key=ids.__getitem__)
+    # Chinese has few word pieces, but more characters than half of a small vocabulary.
+    others = itertools.chain(*map(_character_tokens, frequent[count:]))
+    return Vocabulary((*tokens, *others)[:size])
 
 
 def split_words(words: Iterable[str], vocabulary: Vocabulary) -> list[list[int]]:
@@ -96,26 +98,20 @@ def split_words(words: Iterable[str], vocabulary: Vocabulary) -> list[list[int]]
 
 
 def _frequent_characters(
-    sentences: Iterable[str], table: Mapping[int, str], max_tokens: int
+    sentences: Iterable[str], table: Mapping[int, str]
 ) -> list[str]:
-    """Returns the characters that become tokens, sorted by code point."""
+    """Returns the characters that cover the text, by decreasing frequency."""
     raw_counts = collections.Counter(itertools.chain.from_iterable(sentences))
     counts: collections.Counter[str] = collections.Counter()
     for raw, count in raw_counts.items():
         for char in raw.translate(table).replace(" ", ""):
             counts[char] += count
 
-    characters: list[str] = []
-    uncovered = counts.total()
-    max_uncovered = uncovered * (1 - _CHARACTER_COVERAGE)
     # Ties are broken by code point.
-    for char, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        max_tokens -= len(_character_tokens([char]))
-        if uncovered <= max_uncovered or max_tokens < 0:
-            break
-        characters.append(char)
-        uncovered -= count
-    return sorted(characters)
+    ordered = sorted(counts, key=lambda char: (-counts[char], char))
+    covered = list(itertools.accumulate(counts[char] for char in ordered))
+    last = bisect.bisect_left(covered, _CHARACTER_COVERAGE * counts.total())
+    return ordered[: last + 1]
 
 
 def _character_tokens(characters: Sequence[str]) -> list[str]:

@@ -4,11 +4,7 @@
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints import (
-    extend_vocabulary,
-    open_checkpoint,
-    write_checkpoint,
-)
+from bert_tf.checkpoints import extend_vocabulary, open_checkpoint, write_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Vocabulary
 from tests.toy.models import model_directory, randomize_weights

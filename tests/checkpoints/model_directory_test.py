@@ -154,13 +154,17 @@ def test_config_of_ours_in_a_model_that_transformers_changed(
 
 def test_resuming_keeps_class_and_decision(tmp_path, tiny_config, vocabulary):
     head = {"kind": "tagging", "labels": ["O", "B-X"]}
-    directory = model_directory(tmp_path / "m", tiny_config, vocabulary, head)
+    arguments = tmp_path / "m", tiny_config, vocabulary
+    model_directory(*arguments)  # Of a command that saved nothing.
+    directory = model_directory(*arguments, head)
     model = FeatureTagger(BertBackbone(tiny_config), 2, "last", 3)
     directory.save_weights(model)
     directory.write_decision({"thresholds": 0.75})
     before = (directory.path / "config.json").read_text()
-    model_directory(tmp_path / "m", tiny_config, vocabulary, head).load_into(model)
+    model_directory(*arguments, head).load_into(model)
     assert (directory.path / "config.json").read_text() == before
+    with pytest.raises(ValueError, match="kind: 'tagging' before, 'pretrainer' now"):
+        model_directory(*arguments)
 
 
 def test_google_rules_are_kept_until_tokens_are_added(tmp_path, vocabulary):

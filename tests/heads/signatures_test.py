@@ -10,9 +10,7 @@ import tensorflow as tf
 from scipy.special import expit, softmax
 
 from bert_tf import heads
-from bert_tf.heads import (
-    ClassificationHead,
-)
+from bert_tf.heads import ClassificationHead
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import Tokenizer
 from tests.toy.models import pretrained_signatures, randomize_weights

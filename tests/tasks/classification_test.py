@@ -18,10 +18,7 @@ from bert_tf import serving
 from bert_tf.data import read_table
 from bert_tf.finetuning import correlations, predict
 from bert_tf.modeling import BertBackbone
-from tasks.classification import (
-    Classification,
-    best_thresholds,
-)
+from tasks.classification import Classification, best_thresholds
 from tests.toy import tables
 from tests.toy import tasks as toy_tasks
 from tests.toy.tables import write
@@ -278,20 +275,13 @@ def test_predictions_of_classes(tmp_path, read):
     ("content", "options"),
     [
         ("text\tlabel\na\tx| y\nb\t\nc\tx\n", {"label_separator": "|"}),
-        (
-            "text\tx\ty\na\t1\t1\nb\t0\tFalse\nc\ttrue\t0\n",
-            {"label": "x,y"},
-        ),
+        ("text\tx\ty\na\t1\t1\nb\t0\tFalse\nc\ttrue\t0\n", {"label": "x,y"}),
     ],
 )
 def test_several_labels(tmp_path, read, content, options):
     write(tmp_path, train__tsv=content, dev__tsv=content)
     task = read(**{**OWN, **options}, **FILES)
-    assert task.head == {
-        "problem": "multi_label",
-        "pairs": False,
-        "labels": ["x", "y"],
-    }
+    assert task.head == {"problem": "multi_label", "pairs": False, "labels": ["x", "y"]}
     dev = task.dataset("dev")
     np.testing.assert_array_equal(dev.targets, [[1, 1], [0, 0], [1, 0]])
     # Probabilities of x: 0.4, 0.2, 0.3; of y: 0.4, 0.7, 0.2.
