@@ -34,8 +34,7 @@ class EncoderModel(keras.Model):
         return super().call(inputs, training=training, mask=mask)
 
     def get_config(self):
-        frozen = frozen_layers(self)
-        return {"name": self.name, "trainable": self.trainable, "frozen_layers": frozen}
+        return {"name": self.name, "frozen_layers": frozen_layers(self)}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

@@ -51,21 +51,21 @@ def dense_layer(config: BertConfig, units: int, name: str, dtype, **kwargs) -> D
 # Keras saves `trainable` of the layers of its own functional models only.
 
 
-def _inner_layers(layer, prefix=""):
-    """Yields paths and layers, the outer before the inner ones."""
+def _layers_by_path(layer, path=""):
+    """Yields the paths of a layer and of those inside, the outer before the inner."""
+    yield path, layer
     for inner in layer._flatten_layers(include_self=False, recursive=False):
-        yield (path := prefix + inner.name), inner
-        yield from _inner_layers(inner, f"{path}/")
+        yield from _layers_by_path(inner, f"{path}/{inner.name}")
 
 
 def frozen_layers(layer: keras.layers.Layer) -> list[str]:
-    """Returns the paths of the layers inside that are not trainable."""
-    return [path for path, inner in _inner_layers(layer) if not inner.trainable]
+    """Returns the paths of the layers that are not trainable, "" for `layer`."""
+    return [path for path, inner in _layers_by_path(layer) if not inner.trainable]
 
 
 def freeze(layer: Any, paths: Collection[str]) -> Any:
     """Makes an equal layer as trainable as the one of `frozen_layers`."""
-    for path, inner in _inner_layers(layer):
+    for path, inner in _layers_by_path(layer):
         inner.trainable = path not in paths  # Sets that of all inside, too.
     return layer
 
