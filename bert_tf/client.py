@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf import storage
 from bert_tf.lazy import hide_tensorflow_logs, lazy_import
 
 grpc = lazy_import("grpc")
@@ -111,9 +112,8 @@ class Client:
             ValueError: An input is not a batch of strings, numbers or booleans.
             PredictError: The server rejected the request or did not answer in time.
         """
-        spec = {"name": model, "signature_name": signature}
-        if version is not None:
-            spec["version"] = {"value": version}
+        number = None if version is None else {"value": version}
+        spec = {"name": model, "signature_name": signature, "version": number}
         protos = {name: _to_proto(name, value) for name, value in inputs.items()}
         request = predict_pb2.PredictRequest(model_spec=spec, inputs=protos)
         try:
@@ -182,9 +182,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     request, status = vars(options), 0
     with Client(request.pop("address")) as client:
         requests = filter(bytes.strip, sys.stdin.buffer)
-        for line in [json.dumps(inputs)] if inputs else requests:
+        for line in [json.dumps(inputs).encode()] if inputs else requests:
             try:
-                answer = _predict_one(client, json.loads(line), request)
+                answer = _predict_one(client, line, request)
             except (ValueError, PredictError) as error:
                 if inputs:
                     sys.exit(f"error: {error}")
@@ -195,10 +195,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _predict_one(
-    client: Client, example: Any, request: Mapping[str, Any]
+    client: Client, line: bytes, request: Mapping[str, Any]
 ) -> dict[str, Any]:
+    try:
+        example = storage.parse_json(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        example = None
     if not isinstance(example, dict):
-        raise ValueError(f"A line must be a JSON object. Got {example!r}.")
+        raise ValueError(f"A line must be a JSON object in UTF-8. Got {line!r:.200}.")
     inputs = {name: [value] for name, value in example.items()}
     answer = {}
     for name, array in client.predict(inputs, **request).items():

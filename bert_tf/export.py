@@ -75,8 +75,7 @@ def main(options: ExportConfig) -> pathlib.Path | str:
                 "--pairs requires a model for classification or regression. Received: "
                 f"a model for {source.head['kind']}"
             )
-        head = {**source.head, "pairs": True}
-        source = dataclasses.replace(source, head=head)
+        source = dataclasses.replace(source, head={**source.head, "pairs": True})
     layers = _parse_layers(options.layers, source.architecture.num_layers)
     signatures = serving.load_signatures(source, dtype=options.precision, layers=layers)
     path = serving.export_saved_model(

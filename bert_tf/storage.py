@@ -47,8 +47,8 @@ def is_remote(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def _remote() -> Iterator[Any]:
-    """Yields `tf.io.gfile` and converts its errors to `OSError`."""
+def tensorflow_files() -> Iterator[Any]:
+    """Yields `tf.io.gfile` and converts TensorFlow's errors to `OSError`."""
     import tensorflow as tf
 
     try:
@@ -68,7 +68,7 @@ def _remote() -> Iterator[Any]:
 def open_file(path: str, mode: str) -> Iterator[IO[bytes]]:
     """Opens a file in mode "rb" or "wb"."""
     if is_remote(path):
-        with _remote() as gfile, gfile.GFile(path, mode) as file:
+        with tensorflow_files() as gfile, gfile.GFile(path, mode) as file:
             yield file
     else:
         with open(path, mode) as file:
@@ -98,7 +98,7 @@ def atomic_path(path: _Path) -> Iterator[_Path]:
     try:
         yield type(path)(temporary)
         if is_remote(temporary):
-            with _remote() as gfile:
+            with tensorflow_files() as gfile:
                 gfile.rename(temporary, path, overwrite=True)
         else:
             for name in (*pathlib.Path(temporary).rglob("*"), temporary):
@@ -106,7 +106,8 @@ def atomic_path(path: _Path) -> Iterator[_Path]:
             os.replace(temporary, path)
             _fsync(directory or ".")
     except BaseException as error:
-        if isinstance(error, OSError) and not error.filename:  # Of a full disk.
+        # Of a full disk. TensorFlow's errors have a message and no number.
+        if getattr(error, "errno", None) and not error.filename:
             error.filename = os.fspath(path)
         remove_temporary = shutil.rmtree if os.path.isdir(temporary) else remove
         with contextlib.suppress(OSError):
@@ -334,7 +335,7 @@ def _either(local: Callable, name: str) -> Callable:
     def call(path: str, *arguments: Any) -> Any:
         if not is_remote(path):
             return local(path, *arguments)
-        with _remote() as gfile:
+        with tensorflow_files() as gfile:
             return getattr(gfile, name)(path, *arguments)
 
     return call
@@ -353,9 +354,9 @@ def list_directory(path: str) -> list[str]:
     return [name.rstrip("/") for name in _list_directory(path)]
 
 
-def glob(pattern: str) -> list[str]:
-    """Returns the paths that match a pattern, sorted."""
-    return sorted(_glob(pattern))
+def glob(pattern: str, directory: str | os.PathLike = "") -> list[str]:
+    """Returns the paths that match a pattern in a directory, sorted."""
+    return sorted(_glob(os.path.join(local_glob.escape(directory), pattern)))
 
 
 def expand_globs(patterns: str) -> list[str]:
@@ -381,7 +382,7 @@ def stat(path: str) -> tuple[int, int]:
     if not is_remote(path):
         local = os.stat(path)
         return local.st_size, local.st_mtime_ns
-    with _remote() as gfile:
+    with tensorflow_files() as gfile:
         remote = gfile.stat(path)
     return remote.length, remote.mtime_nsec
 
@@ -493,7 +494,7 @@ def _copy_changes(
         if synced.get(name, {}).get(source) != stats[name]:
             copy = os.path.join(target, name)
             make_directory(os.path.dirname(copy))
-            with atomic_path(copy) as temporary, _remote() as gfile:
+            with atomic_path(copy) as temporary, tensorflow_files() as gfile:
                 gfile.copy(os.path.join(source, name), temporary)
             synced[name] = {source: stats[name], target: stat(copy)}
     for name in synced.keys() - stats.keys():
@@ -505,7 +506,7 @@ def _stats(directory: str, skip: tuple[str, ...]) -> _Stats:
     """Returns the stats of each complete file by relative path."""
     skip += (f"*{TEMPORARY_PREFIX}*", "*.lock")
     stats = {}
-    with _remote() as gfile:  # Walks through local directories, too.
+    with tensorflow_files() as gfile:  # Walks through local directories, too.
         walk = list(gfile.walk(directory)) if gfile.exists(directory) else []
     for parent, _, files in walk:
         for path in (os.path.join(parent, file) for file in files):

@@ -126,21 +126,17 @@ def test_command_with_one_example(server, capsys):
 
 
 def test_command_with_json_lines(server, monkeypatch, capsys):
-    lines = [{"text": "ab"}, {"txt": "ab"}, [1], {"text": "c\n"}]
-    stdin = "\n".join(map(json.dumps, lines)).encode() + b"\n{\n\n\xff\n"
+    lines = [{"text": "ab"}, {"txt": "ab"}, [1], {"text": "c\n\ud83d"}]
+    stdin = "\n".join(map(json.dumps, lines)).encode() + b"\na fine film\n\n\xff\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
     assert client.main([f"--address={server.address}", "--model=toy"]) == 1
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [answer.get("label") for answer in answers] == [
-        "toy:ab",
-        None,
-        None,
-        "toy:c\n",
-        None,
-        None,
-    ]
+    labels = ["toy:ab", None, None, "toy:c\n\ufffd", None, None]
+    assert [answer.get("label") for answer in answers] == labels
     assert answers[1]["error"].startswith("INVALID_ARGUMENT: The inputs of the si")
-    assert "must be a JSON object" in answers[2]["error"]
+    rule = "A line must be a JSON object in UTF-8. Got b"
+    expected = [f"{rule}'[1]\\n'.", f"{rule}'a fine film\\n'.", f"{rule}'\\xff\\n'."]
+    assert [answers[index]["error"] for index in (2, 4, 5)] == expected
 
 
 def test_closed_pipe_ends_the_command():

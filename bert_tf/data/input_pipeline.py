@@ -76,7 +76,7 @@ def pretrain_dataset(
     rows = manifest.get(f"{split}_rows", 0)
     if rows < (needed := 1 if split == "train" else batch_size):
         raise ValueError(f"{records} has {rows} {split} rows. A batch needs {needed}.")
-    paths = storage.glob(os.path.join(records, f"{split}-*.tfrecord"))
+    paths = storage.glob(f"{split}-*.tfrecord", records)
     files = tf.data.Dataset.from_tensor_slices(paths)
     if split == "train":  # Each file is a part of the text: mix several of them.
         files = files.shuffle(len(paths), seed=seed)
@@ -109,7 +109,7 @@ def read_token_ids(records: str | os.PathLike, count: int = 2**24) -> np.ndarray
     manifest, _ = read_manifest(records)
     length, pairs = manifest["max_sequence_length"], manifest["pairs_per_row"]
     limit = max(1, count // length)  # In rows.
-    paths = storage.glob(os.path.join(records, "train-*.tfrecord"))
+    paths = storage.glob("train-*.tfrecord", records)
     rows = tf.data.TFRecordDataset(paths[:: -(-manifest["train_rows"] // limit)])
     batches = rows.take(limit).batch(4096)
     parsed = (_parse(batch, len(batch), length, pairs) for batch in batches)
@@ -175,7 +175,7 @@ def check_records(directories: Iterable[str | os.PathLike]) -> None:
         ValueError: A file is damaged; the message names it.
     """
     for records in directories:
-        for path in storage.glob(os.path.join(records, "*.tfrecord")):
+        for path in storage.glob("*.tfrecord", records):
             try:
                 for _ in tf.data.TFRecordDataset(path):
                     pass

@@ -80,7 +80,7 @@ def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
         print(f"warning: {warning}")
     storage.write_json(manifest_path, manifest)
     for pattern in ("part-*.json", f"{storage.TEMPORARY_PREFIX}*"):
-        for path in storage.glob(os.path.join(output, pattern)):
+        for path in storage.glob(pattern, output):
             storage.remove(path)
     return manifest
 

@@ -64,7 +64,7 @@ _HTTP_STATUS = {
     tf.errors.UNIMPLEMENTED: 415,
     tf.errors.DEADLINE_EXCEEDED: 504,
 }
-_PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d{1,18}))?(:predict|/metadata|)")
+_PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d{1,19}))?(:predict|/metadata|)")
 
 # Messages that are no protocol buffers, and methods that the server does not have, such
 # as Classify, are the client's mistake.
@@ -133,9 +133,8 @@ class DevServer:
         self.address = f"{host}:{port}"
         self.rest_address = f"http://{host}:{self._rest.server_port}"
         self._grpc.start()
-        seconds = [0.05]  # Between checks for `shutdown`.
-        serve = self._rest.serve_forever
-        threading.Thread(target=serve, args=seconds, daemon=True).start()
+        serve = self._rest.serve_forever  # Checks for `shutdown` every 0.05 s.
+        threading.Thread(target=serve, args=[0.05], daemon=True).start()
 
     def __enter__(self) -> DevServer:
         return self

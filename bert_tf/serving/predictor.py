@@ -41,15 +41,12 @@ def load_signatures(
     head = heads.find_head(kind)(checkpoint.head, limit | checkpoint.options, tokenizer)
     int8 = dtype == "int8"
     model = head.build(BertBackbone(architecture, dtype="float32" if int8 else dtype))
-    missing = set(checkpoint.load_into(model)) - {*head.unused_layers}
+    missing = ", ".join(sorted({*checkpoint.load_into(model)} - {*head.unused_layers}))
+    problem = f"{checkpoint.path} has no weights for {missing}"
     if missing and not isinstance(head, heads.EncoderHead):
-        raise ValueError(
-            f"{checkpoint.path} has no weights for {', '.join(sorted(missing))}; its "
-            "answers would be random. Fine-tune it first."
-        )
+        raise ValueError(f"{problem}; its answers would be random. Fine-tune it first.")
     if missing:
-        text = "%s has no weights for: %s (newly initialized)"
-        logging.warning(text, checkpoint.path, ", ".join(sorted(missing)))
+        logging.warning("%s (newly initialized)", problem)
     return head_signatures(head, model, int8=int8, layers=layers)
 
 

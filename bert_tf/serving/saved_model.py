@@ -121,7 +121,8 @@ def _save(
     # Only variables that the functions use, without an optimizer's, for example.
     used = {id(v): v for function in functions.values() for v in function.variables}
     module.weights = list(used.values())
-    tf.saved_model.save(module, str(path), signatures=functions)
+    with storage.tensorflow_files():  # The disk may be full.
+        tf.saved_model.save(module, str(path), signatures=functions)
     return functions
 
 
@@ -231,9 +232,8 @@ def _write_warmup(
     A server does not load a model whose warm-up fails. Running the requests here finds
     such a model before it is exported.
     """
-    names = [name for name, function in signatures.items() if function.input_signature]
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for name, (rows, length) in itertools.product(names, _WARMUP):
+        for name, (rows, length) in itertools.product(signatures, _WARMUP):
             inputs = _warmup_inputs(signatures[name], min(length, max_length), rows)
             signatures[name](*inputs.values())
             protos = {key: tf.make_tensor_proto(x) for key, x in inputs.items()}

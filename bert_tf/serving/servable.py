@@ -173,14 +173,10 @@ def load_newest(name: str, base_path: str | os.PathLike) -> Servable:
     Raises:
         ValueError: There is no version, or the newest cannot be loaded.
     """
-    base_path = os.fspath(base_path)
     # Without the graph, which exports to a bucket copy last, a version is incomplete.
-    graphs = storage.glob(os.path.join(base_path, "*", "saved_model.pb"))
-    versions = {
-        int(os.path.basename(path)): path
-        for path in map(os.path.dirname, graphs)
-        if re.fullmatch("[0-9]{1,18}", os.path.basename(path))
-    }
+    graphs = storage.glob("*/saved_model.pb", base_path)
+    found = (re.match(r"(.*/([0-9]{1,19}))/saved_model\.pb$", path) for path in graphs)
+    versions = {int(match[2]): match[1] for match in found if match}
     if not versions:
         raise ValueError(
             f"{base_path} must hold a SavedModel in a folder named by its version, "

@@ -36,7 +36,8 @@ class Vocabulary:
     masked language models need [MASK].
 
     Raises:
-        ValueError: Another special token is missing. The message names the first.
+        ValueError: Another special token is missing, and the message names the first;
+            or there are only special tokens.
     """
 
     tokens: tuple[str, ...]
@@ -50,6 +51,11 @@ class Vocabulary:
     def __post_init__(self):
         for token in (PAD, UNK, CLS, SEP):
             self._id(token)
+        if not {*self.tokens} - {*SPECIAL_TOKENS, ""}:
+            raise ValueError(
+                "The vocabulary has only special tokens: every word would be [UNK]. In "
+                "transformers 5, BertTokenizer takes a file as vocab=, not vocab_file=."
+            )
 
     @classmethod
     def from_file(cls, path: str | os.PathLike) -> Vocabulary:

@@ -278,9 +278,9 @@ def test_single_texts_do_not_wait_for_large_requests(stubs, runs, tmp_path):
 
 
 def test_highest_number_is_served(base_path, tmp_path):
-    for version in ("1", "0003", "20", "v30", "-40", "40.partial", "9" * 30):
+    for version in ("1", "0003", "1" * 19, "v30", "-40", "40.partial", "9" * 30):
         os.symlink(base_path / "3", tmp_path / version)
-    assert load_newest("toy", tmp_path).version == 20
+    assert load_newest("toy", tmp_path).version == int("1" * 19)
 
 
 def test_version_in_a_bucket_is_served(base_path):

@@ -74,6 +74,7 @@ def test_only_masked_models_need_a_mask():
     ("text", "message"),
     [
         ("[PAD]\n[CLS]\n[MASK]\na\n", r"The vocabulary has no \[UNK\]"),
+        (SPECIAL_LINES, "The vocabulary has only special tokens"),
         (SPECIAL_LINES.encode() + b"a\n\xe9\n", "line 7: not UTF-8"),
     ],
 )
