@@ -139,9 +139,10 @@ class Tagging(finetuning.Task):
                 gold, tags, average="micro", zero_division=0
             )
             metrics = dict(zip(("precision", "recall", "f1"), map(float, scores[:3])))
-            report = sequence_labeling.classification_report(
-                gold, tags, digits=4, zero_division=0
-            )
+            if {tag for sentence in (*gold, *tags) for tag in sentence} != {"O"}:
+                report = sequence_labeling.classification_report(
+                    gold, tags, digits=4, zero_division=0
+                )
         return finetuning.Evaluation(metrics, tags, report=report)
 
     def write_predictions(self, split, evaluation, folder):

@@ -320,10 +320,10 @@ def read_safetensors(path: pathlib.Path, required: bool) -> dict[str, Tensor]:
     Args:
         path: The folder.
         required: Whether a folder without weights raises ValueError. Otherwise, it has
-            no tensors.
+            no tensors. Shards always raise it.
     """
     file = path / WEIGHTS
-    if not file.is_file() and not required:
+    if not (file.is_file() or required or any(path.glob(f"{WEIGHTS}.*"))):
         return {}
     if not file.is_file():
         raise ValueError(

@@ -60,6 +60,7 @@ def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
     started = time.monotonic()
     files = storage.expand_globs(options.input)
     vocabulary = Vocabulary.from_file(options.vocabulary)
+    _ = vocabulary.mask_id  # Raises ValueError if there is none.
     _check_casing(options, vocabulary)
     output = options.output
     manifest_path = os.path.join(output, "manifest.json")

@@ -325,10 +325,7 @@ GLUE: Mapping[str, DataSet] = {
         files={"train": "msr_paraphrase_train.txt", "dev": "msr_paraphrase_test.txt"},
     ),
     "stsb": DataSet(
-        texts=_PAIR,
-        label="score",
-        metrics=("spearman", "pearson"),
-        target_kind="score",
+        texts=_PAIR, label="score", metrics=("spearman", "pearson"), target_kind="score"
     ),
     "qqp": DataSet(
         texts=["question1", "question2"],

@@ -42,6 +42,11 @@ class AddedToken:
     normalized: bool = False
     special: bool = True
 
+    def is_word(self, lowercase: bool) -> bool:
+        """Returns whether it is one word of text without added tokens, too."""
+        kept = "".join(normalize_character(c, lowercase).strip() for c in self.content)
+        return kept == self.content and not any(map(is_single_character_word, kept))
+
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerRules:

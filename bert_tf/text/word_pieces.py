@@ -191,9 +191,7 @@ def _word_longer_than(limit: int) -> str:
 
 
 def _to_text(
-    pieces: Sequence[tf.RaggedTensor],
-    origins: tf.RaggedTensor,
-    text: tf.Tensor,
+    pieces: Sequence[tf.RaggedTensor], origins: tf.RaggedTensor, text: tf.Tensor
 ) -> tuple[tf.RaggedTensor, ...]:
     """Maps offsets in normalized texts to offsets in the texts [B]."""
     ids, starts, ends = pieces

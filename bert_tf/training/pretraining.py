@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import checkpoints, data, storage
+from bert_tf import checkpoints, data, storage, text
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
 from bert_tf.training import strategy as distribution
@@ -187,11 +187,13 @@ def resolve_architecture(
             )
         rules, lowercase = source.rules, phases[0].manifest["lowercase"]
         ours = lowercase, rules.strip_accents in (None, lowercase), True
-        if (source.lowercase, True, rules.split_chinese) != ours:
+        others = (x for x in rules.added_tokens if not x.is_word(lowercase))
+        split = sorted({x.content for x in others} - {*text.SPECIAL_TOKENS})
+        if split or (source.lowercase, True, rules.split_chinese) != ours:
             raise ValueError(
                 f"--init_from={source.path} has another tokenizer than "
-                f"{options.records}, which lowercase={lowercase}. Received: lowercase="
-                f"{source.lowercase}, {rules}"
+                f"{options.records}, which lowercase={lowercase} and split added "
+                f"tokens: {split}. Received: lowercase={source.lowercase}, {rules}"
             )
         if options.size or options.initialization != "normal":
             raise ValueError(

@@ -63,6 +63,9 @@ def test_open_returns_what_create_wrote(tmp_path, tiny_config, vocabulary, head)
         assert getattr(opened, name) == getattr(written, name)
     with pytest.raises(ValueError, match="did not reach the first checkpoint"):
         opened.load_backbone()
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"has no model\.safetensors\. If it has sh"):
+        open_checkpoint(tmp_path)
 
 
 def test_weights_that_transformers_lacks_have_our_names(

@@ -181,6 +181,9 @@ def test_metrics_match_conlleval(read):
     assert task.evaluate(split, outputs).metrics == pytest.approx(
         {"f1": 4 / 11, "precision": 2 / 5, "recall": 2 / 6}
     )
+    task = read(content, "a O\n")  # seqeval's report needs an entity.
+    found = task.evaluate(task.dataset("dev"), [np.eye(len(task.labels))[[0, 0, 0]]])
+    assert (found.metrics["f1"], found.report) == (0, "")
 
 
 # --- Fine-tuning and serving -----------------------------------------------------

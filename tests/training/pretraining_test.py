@@ -13,7 +13,7 @@ import pytest
 
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
-from bert_tf.text import TokenizerRules, Vocabulary
+from bert_tf.text import AddedToken, TokenizerRules, Vocabulary
 from bert_tf.training import (
     PretrainConfig,
     TrainingLoop,
@@ -337,8 +337,9 @@ def test_init_from_with_other_vocabulary_or_tokenizer_raises(
     """As in huggingface/transformers#3823. Uncased models of dbmdz keep accents."""
     other = {"vocabulary": Vocabulary((*vocabulary.tokens[:-1], "dog"))}
     accents = {"rules": TokenizerRules(strip_accents=False)}
-    for change in (other, {"lowercase": False}, accents):
-        source = tmp_path / "".join(change)
+    added = {"rules": TokenizerRules(added_tokens=(AddedToken("##s"),))}
+    for number, change in enumerate((other, {"lowercase": False}, accents, added)):
+        source = tmp_path / str(number)
         kind = "vocabulary" if change is other else "tokenizer"
         model_directory(source, tiny_config, **{"vocabulary": vocabulary} | change)
         changed = dataclasses.replace(options, init_from=str(source))
