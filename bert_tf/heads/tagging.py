@@ -52,7 +52,8 @@ class TokenClassifier(BertModel):
         backbone: The encoder. Its pooler is not used and not trained.
         num_tags: C.
 
-    Inputs: those of the backbone. Outputs: logits [B, S, C] float32.
+    Inputs: those of the backbone. Outputs: logits [B, S, C] float32. Pass the padding
+    mask as `sample_weight` to `fit`: padding would have a loss, too.
 
     Example:
 
