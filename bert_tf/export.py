@@ -70,10 +70,11 @@ def main(options: ExportConfig) -> pathlib.Path | str:
     source = checkpoints.open_checkpoint(options.model_dir, head=options.head)
     print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
     if options.pairs:
-        if source.head["kind"] != "classification":
+        kind, pairs = source.head["kind"], source.head.get("pairs", True)
+        if kind != "classification" or not pairs:
             raise ValueError(
-                "--pairs requires a model for classification or regression. Received: "
-                f"a model for {source.head['kind']}"
+                "--pairs requires a model for classification or regression of pairs. "
+                f"Received: a model for {kind}{' of single texts' * (not pairs)}"
             )
         source = dataclasses.replace(source, head={**source.head, "pairs": True})
     layers = _parse_layers(options.layers, source.architecture.num_layers)

@@ -33,11 +33,8 @@ def test_predict(server):
     )
     assert list(outputs) == ["label", "probabilities"]
     assert outputs["label"].dtype == object
-    assert outputs["label"].tolist() == [
-        b"toy:ab",
-        b"toy:\xff",
-        "toy:größer\0".encode(),
-    ]
+    labels = [b"toy:ab", b"toy:\xff", "toy:größer\0".encode()]
+    assert outputs["label"].tolist() == labels
     np.testing.assert_allclose(outputs["probabilities"][:, 0], [2, 1, 9])
 
 

@@ -171,6 +171,14 @@ def test_encoder_and_its_layers_equal_transformers(tmp_path, vocabulary):
         np.testing.assert_allclose(means[name][1, :3], of_text, atol=2e-6)
 
 
+def test_pairs_require_a_model_that_may_read_them(toy, tmp_path):
+    head, shared = {"kind": "classification", "pairs": False}, toy[0]
+    model_directory(tmp_path, shared.architecture, shared.vocabulary, head)
+    for path, kind in ((shared.path, "pretrainer"), (tmp_path, "single texts")):
+        with pytest.raises(ValueError, match=f"--pairs requires .* {kind}$"):
+            export_to(tmp_path, path, pairs=True)
+
+
 @pytest.mark.parametrize("name", ["", "..", "a/b", "/a"])
 def test_name_is_one_folder(toy, tmp_path, name):
     with pytest.raises(ValueError, match=f"in --output, .* --name={name}$"):

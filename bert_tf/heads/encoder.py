@@ -207,9 +207,7 @@ class EncoderHead(Head):
     transformers = ("BertModel",)
 
     def build(self, backbone: BertBackbone) -> keras.Model:
-        if self.model_class is BertBackbone:
-            return backbone
-        return super().build(backbone)
+        return backbone if self.model_class is BertBackbone else super().build(backbone)
 
     def signatures(
         self, model: keras.Model, encoder: keras.Model

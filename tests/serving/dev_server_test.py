@@ -106,12 +106,7 @@ def test_predict_returns_value_fields_and_the_model_spec(stubs):
     label = response.outputs["label"]
     assert label.dtype == tf.string.as_datatype_enum
     assert [dim.size for dim in label.tensor_shape.dim] == [4]
-    assert list(label.string_val) == [
-        b"toy:a fine film",
-        b"toy:",
-        b"toy:nul \0 byte",
-        b"toy:\xff not UTF-8",
-    ]
+    assert list(label.string_val) == [b"toy:" + text for text in texts]
     probabilities = response.outputs["probabilities"]
     # TensorFlow Serving does not use `tensor_content` either.
     assert not probabilities.tensor_content
