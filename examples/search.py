@@ -77,4 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, client.PredictError) as error:
+        sys.exit(f"error: {error}")

@@ -162,9 +162,8 @@ def test_command_errors_are_one_line(server, capsys):
     arguments = [f"--address={server.address}", "--model=nobody", "--text=a"]
     with pytest.raises(SystemExit) as stopped:
         client.main(arguments)
-    assert stopped.value.code == (
-        "error: NOT_FOUND: No model 'nobody'. The models are ['toy']."
-    )
+    message = "error: NOT_FOUND: No model 'nobody'. The models are ['toy']."
+    assert stopped.value.code == message
     with pytest.raises(SystemExit):
         client.main(["--model=toy", "--text", "a"])
     assert "must be --name=value. Got --text" in capsys.readouterr().err

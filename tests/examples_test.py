@@ -5,6 +5,7 @@
 import pathlib
 import re
 import runpy
+import sys
 
 import nbclient
 import nbformat
@@ -48,8 +49,7 @@ def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
     write_toy_model(folder / "toy", 1)
     write_toy_model(folder / "scorer", 1, serving_default="score")
-    models = {"toy": folder / "toy", "scorer": folder / "scorer"}
-    with DevServer(models) as server:
+    with DevServer({"toy": folder / "toy", "scorer": folder / "scorer"}) as server:
         yield server.address
 
 
@@ -81,6 +81,12 @@ def test_search(address, tmp_path, capsys, corpus, arguments, printed):
     main = runpy.run_path(str(ROOT / "examples/search.py"))["main"]
     main([f"--address={address}", "--model=toy", f"--corpus={path}", *arguments])
     assert capsys.readouterr().out.splitlines() == printed
+
+
+def test_search_errors_are_one_line(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["search", "--model=m", "--corpus=none.txt", "q"])
+    with pytest.raises(SystemExit, match=r"^error: .* 'none\.txt'$"):
+        runpy.run_path(str(ROOT / "examples/search.py"), run_name="__main__")
 
 
 # --- The demo --------------------------------------------------------------------
