@@ -147,8 +147,7 @@ class Tagging(finetuning.Task):
 
     def write_predictions(self, split, evaluation, folder):
         path = folder / f"predictions_{split.name}.conll"
-        gold = self.gold[split.name]
-        self.data[split.name].write(path, evaluation.predictions, gold)
+        self.data[split.name].write(path, evaluation.predictions, self.gold[split.name])
 
     # --- Data --------------------------------------------------------------------
 

@@ -99,6 +99,7 @@ def _multi_worker() -> tf.distribute.Strategy:
             '{"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
             '"task": {"type": "worker", "index": 0}}'
         )
+    print("Waiting for all workers of TF_CONFIG, up to an hour.", flush=True)
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
