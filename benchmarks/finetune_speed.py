@@ -46,7 +46,7 @@ class BenchmarkConfig(cli.Options):
     task: str = cli.option("sst2", help="GLUE data set.")
     data_dir: str = cli.option(help="Folder of the data set.")
     vocabulary: str = cli.option(help="Lowercase WordPiece vocabulary.")
-    size: str = cli.option("mini", help="Architecture, or a bert_config.json.")
+    size: str = cli.option("mini", help="Architecture, as in bert_tf.pretrain.")
     batch_size: int = cli.option(32, help="Examples per step.", minimum=1)
     lengths: str = cli.option("", help="Lengths of examples in tokens.")
     batches: int = cli.option(16, help="Timed steps per round.", minimum=1)

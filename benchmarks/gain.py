@@ -92,15 +92,7 @@ def main(options: GainConfig) -> None:
     folder = pathlib.Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
     encoder = checkpoints.open_checkpoint(options.model)
-    # Imports TensorFlow, which `--help` does not need.
-    from bert_tf.modeling import GOOGLE_KEYS
-
-    architecture, vocabulary = folder / "bert_config.json", folder / "vocab.txt"
-    values = {
-        google: getattr(encoder.architecture, ours)
-        for ours, google in GOOGLE_KEYS.items()
-    }
-    architecture.write_text(json.dumps(values), encoding="utf-8")
+    architecture, vocabulary = encoder.path / "config.json", folder / "vocab.txt"
     encoder.vocabulary.write(vocabulary)
     weights = {
         "pretrained": {"init_from": options.model},

@@ -13,7 +13,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import GOOGLE_KEYS, BertConfig
+from bert_tf.modeling import BertConfig
+from bert_tf.modeling.config import GOOGLE_KEYS
 from bert_tf.text import Vocabulary
 
 # Two logical devices, for tests of data parallelism on any machine.

@@ -159,7 +159,7 @@ def open_folder(path: pathlib.Path, kind: str | None = None) -> Checkpoint:
         path,
         names,
         tensors,
-        architecture=BertConfig.from_google(config),
+        architecture=BertConfig.from_file(config),
         vocabulary=vocabulary,
         lowercase=lowercase,
         kind=kind,

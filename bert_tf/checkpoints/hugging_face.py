@@ -23,7 +23,7 @@ from bert_tf.checkpoints import weight_files
 from bert_tf.checkpoints.checkpoint import TOKEN_EMBEDDING, Checkpoint
 from bert_tf.checkpoints.folder_tokenizer import open_tokenizer
 from bert_tf.checkpoints.google import GOOGLE_ENCODER, MASKED_LM
-from bert_tf.modeling import GOOGLE_KEYS, BertConfig
+from bert_tf.modeling import HUGGING_FACE_ACTIVATIONS, HUGGING_FACE_KEYS, BertConfig
 
 CONFIG = "config.json"
 
@@ -113,25 +113,6 @@ def _torch_name(name: str) -> str:
 # A config.json with one of these keys was written by transformers.
 CONFIG_KEYS = {"model_type", "architectures", "num_hidden_layers"}
 
-_KEYS = GOOGLE_KEYS | {"layer_norm_epsilon": "layer_norm_eps"}
-
-# Defaults of keys that config.json may omit: those of `BertConfig`, except GELU's form.
-_DEFAULTS = {
-    key: getattr(BertConfig, ours)
-    for ours, key in _KEYS.items()
-    if hasattr(BertConfig, ours)
-} | {"hidden_act": "gelu"}
-
-# The writer uses the first name of each form.
-_ACTIVATIONS = {
-    "gelu": "gelu_erf",
-    "gelu_python": "gelu_erf",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "relu": "relu",
-}
-
 # `problem_type` -> `problem` of classifiers.
 _PROBLEMS = {
     "single_label_classification": "classification",
@@ -149,11 +130,8 @@ TORCH_ACTIVATIONS = {
     "sigmoid": f"{TORCH}.activation.Sigmoid",
 }
 
-# Fields of config.json: their types, or the only values that are BERT's.
+# Fields of config.json: their types or values.
 _FIELDS = {
-    "position_embedding_type": ("absolute",),
-    "is_decoder": (False,),
-    "add_cross_attention": (False,),
     "architectures": list,
     "id2label": dict,
     "num_labels": int,
@@ -166,8 +144,7 @@ def _architecture(path: pathlib.Path, config: Mapping[str, Any]) -> BertConfig:
     # Early versions did not write model_type.
     default = "bert" if _class_name(config).startswith("Bert") else "unknown"
     kind = config.get("model_type") or default
-    storage.check_fields(path, {"model_type": kind}, model_type=("bert",))
-    return BertConfig.from_json(path, _DEFAULTS | config, _KEYS, _ACTIVATIONS)
+    return BertConfig.from_hugging_face(path, {**config, "model_type": kind})
 
 
 def _class_name(config: Mapping[str, Any]) -> str:
@@ -313,11 +290,11 @@ def write_config(checkpoint: Checkpoint, class_name: str | None) -> None:
         class_name: Name of its model class; None if transformers has none.
     """
     architecture, head = checkpoint.architecture, checkpoint.head
-    by_form = {form: name for name, form in reversed(_ACTIVATIONS.items())}
+    by_form = {form: name for name, form in reversed(HUGGING_FACE_ACTIVATIONS.items())}
     config = {
         **({"architectures": [class_name]} if class_name else {}),
         "model_type": "bert",
-        **{key: getattr(architecture, ours) for ours, key in _KEYS.items()},
+        **{key: getattr(architecture, ours) for ours, key in HUGGING_FACE_KEYS.items()},
         "hidden_act": by_form[architecture.activation],
         "pad_token_id": checkpoint.vocabulary.pad_id,
         "position_embedding_type": "absolute",

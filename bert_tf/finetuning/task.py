@@ -29,7 +29,7 @@ class FinetuneConfig(cli.Options):
     """Options that all tasks share (paper, appendix A.3)."""
 
     init_from: str = cli.option("", help="Checkpoint of the encoder.", common=True)
-    size: str = cli.option("", help="Random weights: mini, ... or a bert_config.json.")
+    size: str = cli.option("", help="Random weights: --size of bert_tf.pretrain.")
     vocabulary: str = cli.option("", help="Vocabulary file for --size.")
     output: str = cli.option(help="Model directory to write.", resumable=True)
     export: str = cli.option(

@@ -7,7 +7,8 @@ from bert_tf.modeling.bert import EncoderLayer as EncoderLayer
 from bert_tf.modeling.bert import attend as attend
 from bert_tf.modeling.bert import attention_bias as attention_bias
 from bert_tf.modeling.bert import dense_layer as dense_layer
-from bert_tf.modeling.config import GOOGLE_KEYS as GOOGLE_KEYS
+from bert_tf.modeling.config import HUGGING_FACE_ACTIVATIONS as HUGGING_FACE_ACTIVATIONS
+from bert_tf.modeling.config import HUGGING_FACE_KEYS as HUGGING_FACE_KEYS
 from bert_tf.modeling.config import MASKED_SCORE as MASKED_SCORE
 from bert_tf.modeling.config import BertConfig as BertConfig
 from bert_tf.modeling.pretrainer import BertPretrainer as BertPretrainer

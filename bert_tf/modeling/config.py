@@ -28,6 +28,15 @@ SIZES: Mapping[str, tuple[int, int, int]] = {
 # the exact form "gelu".
 ACTIVATIONS = ("gelu_tanh", "gelu_erf", "relu")
 _GOOGLE_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
+# A writer uses the first name of each form.
+HUGGING_FACE_ACTIVATIONS = {
+    "gelu": "gelu_erf",
+    "gelu_python": "gelu_erf",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+}
 
 # Replaces the logits of masked elements, and is added to masked attention scores. It is
 # finite, so that the softmax of a row of padding is uniform and not NaN.
@@ -47,7 +56,15 @@ GOOGLE_KEYS = {
     "activation": "hidden_act",
     "initializer_range": "initializer_range",
 }
+HUGGING_FACE_KEYS = GOOGLE_KEYS | {"layer_norm_epsilon": "layer_norm_eps"}
 
+# Fields of transformers' config.json that have one value in a BERT.
+_HUGGING_FACE_FIELDS = {
+    "model_type": ("bert",),
+    "position_embedding_type": ("absolute",),
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+}
 
 # By type of a field of `BertConfig`: whether a value is valid, and the rule.
 _RULES = {
@@ -100,10 +117,10 @@ class BertConfig:
 
         Args:
             size: A name of `SIZES`; layers, hidden size and attention heads as in
-                table 6 of the paper, e.g. `"3/768/12"`; or the path of a
-                `bert_config.json`.
+                table 6 of the paper, e.g. `"3/768/12"`; or the path of a file,
+                see `from_file`.
             vocabulary_size: Number of tokens in the vocabulary. It replaces the number
-                in a `bert_config.json`.
+                in a file.
             **overrides: Other arguments of the constructor.
 
         Raises:
@@ -111,7 +128,7 @@ class BertConfig:
         """
         overrides["vocabulary_size"] = vocabulary_size
         if size.endswith(".json"):
-            return dataclasses.replace(cls.from_google(size), **overrides)
+            return dataclasses.replace(cls.from_file(size), **overrides)
         if re.fullmatch(r"\d+/\d+/\d+", size):
             num_layers, hidden_dim, num_heads = map(int, size.split("/"))
         elif size in SIZES:
@@ -135,37 +152,45 @@ class BertConfig:
         return fields if isinstance(fields, BertConfig) else cls(**fields)
 
     @classmethod
-    def from_google(cls, path: str | pathlib.Path) -> BertConfig:
-        """Reads the `bert_config.json` of google-research/bert.
+    def from_file(cls, path: str | pathlib.Path) -> BertConfig:
+        """Reads google-research/bert's bert_config.json or transformers' config.json.
+
+        A file with a `model_type` is of transformers, whose "gelu" is the exact form.
 
         Raises:
             ValueError: The file is not JSON, a key is missing, or a value is invalid.
                 The message names the file.
         """
-        google = storage.read_json(path)
-        if not isinstance(google, dict):
-            raise ValueError(f"{path} must be a JSON object. Received: {google!r:.80}")
-        return cls.from_json(path, google, GOOGLE_KEYS, _GOOGLE_ACTIVATIONS)
+        values = storage.read_json(path)
+        if not isinstance(values, dict):
+            raise ValueError(f"{path} must be a JSON object. Received: {values!r:.80}")
+        if "model_type" in values:
+            return cls.from_hugging_face(path, values)
+        return cls._from_json(path, values, GOOGLE_KEYS, _GOOGLE_ACTIVATIONS)
 
     @classmethod
-    def from_json(
-        cls,
-        path: str | pathlib.Path,
-        values: Mapping[str, Any],
-        keys: Mapping[str, str],
-        activations: Mapping[str, str],
+    def from_hugging_face(
+        cls, path: str | pathlib.Path, config: Mapping[str, Any]
     ) -> BertConfig:
-        """Returns the architecture that a file of another project describes.
+        """Returns the architecture of a config.json of transformers.
 
         Args:
             path: The file, for error messages.
-            values: Its contents.
-            keys: Our fields -> its keys.
-            activations: Its names of activations -> ours.
+            config: Its contents.
 
         Raises:
-            ValueError: A key is missing, or a value is invalid.
+            ValueError: A key is missing, or a value is invalid or not that of a BERT.
         """
+        storage.check_fields(path, config, **_HUGGING_FACE_FIELDS)
+        keys, defaults = HUGGING_FACE_KEYS, {"hidden_act": "gelu"}
+        for field in dataclasses.fields(cls):
+            if field.default is not dataclasses.MISSING:
+                defaults.setdefault(keys[field.name], field.default)
+        return cls._from_json(path, defaults | config, keys, HUGGING_FACE_ACTIVATIONS)
+
+    @classmethod
+    def _from_json(cls, path, values, keys, activations):
+        """Reads keys (ours: theirs) and activations (theirs: ours) of a file."""
         try:
             fields = {ours: values[key] for ours, key in keys.items()}
             activation = fields["activation"]

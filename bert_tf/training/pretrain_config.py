@@ -46,8 +46,8 @@ class PretrainConfig(cli.Options):
     size: str = cli.option(
         "",
         help="Architecture: tiny, mini, small, medium, base, large, layers/hidden size/"
-        "heads (e.g. 3/768/12), or a bert_config.json. Default: that of --init_from, "
-        "else base.",
+        "heads (e.g. 3/768/12), bert_config.json of Google, or config.json of "
+        "transformers. Default: that of --init_from, else base.",
         common=True,
     )
     dropout: float = cli.option(

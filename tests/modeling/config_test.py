@@ -23,11 +23,16 @@ GOOGLE = {
 }
 
 
-def test_from_google_reads_bert_config(tmp_path):
-    path = tmp_path / "bert_config.json"
-    path.write_text(json.dumps(GOOGLE))
-    expected = BertConfig.from_size("base", 30522, attention_dropout=0.2)
-    assert BertConfig.from_google(path) == expected
+OTHERS = {"model_type": "bert", "layer_norm_eps": 1e-5}  # "gelu" is the exact form.
+OURS = {"activation": "gelu_erf", "layer_norm_epsilon": 1e-5}
+
+
+@pytest.mark.parametrize(("others", "expected"), [({}, {}), (OTHERS, OURS)])
+def test_sizes_of_google_and_of_transformers(tmp_path, others, expected):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(GOOGLE | others))
+    expected = BertConfig.from_size("base", 30522, attention_dropout=0.2, **expected)
+    assert BertConfig.from_file(path) == expected
     resolved = BertConfig.from_size(str(path), vocabulary_size=100)
     assert resolved == dataclasses.replace(expected, vocabulary_size=100)
 
@@ -49,13 +54,14 @@ def test_from_size_accepts_layers_hidden_size_and_heads():
         (json.dumps(GOOGLE | {"hidden_size": "768"}), "positive integer.*='768'"),
         (json.dumps(GOOGLE | {"hidden_act": {}}), "`activation` must be one of"),
         (json.dumps(GOOGLE | {"hidden_dropout_prob": None}), "`dropout` must be a num"),
+        (json.dumps(GOOGLE | {"model_type": "roberta"}), "model_type must be 'bert'"),
     ],
 )
 def test_invalid_bert_config_raises_with_file_and_key(tmp_path, content, message):
     path = tmp_path / "bert_config.json"
     path.write_text(content)
     with pytest.raises(ValueError, match=message) as error:
-        BertConfig.from_google(path)
+        BertConfig.from_file(path)
     assert str(path) in str(error.value)
 
 
