@@ -13,8 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import BertConfig
-from bert_tf.modeling.config import GOOGLE_KEYS
+from bert_tf.modeling import HUGGING_FACE_KEYS, BertConfig
 from bert_tf.text import Vocabulary
 
 # Two logical devices, for tests of data parallelism on any machine.
@@ -76,11 +75,12 @@ def random_encoder(
 
     def write(folder: pathlib.Path, **changes) -> dict[str, str]:
         config = dataclasses.replace(tiny_config, **changes)
-        google = {key: getattr(config, ours) for ours, key in GOOGLE_KEYS.items()}
+        keys = HUGGING_FACE_KEYS.items()
+        written = {"model_type": "bert"} | {key: getattr(config, x) for x, key in keys}
         # The size of the vocabulary overrides `vocab_size`.
-        google |= {"hidden_act": "gelu", "vocab_size": 1}
-        size, words = folder / "bert_config.json", folder / "vocab.txt"
-        size.write_text(json.dumps(google))
+        written |= {"hidden_act": "gelu_new", "vocab_size": 1}
+        size, words = folder / "size.json", folder / "vocab.txt"
+        size.write_text(json.dumps(written))
         vocabulary.write(words)
         return {"size": str(size), "vocabulary": str(words)}
 

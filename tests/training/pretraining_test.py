@@ -40,19 +40,19 @@ def records(tmp_path_factory, vocabulary):
 
 
 @pytest.fixture(scope="module")
-def bert_config_file(tmp_path_factory, random_encoder):
-    """A bert_config.json of a one-layer encoder with dropout."""
+def size(tmp_path_factory, random_encoder):
+    """Returns `--size` of a one-layer encoder with dropout."""
     folder = tmp_path_factory.mktemp("config")
     encoder = random_encoder(folder, num_layers=1, dropout=0.1, attention_dropout=0.1)
     return encoder["size"]
 
 
 @pytest.fixture(scope="module")
-def options(records, bert_config_file, tmp_path_factory):
+def options(records, size, tmp_path_factory):
     return PretrainConfig(
         records=str(records),
         output=str(tmp_path_factory.mktemp("models") / "whole"),
-        size=bert_config_file,
+        size=size,
         dropout=0.05,
         batch_size=16,
         steps=60,
