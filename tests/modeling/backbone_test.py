@@ -63,7 +63,7 @@ def test_frozen_layers_stay_frozen(one_layer):
 def test_keras_does_not_quantize_the_encoder(one_layer):
     """The masked-LM head, and training, would misread int8 weights."""
     model = BertPretrainer(BertBackbone(one_layer))
-    with pytest.warns(UserWarning, match="Layer Dense does not have a `quantize`"):
+    with pytest.warns(UserWarning, match="does not have a `quantize`"):
         model.quantize("int8")
     assert {layer.quantization_mode for layer in model._flatten_layers()} == {None}
 
