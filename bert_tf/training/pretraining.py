@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import checkpoints, data, storage, text
+from bert_tf import checkpoints, data, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
 from bert_tf.training import strategy as distribution
@@ -188,7 +188,8 @@ def resolve_architecture(
         rules, lowercase = source.rules, phases[0].manifest["lowercase"]
         ours = lowercase, rules.strip_accents in (None, lowercase), True
         others = (x for x in rules.added_tokens if not x.is_word(lowercase))
-        split = sorted({x.content for x in others} - {*text.SPECIAL_TOKENS})
+        special = {vocabulary.tokens[number] for number in vocabulary.special_ids}
+        split = sorted({x.content for x in others} - special)
         if split or (source.lowercase, True, rules.split_chinese) != ours:
             raise ValueError(
                 f"--init_from={source.path} has another tokenizer than "
