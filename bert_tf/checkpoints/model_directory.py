@@ -186,10 +186,12 @@ class ModelDirectory(Checkpoint):
             if getattr(layer, "lora_enabled", False):
                 name = "kernel" if hasattr(layer, "kernel") else "embeddings"
                 weights[f"{layer.path}/{name}"] = getattr(layer, name)
-        for path in [p for p in weights if outermost_layer(p) in untrained]:
-            del weights[path]
         self.write_weights(
-            keras.tree.map_structure(keras.ops.convert_to_numpy, weights)
+            {
+                path: keras.ops.convert_to_numpy(weight)
+                for path, weight in weights.items()
+                if outermost_layer(path) not in untrained
+            }
         )
 
     def write_weights(self, weights: Mapping[str, np.ndarray]) -> list[str]:

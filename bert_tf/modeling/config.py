@@ -182,11 +182,11 @@ class BertConfig:
             ValueError: A key is missing, or a value is invalid or not that of a BERT.
         """
         storage.check_fields(path, config, **_HUGGING_FACE_FIELDS)
-        keys, defaults = HUGGING_FACE_KEYS, {"hidden_act": "gelu"}
-        for field in dataclasses.fields(cls):
-            if field.default is not dataclasses.MISSING:
-                defaults.setdefault(keys[field.name], field.default)
-        return cls._from_json(path, defaults | config, keys, HUGGING_FACE_ACTIVATIONS)
+        keys = HUGGING_FACE_KEYS
+        # Those of this class, except the form of GELU.
+        defaults = {keys[x]: getattr(cls, x) for x in keys if hasattr(cls, x)}
+        values = defaults | {"hidden_act": "gelu"} | config
+        return cls._from_json(path, values, keys, HUGGING_FACE_ACTIVATIONS)
 
     @classmethod
     def _from_json(cls, path, values, keys, activations):
