@@ -6,6 +6,26 @@ Public names for Keras scripts. Each is imported at first use, so that
 `import bert_tf.client` and the `--help` of commands do not wait for TensorFlow.
 """
 
+import signal
+import sys
+
+
+def _exit_quietly(number, frame):
+    """Handles Ctrl-C: the command ends with one line and status 130, no traceback."""
+
+    def report(*error):  # Of `KeyboardInterrupt`, or of an import that it broke.
+        print("\nInterrupted.", file=sys.stderr)
+        sys.exit(130)
+
+    sys.excepthook = report
+    raise KeyboardInterrupt
+
+
+# Of `python -m bert_tf.command`, before the imports that take time.
+if sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2].startswith(("bert_tf.", "tasks.")):
+    signal.signal(signal.SIGINT, _exit_quietly)
+
+# ruff: noqa: E402
 import importlib
 import inspect
 import os

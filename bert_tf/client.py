@@ -215,5 +215,5 @@ def _predict_one(
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (BrokenPipeError, KeyboardInterrupt):
+    except BrokenPipeError:
         os._exit(1)  # Without flushing the closed pipe.

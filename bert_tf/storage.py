@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import bz2
 import contextlib
+import errno
 import fcntl
 import fnmatch
 import functools
@@ -362,7 +363,8 @@ def glob(pattern: str, directory: str | os.PathLike = "") -> list[str]:
 def expand_globs(patterns: str) -> list[str]:
     """Returns the files that comma-separated glob patterns match, without duplicates.
 
-    Files are in the order of the patterns, sorted within each pattern.
+    Files are in the order of the patterns, sorted within each pattern. Symbolic links
+    and other spellings of a path are duplicates.
 
     Raises:
         ValueError: A pattern matches no file.
@@ -374,7 +376,12 @@ def expand_globs(patterns: str) -> list[str]:
             hint = f" It is a directory: use {pattern}/*." * is_directory(pattern)
             raise ValueError(f"No file matches the pattern {pattern!r}.{hint}")
         paths += files
-    return list(dict.fromkeys(paths))
+    return list({real_path(path): path for path in reversed(paths)}.values())[::-1]
+
+
+def real_path(path: str) -> str:
+    """Returns the path without symbolic links, the same for all names of a file."""
+    return path if is_remote(path) else os.path.realpath(path)
 
 
 def stat(path: str) -> tuple[int, int]:
@@ -389,18 +396,22 @@ def stat(path: str) -> tuple[int, int]:
 
 def _fsync(path: str | os.PathLike) -> None:
     """Flushes a local file, or the names in a directory, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:  # Network and Windows mounts cannot flush directories.
+        if error.errno == errno.EIO or not os.path.isdir(path):
+            raise
 
 
 @contextlib.contextmanager
 def exclusive(directory: str | os.PathLike) -> Iterator[None]:
     """Locks a local directory; removes unfinished files that a killed process left.
 
-    At the end, a copy of a remote directory is uploaded. That one is not locked.
+    At the end, a copy of a remote directory is uploaded. Remote ones are not locked.
 
     The operating system releases the lock when the process ends. The lock also holds
     between hosts that share the directory, if their file system supports `flock`.
@@ -408,6 +419,9 @@ def exclusive(directory: str | os.PathLike) -> Iterator[None]:
     Raises:
         ValueError: Another process holds the lock. The message names it.
     """
+    if is_remote(os.fspath(directory)):
+        yield
+        return
     with open(os.path.join(directory, ".lock"), "a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

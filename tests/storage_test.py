@@ -3,12 +3,14 @@
 """Tests of bert_tf.storage: local and remote paths behave the same."""
 
 import bz2
+import errno
 import gzip
 import lzma
 import os
 import random
 import re
 import socket
+import stat
 import subprocess
 import sys
 import uuid
@@ -76,6 +78,27 @@ def test_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     assert synced[0].startswith(f"{tmp_path}/.unfinished-")
 
 
+@pytest.mark.parametrize("failing", ["directory", "file"])
+def test_directories_that_cannot_be_flushed_are_no_error(
+    tmp_path, monkeypatch, failing
+):
+    """untitaker/python-atomicwrites#27, borgbackup/borg#1287"""
+
+    def fsync(descriptor):
+        is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        if is_directory == (failing == "directory"):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if failing == "directory":
+        storage.write_text(str(tmp_path / "x"), "text")
+        assert (tmp_path / "x").read_text() == "text"
+    else:
+        with pytest.raises(OSError, match="Invalid argument"):
+            storage.write_text(str(tmp_path / "x"), "text")
+        assert not list(tmp_path.iterdir())
+
+
 def test_links_are_followed_and_pipes_are_kept(tmp_path):
     """As root, a rename to /dev/null would replace the device."""
     (tmp_path / "link").symlink_to("file")
@@ -119,7 +142,9 @@ def test_expand_globs_keeps_pattern_order_without_duplicates(tmp_path):
     for name in ("b.txt", "a.txt", "c.md"):
         (tmp_path / name).touch()
     (tmp_path / "d.txt").mkdir()
-    found = storage.expand_globs(f"{tmp_path}/*.md, {tmp_path}/*.txt,{tmp_path}/a*")
+    (tmp_path / "z.txt").symlink_to("a.txt")
+    patterns = f"{tmp_path}/*.md, {tmp_path}/d.txt/../*.txt,{tmp_path}/a*"
+    found = storage.expand_globs(patterns)
     assert [os.path.basename(path) for path in found] == ["c.md", "a.txt", "b.txt"]
 
 

@@ -21,8 +21,10 @@ shapes are static. This module does not require tensorflow-text.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterable
@@ -142,6 +144,7 @@ def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabular
     """
     path = os.path.join(records, "manifest.json")
     if not storage.exists(path):
+        _refuse_foreign(os.fspath(records))
         raise ValueError(
             f"{records} has no manifest.json, so its records are incomplete. Write "
             "records with `python -m bert_tf.corpus --output=...`."
@@ -166,6 +169,22 @@ def read_manifest(records: str | os.PathLike) -> tuple[dict[str, Any], Vocabular
             f"Got {vocabulary.fingerprint[:12]}. Write the records again."
         )
     return manifest, vocabulary
+
+
+def _refuse_foreign(records: str) -> None:
+    """Raises ValueError if a file, or one in a directory, has google's records."""
+    patterns = (f"{records}/*",) if storage.is_directory(records) else (records,)
+    for path in itertools.chain.from_iterable(map(storage.glob, patterns)):
+        with contextlib.suppress(tf.errors.OpError):
+            for record in tf.data.TFRecordDataset(path).take(1):
+                if b"masked_lm_positions" in record.numpy():
+                    raise ValueError(
+                        f"{path} has records of google-research/bert's "
+                        "create_pretraining_data.py, which are already masked. This "
+                        "command masks each batch anew. Write records from the same "
+                        "text: python -m bert_tf.corpus --input=TEXT "
+                        "--vocabulary=vocab.txt --output=..."
+                    )
 
 
 def check_records(directories: Iterable[str | os.PathLike]) -> None:
@@ -301,11 +320,7 @@ class Masker:
         return ~np.isin(range(self.vocabulary.size), self.vocabulary.special_ids)
 
     def _select(self, batch, seed):
-        """Selects tokens to predict.
-
-        Shuffles the words and selects them until the number of predictions is reached.
-        The first word that would exceed the number ends the selection. Without
-        whole-word masking every token counts as a word.
+        """Selects tokens to predict: the first ones in random order.
 
         Returns:
             Sorted positions [B, P] int32, and whether each is a prediction [B, P] bool.
@@ -316,35 +331,63 @@ class Masker:
         rate = self.mask_selection_rate
         limit = math.ceil(length * rate)
         selectable = tf.gather(self._is_regular, token_ids) & (padding_mask > 0)
-        draws = tf.random.stateless_uniform((batch_size, length), seed)
-        if self.whole_word_masking:
-            starts = ~tf.gather(self.vocabulary.is_continuation, token_ids)
-            word = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
-            draws = tf.gather(draws, word % length, batch_dims=1)
-        else:
-            word = tf.broadcast_to(tf.range(length)[tf.newaxis], token_ids.shape)
-        # The tokens of a word have equal draws and stay in order: top_k is stable.
-        draws = tf.where(selectable, draws, 2.0)
-        ranked = min(limit + 1, length)
-        order = tf.math.top_k(-draws, ranked).indices  # [B, ranked]
-
         # float64, as in Python, so that 30 * 0.15 rounds like 4.5.
         tokens = tf.reduce_sum(tf.cast(padding_mask > 0, tf.float64), 1)
         wanted = tf.clip_by_value(tf.cast(tf.round(tokens * rate), tf.int32), 1, limit)
         available = tf.reduce_sum(tf.cast(selectable, tf.int32), 1)
         wanted = tf.minimum(wanted, available)[:, tf.newaxis]
-        # The first n tokens can be selected if token n + 1 begins another word.
-        ordered_word = tf.gather(word, order, batch_dims=1)
-        last_of_word = ordered_word[:, :-1] != ordered_word[:, 1:]
-        last_of_word = tf.pad(last_of_word, [[0, 0], [0, 1]], constant_values=True)
-        taken = tf.range(1, ranked + 1)[tf.newaxis]
-        allowed = last_of_word & (taken <= wanted)
-        count = tf.reduce_max(tf.where(allowed, taken, 0), 1, keepdims=True)
 
-        selected = tf.range(limit)[tf.newaxis] < count
+        draws = tf.random.stateless_uniform((batch_size, length), seed)
+        if self.whole_word_masking:
+            order, selected = self._select_words(token_ids, selectable, draws, wanted)
+        else:
+            draws = tf.where(selectable, draws, 2.0)
+            order = tf.math.top_k(-draws, limit).indices  # [B, P]
+            selected = tf.range(limit)[tf.newaxis] < wanted
         # Ascending; unused slots are last and refer to [CLS].
-        positions = tf.sort(tf.where(selected, order[:, :limit], length), 1)
-        return tf.where(selected, positions, 0), selected
+        positions = tf.sort(tf.where(selected, order, length), 1)[:, :limit]
+        return tf.where(positions < length, positions, 0), positions < length
+
+    def _select_words(self, token_ids, selectable, draws, wanted):
+        """Selects all tokens of words, in random order, that fit into `wanted` [B, 1].
+
+        A word that does not fit is skipped, as in google-research/bert.
+
+        Returns:
+            All positions in random order, and whether each is selected, [B, S].
+        """
+        batch_size, length = token_ids.shape
+        starts = ~tf.gather(self.vocabulary.is_continuation, token_ids)
+        word = tf.cumsum(tf.cast(starts, tf.int32), axis=1)  # From 0 to S.
+        # Number of tokens in each word, and of those that follow a token in its word.
+        is_token = tf.cast(selectable, tf.int32)
+        segments = word + tf.range(batch_size)[:, tf.newaxis] * (length + 1)
+        sizes = tf.math.unsorted_segment_sum(
+            tf.reshape(is_token, [-1]),
+            tf.reshape(segments, [-1]),
+            batch_size * (length + 1),
+        )
+        sizes = tf.reshape(sizes, [batch_size, length + 1])
+        following = tf.gather(tf.cumsum(sizes, axis=1), word, batch_dims=1)
+        following -= tf.cumsum(is_token, axis=1)
+        # The tokens of a word have equal draws and stay in order: top_k is stable.
+        draws = tf.gather(draws, word % length, batch_dims=1)
+        order = tf.math.top_k(-tf.where(selectable, draws, 2.0), length).indices
+        sizes, following, candidates = (
+            tf.gather(values, order, batch_dims=1)
+            for values in (tf.gather(sizes, word, batch_dims=1), following, selectable)
+        )
+
+        def skip(kept, _):
+            """Drops the words that are longer than the room after the first ones."""
+            ends = tf.cumsum(tf.cast(kept, tf.int32), axis=1) + following
+            fits = kept & (ends <= wanted)
+            taken = tf.reduce_max(tf.where(fits, ends, 0), 1, keepdims=True)
+            fitting = fits | (kept & (sizes <= wanted - taken))
+            return fitting, tf.reduce_any(fitting != kept)
+
+        loop = (lambda _, is_changed: is_changed), skip, (candidates, True)
+        return order, tf.while_loop(*loop)[0]
 
     def _replace(self, labels, seed):
         """Returns the tokens that replace `labels`, [B, P]."""

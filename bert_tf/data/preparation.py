@@ -54,21 +54,29 @@ def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
     Raises:
         ValueError: No file matches, a file is not UTF-8, the text has fewer than two
             documents, the vocabulary is invalid or does not fit `lowercase`, or the
-            directory holds other results.
+            directory holds other results or is in use by another process.
         OSError: A file cannot be read or written, or a worker process was killed.
     """
-    started = time.monotonic()
     files = storage.expand_globs(options.input)
     vocabulary = Vocabulary.from_file(options.vocabulary)
     _ = vocabulary.mask_id  # Raises ValueError if there is none.
     _check_casing(options, vocabulary)
+    storage.make_directory(options.output)
+    with storage.exclusive(options.output):
+        return _prepare(options, files, vocabulary)
+
+
+def _prepare(
+    options: CorpusConfig, files: Sequence[str], vocabulary: Vocabulary
+) -> dict[str, Any]:
+    """Writes records in a directory that no other process writes to."""
+    started = time.monotonic()
     output = options.output
     manifest_path = os.path.join(output, "manifest.json")
     settings = _settings(options, files, vocabulary)
     settings_path = os.path.join(output, "settings.json")
     if storage.exists(settings_path):
         storage.check_unchanged(output, storage.read_json(settings_path), settings)
-    storage.make_directory(output)
     storage.write_json(settings_path, settings)
     if storage.exists(manifest_path):
         print(f"{output} is already complete.")
@@ -224,7 +232,10 @@ def run_jobs(
                 initializer=_start_worker,
             )
             stack.callback(pool.shutdown, cancel_futures=True)
+            # The workers inherit the mask: only this process handles Ctrl-C.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             results = pool.map(run, jobs)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         try:
             return list(  # On terminals with a progress bar.
                 tqdm.tqdm(results, "Preparing", len(jobs), unit=" parts", disable=None)
@@ -269,7 +280,6 @@ def _run_unless_done(function: Callable[[Any], Any], job: Any) -> Any:
 def _start_worker() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Leave accelerators to training.
     lazy.hide_tensorflow_logs()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 

@@ -207,17 +207,49 @@ def test_whole_word_masking(vocabulary):
     masker = Masker(vocabulary=vocabulary, whole_word_masking=True)
     x, _, weights = masker(before, (0, tf.constant(0)))
 
-    counts = []
+    wanted = np.clip(np.round(before["padding_mask"].numpy().sum(1) * 0.15), 1, 10)
+    counts, too_long = [], 0
     for row in range(500):
         used = weights["mlm"][row].numpy() > 0
         chosen = set(x["mask_positions"][row].numpy()[used].tolist())
         counts.append(len(chosen))
+        others = []  # Lengths of the words that are not selected.
         for position in range(1, 64):
             if continues[tokens[row, position]]:
                 assert (position in chosen) == (position - 1 in chosen)
-    wanted = np.clip(np.round(before["padding_mask"].numpy().sum(1) * 0.15), 1, 10)
+                if position not in chosen:
+                    others[-1] += 1
+            elif position not in chosen and not special[row, position]:
+                others.append(1)
+        # google-research/bert selects words until no other one fits.
+        assert not others or min(others) > wanted[row] - len(chosen)
+        too_long += len(chosen) < wanted[row]
     assert (np.array(counts) <= wanted).all()
-    assert np.mean(counts) > 0.8 * wanted.mean()
+    assert np.mean(counts) > 0.95 * wanted.mean()
+    assert too_long
+
+
+def test_whole_words_are_skipped_in_order(vocabulary):
+    """Equal to google's loop over the words in random order, one after the other."""
+    pieces = np.flatnonzero(vocabulary.is_continuation)
+    rng = np.random.default_rng(1)
+    tokens = rng.choice(pieces, (200, 48))
+    is_start = rng.random(tokens.shape) < 0.3
+    is_start[:, 0] = True
+    tokens = np.where(is_start, 5, tokens)
+    draws, wanted = rng.random(tokens.shape).astype("f"), np.full((200, 1), 9, "i")
+    masker = Masker(vocabulary=vocabulary, whole_word_masking=True)
+    order, selected = masker._select_words(
+        tf.constant(tokens, tf.int32), tf.ones(tokens.shape, bool), draws, wanted
+    )
+    for row in range(200):
+        words = np.split(np.arange(48), np.flatnonzero(is_start[row])[1:])
+        expected: list[int] = []
+        numbered = sorted(enumerate(words, 1), key=lambda w: draws[row, w[0] % 48])
+        for _, word in numbered:
+            if len(expected) + len(word) <= 9:
+                expected += word.tolist()
+        assert order[row].numpy()[selected[row].numpy()].tolist() == expected
 
 
 # --- Bad input -------------------------------------------------------------------
@@ -260,3 +292,17 @@ def test_damaged_manifest_vocabulary_and_records_are_named(tmp_path, vocabulary)
     message = r"no manifest\.json, so its records are incomplete"
     with pytest.raises(ValueError, match=message):
         pretrain_dataset(written, batch_size=2)
+
+
+def test_records_of_google_are_named(tmp_path):
+    names = ("input_ids", "masked_lm_positions", "next_sentence_labels")
+    example = tf.train.Example()
+    for name in names:
+        example.features.feature[name].int64_list.value[:] = [0]
+    with tf.io.TFRecordWriter(str(tmp_path / "tf_examples.tfrecord")) as writer:
+        writer.write(example.SerializeToString())
+    for path in (tmp_path, tmp_path / "tf_examples.tfrecord"):
+        with pytest.raises(
+            ValueError, match=r"tf_examples\.tfrecord has records of go"
+        ):
+            pretrain_dataset(path, batch_size=2)

@@ -11,6 +11,8 @@ import json
 import os
 import pathlib
 import random
+import signal
+import subprocess
 import sys
 from typing import NamedTuple
 
@@ -331,6 +333,32 @@ def test_complete_run_is_not_repeated(written, capsys):
     assert summary.startswith(f"{written.output}: {len(read(written, 'train'))} train")
     assert f"Text: 40 documents with {manifest(written)['tokens']:,} tok" in summary
     assert contents(written) == before
+
+
+def test_directory_in_use_is_refused(options):
+    storage.make_directory(options.output)
+    message = f"in use by process {os.getpid()}"
+    with (
+        storage.exclusive(options.output),
+        pytest.raises(ValueError, match=message),
+    ):
+        prepare_corpus(options)
+
+
+def test_ctrl_c_ends_the_command_with_one_line(options):
+    flags = [f"--{n}={getattr(options, n)}" for n in ("input", "vocabulary", "output")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "bert_tf.corpus", *flags],
+        cwd=pathlib.Path(__file__).parents[2],
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read().strip() == "Interrupted."
+    assert process.returncode == 130
 
 
 # --- Errors and warnings ---------------------------------------------------------
