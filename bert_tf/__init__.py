@@ -35,6 +35,12 @@ import wrapt
 
 from bert_tf import lazy
 
+if os.name == "nt":
+    raise ImportError(
+        "bert_tf needs Linux or macOS: tensorflow-text has no wheels for Windows. "
+        "Use the Windows Subsystem for Linux (wsl --install)."
+    )
+
 __version__ = "0.1.0"
 
 # TensorFlow reads this variable when it is imported. Without it, oneDNN's kernels are
