@@ -111,7 +111,8 @@ class BertBackbone(EncoderModel):
         """Applies the embeddings and all layers.
 
         Args:
-            token_ids, segment_ids: [B, S] int32.
+            token_ids: [B, S] int32.
+            segment_ids: [B, S] int32.
             attention_mask: [B, S] (nonzero = attend to) or [B, S, S] (query attends to
                 key).
             position_ids: [B or 1, S] int32; by default 0 to S - 1.

@@ -212,8 +212,10 @@ def attend(query, key, value, bias=None, dropout=lambda probabilities: probabili
     """Returns dropout(softmax(query keyᵀ + bias)) value, [B, N, S, D].
 
     Args:
-        query, key, value: [B, N, S, D]; the query is scaled, which takes fewer
-            multiplications than scaling the scores.
+        query: [B, N, S, D], scaled, which takes fewer multiplications than scaling the
+            scores.
+        key: [B, N, S, D].
+        value: [B, N, S, D].
         bias: See `attention_bias`; None for no mask.
         dropout: A function of the probabilities [B, N, S, S].
     """

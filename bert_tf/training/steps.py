@@ -95,7 +95,8 @@ def jax_step(
     those of the global batch, and the optimizer clips them after the all-reduce.
 
     Args:
-        model, micro_batch_size: See `tensorflow_step`.
+        model: See `tensorflow_step`.
+        micro_batch_size: See `tensorflow_step`.
 
     Returns:
         A function that returns the metrics, with the `gradient_norm`, and the state.
