@@ -198,8 +198,9 @@ def train(
     trainable = task.training_model(model)
     with strategy.scope():
         optimizer = training.AdamW(schedule, weight_decay=options.weight_decay)
-        # Without XLA, which would compile for every sequence length.
-        trainable.compile(optimizer, _loss(task), jit_compile=False)
+        loss = _loss(task)
+        trainable.compile(optimizer, **({"loss": loss} if loss else {}))
+        trainable.jit_compile = False  # XLA would compile for every sequence length.
         sum_losses(trainable)
         if options.teacher:
             training.strategy.create_training_variables(trainable)

@@ -156,6 +156,8 @@ class FeatureTagger(BertModel):
         super().__init__(inputs=backbone.input, outputs=logits, **kwargs)
         self.backbone = backbone
         self.num_tags, self.feature_set, self.units = num_tags, feature_set, units
+        if backbone not in self._layers:  # Keras 3.12 does not track the attribute.
+            self._layers.append(backbone)
 
 
 # --- The head --------------------------------------------------------------------

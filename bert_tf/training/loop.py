@@ -150,7 +150,11 @@ class TrainingLoop:
                     seconds = time.monotonic() - self._saved_time
                     if seconds >= self._seconds_between_states:
                         self.save()
-                epoch["logs"] |= evaluate()
+                try:
+                    epoch["logs"] |= evaluate()
+                except Exception:  # An error of a task does not lose the epoch.
+                    self.save()
+                    raise
                 del self.progress["epoch"]
                 yield epoch
 

@@ -106,7 +106,7 @@ def test_quotes_of_csv_in_tsv_are_reported(tmp_path, caplog):
         (
             "a.jsonl",
             '{"text": "x"}\n{"text": 1,}\n',
-            "a.jsonl, line 2: not a JSON object: Expecting",
+            "a.jsonl, line 2: not a JSON object: ",
         ),
         ("a.json", '[{"text": "x"}]', "Write one object per line: jq -c '.[]'."),
         (

@@ -17,6 +17,7 @@ from bert_tf.checkpoints import open_checkpoint
 from bert_tf.data import write_table
 from bert_tf.finetuning import ColumnFile, PredictConfig, batching, fine_tune
 from bert_tf.finetuning import run as run_module
+from bert_tf.heads import TaggingHead, TokenClassifier
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.training import TrainingLoop
 from tasks.classification import Classification
@@ -221,6 +222,30 @@ def test_two_replicas_match_one(options, tmp_path):
     found = weights(two)
     for name, weight in weights(one).items():
         np.testing.assert_allclose(found[name], weight, atol=1e-5)
+
+
+class FailsInEvaluation(Tagging):
+    def evaluate(self, split, outputs, decision=None):
+        raise ZeroDivisionError
+
+
+class SetsItsLoss(TokenClassifier):
+    """Has the `compile` that docs/adding_a_task.md asks for."""
+
+    def compile(self, optimizer):
+        super().compile(optimizer)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_error_in_evaluation_does_not_lose_the_epoch(
+    options, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(TaggingHead, "model_class", SetsItsLoss)
+    run = other(options, tmp_path, examples="few", epochs=1)
+    with pytest.raises(ZeroDivisionError):
+        fine_tune(FailsInEvaluation, run)
+    fine_tune(Tagging, run)
+    assert "resuming at step 2 of 2." in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("eagerly")
