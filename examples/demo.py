@@ -30,12 +30,14 @@ from bert_tf import cli, client, serving, storage
 # Requirements with much prose in their docstrings.
 _PACKAGES = ("keras", "numpy", "scipy", "sklearn")
 
-# Sentences of the same domain that are not in the text.
+# Sentences of the same domain that are not in the text. Two layers and 500 steps learn
+# which words are near which, but neither facts nor long sentences.
 _MASKED = [
     "The function returns a new [MASK] with the same shape.",
-    "If the argument is not given, the default value is [MASK].",
-    "This method raises a ValueError if the [MASK] is negative.",
-    "The number of [MASK] in the list must be a positive integer.",
+    "It returns a [MASK] of strings, one for each line.",
+    "The samples are drawn from a normal [MASK].",
+    "The axis along [MASK] the sum is computed.",
+    "For more [MASK], see the documentation of the class.",
 ]
 
 
@@ -58,11 +60,11 @@ def main(options: DemoConfig) -> None:
         storage.write_text(str(text), "\n\n".join(_documents()))
     if not vocabulary.exists():
         _run("vocab", input=text, output=vocabulary, vocabulary_size=4000)
-    flags = {"max_sequence_length": 64, "held_out_share": 0.02}
+    flags = {"max_sequence_length": 64, "held_out_share": 0.01}
     _run("corpus", input=text, vocabulary=vocabulary, output=records, **flags)
     flags = {"size": "tiny", "steps": options.steps}
     flags |= {"warmup_steps": options.steps // 20}
-    flags |= {"validate_every": options.steps // 10}
+    flags |= {"validate_every": options.steps // 5}
     if not (model / "metrics.json").exists():
         _run("pretrain", recipe="short", records=records, output=model, **flags)
     if not served.exists():
