@@ -4,7 +4,8 @@
 
     python examples/search.py --model=minilm --corpus=corpus.txt "a query" "another"
 
-The model is an export with the signature `sentence_embedding`, served at --address.
+The model is an export with the signature `sentence_embedding`, served at --address. If
+it has prompts for queries and documents, their signatures are used.
 With --rerank, a served cross-encoder (inputs text_a and text_b, output score) sorts the
 best candidates. Output: score, line number and text. Search is exact: one matmul, which
 is fast enough for a million lines.
@@ -23,18 +24,29 @@ BATCH_SIZE = 32
 CANDIDATES = 10  # For re-ranking, per result.
 
 
+# Signatures of queries and documents, in the order of preference.
+QUERY = ("query", "sentence_embedding")
+DOCUMENT = ("document", "passage", "corpus", "sentence_embedding")
+
+
 def embed(
-    connection: client.Client, model: str, texts: Sequence[str], timeout: float
+    connection: client.Client,
+    model: str,
+    texts: Sequence[str],
+    signatures: Sequence[str],
+    timeout: float,
 ) -> np.ndarray:
-    """Returns the vectors of texts, of length 1 [N, E]."""
+    """Returns the vectors of texts, of length 1 [N, E], by the first signature."""
+    name, *others = signatures
     vectors = []
     for start in range(0, len(texts), BATCH_SIZE):
-        outputs = connection.predict(
-            {"text": texts[start : start + BATCH_SIZE]},
-            model,
-            signature="sentence_embedding",
-            timeout=timeout,
-        )
+        inputs = {"text": texts[start : start + BATCH_SIZE]}
+        try:
+            outputs = connection.predict(inputs, model, signature=name, timeout=timeout)
+        except client.PredictError as error:
+            if error.code != "FAILED_PRECONDITION" or not others:
+                raise  # Otherwise, there is no such signature.
+            return embed(connection, model, texts, others, timeout)
         vectors.append(outputs["sentence_embedding"])
     vectors = np.concatenate(vectors).astype(np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
@@ -56,9 +68,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not lines:
         sys.exit(f"{options.corpus} has no text.")
     with client.Client(options.address) as connection:
-        texts = [*options.queries, *(line for _, line in lines)]
-        vectors = embed(connection, options.model, texts, options.timeout)
-        queries, corpus = np.split(vectors, [len(options.queries)])
+        queries, corpus = (
+            embed(connection, options.model, texts, signatures, options.timeout)
+            for texts, signatures in (
+                (options.queries, QUERY),
+                ([line for _, line in lines], DOCUMENT),
+            )
+        )
         for query, scores in zip(options.queries, queries @ corpus.T, strict=True):
             count = options.top_k * (CANDIDATES if options.rerank else 1)
             best = np.argsort(-scores, kind="stable")[:count]

@@ -48,7 +48,9 @@ def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
     write_toy_model(folder / "toy", 1)
     write_toy_model(folder / "scorer", 1, serving_default="score")
-    with DevServer({"toy": folder / "toy", "scorer": folder / "scorer"}) as server:
+    write_toy_model(folder / "prompts", 1, query="count_query")
+    names = ("toy", "scorer", "prompts")
+    with DevServer({name: folder / name for name in names}) as server:
         yield server.address
 
 
@@ -72,6 +74,7 @@ def address(tmp_path_factory):
             ["b", "--top_k=2", "--rerank=scorer"],
             ["2.0000  13  ab", "2.0000  14  ab"],
         ),
+        ("b\nc", ["b", "--model=prompts"], ["0.8944  2  c", "0.4472  1  b"]),
     ],
 )
 def test_search(address, tmp_path, capsys, corpus, arguments, printed):

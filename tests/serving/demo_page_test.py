@@ -2,16 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of `bert_tf.serve --demo`: over HTTP, and in a headless Chromium.
 
-The slow test needs /usr/bin/chromium (`apt-get install chromium`) or a path in
+The slow tests need /usr/bin/chromium (`apt-get install chromium`) or a path in
 BERT_TF_CHROMIUM.
 """
 
+import ast
 import json
 import os
 import pathlib
 import re
+import subprocess
+import sys
 import urllib.error
 import urllib.request
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -20,7 +24,9 @@ from bert_tf import heads, serving
 from bert_tf.checkpoints import ModelDirectory
 from tests.toy.saved_model import write_toy_model
 
+ROOT = pathlib.Path(__file__).parents[2]
 PAGE = pathlib.Path(serving.__file__).with_name("demo_page.html")
+TEXT = PAGE.read_text(encoding="utf-8")
 CHROMIUM = os.environ.get("BERT_TF_CHROMIUM", "/usr/bin/chromium")
 
 
@@ -42,20 +48,73 @@ def test_demo_adds_the_page_and_the_names_of_the_models(tmp_path):
 
 
 def test_page_loads_nothing_from_other_hosts():
-    page = PAGE.read_text(encoding="utf-8")
-    assert not re.findall(r"https?://|@import|<script src|<link[^>]*stylesheet", page)
-    assert "default-src 'none'; connect-src 'self'" in page
-    assert "innerHTML" not in page  # Input must be shown as text.
+    assert not re.findall(r"https?://|@import|<script src|<link[^>]*stylesheet", TEXT)
+    assert "default-src 'none'; connect-src 'self'" in TEXT
+    assert "innerHTML" not in TEXT  # Input must be shown as text.
+
+
+# --- Kinds of models -------------------------------------------------------------
+
+KINDS = json.loads(
+    re.search(r'<script type="application/json" id="kinds">(.*?)</script>', TEXT, re.S)[
+        1
+    ]
+)
+# The rows of the table of exports in docs/serving.md.
+EXPORTS = {
+    "BertForSequenceClassification": "Classification",
+    "multi_label_classification": "Several labels",
+    "(regression)": "Regression",
+    "BertForTokenClassification": "Tagging",
+    "BertForQuestionAnswering": "Question answering",
+    "BertForMultipleChoice": "Multiple choice",
+    "BertForMaskedLM": "Fill-mask",
+    "BertForNextSentencePrediction": "Next sentence",
+    "sentence-transformers": "Vectors",
+}
+
+
+def test_page_has_the_kinds_of_the_table_of_exports():
+    docs = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
+    table = re.search(r"\| architecture \| inputs .*\n\|--.*\n((?:\|.*\n)+)", docs)[1]
+    found, inputs = {}, []
+    for row in table.splitlines():
+        architecture, names, outputs = (cell.strip() for cell in row.split("|")[1:4])
+        key = next(key for key in EXPORTS if key in architecture)
+        inputs = re.findall(r"`(\w+)`", names) or inputs  # "the same"
+        head = "pretrainer" if "NextSentence" in architecture else "another"
+        matching = [
+            kind
+            for kind in KINDS
+            if {*kind["outputs"]} <= {*re.findall(r"`(\w+)`", outputs)}
+            and kind.get("head", head) == head
+        ]
+        found[key] = matching[0]["name"]
+        # Examples have the inputs of the signature.
+        examples = [tuple(example) for example in matching[0]["examples"]]
+        pairs = ("text_a", "text_b") if "text_a" in inputs else tuple(inputs)
+        assert {("text",), pairs} & {*examples} == {*examples}, key
+    assert found == EXPORTS
+    shown = re.search(r"const SHOW = \{(.*?)\n\};", TEXT, re.S)[1]
+    assert re.findall(r'^  "(.*?)":', shown, re.M) == [kind["name"] for kind in KINDS]
+
+
+# --- In a browser ----------------------------------------------------------------
 
 
 def spec(name: str, *shape: None) -> tf.TensorSpec:
     return tf.TensorSpec([None, *shape], tf.string, name)
 
 
-@heads.signature(spec("text"))
-def classified(text):
-    shares = tf.repeat([[0.2, 0.7, 0.1]], tf.size(text), axis=0)
-    return {"label": tf.fill(tf.shape(text), "<b>good</b>"), "probabilities": shares}
+def constant(*names: str, **values: Any) -> heads.Signature:
+    """Returns a signature that gives each row of its inputs the same outputs."""
+
+    @heads.signature(*(spec(n, *[None] * (n == "choices")) for n in names))
+    def serving_default(*inputs):
+        rows = tf.shape(inputs[0])[0]
+        return {k: tf.repeat(tf.constant([v]), rows, axis=0) for k, v in values.items()}
+
+    return serving_default
 
 
 @heads.signature(spec("question"), spec("context"))
@@ -67,32 +126,145 @@ def answered(question, context):
         "start": tf.fill(tf.shape(answer), 3),
         "end": tf.fill(tf.shape(answer), 6),
         "answers": tf.stack([answer, tf.zeros_like(answer)], axis=1),
+        "starts": tf.repeat([[3, 0]], tf.size(question), axis=0),
+        "ends": tf.repeat([[6, 0]], tf.size(question), axis=0),
         "scores": tf.repeat([[0.75, 0.25]], tf.size(question), axis=0),
     }
 
 
-@heads.signature(spec("text"))
-def embedded(text):
-    """Vectors [1, n], where n is the length of the text."""
-    lengths = tf.cast(tf.strings.length(text), tf.float32)
-    return {"sentence_embedding": tf.stack([tf.ones_like(lengths), lengths], axis=1)}
+def embedded(prompt: str) -> heads.Signature:
+    """Vectors [1, n], where n is the length of the prompt and the text."""
+
+    @heads.signature(spec("text"))
+    def sentence_embedding(text):
+        lengths = tf.cast(tf.strings.length(text), tf.float32) + len(prompt)
+        vectors = tf.stack([tf.ones_like(lengths), lengths], axis=1)
+        return {"sentence_embedding": vectors}
+
+    return sentence_embedding
 
 
-SIGNATURES = {"sentiment": classified, "squad": answered, "vectors": embedded}
+BOTH = [0.9, 0.2, 0.6]
+# By the name of the model: its signatures, the settings of its head, the inputs to
+# type, and the bars and the marked texts of the answer.
+MODELS = {
+    "sentiment": (
+        {"serving_default": constant("text", label="<b>a", probabilities=[0.3, 0.7])},
+        {"labels": ["bad", "<b>a"]},
+        {"text": "<i>a</i>"},
+        ["<b>a", "70.0 %", "bad", "30.0 %"],
+        [],
+    ),
+    "topics": (
+        {"serving_default": constant("text", labels=["x", "z"], probabilities=BOTH)},
+        {"labels": ["x", "y", "z"]},
+        {"text": "a"},
+        ["x", "90.0 %", "z", "60.0 %", "y", "20.0 %"],
+        [],
+    ),
+    "score": (
+        {"serving_default": constant("text_a", "text_b", score=0.25)},
+        {"activation": "sigmoid"},
+        {"text_a": "a", "text_b": "b"},
+        ["score", "25.0 %"],
+        [],
+    ),
+    "next": (
+        {
+            "serving_default": constant(
+                "text_a", "text_b", label="next", probabilities=[0.8, 0.2]
+            )
+        },
+        {"kind": "pretrainer"},
+        {"text_a": "a", "text_b": "b"},
+        ["next", "80.0 %", "random", "20.0 %"],
+        [],
+    ),
+    "choices": (
+        {
+            "serving_default": constant(
+                "prompt", "choices", choice=1, probabilities=[0.4, 0.6]
+            )
+        },
+        {},
+        {"prompt": "a", "choices": "b\n\nc"},
+        ["c", "60.0 %", "b", "40.0 %"],
+        [],
+    ),
+    "squad": (
+        {"serving_default": answered},
+        {},
+        {"question": "where?", "context": "🙂é abcdef"},
+        ["abc", "75.0 %", "(no answer)", "25.0 %"],
+        ["abc"],
+    ),
+    "nouns": (
+        {
+            "serving_default": constant(
+                "text",
+                words=["قط", "أسود"],
+                tags=["NOUN", "ADJ"],
+                scores=[0.9, 0.8],
+                entities=["قط", "أسود"],
+                entity_types=["NOUN", "ADJ"],
+                entity_starts=[0, 3],
+                entity_ends=[2, 7],
+            )
+        },
+        {"labels": ["NOUN", "ADJ"]},
+        {"text": "قط أسود"},
+        [],
+        ["قط NOUN", "أسود ADJ"],
+    ),
+    # The model reads two of three masks.
+    "mask": (
+        {
+            "serving_default": constant(
+                "text", tokens=[["is", "a"], ["##ly", "b"]], scores=[[0.6, 0.4]] * 2
+            )
+        },
+        {"kind": "pretrainer"},
+        {"text": "It [MASK] like[MASK] or [MASK]. End"},
+        ["is", "60.0 %", "a", "40.0 %", "##ly", "60.0 %", "b", "40.0 %"],
+        ["is", "ly", "[MASK]"],
+    ),
+    "vectors": (
+        {
+            "serving_default": embedded(""),
+            "sentence_embedding": embedded(""),
+            "query": embedded("q: "),
+            "passage": embedded("of: "),
+        },
+        {},
+        # With the prompts, the vectors are [1, 4] and [1, 14].
+        {"query": "x", "documents": "zzzzzzzzzz\n"},
+        ["zzzzzzzzzz", "0.985"],
+        [],
+    ),
+    "layers": (
+        {
+            "serving_default": constant("text", cls=[0.0] * 400, mean=[0.5] * 400),
+            "embeddings": constant("text", cls=[0.0] * 400, mean=[0.5] * 400),
+        },
+        {"kind": "encoder"},
+        {"text": "a"},
+        [],
+        [],
+    ),
+}
 
 
-@pytest.mark.slow
-def test_answers_in_a_browser(tmp_path, vocabulary, tiny_config):
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, vocabulary, tiny_config):
+    """The page of all models in a browser."""
     playwright = pytest.importorskip("playwright.sync_api")
     if not pathlib.Path(CHROMIUM).exists():
         pytest.skip(f"No browser at {CHROMIUM}. Run `apt-get install chromium`.")
-    head = {"labels": ["bad", "<b>good</b>", "neither"]}
-    directory = ModelDirectory(tmp_path, tiny_config, vocabulary, True, head, {})
-    models = {name: tmp_path / name for name in SIGNATURES}
-    for name, function in SIGNATURES.items():
-        signatures = {"serving_default": function}
-        if name == "vectors":
-            signatures["sentence_embedding"] = function
+    models = {name: tmp_path_factory.mktemp(name) for name in MODELS}
+    for name, (signatures, head, *_) in MODELS.items():
+        directory = ModelDirectory(
+            models[name], tiny_config, vocabulary, True, head, {}
+        )
         serving.export_saved_model(signatures, models[name], directory=directory)
     problems = []
     with (
@@ -105,22 +277,79 @@ def test_answers_in_a_browser(tmp_path, vocabulary, tiny_config):
         page = browser.new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.goto(server.rest_address)
-
-        def send(model: str, **inputs: str) -> list[str]:
-            """Returns the name and the number of each bar of the answer."""
-            page.get_by_label("Model").select_option(model)
-            for name, value in inputs.items():
-                page.locator(f"[name={name}]").fill(value)
-            page.get_by_role("button", name="Send").click()
-            page.get_by_role("heading", name="Answer").wait_for()
-            return page.locator(".bars .name, .bars .share").all_inner_texts()
-
-        bars = ["<b>good</b>", "70.0 %", "bad", "20.0 %", "neither", "10.0 %"]
-        assert send("sentiment", text="<i>a</i>") == bars
-        bars = ["abc", "75.0 %", "(no answer)", "25.0 %"]
-        assert send("squad", question="where?", context="🙂é abcdef") == bars
-        assert page.locator("#answer mark").all_inner_texts() == ["abc"]
-        bars = ["y", "1.000", "zzz", "0.894", "<b>", "0.894"]
-        assert send("vectors", query="x", documents="zzz\n\n<b>\ny") == bars
+        yield page
         browser.close()
     assert not problems
+
+
+def select(page, model: str) -> None:
+    page.get_by_label("Model").select_option(model)
+    page.locator("#form .send").wait_for()
+    assert page.evaluate("location.hash") == f"#{model}"
+
+
+def send(page, **inputs: str) -> None:
+    for name, value in inputs.items():
+        page.locator(f"[name={name}]").fill(value)
+    page.keyboard.press("Control+Enter")
+    page.locator("#answer > :first-child").wait_for()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_answers_in_a_browser(page, tmp_path, model, scheme):
+    _, _, inputs, bars, marks = MODELS[model]
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 360 if scheme == "dark" else 1024, "height": 800})
+    page.reload()
+    select(page, model)
+    send(page, **inputs)
+    page.get_by_role("heading", name="Answer").wait_for()
+    page.screenshot(path=tmp_path / f"{model}_{scheme}.png", full_page=True)
+    shown = page.locator(".bars .name, .bars .share").all_inner_texts()
+    assert shown == bars
+    assert page.locator("#answer mark").all_inner_texts() == marks
+    assert page.evaluate("document.body.scrollWidth <= innerWidth")
+    assert page.evaluate("document.body.scrollHeight") < 1800
+    if model == "mask":
+        text = page.locator("#answer .text").inner_text()
+        assert text == "It is likely or [MASK]. End"
+    if model == "nouns":
+        hues = page.locator("mark").evaluate_all(
+            "all => all.map((x) => x.style.cssText)"
+        )
+        assert len({*hues}) == 2
+        style = "getComputedStyle(document.querySelector('#answer .text')).direction"
+        assert page.evaluate(style) == "rtl"
+
+
+@pytest.mark.slow
+def test_requests_to_copy_give_the_answer(page):
+    select(page, "squad")
+    send(page, **MODELS["squad"][2])
+    page.get_by_text("Request and response").click()
+    curl, python, response = page.locator("#answer pre").all_inner_texts()
+    for command in (["bash", "-c", curl], [sys.executable, "-c", python]):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        answer = ast.literal_eval(done.stdout)
+        answer = answer["predictions"] if isinstance(answer, dict) else answer
+        assert answer == json.loads(response)["predictions"]
+
+
+@pytest.mark.slow
+def test_examples_and_errors_in_words(page):
+    select(page, "choices")
+    page.locator(".examples button").first.click()
+    page.get_by_role("heading", name="Answer").wait_for()
+    select(page, "choices")
+    send(page, prompt="a", choices=" ")
+    error = page.get_by_role("alert")
+    assert error.inner_text() == 'Type something in "Choices, one per line".'
+    select(page, "mask")
+    send(page, text="no mask")
+    assert error.inner_text() == "Type [MASK] in place of a word."
+    page.route("**/*:predict", lambda route: route.abort())
+    send(page, text="[MASK]")
+    page.get_by_text("The server does not answer.").wait_for()
+    page.unroute("**/*:predict")

@@ -55,6 +55,11 @@ class Toy(tf.Module):
         counts = tf.stack([tf.strings.length(letters) for letters in only], axis=1)
         return {"sentence_embedding": tf.cast(counts, tf.float32)}
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def count_query(self, text):
+        """Has the prompt "cc"."""
+        return self.count_letters("cc" + text)
+
     @tf.function(
         input_signature=[
             tf.TensorSpec([None], tf.string, name="text_a"),
@@ -86,8 +91,12 @@ def write_toy_model(
     version: int,
     prefix: str = "toy:",
     serving_default: str = "label",
+    **signatures: str,
 ) -> pathlib.Path:
-    """Writes `<base_path>/<version>/` and renames it into place, as an export does."""
+    """Writes `<base_path>/<version>/` and renames it into place, as an export does.
+
+    `signatures` are further ones: methods of `Toy` by name.
+    """
     toy = Toy(prefix)
     unfinished = base_path / f"{version}.partial"
     tf.saved_model.save(
@@ -100,6 +109,7 @@ def write_toy_model(
             "wait": toy.wait,
             "nothing": toy.nothing,
             "sentence_embedding": toy.count_letters,
+            **{name: getattr(toy, method) for name, method in signatures.items()},
         },
     )
     return unfinished.rename(base_path / str(version))
