@@ -284,6 +284,7 @@ def _recipe_option(recipes: Mapping[str, Mapping[str, Any]]) -> dataclasses.Fiel
 
 # Optional requirements, by the module that needs them.
 _EXTRAS = {
+    "h11": "serving",
     "huggingface_hub": "hub",
     "jax": "jax",
     "keras_hub": "hub",

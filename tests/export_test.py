@@ -120,6 +120,9 @@ def test_outputs_equal_those_of_the_model(exported, server):
         ("embeddings", {"text": [["two"], ["dimensions"]]}),
         ("ids", {"token_ids": [[99]], "segment_ids": [[0]], "padding_mask": [[1]]}),
         ("ids", {key: [[0] * 33] for key in IDS}),
+        ("ids", dict(zip(IDS, ([[0] * 4] * 2, [[0] * 5] * 2, [[1] * 4] * 2)))),
+        ("ids", dict(zip(IDS, ([[0] * 4] * 2, [[0] * 4] * 3, [[1] * 4] * 2)))),
+        ("ids", dict(zip(IDS, ([[0] * 4] * 2, [[0] * 8], [[1] * 4] * 2)))),
     ],
 )
 def test_invalid_requests_raise_invalid_argument(server, signature, inputs):

@@ -296,6 +296,8 @@ def ids_signature(model: keras.Model) -> Signature:
 
     @signature(*specs)
     def ids(*tensors):
+        # Fails if shapes differ. The encoder would read segments by a flat index.
+        tensors = tf.unstack(tf.stack(tensors))
         inputs = dict(zip(model.input, tensors, strict=True))
         outputs = model(inputs, training=False)
         return outputs if isinstance(outputs, dict) else {"logits": outputs}

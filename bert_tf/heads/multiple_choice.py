@@ -111,8 +111,13 @@ class MultipleChoiceHead(Head):
 
         @signature(string_input("prompt"), choices)
         def serving_default(prompt, choices):
-            message = "`choices` must have shape [N, C] for `prompt` of shape [N]."
+            message = (
+                "`choices` must have shape [N, C], C > 0, for `prompt` of shape [N]."
+            )
             choices = with_equal_rows(prompt, choices, message)
+            is_choice = tf.debugging.assert_positive(tf.shape(choices)[1], message)
+            with tf.control_dependencies([is_choice]):
+                choices = tf.identity(choices)
             inputs = self.encode(prompt, choices)
             logits = model(inputs, training=False)  # [N, C]
             exists = inputs["padding_mask"][:, :, 0] > 0

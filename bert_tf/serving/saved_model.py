@@ -17,8 +17,9 @@ Input: `tf.function`s by signature name, see `bert_tf.heads`. Output:
             The vocabulary, for reference only.
 
 A version is written to a temporary directory and renamed, so that a server that polls
-the folder never loads an incomplete model. The graph is checked against the ops that
-TensorFlow Serving 2.13 to 2.20 support (`tf_serving_ops.txt`).
+the folder never loads an incomplete model. Several exports can run at once. The graph
+is checked against the ops that TensorFlow Serving 2.13 to 2.20 support
+(`tf_serving_ops.txt`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from bert_tf import lazy, storage
 from bert_tf.checkpoints import Checkpoint
 from bert_tf.heads import Signature, signature, string_input
+from bert_tf.serving.servable import version_number
 
 # Rows and tokens of the warm-up requests of a signature. The initialization that slows
 # down the first request does not depend on its size.
@@ -79,19 +81,24 @@ def export_saved_model(
         OSError: The folder cannot be written.
     """
     lazy.require_backend("Export", "tensorflow")
-    path = os.fspath(folder)
-    names = storage.list_directory(path) if storage.is_directory(path) else []
-    newest = max((int(name) for name in names if name.isdecimal()), default=0)
-    name = str(version or newest + 1)
-    if name in names:
-        raise ValueError(
-            f"{os.path.join(path, name)} exists, and exports never replace a version. "
-            "Choose another --version, or 0 for the newest version plus one."
-        )
-    folder = storage.local_copy(path, skip=("*",))
+    served = os.fspath(folder)
+
+    def choose_name() -> str:
+        is_directory = storage.is_directory(served)
+        names = storage.list_directory(served) if is_directory else []
+        if str(version) in names:
+            raise ValueError(
+                f"{os.path.join(served, str(version))} exists, and exports never "
+                "replace a version. Choose another --version, or 0 for the newest "
+                "version plus one."
+            )
+        numbers = [version_number(name) or 0 for name in names]
+        return str(version or max(numbers, default=0) + 1)
+
+    choose_name()
+    folder = storage.local_copy(served, skip=("*",))
     folder.mkdir(parents=True, exist_ok=True)
-    with storage.atomic_path(folder / name) as path:
-        path.mkdir()
+    with storage.new_directory(folder) as path:
         functions = _save({**signatures, "metadata": _metadata(directory)}, path)
         if _can_batch(functions):
             (path / "batching_params.pbtxt").write_text(_BATCHING, encoding="ascii")
@@ -101,7 +108,8 @@ def export_saved_model(
         directory.vocabulary.write(extra / "vocab.txt")
         max_length = directory.architecture.max_sequence_length
         _write_warmup(extra / "tf_serving_warmup_requests", signatures, max_length)
-    return storage.upload(folder / name)
+        path = storage.rename_new(path, choose_name)
+    return storage.upload(path)
 
 
 def _save(
@@ -232,13 +240,15 @@ def _write_warmup(
     A server does not load a model whose warm-up fails. Running the requests here finds
     such a model before it is exported.
     """
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for name, (rows, length) in itertools.product(signatures, _WARMUP):
-            inputs = _warmup_inputs(signatures[name], min(length, max_length), rows)
-            signatures[name](*inputs.values())
-            protos = {key: tf.make_tensor_proto(x) for key, x in inputs.items()}
-            request = {"model_spec": {"signature_name": name}, "inputs": protos}
-            log = prediction_log_pb2.PredictionLog(predict_log={"request": request})
+    logs = []
+    for name, (rows, length) in itertools.product(signatures, _WARMUP):
+        inputs = _warmup_inputs(signatures[name], min(length, max_length), rows)
+        signatures[name](*inputs.values())
+        protos = {key: tf.make_tensor_proto(x) for key, x in inputs.items()}
+        request = {"model_spec": {"signature_name": name}, "inputs": protos}
+        logs.append(prediction_log_pb2.PredictionLog(predict_log={"request": request}))
+    with storage.tensorflow_files(), tf.io.TFRecordWriter(str(path)) as writer:
+        for log in logs:
             writer.write(log.SerializeToString())
 
 

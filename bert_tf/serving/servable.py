@@ -7,10 +7,12 @@ Failed requests raise `tf.errors.OpError`, whose error codes are gRPC's.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -27,13 +29,14 @@ from bert_tf import storage
 # of them, and single texts would wait until it ends.
 _OP_THREADS = 64
 
-# Elements of an input. A small request can have many, because TensorFlow repeats the
-# last value if values are missing.
+# Elements of an input, where axes of size 0 count as 1. TensorFlow repeats the last
+# value if values are missing, and some ops allocate memory for each axis.
 _MAX_ELEMENTS = 1 << 26
 
 # By NumPy's character code of the dtype, the prefix of the field that has the values in
 # TensorFlow Serving's responses. Other dtypes are small integers.
 _FIELDS = {"O": "string", "?": "bool", "l": "int64", "f": "float", "d": "double"}
+_FIELDS |= {"e": "half", "E": "half", "I": "uint32", "L": "uint64"}
 
 _DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
@@ -43,6 +46,10 @@ tf.get_logger().addFilter(lambda record: "loader_impl" not in record.getMessage(
 
 def invalid(message: str) -> tf.errors.OpError:
     return tf.errors.InvalidArgumentError(None, None, message)
+
+
+def not_found(message: str) -> tf.errors.OpError:
+    return tf.errors.NotFoundError(None, None, message)
 
 
 def check_names(kind: str, given: Iterable[str], expected: Iterable[str]) -> None:
@@ -55,31 +62,67 @@ def check_names(kind: str, given: Iterable[str], expected: Iterable[str]) -> Non
 def _to_array(
     name: str, proto: tensor_pb2.TensorProto, info: meta_graph_pb2.TensorInfo
 ) -> np.ndarray:
-    """Converts an input in any form that TensorFlow reads."""
-    try:
-        dtype = tf.as_dtype(proto.dtype)
-        if math.prod(dim.size for dim in proto.tensor_shape.dim) > _MAX_ELEMENTS:
-            raise ValueError("The values would fill too much memory.")
-        tensor = tf.io.parse_tensor(proto.SerializeToString(), dtype)
-    except (TypeError, ValueError, tf.errors.OpError) as error:
-        raise invalid(f"Input {name!r}: values do not fit dtype and shape.") from error
-    wanted, shape = tf.as_dtype(info.dtype), tf.TensorShape(info.tensor_shape)
-    if dtype != wanted or not shape.is_compatible_with(tensor.shape):
+    """Converts an input in any form that TensorFlow reads.
+
+    TensorFlow dies of some invalid tensors. It parses none whose dtype is not that of
+    the signature, or whose shape does not match its number of values.
+    """
+    dtype, shape = tf.as_dtype(info.dtype), tf.TensorShape(info.tensor_shape)
+    sizes = [dim.size for dim in proto.tensor_shape.dim]
+    is_known = not proto.tensor_shape.unknown_rank and min(sizes, default=0) >= 0
+    is_compatible = is_known and shape.is_compatible_with(sizes)
+    if proto.dtype != info.dtype or not is_compatible:
         raise invalid(
-            f"Input {name!r} must be {wanted.name} of shape {shape}. Got {dtype.name} "
-            f"of shape {tensor.shape}."
+            f"Input {name!r} must be {dtype.name} of shape {shape}. Got "
+            f"{_dtype_name(proto.dtype)} of shape {tuple(sizes)}."
         )
-    return tensor.numpy()
+    values, count = getattr(proto, _field(dtype.as_numpy_dtype)), math.prod(sizes)
+    # TensorFlow checks the length of the content. Each value has at least one byte.
+    fits = count <= len(proto.tensor_content) or count == len(values)
+    try:
+        if not fits or math.prod(size or 1 for size in sizes) > _MAX_ELEMENTS:
+            raise ValueError("TensorFlow would repeat a value, or fill the memory.")
+        return tf.io.parse_tensor(proto.SerializeToString(), dtype).numpy()
+    except (ValueError, tf.errors.OpError) as error:
+        raise invalid(
+            f"Input {name!r} must have as many values as its shape {tuple(sizes)}. Got "
+            f"{len(values)} values, {len(proto.tensor_content)} bytes of content."
+        ) from error
+
+
+def _dtype_name(number: int) -> str:
+    try:
+        return tf.as_dtype(number).name
+    except TypeError:
+        return f"dtype {number}"
+
+
+def _field(dtype: np.typing.DTypeLike) -> str:
+    return f"{_FIELDS.get(np.dtype(dtype).char, 'int')}_val"
 
 
 def _to_proto(value: np.ndarray | bytes) -> tensor_pb2.TensorProto:
     # NumPy's string dtypes would strip trailing NULs of a scalar.
     array = np.asarray(value, object if isinstance(value, bytes) else None)
+    dtype, shape = tf.as_dtype(array.dtype), array.shape
+    if dtype in (tf.half, tf.bfloat16):
+        array = array.view(np.uint16)
     return tensor_pb2.TensorProto(
-        dtype=tf.as_dtype(array.dtype).as_datatype_enum,
-        tensor_shape={"dim": [{"size": size} for size in array.shape]},
-        **{f"{_FIELDS.get(array.dtype.char, 'int')}_val": array.ravel().tolist()},
+        dtype=dtype.as_datatype_enum,
+        tensor_shape={"dim": [{"size": size} for size in shape]},
+        **{_field(dtype.as_numpy_dtype): array.ravel().tolist()},
     )
+
+
+@contextlib.contextmanager
+def _without_wildcards(path: str) -> Iterator[str]:
+    """Yields a link if TensorFlow would not find files below `path`, as in model[1]."""
+    if storage.is_remote(path) or not re.search(r"[][*?\\]", path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink(os.path.abspath(path), link := os.path.join(folder, "model"))
+        yield link
 
 
 class Servable:
@@ -105,7 +148,8 @@ class Servable:
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         with self._session.graph.as_default():
             load = tf.compat.v1.saved_model.loader.load
-            meta_graph = load(self._session, [tf.saved_model.SERVING], str(path))
+            with _without_wildcards(os.fspath(path)) as folder:
+                meta_graph = load(self._session, [tf.saved_model.SERVING], folder)
         self.signatures = dict(meta_graph.signature_def)
         self.signatures.pop("__saved_model_init_op", None)
         warmup = os.path.join(path, "assets.extra/tf_serving_warmup_requests")
@@ -134,7 +178,7 @@ class Servable:
             for key, proto in request.inputs.items()
         }
         names = list(request.output_filter or signature.outputs)
-        if not signature.outputs.keys() >= {*names}:
+        if len({*names} & signature.outputs.keys()) < len(names):  # Or duplicates.
             check_names("outputs", names, signature.outputs)
         fetches = [signature.outputs[key].name for key in names]
         # 0 would be no limit. gRPC gives requests without deadline a larger number.
@@ -162,6 +206,36 @@ class Servable:
         return status_pb2.GetModelStatusResponse(model_version_status=[state])
 
 
+def find(
+    models: Mapping[str, Servable], name: str, version: int | None, label: str = ""
+) -> Servable:
+    """Returns the served version of a model.
+
+    Args:
+        models: The models by name.
+        name: The name of the model.
+        version: The number of the version; None for any.
+        label: A label of a version. This server has none.
+
+    Raises:
+        tf.errors.OpError: There is no such model or version.
+    """
+    if not name:
+        raise invalid("The request must name a model in its model_spec.")
+    if name not in models:
+        raise not_found(f"No model {name!r}. The models are {sorted(models)}.")
+    found = models[name].version
+    if label or version not in (None, found):
+        raise not_found(f"Model {name!r} serves version {found} only.")
+    return models[name]
+
+
+def version_number(folder: str) -> int | None:
+    """Returns the number of a version's folder; None if it is no int64 number."""
+    is_number = re.fullmatch("[0-9]{1,19}", folder) and int(folder) < 2**63
+    return int(folder) if is_number else None
+
+
 def load_newest(name: str, base_path: str | os.PathLike) -> Servable:
     """Loads the newest version of a model.
 
@@ -175,14 +249,15 @@ def load_newest(name: str, base_path: str | os.PathLike) -> Servable:
     """
     # Without the graph, which exports to a bucket copy last, a version is incomplete.
     graphs = storage.glob("*/saved_model.pb", base_path)
-    found = (re.match(r"(.*/([0-9]{1,19}))/saved_model\.pb$", path) for path in graphs)
-    versions = {int(match[2]): match[1] for match in found if match}
+    paths = {version_number(path.split("/")[-2]): path for path in graphs}
+    versions = {number: path for number, path in paths.items() if number is not None}
     if not versions:
         raise ValueError(
             f"{base_path} must hold a SavedModel in a folder named by its version, "
             f"such as {base_path}/1."
         )
     version, path = max(versions.items())
+    path = os.path.dirname(path)
     try:
         return Servable(name, version, path)
     except Exception as error:  # TensorFlow raises many kinds.

@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.framework.tensor_pb2 import TensorProto
+from tensorflow.core.framework.tensor_pb2 import TensorProto, VariantTensorDataProto
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -133,16 +133,19 @@ def with_tensor(dtype: tf.DType | int, *shape: int, **fields):
     return request
 
 
+# TensorFlow dies when it parses this one.
+LIST = VariantTensorDataProto(type_name="tensorflow::TensorList", metadata=b"\xff" * 3)
 INVALID = Code.INVALID_ARGUMENT
-MALFORMED = "values do not fit dtype and shape"
+MALFORMED = "must have as many values as its shape"
 
 
 @pytest.mark.parametrize(
     ("request_", "code", "message"),
     [
-        (predict_pb2.PredictRequest(), Code.NOT_FOUND, "The models are ['toy']"),
+        (predict_pb2.PredictRequest(), INVALID, "must name a model"),
         (predict_request({}, name="nobody"), Code.NOT_FOUND, "No model 'nobody'"),
         (predict_request({}, version=7), Code.NOT_FOUND, "serves version 3 only"),
+        (predict_request({}, version=0), Code.NOT_FOUND, "serves version 3 only"),
         (predict_request({}, label="x"), Code.NOT_FOUND, "serves version 3 only"),
         (
             predict_request({}, "none"),
@@ -166,13 +169,21 @@ MALFORMED = "values do not fit dtype and shape"
             INVALID,
             "Incompatible shapes: [2] vs. [3]",
         ),
-        (with_tensor(0, 1), INVALID, MALFORMED),
+        (with_tensor(0, 1), INVALID, "Got dtype 0 of shape (1,)"),
+        (with_tensor(tf.variant, 1, variant_val=[LIST]), INVALID, "Got variant of"),
+        (with_tensor(tf.string, 3, string_val=[b"a"]), INVALID, MALFORMED),
+        (with_tensor(tf.string, 3), INVALID, MALFORMED),
+        (with_tensor(tf.string, 1, int_val=[1]), INVALID, MALFORMED),
+        (with_tensor(tf.string, 1, string_val=[b"a", b"b"]), INVALID, MALFORMED),
+        (with_tensor(tf.string, 2, tensor_content=b"\1a"), INVALID, MALFORMED),
         (with_tensor(tf.string, 3, tensor_content=b"\2\0\3abxy"), INVALID, MALFORMED),
         (with_tensor(tf.int32, 1, 3, tensor_content=b"1234"), INVALID, MALFORMED),
-        (with_tensor(tf.int32, -1, 3, int_val=[1, 2, 3]), INVALID, MALFORMED),
+        (with_tensor(tf.int32, -1, 3, int_val=[1, 2, 3]), INVALID, "shape (-1, 3)"),
+        (with_tensor(tf.int32, 0, 2**40), INVALID, MALFORMED),
         (with_tensor(tf.int32, 2**62, 2**62, int_val=[1]), INVALID, MALFORMED),
         (with_tensor(tf.string, 2**40, string_val=[b"a"]), INVALID, MALFORMED),
         (with_outputs("scores"), INVALID, "['label', 'probabilities']. Got ['scores']"),
+        (with_outputs("label", "label"), INVALID, "Got ['label', 'label']"),
     ],
 )
 def test_predict_rejects(stubs, request_, code, message):
@@ -181,6 +192,12 @@ def test_predict_rejects(stubs, request_, code, message):
     assert message in error.value.details()
     assert error.value.code() == code
     assert stubs.label("next") == "toy:next"
+
+
+def test_strings_may_be_content(stubs):
+    request = with_tensor(tf.string, 2, tensor_content=b"\1\2abc")
+    labels = stubs.predict(request, timeout=20).outputs["label"].string_val
+    assert list(labels) == [b"toy:a", b"toy:bc"]
 
 
 def test_long_error_messages_are_truncated(stubs):
@@ -208,6 +225,9 @@ def test_other_methods_are_not_implemented(stubs, caplog):
 def test_metadata_has_the_signatures_and_status_the_version(stubs):
     request = get_model_metadata_pb2.GetModelMetadataRequest()
     request.model_spec.name = "toy"
+    with pytest.raises(grpc.RpcError, match="metadata_field must be") as error:
+        stubs.metadata(request)
+    assert error.value.code() == INVALID
     request.metadata_field.append("signature_def")
     response = stubs.metadata(request)
     assert response.model_spec.version.value == 3
@@ -273,9 +293,15 @@ def test_single_texts_do_not_wait_for_large_requests(stubs, runs, tmp_path):
 
 
 def test_highest_number_is_served(base_path, tmp_path):
-    for version in ("1", "0003", "1" * 19, "v30", "-40", "40.partial", "9" * 30):
+    others = ("v30", "-40", "40.partial", "9" * 30, str(2**63))
+    for version in ("1", "0003", "1" * 19, *others):
         os.symlink(base_path / "3", tmp_path / version)
     assert load_newest("toy", tmp_path).version == int("1" * 19)
+
+
+def test_path_with_wildcards(base_path, tmp_path):
+    shutil.copytree(base_path / "3", tmp_path / "model[1]*" / "3")
+    assert load_newest("toy", tmp_path / "model[1]*").version == 3
 
 
 def test_version_in_a_bucket_is_served(base_path):
@@ -326,13 +352,14 @@ def test_stop_cancels_requests_that_take_too_long(
     wait_until(lambda: runs[-1] == "done")
 
 
-def test_port_in_use(base_path):
+def test_port_in_use(base_path, monkeypatch):
     models = {"toy": base_path}
     with DevServer(models) as first:
         port, rest_port = (
             int(address.split(":")[-1])
             for address in (first.address, first.rest_address)
         )
+        monkeypatch.setattr(dev_server, "load_newest", None)  # Not called.
         with pytest.raises(ValueError, match=f"Cannot listen on .* {port} and"):
             DevServer(models, port=port)
         with pytest.raises(ValueError, match=f"and {rest_port}: .*in use"):

@@ -4,11 +4,14 @@
 
 import http.client
 import json
+import socket
+import threading
+import time
 import urllib.parse
 
 import pytest
 
-from bert_tf.serving import DevServer, dev_server
+from bert_tf.serving import DevServer, rest
 from tests.toy.saved_model import write_toy_model
 
 
@@ -45,6 +48,7 @@ ADD_ROWS = [{"ids": [1, 2], "negate": False}, {"ids": [3, 4], "negate": True}]
     [
         ({"instances": ["ab"]}, {"predictions": [LABELLED]}),
         ({"instances": [{"text": {"b64": "YWI="}}]}, {"predictions": [LABELLED]}),
+        ({"instances": [{"b64": " YW\nI"}]}, {"predictions": [LABELLED]}),
         ({"signature_name": "", "instances": ["ab"]}, {"predictions": [LABELLED]}),
         (
             {"inputs": ["größer"]},
@@ -92,6 +96,9 @@ def add(**inputs) -> dict:
         (b"[" * 100_000, "not valid JSON"),
         (b'{"inputs": ' + b"[" * 70 + b"]" * 70 + b"}", "must have string values"),
         ({"instances": [{"b64": "?"}]}, "not valid JSON"),
+        ({"instances": [{"b64": "Y"}]}, "not valid JSON"),
+        (b"", "must have a body"),
+        ({"instances": ["a", {"text": "a"}]}, "values or objects, not a mix"),
         ([1], "must be an object with 'inputs' or 'instances'"),
         ({"inputs": [], "instances": []}, "'inputs' or 'instances'"),
         ({"instances": []}, "at least one example"),
@@ -119,6 +126,8 @@ def test_predict_rejects(port, request_, message):
     [
         ("POST", "/v1/models/nobody:predict", 404, "No model 'nobody'"),
         ("POST", "/v1/models/toy/versions/7:predict", 404, "serves version 3 only"),
+        ("GET", "/v1/models/toy/versions/0", 404, "serves version 3 only"),
+        ("PUT", "/v1/models/toy", 404, "There is no PUT /v1/models/toy"),
         ("GET", f"/v1/models/toy/versions/{'9' * 5000}", 404, "There is no GET"),
         ("POST", "/v1/models/toy:classify", 404, "no POST /v1/models/toy:classify"),
         ("GET", "/v1/models/toy:predict", 404, "There is no GET"),
@@ -132,19 +141,8 @@ def test_unknown_paths(port, method, path, status, message):
     assert message in answer["error"]
 
 
-@pytest.mark.parametrize(
-    ("header", "value", "status"),
-    [("Content-Length", 65 << 20, 413), ("Transfer-Encoding", "chunked", 400)],
-)
-def test_bodies_that_are_too_long_or_without_length(port, header, value, status):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    connection.request("POST", "/v1/models/toy:predict", headers={header: str(value)})
-    assert connection.getresponse().status == status
-    connection.close()
-
-
 def test_run_stops_after_the_timeout(port, monkeypatch, tmp_path):
-    monkeypatch.setattr(dev_server, "_REST_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(rest, "_TIMEOUT_SECONDS", 0.2)
     wait = {"signature_name": "wait", "inputs": [f"{tmp_path}/never"]}
     status, answer = predict(port, wait)
     assert status == 504
@@ -176,10 +174,134 @@ def test_metadata(port):
     assert "@type" not in answer["metadata"]["signature_def"]
 
 
-def test_compressed_bodies_are_refused(port):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    headers = {"Content-Encoding": "gzip"}
-    connection.request("POST", "/v1/models/toy:predict", b"\x1f\x8b", headers)
-    response = connection.getresponse()
-    assert response.status == 415
-    assert "compressed" in json.loads(response.read())["error"]
+def test_large_answers_are_refused(port, monkeypatch):
+    monkeypatch.setattr(rest, "_MAX_VALUES", 3)
+    assert predict(port, {"instances": ["ab"]})[0] == 200
+    status, answer = predict(port, {"instances": ["ab", "c"]})
+    assert status == 413
+    assert answer["error"].startswith("The answer has 6 values, above the limit of 3")
+
+
+# --- HTTP ------------------------------------------------------------------------
+
+
+def exchange(port: int, request: bytes) -> tuple[int, dict, bytes]:
+    """Sends bytes; returns the status, headers and body of the response."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(request)
+        method = request.partition(b" ")[0].decode("latin-1")
+        response = http.client.HTTPResponse(connection, method=method)
+        response.begin()
+        return response.status, response.headers, response.read()
+
+
+POST = b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: x\r\n"
+STATUS = b" /v1/models/toy HTTP/1.1\r\nHost: x\r\n"
+CHUNKS = b"Transfer-Encoding: chunked\r\n\r\n"
+BODY = b'{"instances": ["ab"]}'
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        POST
+        + CHUNKS
+        + b"6\r\n"
+        + BODY[:6]
+        + b"\r\nf;x\r\n"
+        + BODY[6:]
+        + b"\r\n0\r\n\r\n",
+        POST + b"Content-Encoding: identity\r\nContent-Length: 21\r\n\r\n" + BODY,
+    ],
+)
+def test_forms_of_bodies(port, request_):
+    status, _, body = exchange(port, request_)
+    assert (status, json.loads(body)) == (200, {"predictions": [LABELLED]})
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "message"),
+    [
+        (POST + b"\r\n", 400, "must have a body"),
+        (POST + CHUNKS + b"x\r\n", 400, "illegal chunk header"),
+        (POST + CHUNKS + (b"%x\r\n" % (65 << 20)) + bytes(65 << 20), 413, "64 MiB"),
+        (POST + b"Content-Length: %d\r\n\r\n" % (65 << 20), 413, "64 MiB"),
+        (POST + b"Content-Length: -1\r\n\r\n", 400, "bad Content-Length"),
+        (POST + b"Content-Length: %s\r\n\r\n" % (b"9" * 5000), 400, "bad Content-L"),
+        (POST + b"Content-Encoding: gzip\r\n\r\n", 415, "compressed"),
+        (b"GET /%s HTTP/1.1\r\n" % (b"a" * 99_999), 414, "too long"),
+        (b"GET" + STATUS + b"A: %s\r\n" % (b"a" * 99_999), 431, "too long"),
+        (b"\x16\x03\x01 TLS\r\n\r\n", 400, "illegal request line"),
+        (b"GET / HTTP/1.1\r\n\r\n", 400, "Missing mandatory Host"),
+    ],
+)
+def test_invalid_http(port, request_, status, message):
+    found, headers, body = exchange(port, request_)
+    assert found == status
+    assert headers["Content-Type"] == "application/json"
+    assert message in json.loads(body)["error"]
+
+
+def test_go_ahead_only_for_bodies_below_the_limit(port):
+    expect = POST + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(expect % len(BODY))
+        assert connection.recv(99).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(BODY)
+        assert connection.recv(999).startswith(b"HTTP/1.1 200 ")
+    assert exchange(port, expect % (65 << 20))[0] == 413
+
+
+def test_head_has_no_body(port):
+    length = str(len(exchange(port, b"GET" + STATUS + b"\r\n")[2]))
+    status, headers, body = exchange(port, b"HEAD" + STATUS + b"\r\n")
+    assert (status, headers["Content-Length"], body) == (200, length, b"")
+
+
+@pytest.mark.parametrize("start", [b"", POST + b"Content-Length: 999\r\n\r\n"])
+def test_slow_requests_end_at_the_deadline(port, monkeypatch, start):
+    monkeypatch.setattr(rest, "_TIMEOUT_SECONDS", 0.3)
+    before, begin = threading.active_count(), time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(start)
+        connection.settimeout(0.05)
+        answer = b""
+        while not answer and time.monotonic() < begin + 20:
+            connection.sendall(b"a")
+            try:
+                answer = connection.recv(999)
+            except TimeoutError:
+                continue
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'{"error": "The request is incomplete after 0.3 s."}' in answer
+    assert threading.active_count() <= before
+    assert predict(port, {"instances": ["ab"]})[0] == 200
+
+
+def test_too_many_connections(port, monkeypatch):
+    monkeypatch.setattr(rest, "_MAX_CONNECTIONS", 2)
+    idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
+    status, answer = request_json(port, "GET", "/v1/models/toy")
+    assert status == 503
+    assert "Too many connections" in answer["error"]
+    for connection in idle:
+        connection.close()
+    deadline = time.monotonic() + 20
+    while request_json(port, "GET", "/v1/models/toy")[0] == 503:
+        assert time.monotonic() < deadline
+
+
+def test_clients_that_do_not_read_lose_their_connection(port, monkeypatch):
+    monkeypatch.setattr(rest, "_TIMEOUT_SECONDS", 1.5)
+    text = json.dumps({"instances": ["x" * (16 << 20)]}).encode()
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(text) + text)
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        time.sleep(2)
+        rest_of_it = 0
+        try:
+            while part := connection.recv(1 << 20):
+                rest_of_it += len(part)
+        except ConnectionError:
+            pass
+    assert rest_of_it < len(text)

@@ -11,7 +11,7 @@ import tensorflow_text as tf_text
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
-from bert_tf import heads, serving
+from bert_tf import heads, serving, storage
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.serving import saved_model
 
@@ -79,6 +79,7 @@ def read_graph(path: pathlib.Path) -> tf.compat.v1.GraphDef:
 
 def test_versions_increase_and_are_never_replaced(tmp_path, directory):
     folder = tmp_path / "made" / "model"
+    (folder / str(2**63)).mkdir(parents=True)  # No version.
     for version, expected in ((0, "1"), (0, "2"), (9, "9"), (0, "10")):
         path = serving.export_saved_model(
             {"serving_default": length}, folder, directory=directory, version=version
@@ -90,7 +91,7 @@ def test_versions_increase_and_are_never_replaced(tmp_path, directory):
             {"f": length}, folder, directory=directory, version=2
         )
     assert (folder / "2" / "saved_model.pb").stat() == before
-    assert {p.name for p in folder.iterdir()} == {"1", "2", "9", "10"}
+    assert {p.name for p in folder.iterdir()} == {"1", "2", "9", "10", str(2**63)}
 
 
 def test_other_graphs_can_call_an_export(tmp_path, directory):
@@ -101,6 +102,42 @@ def test_other_graphs_can_call_an_export(tmp_path, directory):
     served = tf.saved_model.load(str(path)).signatures["serving_default"]
     dataset = tf.data.Dataset.from_tensors(["ab"]).map(lambda text: served(text=text))
     assert next(iter(dataset))["length"].numpy().tolist() == [2]
+
+
+def test_concurrent_exports_get_different_versions(tmp_path, directory, monkeypatch):
+    """The second one ends while the first one writes its weights."""
+    folder, save, paths = tmp_path / "model", tf.saved_model.save, []
+
+    def export(version: int) -> None:
+        path = serving.export_saved_model(
+            {"f": length}, folder, directory=directory, version=version
+        )
+        paths.append(path.name)
+
+    def save_after_another_export(*arguments, **options):
+        monkeypatch.setattr(tf.saved_model, "save", save)
+        export(0)
+        save(*arguments, **options)
+
+    monkeypatch.setattr(tf.saved_model, "save", save_after_another_export)
+    export(0)
+    monkeypatch.setattr(tf.saved_model, "save", save_after_another_export)
+    with pytest.raises(ValueError, match="model/3 exists"):
+        export(3)
+    assert paths == ["1", "2", "3"]
+    assert {p.name for p in folder.iterdir()} == {"1", "2", "3"}
+    assert serving.Servable("toy", 2, folder / "2")
+
+
+def test_export_removes_those_of_killed_processes_only(tmp_path, directory):
+    killed, unknown = tmp_path / ".unfinished-0123abcd", tmp_path / "unknown"
+    for path in (killed, unknown):
+        (path / "variables").mkdir(parents=True)
+    with storage.new_directory(tmp_path) as running:
+        assert not killed.exists()
+        serving.export_saved_model({"f": length}, tmp_path, directory=directory)
+        assert running.exists()
+    assert {p.name for p in tmp_path.iterdir()} == {"1", "unknown"}
 
 
 DISK_FULL = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
@@ -119,6 +156,16 @@ def test_interrupted_export_leaves_no_version(tmp_path, directory, monkeypatch, 
             {"f": length}, tmp_path / "model", directory=directory
         )
     assert list((tmp_path / "model").iterdir()) == []
+
+
+def test_full_disk_while_the_warmup_is_written(tmp_path, directory, monkeypatch):
+    def write(self, record):
+        raise DISK_FULL
+
+    monkeypatch.setattr(tf.io.TFRecordWriter, "write", write)
+    with pytest.raises(OSError, match="No space left"):
+        serving.export_saved_model({"f": length}, tmp_path, directory=directory)
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- Op check --------------------------------------------------------------------
