@@ -1,8 +1,10 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Converts a checkpoint to a model directory or a KerasHub preset.
+"""Converts a checkpoint to a model directory or a KerasHub preset, to publish it.
 
     python -m bert_tf.convert --from=all-MiniLM-L6-v2 --to=models/minilm
+    python -m bert_tf.convert --from=models/sst2 --to=share/sst2 \\
+        --base_model=google-bert/bert-base-uncased --data=stanfordnlp/sst2
     python -m bert_tf.convert --from=models/sst2 --to=sst2 --format=keras_hub
 
 The input is a model directory, or a folder in the format of Google (TensorFlow 1), the
@@ -10,6 +12,10 @@ Model Garden (TensorFlow 2), Hugging Face (safetensors) or KerasHub (a preset). 
 format is detected from the files. Handles such as hf://google-bert/bert-base-uncased
 are downloaded. transformers opens a model directory; --format=keras_hub writes a preset
 that KerasHub opens.
+
+A model directory that the command writes has what others need: no training state, logs
+and paths of this machine, but a model card, README.md. Add your license to its first
+lines.
 
 The command prints the weights that it found or left out. Every command that reads a
 model directory also accepts these formats directly.
@@ -36,6 +42,12 @@ class ConvertConfig(cli.Options):
         choices=("hugging_face", "keras_hub"),
     )
     head: str = cli.option("", help=cli.HEAD_HELP)
+    base_model: str = cli.option(
+        "", help="For the model card: the Hub's name of --init_from of the training."
+    )
+    data: str = cli.option(
+        "", help="For the model card: names of the training data, comma-separated."
+    )
 
 
 def main(options: ConvertConfig) -> None:
@@ -43,7 +55,8 @@ def main(options: ConvertConfig) -> None:
     source = checkpoints.open_checkpoint(options.from_, head=options.head)
     print(f"Read {source.path} ({source.format}).", *source.describe(), sep="\n  ")
     source.load_backbone()  # Weights of another shape than the config implies raise.
-    left_out = checkpoints.write_checkpoint(source, options.to, options.format)
+    card = {"base_model": options.base_model, "data": options.data}
+    left_out = checkpoints.write_checkpoint(source, options.to, options.format, **card)
     print(f"Wrote {options.to}.")
     if left_out:
         print(f"  Left out, because the format cannot hold it: {', '.join(left_out)}")

@@ -4,52 +4,38 @@
 
     python examples/search.py --model=minilm --corpus=corpus.txt "a query" "another"
 
-The model is an export with the signature `sentence_embedding`, served at --address. If
-it has prompts for queries and documents, their signatures are used.
+The model is an export with the signature `sentence_embedding`, served at --address. Its
+prompts for queries and documents are added, and its similarity is used.
 With --rerank, a served cross-encoder (inputs text_a and text_b, output score) sorts the
 best candidates. Output: score, line number and text. Search is exact: one matmul, which
 is fast enough for a million lines.
 """
 
 import argparse
+import json
 import pathlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from bert_tf import client
+from bert_tf import client, heads
 
 BATCH_SIZE = 32
 CANDIDATES = 10  # For re-ranking, per result.
 
 
-# Signatures of queries and documents, in the order of preference.
-QUERY = ("query", "sentence_embedding")
-DOCUMENT = ("document", "passage", "corpus", "sentence_embedding")
-
-
 def embed(
-    connection: client.Client,
-    model: str,
-    texts: Sequence[str],
-    signatures: Sequence[str],
-    timeout: float,
+    connection: client.Client, texts: Sequence[str], **options: Any
 ) -> np.ndarray:
-    """Returns the vectors of texts, of length 1 [N, E], by the first signature."""
-    name, *others = signatures
-    vectors = []
-    for start in range(0, len(texts), BATCH_SIZE):
-        inputs = {"text": texts[start : start + BATCH_SIZE]}
-        try:
-            outputs = connection.predict(inputs, model, signature=name, timeout=timeout)
-        except client.PredictError as error:
-            if error.code != "FAILED_PRECONDITION" or not others:
-                raise  # Otherwise, there is no such signature.
-            return embed(connection, model, texts, others, timeout)
-        vectors.append(outputs["sentence_embedding"])
-    vectors = np.concatenate(vectors).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
+    """Returns the vectors of texts [N, E]."""
+    batches = (texts[i : i + BATCH_SIZE] for i in range(0, len(texts), BATCH_SIZE))
+    vectors = [
+        connection.predict({"text": batch}, **options)["sentence_embedding"]
+        for batch in batches
+    ]
+    return np.concatenate(vectors).astype(np.float32)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -68,14 +54,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not lines:
         sys.exit(f"{options.corpus} has no text.")
     with client.Client(options.address) as connection:
-        queries, corpus = (
-            embed(connection, options.model, texts, signatures, options.timeout)
-            for texts, signatures in (
-                (options.queries, QUERY),
-                ([line for _, line in lines], DOCUMENT),
-            )
-        )
-        for query, scores in zip(options.queries, queries @ corpus.T, strict=True):
+        to_model = {"model": options.model, "timeout": options.timeout}
+        about = connection.predict({"text": [""]}, signature="metadata", **to_model)
+        head = json.loads(about["json"][0])["head"]
+        texts = options.queries, [line for _, line in lines]
+        vectors = [
+            embed(connection, part, signature=name, **to_model)
+            for part, name in zip(texts, heads.search_signatures(head))
+        ]
+        similarity = head.get("similarity_fn_name", "cosine")
+        found = heads.similarities(similarity, *vectors)
+        for query, scores in zip(options.queries, found, strict=True):
             count = options.top_k * (CANDIDATES if options.rerank else 1)
             best = np.argsort(-scores, kind="stable")[:count]
             if options.rerank:

@@ -26,10 +26,10 @@ all second texts. Example::
         --init_from=models/base --output=models/search
 
 Output: a fine-tuned model directory with Spearman and Pearson correlation, or mean
-reciprocal rank and recall, in metrics.json. predictions_dev.tsv has the cosine of each
-pair, or the rank of its second text in a search. The pooling is that of --init_from if
-it is a sentence encoder, else the mean over all tokens, unless --pooling is set. Its
-prompts are not used: put them into the texts.
+reciprocal rank and recall, in metrics.json. predictions_dev.tsv has the similarity of
+each pair, or the rank of its second text in a search. Pooling and similarity are those
+of --init_from if it is a sentence encoder, else the mean over all tokens (or --pooling)
+and the cosine. Its prompts are not used: put them into the texts.
 """
 
 from __future__ import annotations
@@ -102,15 +102,20 @@ class Embedding(finetuning.TableTask):
 
     @classmethod
     def answer(cls, model, columns, batch_size):
-        """Returns the cosines of pairs, or the vectors of single texts."""
+        """Returns the similarities of pairs, or the vectors of single texts.
+
+        Pairs get the model's prompts for queries and documents, if it has them.
+        """
+        head, names = model.checkpoint.head, ["sentence_embedding"]
+        if len(columns) > 1:
+            names = heads.search_signatures(head)
         vectors = [
-            model.predict(column, batch_size=batch_size)["sentence_embedding"]
-            for column in columns[:2]
+            model.predict(column, signature=name, batch_size=batch_size)[names[0]]
+            for column, name in zip(columns, names)
         ]
         if len(vectors) == 1:
             return {"score": vectors[0]}
-        norms = np.prod([np.linalg.norm(v, axis=1) for v in vectors], axis=0)
-        return {"score": np.prod(vectors, axis=0).sum(axis=1) / norms}
+        return {"score": pair_similarities(head["similarity_fn_name"], *vectors)}
 
     def __init__(self, options, encoder):
         if "," not in options.texts and not options.task:
@@ -183,15 +188,14 @@ class Embedding(finetuning.TableTask):
         return finetuning.Split(name, indices[:, :2], inputs, targets)
 
     def evaluate(self, split, outputs, decision=None):
-        """Scores the cosine of each pair, or the rank of its second text."""
+        """Scores the similarity of each pair, or the rank of its second text."""
         scores, vectors = self.scores[split.name], np.stack(outputs)  # [U, E]
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        metrics = {}
+        metrics, name = {}, self.head["similarity_fn_name"]
         if self.is_search:
-            predicted = ranks(vectors, split.source)
+            predicted = ranks(vectors, split.source, name)
             metrics = retrieval_metrics(split.source[:, 0], predicted)
         else:
-            predicted = np.sum(np.prod(vectors[split.source], axis=1), axis=1)
+            predicted = pair_similarities(name, *(vectors[i] for i in split.source.T))
             if scores is not None:
                 metrics = finetuning.correlations(scores, predicted)
         rows = finetuning.prediction_rows(self.data[split.name], {"score": predicted})
@@ -201,26 +205,34 @@ class Embedding(finetuning.TableTask):
 # --- Search ----------------------------------------------------------------------
 
 
-def ranks(vectors: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Searches all second texts for each first one, by cosine.
+def pair_similarities(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Returns `heads.similarities` of each pair of vectors [N, E], as [N]."""
+    blocks = (slice(start, start + 32) for start in range(0, len(first), 32))
+    parts = (heads.similarities(name, first[x], second[x]).diagonal() for x in blocks)
+    return np.concatenate([*parts])
+
+
+def ranks(vectors: np.ndarray, pairs: np.ndarray, name: str = "cosine") -> np.ndarray:
+    """Searches all second texts for each first one.
 
     Args:
-        vectors: The embedding of each text, of length 1 [U, E].
+        vectors: The embedding of each text [U, E].
         pairs: Indices of texts [N, 2].
+        name: The similarity, see `heads.similarities`.
 
     Returns:
-        The rank of the second text of each pair [N], from 1; the worst among equal
-        cosines. A text does not find itself.
+        The rank of the second text of each pair [N], from 1; the worst among equally
+        similar texts. A text does not find itself.
     """
     texts, column = np.unique(pairs[:, 1], return_inverse=True)
     found = []
     for start in range(0, len(pairs), _QUERIES_AT_ONCE):
         part = slice(start, start + _QUERIES_AT_ONCE)
         query = pairs[part, :1]  # [Q, 1]
-        cosines = vectors[query[:, 0]] @ vectors[texts].T  # [Q, texts]
-        own = np.take_along_axis(cosines, column[part, np.newaxis], axis=1)
+        similar = heads.similarities(name, vectors[query[:, 0]], vectors[texts])
+        own = np.take_along_axis(similar, column[part, np.newaxis], axis=1)
         others = (query != texts) & (column[part, np.newaxis] != np.arange(len(texts)))
-        found.append(1 + np.count_nonzero((cosines >= own) & others, axis=1))
+        found.append(1 + np.count_nonzero((similar >= own) & others, axis=1))
     return np.concatenate(found)
 
 

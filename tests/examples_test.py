@@ -12,6 +12,8 @@ import nbformat
 import pytest
 import tensorflow as tf
 
+from bert_tf import heads, serving
+from bert_tf.checkpoints import ModelDirectory
 from bert_tf.serving import DevServer
 from examples import demo
 from tests.toy.saved_model import write_toy_model
@@ -42,14 +44,35 @@ def test_notebook_answers_over_grpc(tmp_path, monkeypatch):
     assert re.search(r"clever\. -> good .*\n.*dull\. -> bad ", printed)
 
 
+def letter_counts(prompt: str = "") -> heads.Signature:
+    """Returns a signature whose vectors count the letters a, b and c."""
+
+    @heads.signature(heads.string_input("text"))
+    def count(text):
+        others = ("[^a]", "[^b]", "[^c]")
+        only = [tf.strings.regex_replace(prompt + text, x, "") for x in others]
+        counts = tf.stack([tf.strings.length(letters) for letters in only], axis=1)
+        return {"sentence_embedding": tf.cast(counts, tf.float32)}
+
+    return count
+
+
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """A server with vectors that count the letters a, b and c, and a cross-encoder."""
+def address(tmp_path_factory, tiny_config, vocabulary):
+    """A server with sentence encoders and a cross-encoder."""
     folder = tmp_path_factory.mktemp("served")
-    write_toy_model(folder / "toy", 1)
+    prompts = {"query": "a", "passage": "c"}
+    model_heads = {
+        "toy": {"kind": "encoder"},
+        "dots": {"similarity_fn_name": "dot", "prompts": prompts},
+    }
+    for name, head in model_heads.items():
+        signatures = {"sentence_embedding": letter_counts()}
+        signatures |= {k: letter_counts(v) for k, v in head.get("prompts", {}).items()}
+        directory = ModelDirectory(folder, tiny_config, vocabulary, True, head, {})
+        serving.export_saved_model(signatures, folder / name, directory=directory)
     write_toy_model(folder / "scorer", 1, serving_default="score")
-    write_toy_model(folder / "prompts", 1, query="count_query")
-    names = ("toy", "scorer", "prompts")
+    names = (*model_heads, "scorer")
     with DevServer({name: folder / name for name in names}) as server:
         yield server.address
 
@@ -69,12 +92,13 @@ def address(tmp_path_factory):
         ),
         ("b\n" * 33 + "a", ["a", "--top_k=1"], ["1.0000  34  a"]),
         ("b", ["b"], ["1.0000  1  b"]),
+        # ab and cbb, with prompts, without normalization.
+        ("bb\ncbc", ["b", "--model=dots"], ["2.0000  1  bb", "1.0000  2  cbc"]),
         (
             "b\n" * 11 + "b accc\n" + "ab\n" * 9 + "longest, no match\n",
             ["b", "--top_k=2", "--rerank=scorer"],
             ["2.0000  13  ab", "2.0000  14  ab"],
         ),
-        ("b\nc", ["b", "--model=prompts"], ["0.8944  2  c", "0.4472  1  b"]),
     ],
 )
 def test_search(address, tmp_path, capsys, corpus, arguments, printed):

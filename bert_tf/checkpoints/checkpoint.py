@@ -9,7 +9,8 @@ import dataclasses
 import functools
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -56,6 +57,13 @@ class Checkpoint:
     )
     rules: text.TokenizerRules = text.GOOGLE_RULES
 
+    def __post_init__(self):
+        if self.architecture.num_segments == 1 and self.rules.second_segment:
+            message = "%s: the encoder has one segment: both texts of a pair are in it."
+            logging.warning(message, self.path)
+            rules = dataclasses.replace(self.rules, second_segment=0)
+            object.__setattr__(self, "rules", rules)  # The class is frozen.
+
     def __repr__(self) -> str:
         name, kind = type(self).__name__, self.head["kind"]
         return f"<{name} {self.path}: {kind}, {self.describe()[0]}>"
@@ -93,6 +101,15 @@ class Checkpoint:
             return {name: read() for name, read in self.weights.items()}
         except ValueError as error:
             raise ValueError(f"{self.path}: {error}") from error
+
+    def fingerprint(self, layers: Collection[str] = ()) -> str:
+        """Returns a checksum of all weights, or of those of some layers."""
+        checksum = 0
+        for name in sorted(self.weights):
+            if not layers or outermost_layer(name) in layers:
+                weight = np.ascontiguousarray(self.weights[name]())
+                checksum = zlib.crc32(weight, zlib.crc32(name.encode(), checksum))
+        return f"{checksum:08x}"
 
     def load_into(
         self, model: keras.Model, *, part: keras.Model | None = None
@@ -141,6 +158,13 @@ class Checkpoint:
     def load_backbone(self, dtype: Any = None, name: str | None = None) -> BertBackbone:
         """Returns the encoder with its weights, without any head."""
         return self._load(BertBackbone(self.architecture, dtype=dtype, name=name))
+
+    def load(self, dtype: Any = None) -> keras.Model:
+        """Returns the encoder and its own head, e.g. a `SequenceClassifier`."""
+        model_class = heads.find_head(self.head["kind"]).model_class
+        if model_class is BertBackbone:
+            return self.load_backbone(dtype)
+        return self.load_model(model_class, dtype=dtype)
 
     def load_pretrainer(self, dtype: Any = None) -> BertPretrainer:
         """Returns the encoder and the pre-training heads with their weights."""

@@ -72,7 +72,6 @@ _FIELDS = {
     "clean_text": (True,),
     "do_basic_tokenize": (True,),
     "model_input_names": (_INPUTS, _INPUTS[::2], [_INPUTS[i] for i in (0, 2, 1)]),
-    "never_split": ([],),
     "padding_side": ("right",),
     "split_special_tokens": (False,),
     "truncation_side": ("right",),
@@ -152,8 +151,10 @@ def open_tokenizer(
                 "a cased model."
             )
         logging.warning("%s: %s", path, note)
-    # sentence-transformers lowercases before a tokenizer that does not.
-    if sentence.get("do_lower_case") and not lowercase:
+    # sentence-transformers lowercases before a tokenizer that does not. Version 6 has
+    # it in tokenizer.json, where BertTokenizer of transformers 5 ignores it.
+    lowers = sentence.get("do_lower_case") or whole.get("lowers")
+    if lowers and not lowercase:
         lowercase, rules["strip_accents"] = True, bool(rules.get("strip_accents"))
     vocabulary, added = _added_tokens(path, config, whole, vocabulary, model_config)
     library = "tokenizers"
@@ -182,6 +183,11 @@ def _read_tokenizer(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]
             f": {error}"
         ) from error
     whole = json.loads(original.to_str())
+    sequence = (whole["normalizer"] or {}).get("normalizers", [])
+    kept = [part for part in sequence if part != {"type": "Lowercase"}]
+    whole["lowers"] = len(kept) < len(sequence)
+    if len(kept) == 1:
+        whole["normalizer"] = kept[0]
     normalizer, model = whole["normalizer"] or {}, whole["model"]
     types = {
         part: (whole[part] or {}).get("type", "null")

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from bert_tf import heads, storage
 from bert_tf.checkpoints import weight_files
@@ -121,13 +122,16 @@ _PROBLEMS = {
 }
 
 # Activations of heads in Keras -> in torch.
-TORCH = "torch.nn.modules"
 TORCH_ACTIVATIONS = {
-    "tanh": f"{TORCH}.activation.Tanh",
-    "linear": f"{TORCH}.linear.Identity",
-    "relu": f"{TORCH}.activation.ReLU",
-    "gelu": f"{TORCH}.activation.GELU",
-    "sigmoid": f"{TORCH}.activation.Sigmoid",
+    name: f"torch.nn.modules.{theirs}"
+    for name, theirs in {
+        "tanh": "activation.Tanh",
+        "linear": "linear.Identity",
+        "relu": "activation.ReLU",
+        "gelu": "activation.GELU",
+        "sigmoid": "activation.Sigmoid",
+        "softmax": "activation.Softmax",
+    }.items()
 }
 
 # Fields of config.json: their types or values.
@@ -250,6 +254,12 @@ def open_folder(
         format=f"Hugging Face {class_name}",
         **tokenizer,
     )
+    fitted = checkpoint.head.get("decision", {}).get("fingerprint")
+    if fitted and checkpoint.weights and fitted != checkpoint.fingerprint(["logits"]):
+        head = dict(checkpoint.head)
+        message = "%s: dropped %s, which was fitted for other weights of the head."
+        logging.warning(message, path, head.pop("decision"))
+        return dataclasses.replace(checkpoint, head=head)
     if ours or kind != "tagging":
         return checkpoint
     # Pipelines of transformers tag every piece of a word.
@@ -300,16 +310,15 @@ def write_config(checkpoint: Checkpoint, class_name: str | None) -> None:
         "position_embedding_type": "absolute",
         "dtype": "float32",
     }
-    labels, problem, activation = head.get("labels"), head.get("problem"), "linear"
+    labels, problem = head.get("labels"), head.get("problem")
     if problem:
         types = {ours: theirs for theirs, ours in _PROBLEMS.items()}
         config["problem_type"] = types[problem]
     if problem == "regression":
-        labels, activation = ["score"], head.get("activation", "linear")
-    elif problem == "multi_label":
-        activation = "sigmoid"
+        labels = ["score"]
     if head.get("pairs"):  # As in cross-encoders of sentence-transformers 4.
-        activation = TORCH_ACTIVATIONS[activation]
+        default = "sigmoid" if problem == "multi_label" else "linear"
+        activation = TORCH_ACTIVATIONS[head.get("activation", default)]
         config["sentence_transformers"] = {"activation_fn": activation}
     if labels:
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}

@@ -56,6 +56,7 @@ _NAMES["mlm/bias"] = ["mlm_head/output_bias"]
 
 # Settings that KerasHub's encoder lacks. The others have the same names as ours.
 _FIXED = ("attention_dropout", "activation", "layer_norm_epsilon", "initializer_range")
+_FIXED += ("classifier_dropout",)
 _SETTINGS = [f.name for f in dataclasses.fields(BertConfig) if f.name not in _FIXED]
 
 
@@ -120,6 +121,7 @@ def open_preset(preset: str | pathlib.Path, kind: str | None = None) -> Checkpoi
         architecture=BertConfig(  # KerasHub lacks the other fields: they are fixed.
             **{name: getattr(backbone, name) for name in _SETTINGS},
             attention_dropout=backbone.dropout,
+            classifier_dropout=getattr(model, "dropout", None) if has_head else None,
         ),
         vocabulary=vocabulary,
         lowercase=preprocessor.tokenizer.lowercase,
@@ -190,6 +192,7 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
             num_classes=len(weights["logits/bias"]),
             preprocessor=models.BertTextClassifierPreprocessor(tokenizer, length),
             activation="sigmoid" if is_multi_label else head.get("activation"),
+            dropout=architecture.head_dropout,
         )
     elif "mlm/bias" in weights:
         preprocessor = models.BertMaskedLMPreprocessor(tokenizer, length)

@@ -30,6 +30,7 @@ from bert_tf import heads, storage
 from bert_tf.checkpoints import google, hugging_face, keras_hub, sentence_transformers
 from bert_tf.checkpoints.checkpoint import METRICS, Checkpoint, outermost_layer
 from bert_tf.checkpoints.folder_tokenizer import write_tokenizer
+from bert_tf.checkpoints.model_card import model_card, without_folders
 
 CONFIG = hugging_face.CONFIG
 
@@ -167,9 +168,14 @@ class ModelDirectory(Checkpoint):
         return new
 
     def write_decision(self, decision: Mapping[str, Any]) -> ModelDirectory:
-        """Adds settings that were fitted on a dev set to the head."""
+        """Adds settings to the head that were fitted on a dev set.
+
+        They count until another program writes other weights of the layer `logits`.
+        """
+        weights = sentence_transformers.open_folder(self.path)
+        decision = {**decision, "fingerprint": weights.fingerprint(["logits"])}
         config = storage.read_json_object(self.path / CONFIG)
-        config["bert_tf"]["head"]["decision"] = decision = dict(decision)
+        config["bert_tf"]["head"]["decision"] = decision
         storage.write_json(self.path / CONFIG, config)
         return dataclasses.replace(self, head={**self.head, "decision": decision})
 
@@ -248,14 +254,21 @@ def _settings(checkpoint: Checkpoint, resumable: Collection[str]) -> dict[str, A
 
 
 def write_checkpoint(
-    checkpoint: Checkpoint, path: str | os.PathLike, format: str = "hugging_face"
+    checkpoint: Checkpoint,
+    path: str | os.PathLike,
+    format: str = "hugging_face",
+    **card: str,
 ) -> list[str]:
     """Writes a checkpoint as a model directory or a KerasHub preset.
+
+    A model directory is ready to be published: it has no paths of this machine, no
+    training state and no logs, and README.md is its model card.
 
     Args:
         checkpoint: A checkpoint that `open_checkpoint` returned.
         path: The folder to write. It must not exist or be empty.
         format: `"hugging_face"`, a model directory, or `"keras_hub"`.
+        **card: `base_model` and `data` of `model_card.model_card`.
 
     Returns:
         The names of the weights that the format cannot hold.
@@ -274,6 +287,9 @@ def write_checkpoint(
             left_out = keras_hub.write_folder(unfinished, checkpoint)
         else:
             attributes = {name: getattr(checkpoint, name) for name in _WRITTEN}
+            attributes["options"] = options = without_folders(checkpoint.options)
+            text = model_card(path.name, checkpoint, options, **card)
+            storage.write_text(str(unfinished / "README.md"), text)
             directory = ModelDirectory.create(unfinished, **attributes)
             left_out = directory.write_weights(checkpoint.read_weights())
     storage.upload(path)

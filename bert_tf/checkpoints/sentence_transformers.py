@@ -7,10 +7,11 @@ config.json, model.safetensors, ...      the encoder, see `hugging_face`
 sentence_bert_config.json                max_seq_length
 1_Pooling/config.json                    pooling modes
 2_Dense/config.json, model.safetensors   optional
-config_sentence_transformers.json        kind of the model, prompts
+config_sentence_transformers.json        kind of the model, prompts, similarity
 
-The modules must be Transformer, Pooling, Dense (optional), Normalize (optional). The
-writer uses the file formats of version 2, which all versions since then read.
+The modules must be Transformer, Pooling, Dense (optional), Normalize (optional). Those
+of the class Dropout are ignored. The writer uses the file formats of version 2, which
+all versions since then read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy as np
 from bert_tf import storage
 from bert_tf.checkpoints import hugging_face, weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.hugging_face import TORCH, TORCH_ACTIVATIONS
+from bert_tf.checkpoints.hugging_face import TORCH_ACTIVATIONS
 from bert_tf.heads import EmbeddingConfig
 from bert_tf.storage import check_fields, read_json_object
 
@@ -99,10 +100,11 @@ def _modules(path: pathlib.Path, supported: str) -> dict[str, str]:
     try:
         modules = json.loads((path / MODULES).read_text(encoding="utf-8"))
         pattern = r"^sentence_transformers\..*\."
-        found = {re.sub(pattern, "", m["type"]): str(m["path"]) for m in modules}
+        named = [(re.sub(pattern, "", m["type"]), str(m["path"])) for m in modules]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path / MODULES} is not valid: {error!r}") from error
-    names = ", ".join(found)
+    modules = [(name, folder) for name, folder in named if name != "Dropout"]
+    found, names = dict(modules), ", ".join(name for name, _ in modules)
     outside = [f for f in found.values() if pathlib.PurePath(f).name != f]
     if not re.fullmatch(supported, names) or outside or len(found) < len(modules):
         raise ValueError(
@@ -124,18 +126,19 @@ def _open_cross_encoder(path: pathlib.Path) -> Checkpoint:
         or (config.get("sentence_transformers") or {}).get("activation_fn")
         or config.get("sbert_ce_default_activation_function")
     )
-    names = {**_ACTIVATIONS, f"{TORCH}.activation.Softmax": "softmax"}
-    check_fields(path, {"activation_fn": torch}, activation_fn=tuple(names))
+    check_fields(path, {"activation_fn": torch}, activation_fn=tuple(_ACTIVATIONS))
     if prompts := _prompts(path):
         raise ValueError(
             f"{path / _MODEL_CONFIG}: prompts of cross-encoders must be empty, because "
             f"exports do not add them. Received: {prompts}"
         )
-    activation = names.get(torch)
+    activation = _ACTIVATIONS.get(torch)
     checkpoint = hugging_face.open_folder(path, "classification", activation=activation)
     head = {**checkpoint.head, "pairs": True}
     if activation is None and head.get("problem") == "regression":
-        head["activation"] = "sigmoid"  # The default of `CrossEncoder`.
+        activation = "sigmoid"  # The default of `CrossEncoder`.
+    if activation:
+        head["activation"] = activation
     return dataclasses.replace(checkpoint, head=head)
 
 
@@ -145,6 +148,7 @@ def _open_sentence_encoder(path: pathlib.Path) -> Checkpoint:
     pooling = read_json_object(
         path / modules["Pooling"] / _CONFIG, include_prompt=(True,)
     )
+    config = read_json_object(path / _MODEL_CONFIG)
     flags = [
         _POOLING_MODES.get(key, key)
         for key, value in pooling.items()
@@ -154,7 +158,8 @@ def _open_sentence_encoder(path: pathlib.Path) -> Checkpoint:
         "max_sequence_length": encoder.options["max_sequence_length"],
         "pooling": pooling.get("pooling_mode") or "+".join(flags) or "mean",
         "normalize": "Normalize" in modules,
-        "truncate_dim": read_json_object(path / _MODEL_CONFIG).get("truncate_dim"),
+        "truncate_dim": config.get("truncate_dim"),
+        "similarity_fn_name": config.get("similarity_fn_name") or "cosine",
     }
     weights = encoder.weights
     if "Dense" in modules:
@@ -220,7 +225,7 @@ def write_modules(checkpoint: Checkpoint) -> None:
         kind = f"sentence_transformers.models.{name}"
         listed.append({"idx": i, "name": str(i), "path": folder, "type": kind})
     storage.write_json(path / MODULES, listed)
-    keys = ("prompts", "default_prompt_name", "truncate_dim")
+    keys = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
     if values := {key: head[key] for key in keys if head.get(key)}:
         storage.write_json(path / _MODEL_CONFIG, values)
 

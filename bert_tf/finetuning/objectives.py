@@ -37,7 +37,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.checkpoints import Checkpoint, open_checkpoint, standardized
+from bert_tf.checkpoints import Checkpoint, open_checkpoint
 from bert_tf.finetuning.task import Task
 from bert_tf.modeling import MASKED_SCORE, BertBackbone
 
@@ -98,15 +98,20 @@ class Distiller(keras.Model):
         checkpoint = open_checkpoint(task.options.teacher)
         backbone = BertBackbone(checkpoint.architecture, dtype=task.options.precision)
         teacher = task.served_head(checkpoint.head).build(backbone)
-        standardized(checkpoint, task.head).load_into(teacher)
+        checkpoint.load_into(teacher)
         teacher = task.training_model(teacher)
         labels = list(checkpoint.head.get("labels", ()))
         order = [labels.index(label) for label in task.head.get("labels", ())]
+        activation = keras.activations.get(checkpoint.head.get("activation"))
+        mean, deviation = task.head.get("mean", 0.0), task.head.get("deviation", 1.0)
 
         # A function, because Keras would train and save an attribute that is a model.
         def teach(inputs):
             outputs = keras.tree.flatten(teacher(inputs, training=False))
-            return [tf.gather(x, order, axis=-1) for x in outputs] if order else outputs
+            if order:
+                return [tf.gather(x, order, axis=-1) for x in outputs]
+            # The scores that it serves, standardized as those of the student.
+            return [(activation(x) - mean) / deviation for x in outputs]
 
         self._teach = teach
 

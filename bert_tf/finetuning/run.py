@@ -119,7 +119,8 @@ def _open_encoder(options: FinetuneConfig) -> Checkpoint:
         encoder = checkpoints.keep_layers(encoder, list(map(int, numbers)))
     if options.dropout is None:
         return encoder
-    rates = dict.fromkeys(("dropout", "attention_dropout"), options.dropout)
+    names = ("dropout", "attention_dropout", "classifier_dropout")
+    rates = dict.fromkeys(names, options.dropout)
     architecture = dataclasses.replace(encoder.architecture, **rates)
     return dataclasses.replace(encoder, architecture=architecture)
 

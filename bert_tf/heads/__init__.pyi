@@ -5,6 +5,8 @@ from bert_tf.heads.encoder import EncoderHead as EncoderHead
 from bert_tf.heads.encoder import PretrainerHead as PretrainerHead
 from bert_tf.heads.encoder import SentenceEmbedding as SentenceEmbedding
 from bert_tf.heads.encoder import SentenceEncoder as SentenceEncoder
+from bert_tf.heads.encoder import search_signatures as search_signatures
+from bert_tf.heads.encoder import similarities as similarities
 from bert_tf.heads.head import FEATURES as FEATURES
 from bert_tf.heads.head import HEAD_KINDS as HEAD_KINDS
 from bert_tf.heads.head import HEADS as HEADS

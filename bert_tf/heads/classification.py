@@ -37,7 +37,7 @@ def output_layer(
 ) -> keras.KerasTensor:
     """Applies dropout and the dense layer `logits` to an output of the backbone."""
     config, dtype = backbone.config, backbone.embeddings.dtype_policy
-    x = Dropout(config.dropout, dtype=dtype, name="dropout")(x)
+    x = Dropout(config.head_dropout, dtype=dtype, name="dropout")(x)
     return dense_layer(config, units, "logits", "float32")(x)
 
 
@@ -77,8 +77,9 @@ class SequenceClassifier(BertModel):
 
 class ClassificationHead(Head):
     """Settings: `labels` and `problem`, `"classification"` or `"multi_label"`; or the
-    problem `"regression"`, and the `activation` of the score. `pairs`: whether a text
-    is a pair. Decision: `thresholds` of the labels (0.5 by default).
+    problem `"regression"`. `activation`: that of the score; with labels, the one that a
+    cross-encoder of sentence-transformers applies. `pairs`: whether a text is a pair.
+    Decision: `thresholds` of the labels (0.5 by default).
 
     Option: `long_text` of `tasks.classification`.
     """
@@ -97,6 +98,12 @@ class ClassificationHead(Head):
         if problem == "multi_label":
             return {**head, "problem": problem}
         if problem == "regression" or len(head["labels"]) == 1:
+            if (outputs or 1) > 1:
+                raise ValueError(
+                    "a regression must have one score; several scores are not "
+                    f"supported. Received: problem={problem}, {outputs} outputs. "
+                    "bert_tf.convert --head=encoder keeps its encoder."
+                )
             if problem == "classification" or activation == "softmax":
                 raise ValueError(
                     "a single output must be a score, because the probability of a "

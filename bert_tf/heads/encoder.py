@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pre-trained models, encoders and sentence encoders.
 
-`EmbeddingConfig` describes how the hidden states of a text become its vector. It is the
-head of a model directory: `{"kind": "embedding", **config.to_dict()}`.
+`EmbeddingConfig` describes how the hidden states of a text become its vector, and how
+vectors compare. It is the head of a model directory: `{"kind": "embedding",
+**config.to_dict()}`.
 
 Signatures, for N texts:
 
@@ -43,6 +44,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from bert_tf.heads.head import (
@@ -57,9 +59,11 @@ from bert_tf.heads.head import (
 from bert_tf.lazy import lazy_import
 from bert_tf.modeling import MASKED_SCORE, BertBackbone, BertModel, BertPretrainer
 
+distance = lazy_import("scipy.spatial.distance")
 tf = lazy_import("tensorflow")
 
 _POOLING = ("cls", "max", "mean")
+_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 _TOP_K = 5  # Predicted tokens for each [MASK].
 
 
@@ -80,9 +84,10 @@ class EmbeddingConfig:
         normalize: Whether the vectors have length 1, before they are truncated.
         truncate_dim: The number of values of a vector to keep, the first ones; None for
             all.
+        similarity_fn_name: The similarity of two vectors, see `similarities`.
 
     Raises:
-        ValueError: The pooling is unknown.
+        ValueError: The pooling or the similarity is unknown.
     """
 
     max_sequence_length: int
@@ -91,13 +96,16 @@ class EmbeddingConfig:
     dense_activation: str = "tanh"
     normalize: bool = True
     truncate_dim: int | None = None
+    similarity_fn_name: str = "cosine"
 
     def __post_init__(self):
-        if self.pooling not in _POOLING:
-            raise ValueError(
-                f"`pooling` must be one of {', '.join(_POOLING)}. Received: "
-                f"pooling={self.pooling!r}"
-            )
+        choices = {"pooling": _POOLING, "similarity_fn_name": _SIMILARITIES}
+        for name, allowed in choices.items():
+            if (value := getattr(self, name)) not in allowed:
+                raise ValueError(
+                    f"`{name}` must be one of {', '.join(allowed)}. Received: "
+                    f"{name}={value!r}"
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the attributes, for JSON."""
@@ -110,6 +118,43 @@ class EmbeddingConfig:
             return values
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(**{name: values[name] for name in names if name in values})
+
+
+def similarities(name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Compares vectors as `similarity` of sentence-transformers.
+
+    Args:
+        name: `"cosine"`, `"dot"`, or a distance, of which it returns the negative:
+            `"euclidean"`, `"manhattan"`.
+        a: Vectors [N, E].
+        b: Vectors [M, E].
+
+    Returns:
+        The similarity of each vector of `a` to each of `b`, [N, M].
+    """
+    if name not in ("cosine", "dot"):
+        metric = "cityblock" if name == "manhattan" else name
+        return -distance.cdist(a, b, metric)
+    if name == "cosine":
+        a, b = (
+            x / np.linalg.norm(x, axis=1)[:, np.newaxis].clip(1e-12) for x in (a, b)
+        )
+    return a @ b.T
+
+
+def search_signatures(head: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the names of the signatures for queries and for the texts to search.
+
+    They add the prompts that `encode_query` and `encode_document` of
+    sentence-transformers add.
+
+    Args:
+        head: The `head` of a `Checkpoint`, which signatures return as `metadata`, too.
+    """
+    kinds = ("query",), ("document", "passage", "corpus")
+    prompts = head.get("prompts", {})
+    names = ([name for name in kind if name in prompts] for kind in kinds)
+    return tuple([*found, "sentence_embedding"][0] for found in names)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -56,7 +56,10 @@ GOOGLE_KEYS = {
     "activation": "hidden_act",
     "initializer_range": "initializer_range",
 }
-HUGGING_FACE_KEYS = GOOGLE_KEYS | {"layer_norm_epsilon": "layer_norm_eps"}
+HUGGING_FACE_KEYS = GOOGLE_KEYS | {
+    "layer_norm_epsilon": "layer_norm_eps",
+    "classifier_dropout": "classifier_dropout",
+}
 
 # Fields of transformers' config.json that have one value in a BERT.
 _HUGGING_FACE_FIELDS = {
@@ -72,6 +75,10 @@ _RULES = {
     "float": (
         lambda x: isinstance(x, int | float) and 0 <= x < 1,
         "a number of at least 0 and below 1",
+    ),
+    "float | None": (
+        lambda x: x is None or _RULES["float"][0](x),
+        "None or a number of at least 0 and below 1",
     ),
     "str": (lambda x: x in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"),
 }
@@ -98,6 +105,7 @@ class BertConfig:
     activation: str = "gelu_tanh"
     layer_norm_epsilon: float = 1e-12
     initializer_range: float = 0.02
+    classifier_dropout: float | None = None  # None: `dropout`.
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -110,6 +118,12 @@ class BertConfig:
                 "`hidden_dim` must be a multiple of `num_heads`. Received: "
                 f"hidden_dim={self.hidden_dim}, num_heads={self.num_heads}"
             )
+
+    @property
+    def head_dropout(self) -> float:
+        """The dropout rate of a task's head."""
+        rate = self.classifier_dropout
+        return self.dropout if rate is None else rate
 
     @classmethod
     def from_size(cls, size: str, vocabulary_size: int, **overrides: Any) -> BertConfig:

@@ -25,6 +25,7 @@ WORDS = (
 TOKENS = [word.replace("_", " ") for word in WORDS.split(" ")]
 SIZE = len(TOKENS)
 NORMALIZER = toy.NORMALIZER
+CASED = NORMALIZER | {"lowercase": False}
 BERT = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
 GENERIC = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
@@ -116,6 +117,12 @@ ENT = {"id": SIZE, **added("<Ent>", lstrip=True, rstrip=True)}
             "CAT Café É",
             "cat caf ##é é",
         ),
+        (  # Version 6 of sentence-transformers; transformers writes never_split.
+            whole({"type": "Sequence", "normalizers": [{"type": "Lowercase"}, CASED]})
+            | decoder(do_lower_case=False, never_split=["[CLS]"]),
+            "CAT Café É",
+            "cat caf ##é é",
+        ),
         # Other rules.
         (
             decoder(tokenize_chinese_chars=False),
@@ -186,10 +193,14 @@ def test_maximum_length(tmp_path, name, value, length):
         ),
         # Nor does it read the normalizer of tokenizer.json.
         (
-            whole(NORMALIZER | {"lowercase": False}) | {"tokenizer_config.json": {}},
+            whole(CASED) | {"tokenizer_config.json": {}},
             "do_lower_case is not set",
         ),
         (whole({"type": "NFKC"}), "normalizer must be .*NFKC"),
+        (
+            whole({"type": "Sequence", "normalizers": [{"type": "Lowercase"}]}),
+            "normalizer must be .*Sequence",
+        ),
         (
             whole(truncation=TRUNCATION),
             "json: truncation: direction must be 'Right'.*'Left'",

@@ -4,14 +4,19 @@
 import dataclasses
 import json
 
+import huggingface_hub
 import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
+import tokenizers
 
-from bert_tf.checkpoints import open_checkpoint, write_checkpoint
+from bert_tf import convert, heads
+from bert_tf.checkpoints import ModelDirectory, open_checkpoint, write_checkpoint
+from bert_tf.modeling import BertBackbone
 from bert_tf.text import Vocabulary
 from tests.toy import checkpoints as toy
+from tests.toy.models import model_directory
 
 LABELS = ["no", "maybe", "yes"]
 DEFAULT_LABELS = ["LABEL_0", "LABEL_1", "LABEL_2"]
@@ -216,7 +221,7 @@ def test_padding_of_token_embedding_is_dropped(folder, vocabulary, caplog):
         ({"hidden_size": "8"}, "`hidden_dim` must be a positive integer. .*='8'"),
         ({"id2label": {"1": "a", "2": "b"}}, "id2label must map the numbers from 0"),
         ({"num_labels": 4, "id2label": None}, "declares 4 labels .* layer has 3"),
-        ({"problem_type": "regression"}, "declares 1 labels or scores, .* has 3"),
+        ({"problem_type": "regression"}, "must have one score; .*regression, 3 outp"),
         ({"bert_tf": {"head": []}}, r"config\.json: bert_tf: head must have the type"),
         ({"bert_tf": {"head": {"kind": 1}}}, "head: kind must .* str.*kind=1"),
     ],
@@ -262,6 +267,126 @@ def test_thresholds_of_other_labels_do_not_count(folder, vocabulary, tmp_path):
     head = {**opened.head, "decision": {"thresholds": [0.1, 0.2]}}
     write_checkpoint(dataclasses.replace(opened, head=head), tmp_path / "ours")
     assert "decision" not in open_checkpoint(tmp_path / "ours").head
+
+
+def test_decisions_count_for_the_weights_they_were_fitted_for(
+    folder, vocabulary, tmp_path, caplog
+):
+    toy.write_hugging_face(folder, vocabulary, "BertForSequenceClassification")
+    write_checkpoint(open_checkpoint(folder), tmp_path / "ours")
+    opened = open_checkpoint(tmp_path / "ours")
+    attributes = {
+        name: getattr(opened, name) for name in ("architecture", "vocabulary")
+    }
+    directory = ModelDirectory(
+        opened.path, **attributes, lowercase=True, head=opened.head, options={}
+    )
+    directory.write_decision({"thresholds": 0.25})
+    write_checkpoint(open_checkpoint(opened.path), tmp_path / "copy")
+    copy = open_checkpoint(tmp_path / "copy")
+    assert copy.head["decision"]["thresholds"] == 0.25
+    assert not caplog.text
+    # As save_pretrained of transformers after more training.
+    file = tmp_path / "copy/model.safetensors"
+    tensors = safetensors.numpy.load_file(file)
+    tensors["classifier.bias"] += 1e-6
+    safetensors.numpy.save_file(tensors, file)
+    assert "decision" not in open_checkpoint(tmp_path / "copy").head
+    assert "dropped {'thresholds': 0.25" in caplog.text
+
+
+def test_dropout_of_the_head(folder, vocabulary, tmp_path):
+    name = "BertForSequenceClassification"
+    toy.write_hugging_face(folder, vocabulary, name, classifier_dropout=0.0)
+    write_checkpoint(open_checkpoint(folder), tmp_path / "ours")
+    config = json.loads((tmp_path / "ours/config.json").read_text())
+    assert config["classifier_dropout"] == 0
+    model = open_checkpoint(tmp_path / "ours").load()
+    assert model.get_layer("dropout").rate == 0
+    assert model.backbone.embeddings.dropout.rate == 0.1
+
+
+def test_encoder_with_one_segment(folder, vocabulary, tmp_path, caplog):
+    tensors = toy.values(toy.hugging_face_shapes("BertModel"))
+    name = "embeddings.token_type_embeddings.weight"
+    tensors[name] = tensors[name][:1]
+    toy.write_hugging_face(folder, vocabulary, tensors=tensors, type_vocab_size=1)
+    write_checkpoint(open_checkpoint(folder), tmp_path / "ours")
+    assert "one segment: both texts of a pair" in caplog.text
+    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "ours/tokenizer.json"))
+    assert not any(tokenizer.encode("the cat", "on").type_ids)
+    config = json.loads((tmp_path / "ours/tokenizer_config.json").read_text())
+    assert "token_type_ids" not in config["model_input_names"]
+    caplog.clear()
+    assert open_checkpoint(tmp_path / "ours").rules.second_segment == 0
+    assert not caplog.text
+
+
+# --- Folders to publish ------------------------------------------------------------
+
+
+def test_folder_to_publish(tmp_path, tiny_config, vocabulary):
+    paths = {
+        "init_from": "hf://google-bert/bert-base-uncased",
+        "teacher": "../models/teacher/",
+        "train_file": "data/train.csv",
+        "records": "/mnt/records128,/mnt/records512",
+        "size": "/home/me/config.json",
+        "lexicon": "/home/me/words.txt",  # Of somebody's own task.
+        "output": "models/verdict",
+    }
+    others = {"text_a": "he/she", "label_separator": "/", "layers": "1,2", "epochs": 3}
+    head = {"kind": "classification", "labels": ["a", "b"]}
+    directory = model_directory(
+        tmp_path / "m", tiny_config, vocabulary, head, options=paths | others
+    )
+    directory.save_weights(heads.SequenceClassifier(BertBackbone(tiny_config), 2))
+    metrics = {"accuracy": 0.75, "f1": 0.5}
+    directory.write_metrics({"training": {"score": 0.5}, "dev": metrics})
+    (directory.path / "logs").mkdir()
+    (directory.path / ".lock").touch()
+    convert.main(
+        convert.ConvertConfig(
+            from_=str(directory.path),
+            to=str(tmp_path / "share/verdict"),
+            data="stanfordnlp/sst2, our tickets",
+        )
+    )
+    shared = open_checkpoint(tmp_path / "share/verdict")
+    assert shared.options == {
+        **others,
+        "init_from": "hf://google-bert/bert-base-uncased",
+        "teacher": "teacher",
+        "train_file": "train.csv",
+        "records": "records128,records512",
+        "size": "config.json",
+        "lexicon": "words.txt",
+        "output": "verdict",
+        "max_sequence_length": 32,
+    }
+    files = {path.name for path in shared.path.iterdir()}
+    assert files == {
+        *("README.md", "config.json", "model.safetensors"),
+        *("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+    }
+    card = huggingface_hub.ModelCard.load(shared.path / "README.md")
+    assert card.data.license is None
+    assert card.data.base_model == "google-bert/bert-base-uncased"
+    assert card.data.datasets == ["stanfordnlp/sst2"]
+    assert card.data.pipeline_tag == "text-classification"
+    found = {r.metric_type: r.metric_value for r in card.data.eval_results}
+    assert found == metrics
+    assert "| dev | accuracy | 0.75 |" in card.text
+    assert "# verdict\n" in card.text
+    assert "our tickets" in card.text
+
+
+def test_card_of_a_folder_of_another_project(folder, vocabulary, tmp_path):
+    toy.write_hugging_face(folder, vocabulary)
+    write_checkpoint(open_checkpoint(folder), tmp_path / "to")
+    card = huggingface_hub.ModelCard.load(tmp_path / "to/README.md")
+    assert card.data.base_model == folder.name
+    assert card.data.eval_results is None
 
 
 # --- Heads that are not declared ---------------------------------------------------

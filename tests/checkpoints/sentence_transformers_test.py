@@ -40,7 +40,7 @@ FOLDERS = [
         id="mean",
     ),
     pytest.param(
-        {"Pooling": MEAN, "Dense": GELU},
+        {"Pooling": MEAN, "Dropout": {"dropout": 0.2}, "Dense": GELU},
         [[0.7795442, -0.0634074, -0.0083237], [0.8203837, 0.0741067, -0.0758511]],
         id="mean-dense",
     ),
@@ -55,7 +55,8 @@ FOLDERS = [
 @pytest.mark.parametrize(("modules", "golden"), FOLDERS)
 def test_vectors_and_round_trip(tmp_path, vocabulary, modules, golden):
     source = toy.write_sentence_transformers(tmp_path / "a", vocabulary, modules)
-    (source / MODEL).write_text('{"truncate_dim": 3}')  # After the normalization.
+    # After the normalization.
+    (source / MODEL).write_text('{"truncate_dim": 3, "similarity_fn_name": "dot"}')
     signatures = serving.load_signatures(open_checkpoint(source))
     found = signatures["sentence_embedding"](TEXTS)["sentence_embedding"]
     np.testing.assert_allclose(found, golden, rtol=2e-6, atol=2e-6)
@@ -63,6 +64,10 @@ def test_vectors_and_round_trip(tmp_path, vocabulary, modules, golden):
     assert write_checkpoint(opened, tmp_path / "b") == []
     back = open_checkpoint(tmp_path / "b")
     assert back.head == opened.head
+    assert back.head["similarity_fn_name"] == "dot"
+    assert (
+        json.loads((tmp_path / "b" / MODEL).read_text())["similarity_fn_name"] == "dot"
+    )
     (tmp_path / "b/modules.json").rename(tmp_path / "modules.json")  # As AutoModel.
     assert open_checkpoint(tmp_path / "b").head == {"kind": "encoder"}
     expected, weights = opened.read_weights(), back.read_weights()
@@ -195,6 +200,7 @@ SIGMOIDS = [[0.5103560, 0.6424979, 0.4169021], [0.5039728, 0.6464512, 0.4128937]
         ({"outputs": 3, NEW: {"activation_fn": f"{TORCH}.Sigmoid"}}, SIGMOIDS),
         # CrossEncoder.predict(apply_softmax=True)
         ({"outputs": 3, OLD: IDENTITY}, PROBABILITIES),
+        ({"outputs": 3, NEW: {"activation_fn": f"{TORCH}.Softmax"}}, PROBABILITIES),
     ],
 )
 def test_scores_equal_cross_encoder(tmp_path, vocabulary, files, golden):
@@ -208,6 +214,14 @@ def test_scores_equal_cross_encoder(tmp_path, vocabulary, files, golden):
     write_checkpoint(checkpoint, tmp_path / "b")
     back = open_checkpoint(tmp_path / "b").head
     assert back | {"labels": 0} == checkpoint.head | {"labels": 0}
+    config = json.loads((tmp_path / "b/config.json").read_text())
+    default = f"{TORCH}.Sigmoid" if name == "score" else IDENTITY
+    before = json.loads((folder / "config.json").read_text())
+    before = before.get(OLD) or before.get(NEW, files.get("saved", {}))
+    before = (
+        before.get("activation_fn", default) if isinstance(before, dict) else before
+    )
+    assert config[NEW] == {"activation_fn": before}
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,22 @@ def test_labels_and_scores_of_the_teacher_are_aligned(name, head, align, distill
     np.testing.assert_allclose(outputs, align(model(inputs).numpy()), atol=1e-5)
 
 
+def test_a_teacher_with_a_sigmoid_teaches_probabilities(distill, monkeypatch):
+    def with_sigmoid(path):
+        teacher = open_checkpoint(path)
+        head = {**teacher.head, "activation": "sigmoid"}
+        return dataclasses.replace(teacher, head=head)
+
+    monkeypatch.setattr(objectives, "open_checkpoint", with_sigmoid)
+    standard = {"mean": 0.25, "deviation": 0.5}
+    distiller, (task, teacher), (inputs, *_) = distill("scores", **standard)
+    model = task.served_head(teacher.head).build(BertBackbone(teacher.architecture))
+    teacher.load_into(model)
+    (outputs,) = distiller._teach(inputs)
+    expected = (scipy.special.expit(model(inputs).numpy()) - 0.25) / 0.5
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+
+
 def test_loss_of_several_labels_is_the_mean_over_texts_and_labels():
     task = types.SimpleNamespace(target_kind="labels")
     rng = np.random.default_rng(0)

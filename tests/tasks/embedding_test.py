@@ -174,8 +174,10 @@ def test_training_and_serving(tmp_path, random_encoder):
 def test_training_continues_with_the_pooling_of_the_encoder(tmp_path, read, caplog):
     prompts = {"prompts": {"query": "Find: "}, "default_prompt_name": "query"}
     head = {"kind": "embedding", "max_sequence_length": 32, "pooling": "max", **prompts}
+    head["similarity_fn_name"] = "manhattan"
     write(tmp_path, train__tsv=SCORED, dev__tsv=SCORED)
     task = read(**OWN, label="score", head=head, max_sequence_length=8)
     assert (task.head["pooling"], task.head["max_sequence_length"]) == ("max", 8)
+    assert task.head["similarity_fn_name"] == "manhattan"
     assert "prompts" not in task.head
     assert "training adds no prompts to texts" in caplog.text

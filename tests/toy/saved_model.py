@@ -47,19 +47,6 @@ class Toy(tf.Module):
             "scalar": tf.constant("a\0"),
         }
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-    def count_letters(self, text):
-        """Returns how many a, b and c each text has."""
-        others = ("[^a]", "[^b]", "[^c]")
-        only = [tf.strings.regex_replace(text, other, "") for other in others]
-        counts = tf.stack([tf.strings.length(letters) for letters in only], axis=1)
-        return {"sentence_embedding": tf.cast(counts, tf.float32)}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-    def count_query(self, text):
-        """Has the prompt "cc"."""
-        return self.count_letters("cc" + text)
-
     @tf.function(
         input_signature=[
             tf.TensorSpec([None], tf.string, name="text_a"),
@@ -91,12 +78,8 @@ def write_toy_model(
     version: int,
     prefix: str = "toy:",
     serving_default: str = "label",
-    **signatures: str,
 ) -> pathlib.Path:
-    """Writes `<base_path>/<version>/` and renames it into place, as an export does.
-
-    `signatures` are further ones: methods of `Toy` by name.
-    """
+    """Writes `<base_path>/<version>/` and renames it into place, as an export does."""
     toy = Toy(prefix)
     unfinished = base_path / f"{version}.partial"
     tf.saved_model.save(
@@ -108,8 +91,6 @@ def write_toy_model(
             "add": toy.add,
             "wait": toy.wait,
             "nothing": toy.nothing,
-            "sentence_embedding": toy.count_letters,
-            **{name: getattr(toy, method) for name, method in signatures.items()},
         },
     )
     return unfinished.rename(base_path / str(version))
