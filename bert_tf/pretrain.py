@@ -6,7 +6,7 @@
 
 `--records` is a folder written by `python -m bert_tf.corpus`. `--output` becomes a
 model directory (config.json, vocab.txt, model.safetensors, ..., metrics.json) with
-history.csv, TensorBoard logs and the training state. Rerun the same command
+report.md, history.csv, TensorBoard logs and the training state. Rerun the same command
 to resume from the last state. The defaults are the recipe of the paper (appendix
 A.2). Its two sequence lengths, 128 tokens for 90 % of the steps and 512 for the rest,
 are two phases of one training:
@@ -34,9 +34,10 @@ def main(options: PretrainConfig) -> None:
     print(
         f"Finished step {metrics['step']:,.0f}. Held-out MLM accuracy "
         f"{metrics['val_mlm_accuracy']:.2%} (most frequent token: "
-        f"{metrics['unigram_accuracy']:.2%}), NSP accuracy "
-        f"{metrics['val_nsp_accuracy']:.2%}. Model: {options.output}. Learning curves: "
-        f"tensorboard --logdir={os.path.join(options.output, 'logs')}"
+        f"{metrics['unigram_accuracy']:.2%}, after the previous one: "
+        f"{metrics['bigram_accuracy']:.2%}), NSP accuracy "
+        f"{metrics['val_nsp_accuracy']:.2%}. Model: {options.output}. Curves, examples "
+        f"and the next commands: {os.path.join(options.output, 'report.md')}"
     )
 
 

@@ -69,16 +69,24 @@ def main(options: DemoConfig) -> None:
         _run("pretrain", recipe="short", records=records, output=model, **flags)
     if not served.exists():
         _run("export", model_dir=model, output=served, name="demo")
+    metrics = storage.read_json(model / "metrics.json")
     print("\n=== Filling in masks over gRPC")
+    print(
+        f"Of the masked tokens in held-out text, the model predicts "
+        f"{metrics['val_mlm_accuracy']:.0%}; the most frequent token after the\n"
+        f"previous one, {metrics['bigram_accuracy']:.0%}; the most frequent token, "
+        f"{metrics['unigram_accuracy']:.0%}."
+    )
     with serving.DevServer({"demo": served / "demo"}) as server:
         answer = client.predict({"text": _MASKED}, "demo", address=server.address)
     for sentence, tokens, scores in zip(_MASKED, answer["tokens"], answer["scores"]):
         guesses = [f"{t.decode()} {s:.0%}" for t, s in zip(tokens[0], scores[0])]
         print(f"  {sentence}\n    {', '.join(guesses)}")
     print(
-        f"The model is in {model}, the SavedModel in {served / 'demo'}. Serve it with\n"
+        f"Curves, examples and next steps are in {model / 'report.md'}. "
+        "Try the model in a browser:\n"
         "  python -m bert_tf.serve --model_name=demo "
-        f"--model_base_path={served / 'demo'}"
+        f"--model_base_path={served / 'demo'} --demo"
     )
 
 

@@ -54,6 +54,7 @@ def test_requirements_are_those_of_pip():
     assert listed <= requirements("requirements.lock")
 
 
+@pytest.mark.slow
 def test_pytest_main_returns_the_status_of_the_tests(tmp_path):
     text = "import pytest\n@pytest.mark.slow\ndef test_a(): assert False"
     (tmp_path / "a_test.py").write_text(text)

@@ -163,5 +163,6 @@ def test_whole_demo(tmp_path, capfd, monkeypatch):
     guesses = r"^  .*\[MASK\].*\n    (\S+ \d+%, ){4}\S+ \d+%$"
     assert len(re.findall(guesses, printed, re.MULTILINE)) == 5
     name = "demo/serving/demo"
-    assert f"--model_name=demo --model_base_path={tmp_path}/{name}" in printed
+    assert f"--model_name=demo --model_base_path={tmp_path}/{name} --demo" in printed
+    assert (tmp_path / "demo/model/report.md").exists()
     assert tf.saved_model.contains_saved_model(str(tmp_path / name / "1"))

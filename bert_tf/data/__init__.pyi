@@ -1,11 +1,11 @@
 from bert_tf.data.documents import read_documents as read_documents
 from bert_tf.data.input_pipeline import Masker as Masker
+from bert_tf.data.input_pipeline import baseline_accuracies as baseline_accuracies
 from bert_tf.data.input_pipeline import check_records as check_records
 from bert_tf.data.input_pipeline import map_ahead as map_ahead
 from bert_tf.data.input_pipeline import pretrain_dataset as pretrain_dataset
 from bert_tf.data.input_pipeline import read_manifest as read_manifest
 from bert_tf.data.input_pipeline import read_token_ids as read_token_ids
-from bert_tf.data.input_pipeline import unigram_accuracy as unigram_accuracy
 from bert_tf.data.preparation import prepare_corpus as prepare_corpus
 from bert_tf.data.records import CorpusConfig as CorpusConfig
 from bert_tf.data.tables import Table as Table

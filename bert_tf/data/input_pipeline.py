@@ -20,7 +20,6 @@ shapes are static. This module does not require tensorflow-text.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import functools
@@ -243,12 +242,42 @@ def _parse(
     return inputs | {"first_positions": first_positions, "is_random_next": random_next}
 
 
-def unigram_accuracy(dataset: tf.data.Dataset) -> float:
-    """Returns the accuracy of always predicting the most frequent masked token."""
-    counts: collections.Counter[int] = collections.Counter()
-    for _, labels, weights in dataset:
-        counts.update(labels["mlm"].numpy()[weights["mlm"].numpy() > 0].tolist())
-    return counts.most_common(1)[0][1] / counts.total()
+def baseline_accuracies(
+    dataset: tf.data.Dataset, token_ids: np.ndarray
+) -> dict[str, float]:
+    """Returns the accuracies of two predictions that need only counts of tokens.
+
+    Args:
+        dataset: Masked batches.
+        token_ids: Training rows [R, S], in which pairs of neighbors are counted.
+
+    Returns:
+        `unigram_accuracy`, of always predicting the most frequent masked token, and
+        `bigram_accuracy`, of predicting the one that most often follows the token
+        before the mask.
+    """
+    previous, labels = [], []
+    for x, y, weights in dataset.as_numpy_iterator():
+        selected = weights["mlm"] > 0
+        before = np.maximum(x["mask_positions"] - 1, 0)
+        before = np.take_along_axis(x["token_ids"], before, axis=1)
+        previous.append(before[selected])
+        labels.append(y["mlm"][selected])
+    previous, labels = np.concatenate(previous), np.concatenate(labels)
+    size = 1 + max(previous.max(), labels.max(), token_ids.max())
+    label_counts = np.bincount(labels, minlength=size)
+    most_frequent = label_counts.argmax()
+    pairs = token_ids[:, :-1].astype(np.int64) * size + token_ids[:, 1:]
+    # Special tokens are never predicted.
+    pairs = pairs[label_counts[token_ids[:, 1:]] > 0]
+    pairs, counts = np.unique(pairs, return_counts=True)
+    pairs = pairs[np.argsort(counts, kind="stable")]
+    follower = np.full(size, most_frequent)
+    follower[pairs // size] = pairs % size  # The last assignment, the most frequent.
+    return {
+        "unigram_accuracy": float(np.mean(labels == most_frequent)),
+        "bigram_accuracy": float(np.mean(labels == follower[previous])),
+    }
 
 
 # --- Masking ---------------------------------------------------------------------

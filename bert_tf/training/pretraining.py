@@ -19,6 +19,7 @@ import tensorflow as tf
 from bert_tf import checkpoints, data, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
 from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
+from bert_tf.training import report
 from bert_tf.training import strategy as distribution
 from bert_tf.training.initialization import initialize_from_corpus
 from bert_tf.training.loop import TrainingLoop, TrainingState
@@ -26,6 +27,7 @@ from bert_tf.training.optimizers import AdamW, Lamb, Muon
 from bert_tf.training.pretrain_config import Phase, PretrainConfig
 
 _HISTORY = "history.csv"
+_TOKENS_COUNTED = 2**22  # For the bigram baseline.
 
 
 def pretrain(options: PretrainConfig) -> dict[str, float]:
@@ -113,14 +115,20 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
                 directory.save_weights(model)
 
             # === Report ===
-            baseline = data.unigram_accuracy(
-                masked_batches(options, replicas, last, split="validation")
-            )
+            held_out = masked_batches(options, replicas, last, split="validation")
+            token_ids = data.read_token_ids(last.records, _TOKENS_COUNTED)
+            baselines = data.baseline_accuracies(held_out, token_ids)
+            x, y, _ = next(iter(held_out))
+            examples = report.fill_masks(model, x, y, directory.vocabulary)
         except tf.errors.DataLossError as error:
             data.check_records(phase.records for phase in phases)
             raise ValueError(f"Records cannot be read: {error.message}") from error
-        metrics = state.progress["history"][-1] | {"unigram_accuracy": baseline}
+        history = state.progress["history"]
+        metrics = history[-1] | baselines
         directory.write_metrics(metrics)
+        report.pretraining_report(
+            directory.path, options, last, history, metrics, examples
+        )
         return metrics
 
 

@@ -68,7 +68,9 @@ def written(folder, vocabulary, class_name, lowercase=True):
     return checkpoint, str(preset)
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize(
+    "lowercase", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_keras_hub_opens_a_written_classifier(tmp_path, vocabulary, lowercase):
     class_name = "BertForSequenceClassification"
     checkpoint, path = written(tmp_path, vocabulary, class_name, lowercase)
@@ -139,7 +141,8 @@ def save_classifier(preset, folder, num_classes, activation):
 
 
 @pytest.mark.parametrize(
-    ("num_classes", "activation"), [(1, "sigmoid"), (3, "sigmoid")]
+    ("num_classes", "activation"),
+    [(1, "sigmoid"), pytest.param(3, "sigmoid", marks=pytest.mark.slow)],
 )
 def test_answers_equal_keras_hub(preset, tmp_path, num_classes, activation):
     model = save_classifier(preset, tmp_path / "theirs", num_classes, activation)

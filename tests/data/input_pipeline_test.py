@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.data import Masker, pretrain_dataset, read_manifest, unigram_accuracy
+from bert_tf.data import (
+    Masker,
+    baseline_accuracies,
+    pretrain_dataset,
+    read_manifest,
+)
 from bert_tf.text import Vocabulary
-from tests.toy.records import LENGTH, make_batch, random_pairs, write_records
+from tests.toy.records import LENGTH, random_pairs, write_records
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +103,19 @@ def test_first_step_resumes_with_equal_batches(records):
         tf.nest.map_structure(np.testing.assert_array_equal, first, second)
 
 
-def test_unigram_accuracy_is_share_of_most_frequent_label(vocabulary):
-    batch = make_batch(vocabulary, batch_size=64, seed=0)
-    labels = batch[1]["mlm"].numpy()[batch[2]["mlm"].numpy() > 0]
-    expected = np.bincount(labels).max() / len(labels)
-    dataset = tf.data.Dataset.from_tensors(batch)
-    assert unigram_accuracy(dataset) == expected
+def test_baselines_are_the_most_frequent_tokens():
+    # [MASK] is 4. The last position of the second row is not used.
+    x = {
+        "token_ids": [[2, 7, 4, 8, 4, 3], [2, 4, 7, 4, 7, 3]],
+        "mask_positions": [[2, 4], [3, 0]],
+    }
+    y, weights = {"mlm": [[8, 9], [9, 0]]}, {"mlm": [[0.3, 0.3], [0.3, 0.0]]}
+    dataset = tf.data.Dataset.from_tensors((x, y, weights))
+    # 3 is the most frequent after 7, but no label.
+    counted = np.array([[7, 8, 9, 7, 3], [7, 8, 8, 7, 3], [7, 9, 8, 7, 3]])
+    found = baseline_accuracies(dataset, counted)
+    # 7 -> 8 is right in the first row only; 8 -> 9 and 8 -> 8 are equally frequent.
+    assert found == {"unigram_accuracy": 2 / 3, "bigram_accuracy": 2 / 3}
 
 
 # --- Masking ---------------------------------------------------------------------

@@ -5,12 +5,16 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from bert_tf import cli
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.text import AddedToken, TokenizerRules, Vocabulary
@@ -107,6 +111,34 @@ def test_learns_and_writes_model_directory(trained):
     assert directory.head == {"kind": "pretrainer"}
     architecture = directory.architecture
     assert (architecture.dropout, architecture.attention_dropout) == (0.05, 0.05)
+
+
+def test_report_has_results_examples_and_the_command(trained, two_phases):
+    directory, metrics = trained
+    report = (directory.path / "report.md").read_text(encoding="utf-8")
+    headings = re.findall("^## (.*)", report, re.MULTILINE)
+    assert headings == [
+        "Held-out text",
+        "Training",
+        "Masked tokens",
+        "More training",
+        "Next steps",
+    ]
+    for name in ("val_mlm_accuracy", "bigram_accuracy", "unigram_accuracy"):
+        assert f" | {metrics[name]:.1%} |\n" in report
+    line, *following = re.findall(r"^python -m \w+\.\w+ (.*)", report, re.MULTILINE)
+    assert (
+        cli._to_options(PretrainConfig, cli._parse(PretrainConfig, shlex.split(line)))
+        == two_phases
+    )
+    assert len(following) == 3
+    # The second segment has one token at each position.
+    shown = re.findall(r"^\| .*\*\*\[\?\]\*\*.* \| (\S+) \| (\S+) \d+%, ", report, re.M)
+    assert len(shown) > 2
+    assert any(label == best for label, best in shown)
+    picture = ElementTree.parse(directory.path / "report.svg")
+    panels = [x.get("id") for x in picture.iter() if "axes_" in x.get("id", "")]
+    assert panels == ["axes_1", "axes_2"]
 
 
 class _Killed(Exception):
