@@ -99,7 +99,7 @@ def hide_tensorflow_logs() -> None:
         sys.meta_path.insert(0, _TensorFlowFinder())
 
 
-def require_backend(feature: str, *allowed: str) -> None:
+def require_backend(feature: str, *allowed: str, fix: str = "") -> None:
     """Checks that Keras uses one of the allowed backends, without importing it.
 
     Raises:
@@ -111,7 +111,8 @@ def require_backend(feature: str, *allowed: str) -> None:
     if backend not in allowed:
         raise ValueError(
             f"{feature} needs Keras with the backend {' or '.join(allowed)}. Set "
-            f"KERAS_BACKEND={allowed[0]}. Received: KERAS_BACKEND={backend}"
+            f"KERAS_BACKEND={allowed[0]}{fix and f', or {fix}'}. Received: "
+            f"KERAS_BACKEND={backend}"
         )
 
 

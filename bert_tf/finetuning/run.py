@@ -22,7 +22,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from tqdm import tqdm
 
 from bert_tf import checkpoints, data, lazy, serving, storage, training
@@ -30,6 +29,8 @@ from bert_tf.checkpoints import Checkpoint, ModelDirectory, standardized
 from bert_tf.finetuning import batching, objectives
 from bert_tf.finetuning.task import Example, FinetuneConfig, PredictConfig, Task
 from bert_tf.modeling import BertBackbone, sum_losses
+
+_EXPORT_LATER = "omit it and export the model later, with python -m bert_tf.export"
 
 
 def run_task(task_class: type[Task], options: FinetuneConfig | PredictConfig) -> None:
@@ -48,12 +49,16 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         ValueError: An option or the data are invalid.
         DivergedError: The loss became NaN or infinite.
     """
-    lazy.require_backend("Fine-tuning", "tensorflow")
-    strategy = training.strategy.strategy(options.strategy)
+    if options.export:
+        lazy.require_backend("--export", "tensorflow", fix=_EXPORT_LATER)
+    devices = training.strategy.strategy(options.strategy)
     # Check everything before anything is written.
     encoder = _open_encoder(options)
-    replicas = strategy.num_replicas_in_sync
-    training.strategy.check_batch_size(options.batch_size, replicas)
+    training.strategy.check_batch_size(options.batch_size, devices.replicas)
+    if devices.has_peers:
+        raise ValueError(
+            "Fine-tuning runs on one host. Only pre-training uses several."
+        )
     task = task_class(options, encoder)
     _check_hyperparameters(task)
     objectives.check_teacher(task)
@@ -68,17 +73,17 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         resumable=options.resumable(),
     )
     with storage.exclusive(directory.path), training.strategy.device_errors():
-        return _run(task, directory, strategy)
+        return _run(task, directory, devices)
 
 
 def _run(
-    task: Task, directory: ModelDirectory, strategy: tf.distribute.Strategy
+    task: Task, directory: ModelDirectory, devices: training.strategy.Devices
 ) -> dict[str, Any]:
-    model = build_model(task, directory, strategy)
+    model = build_model(task, directory, devices)
     if history := directory.read_metrics().get("training"):
         print(f"{directory.path} is already trained; skipping training.")
     else:
-        history = train(task, model, directory, strategy)
+        history = train(task, model, directory, devices)
     directory.load_weights(model)  # Those of the best epoch.
     metrics = {"training": history, **_evaluate(task, model, directory)}
     if decision := metrics.get("decision"):
@@ -138,24 +143,24 @@ def _check_hyperparameters(task: Task) -> None:
 
 
 def build_model(
-    task: Task, directory: ModelDirectory, strategy: tf.distribute.Strategy
+    task: Task, directory: ModelDirectory, devices: training.strategy.Devices
 ) -> keras.Model:
     """Returns the task's model with its initial weights.
 
     Args:
         task: The task.
         directory: The model directory, whose weights replace those of `task.encoder`.
-        strategy: Where to build it.
+        devices: Where to build it.
     """
     options, encoder = task.options, task.encoder
     keras.utils.set_random_seed(options.seed)
-    with strategy.scope():
+    with devices.scope():
         backbone = BertBackbone(encoder.architecture, dtype=options.precision)
         if count := options.frozen_layers:
             for layer in (backbone.embeddings, *backbone.encoder_layers[:count]):
                 layer.trainable = False
         model = task.served_head().build(backbone)
-        model.jit_compile = False  # XLA would compile for every sequence length.
+        model.jit_compile = devices.jit_compile
         if options.init_from and not directory.read_metrics():
             keys = ("kind", "labels")
             same_head = all(encoder.head.get(k) == directory.head.get(k) for k in keys)
@@ -179,7 +184,7 @@ def train(
     task: Task,
     model: keras.Model,
     directory: ModelDirectory,
-    strategy: tf.distribute.Strategy,
+    devices: training.strategy.Devices,
 ) -> dict[str, Any]:
     """Trains the model, or resumes from the last training state.
 
@@ -197,16 +202,16 @@ def train(
         rate = default_learning_rate(directory.architecture.hidden_dim)
     schedule = training.WarmupDecay(rate, int(options.warmup_ratio * steps), steps)
     trainable = task.training_model(model)
-    with strategy.scope():
+    with devices.scope():
         optimizer = training.AdamW(schedule, weight_decay=options.weight_decay)
         loss = _loss(task)
         trainable.compile(optimizer, **({"loss": loss} if loss else {}))
-        trainable.jit_compile = False  # XLA would compile for every sequence length.
+        trainable.jit_compile = devices.jit_compile
         sum_losses(trainable)
         if options.teacher:
             training.strategy.create_training_variables(trainable)
             trainable = objectives.Distiller(task, trainable)
-            trainable.compile(optimizer, jit_compile=False)
+            trainable.compile(optimizer, jit_compile=devices.jit_compile)
         state = training.TrainingState(directory, trainable)
         step = state.restore()
     content = zlib.crc32(split.inputs["token_ids"].flat_values.numpy())
@@ -225,7 +230,7 @@ def train(
     limits = options.batch_size, options.max_sequence_length
     order = {"epochs": options.epochs, "seed": options.seed}
     batches = functools.partial(batching.batches, split, *limits, **order)
-    loop = training.TrainingLoop(strategy, state, steps)
+    loop = training.TrainingLoop(devices, state, steps)
     dev = task.dataset(task.evaluation_splits[0])
     metric = f"{dev.name}_{task.metric}"
     history = loop.progress.setdefault("epochs", [])

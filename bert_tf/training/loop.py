@@ -35,7 +35,7 @@ from absl import logging
 from bert_tf import storage
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.training import strategy as distribution
-from bert_tf.training.steps import JaxSteps, TensorFlowSteps, steps_per_call
+from bert_tf.training.steps import steps_per_call
 
 # A scheduler that sends SIGTERM expects a normal end; a shell, 128 + the signal.
 _EXIT_STATUS = {signal.SIGTERM: 0, signal.SIGINT: 130}
@@ -57,7 +57,7 @@ class TrainingLoop:
     An epoch is the interval between two evaluations.
 
     Args:
-        strategy: See `strategy.strategy`; the model was built in its scope.
+        devices: See `strategy.strategy`; the model was built in their scope.
         state: The training state of the compiled model, restored.
         total_steps: Steps of the whole training, for the progress bar.
         save_every: Minutes between two states.
@@ -70,13 +70,13 @@ class TrainingLoop:
 
     def __init__(
         self,
-        strategy: tf.distribute.Strategy | distribution.JaxDevices,
+        devices: distribution.Devices,
         state: TrainingState,
         total_steps: int,
         save_every: float = 10,
         micro_batch_size: int = 0,
     ):
-        self.model, self.strategy = state.model, strategy
+        self.model, self.devices = state.model, devices
         self.state, self.progress = state, state.progress
         self.step = self._saved_step = state.step
         self._received_signal = 0
@@ -123,11 +123,7 @@ class TrainingLoop:
         iterator, per_call = None, steps_per_call()
         # New ones for each phase: for other shapes, `tf.function` would make the shapes
         # dynamic, and these round differently. Resuming would not be bit-equal.
-        arguments = self.model, self._micro_batch_size
-        if isinstance(self.strategy, distribution.JaxDevices):
-            self._steps = JaxSteps(*arguments)
-        else:
-            self._steps = TensorFlowSteps(*arguments, self.strategy)
+        self._steps = self.devices.steps(self.model, self._micro_batch_size)
         with self._signal_handlers():
             while "epoch" in self.progress or self.step < last:
                 # Part of the state, which may be at the end of an epoch, not yet
@@ -238,13 +234,11 @@ class TrainingLoop:
         step. A handler exits at once if the state is already saved, or on a second
         SIGINT. Otherwise the loop saves the state and exits after the step.
         """
-        # Workers stop after the same step.
-        together = distribution.is_multi_worker(self.strategy)
 
         def receive(number: int, _: Any) -> None:
             is_second = self._received_signal and number == signal.SIGINT
             is_saved = self._saved_step == self.step
-            if is_second or (is_saved and not together):
+            if is_second or (is_saved and not self.devices.has_peers):
                 print("\nStopped. Rerun the same command to resume.", flush=True)
                 sys.exit(_EXIT_STATUS[number])
             self._received_signal = self._received_signal or number
@@ -272,18 +266,9 @@ class TrainingLoop:
 
     def _stop_requested(self) -> int:
         """Returns the signal that this process or another worker received, or 0."""
+        # All workers must stop at the same step.
         received = self._received_signal
-        if distribution.is_multi_worker(self.strategy):
-            # All workers must stop at the same step.
-            total = _sum_over_workers(self.strategy, tf.constant(float(received)))
-            received = received or (float(total) > 0 and signal.SIGTERM)
-        return received
-
-
-@tf.function
-def _sum_over_workers(strategy: tf.distribute.Strategy, value: tf.Tensor) -> tf.Tensor:
-    value = strategy.run(tf.identity, args=(value,))
-    return strategy.reduce("SUM", value, axis=None)
+        return self.devices.any(received > 0) and (received or signal.SIGTERM)
 
 
 # --- State -----------------------------------------------------------------------

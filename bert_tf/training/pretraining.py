@@ -46,11 +46,10 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
     """
     # === Check everything before writing anything ===
     # With several workers, this must precede all other TensorFlow calls.
-    strategy = distribution.strategy(options.strategy)
-    chief = distribution.is_chief(strategy)
-    replicas = strategy.num_replicas_in_sync
+    devices = distribution.strategy(options.strategy)
+    chief, replicas = devices.is_chief, devices.replicas
     phases = options.phases()
-    _check_phases(options, phases, strategy)
+    _check_phases(options, phases, devices)
     source = open_checkpoint(options.init_from) if options.init_from else None
     architecture = resolve_architecture(options, phases, source)
     head = {"kind": "pretrainer"}
@@ -68,10 +67,10 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
     )
 
     lock = storage.exclusive(directory.path) if chief else contextlib.nullcontext()
-    with lock, distribution.device_errors():
+    with lock, distribution.device_errors(has_peers=devices.has_peers):
         # === Build the model ===
         keras.utils.set_random_seed(options.seed)
-        with strategy.scope():
+        with devices.scope():
             backbone = BertBackbone(
                 architecture, recompute=options.recompute, dtype=options.precision
             )
@@ -99,20 +98,20 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
         try:
             if options.initialization == "corpus" and not state.step:
                 token_ids = data.read_token_ids(phases[0].records)
-                with strategy.scope():
+                with devices.scope():
                     initialize_from_corpus(model, token_ids, options.seed)
             loop = TrainingLoop(
-                strategy, state, last.end, options.save_every, options.micro_batch_size
+                devices, state, last.end, options.save_every, options.micro_batch_size
             )
             for phase in phases:
                 if loop.step <= phase.end:
                     _train_phase(options, loop, phase)
+            if options.optimizer == "muon":
+                with devices.scope():
+                    scale_embeddings(model)
             if not chief:
                 return {}
-            if options.optimizer == "muon":
-                with strategy.scope():
-                    scale_embeddings(model)
-                directory.save_weights(model)
+            directory.save_weights(model)
 
             # === Report ===
             held_out = masked_batches(options, replicas, last, split="validation")
@@ -136,7 +135,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
 
 
 def _check_phases(
-    options: PretrainConfig, phases: Sequence[Phase], strategy: tf.distribute.Strategy
+    options: PretrainConfig, phases: Sequence[Phase], devices: distribution.Devices
 ) -> None:
     """Checks batch sizes and records.
 
@@ -145,8 +144,8 @@ def _check_phases(
             several hosts cannot begin with the same weights; or the records do not
             match each other, or have too few rows for validation.
     """
-    replicas, first = strategy.num_replicas_in_sync, phases[0]
-    if options.initialization == "corpus" and distribution.is_multi_worker(strategy):
+    replicas, first = devices.replicas, phases[0]
+    if options.initialization == "corpus" and devices.has_peers:
         raise ValueError(
             "--initialization=corpus is for one host. Several hosts may compute "
             "different initial weights. Pass --initialization=normal."
@@ -289,7 +288,7 @@ def _restore(state: TrainingState) -> None:
 
 def _train_phase(options: PretrainConfig, loop: TrainingLoop, phase: Phase) -> None:
     """Trains to the end of a phase; each evaluation adds a row to `history.csv`."""
-    replicas = loop.strategy.num_replicas_in_sync
+    replicas = loop.devices.replicas
     batches = functools.partial(masked_batches, options, replicas, phase)
     history, optimizer = loop.progress["history"], loop.model.optimizer
     optimizer.learning_rate = phase.schedule

@@ -9,6 +9,7 @@ learning rate schedules count its micro-batches as steps (base_optimizer.py). It
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -168,12 +169,24 @@ def steps_per_call() -> int:
     return 1 if all(name.startswith("cpu") for name in devices) else 20
 
 
-class TensorFlowSteps:
-    """Runs the steps of a training under a `tf.distribute.Strategy`.
+class Steps(abc.ABC):
+    """Runs the steps of a training on batches `(x, y, weights)`."""
 
-    Attributes:
-        test: Updates the metrics with a batch `(x, y, weights)`.
-    """
+    @abc.abstractmethod
+    def distribute(self, dataset: tf.data.Dataset) -> Iterator:
+        """Returns the global batches, each divided among the replicas."""
+
+    @abc.abstractmethod
+    def run(self, iterator: Iterator, count: int) -> np.ndarray:
+        """Trains on `count` batches, and returns the gradient norms, [count]."""
+
+    @abc.abstractmethod
+    def test(self, *batch: Any) -> None:
+        """Updates the metrics with a batch."""
+
+
+class TensorFlowSteps(Steps):
+    """Steps under a `tf.distribute.Strategy`."""
 
     def __init__(
         self,
@@ -194,19 +207,20 @@ class TensorFlowSteps:
         def test(*batch):
             strategy.run(model.test_step, args=(batch,))
 
-        self._train, self.test = train, test
+        self._train, self._test = train, test
 
-    def distribute(self, dataset: tf.data.Dataset) -> Iterator:
-        """Returns the batches, each divided among the replicas."""
+    def distribute(self, dataset):
         return iter(self._strategy.experimental_distribute_dataset(dataset))
 
-    def run(self, iterator: Iterator, count: int) -> np.ndarray:
-        """Trains on `count` batches, and returns the gradient norms, [count]."""
+    def run(self, iterator, count):
         return np.array([self._train(iterator) for _ in range(count)])
 
+    def test(self, *batch):
+        self._test(*batch)
 
-class JaxSteps:
-    """Runs the steps of a training on JAX, with the interface of `TensorFlowSteps`."""
+
+class JaxSteps(Steps):
+    """Steps on the devices of `keras.distribution`."""
 
     def __init__(self, model: keras.Model, micro_batch_size: int):
         self._train = jax.jit(jax_step(model, micro_batch_size), donate_argnums=0)
@@ -218,12 +232,12 @@ class JaxSteps:
             model.metrics_variables,
         )
 
-    def distribute(self, dataset: tf.data.Dataset) -> Iterator:
+    def distribute(self, dataset):
         distribution = keras.distribution.distribution()
 
-        def place(array):
-            layout = distribution.get_data_layout(array.shape)
-            return keras.distribution.distribute_tensor(array, layout)
+        def place(array):  # Every process has the global batch.
+            layout = distribution.get_data_layout(array.shape).backend_layout
+            return jax.make_array_from_process_local_data(layout, array, array.shape)
 
         batches = dataset.as_numpy_iterator()
         if distribution is None:

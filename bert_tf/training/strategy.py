@@ -1,67 +1,199 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Distribution strategies: one device, the GPUs of one or several machines, TPUs.
+"""The devices of a training: one, those of one or several machines, TPUs.
 
-`strategy("mirrored")` returns a `tf.distribute.Strategy`. Build model and optimizer in
-its scope. Missing hardware or settings raise a ValueError that names them.
-
-On the JAX backend of Keras, which pre-training supports, it returns a `JaxDevices`.
+`strategy("mirrored")` returns `Devices`. Build model and optimizer in their scope. The
+rest of the package does not know whether TensorFlow or JAX runs the steps. Missing
+hardware or settings raise a ValueError that names them.
 """
 
 from __future__ import annotations
 
+import abc
+import atexit
 import contextlib
-import dataclasses
+import json
 import os
+import re
+import sys
 import traceback
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from bert_tf import lazy
+from bert_tf.lazy import lazy_import
+from bert_tf.training.steps import JaxSteps, Steps, TensorFlowSteps
+
+jax = lazy_import("jax")
+
+# Seconds after which JAX regards a silent process as lost.
+_HEARTBEAT_TIMEOUT = 30
+_START_TIMEOUT = 3600
 
 
-@dataclasses.dataclass(frozen=True)
-class JaxDevices:
-    """Data parallelism on JAX, with the interface of a `tf.distribute.Strategy`.
+class Devices(abc.ABC):
+    """The replicas of a data-parallel training, one on each device.
+
+    Every process reads the same global batches and computes its part.
 
     Attributes:
-        num_replicas_in_sync: The number of devices.
+        replicas: Devices of all processes.
+        is_chief: Whether this process writes the files.
+        has_peers: Whether several processes train together.
+        jit_compile: Whether XLA compiles steps whose batches differ in length. It
+            compiles anew for each length; without it, JAX would run ops one by one.
     """
 
-    num_replicas_in_sync: int
-    cluster_resolver: None = None
-    scope = contextlib.nullcontext  # `keras.distribution` is set globally.
+    replicas: int
+    is_chief: bool
+    has_peers: bool
+    jit_compile: bool
+
+    def scope(self) -> contextlib.AbstractContextManager:
+        """Returns a context in which models and optimizers are built."""
+        return contextlib.nullcontext()
+
+    @abc.abstractmethod
+    def steps(self, model: keras.Model, micro_batch_size: int) -> Steps:
+        """Returns the functions that train and evaluate a compiled model."""
+
+    @abc.abstractmethod
+    def any(self, value: bool) -> bool:
+        """Returns whether the value is true in a process; all call this together."""
 
 
-def strategy(name: str) -> tf.distribute.Strategy | JaxDevices:
-    """Returns a distribution strategy by name.
+class TensorFlowDevices(Devices):
+    """The devices of a `tf.distribute.Strategy`."""
+
+    jit_compile = False
+
+    def __init__(self, strategy: tf.distribute.Strategy, *, is_chief: bool = True):
+        self.strategy, self.is_chief = strategy, is_chief
+        self.replicas = strategy.num_replicas_in_sync
+        multi_worker = tf.distribute.MultiWorkerMirroredStrategy
+        self.has_peers = isinstance(strategy, multi_worker)
+
+    def scope(self):
+        return self.strategy.scope()
+
+    def steps(self, model, micro_batch_size):
+        return TensorFlowSteps(model, micro_batch_size, self.strategy)
+
+    def any(self, value):
+        return bool(self._sum(tf.constant(float(value)))) if self.has_peers else value
+
+    @tf.function
+    def _sum(self, value):
+        value = self.strategy.run(tf.identity, args=(value,))
+        return self.strategy.reduce("SUM", value, axis=None)
+
+
+class JaxDevices(Devices):
+    """Devices of JAX, with their data parallelism set in `keras.distribution`."""
+
+    jit_compile = True
+
+    def __init__(self, devices: list[str]):
+        self.replicas = len(devices)
+        self.is_chief, self.has_peers = not jax.process_index(), jax.process_count() > 1
+        keras.distribution.set_distribution(
+            keras.distribution.DataParallel(devices=devices)
+            if self.replicas > 1
+            else None
+        )
+
+    def steps(self, model, micro_batch_size):
+        return JaxSteps(model, micro_batch_size)
+
+    def any(self, value):
+        if not self.has_peers:
+            return value
+        from jax.experimental import multihost_utils
+
+        return bool(multihost_utils.process_allgather(np.array(value)).any())
+
+
+def strategy(name: str) -> Devices:
+    """Returns devices by the name of --strategy.
 
     Args:
         name: `"default"`: the first GPU, or the CPU without one. `"mirrored"`: all GPUs
             of this machine, or all logical CPU devices if there are several.
             `"multi_worker"`: the devices of all machines in the environment variable
-            `TF_CONFIG`. Each runs the same command and calls this function before
-            other TensorFlow functions. `"tpu"`: the TPU of this machine, or the one
-            that `TPU_NAME` names.
+            `TF_CONFIG`, or on JAX of the machines that SLURM, MPI or Kubernetes names.
+            Each runs the same command and calls this function before other functions of
+            TensorFlow and JAX. `"tpu"`: the TPU of this machine; on JAX, of all
+            machines of a slice, which run the same command; on TensorFlow, the one that
+            `TPU_NAME` names.
 
     Raises:
         ValueError: The hardware or its settings are missing.
     """
+    if keras.backend.backend() == "jax":
+        return _jax(name)
     strategies = {
         "default": tf.distribute.get_strategy,
         "mirrored": _mirrored,
-        "multi_worker": _multi_worker,
         "tpu": _tpu,
     }
-    return _jax(name) if keras.backend.backend() == "jax" else strategies[name]()
+    if name in strategies:
+        return TensorFlowDevices(strategies[name]())
+    cluster = _read_tf_config()
+    if not cluster:  # TensorFlow would train alone.
+        raise ValueError(f"--strategy=multi_worker needs {_TF_CONFIG}")
+    print("Waiting for all workers of TF_CONFIG, up to an hour.", flush=True)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    return TensorFlowDevices(strategy, is_chief=not cluster.index)
+
+
+# --- Several machines ------------------------------------------------------------
+
+_TF_CONFIG = (
+    "the environment variable TF_CONFIG, with the same cluster and another task on "
+    'each host: {"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
+    '"task": {"type": "worker", "index": 0}}. A task of the type chief is the one that '
+    "writes, else the first worker."
+)
+
+
+class _Cluster(NamedTuple):
+    addresses: list[str]  # That of the chief is the first.
+    index: int  # Of this process.
+
+
+def _read_tf_config() -> _Cluster | None:
+    """Returns the cluster in TF_CONFIG; None if it names none.
+
+    Raises:
+        ValueError: TF_CONFIG is malformed, or its task is not in its cluster.
+    """
+    text = os.environ.get("TF_CONFIG", "")
+    try:
+        config = json.loads(text or "{}")
+        if "cluster" not in config:
+            return None
+        cluster, task = config["cluster"], config["task"]
+        tasks = [
+            (k, i) for k in ("chief", "worker") for i in range(len(cluster.get(k, ())))
+        ]
+        index = tasks.index((task["type"], int(task["index"])))
+        if {*cluster} - {"chief", "worker"} or len(cluster.get("chief", ())) > 1:
+            raise ValueError("only workers and one chief can train")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(
+            f"--strategy=multi_worker needs {_TF_CONFIG} Received: TF_CONFIG={text} "
+            f"({error!r})"
+        ) from error
+    return _Cluster([cluster[kind][i] for kind, i in tasks], index)
 
 
 def _jax(name: str) -> JaxDevices:
-    if name == "multi_worker":
-        lazy.require_backend("--strategy=multi_worker", "tensorflow")
     tf.config.set_visible_devices([], "GPU")  # TensorFlow only reads the records.
+    if name in ("multi_worker", "tpu"):
+        _join_jax_processes(name)
     devices = keras.distribution.list_devices()
     is_found = {"tpu": devices[0].startswith("tpu"), "mirrored": len(devices) > 1}
     if not is_found.get(name, True):
@@ -70,11 +202,43 @@ def _jax(name: str) -> JaxDevices:
             'install JAX for TPUs or GPUs: pip install "jax[tpu]" or "jax[cuda12]". '
             f"JAX finds: {', '.join(devices)}"
         )
-    devices = devices[:1] if name == "default" else devices
-    keras.distribution.set_distribution(
-        keras.distribution.DataParallel(devices=devices) if len(devices) > 1 else None
-    )
-    return JaxDevices(len(devices))
+    return JaxDevices(devices[:1] if name == "default" else devices)
+
+
+def _join_jax_processes(name: str) -> None:
+    """Connects this process to those that train with it, before JAX finds devices.
+
+    Raises:
+        ValueError: Nothing names the processes, or they cannot be reached.
+    """
+    arguments, cluster = {}, _read_tf_config()
+    if jax.distributed.is_initialized():
+        return
+    if cluster:
+        arguments = {
+            "coordinator_address": cluster.addresses[0],
+            "num_processes": len(cluster.addresses),
+            "process_id": cluster.index,
+            "cluster_detection_method": "deactivate",
+        }
+        print("Waiting for all workers of TF_CONFIG, up to an hour.", flush=True)
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)  # SIGTERM is ours.
+    try:
+        jax.distributed.initialize(
+            **arguments,
+            initialization_timeout=_START_TIMEOUT,
+            heartbeat_timeout_seconds=_HEARTBEAT_TIMEOUT,
+            shutdown_timeout_seconds=_HEARTBEAT_TIMEOUT,
+        )
+    except (ValueError, RuntimeError) as error:
+        if name == "tpu" and not cluster and isinstance(error, ValueError):
+            return  # A TPU of one machine.
+        raise ValueError(
+            f"--strategy={name} cannot join the other processes. Start the same "
+            "command on each host with SLURM, MPI or Kubernetes, on a TPU slice, or "
+            f"with {_TF_CONFIG} JAX's error: {error}"
+        ) from error
 
 
 def _mirrored() -> tf.distribute.Strategy:
@@ -90,51 +254,61 @@ def _mirrored() -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(cross_device_ops=operations)
 
 
-def _multi_worker() -> tf.distribute.Strategy:
-    # Without it, TensorFlow trains alone.
-    if "cluster" not in os.environ.get("TF_CONFIG", ""):
+def _tpu() -> tf.distribute.Strategy:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect()
+    except (ValueError, tf.errors.OpError) as error:
+        reason = str(error).splitlines()[0]
         raise ValueError(
-            "--strategy=multi_worker needs the environment variable TF_CONFIG, with "
-            "the same workers and a different index on each host: "
-            '{"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
-            '"task": {"type": "worker", "index": 0}}'
-        )
-    print("Waiting for all workers of TF_CONFIG, up to an hour.", flush=True)
-    return tf.distribute.MultiWorkerMirroredStrategy()
+            "--strategy=tpu finds no TPU. Run on a TPU VM with tensorflow-tpu (see "
+            f"docs/accelerators.md), or set TPU_NAME. TensorFlow's error: {reason}"
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
 
 
-def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
-    """Whether several processes train together."""
-    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-
-
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process is the first worker, the one that writes files."""
-    resolver = strategy.cluster_resolver
-    return resolver is None or resolver.task_id in (None, 0)
+# --- Errors ----------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def device_errors() -> Iterator[None]:
-    """Turns lost workers and exhausted memory into ValueError."""
+def device_errors(*, has_peers: bool = False) -> Iterator[None]:
+    """Turns lost workers and exhausted memory into ValueError.
+
+    Args:
+        has_peers: See `Devices`.
+    """
     try:
         yield
-    except (tf.errors.ResourceExhaustedError, RuntimeError) as error:
-        reason = str(error)
-        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in reason:
-            raise  # JAX has the status in the message only.
+    except Exception as error:
+        reason, on_jax = str(error).strip(), keras.backend.backend() == "jax"
+        if has_peers and on_jax:
+            atexit.register(_exit_at_once)
+        if isinstance(error, tf.errors.ResourceExhaustedError) or (
+            isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in reason
+        ):  # JAX has the status in the message only.
+            message = (
+                "Out of memory. Pass a smaller --batch_size; or, to keep the update of "
+                "bert_tf.pretrain, --micro_batch_size or --recompute."
+            )
+        elif isinstance(error, tf.errors.UnavailableError) or (
+            has_peers and on_jax and re.match("[A-Z_]+: ", reason)
+        ):
+            message = (
+                "Lost the connection to another worker. Rerun the same command on all "
+                "hosts to resume from the last checkpoint."
+            )
+        else:
+            raise
         _clear_frames(error)
-        raise ValueError(
-            "Out of memory. Pass a smaller --batch_size; or, to keep the update of "
-            "bert_tf.pretrain, --micro_batch_size or --recompute. The device reports: "
-            f"{reason.strip()[:500]}"
-        ) from error
-    except tf.errors.UnavailableError as error:
-        _clear_frames(error)
-        raise ValueError(
-            "Lost the connection to another worker. Rerun the same command on all "
-            "hosts to resume from the last checkpoint."
-        ) from error
+        raise ValueError(f"{message} The device reports: {reason[:500]}") from error
+
+
+def _exit_at_once() -> None:
+    """Ends the process before JAX waits for others, which a lost one would never end.
+
+    The others then notice that this process is gone.
+    """
+    sys.stdout.flush()
+    os._exit(1)
 
 
 def _clear_frames(error: BaseException | None) -> None:
@@ -146,18 +320,6 @@ def _clear_frames(error: BaseException | None) -> None:
     while error:
         traceback.clear_frames(error.__traceback__)
         error = error.__context__
-
-
-def _tpu() -> tf.distribute.Strategy:
-    try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect()
-    except (ValueError, tf.errors.OpError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            "--strategy=tpu finds no TPU. Run on a TPU VM with tensorflow-tpu (see "
-            f"docs/accelerators.md), or set TPU_NAME. TensorFlow's error: {reason}"
-        ) from error
-    return tf.distribute.TPUStrategy(resolver)
 
 
 def check_batch_size(batch_size: int, replicas: int) -> None:

@@ -7,15 +7,25 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 
-_SECONDS = 300
+_SECONDS = 600
 
 
-def run(*command: str) -> list[str]:
-    """Runs `python -m <command> --strategy=multi_worker` in two processes.
+def run(
+    *command: str,
+    environment: Mapping[str, str] = os.environ,
+    statuses: tuple[int, int] = (0, 0),
+) -> list[str]:
+    """Runs `python <command>` in two processes, with the TF_CONFIG of two workers.
+
+    Args:
+        command: The arguments of Python.
+        environment: Other variables.
+        statuses: The expected exit statuses.
 
     Returns:
-        What each process printed.
+        What each process printed, and wrote to stderr.
     """
     ports = []
     for _ in range(2):
@@ -28,18 +38,18 @@ def run(*command: str) -> list[str]:
         task = {"type": "worker", "index": index}
         config = json.dumps({"cluster": cluster, "task": task})
         process = subprocess.Popen(
-            [sys.executable, "-m", *command, "--strategy=multi_worker"],
-            env={**os.environ, "TF_CONFIG": config},
+            [sys.executable, *command],
+            env={**environment, "TF_CONFIG": config},
             text=True,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         workers.append(process)
     try:
         # The pipes are larger than what a toy training prints.
-        texts = [worker.communicate(timeout=_SECONDS) for worker in workers]
+        texts = [worker.communicate(timeout=_SECONDS)[0] for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
-    assert [worker.returncode for worker in workers] == [0, 0], texts
-    return [output for output, _ in texts]
+    assert tuple(worker.returncode for worker in workers) == statuses, texts
+    return texts

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ import pytest
 from bert_tf.checkpoints import open_checkpoint
 from bert_tf.modeling import BertBackbone, BertPretrainer
 from bert_tf.training import PretrainConfig, pretrain, read_history
+from tests.toy import workers
 from tests.toy.models import model_directory
 from tests.toy.records import write_records
 
@@ -24,20 +26,23 @@ pytestmark = pytest.mark.skipif(
     not importlib.util.find_spec("jax"), reason="JAX is not installed."
 )
 
-# Trains with each of the options. SIGTERM ends the training after step `stop_after`;
-# with a `message`, it must fail.
+# Trains with each of the options. After step `stop_after`, a process gets SIGTERM, the
+# second one of two; after `kill_after`, SIGKILL. With a `message`, it must fail.
 PRETRAIN = """
-import contextlib, json, os, signal, sys, time
+import contextlib, json, os, signal, sys
 from bert_tf.training import PretrainConfig, TrainingLoop, pretrain
 
 check_signals = TrainingLoop.check_signals
 for options in json.loads(sys.argv[1]):
     message = options.pop("message", None)
-    stop_after = options.pop("stop_after", None)
+    signals = {
+        options.pop("stop_after", None): signal.SIGTERM,
+        options.pop("kill_after", None): signal.SIGKILL,
+    }
 
     def stop(self):
-        if self.step == stop_after:
-            os.kill(os.getpid(), signal.SIGTERM)
+        if self.step in signals and self.devices.has_peers != self.devices.is_chief:
+            os.kill(os.getpid(), signals[self.step])
         check_signals(self)
 
     TrainingLoop.check_signals = stop
@@ -50,15 +55,18 @@ for options in json.loads(sys.argv[1]):
 """
 
 
-def pretrain_on_jax(runs: list[dict], devices: int) -> None:
-    environment = {
+def on_cpus(devices: int) -> dict[str, str]:
+    return os.environ | {
         "KERAS_BACKEND": "jax",
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
         "PYTHONPATH": str(ROOT),
     }
+
+
+def pretrain_on_jax(runs: list[dict], devices: int) -> None:
     command = [sys.executable, "-c", PRETRAIN, json.dumps(runs)]
-    subprocess.run(command, env=os.environ | environment, check=True)
+    subprocess.run(command, env=on_cpus(devices), check=True)
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +125,35 @@ def on_jax(options, tmp_path_factory):
     runs += [stopped | {"stop_after": 7}, stopped]
     # TensorFlow resumes from the state that JAX wrote.
     runs += [options | {"output": str(folder / "unfinished"), "stop_after": 7}]
+    # Two processes with a device each compute the same.
+    float16 = dropout | {"precision": "mixed_float16"}
+    runs += [float16 | {"output": str(folder / "float16"), "strategy": "default"}]
     pretrain_on_jax(runs, devices=8)
     return folder
+
+
+@pytest.fixture(scope="module")
+def on_two_processes(options, tmp_path_factory):
+    """The folder of models that two processes trained, and what the first printed."""
+    folder = tmp_path_factory.mktemp("processes")
+    options = options | {"strategy": "multi_worker"}
+    less_memory = RUNS["less_memory"][0] | {"strategy": "multi_worker"}
+    float16 = {"dropout": 0.1, "precision": "mixed_float16"}
+    flags = {
+        "adamw": {},
+        "less_memory": less_memory,
+        "float16": float16,
+        "stopped": {"stop_after": 7},
+        "killed": {"kill_after": 7},
+    }
+    runs = [
+        options | changes | {"output": str(folder / name)}
+        for name, changes in flags.items()
+    ]
+    command = "-c", PRETRAIN, json.dumps(runs)
+    statuses = 1, -signal.SIGKILL
+    output, _ = workers.run(*command, environment=on_cpus(1), statuses=statuses)
+    return folder, output
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +196,33 @@ def test_ten_steps_equal_tensorflow(on_jax, on_tensorflow, name):
     assert_same_training(on_jax / name, on_tensorflow(chosen), atol, rtol)
 
 
+@pytest.mark.parametrize("name", ["adamw", "less_memory"])
+def test_two_processes_equal_tensorflow(on_two_processes, on_tensorflow, name):
+    flags, atol = RUNS[name]
+    chosen = {k: v for k, v in flags.items() if k == "optimizer"}
+    assert_same_training(on_two_processes[0] / name, on_tensorflow(chosen), atol)
+
+
+def test_two_processes_draw_the_masks_of_one_with_loss_scaling(
+    on_jax, on_two_processes
+):
+    found = on_two_processes[0] / "float16"
+    assert_same_training(found, on_jax / "float16", atol=3e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize(("name", "step"), [("stopped", 7), ("killed", 5)])
+def test_one_process_resumes_what_two_began(
+    options, on_two_processes, on_tensorflow, name, step
+):
+    folder, output = on_two_processes
+    model = folder / name
+    assert max(model.glob("training_state/*")).name == f"ckpt-{step}.npz"
+    assert "Step 7 is saved in" in output
+    assert "Lost the connection to another worker" in output
+    pretrain(PretrainConfig(**options | {"output": str(model)}))
+    assert_same_training(model, on_tensorflow({}), atol=2e-5)
+
+
 def test_resume_is_bit_equal_after_sigterm(on_jax):
     assert (on_jax / "stopped/training_state/ckpt-10.npz").exists()
     for a, b in zip(weights(on_jax / "dropout"), weights(on_jax / "stopped")):
@@ -180,7 +242,7 @@ def test_tensorflow_resumes_from_a_state_of_jax(options, on_jax, on_tensorflow):
 
 def test_missing_devices_are_named(options, tmp_path):
     messages = {
-        "multi_worker": "needs Keras with the backend tensorflow. Set KERAS_BACKEND",
+        "multi_worker": "cannot join the other processes. Start the same command",
         "tpu": "--strategy=tpu does not find its devices",
         "mirrored": "does not find its devices. Use --strategy=default",
     }

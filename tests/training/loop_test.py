@@ -8,10 +8,10 @@ import types
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.modeling import Dropout
 from bert_tf.training import AdamW, TrainingLoop, TrainingState
+from bert_tf.training.strategy import strategy
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_failed_write_keeps_previous_state(directory):
 @pytest.fixture
 def loop(directory):
     """A loop at step 20 of a training that saved no state yet."""
-    loop = TrainingLoop(tf.distribute.get_strategy(), training(directory)[1], 1000)
+    loop = TrainingLoop(strategy("default"), training(directory)[1], 1000)
     loop.step = 20
     return loop
 

@@ -30,7 +30,7 @@ def batches(vocabulary):
 def train(batches, config, strategy="default", wrap=tf.function, **arguments):
     """Returns the weights after three steps, the metrics, and the last norm."""
     keras.utils.set_random_seed(5)
-    strategy = distribution.strategy(strategy)
+    strategy = distribution.strategy(strategy).strategy
     with strategy.scope():
         model = BertPretrainer(BertBackbone(config))
         model.compile(AdamW(1e-2))

@@ -1,6 +1,7 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import json
 import threading
 import weakref
 
@@ -59,14 +60,36 @@ def test_mirrored_without_gpus_raises(monkeypatch):
         distribution.strategy("mirrored")
 
 
-def test_multi_worker_without_tf_config_raises(monkeypatch):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    with pytest.raises(ValueError, match="needs the environment variable TF_CONFIG"):
+@pytest.mark.parametrize(
+    ("cluster", "task", "message"),
+    [
+        (None, None, "needs the environment variable TF_CONFIG"),
+        ({"worker": ["a:1"]}, {"type": "worker", "index": 1}, "the same cluster"),
+        ({"worker": ["a:1"]}, {"type": "chief", "index": 0}, "not in list"),
+        ({"worker": ["a:1"]}, {"type": "worker"}, "KeyError..index"),
+        ({"worker": ["a:1"], "ps": []}, {"type": "worker", "index": 0}, "only workers"),
+        (["a:1"], {"type": "worker", "index": 0}, "Received: TF_CONFIG="),
+    ],
+)
+def test_wrong_tf_config_is_named(monkeypatch, cluster, task, message):
+    config = json.dumps({"cluster": cluster, "task": task} if cluster else {})
+    monkeypatch.setenv("TF_CONFIG", config)
+    with pytest.raises(ValueError, match=message):
         distribution.strategy("multi_worker")
 
 
+@pytest.mark.parametrize(
+    ("kind", "index", "number"), [("chief", 0, 0), ("worker", "0", 1), ("worker", 1, 2)]
+)
+def test_chief_is_the_first_process(monkeypatch, kind, index, number):
+    cluster = {"worker": ["a:1", "b:1"], "chief": ["c:1"]}
+    config = {"cluster": cluster, "task": {"type": kind, "index": index}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    assert distribution._read_tf_config() == (["c:1", "a:1", "b:1"], number)
+
+
 def test_replicas_draw_different_dropout_masks():
-    strategy = distribution.strategy("mirrored")
+    strategy = distribution.strategy("mirrored").strategy
     with strategy.scope():
         inputs = keras.Input((64,))
         model = keras.Model(inputs, Dropout(0.5)(inputs))
@@ -106,10 +129,12 @@ def test_two_workers_train_to_the_same_weights_as_one(
         "warmup_steps": 1,
         "validate_every": 3,
     }
-    command = ["bert_tf.pretrain", *(f"--{k}={v}" for k, v in options.items())]
+    options["strategy"] = "multi_worker"
+    command = ["-m", "bert_tf.pretrain", *(f"--{k}={v}" for k, v in options.items())]
 
     workers.run(*command, f"--output={tmp_path / 'two'}")
-    pretrain(PretrainConfig(**options, output=str(tmp_path / "one")))
+    options |= {"strategy": "default", "output": str(tmp_path / "one")}
+    pretrain(PretrainConfig(**options))
     one, two = (open_checkpoint(tmp_path / name) for name in ("one", "two"))
     expected, found = one.read_weights(), two.read_weights()
     for name, weight in expected.items():
