@@ -23,18 +23,19 @@ they are functions of the whole batch:
     weights      [B] float32; they sum to one over the batch, and rows of weight 0 are
                  padding
 
-With several replicas, each compares the texts of its part of the batch.
+On TensorFlow with several replicas, each compares the texts of its part of the batch;
+on JAX, all compare the texts of the whole batch.
 
 Letters: B batch, C texts of an example, S sequence, E size of an embedding.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from bert_tf.checkpoints import Checkpoint, open_checkpoint
@@ -109,7 +110,7 @@ class Distiller(keras.Model):
         def teach(inputs):
             outputs = keras.tree.flatten(teacher(inputs, training=False))
             if order:
-                return [tf.gather(x, order, axis=-1) for x in outputs]
+                return [ops.take(x, order, axis=-1) for x in outputs]
             # The scores that it serves, standardized as those of the student.
             return [(activation(x) - mean) / deviation for x in outputs]
 
@@ -121,10 +122,10 @@ class Distiller(keras.Model):
     def compute_loss(self, x, y, y_pred, sample_weight, training=True):
         weights = keras.tree.flatten(sample_weight)[0]  # Equal for all outputs.
         pairs = zip(self._teach(x), keras.tree.flatten(y_pred), strict=True)
-        losses = tf.stack([self._difference(*pair) for pair in pairs], axis=-1)
+        losses = ops.stack([self._difference(*pair) for pair in pairs], axis=-1)
         # The mean over axes that `weights` lacks, such as the labels of a text.
-        axes = list(range(weights.shape.rank, losses.shape.rank))
-        difference = tf.reduce_sum(weights * tf.reduce_mean(losses, axes))
+        axes = list(range(len(weights.shape), len(losses.shape)))
+        difference = ops.sum(weights * ops.mean(losses, axes))
         share = self._task.options.teacher_share
         own_loss = self._student.compute_loss(x, y, y_pred, sample_weight)
         return (1 - share) * own_loss + share * difference
@@ -132,14 +133,15 @@ class Distiller(keras.Model):
     def _difference(self, target, output):
         """Returns the differences of outputs [..., C], without their last axis."""
         if self._task.target_kind == "score":
-            return tf.reduce_sum(tf.square(target - output), axis=-1)
+            return ops.sum(ops.square(target - output), axis=-1)
         temperature = self._task.options.teacher_temperature
         target, output = target / temperature, output / temperature
-        soft, entropy = tf.nn.softmax(target), tf.nn.softmax_cross_entropy_with_logits
+        soft, entropy = ops.softmax(target), ops.categorical_crossentropy
         if self._task.target_kind == "labels":
-            soft, entropy = tf.sigmoid(target), tf.nn.sigmoid_cross_entropy_with_logits
+            soft, entropy = ops.sigmoid(target), ops.binary_crossentropy
         # The factor keeps the size of the gradients.
-        return (entropy(soft, output) - entropy(soft, target)) * temperature**2
+        entropy = functools.partial(entropy, soft, from_logits=True)
+        return (entropy(output) - entropy(target)) * temperature**2
 
 
 # --- Losses of sentence encoders --------------------------------------------------
@@ -155,12 +157,12 @@ def cosent(embeddings, scores, weights, temperature):
         embeddings, scores, weights: See the module. C is 2.
         temperature: Divides the cosines.
     """
-    cosines = tf.reduce_sum(embeddings[:, 0] * embeddings[:, 1], axis=1) / temperature
+    cosines = ops.sum(embeddings[:, 0] * embeddings[:, 1], axis=1) / temperature
     is_example = weights > 0
-    counts = (scores[:, tf.newaxis] > scores) & is_example[:, tf.newaxis] & is_example
-    exponents = tf.where(counts, cosines - cosines[:, tf.newaxis], MASKED_SCORE)
-    exponents = tf.concat([[0.0], tf.reshape(exponents, [-1])], axis=0)
-    return tf.reduce_sum(weights) * tf.reduce_logsumexp(exponents)
+    counts = (scores[:, None] > scores) & is_example[:, None] & is_example
+    exponents = ops.where(counts, cosines - cosines[:, None], MASKED_SCORE)
+    exponents = ops.pad(ops.reshape(exponents, (-1,)), [[1, 0]])  # log(1 + ...)
+    return ops.sum(weights) * ops.logsumexp(exponents)
 
 
 def in_batch_negatives(embeddings, text_ids, weights, temperature):
@@ -176,21 +178,21 @@ def in_batch_negatives(embeddings, text_ids, weights, temperature):
         embeddings, text_ids, weights: See the module.
         temperature: Divides the cosines.
     """
-    logits = tf.einsum("ie,jce->ijc", embeddings[:, 0], embeddings[:, 1:])
+    logits = ops.einsum("ie,jce->ijc", embeddings[:, 0], embeddings[:, 1:])
     first, ids = text_ids[:, 0], text_ids[:, 1:]
-    is_second = tf.range(tf.shape(ids)[1]) == 0
+    rows, others = ops.shape(ids)
+    row, is_second = ops.arange(rows), ops.arange(others) == 0
     # For each example [B, 1, 1], the candidates [B, C - 1] that are not negatives.
-    no_negative = (ids < 0) | (weights == 0)[:, tf.newaxis]
-    no_negative |= ids == first[:, tf.newaxis, tf.newaxis]
-    no_negative |= ids == ids[:, :1, tf.newaxis]
-    no_negative |= (first[:, tf.newaxis] == first)[:, :, tf.newaxis] & is_second
-    is_target = tf.eye(tf.size(first), dtype=tf.bool)[:, :, tf.newaxis] & is_second
-    logits = tf.where(no_negative & ~is_target, MASKED_SCORE, logits / temperature)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-        tf.range(tf.size(first)) * tf.size(is_second),
-        tf.reshape(logits, [tf.size(first), -1]),
+    no_negative = (ids < 0) | (weights == 0)[:, None]
+    no_negative = no_negative | (ids == first[:, None, None])
+    no_negative = no_negative | (ids == ids[:, :1, None])
+    no_negative = no_negative | ((first[:, None] == first)[:, :, None] & is_second)
+    is_target = (row[:, None] == row)[:, :, None] & is_second
+    logits = ops.where(no_negative & ~is_target, MASKED_SCORE, logits / temperature)
+    losses = ops.sparse_categorical_crossentropy(
+        row * others, ops.reshape(logits, (rows, rows * others)), from_logits=True
     )
-    return tf.reduce_sum(weights * losses)
+    return ops.sum(weights * losses)
 
 
 LOSSES = {"cosent": cosent, "in_batch_negatives": in_batch_negatives}
@@ -221,5 +223,5 @@ class SiameseEncoder(keras.Model):
         return ops.reshape(embeddings, (batch, texts, embeddings.shape[-1]))
 
     def compute_loss(self, x, y, y_pred, sample_weight, training=True):
-        embeddings = tf.math.l2_normalize(y_pred, axis=2)
+        embeddings = ops.normalize(y_pred, axis=2)
         return self._loss_function(embeddings, y, sample_weight, self._temperature)

@@ -28,11 +28,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from bert_tf.lazy import lazy_import
 
 if TYPE_CHECKING:
-    import keras
-
     from bert_tf.modeling import BertBackbone
     from bert_tf.text import Tokenizer
 
+keras = lazy_import("keras")
 tf = lazy_import("tensorflow")
 
 # A name only, because TensorFlow is imported at its first use.
@@ -268,6 +267,9 @@ def signature(*inputs: tf.TensorSpec) -> Callable[[Callable], Signature]:
                 )
             return to_float32(outputs)
 
+        if keras.config.backend() == "jax":  # Models of JAX are not part of a graph.
+            checked.input_signature = inputs
+            return checked
         # AutoGraph conversion would take most of the time of an export, and no
         # signature needs it.
         return tf.function(checked, input_signature=inputs, autograph=False)

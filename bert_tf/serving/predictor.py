@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from bert_tf import heads, lazy
 from bert_tf.checkpoints import Checkpoint, open_checkpoint
 from bert_tf.heads import Head, Signature
 from bert_tf.modeling import BertBackbone
+from bert_tf.serving.jax_model import JaxModel
 from bert_tf.serving.ragged_encoder import optimize_for_inference
 from bert_tf.text import Tokenizer
 
@@ -55,22 +57,29 @@ def head_signatures(
 ) -> dict[str, Signature]:
     """Returns the signatures of a model, with an encoder that is fast at inference.
 
+    On JAX, the signatures run eagerly and the encoder is the model's own.
+
     Args:
         head: Its head.
         model: The model that `head.build` returned, with weights.
         int8: Whether to quantize the encoder, see `optimize_for_inference`.
         layers: The layers n to return as `layer_<n>`; only for models without a task.
     """
+    optimize = functools.partial(optimize_for_inference, int8=int8)
+    if keras.config.backend() == "jax":
+        if int8:
+            lazy.require_backend("int8", "tensorflow")
+        optimize = JaxModel
     if isinstance(head, heads.EncoderHead):
         backbone = getattr(model, "backbone", model)
-        encoder = optimize_for_inference(backbone, layers, int8=int8)
+        encoder = optimize(backbone, layers)
         return head.signatures(model, encoder)
     if layers:
         raise ValueError(
             f"--layers requires a model without a task. Received: a model for "
             f"{head.kind}"
         )
-    model = optimize_for_inference(model, int8=int8)
+    model = optimize(model)
     return {**head.signatures(model), "ids": heads.ids_signature(model)}
 
 
@@ -87,9 +96,8 @@ def load(
 
     Raises:
         ValueError: The checkpoint is damaged, not a BERT, or its head has no weights;
-            or Keras uses another backend than TensorFlow.
+            or an int8 encoder is requested on JAX.
     """
-    lazy.require_backend("bert_tf.load", "tensorflow")
     checkpoint = open_checkpoint(path, head=head)
     return Predictor(checkpoint, load_signatures(checkpoint, dtype=dtype))
 
