@@ -16,7 +16,7 @@ workers. Memory does not grow with the text. Rerun the same command to resume af
 interruption.
 
 Paths may be remote, see `bert_tf.storage`. `--runner` runs the same jobs on a cluster,
-see `bert_tf.data.preparation`.
+see `bert_tf.data.jobs`.
 """
 
 from __future__ import annotations

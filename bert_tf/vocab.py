@@ -9,24 +9,23 @@ token per line: [PAD] [UNK] [CLS] [SEP] [MASK]; the most frequent characters, in
 half of the lines; word pieces by decreasing frequency; and if there is room, further
 characters. The prefix "##" marks pieces that continue a word. A token's zero-based line
 number is its id. The same text always gives the same vocabulary.
+
+The words of each part of the text, about 8 MB, are counted by a job: on all cores, or
+with `--runner` on a cluster, see `bert_tf.data.jobs`. Memory grows with the number of
+distinct words only. Rerun the same command to resume after an interruption.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
 
-import tqdm
-
-from bert_tf import cli, storage, text
-from bert_tf.data import read_documents
+from bert_tf import cli, data, storage, text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VocabularyConfig(cli.Options):
+class VocabularyConfig(data.JobOptions):
     """Flags of `python -m bert_tf.vocab`."""
 
     input: str = cli.option(
@@ -58,13 +57,10 @@ def main(options: VocabularyConfig) -> None:
     paths = storage.expand_globs(options.input)
     storage.make_directory(os.path.dirname(output) or ".")
     start = time.monotonic()
-    passes = iter(("Counting characters", "Counting words"))
-    vocabulary = text.learn_vocabulary(
-        lambda: _sentences(paths, next(passes)),
-        options.vocabulary_size,
-        options.lowercase,
-    )
+    counts = data.count_words(paths, options.lowercase, output, options)
+    vocabulary = text.learn_vocabulary(counts, options.vocabulary_size)
     vocabulary.write(output)
+    data.remove_counts(output)
     megabytes = sum(storage.stat(path)[0] for path in paths) / 1e6
     print(
         f"{output}: {vocabulary.size:,} tokens from {megabytes:.1f} MB of text in "
@@ -75,20 +71,6 @@ def main(options: VocabularyConfig) -> None:
             f"The text is too small for --vocabulary_size={options.vocabulary_size}: "
             "no other word piece occurs twice."
         )
-
-
-def _sentences(paths: Sequence[str], description: str) -> Iterator[str]:
-    """Yields all sentences and shows a progress bar over the bytes of the files."""
-    sizes = [storage.stat(path)[0] for path in paths]
-    with tqdm.tqdm(
-        total=sum(sizes), desc=description, unit="B", unit_scale=True, disable=None
-    ) as bar:
-        for path, end in zip(paths, itertools.accumulate(sizes)):
-            for document in read_documents(path):
-                yield from document
-                # About one byte per character; corrected at the end of the file.
-                bar.update(min(sum(map(len, document)), end - bar.n))
-            bar.update(end - bar.n)
 
 
 if __name__ == "__main__":

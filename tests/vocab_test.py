@@ -3,13 +3,14 @@
 """Tests of the command bert_tf.vocab."""
 
 import gzip
+import os
 import pathlib
 import re
 
 import pytest
 
 from bert_tf import vocab
-from bert_tf.text import Vocabulary, learn_vocabulary
+from bert_tf.text import Vocabulary, count_words, learn_vocabulary
 
 SENTENCES = ["the cats sat on the mats.", "the cat sat on a hat."] * 20
 
@@ -19,10 +20,14 @@ def write(path: pathlib.Path, text: str | bytes) -> str:
     return str(path)
 
 
-def learn(folder: pathlib.Path, pattern: str, size: int = 26) -> Vocabulary:
+def learn(folder: pathlib.Path, pattern: str, size: int = 26, **changes) -> Vocabulary:
     output = str(folder / "new/vocab.txt")
     options = vocab.VocabularyConfig(
-        input=f"{folder}/{pattern}", output=output, vocabulary_size=size
+        input=f"{folder}/{pattern}",
+        output=output,
+        vocabulary_size=size,
+        num_workers=1,
+        **changes,
     )
     vocab.main(options)
     return Vocabulary.from_file(output)
@@ -36,7 +41,7 @@ def test_command_writes_the_learned_vocabulary(tmp_path, capsys):
     last_line = capsys.readouterr().out.strip().split("\n")[-1]
     path = tmp_path / "new/vocab.txt"
     assert re.fullmatch(f"{path}: 26 tokens from 0.0 MB of text in \\d+ s.", last_line)
-    assert vocabulary == learn_vocabulary(lambda: SENTENCES, 26)
+    assert vocabulary == learn_vocabulary(count_words(SENTENCES), 26)
 
     with pytest.raises(ValueError, match=r"--output=.*vocab\.txt exists"):
         learn(tmp_path, "corp*")
@@ -50,3 +55,31 @@ def test_command_reads_wikipedia_and_gzip(tmp_path, capsys):
     assert {"abab", "cdcd", "."} <= set(tokens)
     assert not set('<>=/"o') & set(tokens)
     assert "too small for --vocabulary_size=100" in capsys.readouterr().out
+
+
+def test_words_are_counted_in_parts(tmp_path, monkeypatch):
+    lines = [f"{line}\n\n" for line in SENTENCES]
+    write(tmp_path / "corpus.txt", "".join(lines))
+    monkeypatch.setattr("bert_tf.data.preparation._PART_BYTES", 300)
+    vocabulary = learn(tmp_path, "corp*")
+    assert vocabulary == learn_vocabulary(count_words(SENTENCES), 26)
+    assert os.listdir(tmp_path / "new") == ["vocab.txt"]
+
+
+def test_a_rerun_counts_only_the_parts_that_are_not_finished(tmp_path, monkeypatch):
+    write(tmp_path / "a.txt", "the cat sat on the mat. " * 20)
+    write(tmp_path / "b.txt", b"\xff\xff\xff")
+    monkeypatch.setattr("bert_tf.data.preparation._PART_BYTES", 1)
+    with pytest.raises(ValueError, match=r"b\.txt"):
+        learn(tmp_path, "*.txt")
+    (kept,) = os.listdir(tmp_path / "new")
+    assert kept.startswith(".vocab.txt.words-")
+
+
+def test_beam_counts_the_same_words(tmp_path, monkeypatch):
+    pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
+    write(tmp_path / "a.txt", "\n".join(SENTENCES[::2]))
+    write(tmp_path / "b.txt", "\n".join(SENTENCES[1::2]))
+    monkeypatch.setattr("bert_tf.data.preparation._PART_BYTES", 1)
+    vocabulary = learn(tmp_path, "*.txt", runner="DirectRunner")
+    assert vocabulary == learn_vocabulary(count_words(SENTENCES), 26)

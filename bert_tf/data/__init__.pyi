@@ -6,9 +6,12 @@ from bert_tf.data.input_pipeline import map_ahead as map_ahead
 from bert_tf.data.input_pipeline import pretrain_dataset as pretrain_dataset
 from bert_tf.data.input_pipeline import read_manifest as read_manifest
 from bert_tf.data.input_pipeline import read_token_ids as read_token_ids
+from bert_tf.data.jobs import JobOptions as JobOptions
 from bert_tf.data.preparation import prepare_corpus as prepare_corpus
 from bert_tf.data.records import CorpusConfig as CorpusConfig
 from bert_tf.data.tables import Table as Table
 from bert_tf.data.tables import read_table as read_table
 from bert_tf.data.tables import table_suffix as table_suffix
 from bert_tf.data.tables import write_table as write_table
+from bert_tf.data.word_counts import count_words as count_words
+from bert_tf.data.word_counts import remove_counts as remove_counts

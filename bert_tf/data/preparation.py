@@ -2,41 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a directory of records: from text files to `manifest.json`.
 
-The parts of the text are independent jobs. A job writes its result, a JSON value, to a
-file. Jobs with such a file are not run again, so the same command resumes after an
-interruption. The jobs run on all cores of this machine, or with the same results on a
-cluster with Apache Beam::
-
-    pip install '.[beam]'  # In an environment of its own.
-    python -m bert_tf.corpus ... --runner=FlinkRunner --beam_options=--flink_master=...
-
-All machines must see the same paths: `gs://` or a shared mount. bert_tf must be
-installed on them, for example in the container image of
-`--beam_options=--sdk_container_image=...`.
+The parts of the text are independent jobs, see `bert_tf.data.jobs`. So the same command
+resumes after an interruption.
 """
 
 from __future__ import annotations
 
 import collections
-import concurrent.futures
-import contextlib
-import functools
 import hashlib
-import multiprocessing
 import os
 import re
-import shlex
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Sequence
 from typing import Any
 
-import tqdm
-
-from bert_tf import lazy, storage
+from bert_tf import storage
 from bert_tf.data import documents
+from bert_tf.data.jobs import run_jobs
 from bert_tf.data.records import CorpusConfig, Part, text_warnings, write_part
 from bert_tf.text import Vocabulary, guess_lowercase
 
@@ -82,7 +64,7 @@ def _prepare(
         print(f"{output} is already complete.")
         return storage.read_json(manifest_path)
     vocabulary.write(os.path.join(output, "vocab.txt"))
-    results = run_jobs(write_part, _parts(options, files), options)
+    results = list(run_jobs(write_part, _parts(options, files), options))
     manifest = _manifest(options, vocabulary, files, results)
     manifest["seconds"] = round(time.monotonic() - started, 1)
     for warning in manifest["warnings"]:
@@ -129,10 +111,10 @@ def _settings(
     return settings
 
 
-def _parts(options: CorpusConfig, files: Sequence[str]) -> list[Part]:
-    """Divides the text into parts of about `_PART_BYTES`."""
+def divide(files: Sequence[str], separator: str) -> list[list[tuple[str, int, int]]]:
+    """Divides a text into parts of about `_PART_BYTES`, lists of (path, start, end)."""
     groups: list[list[tuple[str, int, int]]] = []
-    size, separator = _PART_BYTES, options.document_separator
+    size = _PART_BYTES
     for path in files:
         length, _ = storage.stat(path)
         for start, end in documents.byte_ranges(path, _PART_BYTES, separator):
@@ -141,6 +123,11 @@ def _parts(options: CorpusConfig, files: Sequence[str]) -> list[Part]:
                 size = 0
             groups[-1].append((path, start, end))
             size += min(end, length) - start
+    return groups
+
+
+def _parts(options: CorpusConfig, files: Sequence[str]) -> list[Part]:
+    groups = divide(files, options.document_separator)
     prefix = os.path.join(options.output, "part-")
     return [
         Part(f"{prefix}{index:05d}", index, len(groups), ranges, options)
@@ -195,95 +182,3 @@ def _manifest(
         "vocabulary_fingerprint": vocabulary.fingerprint,
         "warnings": warnings,
     }
-
-
-# --- Jobs ------------------------------------------------------------------------
-
-
-def run_jobs(
-    function: Callable[[Any], Any], jobs: Sequence[Any], options: CorpusConfig
-) -> list[Any]:
-    """Returns `function(job)` for every job, in order.
-
-    Args:
-        function: A module-level function that maps a job to a JSON value.
-        jobs: Picklable objects with the `path` of the result.
-        options: Where the jobs run. A single worker is this process.
-
-    Raises:
-        ValueError: Apache Beam is not installed.
-        OSError: A worker process ended early.
-    """
-    run = functools.partial(_run_unless_done, function)
-    if options.runner != "local":
-        _run_with_beam(run, jobs, options)
-        return list(map(run, jobs))  # Reads the results.
-    is_linux = hasattr(os, "sched_getaffinity")
-    num_cores = len(os.sched_getaffinity(0)) if is_linux else os.cpu_count()
-    num_workers = min(options.num_workers or num_cores, len(jobs))
-    with contextlib.ExitStack() as stack:
-        results: Iterator[Any] = map(run, jobs)
-        if num_workers > 1:
-            # Not fork: a forked TensorFlow can wait forever for threads that exist only
-            # in the parent.
-            pool = concurrent.futures.ProcessPoolExecutor(
-                num_workers,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=_start_worker,
-            )
-            stack.callback(pool.shutdown, cancel_futures=True)
-            # The workers inherit the mask: only this process handles Ctrl-C.
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            results = pool.map(run, jobs)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        try:
-            return list(  # On terminals with a progress bar.
-                tqdm.tqdm(results, "Preparing", len(jobs), unit=" parts", disable=None)
-            )
-        except BrokenProcessPool:
-            raise OSError(
-                "A worker process ended early. If the machine ran out of memory, use a "
-                "smaller --num_workers. In a script, call this below "
-                '`if __name__ == "__main__":`, or with num_workers=1. Rerun the same '
-                "command to resume."
-            ) from None
-
-
-def _run_with_beam(
-    run: Callable[[Any], Any], jobs: Sequence[Any], options: CorpusConfig
-) -> None:
-    """Calls `run(job)` for every job. The runner's web interface shows the progress."""
-    try:  # An optional dependency.
-        import apache_beam
-        from apache_beam.options.pipeline_options import PipelineOptions
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"--runner={options.runner} requires Apache Beam: "
-            "pip install '.[beam]' (in an environment of its own)."
-        ) from error
-    flags = [f"--runner={options.runner}", *shlex.split(options.beam_options)]
-    with apache_beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
-        created = pipeline | apache_beam.Create(list(jobs), reshuffle=True)
-        _ = created | apache_beam.Map(run)
-
-
-def _run_unless_done(function: Callable[[Any], Any], job: Any) -> Any:
-    """Returns `function(job)`, read from the result file if it exists."""
-    result_path = job.path + ".json"
-    if storage.exists(result_path):
-        return storage.read_json(result_path)
-    result = function(job)
-    storage.write_json(result_path, result)
-    return result
-
-
-def _start_worker() -> None:
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # Leave accelerators to training.
-    lazy.hide_tensorflow_logs()
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-
-
-def _exit_with_parent() -> None:
-    """Exits this process when its parent was killed, which pools do not notice."""
-    multiprocessing.parent_process().join()
-    os._exit(1)

@@ -33,11 +33,11 @@ import numpy as np
 
 from bert_tf import cli, storage, text
 from bert_tf.data.documents import DOCUMENT_SEPARATORS, Document, hold_out, read_blocks
+from bert_tf.data.jobs import JobOptions
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
 
-_RUNNERS = ("local", "DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")
 _BATCH_SENTENCES = 1 << 13  # Per call of the tokenizer, about 1 MB of text.
 _NUM_SPECIAL_TOKENS = 3  # [CLS] first segment [SEP] second segment [SEP]
 _MAX_PAIRS_PER_ROW = 8  # Shapes are static: more would enlarge the inputs of all rows.
@@ -45,7 +45,7 @@ _MAX_OPEN_ROWS = 1000  # More would reduce padding by less than 0.1%.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusConfig(cli.Options):
+class CorpusConfig(JobOptions):
     """Options of `python -m bert_tf.corpus` and `prepare_corpus`."""
 
     input: str = cli.option(
@@ -82,18 +82,6 @@ class CorpusConfig(cli.Options):
         0.01, help="Share of validation documents.", minimum=0, maximum=0.5, common=True
     )
     seed: int = cli.option(0, help="Seed of all random choices.", minimum=0)
-    num_workers: int = cli.option(
-        0, help="Processes of 1 GB each; 0 for one per core.", minimum=0, common=True
-    )
-    runner: str = cli.option(
-        "local",
-        help="local runs processes on this machine; the others are runners of Apache "
-        "Beam, whose machines must see all paths.",
-        choices=_RUNNERS,
-    )
-    beam_options: str = cli.option(
-        "", help="Flags of Apache Beam, for example '--flink_master=host:8081'."
-    )
 
 
 # --- Parts of a text -------------------------------------------------------------

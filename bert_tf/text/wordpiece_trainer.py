@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import bisect
 import collections
+import functools
 import itertools
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from bert_tf.lazy import lazy_import
 from bert_tf.text import normalization
@@ -25,39 +26,74 @@ tokenizers = lazy_import("tokenizers")
 # tokens. Words with any other character are tokenized as [UNK].
 _CHARACTER_COVERAGE = 0.9999
 
+_WORDS_PER_TEXT = 1000  # Of the texts that the trainer reads.
+
 # Pairs that occur less often are not merged.
 _MIN_FREQUENCY = 2
 
 
-def learn_vocabulary(
-    sentences: Callable[[], Iterable[str]], size: int, lowercase: bool = True
-) -> Vocabulary:
-    """Learns a WordPiece vocabulary.
+class WordCounts(NamedTuple):
+    """How often normalized words and characters occur; `update` adds other counts."""
 
-    The same sentences always give the same vocabulary. Memory grows with the number of
-    distinct words, not with the size of the text. Words that are so long that the
-    tokenizer maps them to [UNK] are ignored.
+    words: collections.Counter[str]
+    characters: collections.Counter[str]
+
+    def update(self, other: Sequence[Mapping[str, int]]) -> None:
+        for counts, others in zip(self, other, strict=True):
+            counts.update(others)
+
+
+def count_words(sentences: Iterable[str], lowercase: bool = True) -> WordCounts:
+    """Counts the words of sentences.
+
+    Memory grows with the number of distinct words, not with the size of the text. Words
+    that are so long that the tokenizer maps them to [UNK] are not counted.
 
     Args:
-        sentences: Returns a new iterator over all sentences. It is called twice: to
-            count characters, then to count words.
-        size: The number of tokens. The vocabulary is smaller if the text has too few
-            frequent pairs of pieces.
+        sentences: The sentences, whole ones, because `str.lower` maps a capital sigma
+            at the end of a word to ς.
         lowercase: Whether to lowercase and strip accents.
-
-    Raises:
-        ValueError: The sentences contain no words.
     """
-    table = {
+    table = _spaced_forms(lowercase)
+    # The time of the trainer is quadratic in the length of a word.
+    limit = normalization.GOOGLE_RULES.max_characters_per_word
+    words: collections.Counter[str] = collections.Counter()
+    raw: collections.Counter[str] = collections.Counter()
+    for sentence in map(str.lower, sentences) if lowercase else sentences:
+        raw.update(sentence)
+        words.update(sentence.translate(table).split())
+    characters: collections.Counter[str] = collections.Counter()
+    for char, count in raw.items():
+        for form in char.translate(table).replace(" ", ""):
+            characters[form] += count
+    for word in [word for word in words if len(word) > limit]:
+        del words[word]
+    return WordCounts(words, characters)
+
+
+@functools.cache
+def _spaced_forms(lowercase: bool) -> dict[int, str]:
+    """Returns the forms of characters, with spaces around those that are words."""
+    return {
         ord(char): "".join(f" {c} " if is_single_character_word(c) else c for c in form)
         for char, form in normalization.google_forms(lowercase).items()
     }
 
-    def read() -> Iterable[str]:
-        # Whole sentences, because `lower` maps a final capital sigma to ς.
-        return map(str.lower, sentences()) if lowercase else sentences()
 
-    frequent = _frequent_characters(read(), table)
+def learn_vocabulary(counts: WordCounts, size: int) -> Vocabulary:
+    """Learns a WordPiece vocabulary.
+
+    The same counts always give the same vocabulary.
+
+    Args:
+        counts: The result of `count_words`.
+        size: The number of tokens. The vocabulary is smaller if the text has too few
+            frequent pairs of pieces.
+
+    Raises:
+        ValueError: There are no words.
+    """
+    frequent = _frequent_characters(counts.characters)
     if not frequent:
         raise ValueError("The text to learn a vocabulary from contains no words.")
     totals = itertools.accumulate(len(_character_tokens(c)) for c in frequent)
@@ -77,12 +113,7 @@ def learn_vocabulary(
     )
     model = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=UNK))
     model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    # The time of the trainer is quadratic in the length of a word.
-    limit = normalization.GOOGLE_RULES.max_characters_per_word
-    too_long = re.compile(rf"\S{{{limit + 1},}}")
-    texts = (sentence.translate(table) for sentence in read())
-    texts = (too_long.sub(" ", x) if len(x) > limit else x for x in texts)
-    model.train_from_iterator(texts, trainer)
+    model.train_from_iterator(_repeated(counts.words), trainer)
     ids = model.get_vocab()
     tokens = sorted(ids, key=ids.__getitem__)
     # Chinese has few word pieces, but more characters than half of a small vocabulary.
@@ -97,16 +128,15 @@ def split_words(words: Iterable[str], vocabulary: Vocabulary) -> list[list[int]]
     return [[piece.id for piece in model.tokenize(word)] for word in words]
 
 
-def _frequent_characters(
-    sentences: Iterable[str], table: Mapping[int, str]
-) -> list[str]:
-    """Returns the characters that cover the text, by decreasing frequency."""
-    raw_counts = collections.Counter(itertools.chain.from_iterable(sentences))
-    counts: collections.Counter[str] = collections.Counter()
-    for raw, count in raw_counts.items():
-        for char in raw.translate(table).replace(" ", ""):
-            counts[char] += count
+def _repeated(words: Mapping[str, int]) -> Iterator[str]:
+    """Yields texts with each word as often as it occurs: the trainer counts them."""
+    for word, count in words.items():
+        for start in range(0, count, _WORDS_PER_TEXT):
+            yield " ".join([word] * min(_WORDS_PER_TEXT, count - start))
 
+
+def _frequent_characters(counts: collections.Counter[str]) -> list[str]:
+    """Returns the characters that cover the text, by decreasing frequency."""
     # Ties are broken by code point.
     ordered = sorted(counts, key=lambda char: (-counts[char], char))
     covered = list(itertools.accumulate(counts[char] for char in ordered))

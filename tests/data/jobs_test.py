@@ -1,6 +1,6 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `run_jobs` in bert_tf.data.preparation with worker processes.
+"""Tests of bert_tf.data.jobs with worker processes.
 
 Worker processes import this module, which does not import TensorFlow.
 """
@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from bert_tf.data import CorpusConfig, preparation
+from bert_tf.data import JobOptions, jobs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +39,7 @@ def kill_worker(job: Number) -> None:
 
 
 def run(function, numbers, num_workers=1):
-    options = CorpusConfig(input="", vocabulary="", output="", num_workers=num_workers)
-    return preparation.run_jobs(function, numbers, options)
+    return list(jobs.run_jobs(function, numbers, JobOptions(num_workers=num_workers)))
 
 
 def numbers(directory: pathlib.Path, *values: int) -> list[Number]:

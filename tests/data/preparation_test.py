@@ -11,9 +11,12 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from typing import NamedTuple
 
 import pytest
@@ -270,8 +273,55 @@ def test_beam_writes_equal_records(three_parts):
     pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
     with_beam = prepare(three_parts, runner="DirectRunner")
     assert contents(with_beam) == contents(prepare(three_parts))
-    with pytest.raises(ValueError, match="txt, line 1: not a JSON object"):
+    message = "1 of 1 parts failed.*txt, line 1: not a JSON object"
+    with pytest.raises(ValueError, match=message):
         prepare(three_parts, '{"text": 1', runner="DirectRunner")
+    with pytest.raises(ValueError, match="--runner=NoRunner is no installed runner"):
+        prepare(three_parts, runner="NoRunner")
+
+
+def test_parts_that_fail_on_a_cluster_name_their_file_and_the_others_are_kept(options):
+    pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
+    folder = pathlib.Path(options.output).parent / "text"
+    shutil.copytree(pathlib.Path(options.input).parent, folder)
+    damaged = folder / "b"
+    damaged.write_bytes(b"\xff\xff\xff")
+    options = dataclasses.replace(options, input=f"{folder}/*", runner="DirectRunner")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preparation, "_PART_BYTES", 1)
+        with pytest.raises(ValueError, match=f"1 of 3 parts failed.*{damaged}"):
+            prepare_corpus(options)
+        kept = set(contents(options))
+        assert {name[-23:] for name in kept} == {
+            "00000-of-00003.tfrecord", "00002-of-00003.tfrecord"
+        }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_dask_writes_equal_records_although_a_worker_is_killed(options, monkeypatch):
+    pytest.importorskip("apache_beam", reason="Apache Beam is not installed")
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+    monkeypatch.setattr(preparation, "_PART_BYTES", 2000)
+    expected = contents(prepare(options))
+    assert len(expected) > 10
+    on_dask = dataclasses.replace(options, runner="DaskRunner")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None
+    ) as cluster:
+        killed = cluster.workers[0].pid
+
+        def kill() -> None:
+            while not list(pathlib.Path(on_dask.output).glob("part-*.json")):
+                time.sleep(0.01)
+            os.kill(killed, signal.SIGKILL)
+
+        thread = threading.Thread(target=kill, daemon=True)
+        thread.start()
+        address = f"--dask_client_address={cluster.scheduler_address}"
+        prepare_corpus(dataclasses.replace(on_dask, beam_options=address))
+        thread.join(10)
+        assert cluster.workers[0].pid != killed
+    assert contents(on_dask) == expected
 
 
 def test_missing_beam_raises_value_error(options, monkeypatch):

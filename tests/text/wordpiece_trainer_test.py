@@ -9,7 +9,7 @@ import pytest
 from bert_tf.text.normalization import is_single_character_word
 from bert_tf.text.tokenizer import Tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, Vocabulary
-from bert_tf.text.wordpiece_trainer import learn_vocabulary
+from bert_tf.text.wordpiece_trainer import count_words, learn_vocabulary
 
 SYLLABLES = ("ba", "ko", "ri", "tun", "mes", "lo", "dra", "pi", "gu", "fen")
 TEXT = (
@@ -22,10 +22,6 @@ TEXT = (
 LINES = TEXT.splitlines()
 
 
-def sentences() -> list[str]:
-    return LINES
-
-
 def pieces(text: str, vocabulary: Vocabulary, lowercase: bool = True) -> list[str]:
     (ids,) = Tokenizer(vocabulary, lowercase).tokenize([text]).to_list()
     return [vocabulary.tokens[i] for i in ids]
@@ -33,7 +29,7 @@ def pieces(text: str, vocabulary: Vocabulary, lowercase: bool = True) -> list[st
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_learned_vocabulary_covers_its_text(lowercase):
-    vocabulary = learn_vocabulary(sentences, 180, lowercase)
+    vocabulary = learn_vocabulary(count_words(LINES, lowercase), 180)
     assert vocabulary.size == 180
     assert vocabulary.tokens[:5] == SPECIAL_TOKENS
     assert "[UNK]" not in pieces(TEXT, vocabulary, lowercase)
@@ -46,7 +42,9 @@ def test_learned_vocabulary_covers_its_text(lowercase):
     assert {".", ",", "—", "中", "文"} <= set(vocabulary.tokens)
     assert not {"##.", "##—", "##中"} & set(vocabulary.tokens)
     if lowercase:
-        assert {learn_vocabulary(sentences, 180) for _ in range(3)} == {vocabulary}
+        assert {learn_vocabulary(count_words(LINES), 180) for _ in range(3)} == {
+            vocabulary
+        }
         frequent = ["the", "cats", "sat"]
         assert pieces("The cats sat", vocabulary) == frequent
         assert {"e", "a", "δ", "##ς"} <= set(vocabulary.tokens)
@@ -54,19 +52,19 @@ def test_learned_vocabulary_covers_its_text(lowercase):
 
 
 def test_small_vocabulary_has_room_for_merged_pieces():
-    vocabulary = learn_vocabulary(sentences, 40)
+    vocabulary = learn_vocabulary(count_words(LINES), 40)
     assert vocabulary.size == 40
     # Half of the tokens, two for each character; equally frequent ones by code point.
     characters = [t for t in vocabulary.tokens[5:] if len(t.removeprefix("##")) == 1]
     assert characters == [*"aeimnorstu", *(f"##{c}" for c in "aeimnorstu")]
-    vocabulary = learn_vocabulary(lambda: [string.ascii_lowercase[::-1]], 40)
+    vocabulary = learn_vocabulary(count_words([string.ascii_lowercase[::-1]]), 40)
     # Without frequent pairs, further characters have the other half.
     assert "".join(vocabulary.tokens[25:]) == "k##kl##lm##mn##no##op##pq##qr"
 
 
 def test_rare_characters_are_excluded():
     text = "common words again and again " * 2000 + "ж"
-    vocabulary = learn_vocabulary(lambda: [text], 30_000)
+    vocabulary = learn_vocabulary(count_words([text]), 30_000)
     assert "ж" not in vocabulary.tokens
     assert {"w", "common"} < set(vocabulary.tokens)
     assert vocabulary.size < 100
@@ -74,10 +72,10 @@ def test_rare_characters_are_excluded():
 
 def test_words_that_the_tokenizer_does_not_split_are_ignored():
     """They would fill it slowly with their pieces (huggingface/tokenizers#86)."""
-    vocabulary = learn_vocabulary(lambda: ["cat hat", "cat hat", "abcd" * 51], 100)
+    vocabulary = learn_vocabulary(count_words(["cat hat", "cat hat", "abcd" * 51]), 100)
     assert {t for t in vocabulary.tokens if len(t) > 3} == {*SPECIAL_TOKENS, "##at"}
 
 
 def test_sentences_without_words_are_rejected():
     with pytest.raises(ValueError, match="to learn a vocabulary from contains no word"):
-        learn_vocabulary(lambda: ["", " \u200b "], 100)
+        learn_vocabulary(count_words(["", " \u200b "]), 100)

@@ -1,0 +1,68 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Counts the words of text files, in parts, on this machine or a cluster."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import os
+from collections.abc import Sequence
+
+from bert_tf import storage, text
+from bert_tf.data import documents
+from bert_tf.data.jobs import JobOptions, run_jobs
+from bert_tf.data.preparation import divide
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    path: str
+    ranges: Sequence[tuple[str, int, int]]
+    lowercase: bool
+
+
+def _count_part(part: _Part) -> list[dict[str, int]]:
+    blocks = documents.read_blocks(part.ranges, "auto")
+    sentences = (s for block in blocks for document in block for s in document)
+    return list(text.count_words(sentences, part.lowercase))
+
+
+def count_words(
+    files: Sequence[str], lowercase: bool, output: str, options: JobOptions
+) -> text.WordCounts:
+    """Returns the counts of all words in text files.
+
+    Args:
+        files: The paths.
+        lowercase: See `text.count_words`.
+        output: The file that depends on the words. Hidden files beside it have the
+            counts of the parts. A rerun uses those of finished parts again;
+            `remove_counts` removes them.
+        options: Where the jobs run.
+
+    Raises:
+        ValueError, OSError: A file is malformed or cannot be read; see `run_jobs`.
+    """
+    state = repr(([(path, *storage.stat(path)) for path in files], lowercase))
+    digest = hashlib.sha256(state.encode()).hexdigest()[:12]
+    parts = [
+        _Part(f"{_prefix(output)}{digest}-{index:05d}", ranges, lowercase)
+        for index, ranges in enumerate(divide(files, "auto"))
+    ]
+    total = text.WordCounts(collections.Counter(), collections.Counter())
+    for counts in run_jobs(_count_part, parts, options):
+        total.update(counts)
+    return total
+
+
+def remove_counts(output: str) -> None:
+    """Removes the files that `count_words` wrote."""
+    for path in storage.glob(f"{_prefix(output)}*.json"):
+        storage.remove(path)
+
+
+def _prefix(output: str) -> str:
+    folder, name = os.path.split(output)
+    return os.path.join(folder, f".{name}.words-")
