@@ -20,7 +20,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_tf.modeling.backend import Dropout, check
+from bert_tf.modeling.backend import Dropout, attention_kernel, check
 from bert_tf.modeling.config import MASKED_SCORE, BertConfig
 
 
@@ -208,7 +208,7 @@ def attention_probabilities(query, key, bias):
     return ops.cast(ops.softmax(scores), query.dtype)
 
 
-def attend(query, key, value, bias=None, dropout=lambda probabilities: probabilities):
+def attend(query, key, value, bias=None, dropout=None):
     """Returns dropout(softmax(query keyᵀ + bias)) value, [B, N, S, D].
 
     Args:
@@ -217,9 +217,12 @@ def attend(query, key, value, bias=None, dropout=lambda probabilities: probabili
         key: [B, N, S, D].
         value: [B, N, S, D].
         bias: See `attention_bias`; None for no mask.
-        dropout: A function of the probabilities [B, N, S, S].
+        dropout: A function of the probabilities [B, N, S, S], if any.
     """
-    return ops.matmul(dropout(attention_probabilities(query, key, bias)), value)
+    if dropout is None and bias is not None and (kernel := attention_kernel(query)):
+        return kernel(query, key, value, bias > MASKED_SCORE / 2)
+    probabilities = attention_probabilities(query, key, bias)
+    return ops.matmul(dropout(probabilities) if dropout else probabilities, value)
 
 
 # --- Encoder layer ---------------------------------------------------------------
@@ -272,7 +275,8 @@ class EncoderLayer(ConfiguredLayer):
         key = split_heads(self.key(x), shape, num_heads)
         value = split_heads(self.value(x), shape, num_heads)
         bias = attention_bias(attention_mask)
-        y = merge_heads(attend(query, key, value, bias, self.attention_dropout))
+        dropout = self.attention_dropout if training else None
+        y = merge_heads(attend(query, key, value, bias, dropout))
         y = self.attention_output_dropout(self.attention_output(y))
         x = self.attention_layer_norm(x + y)
 

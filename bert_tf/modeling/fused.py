@@ -26,6 +26,7 @@ from keras import ops
 
 from bert_tf.modeling import bert
 from bert_tf.modeling.backend import (
+    attention_kernel,
     cpu_only,
     custom_gradient,
     delay_until,
@@ -142,12 +143,15 @@ def attend_in_training(query, key, value, bias, rate: float, seed):
     Tensors of size [B, N, S, S] are the largest in long rows. Autodiff keeps three of
     them: the probabilities before and after dropout, and the mask. This function keeps
     one: the probabilities, negated where dropout sets them to 0. The gradient follows
-    FlashAttention (arXiv 2205.14135, appendix B).
+    FlashAttention (arXiv 2205.14135, appendix B). Without dropout, `attention_kernel`
+    replaces it where there is one.
 
     Args:
         query, key, value, bias: As for `bert.attend`; the bias gets no gradient.
         rate, seed: See `dropout_mask`.
     """
+    if not rate and attention_kernel(query):
+        return bert.attend(query, key, value, bias)
     mask = dropout_mask((*ops.shape(query)[:3], ops.shape(key)[2]), rate, seed)
     scale = 1 / (1 - rate)
 
