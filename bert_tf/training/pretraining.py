@@ -109,16 +109,17 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
             if options.optimizer == "muon":
                 with devices.scope():
                     scale_embeddings(model)
-            if not chief:
-                return {}
-            directory.save_weights(model)
 
             # === Report ===
             held_out = masked_batches(options, replicas, last, split="validation")
+            x, y, _ = next(iter(held_out))
+            # On JAX, a model of several processes runs in all of them.
+            examples = report.fill_masks(model, x, y, directory.vocabulary)
+            if not chief:
+                return {}
+            directory.save_weights(model)
             token_ids = data.read_token_ids(last.records, _TOKENS_COUNTED)
             baselines = data.baseline_accuracies(held_out, token_ids)
-            x, y, _ = next(iter(held_out))
-            examples = report.fill_masks(model, x, y, directory.vocabulary)
         except tf.errors.DataLossError as error:
             data.check_records(phase.records for phase in phases)
             raise ValueError(f"Records cannot be read: {error.message}") from error
