@@ -112,9 +112,9 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
 
             # === Report ===
             held_out = masked_batches(options, replicas, last, split="validation")
-            x, y, _ = next(iter(held_out))
+            batch = next(iter(held_out))
             # On JAX, a model of several processes runs in all of them.
-            examples = report.fill_masks(model, x, y, directory.vocabulary)
+            examples = report.fill_masks(model, batch, directory.vocabulary)
             if not chief:
                 return {}
             directory.save_weights(model)
@@ -126,9 +126,8 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
         history = state.progress["history"]
         metrics = history[-1] | baselines
         directory.write_metrics(metrics)
-        report.pretraining_report(
-            directory.path, options, last, history, metrics, examples
-        )
+        values = {"weights": model.count_params(), "examples": examples, **baselines}
+        report.pretraining_report(directory.path, options, last, history, **values)
         return metrics
 
 

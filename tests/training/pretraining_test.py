@@ -125,7 +125,8 @@ def test_report_has_results_examples_and_the_command(trained, two_phases):
         "Next steps",
     ]
     for name in ("val_mlm_accuracy", "bigram_accuracy", "unigram_accuracy"):
-        assert f" | {metrics[name]:.1%} |\n" in report
+        assert f" | {metrics[name]:.1%} |\n" in report, name
+    assert f"| weights | {4090:,} |" in report
     line, *following = re.findall(r"^python -m \w+\.\w+ (.*)", report, re.MULTILINE)
     assert (
         cli._to_options(PretrainConfig, cli._parse(PretrainConfig, shlex.split(line)))
