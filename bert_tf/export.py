@@ -38,9 +38,9 @@ class ExportConfig(cli.Options):
     )
     precision: str = cli.option(
         "float32",
-        help="float32, mixed_bfloat16, or int8: a third of the size of float32, and "
-        "faster, but less exact. An int8 model loads only on x86 CPUs with VNNI.",
-        choices=("float32", "mixed_bfloat16", "int8"),
+        help="float32, or mixed_bfloat16: half of the size, less exact, and faster on "
+        "CPUs with AVX512-BF16 or AMX.",
+        choices=("float32", "mixed_bfloat16"),
     )
     layers: str = cli.option(
         "",

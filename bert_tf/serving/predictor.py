@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import heads, lazy
+from bert_tf import heads
 from bert_tf.checkpoints import Checkpoint, open_checkpoint
 from bert_tf.heads import Head, Signature
 from bert_tf.modeling import BertBackbone
@@ -30,7 +29,7 @@ def load_signatures(
 
     Args:
         checkpoint: A checkpoint that `open_checkpoint` returned.
-        dtype: Keras dtype policy of the layers, or "int8" for an int8 encoder.
+        dtype: Keras dtype policy of the layers.
         layers: See `head_signatures`.
 
     Raises:
@@ -41,19 +40,18 @@ def load_signatures(
     tokenizer = Tokenizer.from_checkpoint(checkpoint)
     limit = {"max_sequence_length": architecture.max_sequence_length}
     head = heads.find_head(kind)(checkpoint.head, limit | checkpoint.options, tokenizer)
-    int8 = dtype == "int8"
-    model = head.build(BertBackbone(architecture, dtype="float32" if int8 else dtype))
+    model = head.build(BertBackbone(architecture, dtype=dtype))
     missing = ", ".join(sorted({*checkpoint.load_into(model)} - {*head.unused_layers}))
     problem = f"{checkpoint.path} has no weights for {missing}"
     if missing and not isinstance(head, heads.EncoderHead):
         raise ValueError(f"{problem}; its answers would be random. Fine-tune it first.")
     if missing:
         logging.warning("%s (newly initialized)", problem)
-    return head_signatures(head, model, int8=int8, layers=layers)
+    return head_signatures(head, model, layers=layers)
 
 
 def head_signatures(
-    head: Head, model: keras.Model, *, int8: bool = False, layers: Sequence[int] = ()
+    head: Head, model: keras.Model, *, layers: Sequence[int] = ()
 ) -> dict[str, Signature]:
     """Returns the signatures of a model, with an encoder that is fast at inference.
 
@@ -62,14 +60,10 @@ def head_signatures(
     Args:
         head: Its head.
         model: The model that `head.build` returned, with weights.
-        int8: Whether to quantize the encoder, see `optimize_for_inference`.
         layers: The layers n to return as `layer_<n>`; only for models without a task.
     """
-    optimize = functools.partial(optimize_for_inference, int8=int8)
-    if keras.config.backend() == "jax":
-        if int8:
-            lazy.require_backend("int8", "tensorflow")
-        optimize = JaxModel
+    is_jax = keras.config.backend() == "jax"
+    optimize = JaxModel if is_jax else optimize_for_inference
     if isinstance(head, heads.EncoderHead):
         backbone = getattr(model, "backbone", model)
         encoder = optimize(backbone, layers)
@@ -95,8 +89,7 @@ def load(
         head: The kind of its head, if it is unclear; see `open_checkpoint`.
 
     Raises:
-        ValueError: The checkpoint is damaged, not a BERT, or its head has no weights;
-            or an int8 encoder is requested on JAX.
+        ValueError: The checkpoint is damaged, not a BERT, or its head has no weights.
     """
     checkpoint = open_checkpoint(path, head=head)
     return Predictor(checkpoint, load_signatures(checkpoint, dtype=dtype))

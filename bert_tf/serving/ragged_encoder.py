@@ -12,17 +12,21 @@ is several times faster for batches of texts that differ in length:
 - Small batches without padding, such as single texts, skip sorting and chunking.
 - Query, key and value are one matmul, with the scale of the scores in its weights.
 - Each layer is the sum of two halves of its heads and units, which run on two cores.
-- Weights are stored in the compute dtype. With `int8`, the matmuls of the layers use
-  int8, and everything else is float32.
+- Weights are stored in the compute dtype.
+
+TensorFlow optimizes a graph before its first request, which takes longer than the
+request. So the layers are a loop over stacked weights, and a graph has the same size
+for any number of layers. TensorFlow takes a layer out of a stack without copying it.
 
 Letters: B batch, S sequence, T tokens without padding, R rows of a chunk, H hidden, N
-heads, D = H / N, K requested hidden states.
+heads, D = H / N, I intermediate, L layers, P parts of a layer, K requested hidden
+states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -34,11 +38,9 @@ from bert_tf.modeling import BertBackbone, EncoderLayer, attend, attention_bias
 # full speed, few enough for the CPU caches.
 _CHUNK_SIZE = 512
 
-_TensorFunction = Callable[[tf.Tensor], tf.Tensor]
-
 
 def optimize_for_inference(
-    model: keras.Model, layers: Sequence[int] = (), *, int8: bool = False
+    model: keras.Model, layers: Sequence[int] = ()
 ) -> keras.Model:
     """Returns `model` with its encoder replaced by one that is fast at inference.
 
@@ -50,74 +52,69 @@ def optimize_for_inference(
             a layer. Others are returned as they are.
         layers: Only for a `BertBackbone`: hidden states to return as additional outputs
             `layer_<n>` [B, S, H]. 0: embeddings, 1: first layer, -1: last layer.
-        int8: Whether to quantize the encoder, which must have the dtype float32.
-
-    Raises:
-        ValueError: int8 models do not run on this machine, or the encoder of `model`
-            cannot be replaced.
     """
-    if int8:
-        if BertBackbone not in map(type, (model, *model.layers)):
-            raise ValueError(
-                f"{type(model).__name__} has no encoder that int8 is possible for. "
-                "Export it with another --precision."
-            )
-        _require_int8()
     if type(model) is BertBackbone:
-        outputs = _Encoder(model, layers, int8=int8)(model.input)
+        outputs = _Encoder(model, layers)(model.input)
         return keras.Model(model.input, outputs, name=model.name)
 
     def replace(layer: keras.layers.Layer) -> keras.layers.Layer:
-        is_encoder = type(layer) is BertBackbone
-        return _Encoder(layer, (), int8=int8) if is_encoder else layer
+        return _Encoder(layer, ()) if type(layer) is BertBackbone else layer
 
     return keras.models.clone_model(model, clone_function=replace)
 
 
-def _variable(value: np.ndarray | keras.Variable, dtype="float32") -> tf.Variable:
-    value = keras.ops.convert_to_numpy(value)
-    return tf.Variable(tf.cast(value, dtype), trainable=False)
+_array = keras.ops.convert_to_numpy
 
 
-def _weights(layer: keras.layers.Dense) -> list[np.ndarray]:
-    """Returns kernel and bias. `get_weights` returns those of LoRA separately."""
-    return [keras.ops.convert_to_numpy(x) for x in (layer.kernel, layer.bias)]
+def _variable(value: Any, dtype: str = "float32") -> tf.Variable:
+    """Returns a copy of an array, a Keras variable, or nested lists of arrays."""
+    return tf.Variable(tf.cast(_array(value), dtype), trainable=False)
 
 
-def _dense(kernel: np.ndarray, bias: np.ndarray, dtype: str) -> _TensorFunction:
-    """Returns a dense layer with weights of the compute dtype."""
-    kernel, bias = _variable(kernel, dtype), _variable(bias, dtype)
-    return lambda x: tf.nn.bias_add(tf.matmul(x, kernel), bias)
+def _dense(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    return tf.nn.bias_add(tf.matmul(x, kernel), bias)
 
 
-def _transpose(
-    x: tf.Tensor, shape: Sequence[tf.Tensor | int], permutation: Sequence[int]
-) -> tf.Tensor:
-    """Reshapes and transposes; the last axis stays.
+class _Transpose:
+    """Reshapes to `shape` and transposes; the last axis stays.
+
+    The ops for the shapes run once, also if a loop calls the object.
 
     oneDNN transposes float32 and bfloat16. It starts threads, which takes longer than
-    the transpose of a short text, so this function moves 8 bytes at a time as float64.
+    the transpose of a short text, so this class moves 8 bytes at a time as float64.
     """
-    count = tf.float64.size // x.dtype.size
-    if shape[-1] % count:
-        return tf.transpose(tf.reshape(x, shape), permutation)
-    y = tf.reshape(x, [*shape[:-1], shape[-1] // count, count])
-    y = tf.transpose(tf.bitcast(y, tf.float64), permutation)
-    return tf.reshape(tf.bitcast(y, x.dtype), [shape[axis] for axis in permutation])
+
+    def __init__(
+        self,
+        dtype: tf.DType,
+        shape: Sequence[tf.Tensor | int],
+        permutation: Sequence[int],
+    ):
+        self._dtype, self._permutation = dtype, permutation
+        self._result_shape = tf.stack([shape[axis] for axis in permutation])
+        count = tf.float64.size // dtype.size
+        self._is_wide = shape[-1] % count == 0
+        if self._is_wide:
+            shape = [*shape[:-1], shape[-1] // count, count]
+        self._shape = tf.stack(shape)
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        y = tf.reshape(x, self._shape)
+        if not self._is_wide:
+            return tf.transpose(y, self._permutation)
+        y = tf.transpose(tf.bitcast(y, tf.float64), self._permutation)
+        return tf.reshape(tf.bitcast(y, self._dtype), self._result_shape)
 
 
-def _layer_norm(layer: keras.layers.LayerNormalization) -> _TensorFunction:
-    """Returns LayerNorm in float32, with as few passes over memory as possible."""
-    gamma, beta = _variable(layer.gamma), _variable(layer.beta)
-
-    def normalize(x: tf.Tensor) -> tf.Tensor:
-        y = tf.cast(x, tf.float32)
-        y -= tf.reduce_mean(y, axis=-1, keepdims=True)
-        variance = tf.reduce_mean(tf.square(y), axis=-1, keepdims=True)
-        y *= tf.math.rsqrt(variance + layer.epsilon)
-        return tf.cast(y * gamma + beta, x.dtype)
-
-    return normalize
+def _layer_norm(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
+) -> tf.Tensor:
+    """LayerNorm in float32, with as few passes over memory as possible."""
+    y = tf.cast(x, tf.float32)
+    y -= tf.reduce_mean(y, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(y), axis=-1, keepdims=True)
+    y *= tf.math.rsqrt(variance + epsilon)
+    return tf.cast(y * gamma + beta, x.dtype)
 
 
 class _Padding(NamedTuple):
@@ -151,84 +148,119 @@ class _Padding(NamedTuple):
         return x if self.to_tokens is None else tf.gather(x, self.to_tokens)
 
 
-class _LayerPart:
-    """Some heads and intermediate units of an `EncoderLayer`.
+class _EncoderLayers:
+    """The L layers of an encoder with stacked weights.
 
-    The attention output and the feed-forward output of the layer are sums over parts.
-
-    Args:
-        layer: The layer.
-        part: Number of the part, from 0.
-        parts: How many parts the layer has. Divides its heads and intermediate units.
-        int8: Whether to quantize the weights.
+    A layer has P parts, each with a share of the heads and intermediate units. The
+    attention output and the feed-forward output of the layer are sums over parts.
     """
 
-    def __init__(self, layer: EncoderLayer, part: int, parts: int, *, int8: bool):
-        config = layer.config
-        self._heads = config.num_heads // parts
-        self._size = config.hidden_dim // config.num_heads
+    def __init__(self, layers: Sequence[EncoderLayer], dtype: str):
+        self._layer = layers[0]
+        config = self._layer.config
+        # TensorFlow runs two parts on two cores: one text takes little more than half
+        # of the time. More threads within ops do not achieve that for short texts.
+        is_odd = config.num_heads % 2 or config.intermediate_dim % 2
+        self._parts = parts = 1 if is_odd else 2
 
-        def take(weights: np.ndarray, axis: int):
-            return np.split(weights, parts, axis)[part]
+        # Four kernels [L, P, inputs, outputs].
+        stacks = [
+            [_part(layer, part, parts) for part in range(parts)] for layer in layers
+        ]
+        self._kernels = [
+            _variable([[part[0][i] for part in layer] for layer in stacks], dtype)
+            for i in range(4)
+        ]
+        # Their biases are one array [L, P, ...], to have fewer ops.
+        self._bias_sizes = [len(bias) for bias in stacks[0][0][1]]
+        biases = [[np.concatenate(part[1]) for part in layer] for layer in stacks]
+        self._biases = _variable(biases, dtype)
+        # Gamma and beta of both [L, 4, H].
+        norms = [(x.attention_layer_norm, x.output_layer_norm) for x in layers]
+        norms = [[_array(w) for n in pair for w in (n.gamma, n.beta)] for pair in norms]
+        self._norms = _variable(norms)
 
-        def outputs(layer: keras.layers.Dense, scale: float = 1.0):
-            return [take(w * np.float32(scale), axis=-1) for w in _weights(layer)]
+    def weights(self) -> list[tf.Tensor]:
+        """Returns the argument `weights` of `run`; call it outside of loops."""
+        return [tf.identity(x) for x in (*self._kernels, self._biases, self._norms)]
 
-        def inputs(layer: keras.layers.Dense, scale: float = 1.0):
-            kernel, bias = _weights(layer)
-            return take(kernel * np.float32(scale), axis=0), bias / np.float32(parts)
-
-        def dense(*weights: tuple[np.ndarray, np.ndarray]):
-            kernel, bias = (np.concatenate(w, axis=-1) for w in zip(*weights))
-            if int8:
-                return _int8_dense(kernel, bias)
-            return _dense(kernel, bias, layer.compute_dtype)
-
-        self._query_key_value = dense(
-            outputs(layer.query, layer.attention_scale),
-            outputs(layer.key),
-            outputs(layer.value),
-        )
-        self._attention_output = dense(inputs(layer.attention_output))
-        self._activation, scale = layer.activation, 1.0
-        if int8 and config.activation != "relu":
-            # GELU, also for its tanh approximation, with half of the ops: the matmuls
-            # contain its factors.
-            self._activation, scale = lambda x: x * (tf.math.erf(x) + 1.0), 0.5**0.5
-        self._intermediate = dense(outputs(layer.intermediate, scale))
-        self._output = dense(inputs(layer.output_dense, scale))
-
-    def attention(self, x: tf.Tensor, padding: _Padding) -> tf.Tensor:
+    def run(
+        self,
+        weights: Sequence[tf.Tensor],
+        start: int,
+        end: int,
+        x: tf.Tensor,
+        padding: _Padding,
+    ) -> tf.Tensor:
+        """Runs the layers from `start` to `end` on the tokens of R rows, [T, H]."""
+        config, parts = self._layer.config, self._parts
+        epsilon = self._layer.attention_layer_norm.epsilon
+        heads, size = config.num_heads // parts, config.hidden_dim // config.num_heads
         rows, length = tf.unstack(padding.shape)
-        x = padding.add(self._query_key_value(x))  # [R*S, 3H / parts]
-        shape = [rows, length, 3, self._heads, self._size]
-        query, key, value = tf.unstack(_transpose(x, shape, [2, 0, 3, 1, 4]))
-        y = attend(query, key, value, padding.bias)  # [R, N / parts, S, D]
-        shape = [rows, self._heads, length, self._size]
-        y = _transpose(y, shape, [0, 2, 1, 3])
-        y = tf.reshape(y, [rows * length, self._heads * self._size])
-        return self._attention_output(padding.remove(y))
+        split_heads = _Transpose(
+            x.dtype, [rows, length, 3, heads, size], [2, 0, 3, 1, 4]
+        )
+        merge_heads = _Transpose(x.dtype, [rows, heads, length, size], [0, 2, 1, 3])
 
-    def feed_forward(self, x: tf.Tensor) -> tf.Tensor:
-        return self._output(self._activation(self._intermediate(x)))
+        def attention(x, query_key_value, output):
+            x = padding.add(_dense(x, *query_key_value))  # [R*S, 3H / P]
+            query, key, value = tf.unstack(split_heads(x))  # [R, N / P, S, D]
+            y = merge_heads(attend(query, key, value, padding.bias))
+            y = tf.reshape(y, [-1, heads * size])
+            return _dense(padding.remove(y), *output)
+
+        def feed_forward(x, intermediate, output):
+            return _dense(self._layer.activation(_dense(x, *intermediate)), *output)
+
+        def run_layer(number, x):
+            end = number + 1
+            *kernels, biases, norms = (
+                tf.unstack(tf.strided_slice(w, number, end, [1], shrink_axis_mask=1))
+                for w in weights
+            )
+            biases = [tf.split(part, self._bias_sizes) for part in biases]
+            # Of each part: kernel and bias of four dense layers.
+            parts = [[*zip(k, b)] for *k, b in zip(*kernels, biases)]
+            gamma, beta, output_gamma, output_beta = norms
+            y = tf.add_n([attention(x, *part[:2]) for part in parts])
+            x = _layer_norm(x + y, gamma, beta, epsilon)
+            y = tf.add_n([feed_forward(x, *part[2:]) for part in parts])
+            return end, _layer_norm(x + y, output_gamma, output_beta, epsilon)
+
+        shape = tf.TensorShape([None, config.hidden_dim])
+        return tf.while_loop(
+            lambda number, _: number[0] < end,
+            run_layer,
+            (tf.constant([start]), x),
+            (tf.TensorShape([1]), shape),
+        )[1]
 
 
-def _layer(layer: EncoderLayer, int8: bool) -> Callable[..., tf.Tensor]:
-    """Returns `layer` on the tokens of R rows, [T, H] -> [T, H]."""
-    # TensorFlow runs two parts on two cores: one text takes little more than half of
-    # the time. More threads within ops do not achieve that for short texts.
-    is_odd = layer.config.num_heads % 2 or layer.config.intermediate_dim % 2
-    count = 1 if is_odd else 2
-    parts = [_LayerPart(layer, i, count, int8=int8) for i in range(count)]
-    attention_layer_norm = _layer_norm(layer.attention_layer_norm)
-    output_layer_norm = _layer_norm(layer.output_layer_norm)
+def _part(
+    layer: EncoderLayer, part: int, parts: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Returns the kernels and the biases of a part of a layer."""
 
-    def run(x: tf.Tensor, padding: _Padding) -> tf.Tensor:
-        x += tf.add_n([part.attention(x, padding) for part in parts])
-        x = attention_layer_norm(x)
-        return output_layer_norm(x + tf.add_n([p.feed_forward(x) for p in parts]))
+    def take(weights: np.ndarray, axis: int) -> np.ndarray:
+        return np.split(weights, parts, axis)[part]
 
-    return run
+    def outputs(layer: keras.layers.Dense) -> list[np.ndarray]:
+        return [take(_array(w), axis=-1) for w in (layer.kernel, layer.bias)]
+
+    def inputs(layer: keras.layers.Dense) -> list[np.ndarray]:
+        return [take(_array(layer.kernel), axis=0), _array(layer.bias) / parts]
+
+    query = [w * np.float32(layer.attention_scale) for w in outputs(layer.query)]
+    projections = zip(query, outputs(layer.key), outputs(layer.value))
+    query_key_value = [np.concatenate(weights, axis=-1) for weights in projections]
+    dense = (
+        query_key_value,
+        inputs(layer.attention_output),
+        outputs(layer.intermediate),
+        inputs(layer.output_dense),
+    )
+    kernels, biases = zip(*dense)
+    return [*kernels], [*biases]
 
 
 class _Encoder(keras.layers.Layer):
@@ -237,29 +269,29 @@ class _Encoder(keras.layers.Layer):
     Args:
         backbone: The encoder.
         layers: Layers whose hidden states are additional outputs `layer_<n>`.
-        int8: Whether to quantize the weights of the layers and the token embeddings.
     """
 
-    def __init__(self, backbone: BertBackbone, layers: Sequence[int], *, int8: bool):
+    def __init__(self, backbone: BertBackbone, layers: Sequence[int]):
         super().__init__(dtype=backbone.embeddings.dtype_policy, name=backbone.name)
-        self.config = backbone.config
-        self._int8 = int8
+        self.config = config = backbone.config
         embeddings = backbone.embeddings
-        if int8:
-            table = keras.ops.convert_to_numpy(embeddings.token_embedding.embeddings)
-            table, scales = _quantize(table, axis=1)
-            self._token_table = _variable(table, "int8")
-            self._token_scales = _variable(scales)
-        else:
-            self._token_table = self._table(embeddings.token_embedding)
+        self._token_table = self._table(embeddings.token_embedding)
         self._segment_table = self._table(embeddings.segment_embedding)
         self._position_table = self._table(embeddings.position_embedding)
-        self._layer_norm = _layer_norm(embeddings.layer_norm)
+        norm = embeddings.layer_norm
+        self._layer_norm = [_variable(norm.gamma), _variable(norm.beta)]
+        self._epsilon = norm.epsilon
         self._names = ["sequence_output", *(f"layer_{layer}" for layer in layers)]
-        self._layer_numbers = (-1, *layers)
-        self._width = len(self._names) * self.config.hidden_dim  # K * H
-        self._encoder_layers = [_layer(x, int8) for x in backbone.encoder_layers]
-        self._pooler = _dense(*_weights(backbone.pooler), self.compute_dtype)
+        # Of the outputs, from 0 for the embeddings.
+        self._layer_numbers = [n % (config.num_layers + 1) for n in (-1, *layers)]
+        self._width = len(self._names) * config.hidden_dim  # K * H
+        self._encoder_layers = _EncoderLayers(
+            backbone.encoder_layers, self.compute_dtype
+        )
+        pooler = backbone.pooler
+        self._pooler = [
+            _variable(w, self.compute_dtype) for w in (pooler.kernel, pooler.bias)
+        ]
         # A `tf.function`, so that all signatures of an export share one graph.
         self._encode = tf.function(
             self._encode,
@@ -279,7 +311,7 @@ class _Encoder(keras.layers.Layer):
         states = self._encode(*(tf.cast(inputs[name], tf.int32) for name in names))
         states = tf.split(states, len(self._names), axis=2)
         outputs = dict(zip(self._names, states, strict=True))
-        pooled = tf.tanh(self._pooler(states[0][:, 0]))
+        pooled = tf.tanh(_dense(states[0][:, 0], *self._pooler))
         return {**outputs, "pooled_output": pooled}
 
     def _encode(
@@ -288,14 +320,13 @@ class _Encoder(keras.layers.Layer):
         """Returns hidden states [B, S, K*H], 0 at padding."""
         is_token = tf.not_equal(padding_mask, 0)  # [B, S]
         rows, length = tf.unstack(tf.shape(is_token))
-        if self._int8:
-            rows = _check_int8(rows)
+        weights = self._encoder_layers.weights()
         # All S positions, not only those of tokens, so that too long rows fail.
         positions = tf.gather(self._position_table, tf.range(length))  # [S, H]
 
         def run_unpadded() -> tf.Tensor:
             tokens = token_ids, segment_ids, positions
-            return self._run(tokens, _Padding(tf.shape(is_token)))
+            return self._run(weights, tokens, _Padding(tf.shape(is_token)))
 
         def run_sorted() -> tf.Tensor:
             sizes = tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32)  # [B]
@@ -308,7 +339,7 @@ class _Encoder(keras.layers.Layer):
                 tf.gather(tf.reshape(segment_ids, [-1]), index),
                 tf.gather(positions, index % length),
             )
-            states = self._run_in_chunks(tokens, tf.gather(sizes, order))
+            states = self._run_in_chunks(weights, tokens, tf.gather(sizes, order))
             # The inverse: 1 + the index into `states`; 0 selects zeros for padding.
             inverse = tf.scatter_nd(
                 index[:, tf.newaxis], tf.range(tf.size(index)) + 1, [rows * length]
@@ -321,7 +352,10 @@ class _Encoder(keras.layers.Layer):
         return tf.reshape(states, [rows, length, self._width])
 
     def _run_in_chunks(
-        self, tokens: tuple[tf.Tensor, ...], sizes: tf.Tensor
+        self,
+        weights: Sequence[tf.Tensor],
+        tokens: tuple[tf.Tensor, ...],
+        sizes: tf.Tensor,
     ) -> tf.Tensor:
         """Returns hidden states [T, K*H] of rows sorted by length.
 
@@ -351,7 +385,9 @@ class _Encoder(keras.layers.Layer):
                 in_chunk = slice(token_bounds[i], token_bounds[i + 1])
                 inputs = tuple(values[in_chunk] for values in tokens)
                 padding = _Padding.from_lengths(sizes[bounds[i] : bounds[i + 1]])
-                return i + 1, chunks.write(i - start, self._run(inputs, padding))
+                return i + 1, chunks.write(
+                    i - start, self._run(weights, inputs, padding)
+                )
 
             _, chunks = tf.while_loop(lambda i, _: i < end, step, (start, chunks))
             return chunks.concat()
@@ -362,103 +398,22 @@ class _Encoder(keras.layers.Layer):
         half = tf.math.count_nonzero(in_first_loop, dtype=tf.int32)
         return tf.concat([run(tf.constant(0), half), run(half, count)], axis=0)
 
-    def _run(self, tokens: tuple[tf.Tensor, ...], padding: _Padding) -> tf.Tensor:
+    def _run(
+        self,
+        weights: Sequence[tf.Tensor],
+        tokens: tuple[tf.Tensor, ...],
+        padding: _Padding,
+    ) -> tf.Tensor:
         """Returns hidden states [T, K*H] of token ids, segment ids and positions."""
         token_ids, segment_ids, positions = tokens
         x = tf.gather(self._token_table, token_ids)
-        if self._int8:
-            x = tf.cast(x, tf.float32) * tf.gather(self._token_scales, token_ids)
         if self.config.num_segments == 1:  # Both texts of a pair are segment 0.
             segment_ids = tf.zeros_like(segment_ids)
         x += tf.gather(self._segment_table, segment_ids)
-        x = tf.reshape(self._layer_norm(x + positions), [-1, self.config.hidden_dim])
-        states = [x]
-        for layer in self._encoder_layers:
-            states.append(layer(states[-1], padding))
+        x = _layer_norm(x + positions, *self._layer_norm, self._epsilon)
+        x = tf.reshape(x, [-1, self.config.hidden_dim])
+        states, last = {0: x}, 0
+        for number in sorted({*self._layer_numbers} - {0}):
+            x = self._encoder_layers.run(weights, last, number, x, padding)
+            states[number], last = x, number
         return tf.concat([states[n] for n in self._layer_numbers], axis=1)
-
-
-# --- int8 ------------------------------------------------------------------------
-
-# Weights have one scale per column, activations one per row, computed for each
-# request. So the answer for a text does not depend on the other texts of its batch. The
-# op exists only in TensorFlow builds with oneDNN, and is exact only on CPUs with VNNI.
-# Elsewhere each request fails, also those of the warm-up, so that servers do not load
-# the model.
-
-
-def _require_int8() -> None:
-    """Raises ValueError if int8 models do not run on this machine."""
-    try:
-        tf.function(_check_int8, autograph=False)(1)
-    except tf.errors.OpError as error:
-        raise ValueError(
-            "int8 models need an x86 CPU with VNNI, and TensorFlow with oneDNN: do "
-            "not set TF_ENABLE_ONEDNN_OPTS=0. Export on another machine, or with "
-            "another --precision."
-        ) from error
-
-
-def _check_int8(rows: tf.Tensor) -> tf.Tensor:
-    """Returns `rows` if a matmul of the largest integers is exact.
-
-    It overflows on CPUs without VNNI. As `rows` is a part of it, TensorFlow does not
-    try to fold it.
-    """
-    kernel = np.full([64, 16], 127, np.int8)
-    x = tf.cast(tf.fill([rows, 64], 255), tf.uint8)
-    products = _int8_matmul(x, kernel, np.zeros(16, np.int32))
-    is_exact = tf.reduce_all(tf.equal(products, 64 * 255 * 127))
-    message = "int8 models need a CPU with VNNI. Export with another precision."
-    with tf.control_dependencies([tf.debugging.Assert(is_exact, [message])]):
-        return tf.identity(rows)
-
-
-def _quantize(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns int8 values and float32 scales: `values` is about their product."""
-    scales = np.abs(values).max(axis=axis, keepdims=True) / np.float32(127)
-    scales = np.maximum(scales, np.float32(1e-30))  # Zeros stay zeros.
-    return np.rint(values / scales).astype(np.int8), scales
-
-
-def _int8_dense(kernel: np.ndarray, bias: np.ndarray) -> _TensorFunction:
-    """Returns a dense layer in int8."""
-    kernel, column_scales = _quantize(kernel, axis=0)
-    # The op takes unsigned inputs, so 128 is added to them.
-    offset = -128 * kernel.sum(axis=0, dtype=np.int32)
-
-    # A `tf.function`, so that all its calls share one copy of the kernel.
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, len(kernel)], tf.float32)],
-        autograph=False,
-    )
-    def dense(x: tf.Tensor) -> tf.Tensor:
-        largest = tf.reduce_max(tf.abs(x), axis=1, keepdims=True)
-        x *= tf.math.divide_no_nan(np.float32(127), largest)
-        x = tf.cast(x + np.float32(128.5), tf.uint8)  # Rounds half up.
-        y = _int8_matmul(x, kernel, offset) * largest
-        return y * (column_scales / np.float32(127)) + bias
-
-    return dense
-
-
-def _int8_matmul(x: tf.Tensor, kernel: np.ndarray, bias: np.ndarray) -> tf.Tensor:
-    """Returns `x @ kernel + bias` for uint8 and int8, exact, as float32.
-
-    TensorFlow replaces the op by one of oneDNN. Without it, the op has no outputs,
-    which is an error.
-    """
-    return tf.raw_ops.QuantizedMatMulWithBiasAndDequantize(
-        a=tf.bitcast(x, tf.quint8),
-        b=tf.constant(kernel, tf.qint8),  # oneDNN caches the layout of constants.
-        bias=tf.constant(bias, tf.qint32),
-        # These ranges are those of the integers, so that all scales are 1.
-        min_a=0.0,
-        max_a=255.0,
-        min_b=-127.0,
-        max_b=127.0,
-        min_freezed_output=0.0,  # Not used.
-        max_freezed_output=1.0,
-        Toutput=tf.float32,
-        input_quant_mode="SCALED",
-    )

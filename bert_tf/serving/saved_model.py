@@ -102,12 +102,14 @@ def export_saved_model(
         functions = _save({**signatures, "metadata": _metadata(directory)}, path)
         if _can_batch(functions):
             (path / "batching_params.pbtxt").write_text(_BATCHING, encoding="ascii")
-        _make_servable(path)
+        distinct = _distinct(signatures)
+        _make_servable(path, distinct)
         extra = path / "assets.extra"
         extra.mkdir()
         directory.vocabulary.write(extra / "vocab.txt")
         max_length = directory.architecture.max_sequence_length
-        _write_warmup(extra / "tf_serving_warmup_requests", signatures, max_length)
+        warmed = {name: signatures[name] for name in distinct.values()}
+        _write_warmup(extra / "tf_serving_warmup_requests", warmed, max_length)
         path = storage.rename_new(path, choose_name)
     return storage.upload(path)
 
@@ -172,14 +174,34 @@ def _metadata(directory: Checkpoint) -> Signature:
     return metadata_function
 
 
+def _distinct(signatures: Mapping[str, Signature]) -> dict[str, str]:
+    """Returns for each signature the first one with the same function."""
+    first = {}
+    for name, function in signatures.items():
+        first.setdefault(id(function), name)
+    return {name: first[id(function)] for name, function in signatures.items()}
+
+
 # --- Op check --------------------------------------------------------------------
 
 
-def _make_servable(path: pathlib.Path) -> None:
-    """Checks the graph and removes an attribute that makes old servers log errors."""
+def _make_servable(path: pathlib.Path, distinct: Mapping[str, str]) -> None:
+    """Makes the graph suit servers, and checks it.
+
+    Signatures with the same function get the same tensors, because a server optimizes
+    the graph again for each set of tensors. An attribute that makes old servers log
+    errors is removed.
+
+    Args:
+        path: Folder of the SavedModel.
+        distinct: See `_distinct`.
+    """
     file = path / tf.saved_model.SAVED_MODEL_FILENAME_PB
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
-    graph = saved_model.meta_graphs[0].graph_def
+    meta_graph = saved_model.meta_graphs[0]
+    for name, same in distinct.items():
+        meta_graph.signature_def[name].CopyFrom(meta_graph.signature_def[same])
+    graph = meta_graph.graph_def
     for node in graph.node:
         if node.op == "VarHandleOp":
             # TensorFlow 2.12 does not know the attribute and ignores it with an error.

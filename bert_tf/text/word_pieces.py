@@ -13,7 +13,7 @@ TensorFlow ops.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -95,12 +95,6 @@ class WordPieces:
             token_out_type=tf.int32,
             unknown_token=tokens[vocabulary.unk_id],
         )
-        self._rare_function = tf.function(
-            self._tokenize_rare,
-            autograph=False,
-            reduce_retracing=True,
-            experimental_attributes={"_noinline": True},
-        )
 
     def tokenize(self, text: tf.Tensor, allow_mask: bool, with_offsets: bool) -> Pieces:
         """Splits strings [B] into pieces; see `Tokenizer.tokenize`."""
@@ -110,61 +104,81 @@ class WordPieces:
         limit = self._rules.max_characters_per_word // _MAX_EXPANSION
         patterns = (_any(raw), "Σ" * self._has_final_sigma, _word_longer_than(limit))
         rest = tf.strings.regex_replace(text, "|".join(filter(None, patterns)), "")
-        forms, *origins = (
-            self._normalizer.normalize_with_offsets(rest)
-            if with_offsets
-            else [self._normalizer.normalize(rest)]
-        )
-        pieces = self._wordpiece.tokenize_with_offsets(forms)
-        common = _to_text(pieces, *origins, rest) if origins else pieces[:1]
         is_rare = tf.strings.length(rest) != tf.strings.length(text)
+        forms, origins = self._normalize(rest, with_offsets)
         if normalized:
             is_rare |= forms != tf.strings.regex_replace(
                 forms, _any(normalized), "", replace_global=False
             )
+        ids, starts, ends = self._wordpiece.tokenize_with_offsets(
+            tf.where(is_rare, "", forms)
+        )
+        common = _FlatPieces.from_ragged(ids, starts, ends)
+        if with_offsets:
+            common = _to_text(common, origins, rest)
 
-        def with_rare() -> tuple[tf.RaggedTensor, ...]:
-            # Tracing takes seconds. In graphs, inlined ops of an untaken branch would
-            # take time.
-            eager = tf.executing_eagerly()
-            replace = self._tokenize_rare if eager else self._rare_function
-            return replace(text, is_rare, common, allow_mask)
+        def with_rare() -> tuple[tf.Tensor, ...]:
+            index = tf.where(is_rare)[:, 0]
+            rare = tf.gather(text, index)
+            rare = self._tokenize_rare(rare, raw, normalized, with_offsets)
+            rare = rare._replace(row=tf.gather(index, rare.row))
+            # Again, so that the graph computes the rows of common texts only here.
+            both = common._replace(row=ids.value_rowids()), rare
+            row, *fields = (tf.concat(field, axis=0) for field in zip(*both))
+            order = tf.argsort(row, stable=True)
+            every_row = tf.range(tf.size(text, tf.int64) + 1)
+            row = tf.gather(row, order)
+            splits = tf.searchsorted(row, every_row, out_type=tf.int64)
+            return splits, *(tf.gather(field, order) for field in fields)
 
-        return Pieces(*tf.cond(tf.reduce_any(is_rare), with_rare, lambda: common))
+        splits, *fields = tf.cond(
+            tf.reduce_any(is_rare), with_rare, lambda: (ids.row_splits, *common[1:])
+        )
+        fields = fields if with_offsets else fields[:1]
+        ids = tf.RaggedTensor.from_row_splits(fields[0], splits, validate=False)
+        return Pieces(*(ids.with_values(field) for field in fields))
+
+    def _normalize(
+        self, text: tf.Tensor, with_offsets: bool
+    ) -> tuple[tf.Tensor, tf.RaggedTensor | None]:
+        """Returns normalized texts [B], and where each of their bytes comes from.
+
+        Those are offsets in `text`, ragged [B, (bytes + 1)] int64. The last of a text
+        is its size.
+        """
+        if with_offsets:
+            return self._normalizer.normalize_with_offsets(text)
+        return self._normalizer.normalize(text), None  # Twice as fast.
 
     def _tokenize_rare(
         self,
         text: tf.Tensor,
-        is_rare: tf.Tensor,
-        common: tuple[tf.RaggedTensor, ...],
-        allow_mask: bool,
-    ) -> tuple[tf.RaggedTensor, ...]:
-        """Replaces the pieces `common` of some of the texts."""
-        raw, normalized = self._added_ids(allow_mask)
-        rare = tf.boolean_mask(text, is_rare)
-        # tf_text's split drops what follows NUL. Another control character has the same
-        # effect.
-        rest = tf.strings.regex_replace(rare, r"\x00", "\1")
+        raw: Mapping[str, int],
+        normalized: Mapping[str, int],
+        with_offsets: bool,
+    ) -> _FlatPieces:
+        """Splits texts [B] into pieces by all rules.
+
+        Args:
+            text: The texts.
+            raw: Ids of the tokens to find in the texts.
+            normalized: Ids of the tokens to find in normalized texts.
+            with_offsets: Whether to compute the offsets.
+        """
+        # NUL separates parts. Another control character has the same effect.
+        text = tf.strings.regex_replace(text, r"\x00", "\1")
         if self._has_final_sigma:
-            rest = tf.strings.regex_replace(rest, _FINAL_SIGMA, r"\1ς\2")
-        parts = _split(rest, _any(raw), raw)
-        forms, origins = self._normalizer.normalize_with_offsets(parts.text)
+            text = tf.strings.regex_replace(text, _FINAL_SIGMA, r"\1ς\2")
+        parts = _split(text, _any(raw), raw)
+        forms, origins = self._normalize(parts.text, with_offsets)
         form_parts = _split(forms, _any(normalized), normalized)
         long_word = _word_longer_than(self._rules.max_characters_per_word)
-        unknown = self._vocabulary.unk_id
-        word_parts = _split(form_parts.text, long_word, {}, unknown)
-        pieces = self._wordpiece.tokenize_with_offsets(word_parts.text)
-        pieces = _join_parts(pieces, word_parts, tf.size(form_parts.text))
-        pieces = _join_parts(pieces, form_parts, tf.size(parts.text))
-        pieces = _to_text(pieces, origins, parts.text)
-        pieces = _join_parts(pieces, parts, tf.size(rare))
-        count = tf.size(text, tf.int64)
-        last = count + tf.range(tf.size(rare, tf.int64))
-        order = tf.range(count)
-        order = tf.tensor_scatter_nd_update(order, tf.where(is_rare), last)
-        return tuple(
-            tf.gather(tf.concat(both, axis=0), order) for both in zip(common, pieces)
-        )
+        words = _split(form_parts.text, long_word, {}, self._vocabulary.unk_id)
+        ragged = self._wordpiece.tokenize_with_offsets(words.text)
+        pieces = _join(_join(_FlatPieces.from_ragged(*ragged), words), form_parts)
+        if with_offsets:
+            pieces = _to_text(pieces, origins, parts.text)
+        return _join(pieces, parts)
 
     def _added_ids(self, allow_mask: bool) -> tuple[dict[str, int], dict[str, int]]:
         """Returns the ids of the added tokens in texts and in normalized texts."""
@@ -190,35 +204,53 @@ def _word_longer_than(limit: int) -> str:
     return f"{_WORD_CHARACTER}{{{limit + 1},}}"
 
 
-def _to_text(
-    pieces: Sequence[tf.RaggedTensor], origins: tf.RaggedTensor, text: tf.Tensor
-) -> tuple[tf.RaggedTensor, ...]:
-    """Maps offsets in normalized texts to offsets in the texts [B]."""
-    ids, starts, ends = pieces
-    row = ids.value_rowids()
+class _FlatPieces(NamedTuple):
+    """The K pieces of B texts, in the order of the texts.
 
+    Attributes:
+        row: Index of the text [K] int64.
+        id: [K] int32.
+        start, end: Offsets in bytes [K] int32, the end exclusive.
+    """
+
+    row: tf.Tensor
+    id: tf.Tensor
+    start: tf.Tensor
+    end: tf.Tensor
+
+    @classmethod
+    def from_ragged(
+        cls, ids: tf.RaggedTensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
+    ) -> _FlatPieces:
+        fields = (tf.cast(field.values, tf.int32) for field in (ids, starts, ends))
+        return cls(ids.value_rowids(), *fields)
+
+
+def _to_text(
+    pieces: _FlatPieces, origins: tf.RaggedTensor, text: tf.Tensor
+) -> _FlatPieces:
+    """Maps offsets in normalized texts to offsets in the texts [B]."""
     # `origins` has one more value per row: the length of the text.
-    first = starts.values + tf.gather(origins.row_starts(), row)
-    after_last = ends.values + tf.gather(origins.row_starts(), row)
-    start = tf.gather(origins.values, first)
-    last = tf.gather(origins.values, after_last - 1)
-    end = tf.gather(origins.values, after_last)
+    row_start = tf.cast(tf.gather(origins.row_starts(), pieces.row), tf.int32)
+    origin = tf.cast(origins.values, tf.int32)
+    start = tf.gather(origin, row_start + pieces.start)
+    last = tf.gather(origin, row_start + pieces.end - 1)
+    end = tf.gather(origin, row_start + pieces.end)
 
     # All bytes of a replacement map to the first byte of the replaced character.
     # Extend pieces that end inside a replacement to the end of that character.
-    start, last, end = (tf.cast(offset, tf.int32) for offset in (start, last, end))
     all_bytes, text_starts = offsets.decode(text)
-    first_byte = tf.gather(all_bytes, tf.gather(text_starts, row) + last)
-    is_longer = [first_byte >= lead for lead in (0xC0, 0xE0, 0xF0)]  # UTF-8.
-    size = 1 + tf.add_n([tf.cast(longer, tf.int32) for longer in is_longer])
-    end = tf.maximum(end, last + size)
-    return ids, ids.with_values(start), ids.with_values(end)
+    first_byte = tf.gather(all_bytes, tf.gather(text_starts, pieces.row) + last)
+    is_longer = first_byte[:, tf.newaxis] >= [0xC0, 0xE0, 0xF0]  # UTF-8.
+    size = 1 + tf.math.count_nonzero(is_longer, axis=1, dtype=tf.int32)
+    return pieces._replace(start=start, end=tf.maximum(end, last + size))
 
 
 # --- Parts -----------------------------------------------------------------------
 # The rules are those of `AddedVocabulary` in the library tokenizers: the leftmost match
 # wins, the longest if several begin there. Texts are split at the tokens, the parts
-# between them are tokenized, and the results are joined.
+# between them are tokenized, and the results are joined. All tensors are flat: ragged
+# ones would make the graph several times larger, which slows down the start of servers.
 
 
 class _Parts(NamedTuple):
@@ -226,10 +258,11 @@ class _Parts(NamedTuple):
 
     Attributes:
         row: Index of the text [P] int64.
-        start: Offset of the first byte in the text [P] int64.
-        size: Number of bytes [P] int64.
+        start: Offset of the first byte in the text [P] int32.
+        size: Number of bytes [P] int32.
         id: Id of the added token [P] int32, or a negative number.
-        text: The part [P] string, or "" instead of an added token.
+        text: The part [P] string; instead of an added token, a letter, which has one
+            piece.
     """
 
     row: tf.Tensor
@@ -242,7 +275,7 @@ class _Parts(NamedTuple):
 def _split(
     text: tf.Tensor, pattern: str, ids: Mapping[str, int], other_id: int = -1
 ) -> _Parts:
-    """Splits texts [B] at the matches of a regular expression.
+    """Splits texts [B] without NUL at the matches of a regular expression.
 
     Args:
         text: The texts.
@@ -250,45 +283,27 @@ def _split(
         ids: The ids of some matches.
         other_id: The id of the others.
     """
-    fields = tf_text.regex_split_with_offsets(text, pattern, pattern)
-    part, start, end = (field.values for field in fields)
-    is_match = tf.strings.regex_full_match(part, pattern)
+    marked = tf.strings.regex_replace(text, f"({pattern})", "\0\\1\0")
+    fields = tf.raw_ops.StringSplitV2(input=marked, sep="\0")
+    row, number = tf.unstack(fields.indices, axis=1)
+    part, size = fields.values, tf.strings.length(fields.values)
+    text_start = tf.cumsum(tf.strings.length(text), exclusive=True)
+    start = tf.cumsum(size, exclusive=True) - tf.gather(text_start, row)
+    is_match = number % 2 == 1
     is_token = part[:, tf.newaxis] == tf.constant([*ids], tf.string)  # [P, tokens]
     token_ids = tf.where(is_token, tf.constant([*ids.values()], tf.int32), -1)
-    part_ids = tf.where(is_match, other_id, -1)
-    part_ids = tf.maximum(part_ids, tf.reduce_max(token_ids, axis=1))
-    rest = tf.where(is_match, "", part)
-    return _Parts(fields[0].value_rowids(), start, end - start, part_ids, rest)
+    part_ids = tf.maximum(tf.reduce_max(token_ids, axis=1), other_id)
+    part_ids = tf.where(is_match, part_ids, -1)
+    return _Parts(row, start, size, part_ids, tf.where(is_match, "a", part))
 
 
-def _join_parts(
-    pieces: Sequence[tf.RaggedTensor], parts: _Parts, num_texts: tf.Tensor
-) -> tuple[tf.RaggedTensor, ...]:
-    """Joins the pieces of P parts to those of B texts.
-
-    Args:
-        pieces: Ids, starts and ends of the pieces in each part, ragged [P, (pieces)].
-        parts: The parts.
-        num_texts: B.
-
-    Returns:
-        Ids, starts and ends of the pieces in each text, ragged [B, (pieces)].
-    """
-    is_token = parts.id[:, tf.newaxis] >= 0
-    joined = []
-    for field, values in zip(pieces, (parts.id, 0 * parts.size, parts.size)):
-        values = tf.cast(values, field.dtype)[:, tf.newaxis]
-        token = tf.ragged.boolean_mask(values, is_token)
-        joined.append(tf.concat([field, token], axis=1))
-    ids, starts, ends = joined
-    part = ids.value_rowids()
-    offset = tf.cast(tf.gather(parts.start, part), starts.dtype)
-    return tuple(
-        tf.RaggedTensor.from_value_rowids(
-            values,
-            tf.gather(parts.row, part),
-            nrows=tf.cast(num_texts, tf.int64),
-            validate=False,
-        )
-        for values in (ids.values, starts.values + offset, ends.values + offset)
+def _join(pieces: _FlatPieces, parts: _Parts) -> _FlatPieces:
+    """Joins the pieces of P parts to those of B texts."""
+    row, start, size, part_id = (tf.gather(x, pieces.row) for x in parts[:4])
+    is_token = part_id >= 0
+    return _FlatPieces(
+        row,
+        tf.where(is_token, part_id, pieces.id),
+        start + tf.where(is_token, 0, pieces.start),
+        start + tf.where(is_token, size, pieces.end),
     )

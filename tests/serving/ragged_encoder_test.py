@@ -2,17 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of bert_tf.serving.ragged_encoder against Keras models with equal weights."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.heads import FeatureTagger
 from bert_tf.modeling import BertBackbone, BertConfig
 from bert_tf.serving import ragged_encoder
 from bert_tf.serving.ragged_encoder import optimize_for_inference
-from tests.toy.models import needs_vnni, randomize_weights
+from tests.toy.models import randomize_weights
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
 
@@ -124,13 +121,24 @@ def test_bfloat16_weights_are_stored_in_bfloat16(one_layer):
     half = BertBackbone(one_layer, dtype="mixed_bfloat16")
     half.set_weights(model.get_weights())
     run = traced(half).get_concrete_function()
-    kernels = [v.dtype for v in run.variables if v.shape.rank == 2]
+    kernels = [v.dtype for v in run.variables if v.shape.rank in (2, 4)]
     assert set(kernels) == {tf.bfloat16}
     inputs = batch(5, 32, 9)
     pooled = run(inputs)["pooled_output"]
     assert pooled.dtype == tf.bfloat16
     expected = model(inputs)["pooled_output"]
     np.testing.assert_allclose(tf.cast(pooled, tf.float32), expected, atol=0.15)
+
+
+def test_graph_does_not_grow_with_layers():
+    """It would slow down the first request of servers."""
+    sizes = set()
+    for num_layers in (2, 4):
+        config = BertConfig.from_size(f"{num_layers}/8/2", 30)
+        graph = traced(BertBackbone(config)).get_concrete_function().graph
+        functions = graph.as_graph_def().library.function
+        sizes.add(sum(len(function.node_def) for function in functions))
+    assert len(sizes) == 1
 
 
 def test_encoder_of_a_model_is_replaced_and_a_subclass_is_not(backbone, tiny_config):
@@ -147,28 +155,3 @@ def test_encoder_of_a_model_is_replaced_and_a_subclass_is_not(backbone, tiny_con
         assert head in fast.layers
         assert (encoder in fast.layers) == (encoder is not backbone)
         np.testing.assert_allclose(fast(inputs), model(inputs), atol=1e-5)
-
-
-# --- int8 ------------------------------------------------------------------------
-
-
-@needs_vnni
-@pytest.mark.parametrize("activation", ["gelu_tanh", "relu"])
-def test_int8_is_close_to_float32_for_all_batches(one_layer, activation):
-    config = dataclasses.replace(one_layer, activation=activation)
-    model = randomize_weights(BertBackbone(config))
-    inputs = batch(9, 32, 0, 7)
-    expected = model(inputs, training=False)["sequence_output"]
-    fast = traced(model, int8=True)
-    output = fast(inputs)["sequence_output"]
-    is_token = inputs["padding_mask"].numpy() != 0
-    error = (output - expected)[is_token]
-    assert 0 < np.std(error) < 0.02 * np.std(expected[is_token])
-    alone = fast({name: x[:1, :9] for name, x in inputs.items()})["sequence_output"]
-    np.testing.assert_allclose(output[:1, :9], alone, atol=1e-5)
-
-
-def test_int8_needs_an_encoder_to_replace(tiny_config):
-    model = FeatureTagger(BertBackbone(tiny_config), 3, "last", units=4)
-    with pytest.raises(ValueError, match="FeatureTagger has no encoder that int8"):
-        optimize_for_inference(model, int8=True)

@@ -4,12 +4,13 @@
 
 import json
 import pathlib
+from collections.abc import Iterator
 
 import pytest
 import tensorflow as tf
 import tensorflow_text as tf_text
-from tensorflow.core.protobuf import saved_model_pb2
-from tensorflow_serving.apis import prediction_log_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from bert_tf import heads, serving, storage
 from bert_tf.checkpoints import ModelDirectory
@@ -68,10 +69,15 @@ def test_which_models_can_batch(signatures, can_batch):
     assert saved_model._can_batch(functions) == can_batch
 
 
-def read_graph(path: pathlib.Path) -> tf.compat.v1.GraphDef:
+def read_meta_graph(path: pathlib.Path) -> meta_graph_pb2.MetaGraphDef:
     file = path / "saved_model.pb"
-    parsed = saved_model_pb2.SavedModel.FromString(file.read_bytes())
-    return parsed.meta_graphs[0].graph_def
+    return saved_model_pb2.SavedModel.FromString(file.read_bytes()).meta_graphs[0]
+
+
+def warmup_requests(path: pathlib.Path) -> Iterator[predict_pb2.PredictRequest]:
+    file = str(path / "assets.extra" / "tf_serving_warmup_requests")
+    for record in tf.data.TFRecordDataset(file).as_numpy_iterator():
+        yield prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
 
 
 # --- Version folders -------------------------------------------------------------
@@ -138,6 +144,20 @@ def test_export_removes_those_of_killed_processes_only(tmp_path, directory):
         serving.export_saved_model({"f": length}, tmp_path, directory=directory)
         assert running.exists()
     assert {p.name for p in tmp_path.iterdir()} == {"1", "unknown"}
+
+
+def test_equal_signatures_share_their_graph(tmp_path, directory):
+    """A server optimizes the graph for each set of tensors, which takes seconds."""
+    signatures = {"serving_default": length, "words": words, "length": length}
+    path = serving.export_saved_model(
+        signatures, tmp_path / "model", directory=directory
+    )
+    tensors = read_meta_graph(path).signature_def
+    assert tensors["length"] == tensors["serving_default"] != tensors["words"]
+    warmed = {r.model_spec.signature_name for r in warmup_requests(path)}
+    assert warmed == {"serving_default", "words"}
+    loaded = tf.saved_model.load(str(path)).signatures["length"]
+    assert loaded(text=tf.constant(["ab"]))["length"].numpy().tolist() == [2]
 
 
 DISK_FULL = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
@@ -256,7 +276,7 @@ def test_plain_functions_check_ranks_too(tmp_path, directory):
     """Servers check names and dtypes only; tf_text's ops read out of bounds."""
     plain = tf.function(lambda text: {"text": text}, input_signature=[TEXT])
     path = serving.export_saved_model({"f": plain}, tmp_path, directory=directory)
-    functions = read_graph(path).library.function
+    functions = read_meta_graph(path).graph_def.library.function
     ops = [n.op for f in functions if "lambda" in f.signature.name for n in f.node_def]
     assert "EnsureShape" in ops
 
@@ -275,7 +295,11 @@ def test_used_variables_are_written_once_and_others_not(tmp_path, directory):
     written = dict(tf.train.list_variables(str(path / "variables" / "variables")))
     del written["_CHECKPOINTABLE_OBJECT_GRAPH"]
     assert list(written.values()) == [[2]] != [unused.shape]
-    (handle,) = [node for node in read_graph(path).node if node.op == "VarHandleOp"]
+    (handle,) = [
+        node
+        for node in read_meta_graph(path).graph_def.node
+        if node.op == "VarHandleOp"
+    ]
     assert "debug_name" not in handle.attr
     loaded = tf.saved_model.load(str(path)).signatures
     assert loaded["two"](token_ids=tf.constant([[7]]))["y"].numpy() == [[9]]
@@ -303,10 +327,7 @@ def test_warmup_covers_signatures_lengths_and_batches(tmp_path, directory):
     path = serving.export_saved_model(signatures, tmp_path, directory=directory)
     assert (path / "batching_params.pbtxt").exists()
     sizes = {name: set() for name in signatures}
-    file = path / "assets.extra" / "tf_serving_warmup_requests"
-    for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
-        log = prediction_log_pb2.PredictionLog.FromString(record)
-        request = log.predict_log.request
+    for request in warmup_requests(path):
         (array,) = map(tf.make_ndarray, request.inputs.values())
         is_text = array.dtype == object  # [CLS] and [SEP] are added.
         tokens = len(array[0].split()) + 2 if is_text else array.shape[1]

@@ -3,12 +3,10 @@
 """Tiny models with random weights."""
 
 import os
-import pathlib
 import types
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import pytest
 import tensorflow as tf
 
 from bert_tf import serving
@@ -16,18 +14,6 @@ from bert_tf.checkpoints import ModelDirectory
 from bert_tf.heads import PretrainerHead, Signature
 from bert_tf.modeling import BertConfig, BertPretrainer
 from bert_tf.text import Tokenizer, Vocabulary
-
-_CPU = pathlib.Path("/proc/cpuinfo")
-
-# With these variables, .ci/run emulates a poorer CPU.
-_EMULATED = (
-    os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0" or "ONEDNN_MAX_CPU_ISA" in os.environ
-)
-
-needs_vnni = pytest.mark.skipif(
-    _EMULATED or not _CPU.exists() or "vnni" not in _CPU.read_text(encoding="utf-8"),
-    reason="int8 models need a CPU with VNNI",
-)
 
 _Model = TypeVar("_Model", bound=tf.keras.Model)
 
