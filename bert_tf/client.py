@@ -17,8 +17,6 @@ In Python, `predict` takes and returns whole batches::
     from bert_tf import client
 
     client.predict({"text": ["a deep and moving film"]}, model="sst2")["label"]
-
-The first connection imports TensorFlow, which takes seconds.
 """
 
 from __future__ import annotations
@@ -33,13 +31,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import storage
-from bert_tf.lazy import hide_tensorflow_logs, lazy_import
+from bert_tf import serving, storage
+from bert_tf.lazy import import_messages, lazy_import
 
 grpc = lazy_import("grpc")
-tf = lazy_import("tensorflow")
-predict_pb2 = lazy_import("tensorflow_serving.apis.predict_pb2")
-services = lazy_import("tensorflow_serving.apis.prediction_service_pb2_grpc")
 
 # Retries until a server listens and has a free thread. Other errors would only repeat.
 _RETRIES = {
@@ -76,7 +71,13 @@ class Client:
 
     def __init__(self, address: str = "127.0.0.1:8500"):
         self._channel = grpc.insecure_channel(address, _CHANNEL_OPTIONS)
-        self._predict = services.PredictionServiceStub(self._channel).Predict
+        messages = import_messages("tensorflow_serving.apis.predict_pb2")
+        self._request = messages.PredictRequest
+        self._predict = self._channel.unary_unary(
+            "/tensorflow.serving.PredictionService/Predict",
+            request_serializer=self._request.SerializeToString,
+            response_deserializer=messages.PredictResponse.FromString,
+        )
 
     def __enter__(self) -> Client:
         return self
@@ -115,13 +116,13 @@ class Client:
         number = None if version is None else {"value": version}
         spec = {"name": model, "signature_name": signature, "version": number}
         protos = {name: _to_proto(name, value) for name, value in inputs.items()}
-        request = predict_pb2.PredictRequest(model_spec=spec, inputs=protos)
+        request = self._request(model_spec=spec, inputs=protos)
         try:
             response = self._predict(request, timeout=timeout)
         except grpc.RpcError as error:
             raise PredictError(error.code().name, error.details()) from None
         outputs = sorted(response.outputs.items())  # They have no order.
-        return {name: tf.make_ndarray(proto) for name, proto in outputs}
+        return {name: serving.tensors.to_array(proto) for name, proto in outputs}
 
 
 def predict(
@@ -140,22 +141,26 @@ def _to_proto(name: str, value: Any) -> Any:
     try:
         array = np.array(value, dtype=object)  # `str` and `bytes` may be mixed.
         is_text = array.size or isinstance(value, list)
-        is_text = is_text and all(isinstance(x, str | bytes) for x in array.flat)
-        proto = tf.make_tensor_proto(array if is_text else value)
-        if not proto.tensor_shape.dim:
+        if is_text and all(isinstance(x, str | bytes) for x in array.flat):
+            array.flat = [x.encode() if isinstance(x, str) else x for x in array.flat]
+        elif isinstance(value, np.ndarray):
+            array = value
+        else:
+            narrow = {"int64": np.int32, "float64": np.float32}
+            array = np.array(value, narrow.get(np.array(value).dtype.name))
+        if not array.ndim:
             raise ValueError("It is a scalar.")
-    except (TypeError, ValueError) as error:
+        return serving.tensors.to_proto(array)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"Input {name!r} must have one element per example. Elements must be "
             "strings, numbers or booleans, or lists of them of the same length. Got "
             f"{value!r:.200}."
         ) from error
-    return proto
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    hide_tensorflow_logs()
     parser = argparse.ArgumentParser(
         prog="python -m bert_tf.client",
         allow_abbrev=False,

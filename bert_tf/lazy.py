@@ -45,6 +45,19 @@ def lazy_import(name: str) -> Any:
     return _LazyModule(name)
 
 
+def import_messages(name: str) -> types.ModuleType:
+    """Imports generated classes of messages from `tensorflow`, but not TensorFlow."""
+    if "tensorflow" in sys.modules:
+        return importlib.import_module(name)
+    spec = importlib.machinery.PathFinder.find_spec("tensorflow")
+    sys.modules["tensorflow"] = empty = types.ModuleType("tensorflow")
+    empty.__path__ = spec.submodule_search_locations
+    try:
+        return importlib.import_module(name)
+    finally:
+        del sys.modules["tensorflow"]
+
+
 def exports(
     package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

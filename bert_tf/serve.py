@@ -9,7 +9,7 @@ Input: SavedModels in `<base_path>/<version>/`, of which the newest is served. O
 TensorFlow Serving's gRPC API (Predict, GetModelMetadata, GetModelStatus) and REST API
 (predict, metadata, status). `--demo` adds a page for trying the models in a browser. On
 SIGTERM or Ctrl-C, the server refuses connections, answers the requests in flight that
-take at most 7 s, and exits.
+take at most 7 s, and exits; while models load, it exits at once.
 
 Use TensorFlow Serving in production; its flags have the same names. See
 docs/serving.md.
@@ -18,6 +18,7 @@ docs/serving.md.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import signal
 import threading
@@ -74,8 +75,7 @@ def main(options: ServeConfig) -> None:
     """
     models = base_paths(options)
     stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ends the process while models load.
     print("This server is for development. Use TensorFlow Serving in production.")
     with serving.DevServer(
         models,
@@ -83,7 +83,10 @@ def main(options: ServeConfig) -> None:
         port=options.port,
         rest_port=options.rest_api_port,
         demo=options.demo,
+        report=functools.partial(print, flush=True),
     ) as server:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopped.set())
         for name, servable in server.models.items():
             print(f"{name}: version {servable.version} of {models[name]}")
             print(f"  REST: {server.rest_address}/v1/models/{name}:predict")

@@ -122,6 +122,16 @@ def test_command_with_one_example(server, capsys):
     }
 
 
+def test_command_does_not_import_tensorflow(server):
+    script = "import sys; from bert_tf import client; client.main(sys.argv[1:])"
+    script += "; sys.exit('tensorflow' in sys.modules)"
+    command = [sys.executable, "-c", script, f"--address={server.address}"]
+    done = subprocess.run([*command, "--model=toy", "--text=ab"], capture_output=True)
+    assert json.loads(done.stdout)["label"] == "toy:ab"
+    assert done.returncode == 0
+    assert not done.stderr
+
+
 def test_command_with_json_lines(server, monkeypatch, capsys):
     lines = [{"text": "ab"}, {"txt": "ab"}, [1], {"text": "c\n\ud83d"}]
     stdin = "\n".join(map(json.dumps, lines)).encode() + b"\na fine film\n\n\xff\n"

@@ -3,6 +3,7 @@
 
 import json
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -13,7 +14,10 @@ import urllib.parse
 import urllib.request
 from concurrent import futures
 
+import grpc
 import pytest
+from tensorflow.core.framework.tensor_pb2 import TensorProto
+from tensorflow_serving.apis import predict_pb2
 
 from bert_tf import client, serve
 from tests.toy.saved_model import write_toy_model
@@ -21,23 +25,114 @@ from tests.toy.saved_model import write_toy_model
 ROOT = pathlib.Path(__file__).parents[1]
 
 
+class Served:
+    """`python -m bert_tf.serve` with the toy model.
+
+    Attributes:
+        process: The server.
+        lines: What it has printed.
+    """
+
+    def __init__(self, folder: pathlib.Path, last_line: str = "Ready.\n"):
+        write_toy_model(folder / "toy", 7)
+        command = [sys.executable, "-m", "bert_tf.serve", "--port=0", "--demo"]
+        self.process = subprocess.Popen(
+            [*command, "--rest_api_port=0", f"--model_base_path={folder / 'toy'}"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines = []
+        while not self.lines or self.lines[-1] != last_line:
+            self.lines.append(self.process.stdout.readline())
+            assert self.lines[-1], self.process.communicate()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+    def address(self) -> str:
+        (address,) = re.findall(r"gRPC: (\S+)", "".join(self.lines))
+        return address
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_while_models_load_ends_at_once(tmp_path, number):
+    with Served(tmp_path, f"Loading toy from {tmp_path}/toy\n") as served:
+        served.process.send_signal(number)
+        assert served.process.wait(timeout=20) == -number
+        assert "Traceback" not in served.process.stderr.read()
+
+
+@pytest.mark.slow
+def test_invalid_messages_leave_the_server_running(tmp_path):
+    """Each dtype in each rank with values in each field, and random bytes."""
+    values = [
+        TensorProto(),
+        TensorProto(tensor_content=b"\1a"),
+        TensorProto(int_val=[1]),
+    ]
+    values.append(TensorProto(string_val=[b"a", b"b", b"c"]))
+    values.append(TensorProto(variant_val=[{"type_name": "tensorflow::TensorList"}]))
+    values.append(TensorProto(resource_handle_val=[{"device": "a"}]))
+    for name in ("float", "double", "int64", "bool", "half", "uint32", "uint64"):
+        values.append(TensorProto(**{f"{name}_val": [1]}))
+    shapes = [{}, {"unknown_rank": True}]
+    shapes += [
+        {"dim": [{"size": n}] * r} for r in (1, 2, 300) for n in (1, 3, -1, 2**62)
+    ]
+    signatures = {"": "text", "add": "ids", "none": "text"}
+    rng, messages = random.Random(0), []
+    for number in (*range(40), *range(101, 140), -1, 2**31 - 1):
+        for value in values:
+            shape, name = rng.choice(shapes), rng.choice(list(signatures))
+            proto = TensorProto(dtype=number, tensor_shape=shape)
+            proto.MergeFrom(value)
+            spec = {"name": "toy", "signature_name": name}
+            inputs = {signatures[name]: proto}
+            request = predict_pb2.PredictRequest(model_spec=spec, inputs=inputs)
+            messages.append(request.SerializeToString())
+    for message in rng.sample(messages, 500):
+        mutable = bytearray(message)
+        for _ in range(rng.randint(1, 4)):
+            mutable[rng.randrange(len(mutable))] = rng.randrange(256)
+        messages.append(bytes(mutable))
+    messages += [rng.randbytes(rng.randint(0, 99)) for _ in range(200)]
+    codes = set()
+    with Served(tmp_path) as served, grpc.insecure_channel(served.address()) as channel:
+        for method in ("Predict", "GetModelMetadata"):
+            send = channel.unary_unary(
+                f"/tensorflow.serving.PredictionService/{method}"
+            )
+            for message in messages:
+                try:
+                    send(message, timeout=60)
+                except grpc.RpcError as error:
+                    codes.add(error.code().name)
+                assert served.process.poll() is None, message
+        answer = client.predict({"text": ["ab"]}, "toy", address=served.address())
+        assert answer["label"].tolist() == [b"toy:ab"]
+    assert {"INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"} <= codes
+    assert codes <= {
+        "INVALID_ARGUMENT",
+        "NOT_FOUND",
+        "FAILED_PRECONDITION",
+        "INTERNAL",  # No message.
+    }
+
+
 @pytest.mark.slow
 def test_sigterm_answers_requests_in_flight_and_cancels_endless_ones(tmp_path):
-    write_toy_model(tmp_path / "toy", 7)
-    command = [sys.executable, "-m", "bert_tf.serve", "--port=0", "--rest_api_port=0"]
-    process = subprocess.Popen(
-        [*command, f"--model_base_path={tmp_path / 'toy'}", "--demo"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    lines = []
-    while not lines or lines[-1] != "Ready.\n":
-        lines.append(process.stdout.readline())
-        assert lines[-1], process.communicate()
+    served = Served(tmp_path)
+    process, lines = served.process, served.lines
     assert "Use TensorFlow Serving in production" in lines[0]
     printed = re.fullmatch(
+        f"Loading toy from {tmp_path}/toy\n"
         f"toy: version 7 of {tmp_path}/toy\n"
         r"  REST: (http://.*)/v1/models/toy:predict\n"
         r"gRPC: (127.0.0.1:\d+)\n"

@@ -1,5 +1,6 @@
 from bert_tf.heads.head import signature as signature
 from bert_tf.heads.head import string_input as string_input
+from bert_tf.serving import tensors as tensors
 from bert_tf.serving.dev_server import DevServer as DevServer
 from bert_tf.serving.predictor import Predictor as Predictor
 from bert_tf.serving.predictor import head_signatures as head_signatures

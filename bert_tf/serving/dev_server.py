@@ -8,19 +8,21 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from typing import Any
 
 import grpc
 import tensorflow as tf
 from google.protobuf import message
-from tensorflow_serving.apis import get_model_metadata_pb2 as metadata_pb2
 from tensorflow_serving.apis import model_service_pb2_grpc as model_service
 from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_service
 
 from bert_tf.serving import rest
-from bert_tf.serving.servable import Servable, find, invalid, load_newest
+from bert_tf.serving.servable import Servable, find, load_newest
+
+# gRPC requests that are answered at the same time; others wait.
+_GRPC_THREADS = 64
 
 # How long `stop` waits for requests in flight.
 _GRACE_SECONDS = 7
@@ -67,15 +69,20 @@ class DevServer:
         demo: bool = False,
         report: Callable[[str], Any] = lambda line: None,
     ):
-        with _listening(host, port, rest_port), contextlib.ExitStack() as stack:
-            for number in (port, rest_port):  # Loading the models takes longer.
-                stack.enter_context(socket.create_server((host, number)))
+        try:
+            with contextlib.ExitStack() as stack:  # Before models take time to load.
+                for number in (port, rest_port):
+                    stack.enter_context(socket.create_server((host, number)))
+        except OSError as error:
+            raise ValueError(
+                f"Cannot listen on {host}, ports {port} and {rest_port}: {error}"
+            ) from error
         self.models = {}
         for name, path in models.items():
             report(f"Loading {name} from {path}")
             self.models[name] = load_newest(name, path)
         self._grpc = grpc.server(
-            futures.ThreadPoolExecutor(rest.THREADS),
+            futures.ThreadPoolExecutor(_GRPC_THREADS),
             options=[
                 ("grpc.max_receive_message_length", rest.MAX_REQUEST_BYTES),
                 ("grpc.max_send_message_length", -1),
@@ -85,11 +92,9 @@ class DevServer:
         services = _Services(self.models)
         model_service.add_ModelServiceServicer_to_server(services, self._grpc)
         prediction_service.add_PredictionServiceServicer_to_server(services, self._grpc)
-        with _listening(host, port, rest_port):
-            port = self._grpc.add_insecure_port(f"{host}:{port}")
-            self._rest = rest.RestServer(self.models, host, rest_port, demo)
-        self.address = f"{host}:{port}"
-        self.rest_address = f"http://{host}:{self._rest.port}"
+        self.address = f"{host}:{self._grpc.add_insecure_port(f'{host}:{port}')}"
+        self._rest = rest.RestServer(self.models, host, rest_port, demo)
+        self.rest_address = f"http://{host}:{self._rest.server_address[1]}"
         self._grpc.start()
 
     def __enter__(self) -> DevServer:
@@ -103,16 +108,6 @@ class DevServer:
         done = self._grpc.stop(_GRACE_SECONDS)
         self._rest.stop(_GRACE_SECONDS)
         done.wait()
-
-
-@contextlib.contextmanager
-def _listening(host: str, port: int, rest_port: int) -> Iterator[None]:
-    try:
-        yield
-    except (RuntimeError, OSError) as error:
-        raise ValueError(
-            f"Cannot listen on {host}, ports {port} and {rest_port}: {error}"
-        ) from error
 
 
 def _rpc(method: Callable[..., message.Message]) -> Callable[..., message.Message]:
@@ -131,14 +126,6 @@ def _rpc(method: Callable[..., message.Message]) -> Callable[..., message.Messag
     return answer
 
 
-def _metadata(
-    servable: Servable, request: metadata_pb2.GetModelMetadataRequest, *_: Any
-) -> metadata_pb2.GetModelMetadataResponse:
-    if {*request.metadata_field} != {"signature_def"}:
-        raise invalid("The metadata_field must be ['signature_def'].")
-    return servable.metadata()
-
-
 class _Services(
     prediction_service.PredictionServiceServicer, model_service.ModelServiceServicer
 ):
@@ -146,5 +133,7 @@ class _Services(
         self.models = models
 
     Predict = _rpc(lambda servable, *call: servable.predict(*call))
-    GetModelMetadata = _rpc(_metadata)
+    GetModelMetadata = _rpc(
+        lambda servable, request, _: servable.metadata(request.metadata_field)
+    )
     GetModelStatus = _rpc(lambda servable, *_: servable.status())

@@ -13,53 +13,47 @@ Paths, where `/versions/V` may follow NAME::
 "instances" has a value or object per example, "inputs" a list per input. Bytes that are
 not UTF-8 are `{"b64": "..."}`. Errors are `{"error": "..."}`.
 
-h11 parses HTTP. An event loop reads requests, so that slow clients occupy no thread.
+h11 parses HTTP.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
+import contextlib
 import json
-import logging
 import pathlib
 import re
 import reprlib
+import socket
+import socketserver
 import threading
 import time
 import urllib.parse
 from collections.abc import Iterable, Mapping
-from concurrent import futures
 from typing import Any
 
 import h11
 import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format, message
-from tensorflow.core.framework import tensor_pb2
-from tensorflow_serving.apis import predict_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from bert_tf.serving.servable import Servable, check_names, find, invalid, not_found
-
-# Answered at the same time, over each of gRPC and REST; other requests wait.
-THREADS = 64
 
 MAX_REQUEST_BYTES = 64 << 20
 
 # Request line and headers.
 _MAX_HEAD_BYTES = 64 << 10
 
-# Open connections, which need no thread. Others get an error.
-_MAX_CONNECTIONS = 512
-
 # Of an answer. A million values take about a second to encode.
-_MAX_VALUES = 1 << 22
+_MAX_VALUES = 1 << 20
 
-# To read and answer a request: TensorFlow Serving's --rest_api_timeout_in_ms.
+# Of the process. Each connection has one; those above the limit are closed.
+_MAX_THREADS = 512
+
+# To read and answer a request: TensorFlow Serving's --rest_api_timeout_in_ms. As long
+# again to send the answer.
 _TIMEOUT_SECONDS = 30
-
-# For a client that still sends when it has its response.
-_LINGER_SECONDS = 2
 
 _JSON = "application/json"
 
@@ -73,11 +67,8 @@ _HTTP_STATUS = {
 }
 _PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d{1,19}))?(:predict|/metadata|)")
 
-# Status, content type and content.
-_Response = tuple[int, str, bytes]
 
-
-class RestServer:
+class RestServer(socketserver.ThreadingTCPServer):
     """Answers requests until `stop`.
 
     Args:
@@ -85,188 +76,124 @@ class RestServer:
         host: Address to listen on.
         port: Port; 0 for a free one.
         demo: Whether to serve the demo page.
-
-    Attributes:
-        port: The port.
-
-    Raises:
-        OSError: The port is in use.
     """
+
+    allow_reuse_address = True
+    daemon_threads = False  # `server_close` waits for requests in flight.
+    request_queue_size = 256  # Connections that wait for a thread.
 
     def __init__(
         self, models: Mapping[str, Servable], host: str, port: int, demo: bool
     ):
-        self._models = models
-        self._pages: dict[str, _Response] = {}
+        super().__init__((host, port), _Connection)
+        self.models = models
+        # Type and content of the demo page's files, by path.
+        self.pages: dict[str, tuple[str, bytes]] = {}
         if demo:
             page = pathlib.Path(__file__).with_name("demo_page.html").read_bytes()
-            self._pages = {
-                "/": (200, "text/html; charset=utf-8", page),
-                "/models.json": (200, _JSON, _encode(list(models))),
-            }
-        self._connections: dict[asyncio.Task, _Connection] = {}
-        self._threads = futures.ThreadPoolExecutor(THREADS)
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
-        start = asyncio.start_server(self._connect, host, port, backlog=256)
-        self._server = asyncio.run_coroutine_threadsafe(start, self._loop).result()
-        self.port = self._server.sockets[0].getsockname()[1]
+            self.pages["/"] = "text/html; charset=utf-8", page
+            self.pages["/models.json"] = _JSON, _encode(list(models))
+        serve = self.serve_forever  # Checks for `shutdown` every 0.05 s.
+        threading.Thread(target=serve, args=[0.05], daemon=True).start()
+
+    def verify_request(self, *_: Any) -> bool:
+        """Returns whether to answer a connection, which needs a thread."""
+        return threading.active_count() < _MAX_THREADS
 
     def stop(self, seconds: float) -> None:
         """Refuses connections and waits for the requests in flight."""
-
-        async def close() -> None:
-            self._server.close()
-            connections = self._connections.items()
-            if busy := [task for task, c in connections if not c.is_waiting()]:
-                await asyncio.wait(busy, timeout=seconds)
-            for task in self._connections:
-                task.cancel()
-            await asyncio.sleep(0)  # They close their connections.
-
-        asyncio.run_coroutine_threadsafe(close(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def _connect(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        """Answers one request and closes the connection."""
-        task, connection = asyncio.current_task(), _Connection(reader, writer)
-        self._connections[task] = connection
-        try:
-            response = await self._respond(connection)
-            await asyncio.wait_for(connection.send(*response), _TIMEOUT_SECONDS)
-        except (OSError, asyncio.TimeoutError, asyncio.CancelledError):
-            pass  # The client has gone, or does not read; or the server stops.
-        finally:
-            del self._connections[task]
-            writer.transport.abort()
-
-    async def _respond(self, connection: _Connection) -> _Response:
-        """Reads a request and returns the response, also to an invalid one."""
-        seconds = _TIMEOUT_SECONDS
-        if len(self._connections) > _MAX_CONNECTIONS:
-            return _error(503, "Too many connections are open. Try again later.")
-        try:
-            answer = self._read_and_answer(connection, time.monotonic() + seconds)
-            return await asyncio.wait_for(answer, seconds)
-        except ConnectionError:  # The client has gone.
-            raise
-        except h11.RemoteProtocolError as error:
-            return _error(connection.status(error), f"The request is invalid: {error}.")
-        except asyncio.TimeoutError:
-            if connection.is_read():
-                return _error(504, f"There is no answer after {seconds} s.")
-            return _error(408, f"The request is incomplete after {seconds} s.")
-        except tf.errors.OpError as error:
-            return _error(_HTTP_STATUS.get(error.error_code, 500), error.message)
-        except Exception as error:
-            logging.exception("Cannot answer a request.")
-            return _error(500, f"{type(error).__name__}: {error}")
-
-    async def _read_and_answer(
-        self, connection: _Connection, deadline: float
-    ) -> _Response:
-        request = await connection.read()
-        if type(request) is h11.ConnectionClosed:
-            raise ConnectionError
-        headers, body = dict(request.headers), bytearray()
-        size = int(headers.get(b"content-length", 0))
-        while True:
-            if size > MAX_REQUEST_BYTES:
-                raise _too_large(f"The limit is {MAX_REQUEST_BYTES >> 20} MiB.")
-            event = await connection.read()
-            if type(event) is h11.EndOfMessage:
-                break
-            body += event.data
-            size = max(size, len(body))
-        if headers.get(b"content-encoding", b"identity") != b"identity":
-            message = "The development server does not read compressed bodies."
-            raise tf.errors.UnimplementedError(None, None, message)
-        method = "GET" if connection.is_head else request.method.decode()
-        path = urllib.parse.unquote(request.target.partition(b"?")[0])
-        if method == "GET" and path in self._pages:
-            return self._pages[path]
-
-        def answer() -> _Response:
-            answer = self._answer(method, path, bytes(body), deadline)
-            return 200, _JSON, _encode(answer)
-
-        return await self._loop.run_in_executor(self._threads, answer)
-
-    def _answer(
-        self, method: str, path: str, body: bytes, deadline: float
-    ) -> message.Message | dict[str, Any]:
-        if match := _PATH.fullmatch(path):
-            name, version, call = match.groups()
-            servable = find(self._models, name, version and int(version))
-            match method, call:
-                case "GET", "":
-                    return servable.status()
-                case "GET", "/metadata":
-                    return servable.metadata()
-                case "POST", ":predict":
-                    return _predict(servable, body, deadline)
-        raise not_found(f"There is no {method} {path:.200}.")
+        self.shutdown()
+        closing = threading.Thread(target=self.server_close, daemon=True)
+        closing.start()
+        closing.join(seconds)
 
 
-class _Connection:
-    """One request and its response."""
+class _Connection(socketserver.BaseRequestHandler):
+    """Answers one request and closes the connection."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
-        self._reader, self._writer = reader, writer
-        writer.transport.set_write_buffer_limits(0)  # `drain` waits until all is sent.
+    def handle(self) -> None:
+        self._deadline = time.monotonic() + _TIMEOUT_SECONDS
         self._http = h11.Connection(
             h11.SERVER, max_incomplete_event_size=_MAX_HEAD_BYTES
         )
-        self.is_head = False
+        self._is_head = False
+        with contextlib.suppress(OSError):  # The client has gone, or does not read.
+            self._send(*self._respond())
 
-    def is_waiting(self) -> bool:
-        """Returns whether no request has begun."""
-        return self._http.their_state is h11.IDLE
+    def _respond(self) -> tuple[int, str, bytes]:
+        """Returns status, content type and content of the response."""
+        try:
+            return 200, *self._answer()
+        except tf.errors.OpError as error:
+            status, text = _HTTP_STATUS.get(error.error_code, 500), error.message
+        except TimeoutError:
+            status, text = 408, f"Incomplete after {_TIMEOUT_SECONDS} s."
+        except h11.RemoteProtocolError as error:
+            status, (unread, _) = error.error_status_hint, self._http.trailing_data
+            text = f"Invalid HTTP: {error}."
+            if status == 431 and b"\n" not in unread:  # Not of the headers.
+                status = 414
+        return status, _JSON, _encode({"error": text})
 
-    def is_read(self) -> bool:
-        """Returns whether the request is complete."""
-        return self._http.their_state in (h11.DONE, h11.MUST_CLOSE)
+    def _answer(self) -> tuple[str, bytes]:
+        request = self._read()
+        if type(request) is h11.ConnectionClosed:
+            raise ConnectionError
+        self._is_head = request.method == b"HEAD"
+        headers, body = dict(request.headers), bytearray()
+        size = int(headers.get(b"content-length", 0))
+        while size <= MAX_REQUEST_BYTES and type(event := self._read()) is h11.Data:
+            body += event.data
+            size = max(size, len(body))
+        if size > MAX_REQUEST_BYTES:
+            raise _too_large(f"The limit is {MAX_REQUEST_BYTES >> 20} MiB.")
+        if headers.get(b"content-encoding", b"identity") != b"identity":
+            text = "The development server does not read compressed bodies."
+            raise tf.errors.UnimplementedError(None, None, text)
+        method = "GET" if self._is_head else request.method.decode()
+        path = urllib.parse.unquote(request.target.partition(b"?")[0])
+        if method == "GET" and path in self.server.pages:
+            return self.server.pages[path]
+        if match := _PATH.fullmatch(path):
+            name, version, call = match.groups()
+            servable = find(self.server.models, name, version and int(version))
+            match method, call:
+                case "GET", "":
+                    return _JSON, _encode(servable.status())
+                case "GET", "/metadata":
+                    return _JSON, _encode(servable.metadata())
+                case "POST", ":predict":
+                    seconds = self._deadline - time.monotonic()
+                    return _JSON, _encode(_predict(servable, bytes(body), seconds))
+        raise not_found(f"There is no {method} {path:.200}.")
 
-    async def read(self) -> Any:
+    def _read(self) -> Any:
         """Returns the next event: the request, data, or its end."""
         while (event := self._http.next_event()) is h11.NEED_DATA:
             if self._http.they_are_waiting_for_100_continue:
                 go_on = h11.InformationalResponse(status_code=100, headers=[])
-                self._writer.write(self._http.send(go_on))
-            self._http.receive_data(await self._reader.read(1 << 14))
-        if type(event) is h11.Request:
-            self.is_head = event.method == b"HEAD"
+                self.request.sendall(self._http.send(go_on))
+            self._http.receive_data(self._receive())
         return event
 
-    def status(self, error: h11.RemoteProtocolError) -> int:
-        """Returns the HTTP status for an invalid request."""
-        hint, (unread, _) = error.error_status_hint, self._http.trailing_data
-        return 414 if hint == 431 and b"\n" not in unread else hint
+    def _receive(self) -> bytes:
+        self.request.settimeout(max(self._deadline - time.monotonic(), 0.001))
+        return self.request.recv(1 << 14)
 
-    async def send(self, status: int, kind: str, body: bytes) -> None:
-        fields = {"Content-Type": kind, "Content-Length": str(len(body))}
+    def _send(self, status: int, kind: str, body: bytes) -> None:
+        fields = {"Content-Type": kind, "Content-Length": f"{len(body)}"}
         headers = [*fields.items(), ("Connection", "close")]
-        events = [h11.Response(status_code=status, headers=headers)]
-        if not self.is_head:
-            events.append(h11.Data(data=body))
-        events.append(h11.EndOfMessage())
-        self._writer.write(b"".join(map(self._http.send, events)))
-        await self._writer.drain()
-        if not self.is_read():
+        data = self._http.send(h11.Response(status_code=status, headers=headers))
+        if not self._is_head:
+            data += self._http.send(h11.Data(data=body))
+        self.request.settimeout(_TIMEOUT_SECONDS)
+        self.request.sendall(data)
+        if self._http.their_state in (h11.IDLE, h11.SEND_BODY, h11.ERROR):
             # Closing would drop the response while the client sends.
-            self._writer.write_eof()
-            await asyncio.wait_for(self._skip(), _LINGER_SECONDS)
-
-    async def _skip(self) -> None:
-        while await self._reader.read(1 << 16):
-            pass
-
-
-def _error(status: int, message: str) -> _Response:
-    return status, _JSON, _encode({"error": message})
+            self.request.shutdown(socket.SHUT_WR)
+            self._deadline = time.monotonic() + 2
+            while self._receive():
+                pass
 
 
 def _too_large(message: str) -> tf.errors.OpError:
@@ -276,8 +203,8 @@ def _too_large(message: str) -> tf.errors.OpError:
 # --- Predict ---------------------------------------------------------------------
 
 
-def _predict(servable: Servable, body: bytes, deadline: float) -> dict[str, Any]:
-    """Answers the JSON of a predict request before `time.monotonic()` is `deadline`."""
+def _predict(servable: Servable, body: bytes, seconds: float) -> dict[str, Any]:
+    """Answers the JSON of a predict request within `seconds`."""
     if not body:
         raise invalid(
             "The request must have a body: JSON with Content-Length, or in chunks."
@@ -292,7 +219,6 @@ def _predict(servable: Servable, body: bytes, deadline: float) -> dict[str, Any]
     if not isinstance(name, str):
         raise invalid(f"'signature_name' must be a string. Got {reprlib.repr(name)}.")
     inputs = servable.signature(name).inputs
-    request = predict_pb2.PredictRequest(model_spec={"signature_name": name})
     if "inputs" in content:
         columns = _by_name(content["inputs"], inputs)
     else:
@@ -302,12 +228,9 @@ def _predict(servable: Servable, body: bytes, deadline: float) -> dict[str, Any]
         if len({isinstance(instance, dict) for instance in instances}) > 1:
             raise invalid("'instances' must be either values or objects, not a mix.")
         rows = [_by_name(instance, inputs) for instance in instances]
-        columns = {name: [row[name] for row in rows] for name in inputs}
-    for name, value in columns.items():
-        proto = _to_proto(name, value, tf.as_dtype(inputs[name].dtype))
-        request.inputs[name].CopyFrom(proto)
-    response = servable.predict(request, deadline - time.monotonic())
-    arrays = {name: tf.make_ndarray(x) for name, x in response.outputs.items()}
+        columns = {key: [row[key] for row in rows] for key in inputs}
+    columns = {key: _to_array(key, x, inputs[key]) for key, x in columns.items()}
+    arrays = servable.run(name, columns, seconds=seconds)
     if (count := sum(array.size for array in arrays.values())) > _MAX_VALUES:
         raise _too_large(
             f"The answer has {count} values, above the limit of {_MAX_VALUES} over "
@@ -340,7 +263,8 @@ def _by_name(value: Any, names: Iterable[str]) -> dict[str, Any]:
     return value
 
 
-def _to_proto(name: str, value: Any, dtype: tf.DType) -> tensor_pb2.TensorProto:
+def _to_array(name: str, value: Any, info: meta_graph_pb2.TensorInfo) -> np.ndarray:
+    dtype = tf.as_dtype(info.dtype)
     # If lists differ in length, some elements are lists.
     array = np.array(value, dtype=object)
     numbers = {int, float} if dtype.is_floating else {int}
@@ -348,7 +272,10 @@ def _to_proto(name: str, value: Any, dtype: tf.DType) -> tensor_pb2.TensorProto:
     try:
         if not set(map(type, array.flat)) <= types:
             raise TypeError("JSON has another type.")
-        return tf.make_tensor_proto(array.astype(dtype.as_numpy_dtype), dtype)
+        if dtype == tf.string:
+            encode = lambda x: x if isinstance(x, bytes) else x.encode()  # noqa: E731
+            array = np.vectorize(encode, otypes=[object])(array)
+        return array.astype(dtype.as_numpy_dtype)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise invalid(
             f"Input {name!r} must have {dtype.name} values, in lists of the same "

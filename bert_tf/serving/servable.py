@@ -8,35 +8,25 @@ Failed requests raise `tf.errors.OpError`, whose error codes are gRPC's.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (registers the tokenizer's ops)
-from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2 as metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2 as status_pb2
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
 from bert_tf import storage
+from bert_tf.serving import tensors
 
 # Threads that run ops, per version. With one per core, a large request would keep all
 # of them, and single texts would wait until it ends.
 _OP_THREADS = 64
-
-# Elements of an input, where axes of size 0 count as 1. TensorFlow repeats the last
-# value if values are missing, and some ops allocate memory for each axis.
-_MAX_ELEMENTS = 1 << 26
-
-# By NumPy's character code of the dtype, the prefix of the field that has the values in
-# TensorFlow Serving's responses. Other dtypes are small integers.
-_FIELDS = {"O": "string", "?": "bool", "l": "int64", "f": "float", "d": "double"}
-_FIELDS |= {"e": "half", "E": "half", "I": "uint32", "L": "uint64"}
 
 _DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
@@ -57,61 +47,6 @@ def check_names(kind: str, given: Iterable[str], expected: Iterable[str]) -> Non
         raise invalid(
             f"The {kind} of the signature are {sorted(expected)}. Got {sorted(given)}."
         )
-
-
-def _to_array(
-    name: str, proto: tensor_pb2.TensorProto, info: meta_graph_pb2.TensorInfo
-) -> np.ndarray:
-    """Converts an input in any form that TensorFlow reads.
-
-    TensorFlow dies of some invalid tensors. It parses none whose dtype is not that of
-    the signature, or whose shape does not match its number of values.
-    """
-    dtype, shape = tf.as_dtype(info.dtype), tf.TensorShape(info.tensor_shape)
-    sizes = [dim.size for dim in proto.tensor_shape.dim]
-    is_known = not proto.tensor_shape.unknown_rank and min(sizes, default=0) >= 0
-    is_compatible = is_known and shape.is_compatible_with(sizes)
-    if proto.dtype != info.dtype or not is_compatible:
-        raise invalid(
-            f"Input {name!r} must be {dtype.name} of shape {shape}. Got "
-            f"{_dtype_name(proto.dtype)} of shape {tuple(sizes)}."
-        )
-    values, count = getattr(proto, _field(dtype.as_numpy_dtype)), math.prod(sizes)
-    # TensorFlow checks the length of the content. Each value has at least one byte.
-    fits = count <= len(proto.tensor_content) or count == len(values)
-    try:
-        if not fits or math.prod(size or 1 for size in sizes) > _MAX_ELEMENTS:
-            raise ValueError("TensorFlow would repeat a value, or fill the memory.")
-        return tf.io.parse_tensor(proto.SerializeToString(), dtype).numpy()
-    except (ValueError, tf.errors.OpError) as error:
-        raise invalid(
-            f"Input {name!r} must have as many values as its shape {tuple(sizes)}. Got "
-            f"{len(values)} values, {len(proto.tensor_content)} bytes of content."
-        ) from error
-
-
-def _dtype_name(number: int) -> str:
-    try:
-        return tf.as_dtype(number).name
-    except TypeError:
-        return f"dtype {number}"
-
-
-def _field(dtype: np.typing.DTypeLike) -> str:
-    return f"{_FIELDS.get(np.dtype(dtype).char, 'int')}_val"
-
-
-def _to_proto(value: np.ndarray | bytes) -> tensor_pb2.TensorProto:
-    # NumPy's string dtypes would strip trailing NULs of a scalar.
-    array = np.asarray(value, object if isinstance(value, bytes) else None)
-    dtype, shape = tf.as_dtype(array.dtype), array.shape
-    if dtype in (tf.half, tf.bfloat16):
-        array = array.view(np.uint16)
-    return tensor_pb2.TensorProto(
-        dtype=dtype.as_datatype_enum,
-        tensor_shape={"dim": [{"size": size} for size in shape]},
-        **{_field(dtype.as_numpy_dtype): array.ravel().tolist()},
-    )
 
 
 @contextlib.contextmanager
@@ -169,15 +104,52 @@ class Servable:
     def predict(
         self, request: predict_pb2.PredictRequest, seconds: float = 1e6
     ) -> predict_pb2.PredictResponse:
-        """Runs a signature on a batch. The ops are canceled after `seconds`."""
-        name = request.model_spec.signature_name
+        """As `run`, with messages. Each tensor must have all of its values."""
+        inputs = {}
+        for name, proto in request.inputs.items():
+            try:
+                inputs[name] = tensors.to_array(proto)
+            except (ValueError, OverflowError) as error:
+                text = f"Input {name!r}: values do not fit dtype and shape: {error}"
+                raise invalid(text) from error
+        spec = request.model_spec
+        outputs = self.run(spec.signature_name, inputs, request.output_filter, seconds)
+        protos = {name: tensors.to_proto(array) for name, array in outputs.items()}
+        response = predict_pb2.PredictResponse(model_spec=self.spec, outputs=protos)
+        response.model_spec.signature_name = spec.signature_name or _DEFAULT
+        return response
+
+    def run(
+        self,
+        name: str,
+        inputs: Mapping[str, np.ndarray],
+        outputs: Sequence[str] = (),
+        seconds: float = 1e6,
+    ) -> dict[str, np.ndarray]:
+        """Runs a signature on a batch.
+
+        Args:
+            name: Name of the signature; "" for `serving_default`.
+            inputs: Arrays by name.
+            outputs: Names of the outputs to compute; all if empty.
+            seconds: The ops are canceled after this time.
+
+        Raises:
+            tf.errors.OpError: The request is invalid, or takes too long.
+        """
         signature = self.signature(name)
-        check_names("inputs", request.inputs, signature.inputs)
-        feeds = {
-            signature.inputs[key].name: _to_array(key, proto, signature.inputs[key])
-            for key, proto in request.inputs.items()
-        }
-        names = list(request.output_filter or signature.outputs)
+        check_names("inputs", inputs, signature.inputs)
+        feeds = {}
+        for key, array in inputs.items():
+            info, dtype = signature.inputs[key], tf.as_dtype(array.dtype)
+            shape = tf.TensorShape(info.tensor_shape)
+            if dtype != info.dtype or not shape.is_compatible_with(array.shape):
+                raise invalid(
+                    f"Input {key!r} must be {tf.as_dtype(info.dtype).name} of shape "
+                    f"{shape}. Got {dtype.name} of shape {array.shape}."
+                )
+            feeds[info.name] = array
+        names = list(outputs or signature.outputs)
         if len({*names} & signature.outputs.keys()) < len(names):  # Or duplicates.
             check_names("outputs", names, signature.outputs)
         fetches = [signature.outputs[key].name for key in names]
@@ -190,12 +162,15 @@ class Servable:
             # Without the name of the node, which means nothing to a client.
             text = error.message.removeprefix("Graph execution error:").strip()
             raise type(error)(None, None, text.partition("\n\t [[")[0]) from error
-        protos = dict(zip(names, map(_to_proto, values), strict=True))
-        response = predict_pb2.PredictResponse(model_spec=self.spec, outputs=protos)
-        response.model_spec.signature_name = name or _DEFAULT
-        return response
+        # A scalar string is `bytes`. NumPy's string dtypes would strip trailing NULs.
+        dtypes = [object if isinstance(value, bytes) else None for value in values]
+        return dict(zip(names, map(np.asarray, values, dtypes), strict=True))
 
-    def metadata(self) -> metadata_pb2.GetModelMetadataResponse:
+    def metadata(
+        self, fields: Sequence[str] = ("signature_def",)
+    ) -> metadata_pb2.GetModelMetadataResponse:
+        if {*fields} != {"signature_def"}:
+            raise invalid("The metadata_field must be ['signature_def'].")
         response = metadata_pb2.GetModelMetadataResponse(model_spec=self.spec)
         signatures = metadata_pb2.SignatureDefMap(signature_def=self.signatures)
         response.metadata["signature_def"].Pack(signatures)

@@ -136,7 +136,7 @@ def with_tensor(dtype: tf.DType | int, *shape: int, **fields):
 # TensorFlow dies when it parses this one.
 LIST = VariantTensorDataProto(type_name="tensorflow::TensorList", metadata=b"\xff" * 3)
 INVALID = Code.INVALID_ARGUMENT
-MALFORMED = "must have as many values as its shape"
+MALFORMED = "values do not fit dtype and shape"
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ MALFORMED = "must have as many values as its shape"
             INVALID,
             "Incompatible shapes: [2] vs. [3]",
         ),
-        (with_tensor(0, 1), INVALID, "Got dtype 0 of shape (1,)"),
-        (with_tensor(tf.variant, 1, variant_val=[LIST]), INVALID, "Got variant of"),
+        (with_tensor(0, 1), INVALID, MALFORMED),
+        (with_tensor(tf.variant, 1, variant_val=[LIST]), INVALID, MALFORMED),
         (with_tensor(tf.string, 3, string_val=[b"a"]), INVALID, MALFORMED),
         (with_tensor(tf.string, 3), INVALID, MALFORMED),
         (with_tensor(tf.string, 1, int_val=[1]), INVALID, MALFORMED),
@@ -178,8 +178,7 @@ MALFORMED = "must have as many values as its shape"
         (with_tensor(tf.string, 2, tensor_content=b"\1a"), INVALID, MALFORMED),
         (with_tensor(tf.string, 3, tensor_content=b"\2\0\3abxy"), INVALID, MALFORMED),
         (with_tensor(tf.int32, 1, 3, tensor_content=b"1234"), INVALID, MALFORMED),
-        (with_tensor(tf.int32, -1, 3, int_val=[1, 2, 3]), INVALID, "shape (-1, 3)"),
-        (with_tensor(tf.int32, 0, 2**40), INVALID, MALFORMED),
+        (with_tensor(tf.int32, -1, 3, int_val=[1, 2, 3]), INVALID, MALFORMED),
         (with_tensor(tf.int32, 2**62, 2**62, int_val=[1]), INVALID, MALFORMED),
         (with_tensor(tf.string, 2**40, string_val=[b"a"]), INVALID, MALFORMED),
         (with_outputs("scores"), INVALID, "['label', 'probabilities']. Got ['scores']"),
@@ -192,12 +191,6 @@ def test_predict_rejects(stubs, request_, code, message):
     assert message in error.value.details()
     assert error.value.code() == code
     assert stubs.label("next") == "toy:next"
-
-
-def test_strings_may_be_content(stubs):
-    request = with_tensor(tf.string, 2, tensor_content=b"\1\2abc")
-    labels = stubs.predict(request, timeout=20).outputs["label"].string_val
-    assert list(labels) == [b"toy:a", b"toy:bc"]
 
 
 def test_long_error_messages_are_truncated(stubs):
