@@ -70,6 +70,7 @@ def test_a_rerun_counts_only_the_parts_that_are_not_finished(tmp_path, monkeypat
     write(tmp_path / "a.txt", "the cat sat on the mat. " * 20)
     write(tmp_path / "b.txt", b"\xff\xff\xff")
     monkeypatch.setattr("bert_tf.data.preparation._PART_BYTES", 1)
+    monkeypatch.setattr("bert_tf.data.documents._PREVIEW_CHARACTERS", 1)
     with pytest.raises(ValueError, match=r"b\.txt"):
         learn(tmp_path, "*.txt")
     (kept,) = os.listdir(tmp_path / "new")
@@ -81,5 +82,6 @@ def test_beam_counts_the_same_words(tmp_path, monkeypatch):
     write(tmp_path / "a.txt", "\n".join(SENTENCES[::2]))
     write(tmp_path / "b.txt", "\n".join(SENTENCES[1::2]))
     monkeypatch.setattr("bert_tf.data.preparation._PART_BYTES", 1)
+    monkeypatch.setattr("bert_tf.data.documents._PREVIEW_CHARACTERS", 1)
     vocabulary = learn(tmp_path, "*.txt", runner="DirectRunner")
     assert vocabulary == learn_vocabulary(count_words(SENTENCES), 26)
