@@ -13,7 +13,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import pytest
 import tensorflow as tf
 
-from bert_tf.modeling import HUGGING_FACE_KEYS, BertConfig
+from bert_tf.families import families
+from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary
 
 # Two logical devices, for tests of data parallelism on any machine.
@@ -75,7 +76,7 @@ def random_encoder(
 
     def write(folder: pathlib.Path, **changes) -> dict[str, str]:
         config = dataclasses.replace(tiny_config, **changes)
-        keys = HUGGING_FACE_KEYS.items()
+        keys = families()["bert"].keys.items()
         written = {"model_type": "bert"} | {key: getattr(config, x) for x, key in keys}
         # The size of the vocabulary overrides `vocab_size`.
         written |= {"hidden_act": "gelu_new", "vocab_size": 1}

@@ -58,9 +58,10 @@ class Checkpoint:
     rules: text.TokenizerRules = text.GOOGLE_RULES
 
     def __post_init__(self):
-        if self.architecture.num_segments == 1 and self.rules.second_segment:
+        segments = self.architecture.num_segments
+        if segments < 2 and self.rules.second_segment:
             message = "%s: the encoder has one segment: both texts of a pair are in it."
-            logging.warning(message, self.path)
+            logging.log_if(logging.WARNING, message, segments == 1, self.path)
             rules = dataclasses.replace(self.rules, second_segment=0)
             object.__setattr__(self, "rules", rules)  # The class is frozen.
 
@@ -155,9 +156,18 @@ class Checkpoint:
 
     # --- Models ----------------------------------------------------------------
 
+    def build_backbone(self, dtype: Any = None, **options: Any) -> BertBackbone:
+        """Returns the encoder with initial weights.
+
+        Args:
+            dtype: Keras dtype policy of all layers.
+            **options: Other arguments of `BertBackbone`.
+        """
+        return BertBackbone(self.architecture, dtype=dtype, **options)
+
     def load_backbone(self, dtype: Any = None, name: str | None = None) -> BertBackbone:
         """Returns the encoder with its weights, without any head."""
-        return self._load(BertBackbone(self.architecture, dtype=dtype, name=name))
+        return self._load(self.build_backbone(dtype, name=name))
 
     def load(self, dtype: Any = None) -> keras.Model:
         """Returns the encoder and its own head, e.g. a `SequenceClassifier`."""
@@ -184,7 +194,7 @@ class Checkpoint:
         same = issubclass(model_class, head.model_class)
         if same:
             arguments = head.arguments(self.head) | arguments
-        backbone = BertBackbone(self.architecture, dtype=dtype)
+        backbone = self.build_backbone(dtype)
         try:
             model = model_class(backbone, name=name, **arguments)
         except TypeError as error:  # An argument is missing or unknown.

@@ -27,6 +27,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from bert_tf.checkpoints import weight_files
 from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.families import families
 from bert_tf.modeling import BertConfig
 from bert_tf.text import Vocabulary, guess_lowercase
 
@@ -41,27 +42,15 @@ _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 # --- Names of weights ------------------------------------------------------------
 
-OURS, _GOOGLE = "encoder_layer_{i}", "bert/encoder/layer_{i}"
+OURS = "encoder_layer_{i}"
 ATTENTION = ("query", "key", "value", "attention_output")
-GOOGLE_ENCODER = {
-    "embeddings/token_embedding": "bert/embeddings/word_embeddings",
-    "embeddings/position_embedding": "bert/embeddings/position_embeddings",
-    "embeddings/segment_embedding": "bert/embeddings/token_type_embeddings",
-    "embeddings/layer_norm": "bert/embeddings/LayerNorm",
-    f"{OURS}/query": f"{_GOOGLE}/attention/self/query",
-    f"{OURS}/key": f"{_GOOGLE}/attention/self/key",
-    f"{OURS}/value": f"{_GOOGLE}/attention/self/value",
-    f"{OURS}/attention_output": f"{_GOOGLE}/attention/output/dense",
-    f"{OURS}/attention_layer_norm": f"{_GOOGLE}/attention/output/LayerNorm",
-    f"{OURS}/intermediate": f"{_GOOGLE}/intermediate/dense",
-    f"{OURS}/output": f"{_GOOGLE}/output/dense",
-    f"{OURS}/output_layer_norm": f"{_GOOGLE}/output/LayerNorm",
-    "pooler": "bert/pooler/dense",
+# transformers has the same names with dots.
+_GOOGLE = {
+    ours: theirs.replace(".", "/").replace("/layer/", "/layer_")
+    for ours, theirs in families()["bert"].layers("pretrainer").items()
 }
-MASKED_LM = {
-    "mlm/dense": "cls/predictions/transform/dense",
-    "mlm/layer_norm": "cls/predictions/transform/LayerNorm",
-}
+_MASKED_LM = {ours: _GOOGLE[ours] for ours in ("mlm/dense", "mlm/layer_norm")}
+del _GOOGLE["nsp"]  # Its parts have names of their own, as other output layers.
 
 
 # Prefixes of the output layers of run_squad.py, run_classifier.py and BioBERT's
@@ -76,7 +65,7 @@ def _google_names(kind: str | None) -> weight_files.Names:
         outputs["logits"] = _OUTPUTS[kind]
     return {
         **weight_files.names_of_layers(
-            GOOGLE_ENCODER | MASKED_LM, weight_files.KERAS_SUFFIXES | {"embeddings": ""}
+            _GOOGLE, weight_files.KERAS_SUFFIXES | {"embeddings": ""}
         ),
         "mlm/bias": ["cls/predictions/output_bias"],
         **weight_files.names_of_layers(
@@ -105,7 +94,7 @@ _GARDEN_ENCODER = {
 def _garden_names(scope: str) -> weight_files.Names:
     """Returns the table for encoders whose names begin with `scope`."""
     layers = {ours: scope + theirs for ours, theirs in _GARDEN_ENCODER.items()}
-    layers |= {ours: f"bert/{theirs}" for ours, theirs in MASKED_LM.items()}
+    layers |= {ours: f"bert/{theirs}" for ours, theirs in _MASKED_LM.items()}
     names = weight_files.names_of_layers(layers)
     return names | {"mlm/bias": ["bert/cls/predictions/output_bias/bias"]}
 

@@ -23,8 +23,8 @@ from bert_tf import heads, storage
 from bert_tf.checkpoints import weight_files
 from bert_tf.checkpoints.checkpoint import TOKEN_EMBEDDING, Checkpoint
 from bert_tf.checkpoints.folder_tokenizer import open_tokenizer
-from bert_tf.checkpoints.google import GOOGLE_ENCODER, MASKED_LM
-from bert_tf.modeling import HUGGING_FACE_ACTIVATIONS, HUGGING_FACE_KEYS, BertConfig
+from bert_tf.families import Family, families
+from bert_tf.modeling import HUGGING_FACE_ACTIVATIONS, BertConfig
 
 CONFIG = "config.json"
 
@@ -35,59 +35,63 @@ _PARTS = dict.fromkeys(
     ("kernel", "gamma", "scale", "embedding", "embeddings"), "weight"
 ) | {"beta": "bias"}
 
-_ENCODER_PARTS = ("embeddings.", "encoder.", "pooler.")
-
-# Every BERT has this tensor, and no file has a copy of it under another name.
+# Every encoder has this tensor, and no file has a copy of it under another name.
 _ANCHOR = "embeddings.position_embeddings.weight"
 
-# The kind of the head of each class. None: the tensors tell.
+# The kind of the head of each class.
 _KINDS = {
-    class_name: None if issubclass(head, heads.EncoderHead) else kind
-    for kind in heads.HEAD_KINDS
-    for head in (heads.known_head(kind),)
-    for class_name in head.transformers
+    f"{family.name}{suffix}": kind
+    for family in families().values()
+    for kind, suffixes in family.classes.items()
+    for suffix in suffixes
 }
 
 
-def _names(kind: str | None) -> weight_files.Names:
-    """Returns the table for models with a head of this kind, see `open_tensors`."""
-    layers, further = dict(GOOGLE_ENCODER), {}
-    head = heads.known_head(kind or "encoder")
-    if "logits" in head.layers and head.transformers:
-        layers["logits"] = head.transformers_layer
-    elif kind != "encoder":
-        layers |= MASKED_LM | {"nsp": "cls/seq_relationship"}
-        further["mlm/bias"] = ["cls.predictions.bias", "cls.predictions.decoder.bias"]
-    # transformers names layers as google-research/bert does, with dots.
-    layers = {
-        ours: name.replace("/layer_", "/layer/").replace("/", ".")
-        for ours, name in layers.items()
-    }
-    names = weight_files.names_of_layers(layers, weight_files.TORCH_SUFFIXES) | further
-    if kind != "encoder":  # A copy, as the output matrix of masked LM.
-        names[TOKEN_EMBEDDING].append("cls.predictions.decoder.weight")
+def _listed_kind(kind: str) -> str | None:
+    """Returns a kind with classes: `kind` or that of a base class of its head."""
+    kinds = [vars(x).get("kind") for x in heads.known_head(kind).__mro__]
+    return next((kind for kind in kinds if kind in _KINDS.values()), None)
+
+
+def _names(architecture: BertConfig, kind: str | None) -> weight_files.Names:
+    """Returns the table for models with a head of this kind, see `open_tensors`.
+
+    Args:
+        architecture: The architecture.
+        kind: None for an encoder or a pre-trained model.
+    """
+    family = architecture.family
+    layers = family.layers(kind or "pretrainer")
+    if architecture.embedding_dim == architecture.hidden_dim:
+        layers.pop("embeddings/projection", None)
+    names = weight_files.names_of_layers(layers, weight_files.TORCH_SUFFIXES)
+    if "mlm/dense" in layers:
+        names["mlm/bias"] = [*family.output_bias]
+        names[TOKEN_EMBEDDING].append(family.output_matrix)
     return names
 
 
 def _with_torch_names(
-    path: pathlib.Path, tensors: Mapping[str, weight_files.Tensor]
+    path: pathlib.Path, tensors: Mapping[str, weight_files.Tensor], family: Family
 ) -> dict[str, weight_files.Tensor]:
     """Renames tensors to their names in torch, and transposes kernels of TensorFlow.
 
     Removes the prefix of a model that contains the whole model, such as `module.` of
-    DataParallel, adds `bert.` to the names of a `BertModel`, and leaves out buffers.
+    DataParallel, adds e.g. `bert.` to the names of a `BertModel`, and leaves out
+    buffers.
 
     Raises:
         ValueError: There are two encoders.
     """
     names = {name: _torch_name(name) for name in tensors}
     encoder = weight_files.find_prefix(path, names.values(), _ANCHOR)
-    wrapper = encoder.removesuffix("bert.")
+    wrapper = encoder.removesuffix(family.prefix)
+    parts = {name.partition(".")[0] for name in family.encoder.values()}
     renamed = {}
     for source, name in names.items():
         name, tensor = name.removeprefix(wrapper), tensors[source]
-        if wrapper == encoder and name.startswith(_ENCODER_PARTS):
-            name = f"bert.{name}"
+        if wrapper == encoder and name.partition(".")[0] in parts:
+            name = family.prefix + name
         if re.search(r"\bkernel(:0)?$", source):
             tensor = weight_files.Tensor(
                 tensor.shape[::-1], lambda read=tensor.read: read().T
@@ -145,9 +149,9 @@ _FIELDS = {
 
 
 def _architecture(path: pathlib.Path, config: Mapping[str, Any]) -> BertConfig:
-    # Early versions did not write model_type.
-    default = "bert" if _class_name(config).startswith("Bert") else "unknown"
-    kind = config.get("model_type") or default
+    name = _class_name(config)  # Early versions did not write model_type.
+    named = [x for x, family in families().items() if name.startswith(family.name)]
+    kind = config.get("model_type") or (named or ["unknown"])[0]
     return BertConfig.from_hugging_face(path, {**config, "model_type": kind})
 
 
@@ -192,7 +196,7 @@ def _own_settings(
     storage.check_fields(f"{place}: head", head, kind=str, decision=dict)
     kind, classes = head.get("kind"), config.get("architectures")
     known = heads.known_head(kind or "encoder")
-    if not kind or (classes and classes[0] not in known.transformers):
+    if not kind or (classes and _listed_kind(kind) != _KINDS.get(classes[0], "")):
         return {}
     if not labels and classes and "logits" in known.layers and not known.num_outputs:
         labels = ["LABEL_0", "LABEL_1"]  # transformers does not write these two.
@@ -229,13 +233,14 @@ def open_folder(
     class_name = _class_name(config)
     architecture = _architecture(path / CONFIG, config)
     doubt = f"{CONFIG} declares the class {class_name}, which is not supported."
-    kind = kind or _KINDS.get(class_name)
+    declared = _KINDS.get(class_name)
+    kind = kind or (None if declared in ("encoder", "pretrainer") else declared)
     labels, problem = _labels(path, config), _PROBLEMS.get(config.get("problem_type"))
     ours = _own_settings(path, config, labels, problem)
     own_names = bool(ours) and not config.get("architectures")
     tensors = weight_files.read_safetensors(path, required=not ours)
     if not own_names:
-        tensors = _with_torch_names(path, tensors)
+        tensors = _with_torch_names(path, tensors, architecture.family)
     tokenizer = open_tokenizer(
         path, config, architecture.max_sequence_length, ours.get("tokenizer")
     )
@@ -243,11 +248,11 @@ def open_folder(
     tokenizer["options"] = {**(ours.get("options") or {}), **tokenizer["options"]}
     checkpoint = weight_files.open_tensors(
         path,
-        _names(kind),
+        _names(architecture, kind),
         tensors,
         architecture=architecture,
         kind=kind,
-        doubt="" if class_name in _KINDS else doubt,
+        doubt="" if declared else doubt,
         declared={"labels": labels, "problem": problem, "activation": activation},
         head=ours.get("head"),
         own_names=own_names,
@@ -278,18 +283,17 @@ _ELSEWHERE |= {"prompts", "default_prompt_name"}
 _ELSEWHERE |= {field.name for field in dataclasses.fields(heads.EmbeddingConfig)}
 
 
-def model_class(head: Mapping[str, Any]) -> str | None:
-    """Returns the name of the model class of `transformers` for a head, None if none.
-
-    Args:
-        head: The `head` of a `Checkpoint`.
-    """
-    untrained = head.get("newly_initialized", ())
-    if "mlm" in untrained:
-        return "BertModel" if "nsp" in untrained else "BertForNextSentencePrediction"
-    if "nsp" in untrained:
-        return "BertForMaskedLM"
-    return next(iter(heads.known_head(head["kind"]).transformers), None)
+def model_class(checkpoint: Checkpoint) -> str | None:
+    """Returns the name of the model class of transformers; None if it has none."""
+    family, head = checkpoint.architecture.family, checkpoint.head
+    kind, untrained = _listed_kind(head["kind"]), head.get("newly_initialized", ())
+    suffixes = family.classes.get(kind, ())
+    if kind == "pretrainer":
+        has_mlm, has_nsp = "mlm" not in untrained, "nsp" not in untrained
+        suffix = ("Model", "ForNextSentencePrediction", "ForMaskedLM", "ForPreTraining")
+        suffix = suffix[2 * has_mlm + has_nsp]
+        suffixes = [suffix] if suffix in (*suffixes, "Model") else ()
+    return f"{family.name}{suffixes[0]}" if suffixes else None
 
 
 def write_config(checkpoint: Checkpoint, class_name: str | None) -> None:
@@ -300,14 +304,17 @@ def write_config(checkpoint: Checkpoint, class_name: str | None) -> None:
         class_name: Name of its model class; None if transformers has none.
     """
     architecture, head = checkpoint.architecture, checkpoint.head
+    family, values = architecture.family, dataclasses.asdict(architecture)
+    if values["classifier_dropout"] is None:
+        del values["classifier_dropout"]
     by_form = {form: name for name, form in reversed(HUGGING_FACE_ACTIVATIONS.items())}
     config = {
         **({"architectures": [class_name]} if class_name else {}),
-        "model_type": "bert",
-        **{key: getattr(architecture, ours) for ours, key in HUGGING_FACE_KEYS.items()},
-        "hidden_act": by_form[architecture.activation],
+        "model_type": architecture.model_type,
+        **{key: allowed[0] for key, allowed in family.required.items()},
+        **{key: values[ours] for ours, key in family.keys.items() if ours in values},
+        family.keys["activation"]: by_form[architecture.activation],
         "pad_token_id": checkpoint.vocabulary.pad_id,
-        "position_embedding_type": "absolute",
         "dtype": "float32",
     }
     labels, problem = head.get("labels"), head.get("problem")
@@ -343,20 +350,22 @@ def write_weights(
     Returns:
         Our names of the weights that the class cannot hold.
     """
-    layers = checkpoint.architecture.num_layers
-    class_name = model_class(checkpoint.head)
+    architecture = checkpoint.architecture
+    layers, class_name = architecture.num_layers, model_class(checkpoint)
     kind = _KINDS.get(class_name)
-    names = _names(kind)
+    names = _names(architecture, kind)
     if "pooler" in heads.known_head(kind or "encoder").unused_layers:
-        del names["pooler/kernel"], names["pooler/bias"]
+        names.pop("pooler/kernel", None), names.pop("pooler/bias", None)
     tensors, left_out = weight_files.to_tensors(names, weights, layers)
     if class_name is None or not all(n.startswith(_LEFT_OUT) for n in left_out):
         class_name = None
-        tensors, left_out = weight_files.to_tensors(_names(None), weights, layers)
+        names = _names(architecture, None)
+        tensors, left_out = weight_files.to_tensors(names, weights, layers)
         tensors |= {name: weights[name] for name in left_out}
         left_out = []
-    elif class_name == "BertModel":
-        tensors = {name.removeprefix("bert."): x for name, x in tensors.items()}
+    elif kind == "encoder":
+        prefix = architecture.family.prefix
+        tensors = {name.removeprefix(prefix): x for name, x in tensors.items()}
     write_config(checkpoint, class_name)
     weight_files.write_safetensors(checkpoint.path / weight_files.WEIGHTS, tensors)
     return left_out

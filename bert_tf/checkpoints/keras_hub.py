@@ -56,7 +56,7 @@ _NAMES["mlm/bias"] = ["mlm_head/output_bias"]
 
 # Settings that KerasHub's encoder lacks. The others have the same names as ours.
 _FIXED = ("attention_dropout", "activation", "layer_norm_epsilon", "initializer_range")
-_FIXED += ("classifier_dropout",)
+_FIXED += ("classifier_dropout", "embedding_dim", "model_type")
 _SETTINGS = [f.name for f in dataclasses.fields(BertConfig) if f.name not in _FIXED]
 
 
@@ -160,10 +160,15 @@ def write_folder(path: pathlib.Path, checkpoint: Checkpoint) -> list[str]:
 
     Returns:
         The names of the weights that the format cannot hold.
+
+    Raises:
+        ValueError: The checkpoint is not a BERT.
     """
     from keras_hub import models
 
     weights, architecture = checkpoint.read_weights(), checkpoint.architecture
+    family = {"model_type": architecture.model_type}
+    check_fields(f"{checkpoint.path} as KerasHub preset", family, model_type=("bert",))
     for name in ("activation", "layer_norm_epsilon"):
         theirs, ours = getattr(BertConfig, name), getattr(architecture, name)
         if theirs != ours:

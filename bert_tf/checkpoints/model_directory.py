@@ -164,7 +164,7 @@ class ModelDirectory(Checkpoint):
             write_tokenizer(path, new)
             sentence_transformers.write_modules(new)
             # Last, because this file marks the folder as a model directory.
-            hugging_face.write_config(new, hugging_face.model_class(new.head))
+            hugging_face.write_config(new, hugging_face.model_class(new))
         return new
 
     def write_decision(self, decision: Mapping[str, Any]) -> ModelDirectory:

@@ -7,37 +7,35 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
-import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from bert_tf import storage, text
-from bert_tf.data.documents import Range
+from bert_tf.data import documents
 from bert_tf.data.jobs import JobOptions, run_jobs
-from bert_tf.data.layout import Layout
-from bert_tf.data.preparation import divide, split_files
+from bert_tf.data.preparation import divide
 
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
     path: str
-    ranges: Sequence[Range]
+    ranges: Sequence[tuple[str, int, int]]
     lowercase: bool
 
 
 def _count_part(part: _Part) -> list[dict[str, int]]:
-    documents = itertools.chain.from_iterable(r.paragraphs() for r in part.ranges)
-    paragraphs = itertools.chain.from_iterable(documents)
-    return list(text.count_words(paragraphs, part.lowercase))
+    blocks = documents.read_blocks(part.ranges, "auto")
+    sentences = (s for block in blocks for document in block for s in document)
+    return list(text.count_words(sentences, part.lowercase))
 
 
 def count_words(
-    layouts: Mapping[str, Layout], lowercase: bool, output: str, options: JobOptions
+    files: Sequence[str], lowercase: bool, output: str, options: JobOptions
 ) -> text.WordCounts:
     """Returns the counts of all words in text files.
 
     Args:
-        layouts: The layouts of the files by path.
+        files: The paths.
         lowercase: See `text.count_words`.
         output: The file that depends on the words. Hidden files beside it have the
             counts of the parts. A rerun uses those of finished parts again;
@@ -47,11 +45,11 @@ def count_words(
     Raises:
         ValueError, OSError: A file is malformed or cannot be read; see `run_jobs`.
     """
-    state = repr(([(x, *storage.stat(x[0])) for x in layouts.items()], lowercase))
+    state = repr(([(path, *storage.stat(path)) for path in files], lowercase))
     digest = hashlib.sha256(state.encode()).hexdigest()[:12]
     parts = [
         _Part(f"{_prefix(output)}{digest}-{index:05d}", ranges, lowercase)
-        for index, ranges in enumerate(divide(split_files(layouts)))
+        for index, ranges in enumerate(divide(files, "auto"))
     ]
     total = text.WordCounts(collections.Counter(), collections.Counter())
     for counts in run_jobs(_count_part, parts, options):

@@ -40,7 +40,7 @@ from keras import ops
 
 from bert_tf.checkpoints import Checkpoint, open_checkpoint
 from bert_tf.finetuning.task import Task
-from bert_tf.modeling import MASKED_SCORE, BertBackbone
+from bert_tf.modeling import MASKED_SCORE
 
 # --- Distillation ----------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Distiller(keras.Model):
         self._task = task
         self.built = True
         checkpoint = open_checkpoint(task.options.teacher)
-        backbone = BertBackbone(checkpoint.architecture, dtype=task.options.precision)
+        backbone = checkpoint.build_backbone(task.options.precision)
         teacher = task.served_head(checkpoint.head).build(backbone)
         checkpoint.load_into(teacher)
         teacher = task.training_model(teacher)

@@ -26,9 +26,9 @@ from tqdm import tqdm
 
 from bert_tf import checkpoints, data, lazy, serving, storage, training
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, standardized
-from bert_tf.finetuning import batching, objectives, report
+from bert_tf.finetuning import batching, objectives
 from bert_tf.finetuning.task import Example, FinetuneConfig, PredictConfig, Task
-from bert_tf.modeling import BertBackbone, sum_losses
+from bert_tf.modeling import sum_losses
 
 _EXPORT_LATER = "omit it and export the model later, with python -m bert_tf.export"
 
@@ -85,13 +85,10 @@ def _run(
     else:
         history = train(task, model, directory, devices)
     directory.load_weights(model)  # Those of the best epoch.
-    metrics, tables = _evaluate(task, model, directory)
-    metrics = {"training": history, **metrics}
+    metrics = {"training": history, **_evaluate(task, model, directory)}
     if decision := metrics.get("decision"):
         directory = directory.write_decision(decision)
     directory.write_metrics(metrics)
-    if metrics.keys() & {*task.evaluation_splits}:
-        report.finetuning_report(task, directory.path, metrics, tables)
     print(f"Best epoch by {task.metric}: {history['best_epoch']}.")
     print(f"Model, metrics and predictions are in {task.options.output}.")
     if path := task.options.export:
@@ -158,7 +155,7 @@ def build_model(
     options, encoder = task.options, task.encoder
     keras.utils.set_random_seed(options.seed)
     with devices.scope():
-        backbone = BertBackbone(encoder.architecture, dtype=options.precision)
+        backbone = encoder.build_backbone(options.precision)
         if count := options.frozen_layers:
             for layer in (backbone.embeddings, *backbone.encoder_layers[:count]):
                 layer.trainable = False
@@ -233,7 +230,7 @@ def train(
     limits = options.batch_size, options.max_sequence_length
     order = {"epochs": options.epochs, "seed": options.seed}
     batches = functools.partial(batching.batches, split, *limits, **order)
-    loop = training.TrainingLoop(devices, state, steps, report_steps=True)
+    loop = training.TrainingLoop(devices, state, steps)
     dev = task.dataset(task.evaluation_splits[0])
     metric = f"{dev.name}_{task.metric}"
     history = loop.progress.setdefault("epochs", [])
@@ -252,7 +249,6 @@ def train(
         logs = epoch["logs"]
         history.append(logs)
         loop.progress["seconds"] = loop.progress.get("seconds", 0.0) + epoch["seconds"]
-        data.write_table(directory.path / "history.csv", history)
         scores = [row[metric] for row in history]
         best = scores.index(max(scores))
         if best + 1 == len(history):
@@ -288,14 +284,13 @@ def _loss(task: Task) -> keras.losses.Loss | None:
 
 def _evaluate(
     task: Task, model: keras.Model, directory: ModelDirectory
-) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
+) -> dict[str, Mapping[str, Any]]:
     """Writes predictions, and prints scores.
 
     Returns:
-        The metrics of each labeled split, and the `decision` of the first, if any;
-        the scores of each class as text, by split.
+        The metrics of each labeled split, and the `decision` of the first, if any.
     """
-    metrics, tables, decision, options = {}, {}, None, task.options
+    metrics, decision, options = {}, None, task.options
     for name in task.evaluation_splits:
         split = task.dataset(name)
         limits = options.batch_size, options.max_sequence_length
@@ -304,13 +299,12 @@ def _evaluate(
         decision = found.decision
         if found.report:
             print(f"\n{name}:\n{found.report}")
-            tables[name] = found.report
         if found.metrics:
             metrics[name] = found.metrics
             shown = (f"{key} {value:.4f}" for key, value in found.metrics.items())
             print(f"{name}: {', '.join(shown)}")
         task.write_predictions(split, found, directory.path)
-    return {**metrics, "decision": decision} if decision else metrics, tables
+    return {**metrics, "decision": decision} if decision else metrics
 
 
 # --- Predicting files ------------------------------------------------------------

@@ -1,5 +1,6 @@
 from bert_tf.heads.classification import ClassificationHead as ClassificationHead
 from bert_tf.heads.classification import SequenceClassifier as SequenceClassifier
+from bert_tf.heads.encoder import Discriminator as Discriminator
 from bert_tf.heads.encoder import EmbeddingConfig as EmbeddingConfig
 from bert_tf.heads.encoder import EncoderHead as EncoderHead
 from bert_tf.heads.encoder import PretrainerHead as PretrainerHead

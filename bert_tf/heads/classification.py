@@ -86,7 +86,6 @@ class ClassificationHead(Head):
 
     kind = "classification"
     model_class = SequenceClassifier
-    transformers = ("BertForSequenceClassification",)
 
     @classmethod
     def arguments(cls, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ Signature = "tf.types.experimental.PolymorphicFunction"
 _TASKS = ("classification", "tagging", "question_answering", "multiple_choice")
 
 # The kinds that a user can choose for a folder of another project.
-HEAD_KINDS = ("encoder", "pretrainer", *_TASKS)
+HEAD_KINDS = ("encoder", "pretrainer", "discriminator", *_TASKS)
 
 
 # Feature sets (rows of table 7) -> slice of the embeddings (0) and the layers (1 to L).
@@ -72,8 +72,6 @@ class Head:
         num_outputs: Units of the layer `logits`; None for the number of labels, or 1.
         layers: Layers that a checkpoint may lack. They are then newly initialized.
         unused_layers: Those of them that the model does not use.
-        transformers: Model classes of transformers, the one with all layers first.
-        transformers_layer: The name of `logits` in them.
     """
 
     kind: ClassVar[str]
@@ -81,8 +79,6 @@ class Head:
     num_outputs: ClassVar[int | None] = None
     layers: ClassVar[Sequence[str]] = ("pooler", "logits")
     unused_layers: ClassVar[Sequence[str]] = ()
-    transformers: ClassVar[Sequence[str]] = ()
-    transformers_layer: ClassVar[str] = "classifier"
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

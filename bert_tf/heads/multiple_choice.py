@@ -89,7 +89,6 @@ class MultipleChoiceHead(Head):
     kind = "multiple_choice"
     model_class = ChoiceScorer
     num_outputs = 1
-    transformers = ("BertForMultipleChoice",)
 
     def encode(self, prompt: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
         """Encodes `prompt` [N] with each of `choices` [N, C]; inputs are [N, C, S].

@@ -95,8 +95,6 @@ class QuestionAnsweringHead(Head):
     model_class = SpanPredictor
     num_outputs = 2
     unused_layers = ("pooler",)
-    transformers = ("BertForQuestionAnswering",)
-    transformers_layer = "qa_outputs"
 
     def __init__(self, settings, options, tokenizer):
         if "stride" not in options:

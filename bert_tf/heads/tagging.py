@@ -173,7 +173,6 @@ class TaggingHead(Head):
     kind = "tagging"
     model_class = TokenClassifier
     unused_layers = ("pooler",)
-    transformers = ("BertForTokenClassification",)
 
     @classmethod
     def arguments(cls, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,12 @@ from bert_tf.modeling.backbone import BertModel as BertModel
 from bert_tf.modeling.backbone import cross_entropies as cross_entropies
 from bert_tf.modeling.backbone import sum_losses as sum_losses
 from bert_tf.modeling.backend import Dropout as Dropout
+from bert_tf.modeling.bert import ACTIVATIONS as ACTIVATIONS
 from bert_tf.modeling.bert import EncoderLayer as EncoderLayer
 from bert_tf.modeling.bert import attend as attend
 from bert_tf.modeling.bert import attention_bias as attention_bias
 from bert_tf.modeling.bert import dense_layer as dense_layer
 from bert_tf.modeling.config import HUGGING_FACE_ACTIVATIONS as HUGGING_FACE_ACTIVATIONS
-from bert_tf.modeling.config import HUGGING_FACE_KEYS as HUGGING_FACE_KEYS
 from bert_tf.modeling.config import MASKED_SCORE as MASKED_SCORE
 from bert_tf.modeling.config import BertConfig as BertConfig
 from bert_tf.modeling.pretrainer import BertPretrainer as BertPretrainer

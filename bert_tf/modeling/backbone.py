@@ -33,12 +33,6 @@ class EncoderModel(keras.Model):
         backend.check_not_negative(inputs["padding_mask"], message)
         return super().call(inputs, training=training, mask=mask)
 
-    def compile(self, *args, **kwargs):
-        # Keras scales the loss if the policy of the model is "mixed_float16".
-        backbone = getattr(self, "backbone", self)
-        self.dtype_policy = backbone.embeddings.dtype_policy
-        super().compile(*args, **kwargs)
-
     def get_config(self):
         return {"name": self.name, "frozen_layers": frozen_layers(self)}
 
@@ -63,7 +57,8 @@ class BertBackbone(EncoderModel):
 
     Inputs: `{"token_ids", "segment_ids", "padding_mask"}`, each [B, S] int32.
     Outputs: `{"sequence_output": [B, S, H], "pooled_output": [B, H]}`; the pooled
-    output is dense + tanh over the final hidden state of [CLS], the first token.
+    output is dense + tanh over the final hidden state of [CLS], the first token. Other
+    families than BERT have other activations, see `bert_tf.families`.
 
     Attributes:
         hidden_states: Symbolic outputs of the embeddings and of each layer, for other
@@ -98,7 +93,11 @@ class BertBackbone(EncoderModel):
             for i in range(config.num_layers)
         ]
         self.pooler = dense_layer(
-            config, config.hidden_dim, "pooler", dtype, activation="tanh"
+            config,
+            config.hidden_dim,
+            "pooler",
+            dtype,
+            activation=config.family.pooler_activation,
         )
 
         # === Functional model ===
@@ -237,8 +236,6 @@ class BertModel(EncoderModel):
         given = {"loss": loss, "metrics": metrics, "weighted_metrics": weighted_metrics}
         given = {name: value for name, value in given.items() if value is not None}
         defaults = {"jit_compile": False if backend.cpu_only() else "auto"}
-        if getattr(optimizer, "dynamic_loss_scale", False):
-            defaults["auto_scale_loss"] = False  # Keras would scale it, too.
         defaults |= self._losses_and_metrics()
         if given:
             defaults.pop("weighted_metrics", None)

@@ -41,6 +41,14 @@ class Embedding(keras.layers.Embedding):
     """An embedding that is not quantized."""
 
 
+# TensorFlow fuses these forms with the preceding matmul.
+ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
+    "relu": keras.activations.relu,
+    "gelu_erf": functools.partial(keras.activations.gelu, approximate=False),
+    "gelu_tanh": functools.partial(keras.activations.gelu, approximate=True),
+}
+
+
 def dense_layer(config: BertConfig, units: int, name: str, dtype, **kwargs) -> Dense:
     """Returns a dense layer with the initial weights of BERT."""
     weights = {"kernel_initializer": initializer(config)}
@@ -101,13 +109,8 @@ class ConfiguredLayer(keras.layers.Layer):
     def _dropout(self, rate: float, name: str) -> Dropout:
         return Dropout(rate, dtype=self.dtype_policy, name=name)
 
-    @property
-    def activation(self) -> Callable[[Any], Any]:
-        # TensorFlow fuses these forms with the preceding matmul.
-        if self.config.activation == "relu":
-            return keras.activations.relu
-        approximate = self.config.activation == "gelu_tanh"
-        return functools.partial(keras.activations.gelu, approximate=approximate)
+    def activation(self, x):
+        return ACTIVATIONS[self.config.activation](x)
 
 
 # --- Embeddings ------------------------------------------------------------------
@@ -116,6 +119,8 @@ class ConfiguredLayer(keras.layers.Layer):
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Embeddings(ConfiguredLayer):
     """Sum of token, position and segment embeddings (paper, figure 2).
+
+    Embeddings of another width than H pass a dense layer after LayerNorm and dropout.
 
     Inputs: token_ids, segment_ids [B, S] int32; position_ids [B or 1, S] int32, by
     default the columns 0 to S - 1. Output: [B, S, H].
@@ -132,14 +137,19 @@ class Embeddings(ConfiguredLayer):
         self.position_embedding = self._embedding(
             config.max_sequence_length, "position"
         )
-        self.segment_embedding = self._embedding(config.num_segments, "segment")
+        self.segment_embedding = config.num_segments and self._embedding(
+            config.num_segments, "segment"
+        )
         self.layer_norm = self._layer_norm("layer_norm")
         self.dropout = self._dropout(config.dropout, "dropout")
+        self.projection = None
+        if config.embedding_dim != config.hidden_dim:
+            self.projection = self._dense(config.hidden_dim, "projection")
 
     def _embedding(self, rows: int, kind: str) -> keras.layers.Embedding:
         return Embedding(
             rows,
-            self.config.hidden_dim,
+            self.config.embedding_dim,
             embeddings_initializer=initializer(self.config),
             dtype=self.dtype_policy,
             name=f"{kind}_embedding",
@@ -148,8 +158,10 @@ class Embeddings(ConfiguredLayer):
     def build(self, token_ids_shape, segment_ids_shape, position_ids_shape=None):
         self.token_embedding.build(token_ids_shape)
         self.position_embedding.build((None,))
-        self.segment_embedding.build(segment_ids_shape)
-        self.layer_norm.build((*token_ids_shape, self.config.hidden_dim))
+        if self.segment_embedding:
+            self.segment_embedding.build(segment_ids_shape)
+        for layer in filter(None, (self.layer_norm, self.projection)):
+            layer.build((*token_ids_shape, self.config.embedding_dim))
 
     def call(self, token_ids, segment_ids, position_ids=None, training=None):
         length, limit = ops.shape(token_ids)[1], self.config.max_sequence_length
@@ -164,9 +176,11 @@ class Embeddings(ConfiguredLayer):
         if self.config.num_segments == 1:  # Both texts of a pair are segment 0.
             segment_ids = ops.zeros_like(segment_ids)
         x = self.token_embedding(token_ids)  # [B, S, H]
-        x = x + self.segment_embedding(segment_ids)
+        if self.segment_embedding:
+            x = x + self.segment_embedding(segment_ids)
         x = x + self.position_embedding(position_ids)  # [S, H] broadcasts.
-        return self.dropout(self.layer_norm(x), training=training)
+        x = self.dropout(self.layer_norm(x), training=training)
+        return self.projection(x) if self.projection else x
 
     def compute_output_shape(self, token_ids_shape, *_, **__):
         return (*token_ids_shape, self.config.hidden_dim)

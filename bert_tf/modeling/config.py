@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf import storage
+from bert_tf.families import Family, families
 
 # Layers, hidden size, attention heads. The feed-forward layer is four times the
 # hidden size. base and large: arXiv 1810.04805, section 3; the small ones:
@@ -42,34 +43,7 @@ HUGGING_FACE_ACTIVATIONS = {
 # finite, so that the softmax of a row of padding is uniform and not NaN.
 MASKED_SCORE = -1e9
 
-# Fields of `BertConfig` -> keys of a `bert_config.json`.
-GOOGLE_KEYS = {
-    "vocabulary_size": "vocab_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "hidden_dim": "hidden_size",
-    "intermediate_dim": "intermediate_size",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "max_sequence_length": "max_position_embeddings",
-    "num_segments": "type_vocab_size",
-    "activation": "hidden_act",
-    "initializer_range": "initializer_range",
-}
-HUGGING_FACE_KEYS = GOOGLE_KEYS | {
-    "layer_norm_epsilon": "layer_norm_eps",
-    "classifier_dropout": "classifier_dropout",
-}
-
-# Fields of transformers' config.json that have one value in a BERT.
-_HUGGING_FACE_FIELDS = {
-    "model_type": ("bert",),
-    "position_embedding_type": ("absolute",),
-    "is_decoder": (False,),
-    "add_cross_attention": (False,),
-}
-
-# By type of a field of `BertConfig`: whether a value is valid, and the rule.
+# By type or name of a field of `BertConfig`: whether a value is valid, and the rule.
 _RULES = {
     "int": (lambda x: isinstance(x, int) and x > 0, "a positive integer"),
     "float": (
@@ -80,13 +54,19 @@ _RULES = {
         lambda x: x is None or _RULES["float"][0](x),
         "None or a number of at least 0 and below 1",
     ),
-    "str": (lambda x: x in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"),
+    "num_segments": (lambda x: isinstance(x, int) and x >= 0, "an integer from 0"),
+    "activation": (lambda x: x in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"),
+    "model_type": (lambda x: x in families(), "a family of `bert_tf.families`"),
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BertConfig:
     """The architecture of a BERT encoder (arXiv 1810.04805, section 3).
+
+    Without segments, `num_segments` is 0. `embedding_dim` is the width of embeddings,
+    by default `hidden_dim`; another one adds a dense layer. `model_type` is the family,
+    with its pooler and names in transformers, see `bert_tf.families`.
 
     Raises:
         ValueError: A size is not a positive integer, `hidden_dim` is not a multiple of
@@ -106,11 +86,15 @@ class BertConfig:
     layer_norm_epsilon: float = 1e-12
     initializer_range: float = 0.02
     classifier_dropout: float | None = None  # None: `dropout`.
+    embedding_dim: int = 0
+    model_type: str = "bert"
 
     def __post_init__(self):
+        if self.embedding_dim == 0:
+            object.__setattr__(self, "embedding_dim", self.hidden_dim)
         for field in dataclasses.fields(self):
             name, value = field.name, getattr(self, field.name)
-            is_valid, rule = _RULES[field.type]
+            is_valid, rule = _RULES.get(name) or _RULES[field.type]
             if isinstance(value, bool) or not is_valid(value):
                 raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
         if self.hidden_dim % self.num_heads:
@@ -124,6 +108,10 @@ class BertConfig:
         """The dropout rate of a task's head."""
         rate = self.classifier_dropout
         return self.dropout if rate is None else rate
+
+    @property
+    def family(self) -> Family:
+        return families()[self.model_type]
 
     @classmethod
     def from_size(cls, size: str, vocabulary_size: int, **overrides: Any) -> BertConfig:
@@ -180,7 +168,9 @@ class BertConfig:
             raise ValueError(f"{path} must be a JSON object. Received: {values!r:.80}")
         if "model_type" in values:
             return cls.from_hugging_face(path, values)
-        return cls._from_json(path, values, GOOGLE_KEYS, _GOOGLE_ACTIVATIONS)
+        keys = dict(families()["bert"].keys)
+        del keys["layer_norm_epsilon"], keys["classifier_dropout"]  # Not in google's.
+        return cls._from_json(path, values, keys, _GOOGLE_ACTIVATIONS)
 
     @classmethod
     def from_hugging_face(
@@ -193,20 +183,24 @@ class BertConfig:
             config: Its contents.
 
         Raises:
-            ValueError: A key is missing, or a value is invalid or not that of a BERT.
+            ValueError: A key is missing, or a value is invalid or not that of one of
+                `bert_tf.families`.
         """
-        storage.check_fields(path, config, **_HUGGING_FACE_FIELDS)
-        keys = HUGGING_FACE_KEYS
+        storage.check_fields(path, config, model_type=tuple(families()))
+        family = families()[config["model_type"]]
+        storage.check_fields(path, config, **family.required)
+        keys = family.keys
         # Those of this class, except the form of GELU.
         defaults = {keys[x]: getattr(cls, x) for x in keys if hasattr(cls, x)}
-        values = defaults | {"hidden_act": "gelu"} | config
-        return cls._from_json(path, values, keys, HUGGING_FACE_ACTIVATIONS)
+        values = defaults | {keys["activation"]: "gelu"} | config
+        fixed = {**family.fixed, "model_type": config["model_type"]}
+        return cls._from_json(path, values, keys, HUGGING_FACE_ACTIVATIONS, **fixed)
 
     @classmethod
-    def _from_json(cls, path, values, keys, activations):
+    def _from_json(cls, path, values, keys, activations, **fixed):
         """Reads keys (ours: theirs) and activations (theirs: ours) of a file."""
         try:
-            fields = {ours: values[key] for ours, key in keys.items()}
+            fields = fixed | {ours: values[key] for ours, key in keys.items()}
             activation = fields["activation"]
             fields["activation"] = activations.get(str(activation), activation)
             return cls(**fields)

@@ -14,7 +14,7 @@ from keras import ops
 from bert_tf.modeling import fused
 from bert_tf.modeling.backbone import BertBackbone, BertModel
 from bert_tf.modeling.backend import check_not_negative, custom_gradient, xla_fused
-from bert_tf.modeling.bert import ConfiguredLayer, dense_layer
+from bert_tf.modeling.bert import ACTIVATIONS, ConfiguredLayer, dense_layer
 
 # --- Inputs ----------------------------------------------------------------------
 
@@ -111,14 +111,13 @@ class MaskedLMHead(ConfiguredLayer):
 
     def __init__(self, config, token_embedding, **kwargs):
         super().__init__(config, **kwargs)
-        self.dense = self._dense(self.config.hidden_dim, "dense")
+        self.dense = self._dense(self.config.embedding_dim, "dense")
         self.layer_norm = self._layer_norm("layer_norm")
         self.token_embedding = token_embedding
 
     def build(self, sequence_output_shape, mask_positions_shape):
-        tokens_shape = (None, self.config.hidden_dim)
-        self.dense.build(tokens_shape)
-        self.layer_norm.build(tokens_shape)
+        self.dense.build((None, self.config.hidden_dim))
+        self.layer_norm.build((None, self.config.embedding_dim))
         self.bias = self.add_weight(
             name="bias", shape=(self.config.vocabulary_size,), initializer="zeros"
         )
@@ -127,10 +126,11 @@ class MaskedLMHead(ConfiguredLayer):
         x = take_positions(sequence_output, mask_positions)
         batch, positions, hidden_dim = ops.shape(x)
         x = ops.reshape(x, (-1, hidden_dim))  # One matrix, as in `EncoderLayer`.
+        name = self.config.family.masked_lm_activation or self.config.activation
         if training:  # The same values with less memory, see `fused`.
-            x = fused.dense_and_activation(x, self.dense, self.config.activation)
+            x = fused.dense_and_activation(x, self.dense, name)
         else:
-            x = self.activation(self.dense(x))
+            x = ACTIVATIONS[name](self.dense(x))
         embeddings = ops.transpose(self.token_embedding.embeddings)
         logits = ops.matmul(self.layer_norm(x), embeddings)
         logits = ops.cast(logits, "float32") + ops.cast(self.bias, "float32")

@@ -16,7 +16,6 @@ from absl import logging
 from bert_tf import heads
 from bert_tf.checkpoints import Checkpoint, open_checkpoint
 from bert_tf.heads import Head, Signature
-from bert_tf.modeling import BertBackbone
 from bert_tf.serving.jax_model import JaxModel
 from bert_tf.serving.ragged_encoder import optimize_for_inference
 from bert_tf.text import Tokenizer
@@ -40,7 +39,7 @@ def load_signatures(
     tokenizer = Tokenizer.from_checkpoint(checkpoint)
     limit = {"max_sequence_length": architecture.max_sequence_length}
     head = heads.find_head(kind)(checkpoint.head, limit | checkpoint.options, tokenizer)
-    model = head.build(BertBackbone(architecture, dtype=dtype))
+    model = head.build(checkpoint.build_backbone(dtype))
     missing = ", ".join(sorted({*checkpoint.load_into(model)} - {*head.unused_layers}))
     problem = f"{checkpoint.path} has no weights for {missing}"
     if missing and not isinstance(head, heads.EncoderHead):

@@ -276,7 +276,13 @@ class _Encoder(keras.layers.Layer):
         self.config = config = backbone.config
         embeddings = backbone.embeddings
         self._token_table = self._table(embeddings.token_embedding)
-        self._segment_table = self._table(embeddings.segment_embedding)
+        if config.num_segments:
+            self._segment_table = self._table(embeddings.segment_embedding)
+        self._projection = None
+        if dense := embeddings.projection:
+            self._projection = [
+                _variable(w, self.compute_dtype) for w in (dense.kernel, dense.bias)
+            ]
         self._position_table = self._table(embeddings.position_embedding)
         norm = embeddings.layer_norm
         self._layer_norm = [_variable(norm.gamma), _variable(norm.beta)]
@@ -292,6 +298,7 @@ class _Encoder(keras.layers.Layer):
         self._pooler = [
             _variable(w, self.compute_dtype) for w in (pooler.kernel, pooler.bias)
         ]
+        self._pooler_activation = pooler.activation
         # A `tf.function`, so that all signatures of an export share one graph.
         self._encode = tf.function(
             self._encode,
@@ -311,7 +318,7 @@ class _Encoder(keras.layers.Layer):
         states = self._encode(*(tf.cast(inputs[name], tf.int32) for name in names))
         states = tf.split(states, len(self._names), axis=2)
         outputs = dict(zip(self._names, states, strict=True))
-        pooled = tf.tanh(_dense(states[0][:, 0], *self._pooler))
+        pooled = self._pooler_activation(_dense(states[0][:, 0], *self._pooler))
         return {**outputs, "pooled_output": pooled}
 
     def _encode(
@@ -409,9 +416,11 @@ class _Encoder(keras.layers.Layer):
         x = tf.gather(self._token_table, token_ids)
         if self.config.num_segments == 1:  # Both texts of a pair are segment 0.
             segment_ids = tf.zeros_like(segment_ids)
-        x += tf.gather(self._segment_table, segment_ids)
+        if self.config.num_segments:
+            x += tf.gather(self._segment_table, segment_ids)
         x = _layer_norm(x + positions, *self._layer_norm, self._epsilon)
-        x = tf.reshape(x, [-1, self.config.hidden_dim])
+        x = tf.reshape(x, [-1, self.config.embedding_dim])
+        x = _dense(x, *self._projection) if self._projection else x
         states, last = {0: x}, 0
         for number in sorted({*self._layer_numbers} - {0}):
             x = self._encoder_layers.run(weights, last, number, x, padding)

@@ -76,10 +76,11 @@ def initialize_from_corpus(
     config, backbone = model.backbone.config, model.backbone
     hidden_dim = config.hidden_dim
     position_dim = min(hidden_dim // config.num_heads, hidden_dim // 4) // 2 * 2
-    if not position_dim:
+    if not position_dim or config.embedding_dim != hidden_dim:
         raise ValueError(
-            "--initialization=corpus needs a hidden size of at least 8, and 2 per head."
-            f" Received: hidden_dim={hidden_dim}, num_heads={config.num_heads}. Pass "
+            "--initialization=corpus needs embeddings of the hidden size, which is at "
+            f"least 8, and 2 per head. Received: hidden_dim={hidden_dim}, num_heads="
+            f"{config.num_heads}, embedding_dim={config.embedding_dim}. Pass "
             "--initialization=normal."
         )
     counts = np.bincount(token_ids.ravel(), minlength=config.vocabulary_size)
@@ -148,8 +149,10 @@ def _initialize_embeddings(
     sinusoids *= norm / len(frequencies) ** 0.5
     embeddings.position_embedding.embeddings.assign(sinusoids @ position_units)
 
-    segments = np.linspace(-1, 1, config.num_segments)[:, np.newaxis] * segment_unit
-    embeddings.segment_embedding.embeddings.assign(norm * _SMALL_SCALE * segments)
+    if config.num_segments:
+        segments = np.linspace(-1, 1, config.num_segments)[:, np.newaxis]
+        segments = norm * _SMALL_SCALE * segments * segment_unit
+        embeddings.segment_embedding.embeddings.assign(segments)
 
 
 def _position_frequencies(config: BertConfig, position_dim: int) -> np.ndarray:

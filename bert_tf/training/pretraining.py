@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from bert_tf import checkpoints, data, storage
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, open_checkpoint
-from bert_tf.modeling import BertBackbone, BertConfig, BertPretrainer
+from bert_tf.modeling import BertConfig, BertPretrainer
 from bert_tf.training import report
 from bert_tf.training import strategy as distribution
 from bert_tf.training.initialization import initialize_from_corpus
@@ -71,8 +71,8 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
         # === Build the model ===
         keras.utils.set_random_seed(options.seed)
         with devices.scope():
-            backbone = BertBackbone(
-                architecture, recompute=options.recompute, dtype=options.precision
+            backbone = directory.build_backbone(
+                options.precision, recompute=options.recompute
             )
             model = BertPretrainer(backbone)
             if source:

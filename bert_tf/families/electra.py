@@ -1,0 +1,55 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""ELECTRA (arXiv 2003.10555): a generator, and a discriminator that is fine-tuned.
+
+Small ones have embeddings with fewer units, and a dense layer after them. Classifiers
+have a pooler.
+"""
+
+import dataclasses
+
+from bert_tf.families import bert
+
+_BERT = bert.FAMILY
+_ENCODER = {ours: theirs for ours, theirs in _BERT.encoder.items() if ours != "pooler"}
+
+FAMILY = dataclasses.replace(
+    _BERT,
+    name="Electra",
+    keys={**_BERT.keys, "embedding_dim": "embedding_size"},
+    required={
+        **_BERT.required,
+        "summary_type": ("first",),
+        "summary_use_proj": (True,),
+        "summary_activation": ("gelu",),
+    },
+    encoder={**_ENCODER, "embeddings/projection": "embeddings_project"},
+    heads={
+        **_BERT.heads,
+        "pretrainer": {
+            "mlm/dense": "generator_predictions.dense",
+            "mlm/layer_norm": "generator_predictions.LayerNorm",
+        },
+        "discriminator": {
+            "discriminator": "discriminator_predictions.dense",
+            "logits": "discriminator_predictions.dense_prediction",
+        },
+        "classification": {
+            "pooler": "classifier.dense",
+            "logits": "classifier.out_proj",
+        },
+        "multiple_choice": {
+            "pooler": "sequence_summary.summary",
+            "logits": "classifier",
+        },
+    },
+    classes={
+        **_BERT.classes,
+        "pretrainer": ("ForMaskedLM",),
+        "discriminator": ("ForPreTraining",),
+    },
+    output_bias=("generator_lm_head.bias",),
+    output_matrix="generator_lm_head.weight",
+    pooler_activation="gelu",
+    masked_lm_activation="gelu_erf",
+)

@@ -1,0 +1,72 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What distinguishes families of models with BERT's tokenizer and encoder layers.
+
+Each other module of this package is a family: `FAMILY` in `bert.py` is BERT. Readers,
+writers, encoder and heads follow it, so a new family is a new module. Our names of
+layers are explained in `checkpoints/weight_files.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """The names of a family in transformers, and how its models differ from BERT.
+
+    Attributes:
+        name: The first part of its class names, e.g. `Bert`. In lower case, it is the
+            `model_type` in config.json and the prefix of the encoder's weights.
+        keys: Fields of `BertConfig` -> keys of config.json.
+        required: The only allowed values of other keys of config.json.
+        fixed: Fields of `BertConfig` that have no key, with their values.
+        encoder: Our names of the encoder's layers -> theirs without prefix. `{i}` is
+            the number of an encoder layer.
+        heads: Kinds of heads -> our names of their layers -> theirs.
+        classes: Kinds of heads -> the last parts of their class names, first that of
+            the class with all layers.
+        output_bias: Names of the bias of masked LM; all after the first are copies.
+        output_matrix: The name of a copy of the token embedding in masked LM.
+        pooler_activation: The activation of the pooler, a name in `keras.activations`.
+        masked_lm_activation: That of masked LM, a name as in `BertConfig`; by default
+            that of the encoder layers.
+    """
+
+    name: str
+    keys: Mapping[str, str]
+    required: Mapping[str, Sequence[Any]]
+    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    encoder: Mapping[str, str]
+    heads: Mapping[str, Mapping[str, str]]
+    classes: Mapping[str, Sequence[str]]
+    output_bias: Sequence[str]
+    output_matrix: str
+    pooler_activation: str
+    masked_lm_activation: str | None = None
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the encoder's weights in models with a head."""
+        return f"{self.name.lower()}."
+
+    def layers(self, kind: str) -> dict[str, str]:
+        """Returns our names of the layers of models with a head -> theirs."""
+        names = {ours: self.prefix + theirs for ours, theirs in self.encoder.items()}
+        return names | self.heads.get(kind, {})
+
+
+@functools.cache
+def families() -> Mapping[str, Family]:
+    """Returns all families by their `model_type`."""
+    package = importlib.import_module("bert_tf.families")
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    names.remove("family")
+    modules = (importlib.import_module(f"bert_tf.families.{name}") for name in names)
+    return {module.FAMILY.name.lower(): module.FAMILY for module in modules}
