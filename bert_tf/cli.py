@@ -22,11 +22,13 @@ TensorFlow, so `--help` and invalid flags respond immediately.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import json
 import logging as python_logging
 import os
+import pathlib
 import re
 import shutil
 import sys
@@ -257,6 +259,19 @@ def help_text(
         title = mode.__doc__.partition("\n")[0]
         paragraphs.append(f"--{name}: {title} See --{name} --help.")
     return "\n\n".join(paragraphs)
+
+
+def command_list(package: str, folder: pathlib.Path) -> str:
+    """Returns the commands in a folder with the first lines of their docstrings."""
+    lines = [
+        f"Commands of {package}. python -m {package}.COMMAND --help has the flags."
+    ]
+    for file in sorted(folder.glob("*.py")):
+        source = file.read_text(encoding="utf-8")
+        if '\nif __name__ == "__main__":' in source:
+            title = ast.get_docstring(ast.parse(source)).partition("\n")[0]
+            lines.append(f"  {file.stem:<20}{title}")
+    return "\n".join(lines)
 
 
 def _flag_help(field: dataclasses.Field, width: int) -> str:

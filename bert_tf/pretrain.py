@@ -28,6 +28,7 @@ from bert_tf.training import PretrainConfig
 
 def main(options: PretrainConfig) -> None:
     """Pre-trains and prints the final metrics."""
+    print("Loading TensorFlow and checking the records ...", flush=True)
     metrics = training.pretrain(options)
     if not metrics:  # Of several workers, only the first one reports.
         return

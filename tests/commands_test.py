@@ -5,6 +5,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -77,3 +78,14 @@ def test_help_needs_no_slow_imports(results, command):
     assert not status
     assert f"python -m {command}" in output
     assert not SLOW_TO_IMPORT & set(modules)
+
+
+@pytest.mark.parametrize("package", ["bert_tf", "tasks"])
+def test_packages_list_their_commands(package):
+    done = subprocess.run(
+        [sys.executable, "-m", package], capture_output=True, text=True, cwd=ROOT
+    )
+    assert not done.returncode, done.stderr
+    listed = re.findall(r"^  (\w+) {2,}[A-Z].*\.$", done.stdout, re.MULTILINE)
+    own = [name for name in COMMANDS if name.startswith(f"{package}.")]
+    assert [f"{package}.{name}" for name in listed] == own

@@ -97,12 +97,14 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
         # === Train ===
         try:
             if options.initialization == "corpus" and not state.step:
+                print("Counting tokens for the initial weights ...", flush=True)
                 token_ids = data.read_token_ids(phases[0].records)
                 with devices.scope():
                     initialize_from_corpus(model, token_ids, options.seed)
             loop = TrainingLoop(
                 devices, state, last.end, options.save_every, options.micro_batch_size
             )
+            print("Shuffling rows and compiling the first step ...", flush=True)
             for phase in phases:
                 if loop.step <= phase.end:
                     _train_phase(options, loop, phase)
