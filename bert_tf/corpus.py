@@ -29,7 +29,8 @@ _SUMMARY = (
     "pairs. Rows of {max_sequence_length} tokens: {train_rows:,} and "
     "{validation_rows:,}, with {padding_share:.1%} padding "
     "({padding_share_unpacked:.1%} without packing). Text: {documents:,} documents "
-    "with {tokens:,} tokens, {unknown_share:.2%} [UNK]. Took {seconds:.0f} s."
+    "with {sentences:,} sentences and {tokens:,} tokens, {unknown_share:.2%} [UNK]. "
+    "Took {seconds:.0f} s."
 )
 
 

@@ -25,19 +25,15 @@ from bert_tf import cli, data, storage, text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VocabularyConfig(data.JobOptions):
+class VocabularyConfig(data.TextConfig, data.JobOptions):
     """Flags of `python -m bert_tf.vocab`."""
 
-    input: str = cli.option(
-        help="Text files: comma-separated glob patterns. UTF-8, or JSON lines. "
-        "WikiExtractor's <doc> tags are skipped."
-    )
     output: str = cli.option(help="File to write, for example vocab.txt.")
     vocabulary_size: int = cli.option(
-        30522, help="Number of tokens. The original uncased BERT has 30522.", minimum=10
-    )
-    lowercase: bool = cli.option(
-        True, help="Lowercase and strip accents (an uncased vocabulary)."
+        30522,
+        help="Number of tokens. The original uncased BERT has 30522.",
+        minimum=10,
+        common=True,
     )
 
 
@@ -54,14 +50,15 @@ def main(options: VocabularyConfig) -> None:
             f"--output={output} exists. Models trained with a vocabulary depend on its "
             "exact contents: delete the file or choose another path."
         )
-    paths = storage.expand_globs(options.input)
+    layouts = data.list_texts(options.input, options)
+    print(data.preview(layouts))
     storage.make_directory(os.path.dirname(output) or ".")
     start = time.monotonic()
-    counts = data.count_words(paths, options.lowercase, output, options)
+    counts = data.count_words(layouts, options.lowercase, output, options)
     vocabulary = text.learn_vocabulary(counts, options.vocabulary_size)
     vocabulary.write(output)
     data.remove_counts(output)
-    megabytes = sum(storage.stat(path)[0] for path in paths) / 1e6
+    megabytes = sum(storage.stat(path)[0] for path in layouts) / 1e6
     print(
         f"{output}: {vocabulary.size:,} tokens from {megabytes:.1f} MB of text in "
         f"{time.monotonic() - start:.0f} s."

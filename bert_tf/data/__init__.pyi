@@ -1,3 +1,5 @@
+from bert_tf.data.documents import list_texts as list_texts
+from bert_tf.data.documents import preview as preview
 from bert_tf.data.documents import read_documents as read_documents
 from bert_tf.data.input_pipeline import Masker as Masker
 from bert_tf.data.input_pipeline import baseline_accuracies as baseline_accuracies
@@ -7,6 +9,7 @@ from bert_tf.data.input_pipeline import pretrain_dataset as pretrain_dataset
 from bert_tf.data.input_pipeline import read_manifest as read_manifest
 from bert_tf.data.input_pipeline import read_token_ids as read_token_ids
 from bert_tf.data.jobs import JobOptions as JobOptions
+from bert_tf.data.layout import TextConfig as TextConfig
 from bert_tf.data.preparation import prepare_corpus as prepare_corpus
 from bert_tf.data.records import CorpusConfig as CorpusConfig
 from bert_tf.data.tables import Table as Table

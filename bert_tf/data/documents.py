@@ -2,277 +2,289 @@
 # SPDX-License-Identifier: Apache-2.0
 """Splits text files into documents and sentences.
 
-Text is UTF-8, optionally compressed, local or remote (see `storage.read_lines`). In
-JSON lines, which begin with "{", the "text" of each line is a document. For other
-files, one of three separators of documents is detected or set by the user:
+Text is UTF-8, optionally compressed, local or remote (see `storage.read_lines`). A
+`Layout` says what separates its documents:
 
+* `json`, `table`: in JSON lines, which begin with "{", and rows of `.csv` and `.tsv`
+  files, the text under one key or column is a document.
 * `doc_tag`: WikiExtractor's `<doc id= url= title=>` ... `</doc>`, the titles of
-  WikiText, `= Title =`, or lines of `<|endoftext|>`. Titles are dropped, because BERT's
-  authors "ignored lists, tables and headers" (arXiv 1810.04805, section 3.1).
+  WikiText, `= Title =`, or lines of `<|endoftext|>`. Titles and headings are dropped,
+  because BERT's authors "ignored lists, tables and headers" (arXiv 1810.04805, section
+  3.1).
 * `blank_line`: blank lines separate documents, as in google-research/bert.
-* `file`: the file is one document and blank lines separate paragraphs, as in books.
+* `line`: each line is a document. `file`: the file is one document, as a book is.
+* any other line, for example "%": lines that equal it separate documents.
 
 Hard-wrapped lines are joined into paragraphs. Every line or paragraph is split into
-sentences. A block is a list of documents that are in memory together.
+sentences.
 """
 
 from __future__ import annotations
 
+import collections
+import hashlib
 import itertools
-import random
 import re
-import statistics
-from collections.abc import Iterable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from bert_tf import storage
-from bert_tf.data.tables import parse_object, text_value
-
-DOCUMENT_SEPARATORS = ("auto", "doc_tag", "blank_line", "file")
+from bert_tf.data.layout import (
+    SENTENCE_END,
+    Layout,
+    TextConfig,
+    detect_layout,
+    frequent_lines,
+    indentation,
+    is_wrapped,
+)
+from bert_tf.data.tables import Table, parse_object, text_value
 
 Document = list[str]  # Its sentences.
 
 END_OF_FILE = 1 << 62  # Larger than the size of any file.
 
-_BLOCK_CHARACTERS = 1 << 24  # Most parts of a text are one block.
-_MIN_DOCUMENTS = 10  # If the first block has fewer, none of its documents is held out.
-_JSON = re.compile(r'\s*(\[\s*)?\{\s*["}]')  # The start of objects, or a list of them.
-_MARKUP = re.compile(r"\s*<(mediawiki|!doctype|html|\?xml)\b", re.IGNORECASE)
-_SAMPLE_BYTES = 1 << 18  # Read from the start of each file to detect its layout.
+_PREVIEW_CHARACTERS = 1_000_000  # Read of each group of files.
 
 
 # --- Documents -------------------------------------------------------------------
 
 
-class Layout(NamedTuple):
-    """How the lines of a file form documents."""
+class Range(NamedTuple):
+    """Documents of a text file that begin in a range of its bytes.
 
-    separator: str  # "json", or one of `DOCUMENT_SEPARATORS` except "auto".
-    is_wrapped: bool  # Whether paragraphs are wrapped at a fixed width.
-
-
-def detect_layout(path: str, separator: str = "auto") -> Layout:
-    """Detects the layout of a text file from its first 256 KiB.
-
-    With `separator="auto"` a file is one document if its lines are wrapped, or if many
-    lines have a blank line before and after them: these are paragraphs.
-
-    Raises:
-        ValueError: The file is a dump of a wiki, or a web page.
+    The ranges of `split_file` contain every document once, so that several processes
+    can read one file. Reading begins at the first separator at or after `start`, and
+    stops at the first one at or after `end`.
     """
-    with storage.open_text(path) as (file, _):
-        sample = file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
-    if _MARKUP.match(sample):
-        raise ValueError(
-            f"{path} is XML or HTML. Extract its text, for example from a dump of "
-            "Wikipedia with WikiExtractor."
-        )
-    if _JSON.match(sample):
-        return Layout("json", is_wrapped=False)
-    if separator == "doc_tag" or (separator == "auto" and _TAGGED.search(sample)):
-        return Layout("doc_tag", is_wrapped=False)
-    lines = [line.strip() for line in sample.splitlines()]
-    is_wrapped = _is_wrapped(lines)
-    if separator == "auto":
-        blocks = itertools.groupby(lines, key=bool)
-        sizes = [len(list(block)) for is_text, block in blocks if is_text]
-        # Titles have blank lines around them, too, but they are at most 3% of the lines
-        # in an encyclopedia. In novels 30% and more of the lines are paragraphs.
-        is_paragraphs = is_wrapped or (
-            statistics.median(sizes or [1]) == 1 and 4 * sizes.count(1) >= sum(sizes)
-        )
-        separator = "file" if is_paragraphs else "blank_line"
-    return Layout(separator, is_wrapped)
 
+    path: str
+    layout: Layout
+    start: int = 0
+    end: int = END_OF_FILE
 
-def _is_wrapped(lines: list[str]) -> bool:
-    """Returns whether lines are wrapped at a width between 40 and 120 characters.
+    def paragraphs(self) -> Iterator[list[str]]:
+        """Yields the non-empty paragraphs, or lines, of each document.
 
-    In wrapped text most line breaks are inside sentences: 68 to 94% in hard-wrapped
-    novels, but below 20% where each line is a sentence or a paragraph. And most lines
-    are nearly full, except the last of each paragraph.
-    """
-    breaks = [pair for pair in itertools.pairwise(lines) if all(pair)]
-    if not breaks:
-        return False
-    num_inside = sum(
-        line[-1] not in _FINAL and following[0].islower() for line, following in breaks
-    )
-    lengths = sorted(map(len, filter(None, lines)))
-    width = lengths[int(0.95 * len(lengths))]
-    typical = statistics.median(len(line) for line, _ in breaks)
-    is_full = 40 <= width <= 120 and typical >= 0.75 * width
-    return num_inside > len(breaks) / 2 and is_full
+        Raises:
+            ValueError: As `storage.read_lines`, or a record has no text.
+        """
+        if self.layout.separator in ("json", "table"):
+            documents = map(self._paragraphs, self._records())
+        else:
+            documents = map(self._paragraphs, self._documents())
+        return filter(None, documents)
 
+    def documents(self) -> Iterator[Document]:
+        """Yields documents, each a non-empty list of sentences."""
+        return map(split_document, self.paragraphs())
 
-def byte_ranges(path: str, size: int, separator: str = "auto") -> list[tuple[int, int]]:
-    """Divides a file into byte ranges (start, end) of about `size` bytes.
+    def _paragraphs(self, lines: list[str]) -> list[str]:
+        joins = self.layout.is_wrapped
+        if joins is None:
+            joins = is_wrapped([line.expandtabs() for line in lines])
+        return unwrap(lines) if joins else list(filter(None, map(str.strip, lines)))
 
-    `read_documents` yields every document in exactly one of the ranges, so that several
-    processes can read one file. A compressed file or a file that is one document is
-    not divided.
-    """
-    starts: Sequence[int] = [0]
-    length = storage.stat(path)[0]
-    if length > size:
-        with storage.open_text(path) as (_, is_compressed):
-            pass
-        if not is_compressed and detect_layout(path, separator).separator != "file":
-            starts = range(0, length, size)
-    return list(itertools.pairwise([*starts, END_OF_FILE]))
+    def _documents(self) -> Iterator[list[str]]:
+        """Yields the lines of each document."""
+        is_separator = _separator(self.layout.separator)
+        is_tagged = self.layout.separator == "doc_tag"
+        document: list[str] = []
+        title = None
+        inside = self.start == 0
+        for offset, line in storage.read_lines_from(self.path, self.start):
+            if self.layout.separator == "line":
+                if offset >= self.end:
+                    return
+                yield [line]
+            elif is_separator(line):
+                yield document
+                document = []
+                if offset >= self.end:
+                    return
+                inside = True
+                title = _TITLE.match(line) if is_tagged else None
+            elif not inside:
+                if offset >= self.end:  # A document of an earlier range.
+                    return
+            elif title and line.strip() == title[1]:
+                title = None
+            elif not (is_tagged and _HEADING.match(line)):
+                document.append(line)
+        yield document
+
+    def _records(self) -> Iterator[list[str]]:
+        """Yields the lines of the text of each record."""
+        column = self.layout.text_column
+        if self.layout.separator == "table":
+            table = Table(self.path)
+            for _, (text,) in table.rows(table.require([column], "--text_column")):
+                yield text.split("\n")
+            return
+        for offset, line in storage.read_lines_from(self.path, self.start):
+            if offset >= self.end:
+                return
+            if not line.strip():
+                continue
+            try:
+                record = parse_object(line)
+                lines = text_value(record, column).split("\n")
+            except ValueError as error:
+                number = storage.line_number(self.path, offset)
+                raise ValueError(
+                    f"{self.path}, line {number}: {error} Name the key of the text "
+                    "with --text_column."
+                ) from None
+            if lines[0].strip() == record.get("title"):
+                del lines[0]
+            yield lines
 
 
 def read_documents(
-    path: str, separator: str = "auto", start: int = 0, end: int = END_OF_FILE
+    path: str,
+    separator: str = "auto",
+    wrapped_lines: str = "auto",
+    text_column: str = "text",
 ) -> Iterator[Document]:
     """Yields the documents of a text file, each a non-empty list of sentences.
 
     Args:
         path: A text file.
-        separator: One of `DOCUMENT_SEPARATORS`.
-        start: Start of a range of `byte_ranges`. Reading begins at the first separator
-            at or after this byte.
-        end: End of the range. Reading stops at the first separator at or after it.
+        separator: What separates documents: "auto", "blank_line", "line", "file",
+            "doc_tag", or a line of the text.
+        wrapped_lines: Whether lines are joined into paragraphs: "auto", "yes", "no".
+        text_column: Key of JSON lines, or column of a table, with the text.
 
     Raises:
-        ValueError: As `storage.read_lines`.
+        ValueError: The file is not UTF-8, is markup, or a record has no text.
     """
-    layout = detect_layout(path, separator)
-    if layout.separator == "json":
-        yield from _read_json_lines(path, start, end)
-        return
-    lines = storage.read_lines_from(path, start)
-    if layout.is_wrapped:
-        lines = _unwrap(lines)
-    is_separator = _IS_SEPARATOR[layout.separator]
-    document: list[str] = []
-    title = None
-    inside = start == 0
-    for offset, line in lines:
-        if is_separator(line):
-            if document:
-                yield document
-                document = []
-            if offset >= end:
-                return
-            inside = True
-            title = _TITLE.match(line)
-        elif not inside or not line.strip():
-            continue
-        elif title and line.strip() == title[1]:
-            title = None
-        else:
-            document += split_sentences(line)
-    if document:
-        yield document
+    options = TextConfig(
+        input=path,
+        document_separator=separator,
+        wrapped_lines=wrapped_lines,
+        text_column=text_column,
+    )
+    if layout := detect_layout(path, options):
+        yield from Range(path, layout).documents()
 
 
-def _read_json_lines(path: str, start: int, end: int) -> Iterator[Document]:
-    """Yields the documents of the lines that begin in a range of bytes."""
-    for offset, line in storage.read_lines_from(path, start):
-        if offset >= end:
-            return
-        if not line.strip():
-            continue
-        try:
-            record = parse_object(line)
-            lines = text_value(record, "text").split("\n")
-        except ValueError as error:
-            number = storage.line_number(path, offset)
-            raise ValueError(
-                f"{path}, line {number}: {error} The text of a document must be under "
-                "the key 'text', for example: jq -c '{text: .KEY | strings}'"
-            ) from None
-        if lines[0].strip() == record.get("title"):
-            del lines[0]
-        numbered: Iterable[tuple[int, str]] = enumerate(lines)
-        if _is_wrapped([line.strip() for line in lines]):
-            numbered = _unwrap(numbered)
-        document = [s for _, line in numbered for s in split_sentences(line)]
-        if document:
-            yield document
+def split_file(path: str, layout: Layout, size: int) -> list[Range]:
+    """Divides a file into ranges of about `size` bytes.
+
+    A compressed file, a table or a file that is one document is not divided.
+    """
+    starts: Sequence[int] = [0]
+    length = storage.stat(path)[0]
+    if length > size and layout.separator not in ("file", "table"):
+        with storage.open_text(path) as (_, is_compressed):
+            starts = [0] if is_compressed else range(0, length, size)
+    pairs = itertools.pairwise([*starts, END_OF_FILE])
+    return [Range(path, layout, start, end) for start, end in pairs]
+
+
+def content_share(paragraphs: Sequence[str], seed: int) -> float:
+    """Returns a number in [0, 1) that depends on the text of a document and a seed."""
+    text = f"{seed}\n" + "\n".join(paragraphs)
+    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def unwrap(lines: Iterable[str]) -> list[str]:
+    """Joins the lines of each paragraph. Blank lines end it, indented ones begin it."""
+    paragraphs: list[list[str]] = [[]]
+    before = 0
+    for line in map(str.expandtabs, lines):
+        if not (text := line.strip()) or indentation(line) > before:
+            paragraphs.append([])
+        paragraphs[-1] += [text] if text else []
+        before = indentation(line) if text else END_OF_FILE
+    joined = ("\n".join(paragraph) for paragraph in paragraphs if paragraph)
+    return [_CJK_BREAK.sub("", text).replace("\n", " ") for text in joined]
+
+
+def _separator(name: str) -> Callable[[str], object]:
+    """Returns the predicate of lines that separate documents."""
+    return {
+        "doc_tag": _TAG.match,
+        "blank_line": lambda line: not line.strip(),
+        "file": lambda line: False,
+    }.get(name, lambda line: line.strip() == name.strip())
 
 
 _TITLE = re.compile(r'<doc .*?\btitle="(.*?)"[^"]*>$')
-# A tag at the start of the file, or one that hardly occurs in other text.
-_TAGGED = re.compile(
-    r"\A\s*(<doc |= [^=\n]+ =\s*$)|^(</doc>|<\|endoftext\|>)\s*$", re.MULTILINE
-)
-_IS_SEPARATOR = {
-    "doc_tag": re.compile(r"<doc |</doc>|<\|endoftext\|>|\s*= [^=]+ =\s*$").match,
-    "blank_line": lambda line: not line.strip(),
-    "file": lambda line: False,
-}
+_TAG = re.compile(r"<doc |</doc>|<\|endoftext\|>|\s*= [^=]+ =\s*$")
+_HEADING = re.compile(r"\s*=( ?=)* [^=]+ =( ?=)*\s*$")
+_CJK_BREAK = re.compile(r"(?<=[\u2e80-\u9fff\uff00-\uff60])\n(?=[\u2e80-\u9fff])")
 
 
-def _unwrap(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Joins the lines of each paragraph; keeps blank lines."""
-    for is_text, group in itertools.groupby(lines, lambda line: bool(line[1].strip())):
-        if is_text:
-            offsets, paragraph = zip(*group)
-            yield offsets[0], " ".join(map(str.strip, paragraph))
+# --- Files -----------------------------------------------------------------------
+
+
+def list_texts(
+    patterns: str, options: TextConfig, exclude: Iterable[str] = ()
+) -> dict[str, Layout]:
+    """Returns the layouts of the files that comma-separated globs match.
+
+    Vocabularies and the files of `exclude` are skipped with a warning.
+
+    Raises:
+        ValueError: No file matches, or as `detect_layout`.
+    """
+    excluded = set(map(storage.real_path, exclude))
+    layouts = {}
+    for path in storage.expand_globs(patterns):
+        is_excluded = storage.real_path(path) in excluded
+        if is_excluded or not (layout := detect_layout(path, options)):
+            reason = "not text to learn" if is_excluded else "a vocabulary"
+            print(f"warning: {path} is {reason}. It is skipped.")
         else:
-            yield from group
+            layouts[path] = layout
+    return layouts
 
 
-# --- Blocks ----------------------------------------------------------------------
+def preview(layouts: dict[str, Layout]) -> str:
+    """Returns what was detected for each group of files, with two documents of each."""
+    groups = collections.defaultdict(list)
+    for path, layout in layouts.items():
+        groups[layout].append(path)
+    shown = itertools.starmap(_preview_group, groups.items())
+    return "\n".join(shown) + (
+        "\nIf that is wrong, pass --document_separator (blank_line, line, file, "
+        "doc_tag, or a line between documents, such as '%') or --wrapped_lines (yes, "
+        "no)."
+    )
 
 
-def read_blocks(
-    ranges: Iterable[tuple[str, int, int]], separator: str
-) -> Iterator[list[Document]]:
-    """Yields lists of the documents in ranges (path, start, end) of files.
-
-    All blocks but the last have at least two documents.
-    """
-    block: list[Document] = []
-    size = 0
-    for path, start, end in ranges:
-        for document in read_documents(path, separator, start, end):
-            if size >= _BLOCK_CHARACTERS and len(block) > 1:
-                yield block
-                block, size = [], 0
-            block.append(document)
-            size += sum(map(len, document))
-    if block:
-        yield block
-
-
-def hold_out(
-    block: list[Document], share: float, rng: random.Random, is_first: bool
-) -> dict[str, list[Document]]:
-    """Returns the documents of each split, "train" and "validation", that has any.
-
-    A split needs two documents for its random segments. So a block whose share is below
-    two documents holds out two with a probability, or none. The first block of a text
-    holds out two, unless it is tiny.
-    """
-    expected = share * len(block)
-    few = 1 if expected >= 2 else 2
-    held_out = few * int(expected / few + rng.random())
-    if is_first and expected and len(block) >= _MIN_DOCUMENTS:
-        held_out = max(held_out, 2)
-    chosen = {*rng.sample(range(len(block)), min(held_out, len(block)))}
-    if len(block) - len(chosen) < 2:
-        chosen.clear()
-    splits = {"train": [d for i, d in enumerate(block) if i not in chosen]}
-    if chosen:
-        splits["validation"] = [block[i] for i in sorted(chosen)]
-    return splits
+def _preview_group(layout: Layout, paths: Sequence[str]) -> str:
+    size = num_documents = num_sentences = 0
+    first, is_partial = [], ""
+    for document in itertools.chain.from_iterable(
+        Range(path, layout).documents() for path in paths
+    ):
+        if size > _PREVIEW_CHARACTERS:
+            is_partial = f" in the first {size / 1e6:.1f} million characters"
+            break
+        first += [document] if num_documents < 2 else []
+        num_documents += 1
+        num_sentences += len(document)
+        size += sum(map(len, document))
+    others = f" and {len(paths) - 1} more" * (len(paths) > 1)
+    shown = (textwrap.shorten(" | ".join(d), 300, placeholder=" ...") for d in first)
+    lines = [
+        f"{paths[0]}{others}: {layout}.",
+        f"Documents: {num_documents:,}, sentences: {num_sentences:,}{is_partial}. The "
+        "first two, as they are learned:",
+        *(f"  {number}. {text}" for number, text in enumerate(shown, start=1)),
+    ]
+    if layout.separator not in ("json", "table"):
+        lines += (f"Note: {note}." for note in frequent_lines(paths[0], layout))
+    return "\n  ".join(lines)
 
 
 # --- Sentences -------------------------------------------------------------------
 
-_FINAL = frozenset(".!?:;…。！？\"'”’)]")  # Last character of a sentence.
 _OPENING = "\"'“‘([«¿¡"
-
-# Candidate ends: final punctuation, closing quotes and white space, not followed by a
-# lower-case letter; or full stops of other scripts, which need no white space. The
-# first class has both kinds: the search then skips to it, in half of the time.
-_END = re.compile(
-    r"""[.!?…؟。！？｡।॥۔։።။](?:(?<=[.!?…؟])["'”’)\]»]*\s+(?![a-z\s])"""
-    r"""|(?<=[。！？｡।॥۔։።။])["'”’」』）]*\s*)"""
-)
 
 # Abbreviations by what follows them inside a sentence: a name, a number, or anything.
 # Those of the last kind end a sentence only before a word of `_SENTENCE_STARTERS`.
@@ -308,7 +320,7 @@ def split_sentences(text: str) -> list[str]:
     text = text.strip()
     sentences = []
     begin = 0
-    for match in _END.finditer(text):
+    for match in SENTENCE_END.finditer(text):
         end = match.end()
         if end < len(text) and _is_end(text, begin, match.start(), end):
             sentences.append(text[begin:end].rstrip())
@@ -316,6 +328,11 @@ def split_sentences(text: str) -> list[str]:
     if begin < len(text):
         sentences.append(text[begin:])
     return sentences
+
+
+def split_document(paragraphs: Iterable[str]) -> Document:
+    """Returns the sentences of paragraphs."""
+    return [sentence for text in paragraphs for sentence in split_sentences(text)]
 
 
 def _is_end(text: str, begin: int, stop: int, following: int) -> bool:

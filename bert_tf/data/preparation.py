@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import collections
 import hashlib
+import itertools
+import math
 import os
 import re
 import time
@@ -18,11 +20,17 @@ from typing import Any
 
 from bert_tf import storage
 from bert_tf.data import documents
+from bert_tf.data.documents import Range
 from bert_tf.data.jobs import run_jobs
+from bert_tf.data.layout import Layout
 from bert_tf.data.records import CorpusConfig, Part, text_warnings, write_part
 from bert_tf.text import Vocabulary, guess_lowercase
 
 _PART_BYTES = 1 << 23  # Text per job.
+# To hold out documents, so many are read, or until so many of them are held out.
+_MANY_DOCUMENTS, _MANY_HELD_OUT = 2000, 20
+_FEW_DOCUMENTS = 10  # If there are fewer, maybe none is held out.
+_Layouts = dict[str, Layout]  # By path.
 # Scripts of South and Southeast Asia, and kana: their vowel signs count as accents.
 _MARKED = re.compile("[\u0900-\u109f\u1780-\u17ff\u3040-\u30ff]")
 
@@ -39,33 +47,39 @@ def prepare_corpus(options: CorpusConfig) -> dict[str, Any]:
             directory holds other results or is in use by another process.
         OSError: A file cannot be read or written, or a worker process was killed.
     """
-    files = storage.expand_globs(options.input)
     vocabulary = Vocabulary.from_file(options.vocabulary)
     _ = vocabulary.mask_id  # Raises ValueError if there is none.
     _check_casing(options, vocabulary)
+    validation: _Layouts = {}
+    if options.validation_input:
+        validation = documents.list_texts(options.validation_input, options)
+    exclude = (options.vocabulary, *validation)
+    train = documents.list_texts(options.input, options, exclude)
     storage.make_directory(options.output)
     with storage.exclusive(options.output):
-        return _prepare(options, files, vocabulary)
+        return _prepare(options, vocabulary, train, validation)
 
 
 def _prepare(
-    options: CorpusConfig, files: Sequence[str], vocabulary: Vocabulary
+    options: CorpusConfig, vocabulary: Vocabulary, train: _Layouts, validation: _Layouts
 ) -> dict[str, Any]:
     """Writes records in a directory that no other process writes to."""
     started = time.monotonic()
     output = options.output
     manifest_path = os.path.join(output, "manifest.json")
-    settings = _settings(options, files, vocabulary)
+    settings = _settings(options, vocabulary, train, validation)
     settings_path = os.path.join(output, "settings.json")
     if storage.exists(settings_path):
         storage.check_unchanged(output, storage.read_json(settings_path), settings)
-    storage.write_json(settings_path, settings)
     if storage.exists(manifest_path):
         print(f"{output} is already complete.")
         return storage.read_json(manifest_path)
+    print(documents.preview(train | validation))
+    parts = _parts(options, train, validation)
+    storage.write_json(settings_path, settings)
     vocabulary.write(os.path.join(output, "vocab.txt"))
-    results = list(run_jobs(write_part, _parts(options, files), options))
-    manifest = _manifest(options, vocabulary, files, results)
+    results = list(run_jobs(write_part, parts, options))
+    manifest = _manifest(options, vocabulary, results)
     manifest["seconds"] = round(time.monotonic() - started, 1)
     for warning in manifest["warnings"]:
         print(f"warning: {warning}")
@@ -97,54 +111,120 @@ def _check_casing(options: CorpusConfig, vocabulary: Vocabulary) -> None:
 
 
 def _settings(
-    options: CorpusConfig, files: Sequence[str], vocabulary: Vocabulary
+    options: CorpusConfig, vocabulary: Vocabulary, train: _Layouts, validation: _Layouts
 ) -> dict[str, object]:
     """Returns everything that determines the records."""
     settings = options.to_dict()
     for name in ("output", "num_workers", "runner", "beam_options"):
         del settings[name]
-    stats = [(path, *storage.stat(path)) for path in files]
-    digest = hashlib.sha256(repr(stats).encode()).hexdigest()
-    total = sum(size for _, size, _ in stats)
-    settings["input"] = f"{len(files)} files, {total:,} bytes, state {digest[:12]}"
+    for name, files in (("input", train), ("validation_input", validation)):
+        stats = [(path, *storage.stat(path)) for path in files]
+        digest = hashlib.sha256(repr(stats).encode()).hexdigest()
+        total = sum(size for _, size, _ in stats)
+        settings[name] = f"{len(files)} files, {total:,} bytes, state {digest[:12]}"
     settings["vocabulary"] = vocabulary.fingerprint
     return settings
 
 
-def divide(files: Sequence[str], separator: str) -> list[list[tuple[str, int, int]]]:
-    """Divides a text into parts of about `_PART_BYTES`, lists of (path, start, end)."""
-    groups: list[list[tuple[str, int, int]]] = []
+def _parts(options: CorpusConfig, train: _Layouts, validation: _Layouts) -> list[Part]:
+    """Divides the text into parts of about `_PART_BYTES`.
+
+    Raises:
+        ValueError: The text has fewer than two documents.
+    """
+    share = 0 if validation else options.held_out_share
+    ranges, held_out = _scan(train, share, options.seed)
+    groups = divide(ranges)
+    sources = [(groups, held_out)]
+    if validation:
+        sources.append((divide(split_files(validation)), 1.0))
+    prefix = os.path.join(options.output, "part-")
+    num_parts = sum(len(groups) for groups, _ in sources)
+    parts: list[Part] = []
+    for source, limit in sources:
+        following = [*source[1:], source[0]]
+        for own, other in zip(source, following, strict=True):
+            others = [*other, *groups[0]]
+            path, index = f"{prefix}{len(parts):05d}", len(parts)
+            parts.append(Part(path, index, num_parts, own, others, limit, options))
+    return parts
+
+
+def split_files(layouts: _Layouts) -> list[Range]:
+    """Divides files into ranges of at most about `_PART_BYTES`."""
+    ranges = (documents.split_file(*item, _PART_BYTES) for item in layouts.items())
+    return list(itertools.chain.from_iterable(ranges))
+
+
+def divide(ranges: Sequence[Range]) -> list[list[Range]]:
+    """Divides ranges into groups of about `_PART_BYTES`."""
+    groups: list[list[Range]] = []
     size = _PART_BYTES
-    for path in files:
-        length, _ = storage.stat(path)
-        for start, end in documents.byte_ranges(path, _PART_BYTES, separator):
-            if size >= _PART_BYTES:
-                groups.append([])
-                size = 0
-            groups[-1].append((path, start, end))
-            size += min(end, length) - start
+    for text in ranges:
+        if size >= _PART_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(text)
+        size += min(text.end, storage.stat(text.path)[0]) - text.start
     return groups
 
 
-def _parts(options: CorpusConfig, files: Sequence[str]) -> list[Part]:
-    groups = divide(files, options.document_separator)
-    prefix = os.path.join(options.output, "part-")
-    return [
-        Part(f"{prefix}{index:05d}", index, len(groups), ranges, options)
-        for index, ranges in enumerate(groups)
-    ]
+def _scan(layouts: _Layouts, share: float, seed: int) -> tuple[list[Range], float]:
+    """Reads documents to decide which to hold out.
+
+    A document is held out if its `content_share` is at most `share`. So copies are held
+    out together, and more text changes nothing. Of few documents, these may be far from
+    the share: then the limit moves until the difference is at most a half, and one of
+    ten documents is held out.
+
+    Returns:
+        The ranges without those that have no documents, as far as they were read; and
+        the largest `content_share` of documents to hold out.
+
+    Raises:
+        ValueError: The text has fewer than two documents.
+    """
+    ranges, found = split_files(layouts), []
+    shares: set[float] = set()
+    enough = max(_MANY_DOCUMENTS, _MANY_HELD_OUT / share if share else 0)
+    for index, text in enumerate(ranges):
+        is_empty = True
+        for paragraphs in text.paragraphs():
+            is_empty = False
+            shares.add(documents.content_share(paragraphs, seed))
+            if len(shares) > enough:
+                return [*found, *ranges[index:]], share or -1
+        found += [] if is_empty else [text]
+    if len(shares) < 2:
+        separators = {layout.separator for layout in layouts.values()}
+        separator = "line" if "blank_line" in separators else "blank_line"
+        raise ValueError(
+            "Next sentence prediction requires at least two documents that differ. "
+            f"Got {len(shares)} in {len(layouts)} files: "
+            f"{'; '.join(sorted({str(layout) for layout in layouts.values()}))}. Add "
+            f"text, or pass --document_separator={separator}"
+        )
+    expected = share * len(shares)
+    held_out = sum(number <= share for number in shares)
+    if len(shares) >= _FEW_DOCUMENTS or expected >= 0.5:
+        held_out = max(held_out, math.ceil(expected / 2))
+    held_out = min(held_out, max(1, int(1.5 * expected)), len(shares) - 2)
+    if not share or not held_out:
+        return found, -1
+    limits = sorted(shares)
+    is_kept = limits[held_out - 1] <= share < limits[held_out]
+    return found, share if is_kept else limits[held_out - 1]
 
 
 def _manifest(
     options: CorpusConfig,
     vocabulary: Vocabulary,
-    files: Sequence[str],
     results: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
     """Returns the statistics of the records and the settings that readers need.
 
     Raises:
-        ValueError: The text has too few documents.
+        ValueError: The text has no words.
     """
     splits = {"train": collections.Counter(), "validation": collections.Counter()}
     record_files: dict[str, int] = {}
@@ -153,19 +233,19 @@ def _manifest(
         for split, counts in result["splits"].items():
             splits[split].update(counts)
     total = splits["train"] + splits["validation"]
-    if total["documents"] < 2:
-        raise ValueError(
-            "Next sentence prediction requires at least two documents. "
-            f"Got {total['documents']} in {len(files)} files (input={options.input!r}, "
-            f"document_separator={options.document_separator!r}). Remove "
-            f"{options.output}, and add text or pass --document_separator=blank_line."
-        )
+    if not total["tokens"]:
+        raise ValueError(f"The text of --input={options.input} has no words.")
     warnings, length = text_warnings(total), options.max_sequence_length
-    if options.held_out_share and not splits["validation"]["rows"]:
-        reason = f"because there are only {total['documents']}"
-        warnings.append(f"No documents are held out for validation, {reason}.")
+    if (options.held_out_share or options.validation_input) and not splits[
+        "validation"
+    ]["rows"]:
+        warnings.append(
+            f"No documents are held out for validation: there are {total['documents']}."
+            " Pass a larger --held_out_share, or --validation_input."
+        )
     return {
         "documents": total["documents"],
+        "sentences": total["sentences"],
         "tokens": total["tokens"],
         "unknown_share": total["unknown"] / total["tokens"],
         **{

@@ -12,7 +12,8 @@ A record is a `tf.train.Example` of one row, not masked and not padded. It holds
 
 Parts are independent of each other. A part is processed in blocks of documents, which
 bounds the memory. Random segments come from the same block and split, as those of
-google-research/bert come from the input files of one process.
+google-research/bert come from the input files of one process. A block with one large
+document borrows others from another part.
 """
 
 from __future__ import annotations
@@ -32,37 +33,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf import cli, storage, text
-from bert_tf.data.documents import DOCUMENT_SEPARATORS, Document, hold_out, read_blocks
+from bert_tf.data.documents import Document, Range, content_share, split_document
 from bert_tf.data.jobs import JobOptions
+from bert_tf.data.layout import TextConfig
 from bert_tf.lazy import lazy_import
 
 tf = lazy_import("tensorflow")
 
 _BATCH_SENTENCES = 1 << 13  # Per call of the tokenizer, about 1 MB of text.
+_BLOCK_CHARACTERS = 1 << 24  # Most parts of a text are one block.
+_OTHER_SENTENCES = 1 << 13  # Of other parts, if one document fills a block.
 _NUM_SPECIAL_TOKENS = 3  # [CLS] first segment [SEP] second segment [SEP]
 _MAX_PAIRS_PER_ROW = 8  # Shapes are static: more would enlarge the inputs of all rows.
 _MAX_OPEN_ROWS = 1000  # More would reduce padding by less than 0.1%.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusConfig(JobOptions):
+class CorpusConfig(TextConfig, JobOptions):
     """Options of `python -m bert_tf.corpus` and `prepare_corpus`."""
 
-    input: str = cli.option(
-        help="Text files or JSON lines: comma-separated globs. UTF-8, also compressed."
-    )
     vocabulary: str = cli.option(help="WordPiece vocabulary, one token per line.")
     output: str = cli.option(help="Directory for the records and manifest.json.")
-    lowercase: bool = cli.option(
-        True, help="Lowercase and strip accents (an uncased vocabulary).", common=True
-    )
-    document_separator: str = cli.option(
-        "auto",
-        help="What separates documents: WikiExtractor's <doc> tags (doc_tag), blank "
-        "lines, or files. auto detects it for each file.",
-        choices=DOCUMENT_SEPARATORS,
-        common=True,
-    )
     max_sequence_length: int = cli.option(
         128, help="Tokens per row, including special tokens.", minimum=8, common=True
     )
@@ -79,7 +70,16 @@ class CorpusConfig(JobOptions):
         True, help="Pack several pairs into a row; attention does not cross pairs."
     )
     held_out_share: float = cli.option(
-        0.01, help="Share of validation documents.", minimum=0, maximum=0.5, common=True
+        0.01,
+        help="Share of validation documents. A hash of its text selects a document.",
+        minimum=0,
+        maximum=0.5,
+        common=True,
+    )
+    validation_input: str = cli.option(
+        "",
+        help="Text files for validation, in place of --held_out_share.",
+        common=True,
     )
     seed: int = cli.option(0, help="Seed of all random choices.", minimum=0)
 
@@ -95,15 +95,22 @@ class Part:
         path: Path of the result, without ".json".
         index: Number of the part, from 0.
         num_parts: Number of parts of the text.
-        ranges: Files with start and end in bytes, see `documents.byte_ranges`.
+        ranges: The text.
+        other_ranges: Other text, for random segments if one document fills a block.
+        held_out: Documents whose `content_share` is at most this are validation data.
         options: Options of the command. Its output directory has `vocab.txt`.
     """
 
     path: str
     index: int
     num_parts: int
-    ranges: Sequence[tuple[str, int, int]]
+    ranges: Sequence[Range]
+    other_ranges: Sequence[Range]
+    held_out: float
     options: CorpusConfig
+
+    def split_of(self, share: float) -> str:
+        return "validation" if share <= self.held_out else "train"
 
 
 def write_part(part: Part) -> dict[str, Any]:
@@ -119,27 +126,31 @@ def write_part(part: Part) -> dict[str, Any]:
     tokenizer = _tokenizer(os.path.join(options.output, "vocab.txt"), options.lowercase)
     counts, writers, paths, pairs_per_row = {}, {}, [], 1
     max_pairs = _MAX_PAIRS_PER_ROW if options.pack else 1
+    splits = {part.split_of(0): None, part.split_of(1): None}
     with contextlib.ExitStack() as stack:
-        for split in ("train", "validation")[: 1 + bool(options.held_out_share)]:
+        for split in splits:
             name = f"{split}-{part.index:05d}-of-{part.num_parts:05d}.tfrecord"
             paths.append(os.path.join(options.output, name))
             writers[split] = stack.enter_context(_open_records(paths[-1]))
             counts[split] = collections.Counter()
-        blocks = read_blocks(part.ranges, options.document_separator)
-        for number, block in enumerate(blocks):
+        for number, block in enumerate(_read_blocks(part)):
             # One generator for each draw: validation does not depend on --dupe_factor.
             seeds = [f"{options.seed} {part.index} {number}"]
             seeds += [f"{seeds[0]} {draw}" for draw in range(1, options.dupe_factor)]
             rngs = list(map(random.Random, seeds))
-            is_first = part.index == number == 0
-            splits = hold_out(block, options.held_out_share, rngs[0], is_first)
-            for split, documents in splits.items():
+            for split, documents in block.items():
+                others = _other_documents(part, split, block)
                 ids, lengths = _tokenize(tokenizer, documents)
                 counts[split].update(
                     count_problems(documents, ids, lengths, tokenizer.vocabulary)
                 )
+                if others:
+                    more_ids, more_lengths = _tokenize(tokenizer, others)
+                    ids = np.concatenate([ids, more_ids])
+                    lengths = np.concatenate([lengths, more_lengths])
                 for rng in rngs if split == "train" else rngs[:1]:
-                    pairs = list(_draw_pairs(documents, ids, lengths, rng, options))
+                    drawn = _draw_pairs(documents, others, ids, lengths, rng, options)
+                    pairs = list(drawn)
                     rows = list(pack(pairs, options.max_sequence_length, max_pairs))
                     rng.shuffle(rows)
                     _write(rows, writers[split], tokenizer.vocabulary)
@@ -148,6 +159,50 @@ def write_part(part: Part) -> dict[str, Any]:
                     pairs_per_row = max(pairs_per_row, *map(len, rows))
     sizes = {os.path.basename(path): storage.stat(path)[0] for path in paths}
     return {"splits": counts, "pairs_per_row": pairs_per_row, "files": sizes}
+
+
+def _read_blocks(part: Part) -> Iterator[dict[str, list[Document]]]:
+    """Yields the documents of each split, in blocks that are in memory together."""
+    block: dict[str, list[Document]] = {}
+    size = 0
+    for paragraphs in itertools.chain.from_iterable(
+        source.paragraphs() for source in part.ranges
+    ):
+        if size >= _BLOCK_CHARACTERS:
+            yield block
+            block, size = {}, 0
+        split = part.split_of(content_share(paragraphs, part.options.seed))
+        block.setdefault(split, []).append(split_document(paragraphs))
+        size += sum(map(len, paragraphs))
+    if block:
+        yield block
+
+
+def _other_documents(
+    part: Part, split: str, block: Mapping[str, list[Document]]
+) -> list[Document]:
+    """Returns documents for random segments if one document is most of its split.
+
+    Those of a validation document may come from the training documents of its block.
+    """
+    sizes = [sum(map(len, document)) for document in block[split]]
+    if 2 * max(sizes) <= sum(sizes):
+        return []
+    if split == "validation" and "train" in block:
+        return block["train"]
+    found: list[Document] = []
+    size = 0
+    for paragraphs in itertools.chain.from_iterable(
+        source.paragraphs() for source in part.other_ranges
+    ):
+        if part.split_of(content_share(paragraphs, part.options.seed)) == split:
+            document = split_document(paragraphs)
+            if document not in block[split]:
+                found.append(document[:_OTHER_SENTENCES])
+                size += len(found[-1])
+        if size >= _OTHER_SENTENCES:
+            break
+    return found
 
 
 @contextlib.contextmanager
@@ -182,7 +237,7 @@ def _tokenize(
 # Problems that commonly ruin pre-training, which the training loss shows late or never:
 # repeated text, a vocabulary for another language, files decoded with a wrong encoding,
 # and documents too short for next sentence prediction. Repeats are found within a block
-# of documents, see `documents.read_blocks`.
+# of documents.
 
 # Warn if the ratio of two counts exceeds a limit.
 _LIMITS = (
@@ -190,7 +245,13 @@ _LIMITS = (
     ("unknown", "tokens", 0.01, "are [UNK]: the vocabulary does not fit"),
     ("garbled", "sentences", 0.01, "contain text like Ã© or â€™: wrong encoding?"),
     ("repeated", "tokens", 0.05, "are in sentences that occurred before"),
-    ("one_sentence", "documents", 1 / 3, "have 1 sentence: wrong separator?"),
+    (
+        "one_sentence",
+        "documents",
+        1 / 3,
+        "have 1 sentence, whose pairs are all random: wrong --document_separator? If "
+        "not, pretrain with --next_sentence_prediction=false.",
+    ),
 )
 
 # Control characters, the replacement character, and UTF-8 that was decoded as Latin-1
@@ -260,16 +321,34 @@ class Pair(NamedTuple):
 
 def _draw_pairs(
     documents: Sequence[Document],
+    others: Sequence[Document],
     ids: np.ndarray,
     lengths: np.ndarray,
     rng: random.Random,
     options: CorpusConfig,
 ) -> Iterator[Pair]:
-    """Yields the pairs of all documents; sentences without tokens are dropped."""
+    """Yields the pairs of all documents; sentences without tokens are dropped.
+
+    `ids` and `lengths` are those of the documents and of `others`, which only give
+    random segments.
+    """
+    sizes = [len(document) for document in (*documents, *others)]
+    ends = np.cumsum(sizes)  # Of documents, in `lengths`.
+    if lengths.max() > (room := options.max_sequence_length - _NUM_SPECIAL_TOKENS):
+        # Long sentences become small pieces, which fill pairs. Otherwise many tokens
+        # would be trimmed in lists, tables, and scripts with unknown full stops.
+        step = max(1, room // 32)
+        pieces = [
+            [step] * (n // step) + [n % step] if n > room else [n]
+            for n in lengths.tolist()
+        ]
+        ends = np.cumsum([0, *map(len, pieces)])[ends]
+        lengths = np.array(list(itertools.chain.from_iterable(pieces)))
     has_tokens = lengths > 0
     starts = [0, *np.cumsum(lengths[has_tokens]).tolist()]  # Of sentences, in `ids`.
-    ends = np.cumsum([len(document) for document in documents])
-    bounds = np.unique([0, *np.cumsum(has_tokens)[ends - 1]]).tolist()  # Of documents.
+    ends = np.cumsum(has_tokens)[ends - 1]  # Of documents, in `starts`.
+    bounds = np.unique([0, *ends]).tolist()
+    num_own = ends[len(documents) - 1]
 
     def random_segment(first: int, last: int, where: float, length: int) -> np.ndarray:
         """Returns sentences of a document other than that of sentences first..last.
@@ -287,6 +366,8 @@ def _draw_pairs(
         return ids[starts[sentence] : starts[end]]
 
     for first, last in itertools.pairwise(bounds):
+        if first >= num_own:
+            return
         segment = functools.partial(random_segment, first, last)
         yield from draw_pairs(ids, starts[first : last + 1], segment, rng, options)
 
@@ -321,7 +402,6 @@ def draw_pairs(
             probability of a target length that is uniform between 2 and the maximum.
     """
     room = options.max_sequence_length - _NUM_SPECIAL_TOKENS
-    starts = _cut_long_sentences(starts, room)
     num_sentences = len(starts) - 1
     i = 0
     while i < num_sentences:
@@ -344,22 +424,6 @@ def draw_pairs(
             second = tokens[starts[middle] : starts[end]]
             i = end
         yield Pair(*_trim(first, second, room, rng), is_random_next)
-
-
-def _cut_long_sentences(starts: Sequence[int], room: int) -> Sequence[int]:
-    """Cuts sentences longer than a pair into pieces of at most half a pair.
-
-    Otherwise most tokens would be lost in lists, tables, and scripts whose full stops
-    `split_sentences` does not know.
-    """
-    if max(stop - start for start, stop in itertools.pairwise(starts)) <= room:
-        return starts
-    cut = [starts[0]]
-    for start, stop in itertools.pairwise(starts):
-        length = stop - start
-        pieces = 1 if length <= room else -(-length // (room // 2))
-        cut += [start + length * piece // pieces for piece in range(1, pieces + 1)]
-    return cut
 
 
 def _trim(

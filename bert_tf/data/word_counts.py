@@ -7,35 +7,37 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bert_tf import storage, text
-from bert_tf.data import documents
+from bert_tf.data.documents import Range
 from bert_tf.data.jobs import JobOptions, run_jobs
-from bert_tf.data.preparation import divide
+from bert_tf.data.layout import Layout
+from bert_tf.data.preparation import divide, split_files
 
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
     path: str
-    ranges: Sequence[tuple[str, int, int]]
+    ranges: Sequence[Range]
     lowercase: bool
 
 
 def _count_part(part: _Part) -> list[dict[str, int]]:
-    blocks = documents.read_blocks(part.ranges, "auto")
-    sentences = (s for block in blocks for document in block for s in document)
-    return list(text.count_words(sentences, part.lowercase))
+    documents = itertools.chain.from_iterable(r.paragraphs() for r in part.ranges)
+    paragraphs = itertools.chain.from_iterable(documents)
+    return list(text.count_words(paragraphs, part.lowercase))
 
 
 def count_words(
-    files: Sequence[str], lowercase: bool, output: str, options: JobOptions
+    layouts: Mapping[str, Layout], lowercase: bool, output: str, options: JobOptions
 ) -> text.WordCounts:
     """Returns the counts of all words in text files.
 
     Args:
-        files: The paths.
+        layouts: The layouts of the files by path.
         lowercase: See `text.count_words`.
         output: The file that depends on the words. Hidden files beside it have the
             counts of the parts. A rerun uses those of finished parts again;
@@ -45,11 +47,11 @@ def count_words(
     Raises:
         ValueError, OSError: A file is malformed or cannot be read; see `run_jobs`.
     """
-    state = repr(([(path, *storage.stat(path)) for path in files], lowercase))
+    state = repr(([(x, *storage.stat(x[0])) for x in layouts.items()], lowercase))
     digest = hashlib.sha256(state.encode()).hexdigest()[:12]
     parts = [
         _Part(f"{_prefix(output)}{digest}-{index:05d}", ranges, lowercase)
-        for index, ranges in enumerate(divide(files, "auto"))
+        for index, ranges in enumerate(divide(split_files(layouts)))
     ]
     total = text.WordCounts(collections.Counter(), collections.Counter())
     for counts in run_jobs(_count_part, parts, options):

@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from bert_tf import checkpoints, data, lazy, serving, storage, training
 from bert_tf.checkpoints import Checkpoint, ModelDirectory, standardized
-from bert_tf.finetuning import batching, objectives
+from bert_tf.finetuning import batching, objectives, report
 from bert_tf.finetuning.task import Example, FinetuneConfig, PredictConfig, Task
 from bert_tf.modeling import sum_losses
 
@@ -85,10 +85,13 @@ def _run(
     else:
         history = train(task, model, directory, devices)
     directory.load_weights(model)  # Those of the best epoch.
-    metrics = {"training": history, **_evaluate(task, model, directory)}
+    metrics, tables = _evaluate(task, model, directory)
+    metrics = {"training": history, **metrics}
     if decision := metrics.get("decision"):
         directory = directory.write_decision(decision)
     directory.write_metrics(metrics)
+    if metrics.keys() & {*task.evaluation_splits}:
+        report.finetuning_report(task, directory.path, metrics, tables)
     print(f"Best epoch by {task.metric}: {history['best_epoch']}.")
     print(f"Model, metrics and predictions are in {task.options.output}.")
     if path := task.options.export:
@@ -230,7 +233,7 @@ def train(
     limits = options.batch_size, options.max_sequence_length
     order = {"epochs": options.epochs, "seed": options.seed}
     batches = functools.partial(batching.batches, split, *limits, **order)
-    loop = training.TrainingLoop(devices, state, steps)
+    loop = training.TrainingLoop(devices, state, steps, report_steps=True)
     dev = task.dataset(task.evaluation_splits[0])
     metric = f"{dev.name}_{task.metric}"
     history = loop.progress.setdefault("epochs", [])
@@ -249,6 +252,7 @@ def train(
         logs = epoch["logs"]
         history.append(logs)
         loop.progress["seconds"] = loop.progress.get("seconds", 0.0) + epoch["seconds"]
+        data.write_table(directory.path / "history.csv", history)
         scores = [row[metric] for row in history]
         best = scores.index(max(scores))
         if best + 1 == len(history):
@@ -284,13 +288,14 @@ def _loss(task: Task) -> keras.losses.Loss | None:
 
 def _evaluate(
     task: Task, model: keras.Model, directory: ModelDirectory
-) -> dict[str, Mapping[str, Any]]:
+) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
     """Writes predictions, and prints scores.
 
     Returns:
-        The metrics of each labeled split, and the `decision` of the first, if any.
+        The metrics of each labeled split, and the `decision` of the first, if any;
+        the scores of each class as text, by split.
     """
-    metrics, decision, options = {}, None, task.options
+    metrics, tables, decision, options = {}, {}, None, task.options
     for name in task.evaluation_splits:
         split = task.dataset(name)
         limits = options.batch_size, options.max_sequence_length
@@ -299,12 +304,13 @@ def _evaluate(
         decision = found.decision
         if found.report:
             print(f"\n{name}:\n{found.report}")
+            tables[name] = found.report
         if found.metrics:
             metrics[name] = found.metrics
             shown = (f"{key} {value:.4f}" for key, value in found.metrics.items())
             print(f"{name}: {', '.join(shown)}")
         task.write_predictions(split, found, directory.path)
-    return {**metrics, "decision": decision} if decision else metrics
+    return {**metrics, "decision": decision} if decision else metrics, tables
 
 
 # --- Predicting files ------------------------------------------------------------

@@ -33,6 +33,12 @@ class EncoderModel(keras.Model):
         backend.check_not_negative(inputs["padding_mask"], message)
         return super().call(inputs, training=training, mask=mask)
 
+    def compile(self, *args, **kwargs):
+        # Keras scales the loss if the policy of the model is "mixed_float16".
+        backbone = getattr(self, "backbone", self)
+        self.dtype_policy = backbone.embeddings.dtype_policy
+        super().compile(*args, **kwargs)
+
     def get_config(self):
         return {"name": self.name, "frozen_layers": frozen_layers(self)}
 
@@ -236,6 +242,8 @@ class BertModel(EncoderModel):
         given = {"loss": loss, "metrics": metrics, "weighted_metrics": weighted_metrics}
         given = {name: value for name, value in given.items() if value is not None}
         defaults = {"jit_compile": False if backend.cpu_only() else "auto"}
+        if getattr(optimizer, "dynamic_loss_scale", False):
+            defaults["auto_scale_loss"] = False  # Keras would scale it, too.
         defaults |= self._losses_and_metrics()
         if given:
             defaults.pop("weighted_metrics", None)

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,12 +48,34 @@ def custom_gradient(
         if _is_tensorflow():
             # In eager mode, Keras returns the `tf.Variable` of a Keras variable.
             inputs = [tf.convert_to_tensor(value) for value in inputs]
-        return function(*inputs)[0] if _autodiff else with_gradient(*inputs)
+        if _autodiff:
+            return function(*inputs)[0]
+        return _free_with_graph(with_gradient(*inputs))
 
     return wrapper
 
 
 _autodiff = False  # Disables custom gradients.
+
+
+def _free_with_graph(output):
+    """Makes TensorFlow free a custom gradient with the graph of its output.
+
+    `tf.custom_gradient` registers a function per call in a graph, which holds the
+    graph. The registry keeps it forever, so each `compile` and `fit` would leak the
+    graphs of a model (TensorFlow 2.21). No public function removes an entry.
+    `keras.remat` leaks its graphs in the same way.
+    """
+    if _is_tensorflow() and tf.is_symbolic_tensor(output):
+        from tensorflow.python.framework import ops as registry
+
+        gradients, graph = registry.gradient_registry._registry, output.graph
+        name = output.op.get_attr("_gradient_op_type").decode()
+        gradient = gradients[name]["type"]
+        setattr(graph, name, gradient)
+        gradients[name]["type"] = weakref.proxy(gradient)
+        weakref.finalize(graph, gradients.pop, name, None)
+    return output
 
 
 def delay_until(upstream, tensor):

@@ -1,3 +1,4 @@
+from bert_tf.training import report as report
 from bert_tf.training import strategy as strategy
 from bert_tf.training.initialization import (
     initialize_from_corpus as initialize_from_corpus,

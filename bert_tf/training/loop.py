@@ -62,6 +62,7 @@ class TrainingLoop:
         total_steps: Steps of the whole training, for the progress bar.
         save_every: Minutes between two states.
         micro_batch_size: See `tensorflow_step`.
+        report_steps: Whether TensorBoard gets the loss of each step, too.
 
     Attributes:
         step: The number of finished steps.
@@ -75,11 +76,13 @@ class TrainingLoop:
         total_steps: int,
         save_every: float = 10,
         micro_batch_size: int = 0,
+        report_steps: bool = False,
     ):
         self.model, self.devices = state.model, devices
         self.state, self.progress = state, state.progress
         self.step = self._saved_step = state.step
         self._received_signal = 0
+        self._report_steps = report_steps
         self._micro_batch_size = micro_batch_size
         self._seconds_between_states = 60 * save_every
         self._saved_time = self._line_time = time.monotonic()
@@ -175,6 +178,9 @@ class TrainingLoop:
             epoch["logs"][name] = (before * mean + count * value) / total
         epoch["steps"] = total
         epoch["gradient_norms"] += norms[finite].tolist()
+        if self._report_steps:
+            with self._writer.as_default():
+                tf.summary.scalar("step_loss", logs["loss"], self.step)
         self._bar.update(count)
         self._bar.set_postfix_str(f"loss {logs['loss']:.3f}", refresh=False)
         is_due = time.monotonic() > self._line_time + _SECONDS_PER_LINE

@@ -138,7 +138,8 @@ class AdamW(keras.optimizers.AdamW):
             # Sums the rows of IndexedSlices that belong to the same token.
             grads = [tf.convert_to_tensor(gradient) for gradient in grads]
             context = tf.distribute.get_replica_context()
-            grads = context.all_reduce(tf.distribute.ReduceOp.SUM, grads)
+            if context.num_replicas_in_sync > 1:  # TensorFlow never frees its graph.
+                grads = context.all_reduce(tf.distribute.ReduceOp.SUM, grads)
         super()._backend_apply_gradients(grads, trainable_variables)
 
     def _all_reduce_sum_gradients(self, grads_and_vars):

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of bert_tf.data.documents."""
 
+import collections
 import gzip
 import json
 import os
@@ -11,7 +12,8 @@ import random
 import pytest
 
 from bert_tf import storage
-from bert_tf.data import documents
+from bert_tf.data import TextConfig, documents
+from bert_tf.data.layout import Layout
 
 
 def write(path: pathlib.Path, text: str | bytes) -> str:
@@ -67,6 +69,7 @@ UNWRAPPED = [
 ]
 PARAGRAPHS = "A first paragraph. It goes on.\n\nA second one.\n\nA third.\n"
 ARTICLE = ["A city.", "It is old.", "It is large.", "It has a port.", "It is far."]
+SIGNED = [["A."], ["B.", "C."], ["D."], ["E."]]
 QUERIES = ["cheap Flights to rome", "Hotel near me", "weather"] * 5
 
 
@@ -96,18 +99,17 @@ QUERIES = ["cheap Flights to rome", "Hotel near me", "weather"] * 5
             [[line] for line in UNWRAPPED[:2]] + [UNWRAPPED[2:4], UNWRAPPED[4:]],
         ),
         ("One.\nTwo.\n\nThree.\nFour.", "file", [["One.", "Two.", "Three.", "Four."]]),
-        # Single lines between blank lines are paragraphs,
+        # Posts of one or two lines are documents, unless the user tells otherwise.
         (
             PARAGRAPHS,
             "auto",
-            [["A first paragraph.", "It goes on.", "A second one.", "A third."]],
+            [["A first paragraph.", "It goes on."], ["A second one."], ["A third."]],
         ),
         (
             PARAGRAPHS,
-            "blank_line",
-            [["A first paragraph.", "It goes on."], ["A second one."], ["A third."]],
+            "file",
+            [["A first paragraph.", "It goes on.", "A second one.", "A third."]],
         ),
-        # but titles are not.
         (
             "Cities\n\nRome\n\n{0}\n\nOslo\n\n{0}\n".format("\n".join(ARTICLE)),
             "auto",
@@ -120,11 +122,18 @@ QUERIES = ["cheap Flights to rome", "Hotel near me", "weather"] * 5
             " \n = Rome = \n \n A city . It is old . \n \n = = Port = = \n \n Far . \n"
             " \n = Oslo = \n \n A city . \n",
             "auto",
-            [["A city .", "It is old .", "= = Port = =", "Far ."], ["A city ."]],
+            [["A city .", "It is old .", "Far ."], ["A city ."]],
         ),
         # files of TinyStories, and a part of a file of WikiExtractor.
         ("One.\n\nTwo.\n<|endoftext|>\nA.", "auto", [["One.", "Two."], ["A."]]),
         ("End.\n</doc>\n<doc id='1'>\nA.\n</doc>", "auto", [["End."], ["A."]]),
+        # A line of punctuation that repeats, or a line of the user.
+        *(
+            (f"A.\n{rule}\nB.\n\nC.\n{rule}\nD.\n{rule}\nE.", separator, SIGNED)
+            for rule, separator in [("%", "auto"), ("* * *", "auto"), ("END", "END")]
+        ),
+        ("A.\n\f\nB.\n\f\nC.", "auto", [["A."], ["B."], ["C."]]),
+        ("One. Two.\nC.\n\nD.", "line", [["One.", "Two."], ["C."], ["D."]]),
         ("\n\n", "auto", []),
         ("\ufeff", "auto", []),
         ("<doc id='1'>\n</doc>\n", "auto", []),
@@ -153,27 +162,47 @@ def test_byte_ranges_contain_every_document_once(tmp_path, layout, line_end):
         texts += [*lines, *[""] * rng.randint(layout != "tagged", 3)]
     text = line_end.join(texts).encode()
     path = write(tmp_path / "text.txt", text)
+    layout = documents.detect_layout(path, TextConfig(input=path))
     whole = list(documents.read_documents(path))
     assert len(whole) == 40
     assert [len(d) for d in whole].count(1) == 0
-    remote = f"ram://documents_test/{layout}-{len(line_end)}"  # In place of `gs://`.
+    remote = f"ram://documents_test/{layout.separator}-{len(line_end)}"  # Not `gs://`.
     with storage.open_file(remote, "wb") as file:
         file.write(text)
     for name, size in [(path, 5), (path, 50), (remote, 333), (remote, 10_000)]:
-        pieces = documents.byte_ranges(name, size)
+        pieces = documents.split_file(name, layout, size)
         assert len(pieces) == -(-len(text) // size)
-        parts = (documents.read_documents(name, "auto", *piece) for piece in pieces)
-        assert [document for part in parts for document in part] == whole
+        assert [d for piece in pieces for d in piece.documents()] == whole
 
 
-def test_gzip_and_single_documents_are_one_range(tmp_path):
-    lines = "One.\nTwo.\n\n" * 100
-    whole = [(0, documents.END_OF_FILE)]
-    packed = write(tmp_path / "packed", gzip.compress(lines.encode(), 0))
-    assert documents.byte_ranges(packed, 100) == whole
-    book = write(tmp_path / "book", lines)
-    assert documents.byte_ranges(book, 100, "file") == whole
-    assert len(documents.byte_ranges(book, 100)) == 11
+@pytest.mark.parametrize("separator", ["line", "%", "file"])
+def test_ranges_of_other_separators(tmp_path, separator):
+    lines = [f"{i}." if i % 3 else "%" for i in range(90)]
+    path = write(tmp_path / "text.txt", "\n".join(lines))
+    layout = Layout(separator)
+    whole = list(documents.Range(path, layout).documents())
+    assert len(whole) == {"line": 90, "%": 30, "file": 1}[separator]
+    pieces = documents.split_file(path, layout, 7)
+    assert [d for piece in pieces for d in piece.documents()] == whole
+
+
+def test_gzip_and_tables_are_one_range(tmp_path):
+    packed = write(tmp_path / "packed", gzip.compress(b"One.\nTwo.\n\n" * 100, 0))
+    for layout in (Layout("blank_line"), Layout("table")):
+        (whole,) = documents.split_file(packed, layout, 100)
+        assert whole == (packed, layout, 0, documents.END_OF_FILE)
+
+
+def test_text_columns(tmp_path):
+    write(tmp_path / "a.CSV", 'id,body\n1,"One.\nTwo."\n2,Three.\n')
+    write(tmp_path / "b.tsv", "body\tid\nFour.\t3\n")
+    write(tmp_path / "c.jsonl", lines_of({"body": "Five."}))
+    expected = {"a.CSV": [["One.", "Two."], ["Three."]], "b.tsv": [["Four."]]}
+    for name, texts in (expected | {"c.jsonl": [["Five."]]}).items():
+        path = str(tmp_path / name)
+        assert list(documents.read_documents(path, text_column="body")) == texts
+        with pytest.raises(ValueError, match=r"'text'.*body.*--text_column"):
+            list(documents.read_documents(path))
 
 
 @pytest.mark.parametrize("separator", ["auto", "blank_line"])
@@ -205,44 +234,17 @@ def test_json_lines_are_documents(tmp_path, text, expected, separator):
     ("text", "message"),
     [
         (lines_of({"id": 1, "body": "A."}), "line 1: .* no key 'text', only id, body"),
-        (lines_of({"text": "A."}, {"id": 2}), "line 2: .*'text', only id.*jq -c '{tex"),
-        (
-            lines_of({"text": ["A."]}),
-            r'line 1: .* must be text .* Got \["A."\].*strings',
-        ),
+        (lines_of({"text": "A."}, {"id": 2}), "line 2: .*'text', only id.*text_column"),
+        (lines_of({"text": ["A."]}), r'line 1: .* must be text .* Got \["A."\]'),
         ('{"text": "A."}\n{"text": "B', "line 2: not a JSON object: Unterminated"),
         (json.dumps([{"text": "A."}], indent=1), r"line 1: .*per line: jq -c '\.\[\]'"),
         (json.dumps({"text": "A."}, indent=1), "line 1: .* object per line: jq -c ."),
-        ('<mediawiki xml:lang="en">\n<page>', "is XML or HTML.* with WikiExtractor"),
+        ('<mediawiki xml:lang="en">\n<page>', "is XML or HTML.* use WikiExtractor"),
     ],
 )
 def test_errors_name_line_and_command(tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
         read(tmp_path, text)
-
-
-# --- Blocks ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("share", [0.01, 0.04, 0.1, 0.5])
-@pytest.mark.parametrize("size", [2, 3, 7, 40])
-def test_share_of_held_out_documents(share, size):
-    block = [[str(i)] for i in range(size)]
-    counts = []
-    for seed in range(500):
-        rng = random.Random(seed)
-        splits = documents.hold_out(block, share, rng, is_first=False)
-        held_out = splits.get("validation", [])
-        assert sorted(splits["train"] + held_out) == sorted(block)
-        assert len(held_out) != 1
-        assert len(splits["train"]) > 1
-        counts.append(len(held_out))
-    if size > 3:  # Of fewer, two cannot be held out.
-        expected = share * size
-        deviation = max(expected, 2) ** 0.5 * 3 / 500**0.5 * max(expected, 1) ** 0.5
-        assert sum(counts) / len(counts) == pytest.approx(expected, abs=deviation)
-    else:
-        assert set(counts) == {0}
 
 
 # --- Sentences -------------------------------------------------------------------
@@ -285,9 +287,9 @@ DATA = os.environ.get("BERT_TF_DATA")
 
 @pytest.mark.skipif(not DATA, reason="BERT_TF_DATA is not set")
 def test_layouts_of_real_text():
-    books = storage.expand_globs(f"{DATA}/books/*.txt")
-    assert {documents.detect_layout(book).separator for book in books} == {"file"}
-    wrapped = [book for book in books if documents.detect_layout(book).is_wrapped]
-    assert len(wrapped) == 12
+    books = f"{DATA}/books/*.txt"
+    found = documents.list_texts(books, TextConfig(input=books)).values()
+    layouts = collections.Counter(found)
+    assert layouts == {Layout("file", True): 12, Layout("blank_line", False): 11}
     article = next(documents.read_documents(f"{DATA}/wikipedia_en/AA_wiki_00.txt"))
     assert article[0].startswith("Anarchism is a political philosophy that")

@@ -24,6 +24,8 @@ import tensorflow as tf
 
 from bert_tf import corpus, storage
 from bert_tf.data import CorpusConfig, preparation, prepare_corpus
+from bert_tf.data.documents import content_share
+from bert_tf.data.layout import Layout
 from bert_tf.text import Vocabulary
 
 NUM_DOCUMENTS = 40
@@ -176,6 +178,76 @@ def test_held_out_documents_are_not_in_training_records(written):
     assert documents(read(longer, "validation")) == validation
 
 
+def test_validation_input_replaces_held_out_documents(written, capsys):
+    folder = os.path.dirname(written.input)
+    chosen = prepare(written, validation_input=f"{folder}/a")
+    found = [documents(read(chosen, split)) for split in SPLITS]
+    assert found == [set(range(5, NUM_DOCUMENTS)), set(range(5))]
+    assert f"warning: {folder}/a is not text to learn. It is" in capsys.readouterr().out
+    assert sorted(contents(chosen)) == [
+        "train-00000-of-00002.tfrecord",
+        "validation-00001-of-00002.tfrecord",
+    ]
+    # The only validation document has random segments of training documents.
+    alone = prepare(written, validation_input=f"{folder}/b")
+    pairs = read(alone, "validation")
+    assert {first[0][0] for first, *_ in pairs} == {5}
+    for first, second, is_random_next, _ in pairs:
+        assert is_random_next == (first[0][0] != second[0][0])
+
+
+def test_few_tokens_of_long_lines_are_lost(options):
+    lines = "".join(
+        f"d{i}t{k} " + "\n\n" * (k == 139) for i in range(9) for k in range(140)
+    )
+    for length in (32, 64):
+        chosen = prepare(options, lines, max_sequence_length=length, held_out_share=0.0)
+        used = [
+            t for r in read(chosen) for t in r.first + r.second * (1 - r.is_random_next)
+        ]
+        assert len(used) == len(set(used)) > 0.95 * 9 * 140
+
+
+def test_document_that_fills_a_part_has_random_segments_of_others(three_parts):
+    """NVIDIA/DeepLearningExamples#421"""
+    large = "".join(f"d0t{k % LONGEST_DOCUMENT}\n" for k in range(2500))
+    small = "".join(f"\nd{i}t0 d{i}t1\nd{i}t2\n" for i in range(1, NUM_DOCUMENTS))
+    found = read(prepare(three_parts, large + small), "train")
+    pairs = [r for r in found if r.is_random_next and r.first[0][0] == 0]
+    assert len(pairs) > 50
+    assert 0 not in {second[0][0] for _, second, *_ in pairs}
+    held_out = documents(read(prepare(three_parts, large + small), "validation"))
+    assert not held_out & {second[0][0] for _, second, *_ in pairs}
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.34, 0.5])
+def test_share_of_held_out_documents(tmp_path, share):
+    """google-research/bert#380, #906"""
+
+    def held_out(texts, seed):
+        path = tmp_path / "text.txt"
+        path.write_text("\n\n".join(texts))
+        layouts = {str(path): Layout("blank_line")}
+        ranges, limit = preparation._scan(layouts, share, seed)
+        found = ranges[0].paragraphs()
+        return {text for (text,) in found if content_share([text], seed) <= limit}
+
+    for size in (2, 3, 6, 9, 10, 40, 3000):
+        texts = [f"Document {i}." for i in range(size)]
+        for seed in range(20 if size < 100 else 1):
+            found = held_out(texts, seed)
+            expected = share * size
+            if expected >= 0.5 and size > 2:
+                assert expected / 2 <= len(found) <= max(1, 1.5 * expected)
+            else:
+                assert (size >= 10) <= len(found) <= 1
+            assert len(found) <= size - 2
+            # Copies are held out together.
+            assert held_out([*texts, *texts], seed) == found
+    more = held_out([*texts, *(f"Another {i}." for i in range(500))], seed)
+    assert more & set(texts) == found
+
+
 def test_random_segments_begin_with_any_sentence_of_all_documents(options):
     many = prepare(options, max_sequence_length=8, held_out_share=0.0)
     begins = [record.second[0] for record in read(many) if record.is_random_next]
@@ -190,7 +262,7 @@ def test_records_are_in_random_order(written):
 
 
 def test_blocks_and_batches_keep_all_documents(options, monkeypatch):
-    monkeypatch.setattr("bert_tf.data.documents._BLOCK_CHARACTERS", 1)
+    monkeypatch.setattr("bert_tf.data.records._BLOCK_CHARACTERS", 1)
     monkeypatch.setattr("bert_tf.data.records._BATCH_SENTENCES", 9)
     found = read(prepare(options))
     assert {record.first[0][0] for record in found} == set(range(NUM_DOCUMENTS))
@@ -381,7 +453,7 @@ def test_complete_run_is_not_repeated(written, capsys):
     *_, note, summary = capsys.readouterr().out.rstrip().split("\n")
     assert note == f"{written.output} is already complete."
     assert summary.startswith(f"{written.output}: {len(read(written, 'train'))} train")
-    assert f"Text: 40 documents with {manifest(written)['tokens']:,} tok" in summary
+    assert "Text: 40 documents with 611 sentences and 3,772 tokens" in summary
     assert contents(written) == before
 
 
@@ -425,8 +497,9 @@ def test_other_settings_require_another_output(written):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("\n\n", "requires at least two documents. Got 0 in 1 files"),
-        ("d0t0\n\nd0t1\n\nd0t2\n", r"Got 1 in 1 files .*_separator=blank_line"),
+        ("\n\n", "requires at least two documents that differ. Got 0 in 1 files: a bl"),
+        ("d0t0\nd0t1\nd0t2\n", r"Got 1 in 1 files: .*_separator=line$"),
+        ("d0t0\nd0t1\n%\n" * 9, r"Got 1 in 1 files: .*_separator=blank_line$"),
     ],
 )
 def test_two_documents_are_required(options, text, message):
@@ -436,14 +509,15 @@ def test_two_documents_are_required(options, text, message):
 
 
 def test_few_documents_are_not_held_out(options):
-    few = prepare(options, "d0t0\nd0t1\n\nd1t0\nd1t1\n\n" * 4, held_out_share=1e-9)
+    text = "".join(f"d{i}t0\nd{i}t1\n\n" for i in range(8))
+    few = prepare(options, text, held_out_share=1e-9)
     content = manifest(few)
-    assert content["warnings"][-1].endswith("validation, because there are only 8.")
+    assert "No documents are held out for validation: there" in content["warnings"][-1]
     assert content["validation_documents"] == 0
     assert not read(few, "validation")
-    # Of many documents, at least two are held out.
+    # Of ten documents, at least one is held out.
     many = prepare(options, held_out_share=1e-9)
-    assert manifest(many)["validation_documents"] == 2
+    assert manifest(many)["validation_documents"] == 1
     assert read(many, "validation")
 
 
@@ -451,7 +525,7 @@ def test_warnings_are_printed_and_in_manifest(options, capsys):
     changes = {"document_separator": "blank_line", "held_out_share": 0.0}
     chosen = prepare(options, "d0t0\n\nd1t0\n", **changes)
     (warning,) = manifest(chosen)["warnings"]
-    assert warning == "100.0% of the documents have 1 sentence: wrong separator?"
+    assert warning.startswith("100.0% of the documents have 1 sentence, whose pairs")
     printed = capsys.readouterr().out
     assert f"warning: {warning}\n" in printed
     assert "The text is lowercased, without accents (--lowercase=True). Ass" in printed

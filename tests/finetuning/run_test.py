@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints import open_checkpoint
-from bert_tf.data import write_table
+from bert_tf.data import read_table, write_table
 from bert_tf.finetuning import ColumnFile, PredictConfig, batching, fine_tune
 from bert_tf.finetuning import run as run_module
 from bert_tf.heads import TaggingHead, TokenClassifier
@@ -104,6 +104,19 @@ def test_training_learns_and_writes_metrics(finished):
         for value in event.summary.value
     ]
     assert tags.count("loss") == tags.count("dev_f1") == 3
+    assert tags.count("step_loss") == 30
+    rows = read_table(directory.path / "history.csv")
+    assert [float(row["dev_f1"]) for row in rows] == [x["dev_f1"] for x in epochs]
+
+
+def test_report_has_scores_and_pictures(finished):
+    options, metrics = finished
+    folder = open_checkpoint(options.output).path
+    report = (folder / "report.md").read_text(encoding="utf-8")
+    assert f"| dev | f1 | {metrics['dev']['f1']:.4f} |" in report
+    assert "dev:\n              precision    recall  f1-score   support" in report
+    assert f"python -m tasks.tagging --predict --model={options.output} " in report
+    assert (folder / "report.svg").read_text().count('id="axes_') == 2
 
 
 class BestInSecondEpoch(Tagging):

@@ -27,6 +27,34 @@ def classifier(one_layer):
     return SequenceClassifier(BertBackbone(one_layer), num_classes=3)
 
 
+@pytest.mark.parametrize("model_class", [SequenceClassifier, BertPretrainer, None])
+def test_loss_of_a_float16_encoder_is_scaled(one_layer, model_class):
+    """Without scaling, small gradients are 0. The global policy is float32."""
+    backbone = BertBackbone(one_layer, dtype="mixed_float16")
+    arguments = (2,) if model_class is SequenceClassifier else ()
+    model = model_class(backbone, *arguments) if model_class else backbone
+    model.compile("sgd")
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    if model_class:  # Once.
+        model.compile(AdamW(dynamic_loss_scale=True))
+        assert isinstance(model.optimizer, AdamW)
+
+
+def test_gradients_of_keys_in_float16(one_layer):
+    def key_after_a_step(dtype):
+        keras.utils.set_random_seed(1)
+        model = SequenceClassifier(BertBackbone(one_layer, dtype=dtype), 2)
+        model.compile(keras.optimizers.SGD(1e3), run_eagerly=True)
+        kernel = model.backbone.encoder_layers[0].key.kernel
+        before = kernel.numpy()
+        model.train_on_batch(INPUTS, np.ones(1))
+        return before - kernel.numpy()
+
+    expected, found = map(key_after_a_step, ("float32", "mixed_float16"))
+    error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+    assert error < 0.05
+
+
 @pytest.mark.parametrize("num_classes", [1, 2])
 def test_reported_loss_does_not_grow_with_the_batch(one_layer, num_classes):
     model = SequenceClassifier(BertBackbone(one_layer), num_classes)

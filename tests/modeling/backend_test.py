@@ -1,10 +1,14 @@
 # Copyright 2026 The bert_tf Authors.
 # SPDX-License-Identifier: Apache-2.0
 
+import gc
+import weakref
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import ops as registry
 
 from bert_tf.modeling import backend, bert, fused
 from tests.toy.gradients import in_graph
@@ -116,3 +120,32 @@ def test_dropout_layer_equals_that_of_keras():
     np.testing.assert_array_equal(ours(x, training=True), theirs(x, training=True))
     copy = backend.Dropout.from_config(ours.get_config())
     assert (copy.rate, copy.seed, copy.name) == (0.3, 7, ours.name)
+
+
+# --- Custom gradients ------------------------------------------------------------
+
+
+@backend.custom_gradient
+def tripled_gradient(x):
+    return tf.square(x), lambda dy: 6 * x * dy
+
+
+def test_graph_of_a_custom_gradient_is_freed():
+    """Each `fit` of a search over settings traces a graph."""
+    in_registry = registry.gradient_registry.list()
+    before = set(in_registry)
+    step = in_graph(tripled_gradient)
+    x = tf.constant([2.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = step(x)
+    # The gradient of a graph comes from the registry, if the graph is alive.
+    gc.collect()
+    assert tape.gradient(y, x).numpy() == 12
+    graph = weakref.ref(step.get_concrete_function(x).graph)
+    assert graph()
+    assert {*in_registry} > before
+    del step, tape, y
+    gc.collect()
+    assert graph() is None
+    assert not [name for name in {*in_registry} - before if "Custom" in name]

@@ -1,0 +1,264 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Detects how the lines of a text file form documents and sentences.
+
+The layout is detected once for each file, from its first 128 KiB. Where the evidence is
+weak, a line end is a sentence end and a blank line ends a document. `--help` of
+`bert_tf.corpus` lists the flags that override the detection; `documents.preview` prints
+what was detected.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bert_tf import cli, storage
+
+SEPARATORS = ("auto", "blank_line", "line", "file", "doc_tag")
+
+_SAMPLE_BYTES = 1 << 17  # Read from the start of each file.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextConfig(cli.Options):
+    """Options of the commands that read text."""
+
+    input: str = cli.option(
+        help="Text files, JSON lines, .csv or .tsv: comma-separated globs. UTF-8, also "
+        "compressed."
+    )
+    lowercase: bool = cli.option(
+        True, help="Lowercase and strip accents (an uncased vocabulary).", common=True
+    )
+    document_separator: str = cli.option(
+        "auto",
+        help="What separates documents: blank_line, line (each line is one), file, "
+        "doc_tag (WikiExtractor's <doc> and similar tags), or a line of your text such "
+        "as '%'. auto detects it for each file.",
+        common=True,
+    )
+    wrapped_lines: str = cli.option(
+        "auto",
+        help="Whether lines are wrapped at a fixed width: yes joins those of a "
+        "paragraph, no ends a sentence at each line end, auto detects it.",
+        choices=("auto", "yes", "no"),
+        common=True,
+    )
+    text_column: str = cli.option(
+        "text", help="Key of JSON lines, or column of .csv and .tsv, with the text."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        separator = self.document_separator
+        if separator not in SEPARATORS and re.fullmatch("[a-z_]+", separator):
+            raise ValueError(
+                f"--document_separator must be one of {', '.join(SEPARATORS)}, or a "
+                f"line that is no lower-case word. Received: {separator!r}"
+            )
+
+
+class Layout(NamedTuple):
+    """How a file forms documents and sentences.
+
+    Attributes:
+        separator: One of `SEPARATORS` except "auto", or a line; "json" or "table" for
+            files of records.
+        is_wrapped: Whether lines are joined into paragraphs; None detects it for each
+            record.
+        text_column: The key or column of the text of a record.
+    """
+
+    separator: str
+    is_wrapped: bool | None = False
+    text_column: str = "text"
+
+    def __str__(self) -> str:
+        rules = {
+            "json": f"the {self.text_column!r} of each object is a document",
+            "table": f"column {self.text_column!r} of each row is a document",
+            "blank_line": "a blank line ends a document",
+            "line": "each line is a document",
+            "file": "each file is a document",
+            "doc_tag": "tags or titles separate documents",
+        }
+        rule = f"a line {self.separator!r} ends a document"
+        joined = "wrapped lines are joined"
+        if self.is_wrapped is None:
+            joined = "the lines of a document are joined if they are wrapped"
+        elif not self.is_wrapped:
+            joined = "a line end ends a sentence"
+        return f"{rules.get(self.separator, rule)}, {joined}"
+
+
+def detect_layout(path: str, options: TextConfig) -> Layout | None:
+    """Returns the layout of a text file; None if it is a WordPiece vocabulary.
+
+    Raises:
+        ValueError: The file is binary, or markup and the user names no separator.
+    """
+    with storage.open_text(path) as (file, _):
+        sample = file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
+    wrapped = {"yes": True, "no": False}.get(options.wrapped_lines)
+    for separator, is_records in (
+        ("json", _JSON.match(sample)),
+        ("table", re.search(r"\.[ct]sv(\.\w+)?$", path, re.IGNORECASE)),
+    ):
+        if is_records:
+            return Layout(separator, wrapped, options.text_column)
+    if all(re.search(rf"^\[{name}\]\s*$", sample, re.M) for name in ("UNK", "MASK")):
+        return None
+    separator = options.document_separator
+    if separator == "doc_tag" or (separator == "auto" and _TAGGED.search(sample)):
+        return Layout("doc_tag", wrapped or False)
+    lines = [line.rstrip() for line in sample.expandtabs().split("\n")]
+    if separator == "auto":
+        _refuse_markup(path, sample, lines)
+        separator = _punctuation_separator(lines) or separator
+    if wrapped is None:
+        ended = ["" if line.strip() == separator else line for line in lines]
+        wrapped = separator != "line" and is_wrapped(ended)
+    if separator == "auto":
+        separator = "file" if wrapped else "blank_line"
+    return Layout(separator, wrapped)
+
+
+def is_wrapped(lines: Sequence[str]) -> bool:
+    """Returns whether lines are wrapped at a fixed width, as in books.
+
+    Most line breaks must be inside sentences, and the text must have ends of sentences.
+    Further evidence is that most lines are full: the first word of the next line would
+    not fit. (92% or more of the lines of wrapped novels are full, but 25 to 53% of
+    those of other texts.) Or most lines continue in lower case, in a text with capital
+    letters. Indented lines begin a paragraph.
+    """
+    blocks = [
+        list(block)
+        for is_text, block in itertools.groupby(lines, key=lambda x: bool(x.strip()))
+        if is_text
+    ]
+    breaks = [
+        (line, following.strip())
+        for block in blocks
+        for line, following in itertools.pairwise(block)
+        if indentation(following) <= indentation(line)
+    ]
+    if len(breaks) < max(3, sum(map(len, blocks)) / 10):
+        return False
+    width = sorted(len(line) for line, _ in breaks)[3 * len(breaks) // 4]
+    full = inside = lower = stops = 0
+    for line, following in breaks:
+        is_inside = line[-1] not in FINAL
+        inside += is_inside
+        lower += is_inside and following[0].islower()
+        full += len(line) + 1 + len(_WORD.match(following)[0]) > width
+        stops += bool(SENTENCE_END.search(line))
+    ends = [block[-1][-1] in FINAL for block in blocks if len(block) > 1]
+    has_stops = stops > 0.1 * len(breaks)
+    is_full = full > 0.8 * len(breaks) and (has_stops or sum(ends) > len(ends) / 2)
+    continues = lower > len(breaks) / 2 and has_stops
+    return inside > len(breaks) / 2 and (is_full or continues)
+
+
+def indentation(line: str) -> int:
+    """Returns the number of spaces at the start of a line without tabs."""
+    return len(line) - len(line.lstrip())
+
+
+def frequent_lines(path: str, layout: Layout) -> list[str]:
+    """Returns what many lines of a file have in common, for example headings."""
+    with storage.open_text(path) as (file, _):
+        sample = file.read(_SAMPLE_BYTES).decode("utf-8-sig", "replace")
+    lines = [" ".join(x.split()) for x in re.sub(r"\d+", "0", sample).split("\n")]
+    ignored = ("", layout.separator.strip(), "</doc>", "<|endoftext|>")
+    lines = [line for line in lines if line not in ignored]
+    words = (line.partition(" ")[0] for line in lines)
+    kinds = {
+        "begin with": (collections.Counter(filter(_is_sign, words)), 0.03),
+        "are": (collections.Counter(lines), 0.01),
+    }
+    return [
+        f"{count / len(lines):.0%} of the lines {verb} {text[:60]!r}"
+        for verb, (counter, limit) in kinds.items()
+        for text, count in counter.most_common(2)
+        if count >= (3 if _RULE.fullmatch(text) else max(10, limit * len(lines)))
+    ]
+
+
+def _is_sign(word: str) -> bool:
+    """Returns whether a word is more than letters, quotes and brackets."""
+    word = word.strip("\"'“”‘’«»„()[],.")
+    return any(unicodedata.category(char)[0] in "NPS" for char in word)
+
+
+def _punctuation_separator(lines: Sequence[str]) -> str | None:
+    """Returns a line of punctuation that separates documents, for example "%"."""
+    stripped = [line.strip() for line in lines]
+    rules = collections.Counter(filter(_RULE.fullmatch, stripped))
+    ((separator, count),) = rules.most_common(1) or [("", 0)]
+    # Blank lines that are not beside the separator separate documents, too.
+    kinds = [line if line in ("", separator) else "text" for line in stripped]
+    kinds = [kind for kind, _ in itertools.groupby(kinds)]
+    triples = zip(kinds, kinds[1:], kinds[2:])
+    gaps = sum(triple == ("text", "", "text") for triple in triples)
+    return separator if count >= 3 and 2 * count >= gaps else None
+
+
+def _refuse_markup(path: str, sample: str, lines: Sequence[str]) -> None:
+    count = sum(map(bool, lines))
+    for name, pattern, share in _MARKUP:
+        found = re.findall(pattern, sample, re.MULTILINE | re.IGNORECASE)
+        if len(found) > (max(4, share * count) if share else 0):
+            match = re.search(f".*({pattern}).*", sample, re.MULTILINE | re.IGNORECASE)
+            raise ValueError(
+                f"{path} is {name}: {len(found)} of {count} lines are like "
+                f"{match[0].strip()[:60]!r}. Extract its text, or learn the lines as "
+                "they are with --document_separator=blank_line"
+            )
+
+
+FINAL = frozenset(".!?:;…。！？।॥\"'”’)]»」』")  # Last character of a sentence.
+
+# Candidate ends: final punctuation, closing quotes and white space, not followed by a
+# lower-case letter; or full stops of other scripts, which need no white space. The
+# first class has both kinds: the search then skips to it, in half of the time.
+SENTENCE_END = re.compile(
+    r"""[.!?…؟。！？｡।॥۔։።](?:(?<=[.!?…؟])["'”’)\]»]*\s+(?![a-z\s])"""
+    r"""|(?<=[。！？｡।॥۔։።])["'”’」』）]*\s*)"""
+)
+
+_JSON = re.compile(r'\s*(\[\s*)?\{\s*["}]')  # The start of objects, or a list of them.
+# A tag at the start of the file, or one that hardly occurs in other text.
+_TAGGED = re.compile(
+    r"\A\s*(<doc |= [^=\n]+ =\s*$)|^(</doc>|<\|endoftext\|>)\s*$", re.MULTILINE
+)
+_RULE = re.compile(r"[%*=_~#+•—–─═§&$@^\- ]+")
+# A word, or a character of a script without spaces.
+_WORD = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]|\S+")
+
+# Name, pattern and largest share of the lines in which text may have it.
+_MARKUP = (
+    (
+        "XML or HTML (of Wikipedia, use WikiExtractor)",
+        r"\A\s*<(?:mediawiki|!doctype|html|\?xml)\b",
+        0,
+    ),
+    ("XML or HTML", r"^\s*</?[a-z][^<>]*>(?:.*>)?\s*$", 0.2),
+    ("a mailbox", r"\AFrom \S+.*\d\d:\d\d", 0),
+    ("RTF", r"\A\{\\rtf", 0),
+    ("PDF or PostScript", r"\A%(?:PDF|!PS)", 0),
+    ("TeX", r"^\\documentclass", 0),
+    ("TeX", r"\\(?:begin|section|cite|ref|emph|textbf)\b", 0.1),
+    ("a manual page (roff)", r"^(?:['.]\\\"|\.[a-z]{1,2}\b)", 0.1),
+    ("a list of subtitles", r"^\s*(?:\d\d:)?\d\d:\d\d[,.]\d+ --> |^Dialogue: \d", 0.1),
+    ("a list of translations (PO)", r"^(?:msgid|msgstr|#[:,.~|] )", 0.3),
+    ("a wiki's source", r"\[\[[^\]\n]+\]\]", 0.3),
+    ("source code", r"[;{}]\s*$", 0.4),
+    ("a table (its name must end in .tsv)", r"^[^\t\n]*\S\t[^\n]*\S", 0.8),
+)
