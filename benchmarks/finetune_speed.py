@@ -119,7 +119,7 @@ def _print_rates(options: BenchmarkConfig) -> None:
 
 
 def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
-    """Times steps. `variant` returns the batches and the step function."""
+    """Times steps."""
     import tensorflow as tf
 
     from bert_tf.checkpoints import untrained_encoder
@@ -148,7 +148,11 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
     split = dataclasses.replace(
         split, inputs=inputs, targets=tf.gather(split.targets, chosen)
     )
-    batches, step = variant(options, task, split, encoder.architecture)
+    seconds = variant(options, task, split, encoder.architecture)
+    return {**seconds, "tokens": int(split.lengths.sum()), "examples": count}
+
+
+def _time_steps(batches: Sequence, step: Callable) -> dict[str, float]:
     for batch in batches:  # Traces the step for each shape.
         step(batch)
     start, cpu_start = time.perf_counter(), time.process_time()
@@ -157,8 +161,6 @@ def _time(options: BenchmarkConfig, variant: Callable) -> dict[str, float]:
     return {
         "seconds": time.perf_counter() - start,
         "cpu_seconds": time.process_time() - cpu_start,
-        "tokens": int(split.lengths.sum()),
-        "examples": count,
     }
 
 
@@ -168,7 +170,7 @@ def _bert_tf(options, task, split, architecture):
 
     model = task.served_head().build(BertBackbone(architecture))
     dataset = batches(split, options.batch_size, max_length=_padded_length(options))
-    return list(dataset), _keras_step(model)
+    return _time_steps(list(dataset), _keras_step(model))
 
 
 def _keras_hub(options, task, split, architecture):
@@ -184,7 +186,7 @@ def _keras_hub(options, task, split, architecture):
         labels = np.asarray(split.targets)[rows]
         weights = np.full(len(rows), 1 / len(rows), "float32")
         batches.append((padded, labels, weights))
-    return batches, _keras_step(model)
+    return _time_steps(batches, _keras_step(model))
 
 
 def _keras_step(model) -> Callable:
@@ -205,20 +207,27 @@ def _keras_step(model) -> Callable:
 
 
 def _transformers(options, task, split, architecture):
-    import torch
-    import transformers
-
-    encoder = transformers.BertForSequenceClassification(
-        peers.transformers_config(architecture, num_labels=len(task.labels))
-    ).train()
-    optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-5)
     batches = []
     for rows in _rows(options):
         length = int(split.lengths[rows].max())
         padded = peers.padded_rows(split.inputs, rows, length)
-        batch = peers.transformers_inputs(padded)
-        batch["labels"] = torch.tensor(np.asarray(split.targets)[rows]).long()
-        batches.append(batch)
+        batches.append((padded, np.asarray(split.targets)[rows]))
+    arguments = architecture, len(task.labels), batches
+    return peers.in_new_process(_time_transformers, *arguments)
+
+
+def _time_transformers(architecture, num_labels, arrays):
+    import torch
+    import transformers
+
+    encoder = transformers.BertForSequenceClassification(
+        peers.transformers_config(architecture, num_labels=num_labels)
+    ).train()
+    optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-5)
+    batches = [
+        peers.transformers_inputs(padded) | {"labels": torch.tensor(labels).long()}
+        for padded, labels in arrays
+    ]
 
     def step(batch):
         encoder(**batch).loss.backward()
@@ -226,7 +235,7 @@ def _transformers(options, task, split, architecture):
         optimizer.step()
         optimizer.zero_grad()
 
-    return batches, step
+    return _time_steps(batches, step)
 
 
 def _rows(options: BenchmarkConfig) -> Sequence[np.ndarray]:

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import multiprocessing
+from collections.abc import Callable, Mapping
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -54,6 +56,16 @@ def padded_rows(
     }
 
 
+def in_new_process(function: Callable, *arguments: Any) -> Any:
+    """Calls a function in a process of its own, which does not import TensorFlow.
+
+    Torch must not be imported beside it: triton crashes after the import of TensorFlow.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    with futures.ProcessPoolExecutor(1, spawn) as pool:
+        return pool.submit(function, *arguments).result()
+
+
 def transformers_inputs(inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Converts inputs of `BertBackbone` to those of transformers' BERT."""
     import torch
@@ -80,10 +92,10 @@ def transformers_batch(
     import torch
 
     labels = np.full(x["token_ids"].shape, -100)
-    rows, columns = np.nonzero(weights["mlm"].numpy())
-    positions = x["mask_positions"].numpy()
-    labels[rows, positions[rows, columns]] = y["mlm"].numpy()[rows, columns]
+    rows, columns = np.nonzero(np.asarray(weights["mlm"]))
+    positions = np.asarray(x["mask_positions"])
+    labels[rows, positions[rows, columns]] = np.asarray(y["mlm"])[rows, columns]
     return transformers_inputs(x) | {
         "labels": torch.tensor(labels),
-        "next_sentence_label": torch.tensor(y["nsp"].numpy()[:, 0]).long(),
+        "next_sentence_label": torch.tensor(np.asarray(y["nsp"])[:, 0]).long(),
     }

@@ -120,13 +120,21 @@ def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict
     batches = list(dataset.take(_BATCHES))
     bert = BertConfig.from_size(options.size, vocabulary.size)
     if library == "torch":
-        step = _torch_step(bert, batches)
+        arrays = list(dataset.take(_BATCHES).as_numpy_iterator())
+        result = peers.in_new_process(_time_torch, bert, arrays, options.steps)
     else:
         step = keras_step(bert, batches, library, dtype, xla)
+        result = _time_steps(step, options.steps)
+    tokens = sum(int((x["padding_mask"].numpy() > 0).sum()) for x, _, _ in batches)
+    return {**result, "tokens": tokens / len(batches)}
+
+
+def _time_steps(step: Callable, count: int) -> dict[str, float]:
+    """Returns the medians of the wall time and the processor time of a step."""
     for _ in range(2):
         step()
     seconds, processor = [], []
-    for _ in range(options.steps):
+    for _ in range(count):
         start = time.perf_counter(), time.process_time()
         step()
         seconds.append(time.perf_counter() - start[0])
@@ -134,8 +142,6 @@ def _time(options: BenchmarkConfig, library: str, dtype: str, xla: bool) -> dict
     return {
         "seconds": statistics.median(seconds),
         "processor": statistics.median(processor),
-        "tokens": sum(int((x["padding_mask"].numpy() > 0).sum()) for x, _, _ in batches)
-        / len(batches),
     }
 
 
@@ -213,7 +219,7 @@ def _keras_hub(bert: BertConfig, dtype: str):
     return keras.Model(backbone.input | {"mask_positions": positions}, outputs)
 
 
-def _torch_step(bert: BertConfig, batches) -> Callable:
+def _time_torch(bert: BertConfig, batches, steps: int) -> dict[str, float]:
     import itertools
 
     import torch
@@ -229,7 +235,7 @@ def _torch_step(bert: BertConfig, batches) -> Callable:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
-    return step
+    return _time_steps(step, steps)
 
 
 if __name__ == "__main__":
