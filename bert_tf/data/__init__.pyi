@@ -8,6 +8,7 @@ from bert_tf.data.input_pipeline import map_ahead as map_ahead
 from bert_tf.data.input_pipeline import pretrain_dataset as pretrain_dataset
 from bert_tf.data.input_pipeline import read_manifest as read_manifest
 from bert_tf.data.input_pipeline import read_token_ids as read_token_ids
+from bert_tf.data.input_pipeline import records_content as records_content
 from bert_tf.data.jobs import JobOptions as JobOptions
 from bert_tf.data.layout import TextConfig as TextConfig
 from bert_tf.data.preparation import prepare_corpus as prepare_corpus

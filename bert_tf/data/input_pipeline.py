@@ -23,7 +23,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import itertools
+import json
 import math
 import os
 from collections.abc import Callable, Iterable
@@ -36,6 +38,7 @@ from bert_tf import storage
 from bert_tf.text import Vocabulary
 
 _NUM_MIXED_FILES = 16  # Files of which rows are read in turn.
+_MASKED_TOGETHER = 32  # Rows of validation, whatever the batch size.
 
 # Of the selected tokens, 80% become [MASK], 10% a random token, the others are kept.
 _MASK_SHARE, _RANDOM_SHARE = 0.8, 0.1
@@ -62,7 +65,8 @@ def pretrain_dataset(
         records: Directory written by `python -m bert_tf.corpus`.
         batch_size: Number of rows in a global batch, B.
         split: `"train"` is shuffled and repeated forever. `"validation"` is read once,
-            in order, with the same masks each time; a partial last batch is dropped.
+            in order, with the same masks each time. Empty rows fill the last batch.
+            Metrics are the same for all batch sizes.
         shuffle_buffer: Number of rows in the shuffle buffer.
         first_step: Number of batches to skip when a run resumes.
         seed: Seed of shuffling and masking.
@@ -75,26 +79,55 @@ def pretrain_dataset(
     manifest, vocabulary = read_manifest(records)
     masker = Masker(vocabulary=vocabulary, **masking)
     rows = manifest.get(f"{split}_rows", 0)
-    if rows < (needed := 1 if split == "train" else batch_size):
-        raise ValueError(f"{records} has {rows} {split} rows. A batch needs {needed}.")
+    if not rows:
+        raise ValueError(f"{records} has no {split} rows.")
     paths = storage.glob(f"{split}-*.tfrecord", records)
-    files = tf.data.Dataset.from_tensor_slices(paths)
-    if split == "train":  # Each file is a part of the text: mix several of them.
-        files = files.shuffle(len(paths), seed=seed)
-        dataset = files.interleave(tf.data.TFRecordDataset, _NUM_MIXED_FILES, 1)
-        dataset = dataset.shuffle(shuffle_buffer, seed=seed)
-    else:
-        dataset = tf.data.TFRecordDataset(paths)
-    # Keras needs the number of batches of an evaluation.
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(rows))
-    dataset = dataset.repeat(None if split == "train" else 1)
-    dataset = dataset.batch(batch_size, drop_remainder=True).skip(first_step)
 
     def to_batch(step, serialized):
         length, pairs = manifest["max_sequence_length"], manifest["pairs_per_row"]
-        return masker(_parse(serialized, batch_size, length, pairs), (seed, step))
+        batch = _parse(serialized, serialized.shape[0], length, pairs)
+        return masker(batch, (seed, step))
 
+    if split != "train":
+        dataset = tf.data.TFRecordDataset(paths)
+        return _in_full(dataset, rows, batch_size, to_batch)
+    # Each file is a part of the text: mix several of them.
+    files = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths), seed=seed)
+    dataset = files.interleave(tf.data.TFRecordDataset, _NUM_MIXED_FILES, 1)
+    dataset = dataset.shuffle(shuffle_buffer, seed=seed)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(rows)).repeat()
+    dataset = dataset.batch(batch_size, drop_remainder=True).skip(first_step)
     return map_ahead(dataset.enumerate(start=first_step), to_batch)
+
+
+def _in_full(
+    dataset: tf.data.Dataset, rows: int, batch_size: int, to_batch: Callable
+) -> tf.data.Dataset:
+    """Returns all rows once. Their masks and weights do not depend on the batch size.
+
+    The weights of an output sum to one in the mean over the batches.
+    """
+    size, num_batches = _MASKED_TOGETHER, -(-rows // batch_size)
+    total = num_batches * batch_size
+    empty = tf.data.Dataset.from_tensors(b"").repeat(total - rows + size)
+    masked = dataset.concatenate(empty).batch(size, drop_remainder=True)
+    masked = masked.enumerate().map(to_batch, tf.data.AUTOTUNE)
+
+    def count(totals, batch):
+        weights = batch[2].items()
+        counts = {k: tf.math.count_nonzero(w, dtype=tf.float32) for k, w in weights}
+        return tf.nest.map_structure(tf.add, totals, counts)
+
+    totals = masked.reduce({"mlm": 0.0, "nsp": 0.0}, count)
+
+    def rescale(x, y, weights):
+        scales = {k: tf.math.divide_no_nan(num_batches, n) for k, n in totals.items()}
+        return x, y, {name: tf.sign(w) * scales[name] for name, w in weights.items()}
+
+    # Keras needs the number of batches of an evaluation.
+    known = tf.data.experimental.assert_cardinality(total)
+    dataset = masked.unbatch().take(total).apply(known)
+    return map_ahead(dataset.batch(batch_size, drop_remainder=True), rescale)
 
 
 def read_token_ids(records: str | os.PathLike, count: int = 2**24) -> np.ndarray:
@@ -184,6 +217,22 @@ def _refuse_foreign(records: str) -> None:
                         "text: python -m bert_tf.corpus --input=TEXT "
                         "--vocabulary=vocab.txt --output=..."
                     )
+
+
+def records_content(records: str | os.PathLike) -> str:
+    """Returns a description of records that does not depend on their folder.
+
+    Its fingerprint is that of the manifest and of the beginnings of some files.
+    """
+    manifest, _ = read_manifest(records)
+    described = {k: v for k, v in manifest.items() if k not in ("seconds", "warnings")}
+    content = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
+    paths = storage.glob("*.tfrecord", records)
+    for path in paths[:: math.ceil(len(paths) / _NUM_MIXED_FILES)]:
+        with storage.open_file(path, "rb") as file:
+            content.update(file.read(4096))
+    rows, length = manifest["train_rows"], manifest["max_sequence_length"]
+    return f"{rows:,} rows of {length} tokens, {content.hexdigest()[:12]}"
 
 
 def check_records(directories: Iterable[str | os.PathLike]) -> None:
@@ -339,7 +388,7 @@ class Masker:
         pair_weights = tf.cast(is_random_next >= 0, tf.float32)
         weights = {
             "mlm": tf.math.divide_no_nan(mask_weights, tf.reduce_sum(mask_weights)),
-            "nsp": pair_weights / tf.reduce_sum(pair_weights),
+            "nsp": tf.math.divide_no_nan(pair_weights, tf.reduce_sum(pair_weights)),
         }
         return x, {"mlm": labels, "nsp": tf.maximum(is_random_next, 0)}, weights
 

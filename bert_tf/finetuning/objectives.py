@@ -45,17 +45,20 @@ from bert_tf.modeling import MASKED_SCORE
 # --- Distillation ----------------------------------------------------------------
 
 
-def check_teacher(task: Task) -> None:
+def check_teacher(task: Task) -> Checkpoint | None:
     """Checks that `--teacher` has the inputs and outputs of the student.
 
     Args:
         task: The task of the student, whose options name the teacher.
 
+    Returns:
+        The teacher; None without.
+
     Raises:
         ValueError: They differ.
     """
     if not (path := task.options.teacher):
-        return
+        return None
 
     def traits(checkpoint: Checkpoint, head: Mapping[str, Any]) -> dict[str, Any]:
         config, limit = checkpoint.architecture, task.options.max_sequence_length
@@ -79,6 +82,7 @@ def check_teacher(task: Task) -> None:
                 f"--teacher={path} must have the same {name} as the student. Received: "
                 f"{theirs[name]}, not {value}"
             )
+    return teacher
 
 
 class Distiller(keras.Model):

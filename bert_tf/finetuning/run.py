@@ -61,7 +61,9 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         )
     task = task_class(options, encoder)
     _check_hyperparameters(task)
-    objectives.check_teacher(task)
+    teacher = objectives.check_teacher(task)
+    content = {"init_from": encoder, "teacher": teacher}
+    content = {f"{k}_content": v.fingerprint() if v else "" for k, v in content.items()}
     directory = ModelDirectory.create(
         options.output,
         architecture=encoder.architecture,
@@ -69,7 +71,7 @@ def fine_tune(task_class: type[Task], options: FinetuneConfig) -> dict[str, Any]
         lowercase=encoder.lowercase,
         rules=encoder.rules,
         head={"kind": task.kind, **task.head},
-        options=options.to_dict(),
+        options=options.to_dict() | content,
         resumable=options.resumable(),
     )
     with storage.exclusive(directory.path), training.strategy.device_errors():

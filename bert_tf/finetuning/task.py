@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 class FinetuneConfig(cli.Options):
     """Options that all tasks share (paper, appendix A.3)."""
 
-    init_from: str = cli.option("", help="Checkpoint of the encoder.", common=True)
+    init_from: str = cli.option(
+        "", help="Checkpoint of the encoder.", common=True, resumable=True
+    )
     size: str = cli.option("", help="Random weights: --size of bert_tf.pretrain.")
-    vocabulary: str = cli.option("", help="Vocabulary file for --size.")
+    vocabulary: str = cli.option("", help="Vocabulary file for --size.", resumable=True)
     output: str = cli.option(help="Model directory to write.", resumable=True)
     export: str = cli.option(
         "", help="Folder of the SavedModel to write.", common=True, resumable=True
@@ -69,7 +71,9 @@ class FinetuneConfig(cli.Options):
         0, help="Epochs without a better score that end the training.", minimum=0
     )
     layers: str = cli.option("", help="Layers of --init_from to keep, e.g. 1,3,5.")
-    teacher: str = cli.option("", help="Fine-tuned model to learn from as well.")
+    teacher: str = cli.option(
+        "", help="Fine-tuned model to learn from as well.", resumable=True
+    )
     teacher_share: float = cli.option(
         0.5, help="Weight of the teacher's outputs in the loss.", minimum=0, maximum=1
     )

@@ -61,6 +61,7 @@ class PretrainConfig(cli.Options):
         help="Initial weights: a model directory or a checkpoint of Google, Hugging "
         "Face or KerasHub. Training starts at step 0.",
         common=True,
+        resumable=True,
     )
     initialization: str = cli.option(
         "normal",
@@ -102,10 +103,18 @@ class PretrainConfig(cli.Options):
         resumable=True,
     )
     steps: int | tuple[int, ...] = cli.option(
-        1_000_000, help="Training steps; one number per phase.", minimum=1, common=True
+        1_000_000,
+        help="Training steps; one number per phase. A larger last number continues a "
+        "training, also a finished one.",
+        minimum=1,
+        common=True,
+        resumable=True,
     )
-    warmup_steps: int | tuple[int, ...] = cli.option(
-        10_000, help="Steps of linear learning rate warm-up.", minimum=0, common=True
+    warmup_steps: int | tuple[int, ...] | None = cli.option(
+        None,
+        help="Steps of linear learning rate warm-up; 1 % of the steps by default.",
+        minimum=0,
+        common=True,
     )
     learning_rate: float | tuple[float, ...] = cli.option(
         1e-4,
@@ -153,6 +162,13 @@ class PretrainConfig(cli.Options):
         minimum=0,
         resumable=True,
     )
+    keep_checkpoints: int = cli.option(
+        0,
+        help="How many of the last evaluations keep a model directory in the folder "
+        "checkpoints of --output, besides that of the lowest held-out loss. 0: none.",
+        minimum=0,
+        resumable=True,
+    )
     seed: int = cli.option(
         0, help="Random seed of weights, dropout, shuffling and masking.", minimum=0
     )
@@ -180,6 +196,13 @@ class PretrainConfig(cli.Options):
             manifest = data.read_manifest(records)
             first_step = phases[-1].end if phases else 0
             start, length = (first_step, steps) if has_restarts else (0, total_steps)
+            if warmup_steps is None:
+                warmup_steps = length // 100
+            elif warmup_steps >= length:
+                raise ValueError(
+                    "--warmup_steps must be below the steps of the schedule. Received: "
+                    f"warmup_steps={warmup_steps}, steps={length}"
+                )
             schedule = WarmupDecay(rate, warmup_steps, length, self.decay, start)
             phases.append(
                 Phase(records, *manifest, read, first_step, schedule, steps, *rows)

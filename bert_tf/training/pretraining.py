@@ -9,7 +9,8 @@ import dataclasses
 import functools
 import math
 import pathlib
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -55,13 +56,17 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
     head = {"kind": "pretrainer"}
     if not options.next_sentence_prediction:
         head["newly_initialized"] = ["pooler", "nsp"]
+    inputs = {
+        "records_content": [data.records_content(phase.records) for phase in phases],
+        "init_from_content": source.fingerprint() if source else "",
+    }
     directory = ModelDirectory.create(
         options.output,
         architecture=architecture,
         vocabulary=phases[0].vocabulary,
         lowercase=phases[0].manifest["lowercase"],
         head=head,
-        options=options.to_dict(),
+        options=options.to_dict() | inputs,
         resumable=options.resumable(),
         write=chief,
     )
@@ -84,7 +89,7 @@ def pretrain(options: PretrainConfig) -> dict[str, float]:
                 loss_weights={"mlm": 1, "nsp": int(options.next_sentence_prediction)},
             )
             state = TrainingState(directory, model, write=chief)
-            _restore(state)
+            _restore(state, phases)
         last = phases[-1]
         print(
             f"{model.count_params():,} weights, {replicas} replica"
@@ -144,7 +149,7 @@ def _check_phases(
     Raises:
         ValueError: A batch cannot be divided among replicas or into micro-batches;
             several hosts cannot begin with the same weights; or the records do not
-            match each other, or have too few rows for validation.
+            match each other, or have no rows for validation.
     """
     replicas, first = devices.replicas, phases[0]
     if options.initialization == "corpus" and devices.has_peers:
@@ -167,11 +172,10 @@ def _check_phases(
                     f"All --records must have the same vocabulary. {phase.records} and "
                     f"{first.records} differ in {key}."
                 )
-        rows = phase.manifest["validation_rows"]
-        if rows < replicas:
+        if not phase.manifest["validation_rows"]:
             raise ValueError(
-                f"{phase.records} has {rows} validation rows; at least {replicas} are "
-                "needed. Write the records with a larger --held_out_share."
+                f"{phase.records} has no validation rows. Write the records with a "
+                "larger --held_out_share."
             )
 
 
@@ -268,11 +272,12 @@ def scale_embeddings(model: BertPretrainer) -> None:
         weight.assign(weight / factor)
 
 
-def _restore(state: TrainingState) -> None:
+def _restore(state: TrainingState, phases: Sequence[Phase]) -> None:
     """Restores the training state.
 
     Raises:
-        ValueError: There is a history, but no readable state.
+        ValueError: There is a history, but no readable state; or the steps changed, and
+            not only the last phase is longer.
     """
     state.progress["history"] = []
     step, directory = state.restore(), state.directory.path
@@ -282,6 +287,22 @@ def _restore(state: TrainingState) -> None:
             f"{directory} has a history of {history[-1]['step']:,.0f} steps but no "
             "training state to resume from. Choose another --output, with "
             f"--init_from={directory} to start from its weights."
+        )
+    steps = [phase.steps for phase in phases]
+    before = state.progress.get("steps", steps)
+    if steps[:-1] != before[:-1] or steps[-1] < before[-1]:
+        raise ValueError(
+            "--steps must have the same numbers as before, or a larger last one. "
+            f"Received: {steps}, before: {before}"
+        )
+    state.progress["steps"] = steps
+    if steps != before:
+        if state.write:  # The metrics are those of a finished training.
+            (directory / "metrics.json").unlink(missing_ok=True)
+        rate = float(keras.ops.convert_to_numpy(phases[-1].schedule(step)))
+        print(
+            f"Training to step {phases[-1].end:,} instead of {sum(before):,}, with the "
+            f"learning rates of the longer schedule, from {rate:.2g} on."
         )
 
 
@@ -313,6 +334,8 @@ def _train_phase(options: PretrainConfig, loop: TrainingLoop, phase: Phase) -> N
         }
         history.append({name: float(row[name]) for name in sorted(row)})
         loop.save(weights=True)
+        if options.keep_checkpoints and loop.state.write:
+            keep_checkpoints(loop.state.directory, history, options.keep_checkpoints)
         # After the state, which has the history, so that a history implies a state.
         if loop.state.write:
             data.write_table(loop.state.directory.path / _HISTORY, history)
@@ -324,6 +347,29 @@ def _train_phase(options: PretrainConfig, loop: TrainingLoop, phase: Phase) -> N
             f"NSP accuracy {row['val_nsp_accuracy']:.2%}; gradient norm "
             f"{row['gradient_norm']:.2f}; {row['tokens_per_second']:,} tokens/s",
         )
+
+
+def keep_checkpoints(
+    directory: ModelDirectory, history: Sequence[Mapping[str, float]], count: int
+) -> None:
+    """Copies the model of the newest evaluation, and removes copies of older ones.
+
+    Args:
+        directory: Its folder `checkpoints` has a model directory for each of the last
+            `count` steps, and for the one with the lowest held-out loss.
+        history: The evaluations.
+        count: How many to keep, besides the best one.
+    """
+    best = min(history, key=lambda row: row["val_loss"])
+    kept = {f"step-{row['step']:.0f}" for row in (*history[-count:], best)}
+    newest, folder = f"step-{history[-1]['step']:.0f}", directory.path / "checkpoints"
+    folder.mkdir(exist_ok=True)
+    if not (folder / newest).exists():  # Of a run that was killed after it.
+        checkpoints.write_checkpoint(open_checkpoint(directory.path), folder / newest)
+    for other in folder.iterdir():
+        if other.name not in kept:
+            shutil.rmtree(other)
+    storage.upload(directory.path)
 
 
 def masked_batches(
@@ -346,7 +392,7 @@ def masked_batches(
         first_step += math.ceil(phase.rows_read / batch_size)
     else:  # There may be fewer rows than in a batch.
         rows = phase.manifest["validation_rows"]
-        batch_size = min(batch_size, rows // replicas * replicas)
+        batch_size = min(batch_size, math.ceil(rows / replicas) * replicas)
         masking = {}  # As in the paper, so that the losses of runs compare.
     return data.pretrain_dataset(
         phase.records,

@@ -75,7 +75,6 @@ def test_packed_rows_contain_their_pairs(records, vocabulary, tmp_path):
     assert x["first_positions"].shape == y["nsp"].shape == weights["nsp"].shape
     seen = []
     for x, y, weights in dataset:
-        np.testing.assert_allclose(weights["nsp"].numpy().sum(), 1, rtol=1e-6)
         tokens = unmask(x, y, weights)
         for row, number in np.ndindex(2, 3):
             inside = x["padding_mask"][row].numpy() == number + 1
@@ -90,6 +89,29 @@ def test_packed_rows_contain_their_pairs(records, vocabulary, tmp_path):
             seen.append((tokens[row][inside].tolist(), first, label))
         assert not tokens[x["padding_mask"].numpy() == 0].any()
     assert seen == [tuple(pair) for pair in pairs[:11]]
+
+
+@pytest.mark.parametrize("batch_size", [7, 40, 64])
+def test_validation_is_the_same_for_all_batch_sizes(
+    records, vocabulary, batch_size, tmp_path
+):
+    folder, pairs = tmp_path / "records", records[1]
+    write_records(folder, vocabulary, pairs, split="validation")
+    one = next(iter(pretrain_dataset(folder, batch_size=40, split="validation")))
+    dataset = pretrain_dataset(folder, batch_size=batch_size, split="validation")
+    batches = list(dataset)
+    assert len(batches) == len(dataset) == -(-40 // batch_size)
+    whole = tf.nest.map_structure(lambda *parts: np.concatenate(parts), *batches)
+    x, y, weights = whole
+    for name, values in (x | y).items():
+        assert values.shape[0] == len(batches) * batch_size
+        np.testing.assert_array_equal(values[:40], (one[0] | one[1])[name])
+    assert not x["padding_mask"][40:].any()
+    for name, values in weights.items():
+        assert not values[40:].any()
+        means = values[:40] / len(batches)  # As Keras averages metrics.
+        np.testing.assert_allclose(means, one[2][name], rtol=1e-6)
+        np.testing.assert_allclose(means.sum(), 1, rtol=1e-6)
 
 
 def test_first_step_resumes_with_equal_batches(records):
@@ -272,7 +294,7 @@ def test_whole_words_are_skipped_in_order(vocabulary):
     [
         ({"mask_selection_rate": 0.0}, "mask_selection_rate=0.0"),
         # `evaluate` would return no metrics (tensorflow/tensorflow#45737).
-        ({"split": "validation"}, "0 validation rows. A batch needs 2"),
+        ({"split": "validation"}, "has no validation rows"),
     ],
 )
 def test_invalid_arguments_raise(records, arguments, message):

@@ -5,6 +5,7 @@ import dataclasses
 import os
 import random
 import re
+import shutil
 import signal
 import types
 
@@ -213,6 +214,19 @@ def test_finished_directory_is_only_evaluated(finished, capsys, monkeypatch):
     monkeypatch.setattr(run_module, "train", None)
     assert fine_tune(Tagging, options) == metrics
     assert "is already trained; skipping training" in capsys.readouterr().out
+
+
+def test_encoder_is_compared_by_content(finished, encoder, tmp_path, monkeypatch):
+    options, metrics = finished
+    monkeypatch.setattr(run_module, "train", None)
+    moved = shutil.copytree(encoder.path, tmp_path / "moved")
+    options = dataclasses.replace(options, init_from=str(moved))
+    assert fine_tune(Tagging, options) == metrics
+    model = encoder.load_pretrainer()
+    model.mlm_head.bias.assign_add(np.ones(model.mlm_head.bias.shape))
+    dataclasses.replace(encoder, path=moved).save_weights(model)
+    with pytest.raises(ValueError, match=r"init_from_content: '\w+' before, '\w+' now"):
+        fine_tune(Tagging, options)
 
 
 def test_resuming_with_other_options_fails(finished):

@@ -41,6 +41,8 @@ def test_phases_are_consecutive(two_phases, vocabulary):
     assert second.schedule == WarmupDecay(5e-3, 2, 10, first_step=90)
     one = dataclasses.replace(two_phases, learning_rate=0.1, warmup_steps=3)
     assert {p.schedule for p in one.phases()} == {WarmupDecay(0.1, 3, 100)}
+    default = dataclasses.replace(one, steps=(300, 199), warmup_steps=None)
+    assert {p.schedule for p in default.phases()} == {WarmupDecay(0.1, 4, 499)}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def test_phases_are_consecutive(two_phases, vocabulary):
         ({"steps": 9}, "--steps must have one number for each of the 2"),
         ({"steps": (1, 2, 3)}, "for each of the 2 --records. Received: steps=1,2,3"),
         ({"warmup_steps": (1, 2, 3)}, "--warmup_steps must have one number for each"),
-        ({"warmup_steps": 90}, "`warmup_steps` must be at least 0 and below"),
+        ({"warmup_steps": 90}, "--warmup_steps must be below .*warmup_steps=90, st"),
     ],
 )
 def test_inconsistent_numbers_raise(two_phases, change, message):

@@ -301,6 +301,53 @@ def test_finished_run_is_not_trained_again(trained, two_phases):
         pretrain(changed)
 
 
+def test_resuming_compares_the_content_of_the_records(
+    trained, two_phases, tmp_path, vocabulary
+):
+    first, second = two_phases.records.split(",")
+    moved = shutil.copytree(first, tmp_path / "moved")
+    run = dataclasses.replace(two_phases, records=f"{moved},{second}")
+    assert pretrain(run) == trained[1]
+    # Of the same sizes, with other tokens.
+    rows = [([2, *range(5, 11), 3, *range(17, 23), 3], 8, 0)] * 256
+    write_records(moved, vocabulary, rows)
+    message = r"records_content: \['256 rows of 16 tokens, \w+', .* before, \['256 rows"
+    with pytest.raises(ValueError, match=message):
+        pretrain(run)
+
+
+def test_longer_training_of_a_finished_one(trained, two_phases, tmp_path, capsys):
+    copy = shutil.copytree(trained[0].path, tmp_path / "copy")
+    run = dataclasses.replace(two_phases, output=str(copy), steps=(50, 12))
+    pretrain(run)
+    line = "Training to step 62 instead of 60, with the learning rates of the longer"
+    assert line in capsys.readouterr().out
+    history = read_history(copy)
+    assert [row["step"] for row in history] == [25, 50, 60, 62]
+    assert open_checkpoint(copy).options["steps"] == [50, 12]
+    for fewer in ((50, 11), (49, 13)):
+        with pytest.raises(ValueError, match="--steps must have the same numbers as"):
+            pretrain(dataclasses.replace(run, steps=fewer))
+
+
+def test_checkpoints_of_the_last_and_the_best_evaluation(
+    tmp_path, tiny_config, vocabulary
+):
+    directory = model_directory(tmp_path / "m", tiny_config, vocabulary)
+    model, history = BertPretrainer(BertBackbone(tiny_config)), []
+    for step, loss in enumerate((3.0, 1.0, 2.0, 2.5, 2.5), start=1):
+        model.mlm_head.bias.assign(np.full(vocabulary.size, step))
+        directory.save_weights(model)
+        history.append({"step": float(step), "val_loss": loss})
+        for _ in range(2):  # Again after a kill.
+            pretraining.keep_checkpoints(directory, history, 2)
+    folders = list((tmp_path / "m/checkpoints").iterdir())
+    assert {path.name for path in folders} == {"step-2", "step-4", "step-5"}
+    for path in folders:
+        bias = open_checkpoint(path).load_pretrainer().mlm_head.bias
+        assert path.name == f"step-{bias[0]:.0f}"
+
+
 def test_masking_rates_of_phases_and_of_validation(two_phases):
     options = dataclasses.replace(two_phases, mask_selection_rate=(0.5, 0.25))
     first, second = options.phases()
@@ -419,7 +466,7 @@ def test_divergence_raises_and_keeps_weights(options, tmp_path):
         ({"records": "nowhere"}, r"nowhere has no manifest\.json"),
         ({"batch_size": 3, "strategy": "mirrored"}, "use --batch_size=4"),
         ({"micro_batch_size": 3}, "micro_batch_size=3, rows=16"),
-        ({"warmup_steps": 60}, "`warmup_steps` must be at least 0 and below"),
+        ({"warmup_steps": 60}, "--warmup_steps must be below .*steps=60"),
         ({"init_from": "nowhere"}, "no checkpoint folder nowhere"),
         ({"size": "mini"}, "trained weights. Omit --size and pass .* size='mini'"),
         ({"initialization": "corpus"}, "pass --initialization=normal"),
