@@ -222,10 +222,11 @@ def _refuse_foreign(records: str) -> None:
 def records_content(records: str | os.PathLike) -> str:
     """Returns a description of records that does not depend on their folder.
 
-    Its fingerprint is that of the manifest and of the beginnings of some files.
+    Its fingerprint is that of the names and sizes of the files, and of the beginnings
+    of some of them.
     """
-    manifest, _ = read_manifest(records)
-    described = {k: v for k, v in manifest.items() if k not in ("seconds", "warnings")}
+    manifest, vocabulary = read_manifest(records)
+    described = {**manifest.get("record_files", {}), "tokens": vocabulary.fingerprint}
     content = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
     paths = storage.glob("*.tfrecord", records)
     for path in paths[:: math.ceil(len(paths) / _NUM_MIXED_FILES)]:
