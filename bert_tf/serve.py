@@ -74,6 +74,9 @@ def main(options: ServeConfig) -> None:
         ValueError: The options are invalid, a port is in use, or a model does not load.
     """
     models = base_paths(options)
+    # TensorFlow reads these when it is imported. See docs/serving.md#memory.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "4096")
+    os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
     stopped = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ends the process while models load.
     print("This server is for development. Use TensorFlow Serving in production.")

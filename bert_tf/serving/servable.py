@@ -24,9 +24,16 @@ from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 from bert_tf import storage
 from bert_tf.serving import tensors
 
-# Threads that run ops, per version. With one per core, a large request would keep all
-# of them, and single texts would wait until it ends.
-_OP_THREADS = 64
+# Threads that run ops of all models: one pool for requests of one short text, which
+# would otherwise wait until a large request ends, and one for others. Each thread keeps
+# memory for each shape that it has seen, so more threads need gigabytes.
+_POOLS = [
+    {"num_threads": min(os.cpu_count(), 4), "global_name": f"bert_tf_{name}"}
+    for name in ("short", "others")
+]
+
+# Most bytes of text, or token ids, of a short request.
+_SHORT = 4096
 
 _DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
@@ -47,6 +54,11 @@ def check_names(kind: str, given: Iterable[str], expected: Iterable[str]) -> Non
         raise invalid(
             f"The {kind} of the signature are {sorted(expected)}. Got {sorted(given)}."
         )
+
+
+def _is_short(array: np.ndarray) -> bool:
+    size = sum(map(len, array.flat)) if array.dtype == object else array.size
+    return array.shape[:1] == (1,) and size <= _SHORT
 
 
 @contextlib.contextmanager
@@ -77,9 +89,7 @@ class Servable:
     def __init__(self, name: str, version: int, path: str | os.PathLike):
         self.version = version
         self.spec = model_pb2.ModelSpec(name=name, version={"value": version})
-        config = tf.compat.v1.ConfigProto(
-            inter_op_parallelism_threads=_OP_THREADS, use_per_session_threads=True
-        )
+        config = tf.compat.v1.ConfigProto(session_inter_op_thread_pool=_POOLS)
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         with self._session.graph.as_default():
             load = tf.compat.v1.saved_model.loader.load
@@ -155,7 +165,10 @@ class Servable:
         fetches = [signature.outputs[key].name for key in names]
         # 0 would be no limit. gRPC gives requests without deadline a larger number.
         milliseconds = int(1000 * min(max(seconds, 0.001), 1e6))
-        options = config_pb2.RunOptions(timeout_in_ms=milliseconds)
+        pool = int(not all(map(_is_short, inputs.values())))
+        options = config_pb2.RunOptions(
+            timeout_in_ms=milliseconds, inter_op_thread_pool=pool
+        )
         try:
             values = self._session.run(fetches, feeds, options)
         except tf.errors.OpError as error:

@@ -239,9 +239,9 @@ def test_metadata_has_the_signatures_and_status_the_version(stubs):
 # --- Abandoned and large requests ------------------------------------------------
 
 
-def wait_request(file: pathlib.Path) -> predict_pb2.PredictRequest:
+def wait_request(file: pathlib.Path, rows: int = 1) -> predict_pb2.PredictRequest:
     """A request that runs until the file exists."""
-    return predict_request({"files": [str(file)]}, "wait")
+    return predict_request({"files": [str(file)] * rows}, "wait")
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def test_run_stops_at_the_deadline(stubs, runs, tmp_path):
 
 def test_single_texts_do_not_wait_for_large_requests(stubs, runs, tmp_path):
     end = tmp_path / "end"
-    large = [stubs.predict.future(wait_request(end)) for _ in range(8)]
+    large = [stubs.predict.future(wait_request(end, rows=2)) for _ in range(8)]
     try:
         wait_until(lambda: len(runs) == 8)
         assert stubs.label("x") == "toy:x"
