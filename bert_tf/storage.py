@@ -102,7 +102,10 @@ def atomic_path(path: _Path) -> Iterator[_Path]:
             with tensorflow_files() as gfile:
                 gfile.rename(temporary, path, overwrite=True)
         else:
-            _rename(temporary, path)
+            for name in (*pathlib.Path(temporary).rglob("*"), temporary):
+                _fsync(name)
+            os.replace(temporary, path)
+            _fsync(directory or ".")
     except BaseException as error:
         # Of a full disk. TensorFlow's errors have a message and no number.
         if getattr(error, "errno", None) and not error.filename:
@@ -111,68 +114,6 @@ def atomic_path(path: _Path) -> Iterator[_Path]:
         with contextlib.suppress(OSError):
             remove_temporary(temporary)
         raise
-
-
-def _rename(temporary: str | os.PathLike, path: str | os.PathLike) -> None:
-    for name in (*pathlib.Path(temporary).rglob("*"), temporary):
-        _fsync(name)
-    os.replace(temporary, path)
-    _fsync(os.path.dirname(path) or ".")
-
-
-@contextlib.contextmanager
-def new_directory(parent: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a directory to write to, which the caller passes to `rename_new`.
-
-    If it has its temporary name at the end, it is removed; if the process is killed,
-    the next call removes it.
-    """
-    with contextlib.ExitStack() as stack:
-        with _lock(parent):
-            for path in parent.glob(f"{TEMPORARY_PREFIX}*/"):
-                with contextlib.suppress(OSError), _lock(path, fcntl.LOCK_NB) as locked:
-                    if locked:  # Its process has ended.
-                        shutil.rmtree(path)
-            path = parent / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex[:8]}"
-            path.mkdir()
-            stack.enter_context(_lock(path))
-        stack.callback(shutil.rmtree, path, ignore_errors=True)
-        try:
-            yield path
-        except OSError as error:
-            if error.errno and not error.filename:
-                error.filename = os.fspath(parent)
-            raise
-
-
-def rename_new(path: pathlib.Path, choose_name: Callable[[], str]) -> pathlib.Path:
-    """Renames a complete directory to one that does not exist; returns the new path.
-
-    Calls `choose_name` again if another process was faster.
-    """
-    while True:
-        target = path.with_name(choose_name())
-        try:
-            _rename(path, target)
-            return target
-        except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                raise
-
-
-@contextlib.contextmanager
-def _lock(directory: pathlib.Path, flags: int = 0) -> Iterator[bool]:
-    """Locks a directory; yields whether that was possible."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
-        is_locked = True
-    except OSError:  # Another process has the lock, or the file system has none.
-        is_locked = False
-    try:
-        yield is_locked
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -501,6 +442,23 @@ def exclusive(directory: str | os.PathLike) -> Iterator[None]:
             yield
         finally:
             upload(pathlib.Path(directory))
+
+
+@contextlib.contextmanager
+def in_turn(directory: pathlib.Path) -> Iterator[None]:
+    """Waits for other processes in this block, and removes what a killed one left.
+
+    Unlike `exclusive`, it adds no file to the directory, which servers read.
+    """
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # The file system may have no locks.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            for path in directory.glob(f"{TEMPORARY_PREFIX}*"):
+                shutil.rmtree(path)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 # --- Copies of remote directories ------------------------------------------------

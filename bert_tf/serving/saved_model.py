@@ -17,13 +17,14 @@ Input: `tf.function`s by signature name, see `bert_tf.heads`. Output:
             The vocabulary, for reference only.
 
 A version is written to a temporary directory and renamed, so that a server that polls
-the folder never loads an incomplete model. Several exports can run at once. The graph
-is checked against the ops that TensorFlow Serving 2.13 to 2.20 support
+the folder never loads an incomplete model. Exports to one folder wait for each other.
+The graph is checked against the ops that TensorFlow Serving 2.13 to 2.20 support
 (`tf_serving_ops.txt`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -81,24 +82,13 @@ def export_saved_model(
         OSError: The folder cannot be written.
     """
     lazy.require_backend("Export", "tensorflow")
-    served = os.fspath(folder)
-
-    def choose_name() -> str:
-        is_directory = storage.is_directory(served)
-        names = storage.list_directory(served) if is_directory else []
-        if str(version) in names:
-            raise ValueError(
-                f"{os.path.join(served, str(version))} exists, and exports never "
-                "replace a version. Choose another --version, or 0 for the newest "
-                "version plus one."
-            )
-        numbers = [version_number(name) or 0 for name in names]
-        return str(version or max(numbers, default=0) + 1)
-
-    choose_name()
-    folder = storage.local_copy(served, skip=("*",))
-    folder.mkdir(parents=True, exist_ok=True)
-    with storage.new_directory(folder) as path:
+    local = storage.local_copy(folder, skip=("*",))
+    local.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(storage.in_turn(local))
+        name = _new_version(os.fspath(folder), version)
+        path = stack.enter_context(storage.atomic_path(local / name))
+        path.mkdir()
         functions = _save({**signatures, "metadata": _metadata(directory)}, path)
         if _can_batch(functions):
             (path / "batching_params.pbtxt").write_text(_BATCHING, encoding="ascii")
@@ -110,8 +100,19 @@ def export_saved_model(
         max_length = directory.architecture.max_sequence_length
         warmed = {name: signatures[name] for name in distinct.values()}
         _write_warmup(extra / "tf_serving_warmup_requests", warmed, max_length)
-        path = storage.rename_new(path, choose_name)
-    return storage.upload(path)
+    return storage.upload(local / name)
+
+
+def _new_version(folder: str, version: int) -> str:
+    is_directory = storage.is_directory(folder)
+    names = storage.list_directory(folder) if is_directory else []
+    if str(version) in names:
+        raise ValueError(
+            f"{os.path.join(folder, str(version))} exists, and exports never replace a "
+            "version. Choose another --version, or 0 for the newest version plus one."
+        )
+    numbers = [version_number(name) or 0 for name in names]
+    return str(version or max(numbers, default=0) + 1)
 
 
 def _save(

@@ -8,12 +8,17 @@ value if values are missing, and takes seconds to import.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from bert_tf.lazy import import_messages
 
 tensor_pb2 = import_messages("tensorflow.core.framework.tensor_pb2")
 types_pb2 = import_messages("tensorflow.core.framework.types_pb2")
+
+# Axes of size 0 count as 1: some ops allocate memory for the other axes.
+_MAX_ELEMENTS = 1 << 26
 
 # By NumPy's name of the dtype.
 _TYPES = {"object": "DT_STRING", "float32": "DT_FLOAT", "float64": "DT_DOUBLE"}
@@ -55,7 +60,8 @@ def to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
     """
     sizes = [dim.size for dim in proto.tensor_shape.dim]
     dtype = np.dtype(_DTYPES.get(proto.dtype, "V"))
-    if dtype.kind == "V" or min(sizes, default=0) < 0:
+    is_large = math.prod(max(size, 1) for size in sizes) > _MAX_ELEMENTS
+    if dtype.kind == "V" or min(sizes, default=0) < 0 or is_large:
         raise ValueError(f"Invalid tensor of dtype {proto.dtype} and shape {sizes}.")
     if proto.tensor_content and dtype.kind != "O":
         return np.frombuffer(proto.tensor_content, dtype).reshape(sizes)

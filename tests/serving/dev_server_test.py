@@ -179,6 +179,7 @@ MALFORMED = "values do not fit dtype and shape"
         (with_tensor(tf.string, 3, tensor_content=b"\2\0\3abxy"), INVALID, MALFORMED),
         (with_tensor(tf.int32, 1, 3, tensor_content=b"1234"), INVALID, MALFORMED),
         (with_tensor(tf.int32, -1, 3, int_val=[1, 2, 3]), INVALID, MALFORMED),
+        (with_tensor(tf.int32, 0, 2**30), INVALID, MALFORMED),
         (with_tensor(tf.int32, 2**62, 2**62, int_val=[1]), INVALID, MALFORMED),
         (with_tensor(tf.string, 2**40, string_val=[b"a"]), INVALID, MALFORMED),
         (with_outputs("scores"), INVALID, "['label', 'probabilities']. Got ['scores']"),

@@ -4,6 +4,7 @@
 
 import json
 import pathlib
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,7 @@ import tensorflow_text as tf_text
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from bert_tf import heads, serving, storage
+from bert_tf import heads, serving
 from bert_tf.checkpoints import ModelDirectory
 from bert_tf.serving import saved_model
 
@@ -110,54 +111,27 @@ def test_other_graphs_can_call_an_export(tmp_path, directory):
     assert next(iter(dataset))["length"].numpy().tolist() == [2]
 
 
-def test_concurrent_exports_get_different_versions(tmp_path, directory, monkeypatch):
-    """The second one ends while the first one writes its weights."""
-    folder, save, paths = tmp_path / "model", tf.saved_model.save, []
+def test_exports_wait_for_each_other(tmp_path, directory, monkeypatch):
+    """Each gets its own version, and removes what a killed one left."""
+    save, threads = tf.saved_model.save, []
+    (tmp_path / ".unfinished-0123abcd-1" / "variables").mkdir(parents=True)
 
-    def export(version: int) -> None:
-        path = serving.export_saved_model(
-            {"f": length}, folder, directory=directory, version=version
-        )
-        paths.append(path.name)
+    def export():
+        serving.export_saved_model({"f": length}, tmp_path, directory=directory)
 
-    def save_after_another_export(*arguments, **options):
+    def start_another(*arguments, **options):
         monkeypatch.setattr(tf.saved_model, "save", save)
-        export(0)
+        threads.append(threading.Thread(target=export))
+        threads[0].start()
+        threads[0].join(timeout=0.5)
+        assert len(list(tmp_path.iterdir())) == 1
         save(*arguments, **options)
 
-    monkeypatch.setattr(tf.saved_model, "save", save_after_another_export)
-    export(0)
-    monkeypatch.setattr(tf.saved_model, "save", save_after_another_export)
-    with pytest.raises(ValueError, match="model/3 exists"):
-        export(3)
-    assert paths == ["1", "2", "3"]
-    assert {p.name for p in folder.iterdir()} == {"1", "2", "3"}
-    assert serving.Servable("toy", 2, folder / "2")
-
-
-def test_export_removes_those_of_killed_processes_only(tmp_path, directory):
-    killed, unknown = tmp_path / ".unfinished-0123abcd", tmp_path / "unknown"
-    for path in (killed, unknown):
-        (path / "variables").mkdir(parents=True)
-    with storage.new_directory(tmp_path) as running:
-        assert not killed.exists()
-        serving.export_saved_model({"f": length}, tmp_path, directory=directory)
-        assert running.exists()
-    assert {p.name for p in tmp_path.iterdir()} == {"1", "unknown"}
-
-
-def test_equal_signatures_share_their_graph(tmp_path, directory):
-    """A server optimizes the graph for each set of tensors, which takes seconds."""
-    signatures = {"serving_default": length, "words": words, "length": length}
-    path = serving.export_saved_model(
-        signatures, tmp_path / "model", directory=directory
-    )
-    tensors = read_meta_graph(path).signature_def
-    assert tensors["length"] == tensors["serving_default"] != tensors["words"]
-    warmed = {r.model_spec.signature_name for r in warmup_requests(path)}
-    assert warmed == {"serving_default", "words"}
-    loaded = tf.saved_model.load(str(path)).signatures["length"]
-    assert loaded(text=tf.constant(["ab"]))["length"].numpy().tolist() == [2]
+    monkeypatch.setattr(tf.saved_model, "save", start_another)
+    export()
+    threads[0].join()
+    assert {p.name for p in tmp_path.iterdir()} == {"1", "2"}
+    assert serving.Servable("toy", 1, tmp_path / "1")
 
 
 DISK_FULL = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
