@@ -69,6 +69,7 @@ EXPORTS = {
     "BertForQuestionAnswering": "Question answering",
     "BertForMultipleChoice": "Multiple choice",
     "BertForMaskedLM": "Fill-mask",
+    "ElectraForPreTraining": "Replaced tokens",
     "BertForNextSentencePrediction": "Next sentence",
     "sentence-transformers": "Vectors",
 }
@@ -82,7 +83,8 @@ def test_page_has_the_kinds_of_the_table_of_exports():
         architecture, names, outputs = (cell.strip() for cell in row.split("|")[1:4])
         key = next(key for key in EXPORTS if key in architecture)
         inputs = re.findall(r"`(\w+)`", names) or inputs  # "the same"
-        head = "pretrainer" if "NextSentence" in architecture else "another"
+        kinds = {"NextSentence": "pretrainer", "Electra": "discriminator"}
+        head = next((h for k, h in kinds.items() if k in architecture), "another")
         matching = [
             kind
             for kind in KINDS
@@ -215,6 +217,17 @@ MODELS = {
         {"text": "قط أسود"},
         [],
         ["قط NOUN", "أسود ADJ"],
+    ),
+    "replaced": (
+        {
+            "serving_default": constant(
+                "text", tokens=["a", "##b", "c", ""], scores=[0.1, 0.9, 0.2, 0.0]
+            )
+        },
+        {"kind": "discriminator"},
+        {"text": "ab c"},
+        ["##b", "90.0 %", "c", "20.0 %", "a", "10.0 %"],
+        ["b"],
     ),
     # The model reads two of three masks.
     "mask": (
