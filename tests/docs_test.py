@@ -61,12 +61,15 @@ def python_blocks(page: pathlib.Path) -> list[str]:
 def commands(text: str) -> list[tuple[str, list[str]]]:
     """Returns (module, arguments) of each `python -m` of this project in `text`."""
     joined = re.sub(r"\\?\n +(?=--)", " ", text.replace("\\\n", " "))
-    return [
-        (module, shlex.split(arguments.partition("`")[0], comments=True))
-        for module, arguments in re.findall(
-            r"python -m ((?:bert_tf|tasks|benchmarks)\.\w+)(.*)", joined
-        )
-    ]
+    found = []
+    for module, line in re.findall(
+        r"python -m ((?:bert_tf|tasks|benchmarks)\.\w+)(.*)", joined
+    ):
+        line = line.partition("`")[0]
+        if line.count("'") % 2:  # The end of `ssh --command='...'`.
+            line = line.removesuffix("'")
+        found.append((module, shlex.split(line, comments=True)))
+    return found
 
 
 SHOWN = [
