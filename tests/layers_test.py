@@ -28,7 +28,7 @@ LAYERS = """
     checkpoints
     training serving
     finetuning
-    vocab corpus pretrain convert export serve client tasks __main__
+    vocab corpus pretrain evaluate convert export serve client tasks __main__
 """
 LEVEL = {
     node: level

@@ -1,5 +1,7 @@
 from bert_tf.training import report as report
 from bert_tf.training import strategy as strategy
+from bert_tf.training.evaluation import masked_lm_metrics as masked_lm_metrics
+from bert_tf.training.evaluation import masked_rows as masked_rows
 from bert_tf.training.initialization import (
     initialize_from_corpus as initialize_from_corpus,
 )

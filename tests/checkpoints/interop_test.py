@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf import evaluate
 from bert_tf.checkpoints import open_checkpoint, write_checkpoint
 from bert_tf.lazy import lazy_import
 from tasks.classification import Classification
@@ -108,6 +109,25 @@ def test_pretrained_model(pretrained):
     ours = bert_tf.load(pretrained).predict(*PAIRS, signature="next_sentence")
     theirs = torch.softmax(outputs.seq_relationship_logits, -1)
     np.testing.assert_allclose(ours["probabilities"], theirs, atol=1e-5)
+
+
+def test_masked_lm_loss(pretrained, tmp_path):
+    (tmp_path / "text.txt").write_text("\n\n".join(TEXTS * 20))
+    rows = tmp_path / "masked.jsonl"
+    options = {"input": str(tmp_path / "text.txt"), "output": str(rows)}
+    metrics = evaluate.main(
+        evaluate.EvaluateConfig(model_dir=str(pretrained), **options)
+    )
+    model = transformers.AutoModelForMaskedLM.from_pretrained(pretrained).eval()
+    losses, count = 0.0, 0
+    for line in rows.read_text().splitlines():
+        row = {k: torch.tensor([v]) for k, v in json.loads(line).items()}
+        with torch.no_grad():
+            predicted = int((row["labels"] >= 0).sum())
+            losses += float(model(**row).loss) * predicted
+            count += predicted
+    assert metrics["predictions"] == count
+    assert metrics["loss"] == pytest.approx(losses / count, abs=1e-5)
 
 
 def test_saving_with_transformers_and_opening_again(pretrained, tmp_path):

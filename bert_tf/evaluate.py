@@ -1,0 +1,99 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluates the masked-LM head of a checkpoint on text: loss, accuracy, perplexity.
+
+    python -m bert_tf.evaluate --model_dir=models/mini --input='text/*'
+    python -m bert_tf.evaluate --model_dir=hf://google-bert/bert-base-uncased \\
+        --input='text/*' --output=masked.jsonl
+
+Input: any checkpoint with a masked-LM head, and text as for bert_tf.corpus. The tokens
+are those of the checkpoint's tokenizer, masked as in pre-training: 15 % are predicted,
+of which 80 % become [MASK] and 10 % a random token. The same flags give the same masks.
+--output writes the masked rows as JSON lines, with the names of transformers, whose
+models have the same loss on them.
+
+Losses compare between models of the same vocabulary only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from bert_tf import checkpoints, cli, data, training
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateConfig(cli.Options):
+    """Options of `python -m bert_tf.evaluate`."""
+
+    model_dir: str = cli.option(
+        help="Model directory, checkpoint of another project, or a handle (hf://...)."
+    )
+    input: str = cli.option(
+        help="Text files, JSON lines, .csv or .tsv: comma-separated globs."
+    )
+    document_separator: str = cli.option("auto", help="As in bert_tf.corpus.")
+    wrapped_lines: str = cli.option("auto", help="As in bert_tf.corpus.")
+    text_column: str = cli.option("text", help="As in bert_tf.corpus.")
+    max_sequence_length: int = cli.option(
+        0, help="Tokens per row; 0: as many as the checkpoint has.", minimum=0
+    )
+    mask_selection_rate: float = cli.option(
+        0.15, help="Fraction of the tokens to predict.", minimum=0, maximum=1
+    )
+    whole_word_masking: bool = cli.option(
+        False, help="Mask all tokens of a word together."
+    )
+    max_rows: int = cli.option(
+        0, help="Rows to evaluate, about, from the beginning; 0: all.", minimum=0
+    )
+    seed: int = cli.option(0, help="Seed of the masks.", minimum=0)
+    output: str = cli.option("", help="File for the masked rows: .jsonl.")
+    head: str = cli.option("", help=cli.HEAD_HELP)
+
+
+def main(options: EvaluateConfig) -> dict[str, float]:
+    """Prints and returns the metrics, see `training.masked_lm_metrics`."""
+    checkpoint = checkpoints.open_checkpoint(options.model_dir, head=options.head)
+    names = ("document_separator", "wrapped_lines", "text_column")
+    reading = {name: getattr(options, name) for name in names}
+    layouts = data.list_texts(
+        options.input, data.TextConfig(input=options.input, **reading)
+    )
+    print(data.preview(layouts))
+    documents = (
+        " ".join(document)
+        for path in layouts
+        for document in data.read_documents(path, *reading.values())
+    )
+    names = ("max_sequence_length", "seed", "mask_selection_rate", "whole_word_masking")
+    arguments = {name: getattr(options, name) for name in names}
+    batches = training.masked_rows(checkpoint, documents, **arguments)
+    if options.max_rows:
+        batches = itertools.islice(batches, -(-options.max_rows // 32))
+    if options.output:
+        batches = list(batches)
+        data.write_table(options.output, _rows(batches))
+    metrics = training.masked_lm_metrics(checkpoint, batches)
+    print(
+        f"Masked-LM loss {metrics['loss']:.4f}, accuracy {metrics['accuracy']:.2%}, "
+        f"perplexity {metrics['perplexity']:.2f}: {metrics['predictions']:,} "
+        f"predictions in {metrics['rows']:,} rows."
+    )
+    return metrics
+
+
+def _rows(batches: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yields rows with the names of transformers."""
+    names = {"token_ids": "input_ids", "padding_mask": "attention_mask"}
+    for batch in batches:
+        for row in zip(*batch.values(), strict=True):
+            columns = zip(batch, row)
+            yield {names.get(name, name): x.tolist() for name, x in columns}
+
+
+if __name__ == "__main__":
+    cli.run(main, EvaluateConfig)

@@ -1,0 +1,143 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluates masked language models on documents, with masks as in pre-training.
+
+A row is [CLS] tokens [SEP]. Long documents fill several rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import text
+from bert_tf.checkpoints import Checkpoint
+from bert_tf.data import Masker
+
+_DOCUMENTS_AT_ONCE = 256
+_ROWS_AT_ONCE = 32  # Masks depend on it.
+_IGNORED = -100  # The label that transformers ignores.
+
+
+def masked_rows(
+    checkpoint: Checkpoint,
+    documents: Iterable[str],
+    *,
+    max_sequence_length: int = 0,
+    seed: int = 0,
+    **masking: Any,
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields batches of masked rows of up to B = 32 documents or parts of documents.
+
+    Args:
+        checkpoint: Its tokenizer and vocabulary are used.
+        documents: Texts.
+        max_sequence_length: Tokens per row, at most those of the checkpoint; 0 for all.
+        seed: Seed of the masks.
+        **masking: Arguments of `Masker`.
+
+    Yields:
+        `token_ids`, `padding_mask` [B, S] int32, and `labels` [B, S] int32: -100 where
+        there is nothing to predict.
+    """
+    tokenizer = text.Tokenizer.from_checkpoint(checkpoint)
+    limit = checkpoint.architecture.max_sequence_length
+    length = min(max_sequence_length or limit, limit)
+    masker = Masker(vocabulary=checkpoint.vocabulary, **masking)
+
+    def rows() -> Iterator[list[int]]:
+        iterator = iter(documents)
+        while batch := list(itertools.islice(iterator, _DOCUMENTS_AT_ONCE)):
+            pieces = tokenizer.tokenize(tf.constant(batch))
+            windows = text.cut_windows(tokenizer, pieces, length, stride=length)
+            for row in windows.ragged_inputs()["token_ids"].to_list():
+                if len(row) > 2:
+                    yield row
+
+    iterator = rows()
+    for step in itertools.count():
+        if not (batch := list(itertools.islice(iterator, _ROWS_AT_ONCE))):
+            return
+        pad_id = checkpoint.vocabulary.pad_id
+        token_ids = tf.ragged.constant(batch, tf.int32).to_tensor(pad_id)
+        lengths = tf.constant(list(map(len, batch)))
+        unused = tf.zeros([len(batch), 1], tf.int32)
+        inputs = {
+            "token_ids": token_ids,
+            "padding_mask": tf.sequence_mask(lengths, dtype=tf.int32),
+            "is_random_next": unused,
+        }
+        x, y, weights = masker(inputs, (seed, tf.constant(step)))
+        row, column = np.nonzero(weights["mlm"])
+        labels = np.full(token_ids.shape, _IGNORED, np.int32)
+        positions = x["mask_positions"].numpy()[row, column]
+        labels[row, positions] = y["mlm"].numpy()[row, column]
+        yield {
+            "token_ids": x["token_ids"].numpy(),
+            "padding_mask": x["padding_mask"].numpy(),
+            "labels": labels,
+        }
+
+
+def masked_lm_metrics(
+    checkpoint: Checkpoint, batches: Iterable[dict[str, np.ndarray]]
+) -> dict[str, float]:
+    """Returns `loss`, the mean over all predictions; `accuracy`; `perplexity`, the
+    exponential of the loss; and the numbers of `predictions` and `rows`.
+
+    Args:
+        checkpoint: A checkpoint with a masked-LM head.
+        batches: See `masked_rows`.
+
+    Raises:
+        ValueError: The checkpoint has no masked-LM head, or there is no prediction.
+    """
+    if "mlm/bias" not in checkpoint.weights:
+        raise ValueError(
+            f"{checkpoint.path} has no masked-LM head. Received: a checkpoint for "
+            f"{checkpoint.head['kind']}"
+        )
+    model = checkpoint.load_pretrainer()
+    predict = tf.function(
+        lambda x: model(x, training=False)["mlm"], reduce_retracing=True
+    )
+    loss, correct, predictions, rows = 0.0, 0, 0, 0
+    for batch in batches:
+        token_ids, labels = batch["token_ids"], batch["labels"]
+        is_masked = labels != _IGNORED
+        counts = is_masked.sum(axis=1)
+        # The positions of the masks are first, others fill up.
+        positions = np.argsort(~is_masked, axis=1, kind="stable")[:, : counts.max()]
+        wanted = np.take_along_axis(labels, positions, axis=1)
+        logits = predict(
+            {
+                "token_ids": token_ids,
+                "segment_ids": np.zeros_like(token_ids),
+                "padding_mask": batch["padding_mask"],
+                "mask_positions": positions.astype(np.int32),
+                "first_positions": np.zeros([len(token_ids), 1], np.int32),
+            }
+        ).numpy()[wanted != _IGNORED]
+        wanted = wanted[wanted != _IGNORED]
+        losses = keras.losses.sparse_categorical_crossentropy(
+            wanted, logits, from_logits=True
+        )
+        loss += float(np.sum(losses, dtype=np.float64))
+        correct += int(np.sum(logits.argmax(axis=1) == wanted))
+        predictions, rows = predictions + len(wanted), rows + len(token_ids)
+    if not predictions:
+        raise ValueError("The text has no tokens to predict.")
+    loss /= predictions
+    return {
+        "loss": loss,
+        "accuracy": correct / predictions,
+        "perplexity": math.exp(loss),
+        "predictions": predictions,
+        "rows": rows,
+    }

@@ -1,0 +1,72 @@
+# Copyright 2026 The bert_tf Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the command bert_tf.evaluate."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.special
+
+from bert_tf import evaluate
+from bert_tf.heads import SequenceClassifier
+from bert_tf.modeling import BertBackbone, BertPretrainer
+from tests.toy.models import model_directory, randomize_weights
+
+TEXT = "\n\n".join(f"the cat sat on mat {c}. " * n for n, c in enumerate("abcdefgh", 1))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, tiny_config, vocabulary):
+    directory = model_directory(tmp_path_factory.mktemp("mlm"), tiny_config, vocabulary)
+    model = randomize_weights(BertPretrainer(BertBackbone(tiny_config)))
+    directory.save_weights(model)
+    return directory.path, model
+
+
+def run(path, tmp_path, **changes):
+    (tmp_path / "text.txt").write_text(TEXT)
+    options = {"input": str(tmp_path / "text.txt"), "document_separator": "blank_line"}
+    options["output"] = str(tmp_path / "masked.jsonl")
+    options |= changes
+    return evaluate.main(evaluate.EvaluateConfig(model_dir=str(path), **options))
+
+
+def test_metrics_are_those_of_the_written_rows(model, tmp_path, capsys, vocabulary):
+    path, pretrainer = model
+    metrics = run(path, tmp_path, max_sequence_length=16)
+    rows = [json.loads(x) for x in (tmp_path / "masked.jsonl").read_text().splitlines()]
+    assert metrics["rows"] == len(rows) > 8  # Long documents have several rows.
+    losses, hits, tokens, seen = [], [], [], []
+    for row in rows:
+        length = sum(row["attention_mask"])
+        ids, labels = (np.array(row[k])[:length] for k in ("input_ids", "labels"))
+        inputs = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": 0 * ids + 1}
+        inputs |= {"mask_positions": np.arange(length), "first_positions": [0]}
+        inputs = {k: np.array([v], np.int32) for k, v in inputs.items()}
+        logits = pretrainer(inputs)["mlm"].numpy()[0][labels >= 0]
+        wanted = labels[labels >= 0]
+        shares = scipy.special.log_softmax(logits, axis=1)
+        losses += (-shares[range(len(wanted)), wanted]).tolist()
+        hits += (logits.argmax(axis=1) == wanted).tolist()
+        tokens.append(length)
+        original = np.where(labels >= 0, labels, ids)
+        seen += [vocabulary.tokens[i] for i in original[1:-1]]
+    assert max(tokens) == 16
+    assert len(losses) == sum(max(1, round(n * 0.15)) for n in tokens)
+    assert metrics["predictions"] == len(losses)
+    assert metrics["loss"] == pytest.approx(np.mean(losses), abs=1e-5)
+    assert metrics["accuracy"] == pytest.approx(np.mean(hits))
+    assert metrics["perplexity"] == pytest.approx(np.exp(np.mean(losses)), rel=1e-4)
+    assert seen == TEXT.replace(".", " .").split()  # Nothing is lost.
+    assert f"Masked-LM loss {metrics['loss']:.4f}, accuracy" in capsys.readouterr().out
+    assert run(path, tmp_path, max_sequence_length=16) == metrics
+    assert run(path, tmp_path, max_sequence_length=16, seed=1) != metrics
+
+
+def test_checkpoint_without_masked_lm_head(tmp_path, one_layer, vocabulary):
+    head = {"kind": "classification", "labels": ["a", "b"]}
+    directory = model_directory(tmp_path / "m", one_layer, vocabulary, head)
+    directory.save_weights(SequenceClassifier(BertBackbone(one_layer), 2))
+    with pytest.raises(ValueError, match=r"has no masked-LM head\. .* classification"):
+        run(directory.path, tmp_path)
