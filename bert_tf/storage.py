@@ -369,14 +369,15 @@ def expand_globs(patterns: str) -> list[str]:
     Raises:
         ValueError: A pattern matches no file.
     """
-    paths: list[str] = []
+    paths: dict[str, str] = {}
     for pattern in map(str.strip, patterns.split(",")):
         files = [path for path in glob(pattern) if not is_directory(path)]
         if not files:
             hint = f" It is a directory: use {pattern}/*." * is_directory(pattern)
             raise ValueError(f"No file matches the pattern {pattern!r}.{hint}")
-        paths += files
-    return list({real_path(path): path for path in reversed(paths)}.values())[::-1]
+        for path in files:
+            paths.setdefault(real_path(path), path)
+    return list(paths.values())
 
 
 def real_path(path: str) -> str:
