@@ -380,8 +380,8 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     def __post_init__(self):
         if not 0 <= self.warmup_steps < self.total_steps:
             raise ValueError(
-                "`warmup_steps` must be at least 0 and below `total_steps`. Received: "
-                f"warmup_steps={self.warmup_steps}, total_steps={self.total_steps}"
+                "`warmup_steps` must be at least 0 and below the number of steps. "
+                f"Received: warmup_steps={self.warmup_steps}, steps={self.total_steps}"
             )
         if self.decay not in DECAYS:
             raise ValueError(

@@ -198,11 +198,6 @@ class PretrainConfig(cli.Options):
             start, length = (first_step, steps) if has_restarts else (0, total_steps)
             if warmup_steps is None:
                 warmup_steps = length // 100
-            elif warmup_steps >= length:
-                raise ValueError(
-                    "--warmup_steps must be below the steps of the schedule. Received: "
-                    f"warmup_steps={warmup_steps}, steps={length}"
-                )
             schedule = WarmupDecay(rate, warmup_steps, length, self.decay, start)
             phases.append(
                 Phase(records, *manifest, read, first_step, schedule, steps, *rows)

@@ -376,7 +376,7 @@ def test_folder_to_publish(tmp_path, tiny_config, vocabulary):
     assert card.data.pipeline_tag == "text-classification"
     found = {r.metric_type: r.metric_value for r in card.data.eval_results}
     assert found == metrics
-    assert "| dev | accuracy | 0.75 |" in card.text
+    assert "- dev: accuracy 0.75\n" in card.text
     assert "# verdict\n" in card.text
     assert "our tickets" in card.text
 

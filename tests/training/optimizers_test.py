@@ -326,7 +326,7 @@ def test_decays(decay, expected):
     ("arguments", "message"),
     [
         ((1.0, 1, 3, "log"), "linear, cosine.* decay='log'"),
-        ((1.0, 10, 10), "warmup_steps=10, total_steps=10"),
+        ((1.0, 10, 10), "warmup_steps=10, steps=10"),
     ],
 )
 def test_invalid_schedules_raise(arguments, message):

@@ -51,7 +51,7 @@ def test_phases_are_consecutive(two_phases, vocabulary):
         ({"steps": 9}, "--steps must have one number for each of the 2"),
         ({"steps": (1, 2, 3)}, "for each of the 2 --records. Received: steps=1,2,3"),
         ({"warmup_steps": (1, 2, 3)}, "--warmup_steps must have one number for each"),
-        ({"warmup_steps": 90}, "--warmup_steps must be below .*warmup_steps=90, st"),
+        ({"warmup_steps": 90}, "`warmup_steps` must be at least 0 and below .*=90, st"),
     ],
 )
 def test_inconsistent_numbers_raise(two_phases, change, message):

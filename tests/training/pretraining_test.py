@@ -466,7 +466,10 @@ def test_divergence_raises_and_keeps_weights(options, tmp_path):
         ({"records": "nowhere"}, r"nowhere has no manifest\.json"),
         ({"batch_size": 3, "strategy": "mirrored"}, "use --batch_size=4"),
         ({"micro_batch_size": 3}, "micro_batch_size=3, rows=16"),
-        ({"warmup_steps": 60}, "--warmup_steps must be below .*steps=60"),
+        (
+            {"warmup_steps": 60},
+            "`warmup_steps` must be at least 0 and below .* steps=60",
+        ),
         ({"init_from": "nowhere"}, "no checkpoint folder nowhere"),
         ({"size": "mini"}, "trained weights. Omit --size and pass .* size='mini'"),
         ({"initialization": "corpus"}, "pass --initialization=normal"),
