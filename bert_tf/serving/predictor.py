@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -19,6 +20,10 @@ from bert_tf.heads import Head, Signature
 from bert_tf.serving.jax_model import JaxModel
 from bert_tf.serving.ragged_encoder import optimize_for_inference
 from bert_tf.text import Tokenizer
+
+# Texts that a `Predictor` answers before it builds graphs, which takes a few seconds.
+# Then a text takes a fraction of its time.
+_EAGER_ROWS = 64
 
 
 def load_signatures(
@@ -34,6 +39,11 @@ def load_signatures(
     Raises:
         ValueError: The head is unclear, has no weights, or is not one of `heads.HEADS`.
     """
+    return head_signatures(*_load_model(checkpoint, dtype), layers=layers)
+
+
+def _load_model(checkpoint: Checkpoint, dtype: str) -> tuple[Head, keras.Model]:
+    """Returns the head of a checkpoint, and its model with weights."""
     heads.check_declared(checkpoint.head, checkpoint.path)
     architecture, kind = checkpoint.architecture, checkpoint.head["kind"]
     tokenizer = Tokenizer.from_checkpoint(checkpoint)
@@ -46,11 +56,15 @@ def load_signatures(
         raise ValueError(f"{problem}; its answers would be random. Fine-tune it first.")
     if missing:
         logging.warning("%s (newly initialized)", problem)
-    return head_signatures(head, model, layers=layers)
+    return head, model
 
 
 def head_signatures(
-    head: Head, model: keras.Model, *, layers: Sequence[int] = ()
+    head: Head,
+    model: keras.Model,
+    *,
+    layers: Sequence[int] = (),
+    optimize: Callable | None = None,
 ) -> dict[str, Signature]:
     """Returns the signatures of a model, with an encoder that is fast at inference.
 
@@ -60,9 +74,11 @@ def head_signatures(
         head: Its head.
         model: The model that `head.build` returned, with weights.
         layers: The layers n to return as `layer_<n>`; only for models without a task.
+        optimize: What to apply to the model instead of `optimize_for_inference`.
     """
-    is_jax = keras.config.backend() == "jax"
-    optimize = JaxModel if is_jax else optimize_for_inference
+    if optimize is None:
+        is_jax = keras.config.backend() == "jax"
+        optimize = JaxModel if is_jax else optimize_for_inference
     if isinstance(head, heads.EncoderHead):
         backbone = getattr(model, "backbone", model)
         encoder = optimize(backbone, layers)
@@ -91,21 +107,38 @@ def load(
         ValueError: The checkpoint is damaged, not a BERT, or its head has no weights.
     """
     checkpoint = open_checkpoint(path, head=head)
-    return Predictor(checkpoint, load_signatures(checkpoint, dtype=dtype))
+    task, model = _load_model(checkpoint, dtype)
+    optimized = functools.partial(head_signatures, task, model)
+    # In bfloat16, both kinds of signatures would round differently.
+    if keras.config.backend() == "jax" or dtype != "float32":
+        return Predictor(checkpoint, optimized())
+    return Predictor(checkpoint, optimized(optimize=lambda x, *_: x), optimized)
 
 
 class Predictor:
     """A model that maps strings to answers, equal to those of its export.
 
-    Attributes:
+    Args:
         checkpoint: Where the model comes from.
         signatures: The functions that an export would have, by name; see
             `bert_tf.heads`.
+        optimized: Returns signatures that answer faster. `predict` calls it once the
+            work pays for it. Until then `signatures` run eagerly.
+
+    Attributes:
+        checkpoint, signatures: The arguments, or later the optimized signatures.
     """
 
-    def __init__(self, checkpoint: Checkpoint, signatures: dict[str, Any]):
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        signatures: dict[str, Any],
+        optimized: Callable[[], dict[str, Any]] | None = None,
+    ):
         self.checkpoint = checkpoint
         self.signatures = signatures
+        self._optimized = optimized
+        self._rows = 0  # Answered so far.
 
     def predict(
         self,
@@ -155,6 +188,13 @@ class Predictor:
             )
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
+        self._rows += len(inputs[0])
+        is_text = all(spec.dtype == tf.string for spec in specs.values())
+        if self._optimized and (self._rows > _EAGER_ROWS or not is_text):
+            self.signatures, self._optimized = self._optimized(), None
+            function = self.signatures[signature]
+        if self._optimized:
+            function = function.python_function
         batches = [
             function(*(column[start : start + batch_size] for column in inputs))
             for start in range(0, max(len(inputs[0]), 1), batch_size)

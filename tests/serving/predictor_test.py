@@ -46,6 +46,27 @@ def test_single_label_of_texts_at_most_as_long_as_the_tokenizer_says(
     assert found["label"].tolist() == names[logits.argmax(axis=1)].tolist()
 
 
+def test_few_texts_are_answered_without_a_graph(tmp_path, vocabulary, monkeypatch):
+    """Building graphs takes longer than a few answers."""
+    built, optimize = [], predictor.optimize_for_inference
+    monkeypatch.setattr(
+        predictor,
+        "optimize_for_inference",
+        lambda *arguments: built.append(1) or optimize(*arguments),
+    )
+    toy.write_hugging_face(tmp_path, vocabulary, "BertForSequenceClassification")
+    model = bert_tf.load(tmp_path)
+    few = model.predict(TEXTS)["probabilities"]
+    assert not built
+    many = model.predict(TEXTS * 30)["probabilities"]
+    assert len(built) == 1
+    np.testing.assert_allclose(many[: len(TEXTS)], few, atol=1e-6)
+    model.predict(TEXTS)
+    assert len(built) == 1
+    bert_tf.load(tmp_path, dtype="mixed_bfloat16").predict(TEXTS)
+    assert len(built) == 2
+
+
 def test_tokenizer_without_maximum_length(tmp_path, vocabulary):
     limit = 1_000_000_000_000_000_019_884_624_838_656  # Of transformers.
     tokenizer = {"do_lower_case": True, "model_max_length": limit}
