@@ -268,7 +268,8 @@ def read_lines_from(path: str, start: int) -> Iterator[tuple[int, str]]:
             while line := file.readline():
                 encoding = "utf-8" if offset else "utf-8-sig"
                 yield offset, line.decode(encoding).rstrip("\r\n")
-                offset = file.tell()  # TensorFlow drops carriage returns of a bucket.
+                # TensorFlow drops carriage returns of a bucket.
+                offset = file.tell() if is_remote(path) else offset + len(line)
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path}, line {line_number(path, offset)}: not UTF-8 text "

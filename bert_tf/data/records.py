@@ -334,16 +334,15 @@ def _draw_pairs(
     """
     sizes = [len(document) for document in (*documents, *others)]
     ends = np.cumsum(sizes)  # Of documents, in `lengths`.
-    if lengths.max() > (room := options.max_sequence_length - _NUM_SPECIAL_TOKENS):
-        # Long sentences become small pieces, which fill pairs. Otherwise many tokens
-        # would be trimmed in lists, tables, and scripts with unknown full stops.
-        step = max(1, room // 32)
-        pieces = [
-            [step] * (n // step) + [n % step] if n > room else [n]
-            for n in lengths.tolist()
-        ]
-        ends = np.cumsum([0, *map(len, pieces)])[ends]
-        lengths = np.array(list(itertools.chain.from_iterable(pieces)))
+    # Sentences longer than half a pair become small pieces, which fill pairs. Otherwise
+    # many tokens would be trimmed in lists and in scripts with unknown full stops.
+    half = (options.max_sequence_length - _NUM_SPECIAL_TOKENS) // 2
+    step = max(1, half // 16)
+    counts = np.where(lengths > half, -(-lengths // step), 1)
+    last = np.cumsum(counts) - 1
+    pieces = np.repeat(np.where(lengths > half, step, lengths), counts)
+    pieces[last] = lengths - step * (counts - 1)
+    lengths, ends = pieces, last[ends - 1] + 1
     has_tokens = lengths > 0
     starts = [0, *np.cumsum(lengths[has_tokens]).tolist()]  # Of sentences, in `ids`.
     ends = np.cumsum(has_tokens)[ends - 1]  # Of documents, in `starts`.
